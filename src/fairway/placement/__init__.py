@@ -1,0 +1,1 @@
+"""From GPU counts to concrete GPUs. Pure."""

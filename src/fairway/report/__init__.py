@@ -1,0 +1,1 @@
+"""Results for people: one offline HTML file, timelines that open in Perfetto."""

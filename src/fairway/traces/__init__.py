@@ -1,0 +1,1 @@
+"""Readers and writers of public trace formats, and seeded generators of workloads."""

@@ -1,0 +1,62 @@
+"""Reading and writing files so that a failure is one clear line and never leaves half a file behind."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from fairway.core.errors import InputError
+
+
+def read_text(path: str | Path) -> str:
+    """The whole file as UTF-8 text; a missing, unreadable, binary or empty file is an `InputError`."""
+    name = str(path)
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror or error}", path=name) from None
+    if not data.strip():
+        raise InputError("the file is empty", path=name)
+    if b"\0" in data:
+        raise InputError("this is a binary file, not text", path=name, line=data[: data.index(b"\0")].count(b"\n") + 1)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise InputError("this is not UTF-8 text", path=name, line=line) from None
+
+
+@contextmanager
+def atomic_write(path: str | Path) -> Iterator[IO[str]]:
+    """Open a text file that appears under its name only when everything was written and flushed to the disk."""
+    target = Path(path)
+    if str(target) in ("/dev/stdout", "/dev/stderr", "/dev/null"):
+        with target.open("w", encoding="utf-8") as stream:
+            yield stream
+        return
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror or error}", path=str(path)) from None
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(temporary).chmod(0o666 & ~_umask())
+        Path(temporary).replace(target)
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror or error}", path=str(path)) from None
+    finally:
+        with suppress(OSError):
+            Path(temporary).unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
