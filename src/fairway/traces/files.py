@@ -19,6 +19,8 @@ def read_text(path: str | Path) -> str:
         data = Path(path).read_bytes()
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", path=name) from None
+    except ValueError:  # a NUL character in the name
+        raise InputError("cannot be read: this is no file name", path=repr(name)) from None
     if not data.strip():
         raise InputError("the file is empty", path=name)
     if b"\0" in data:

@@ -1,0 +1,81 @@
+"""What a policy answers: GPUs for each row of the snapshot, a reason for every wait, what to remember, when to wake.
+
+Reasons are small codes with an optional detail per row, and become text only when somebody asks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fairway.core.arrays import Codes, Ints
+
+if TYPE_CHECKING:
+    from fairway.core.snapshot import Snapshot
+
+
+class Reason(IntEnum):
+    """Why a job waits. `RUNS` stands for jobs that hold GPUs."""
+
+    RUNS = 0
+    NO_FREE_GPUS = 1
+    BEHIND = 2
+    OUTRANKED = 3
+    TYPE_FULL = 4
+    PROTECTED = 5
+    NO_PLACEMENT = 6
+    NOT_ITS_TURN = 7
+    OTHER = 8
+
+
+_TEXT = {
+    Reason.RUNS: "it runs",
+    Reason.NO_FREE_GPUS: "needs {gpus} GPUs; {free} are free",
+    Reason.BEHIND: "waits behind job {detail}, which came first and does not fit yet",
+    Reason.OUTRANKED: "jobs of higher rank hold the GPUs that it needs ({gpus})",
+    Reason.TYPE_FULL: "no GPU type that it can use has {gpus} GPUs free",
+    Reason.PROTECTED: "the GPUs it would take are held by jobs that have just started",
+    Reason.NO_PLACEMENT: "enough GPUs are free, but not where this gang may be placed",
+    Reason.NOT_ITS_TURN: "has had its share for now; others are served this round",
+    Reason.OTHER: "the policy gave no GPUs and no more precise reason",
+}
+
+
+@dataclass(slots=True)
+class Decision:
+    """Grants aligned to the snapshot's rows.
+
+    `gpus[r]` is the number of GPUs that row r shall hold from now on (0: wait). `gpu_types[r]` is the type, -1 where
+    placement may choose. `partners` maps a row to the row whose GPUs it shares; `placements` maps a row to concrete
+    GPUs, for policies that place by themselves. `wake_s` is the next instant at which the policy wants to be asked again even
+    if nothing happens. `memory` is handed back in the next snapshot.
+    """
+
+    gpus: Ints
+    reasons: Codes
+    gpu_types: Ints | None = None
+    detail: Ints | None = None
+    wake_s: float = math.inf
+    memory: Mapping[str, Any] = field(default_factory=dict)
+    partners: Mapping[int, int] = field(default_factory=dict)
+    placements: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    texts: Mapping[int, str] = field(default_factory=dict)
+
+    def reason(self, snapshot: Snapshot, row: int) -> str:
+        """The reason for the state of a row, as a sentence."""
+        if row in self.texts:
+            return self.texts[row]
+        free = int(snapshot.capacity.sum() - self.gpus.sum())
+        detail = "" if self.detail is None else snapshot.job_id(int(self.detail[row]))
+        text = _TEXT[Reason(int(self.reasons[row]))]
+        return text.format(gpus=int(snapshot.gpus[row]), free=max(free, 0), detail=detail)
+
+
+def nothing_granted(rows: int, reason: Reason = Reason.OTHER) -> Decision:
+    """A decision in which everybody waits for the same reason."""
+    return Decision(np.zeros(rows, dtype=np.int64), np.full(rows, int(reason), dtype=np.int8))

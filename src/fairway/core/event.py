@@ -1,0 +1,120 @@
+"""What has happened, in the past tense. Engines report events; only `State.apply` turns them into state.
+
+`job` is always the job's number: 0, 1, 2 … in the order of submission, the same in every engine.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from fairway.core.job import JobSpec
+
+
+class JobSubmitted(NamedTuple):
+    """A user asked for a job. `speeds` is its rate on its own gang for each GPU type (0: cannot run there)."""
+
+    time_s: float
+    job: int
+    spec: JobSpec
+    work: float
+    speeds: tuple[float, ...]
+    restart_s: float
+    regime_end: float
+    tail_s: float
+
+
+class JobStarted(NamedTuple):
+    """A launched, moved or resized job holds its GPUs; it makes progress at `rate` from `ready_s` on."""
+
+    time_s: float
+    job: int
+    rate: float
+    ready_s: float
+
+
+class RateChanged(NamedTuple):
+    """A job was seen at `progress` and runs at `rate` from now on: a new partner, or a report of a live job."""
+
+    time_s: float
+    job: int
+    progress: float
+    rate: float
+
+
+class RegimeEntered(NamedTuple):
+    """A job adapted its batch size at `progress`; `speeds`, `regime_end` and `tail_s` are those of the new regime."""
+
+    time_s: float
+    job: int
+    progress: float
+    rate: float
+    batch_size: int
+    speeds: tuple[float, ...]
+    regime_end: float
+    tail_s: float
+
+
+class JobEvicted(NamedTuple):
+    """A job lost its GPUs without being told to (a node failed, a launch was refused) and waits at `progress`."""
+
+    time_s: float
+    job: int
+    progress: float
+    why: str
+
+
+class JobFinished(NamedTuple):
+    """A job did all its work."""
+
+    time_s: float
+    job: int
+
+
+class JobFailed(NamedTuple):
+    """A job ended by itself without doing its work."""
+
+    time_s: float
+    job: int
+    why: str
+
+
+class JobCancelled(NamedTuple):
+    """The owner withdrew a job."""
+
+    time_s: float
+    job: int
+
+
+class NodeLost(NamedTuple):
+    """A node stopped answering. The jobs on it follow as `JobEvicted`."""
+
+    time_s: float
+    node: int
+
+
+class NodeRestored(NamedTuple):
+    """A lost node is back, empty."""
+
+    time_s: float
+    node: int
+
+
+class Woken(NamedTuple):
+    """The instant that a policy asked for has come."""
+
+    time_s: float
+
+
+Event: TypeAlias = (
+    JobSubmitted
+    | JobStarted
+    | RateChanged
+    | RegimeEntered
+    | JobEvicted
+    | JobFinished
+    | JobFailed
+    | JobCancelled
+    | NodeLost
+    | NodeRestored
+    | Woken
+)

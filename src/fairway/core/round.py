@@ -1,0 +1,131 @@
+"""The one scheduling loop: observe, decide, check, place, reconcile, enact.
+
+The simulator, the daemon, a replay and the tests all call `Loop.step`; they differ in the engine that they pass in. The
+loop never reads a policy's name and never looks at a clock other than its engine's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+from fairway.core.action import Action
+from fairway.core.check import check
+from fairway.core.decision import Decision
+from fairway.core.event import Event
+from fairway.core.plan import Placer, plan
+from fairway.core.policy import Policy
+from fairway.core.reconcile import reconcile
+from fairway.core.snapshot import Snapshot
+from fairway.core.state import State
+
+
+class Engine(Protocol):
+    """Where jobs really run, or are simulated to."""
+
+    def poll(self, until_s: float) -> Sequence[Event]:
+        """Wait for the next instant at which something happens, at the latest until `until_s`; say what happened.
+
+        All events carry that one instant. `Woken` tells that `until_s` has come. Nothing at all: there is nothing left
+        to wait for.
+        """
+        ...
+
+    def enact(self, now_s: float, actions: Sequence[Action]) -> Sequence[Event]:
+        """Carry out actions, in order; what is known at once (a start, a refusal) is returned, the rest is polled."""
+        ...
+
+
+class Observer(Protocol):
+    """Somebody who keeps a record: metrics, a journal, invariants under test."""
+
+    def after_events(self, state: State, events: Sequence[Event]) -> None: ...
+
+    def after_round(self, snapshot: Snapshot, decision: Decision, actions: Sequence[Action]) -> None: ...
+
+
+class Loop:
+    """A policy, a placement and an engine around one state.
+
+    `round_s` > 0: a round at every multiple of it. `round_s` = 0: a round at every instant at which something happened or that
+    the policy asked for.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        state: State,
+        policy: Policy,
+        placer: Placer,
+        *,
+        round_s: float = 0.0,
+        observer: Observer | None = None,
+    ) -> None:
+        self.engine = engine
+        self.state = state
+        self.policy = policy
+        self.placer = placer
+        self.round_s = round_s
+        self.observer = observer
+        self.decision: Decision | None = None
+        self._wake_s = math.inf
+        self._quiet = False
+
+    def step(self) -> bool:
+        """Observe one instant and, if a round is due, run it. False when there is nothing left to wait for."""
+        events = self.engine.poll(self._next_wake_s())
+        if not events:
+            return False
+        for event in events:
+            self.state.apply(event)
+        if self.observer is not None:
+            self.observer.after_events(self.state, events)
+        self._quiet = False
+        if self._due():
+            self.run_round()
+        return True
+
+    def run(self) -> None:
+        """Step until nothing is left to wait for."""
+        while self.step():
+            pass
+
+    def run_round(self) -> None:
+        """Decide on the present state and have the decision carried out."""
+        state = self.state
+        snapshot = state.snapshot(self.policy.knows)
+        decision = self.policy.decide(snapshot)
+        check(snapshot, decision)
+        actions = reconcile(snapshot, plan(snapshot, decision, state.occupancy, self.placer))
+        state.memory = decision.memory
+        state.round += 1
+        self.decision = decision
+        self._wake_s = decision.wake_s
+        if self.observer is not None:
+            self.observer.after_round(snapshot, decision, actions)
+        self._quiet = not actions and not state.busy_gpus and decision.wake_s == math.inf
+        if actions:
+            state.commit(actions)
+            for event in self.engine.enact(state.now_s, actions):
+                state.apply(event)
+
+    def _due(self) -> bool:
+        if not self.state.active:
+            self._wake_s = math.inf
+            return False
+        return self.round_s == 0 or self._is_boundary(self.state.now_s)
+
+    def _is_boundary(self, now_s: float) -> bool:
+        rounds = now_s / self.round_s
+        return abs(rounds - round(rounds)) * self.round_s < 1e-6
+
+    def _next_wake_s(self) -> float:
+        """The next instant at which a round is due although nothing may have happened."""
+        if self.round_s == 0:
+            return self._wake_s
+        if not self.state.active:
+            return math.inf
+        boundary = (math.floor(self.state.now_s / self.round_s + 1e-9) + 1) * self.round_s
+        # Where nothing runs and the policy starts nothing, only an event can change that.
+        return math.inf if self._quiet else boundary

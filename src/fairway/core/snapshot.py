@@ -1,0 +1,329 @@
+"""What a policy may read: the active jobs as read-only columns, in the order of submission.
+
+A snapshot carries what has been observed, never the future. What only an oracle could know (how long a job will still
+run) is behind `snapshot.oracle`, open only to policies that declare `knows = {"duration"}`, so that a report can say so.
+The columns are slices of live arrays: valid during one decision. Keep `snapshot.copy()` if you need it for longer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fairway.core import columns as c
+from fairway.core.arrays import Bools, Floats, Ints
+from fairway.core.cluster import Cluster, GpuType, Node
+from fairway.core.errors import InputError, PolicyError
+
+
+class Names(NamedTuple):
+    """What the codes in the columns `user`, `queue` and `model` stand for."""
+
+    users: Sequence[str]
+    queues: Sequence[str]
+    models: Sequence[str]
+
+
+class JobView(NamedTuple):
+    """One row as a readable object, for policies that prefer to look at a job at a time."""
+
+    row: int
+    id: str
+    user: str
+    queue: str
+    model: str
+    gpus: int
+    gpus_min: int
+    gpus_max: int
+    held: int
+    weight: float
+    submitted_s: float
+    deadline_s: float
+    attained_s: float
+    attained_gpu_s: float
+    progress: float
+
+
+class Oracle(NamedTuple):
+    """The true run time of each job on its own gang on its fastest GPU type, and what is left of it if it runs from now on.
+
+    What is left includes the restart that a job which has run before must go through first.
+    """
+
+    total_s: Floats
+    remaining_s: Floats
+
+
+def _float_column(number: int, doc: str) -> property:
+    def get(self: Snapshot) -> Floats:
+        column: Floats = self._f[number]
+        return column
+
+    return property(get, doc=doc)
+
+
+def _int_column(number: int, doc: str) -> property:
+    def get(self: Snapshot) -> Ints:
+        column: Ints = self._i[number]
+        return column
+
+    return property(get, doc=doc)
+
+
+class Snapshot:
+    """The active jobs and the cluster at one instant. All columns have one entry per active job."""
+
+    __slots__ = (
+        "_attained_gpu_s",
+        "_attained_s",
+        "_f",
+        "_held_gpus",
+        "_i",
+        "_ids",
+        "_progress",
+        "_running",
+        "capacity",
+        "cluster",
+        "knows",
+        "memory",
+        "names",
+        "now_s",
+        "round",
+        "seed",
+    )
+
+    def __init__(
+        self,
+        floats: Floats,
+        ints: Ints,
+        *,
+        now_s: float,
+        round: int,
+        seed: int,
+        cluster: Cluster,
+        capacity: Ints,
+        names: Names,
+        ids: Mapping[int, str],
+        held_gpus: Mapping[int, tuple[int, ...]],
+        memory: Mapping[str, Any],
+        knows: frozenset[str] = frozenset(),
+    ) -> None:
+        floats.flags.writeable = False
+        ints.flags.writeable = False
+        self._f = floats
+        self._i = ints
+        self.now_s = now_s
+        self.round = round
+        self.seed = seed
+        self.cluster = cluster
+        self.capacity = capacity
+        self.names = names
+        self.memory = memory
+        self.knows = knows
+        self._ids = ids
+        self._held_gpus = held_gpus
+        self._running: Bools | None = None
+        self._progress: Floats | None = None
+        self._attained_s: Floats | None = None
+        self._attained_gpu_s: Floats | None = None
+
+    submitted_s = _float_column(c.SUBMITTED_S, "When each job was submitted.")
+    weight = _float_column(c.WEIGHT, "Each job's weight in shares.")
+    deadline_s = _float_column(c.DEADLINE_S, "Deadlines; infinite where there is none.")
+    rate = _float_column(c.RATE, "Work per second that each job makes now; 0 while it waits.")
+    since_s = _float_column(c.SINCE_S, "Since when each running job has held its present GPUs.")
+    restart_s = _float_column(c.RESTART_S, "What a stop and restart of each job costs.")
+    protected_until_s = _float_column(c.PROTECTED_UNTIL_S, "Until when a running job may not be stopped.")
+    best_speed = _float_column(c.BEST_SPEED, "Each job's rate on its own gang on the GPU type that suits it best.")
+    jobs = _int_column(c.JOB, "Job numbers, rising: the order of submission.")
+    gpus = _int_column(c.GPUS, "The gang that each job asks for.")
+    gpus_min = _int_column(c.GPUS_MIN, "The fewest GPUs that each job can use.")
+    gpus_max = _int_column(c.GPUS_MAX, "The most GPUs that each job can use.")
+    held = _int_column(c.HELD, "How many GPUs each job holds now; 0 while it waits.")
+    gpu_type = _int_column(c.GPU_TYPE, "The type of the GPUs that each job holds, or held last; -1 before.")
+    partner = _int_column(c.PARTNER, "The number of the job with which a job shares its GPUs, or -1.")
+    user = _int_column(c.USER, "Code of the owner; see `names.users`.")
+    queue = _int_column(c.QUEUE, "Code of the queue; see `names.queues`.")
+    model = _int_column(c.MODEL, "Code of the model; see `names.models`.")
+    priority = _int_column(c.PRIORITY, "The priority that the owner gave; larger is more urgent.")
+    batch_size = _int_column(c.BATCH_SIZE, "The batch size seen last; 0 where unknown.")
+    launches = _int_column(c.LAUNCHES, "How often each job has been started.")
+    preemptions = _int_column(c.PREEMPTIONS, "How often each job's GPUs were taken away.")
+
+    def __len__(self) -> int:
+        return int(self._i.shape[1])
+
+    @property
+    def speeds(self) -> Floats:
+        """The rate of each job on its own gang, one row per GPU type; 0 where it cannot run."""
+        return self._f[c.SPEEDS :]
+
+    @property
+    def running(self) -> Bools:
+        """Which jobs hold GPUs."""
+        if self._running is None:
+            self._running = self._i[c.HELD] > 0
+        return self._running
+
+    @property
+    def attained_s(self) -> Floats:
+        """How long each job has held GPUs so far."""
+        if self._attained_s is None:
+            self._attained_s = self._f[c.ATTAINED0_S] + (self.now_s - self._f[c.SINCE_S]) * self.running
+        return self._attained_s
+
+    @property
+    def attained_gpu_s(self) -> Floats:
+        """How many GPU-seconds each job has held so far: the service of Tiresias' 2D age."""
+        if self._attained_gpu_s is None:
+            held = self._i[c.HELD]
+            self._attained_gpu_s = self._f[c.ATTAINED0_GPU_S] + (self.now_s - self._f[c.SINCE_S]) * held
+        return self._attained_gpu_s
+
+    @property
+    def progress(self) -> Floats:
+        """Work done so far, in the units of the job (seconds on its gang, or steps)."""
+        if self._progress is None:
+            f = self._f
+            done = f[c.PROGRESS0] + f[c.RATE] * np.maximum(self.now_s - f[c.READY_S], 0.0)
+            self._progress = np.minimum(done, f[c.WORK])
+        return self._progress
+
+    @property
+    def protected(self) -> Bools:
+        """Running jobs that were started so recently that the rules do not let anyone stop them."""
+        mask: Bools = (self._f[c.PROTECTED_UNTIL_S] > self.now_s) & self.running
+        return mask
+
+    @property
+    def oracle(self) -> Oracle:
+        """True run times, for policies that say in `knows` that they need "duration"."""
+        if "duration" not in self.knows:
+            raise PolicyError('the policy reads snapshot.oracle but does not declare knows = {"duration"}')
+        f, speed = self._f, self._f[c.BEST_SPEED]
+        work_s = (f[c.REGIME_END] - self.progress) / speed + f[c.TAIL_S]
+        restart_s = np.where(self.running, np.maximum(f[c.READY_S] - self.now_s, 0.0), f[c.RESTART_S])
+        restart_s *= self._i[c.LAUNCHES] > 0
+        return Oracle(work_s + self.progress / speed, work_s + restart_s)
+
+    def job_id(self, job: int) -> str:
+        """The id that the owner knows a job by."""
+        return self._ids.get(job, str(job))
+
+    def gpus_held(self, row: int) -> tuple[int, ...]:
+        """The concrete GPUs that a row holds."""
+        return self._held_gpus.get(int(self._i[c.JOB, row]), ())
+
+    def job(self, row: int) -> JobView:
+        """A row as an object."""
+        i, f, names = self._i, self._f, self.names
+        return JobView(
+            row=row,
+            id=self.job_id(int(i[c.JOB, row])),
+            user=names.users[i[c.USER, row]],
+            queue=names.queues[i[c.QUEUE, row]],
+            model=names.models[i[c.MODEL, row]],
+            gpus=int(i[c.GPUS, row]),
+            gpus_min=int(i[c.GPUS_MIN, row]),
+            gpus_max=int(i[c.GPUS_MAX, row]),
+            held=int(i[c.HELD, row]),
+            weight=float(f[c.WEIGHT, row]),
+            submitted_s=float(f[c.SUBMITTED_S, row]),
+            deadline_s=float(f[c.DEADLINE_S, row]),
+            attained_s=float(self.attained_s[row]),
+            attained_gpu_s=float(self.attained_gpu_s[row]),
+            progress=float(self.progress[row]),
+        )
+
+    def copy(self) -> Snapshot:
+        """A snapshot of its own, which later events do not change."""
+        jobs = [int(job) for job in self.jobs]
+        return self._with(
+            self._f.copy(),
+            self._i.copy(),
+            ids={job: self.job_id(job) for job in jobs},
+            held_gpus={job: self._held_gpus[job] for job in jobs if job in self._held_gpus},
+        )
+
+    def _with(self, floats: Floats, ints: Ints, **changed: Any) -> Snapshot:
+        terms: dict[str, Any] = {
+            "now_s": self.now_s,
+            "round": self.round,
+            "seed": self.seed,
+            "cluster": self.cluster,
+            "capacity": self.capacity.copy(),
+            "names": Names(*(tuple(column) for column in self.names)),
+            "ids": self._ids,
+            "held_gpus": self._held_gpus,
+            "memory": dict(self.memory),
+            "knows": self.knows,
+        }
+        return Snapshot(floats, ints, **(terms | changed))
+
+    def to_json(self) -> str:
+        """Everything a decision depends on, as text; `Snapshot.from_json` gives an equal snapshot back."""
+        cluster = self.cluster
+        return json.dumps(
+            {
+                "fairway_snapshot": 1,
+                "now_s": self.now_s,
+                "round": self.round,
+                "seed": self.seed,
+                "knows": sorted(self.knows),
+                "cluster": {
+                    "text": cluster.text,
+                    "nodes": [[n.name, n.gpu_type, n.gpus, n.rack] for n in cluster.nodes],
+                    "types": [[t.name, t.memory_bytes, t.price_per_h, t.speed] for t in cluster.types],
+                },
+                "capacity": self.capacity.tolist(),
+                "names": [list(column) for column in self.names],
+                "floats": self._f.tolist(),
+                "ints": self._i.tolist(),
+                "ids": {int(job): self.job_id(int(job)) for job in self.jobs},
+                "held_gpus": {int(job): self._held_gpus.get(int(job), ()) for job in self.jobs[self.running]},
+                "memory": _plain(self.memory),
+            }
+        )
+
+    @staticmethod
+    def from_json(text: str) -> Snapshot:
+        """Read what `to_json` wrote."""
+        try:
+            data = json.loads(text)
+            if data["fairway_snapshot"] != 1:
+                raise InputError(f"this snapshot has format {data['fairway_snapshot']}; this Fairway reads format 1")
+            about = data["cluster"]
+            cluster = Cluster.of((Node(*n) for n in about["nodes"]), (GpuType(*t) for t in about["types"]), about["text"])
+            rows = len(data["ids"])
+            return Snapshot(
+                np.array(data["floats"], dtype=np.float64).reshape(-1, rows),
+                np.array(data["ints"], dtype=np.int64).reshape(-1, rows),
+                now_s=data["now_s"],
+                round=data["round"],
+                seed=data["seed"],
+                cluster=cluster,
+                capacity=np.array(data["capacity"], dtype=np.int64),
+                names=Names(*(tuple(column) for column in data["names"])),
+                ids={int(job): name for job, name in data["ids"].items()},
+                held_gpus={int(job): tuple(gpus) for job, gpus in data["held_gpus"].items()},
+                memory=data["memory"],
+                knows=frozenset(data["knows"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"this is not a Fairway snapshot ({type(error).__name__}: {error})") from None
+
+
+def _plain(value: Any) -> Any:
+    """Policy memory as JSON values."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value

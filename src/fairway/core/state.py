@@ -1,0 +1,243 @@
+"""The one mutable object: it applies events and committed actions, and hands out snapshots.
+
+Progress and attained service are anchored when a job starts (or is seen) and continued in closed form, never summed
+step by step. A completion is an event; it is never inferred from "no work is left".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from fairway.core import columns as c
+from fairway.core.action import Action, Launch, Suspend
+from fairway.core.arrays import Ints
+from fairway.core.cluster import Cluster
+from fairway.core.columns import JobTable
+from fairway.core.errors import EngineError
+from fairway.core.event import (
+    Event,
+    JobCancelled,
+    JobEvicted,
+    JobFailed,
+    JobFinished,
+    JobStarted,
+    JobSubmitted,
+    NodeLost,
+    NodeRestored,
+    RateChanged,
+    RegimeEntered,
+    Woken,
+)
+from fairway.core.job import JobSpec
+from fairway.core.occupancy import Occupancy
+from fairway.core.snapshot import Names, Snapshot
+
+
+class _Dictionary:
+    """Strings to small codes, in the order in which they were first seen."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._codes: dict[str, int] = {}
+
+    def code(self, name: str) -> int:
+        if name not in self._codes:
+            self._codes[name] = len(self.names)
+            self.names.append(name)
+        return self._codes[name]
+
+
+class State:
+    """Active jobs, who holds which GPU, which nodes are down, what the policy remembers."""
+
+    def __init__(self, cluster: Cluster, *, min_run_s: float = 0.0, seed: int = 0) -> None:
+        self.cluster = cluster
+        self.min_run_s = min_run_s
+        self.seed = seed
+        self.now_s = 0.0
+        self.round = 0
+        self.table = JobTable(len(cluster.types))
+        self.occupancy = Occupancy(cluster)
+        self.capacity: Ints = cluster.gpus_by_type.copy()
+        self.held_gpus: dict[int, tuple[int, ...]] = {}
+        self.specs: dict[int, JobSpec] = {}
+        self.ids: dict[int, str] = {}
+        self.memory: Mapping[str, Any] = {}
+        self._users, self._queues, self._models = _Dictionary(), _Dictionary(), _Dictionary()
+        self._names = Names(self._users.names, self._queues.names, self._models.names)
+        self._apply: dict[type[Any], Callable[[Any], None]] = {
+            JobSubmitted: self._job_submitted,
+            JobStarted: self._job_started,
+            RateChanged: self._rate_changed,
+            RegimeEntered: self._regime_entered,
+            JobEvicted: self._job_evicted,
+            JobFinished: self._job_left,
+            JobFailed: self._job_left,
+            JobCancelled: self._job_left,
+            NodeLost: self._node_lost,
+            NodeRestored: self._node_restored,
+            Woken: lambda event: None,
+        }
+
+    @property
+    def active(self) -> int:
+        """How many jobs are waiting or running."""
+        return self.table.n
+
+    @property
+    def busy_gpus(self) -> int:
+        """GPUs that somebody holds (on nodes that are up)."""
+        return int(self.capacity.sum()) - sum(self.occupancy.free_by_type)
+
+    def snapshot(self, knows: frozenset[str] = frozenset()) -> Snapshot:
+        """A read-only view of this instant."""
+        table = self.table
+        return Snapshot(
+            table.f[:, : table.n],
+            table.i[:, : table.n],
+            now_s=self.now_s,
+            round=self.round,
+            seed=self.seed,
+            cluster=self.cluster,
+            capacity=self.capacity,
+            names=self._names,
+            ids=self.ids,
+            held_gpus=self.held_gpus,
+            memory=self.memory,
+            knows=knows,
+        )
+
+    def apply(self, event: Event) -> None:
+        """Take note of something that happened."""
+        if event.time_s < self.now_s:
+            raise EngineError(f"{type(event).__name__} at {event.time_s} s comes after {self.now_s} s")
+        self.now_s = event.time_s
+        self._apply[type(event)](event)
+
+    def commit(self, actions: Iterable[Action]) -> None:
+        """Book what the engine is about to be told: GPUs are held, or given up, from this instant on."""
+        actions = list(actions)
+        for action in actions:
+            if not isinstance(action, Launch):
+                row = self._row(action.job)
+                self._stop(row, action.job)
+                self.table.i[c.PREEMPTIONS, row] += isinstance(action, Suspend)
+        for action in actions:
+            if not isinstance(action, Suspend):
+                self._start(self._row(action.job), action.job, action.gpus, action.gpu_type, action.partner)
+
+    def _row(self, job: int) -> int:
+        row = self.table.row_of(job)
+        if row < 0:
+            raise EngineError(f"job number {job} is not active")
+        return row
+
+    def _start(self, row: int, job: int, gpus: tuple[int, ...], gpu_type: int, partner: int) -> None:
+        f, i = self.table.f, self.table.i
+        self.occupancy.take(gpus)
+        self.held_gpus[job] = gpus
+        i[c.HELD, row] = len(gpus)
+        i[c.GPU_TYPE, row] = gpu_type
+        i[c.PARTNER, row] = partner
+        i[c.LAUNCHES, row] += 1
+        f[c.SINCE_S, row] = f[c.READY_S, row] = self.now_s
+        f[c.PROTECTED_UNTIL_S, row] = self.now_s + self.min_run_s
+        if partner >= 0:
+            i[c.PARTNER, self._row(partner)] = job
+
+    def _stop(self, row: int, job: int) -> None:
+        """Settle the accounts of a job that gives up its GPUs now."""
+        f, i = self.table.f, self.table.i
+        held, now = int(i[c.HELD, row]), self.now_s
+        held_s = now - f[c.SINCE_S, row]
+        f[c.ATTAINED0_S, row] += held_s
+        f[c.ATTAINED0_GPU_S, row] += held_s * held
+        done = f[c.PROGRESS0, row] + f[c.RATE, row] * max(now - f[c.READY_S, row], 0.0)
+        f[c.PROGRESS0, row] = min(done, f[c.WORK, row])
+        f[c.RATE, row] = 0.0
+        i[c.HELD, row] = 0
+        partner = int(i[c.PARTNER, row])
+        if partner >= 0:
+            i[c.PARTNER, row] = -1
+            other = self.table.row_of(partner)
+            if other >= 0:
+                i[c.PARTNER, other] = -1
+        self.occupancy.give(self.held_gpus.pop(job))
+
+    def _job_submitted(self, event: JobSubmitted) -> None:
+        job, spec = event.job, event.spec
+        if self.table.n and job <= self.table.i[c.JOB, self.table.n - 1]:
+            raise EngineError(f"job number {job} is not above those of the jobs submitted before")
+        deadline = math.inf if spec.deadline_s is None else spec.deadline_s
+        floats = [
+            *(event.time_s, spec.weight, deadline, event.work),
+            *(0.0, 0.0, event.time_s, event.time_s, 0.0, 0.0, 0.0),
+            *(event.restart_s, event.regime_end, event.tail_s, max(event.speeds)),
+            *event.speeds,
+        ]
+        codes = (self._users.code(spec.user), self._queues.code(spec.queue), self._models.code(spec.model))
+        ints = [
+            *(job, spec.gpus, spec.gpus_min, spec.gpus_max, 0, -1, -1),
+            *codes,
+            *(spec.priority, spec.batch_size or 0, 0, 0),
+        ]
+        self.table.append(floats, ints)
+        self.specs[job] = spec
+        self.ids[job] = spec.id
+
+    def _job_started(self, event: JobStarted) -> None:
+        row, f = self._row(event.job), self.table.f
+        f[c.RATE, row] = event.rate
+        f[c.READY_S, row] = event.ready_s
+
+    def _rate_changed(self, event: RateChanged) -> None:
+        row, f = self._row(event.job), self.table.f
+        f[c.PROGRESS0, row] = event.progress
+        f[c.RATE, row] = event.rate
+        f[c.READY_S, row] = max(event.time_s, f[c.READY_S, row])
+
+    def _regime_entered(self, event: RegimeEntered) -> None:
+        row, f = self._row(event.job), self.table.f
+        f[c.PROGRESS0, row] = event.progress
+        f[c.RATE, row] = event.rate
+        f[c.READY_S, row] = event.time_s
+        f[c.REGIME_END, row] = event.regime_end
+        f[c.TAIL_S, row] = event.tail_s
+        f[c.BEST_SPEED, row] = max(event.speeds)
+        f[c.SPEEDS :, row] = event.speeds
+        self.table.i[c.BATCH_SIZE, row] = event.batch_size
+
+    def _job_evicted(self, event: JobEvicted) -> None:
+        row = self._row(event.job)
+        if self.table.i[c.HELD, row]:
+            self._stop(row, event.job)
+        self.table.f[c.PROGRESS0, row] = event.progress
+
+    def _job_left(self, event: JobFinished | JobFailed | JobCancelled) -> None:
+        job = event.job
+        row = self._row(job)
+        if self.table.i[c.HELD, row]:
+            self._stop(row, job)
+        self.table.remove(row)
+        del self.specs[job], self.ids[job]
+
+    def _node_lost(self, event: NodeLost) -> None:
+        if event.node not in self.occupancy.down:
+            self.occupancy.lose(event.node)
+            self._count_capacity()
+
+    def _node_restored(self, event: NodeRestored) -> None:
+        if event.node in self.occupancy.down:
+            self.occupancy.restore(event.node)
+            self._count_capacity()
+
+    def _count_capacity(self) -> None:
+        capacity = self.cluster.gpus_by_type.copy()
+        for node in self.occupancy.down:
+            capacity[self.cluster.node_type[node]] -= self.cluster.nodes[node].gpus
+        capacity.flags.writeable = False
+        self.capacity = np.asarray(capacity)

@@ -1,0 +1,125 @@
+"""Policies by name, and their knobs.
+
+A policy is a frozen dataclass; its fields are its knobs. `make_policy("las:levels=3600/36000")` finds the class by name and
+turns each `key=value` into the type of the field. Other packages can add policies through the entry-point group
+`fairway.policies`; a single file can be loaded with `load_plugin`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields, is_dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from fairway.core.errors import InputError
+from fairway.core.policy import Policy
+
+P = TypeVar("P", bound=type)
+_POLICIES: dict[str, type[Policy]] = {}
+_found_entry_points = False
+
+
+def register(cls: P) -> P:
+    """Class decorator: make a policy known by its `name`."""
+    name = getattr(cls, "name", None)
+    if not isinstance(name, str) or not is_dataclass(cls):
+        raise TypeError(f"{cls.__name__} must be a dataclass with a class attribute `name`")
+    known = _POLICIES.get(name)
+    if known is not None and known.__qualname__ != cls.__qualname__:
+        raise TypeError(f"two policies are called {name!r}: {known.__qualname__} and {cls.__qualname__}")
+    _POLICIES[name] = cls
+    return cls
+
+
+def policies() -> dict[str, type[Policy]]:
+    """All known policies by name."""
+    global _found_entry_points
+    if not _found_entry_points:
+        _found_entry_points = True
+        for point in entry_points(group="fairway.policies"):
+            point.load()
+    return dict(_POLICIES)
+
+
+def load_plugin(path: str) -> None:
+    """Run a Python file that registers policies of its own."""
+    file = Path(path)
+    if not file.is_file():
+        raise InputError("no such file", path=path)
+    name = f"fairway_plugin_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise InputError("this is not a Python file", path=path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise InputError(f"cannot be loaded: {type(error).__name__}: {error}", path=path) from error
+
+
+def make_policy(text: str) -> Policy:
+    """A policy from `NAME` or `NAME:key=value,key=value`."""
+    name, _, rest = text.partition(":")
+    known = policies()
+    if name not in known:
+        raise InputError(f"unknown policy {name!r}; known: {', '.join(sorted(known))}")
+    cls = known[name]
+    knobs = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
+    hints = get_type_hints(cls)
+    values: dict[str, Any] = {}
+    for item in filter(None, rest.split(",")):
+        key, equals, value = item.partition("=")
+        if key not in knobs or not equals:
+            has = ", ".join(knobs) or "none"
+            raise InputError(f"policy {name!r} has no knob {key!r}; its knobs: {has}")
+        if key in values:
+            raise InputError(f"policy {name!r}: the knob {key!r} is given twice")
+        values[key] = _convert(name, key, value, hints[key])
+    try:
+        return cls(**values)
+    except ValueError as error:
+        raise InputError(f"policy {name!r}: {error}") from None
+
+
+def _convert(policy: str, key: str, value: str, kind: Any) -> Any:
+    """A knob's text as its type: number, text, choice, yes/no, or a slash-separated list."""
+    if get_origin(kind) is tuple:
+        return tuple(_convert(policy, key, part, get_args(kind)[0]) for part in value.split("/"))
+    choices = get_args(kind)
+    if choices and all(isinstance(choice, str) for choice in choices):
+        if value not in choices:
+            raise InputError(f"policy {policy!r}: {key} must be one of {', '.join(choices)}, not {value!r}")
+        return value
+    if kind is bool:
+        if value not in ("on", "off", "true", "false", "1", "0"):
+            raise InputError(f"policy {policy!r}: {key} must be on or off, not {value!r}")
+        return value in ("on", "true", "1")
+    convert: Callable[[str], Any] = kind
+    try:
+        result = convert(value)
+    except ValueError:
+        raise InputError(f"policy {policy!r}: {key} must be of type {kind.__name__}, not {value!r}") from None
+    if isinstance(result, float) and not math.isfinite(result):
+        raise InputError(f"policy {policy!r}: {key} must be finite, not {value!r}")
+    return result
+
+
+def knobs(cls: type[Policy]) -> dict[str, str]:
+    """The knobs of a policy with their defaults, as text."""
+
+    def default(f: Field[Any]) -> str:
+        if f.default is MISSING:
+            return ""
+        if isinstance(f.default, tuple):
+            return "/".join(f"{item:g}" if isinstance(item, float) else str(item) for item in f.default)
+        if isinstance(f.default, bool):
+            return "on" if f.default else "off"
+        return f"{f.default:g}" if isinstance(f.default, float) else str(f.default)
+
+    return {f.name: default(f) for f in fields(cls)}  # type: ignore[arg-type]

@@ -1,0 +1,84 @@
+"""The shortest-first family: by run time, by gang size, by what is left, by what is left times GPUs.
+
+`sjf`, `srtf` and `srsf` are oracles: they are told true run times, which no live scheduler knows. They bound what a policy
+without that knowledge can reach for mean completion time. `smallest` needs no oracle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fairway.core.admission import admit
+from fairway.core.decision import Decision
+from fairway.core.snapshot import Snapshot
+from fairway.policies.registry import register
+
+MOMENT_S = 1e-6
+"""What is left is taken as of a moment ago: jobs that have just drawn level keep the order that they had."""
+
+
+@register
+@dataclass(frozen=True)
+class Sjf:
+    """Shortest job first, by total run time; running jobs are left alone.
+
+    Knows: true run times (oracle), gang sizes. Never preempts.
+    """
+
+    name: ClassVar[str] = "sjf"
+    knows: ClassVar[frozenset[str]] = frozenset({"duration"})
+    round_s: ClassVar[float] = 0.0
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        return admit(snapshot, snapshot.oracle.total_s, preempt=False)
+
+
+@register
+@dataclass(frozen=True)
+class Smallest:
+    """Fewest GPUs first (Tiresias' simulator calls it `sjf`).
+
+    Knows: gang sizes. Preempts.
+    """
+
+    name: ClassVar[str] = "smallest"
+    knows: ClassVar[frozenset[str]] = frozenset()
+    round_s: ClassVar[float] = 0.0
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        return admit(snapshot, snapshot.gpus, preempt=True)
+
+
+@register
+@dataclass(frozen=True)
+class Srtf:
+    """Shortest remaining time first.
+
+    Knows: true remaining run times (oracle), gang sizes. Preempts.
+    """
+
+    name: ClassVar[str] = "srtf"
+    knows: ClassVar[frozenset[str]] = frozenset({"duration"})
+    round_s: ClassVar[float] = 0.0
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        just_before = snapshot.oracle.remaining_s + MOMENT_S * snapshot.running
+        return admit(snapshot, just_before, preempt=True)
+
+
+@register
+@dataclass(frozen=True)
+class Srsf:
+    """Shortest remaining service first: least remaining time × GPUs.
+
+    Knows: true remaining run times (oracle), gang sizes. Preempts.
+    """
+
+    name: ClassVar[str] = "srsf"
+    knows: ClassVar[frozenset[str]] = frozenset({"duration"})
+    round_s: ClassVar[float] = 0.0
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        just_before = snapshot.oracle.remaining_s * snapshot.gpus + MOMENT_S * snapshot.held
+        return admit(snapshot, just_before, preempt=True)

@@ -1,0 +1,340 @@
+"""The simulated engine: a virtual clock that jumps from event to event, with progress in closed form between them.
+
+Every running job has one entry in the event queue: its next change (the end of a batch-size regime or of its work). Entries
+carry the version of the allocation that they belong to, so a job that was stopped leaves a stale entry behind that is
+skipped. Times are rounded up to a grid, so that instants closer than a microsecond are one.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+
+from fairway.core.action import Action, Launch, Start, Suspend
+from fairway.core.cluster import Cluster
+from fairway.core.errors import EngineError
+from fairway.core.event import (
+    Event,
+    JobEvicted,
+    JobFinished,
+    JobStarted,
+    JobSubmitted,
+    NodeLost,
+    NodeRestored,
+    RateChanged,
+    RegimeEntered,
+    Woken,
+)
+from fairway.core.job import JobSpec, Regime
+from fairway.models.regimes import regime_at
+from fairway.models.restart import restart_cost_s
+from fairway.simulator.faults import Faults, Outage
+from fairway.simulator.ledger import Ledger
+from fairway.simulator.rates import Rates
+from fairway.simulator.rules import Rules
+
+_CHANGE, _REPAIR = 0, 1
+_ONE_REGIME = (Regime(1.0),)
+
+
+class _SimulatedJob:
+    """The truth about an active job. `progress` is that at `ready_s`; from then on it grows by `rate`."""
+
+    __slots__ = (
+        "factor",
+        "gpus",
+        "job",
+        "kind",
+        "partner",
+        "progress",
+        "rate",
+        "ready_s",
+        "regime",
+        "since_s",
+        "spec",
+        "version",
+        "work",
+    )
+
+    def __init__(self, job: int, spec: JobSpec, work: float, regime: Regime) -> None:
+        self.job = job
+        self.spec = spec
+        self.work = work
+        self.regime = regime
+        self.progress = 0.0
+        self.rate = 0.0
+        self.factor = 1.0
+        self.ready_s = 0.0
+        self.since_s = 0.0
+        self.gpus: tuple[int, ...] = ()
+        self.kind = -1
+        self.partner: _SimulatedJob | None = None
+        self.version = 0
+
+    def done_at(self, now_s: float) -> float:
+        """Progress at an instant of the present allocation."""
+        return min(self.progress + self.rate * max(now_s - self.ready_s, 0.0), self.work)
+
+    @property
+    def batch_size(self) -> int | None:
+        return self.regime.batch_size or self.spec.batch_size
+
+
+class SimulatedEngine:
+    """Runs a list of jobs, sorted by submit time, on a cluster that exists only here."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        jobs: Sequence[JobSpec],
+        rates: Rates,
+        rules: Rules,
+        *,
+        located: bool = True,
+        round_s: float = 0.0,
+        faults: Faults | None = None,
+    ) -> None:
+        self.cluster = cluster
+        self.jobs = jobs
+        self.rates = rates
+        self.rules = rules
+        self.located = located
+        self.round_s = round_s
+        self.ledger = Ledger(cluster, len(jobs))
+        self.now_s = 0.0
+        self.running = 0
+        self.left = len(jobs)
+        self._grid = 1.0 / rules.time_quantum_s
+        self._active: dict[int, _SimulatedJob] = {}
+        self._next_job = 0
+        self._queue: list[tuple[float, int, int, int]] = []
+        self._outages = (faults or Faults()).outages(cluster)
+        self._outage: Outage | None = next(self._outages, None)
+        self._down: set[int] = set()
+
+    def poll(self, until_s: float) -> Sequence[Event]:
+        """The events of the next instant, or `Woken` if `until_s` comes first, or nothing when all is done."""
+        if not self.left:
+            return ()
+        next_s = self._next_instant_s()
+        if until_s < next_s:
+            self.now_s = max(self._quantised(until_s), self.now_s)
+            return (Woken(self.now_s),)
+        if next_s == math.inf:
+            return ()
+        self.now_s = now_s = next_s
+        events: list[Event] = []
+        self._pop_changes(now_s, events)
+        while self._outage is not None and self._quantised(self._outage.start_s) <= now_s:
+            self._fail(now_s, self._outage, events)
+            self._outage = next(self._outages, None)
+        jobs = self.jobs
+        while self._next_job < len(jobs) and self._quantised(jobs[self._next_job].submitted_s) <= now_s:
+            events.append(self._submit(now_s, self._next_job, jobs[self._next_job]))
+            self._next_job += 1
+        return events or (Woken(now_s),)
+
+    def enact(self, now_s: float, actions: Sequence[Action]) -> Sequence[Event]:
+        """Carry out the actions of one round: everybody lets go first, then the others start."""
+        events: list[Event] = []
+        for action in actions:
+            if not isinstance(action, Launch):
+                job = self._active[action.job]
+                self._release(now_s, job, events)
+                self.ledger.preemptions[job.job] += isinstance(action, Suspend)
+        for action in actions:
+            if not isinstance(action, Suspend):
+                self._start(now_s, action, events)
+        return events
+
+    def _quantised(self, time_s: float) -> float:
+        if time_s == math.inf:
+            return time_s
+        return math.ceil(time_s * self._grid - 1e-3) / self._grid
+
+    def _next_instant_s(self) -> float:
+        queue = self._queue
+        while queue and queue[0][1] == _CHANGE and not self._is_current(queue[0]):
+            heapq.heappop(queue)
+        next_s = queue[0][0] if queue else math.inf
+        if self._next_job < len(self.jobs):
+            next_s = min(next_s, self._quantised(self.jobs[self._next_job].submitted_s))
+        if self._outage is not None and (next_s < math.inf or self.running):
+            next_s = min(next_s, self._quantised(self._outage.start_s))
+        return max(next_s, self.now_s)
+
+    def _is_current(self, entry: tuple[float, int, int, int]) -> bool:
+        job = self._active.get(entry[2])
+        return job is not None and job.version == entry[3]
+
+    def _pop_changes(self, now_s: float, events: list[Event]) -> None:
+        """Completions, ends of regimes and repairs that are due."""
+        queue = self._queue
+        while queue and queue[0][0] <= now_s:
+            entry = heapq.heappop(queue)
+            if entry[1] == _REPAIR:
+                self._down.discard(entry[2])
+                events.append(NodeRestored(now_s, entry[2]))
+            elif self._is_current(entry):
+                job = self._active[entry[2]]
+                if job.regime.until < 1.0:
+                    self._change_regime(now_s, job, events)
+                else:
+                    self._finish(now_s, job, events)
+
+    def _submit(self, now_s: float, number: int, spec: JobSpec) -> Event:
+        work = spec.steps if spec.steps is not None else spec.duration_s
+        if work is None:
+            raise EngineError(f"job {spec.id!r} has no work")
+        regimes = spec.regimes or _ONE_REGIME
+        job = _SimulatedJob(number, spec, work, regimes[0])
+        self._active[number] = job
+        speeds = self._speeds(job)
+        tail_s = self._tail_s(job)
+        self.ledger.exclusive_s[number] = regimes[0].until * work / max(speeds) + tail_s
+        restart_s = restart_cost_s(spec, self.rules.restart_cost_s)
+        return JobSubmitted(now_s, number, spec, work, speeds, restart_s, regimes[0].until * work, tail_s)
+
+    def _speeds(self, job: _SimulatedJob) -> tuple[float, ...]:
+        """The job's rate on its own gang by GPU type, in its present regime."""
+        if not job.spec.regimes:
+            return self.rates.speeds(job.spec, job.spec.batch_size)
+        return self.rates.regime_speeds(job.spec, job.regime)
+
+    def _tail_s(self, job: _SimulatedJob) -> float:
+        """How long the regimes after the present one will take on the best GPU type."""
+        total_s, start = 0.0, job.regime.until
+        for regime in job.spec.regimes:
+            if regime.until > start:
+                share = regime.until - start
+                total_s += share * job.work / max(self.rates.regime_speeds(job.spec, regime))
+                start = regime.until
+        return total_s
+
+    def _start(self, now_s: float, action: Start, events: list[Event]) -> None:
+        job = self._active[action.job]
+        if action.partner >= 0 and not self._pack(now_s, job, self._active[action.partner], action, events):
+            return
+        job.gpus, job.kind = action.gpus, action.gpu_type
+        if not self._rate(job) > 0:
+            job.gpus = ()
+            events.append(JobEvicted(now_s, job.job, job.progress, "cannot run on these GPUs"))
+            return
+        job.since_s = now_s
+        job.ready_s = now_s + self._start_delay_s(now_s, job, action)
+        self.running += 1
+        if math.isnan(self.ledger.started_s[job.job]):
+            self.ledger.started_s[job.job] = now_s
+        self.ledger.starts[job.job] += 1
+        self._set_rate(job)
+        events.append(JobStarted(now_s, job.job, job.rate, job.ready_s))
+
+    def _pack(self, now_s: float, guest: _SimulatedJob, host: _SimulatedJob, action: Start, events: list[Event]) -> bool:
+        """Let two jobs share GPUs; refuse the guest where both do not fit."""
+        batches = (guest.batch_size, host.batch_size)
+        mine, other = self.rates.pair_factors(guest.spec, host.spec, batches, action.gpu_type)
+        if not (mine > 0 and other > 0 and host.gpus == action.gpus):
+            events.append(JobEvicted(now_s, guest.job, guest.progress, "does not fit beside its partner"))
+            return False
+        guest.factor, guest.partner = mine, host
+        host.partner = guest
+        self._change_factor(now_s, host, other, events)
+        return True
+
+    def _change_factor(self, now_s: float, job: _SimulatedJob, factor: float, events: list[Event]) -> None:
+        """A partner came or went: the job goes on at another speed."""
+        job.progress = job.done_at(now_s)
+        job.ready_s = max(now_s, job.ready_s)
+        job.factor = factor
+        self._set_rate(job)
+        events.append(RateChanged(now_s, job.job, job.progress, job.rate))
+
+    def _start_delay_s(self, now_s: float, job: _SimulatedJob, action: Start) -> float:
+        charge, first = self.rules.charge, self.ledger.starts[job.job] == 0
+        if charge == "absence":
+            pays = isinstance(action, Launch) and now_s > 0
+        else:
+            pays = charge == "start" or not first
+        return restart_cost_s(job.spec, self.rules.restart_cost_s) if pays else 0.0
+
+    def _set_rate(self, job: _SimulatedJob) -> None:
+        """Fix the job's rate on its GPUs and queue its next change."""
+        job.rate = self._rate(job)
+        job.version += 1
+        until = job.work if job.regime.until >= 1.0 else job.regime.until * job.work
+        change_s = job.ready_s + (until - job.progress) / job.rate
+        heapq.heappush(self._queue, (self._change_time_s(job, change_s), _CHANGE, job.job, job.version))
+
+    def _rate(self, job: _SimulatedJob) -> float:
+        """Work per second on the job's GPUs, in its regime and beside its partner."""
+        rate = self.rates.rate(job.spec, job.batch_size, job.kind, job.gpus, self.located)
+        if job.spec.regimes:
+            own = self.rates.speeds(job.spec, job.batch_size)[job.kind]
+            rate *= self._speeds(job)[job.kind] / own if own else 0.0
+        return rate * job.factor
+
+    def _change_time_s(self, job: _SimulatedJob, exact_s: float) -> float:
+        time_s = self._quantised(exact_s)
+        if self.rules.frees_gpus == "at_round_end" and self.round_s > 0 and job.regime.until >= 1.0:
+            self.ledger.finished_s[job.job] = time_s
+            return self._quantised(math.ceil(time_s / self.round_s - 1e-9) * self.round_s)
+        return time_s
+
+    def _release(self, now_s: float, job: _SimulatedJob, events: list[Event]) -> None:
+        """The job lets go of its GPUs and keeps its progress."""
+        lost_s = min(now_s, job.ready_s) - job.since_s
+        self.ledger.held(job.job, job.since_s, now_s, job.gpus, job.kind, lost_s)
+        job.progress = job.done_at(now_s)
+        job.rate, job.factor, job.gpus = 0.0, 1.0, ()
+        job.version += 1
+        self.running -= 1
+        if job.partner is not None:
+            partner, job.partner = job.partner, None
+            partner.partner = None
+            self._change_factor(now_s, partner, 1.0, events)
+
+    def _finish(self, now_s: float, job: _SimulatedJob, events: list[Event]) -> None:
+        if not (self.rules.frees_gpus == "at_round_end" and self.round_s > 0):
+            self.ledger.finished_s[job.job] = now_s
+        events.append(JobFinished(now_s, job.job))
+        self._release(now_s, job, events)
+        del self._active[job.job]
+        self.left -= 1
+
+    def _change_regime(self, now_s: float, job: _SimulatedJob, events: list[Event]) -> None:
+        job.progress = job.regime.until * job.work
+        job.regime = regime_at(job.spec.regimes, job.regime.until)
+        job.ready_s = now_s
+        self._set_rate(job)
+        batch, speeds, end = job.batch_size or 0, self._speeds(job), job.regime.until * job.work
+        events.append(RegimeEntered(now_s, job.job, job.progress, job.rate, batch, speeds, end, self._tail_s(job)))
+
+    def _fail(self, now_s: float, outage: Outage, events: list[Event]) -> None:
+        """A node goes down: its jobs fall back to their last checkpoint and wait."""
+        if outage.node in self._down:
+            return
+        self._down.add(outage.node)
+        events.append(NodeLost(now_s, outage.node))
+        if math.isfinite(outage.down_s):
+            entry = (self._quantised(outage.start_s + outage.down_s), _REPAIR, outage.node, 0)
+            heapq.heappush(self._queue, entry)
+        node_of_gpu = self.cluster.node_of_gpu
+        for job in list(self._active.values()):
+            if any(node_of_gpu[gpu] == outage.node for gpu in job.gpus):
+                self._evict(now_s, job, events)
+
+    def _evict(self, now_s: float, job: _SimulatedJob, events: list[Event]) -> None:
+        every_s = job.spec.checkpoint_every_s
+        every_s = self.rules.checkpoint_every_s if every_s is None else every_s
+        ran_s = max(now_s - job.ready_s, 0.0)
+        lost_s = math.fmod(ran_s, every_s) if every_s > 0 else 0.0
+        lost = job.rate * lost_s
+        gpus = len(job.gpus)
+        self._release(now_s, job, events)
+        job.progress = max(job.progress - lost, 0.0)
+        self.ledger.lost_gpu_s[job.job] += lost_s * gpus
+        self.ledger.evictions[job.job] += 1
+        events.append(JobEvicted(now_s, job.job, job.progress, "its node failed"))
+
+

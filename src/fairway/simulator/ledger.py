@@ -1,0 +1,47 @@
+"""What happened in a simulated run, job by job: the raw material of all metrics."""
+
+from __future__ import annotations
+
+from array import array
+
+import numpy as np
+
+from fairway.core.arrays import Floats, Ints
+from fairway.core.cluster import Cluster
+
+Segment = tuple[int, float, float, tuple[int, ...]]
+"""A stretch of time in which a job held the same GPUs: (job, start, end, GPUs)."""
+
+
+class Ledger:
+    """Per-job accounts, the segments of GPU use, and the course of the queue."""
+
+    def __init__(self, cluster: Cluster, jobs: int) -> None:
+        self.cluster = cluster
+        self.started_s: Floats = np.full(jobs, np.nan)
+        self.finished_s: Floats = np.full(jobs, np.nan)
+        self.exclusive_s: Floats = np.full(jobs, np.nan)
+        self.held_gpu_s: Floats = np.zeros(jobs)
+        self.lost_gpu_s: Floats = np.zeros(jobs)
+        self.cost: Floats = np.zeros(jobs)
+        self.starts: Ints = np.zeros(jobs, dtype=np.int64)
+        self.preemptions: Ints = np.zeros(jobs, dtype=np.int64)
+        self.evictions: Ints = np.zeros(jobs, dtype=np.int64)
+        self.segments: list[Segment] = []
+        self._series = array("d")
+
+    def held(self, job: int, start_s: float, end_s: float, gpus: tuple[int, ...], kind: int, lost_s: float) -> None:
+        """A job held GPUs for a while; `lost_s` of it brought no lasting progress."""
+        gpu_s = (end_s - start_s) * len(gpus)
+        self.held_gpu_s[job] += gpu_s
+        self.lost_gpu_s[job] += lost_s * len(gpus)
+        self.cost[job] += gpu_s / 3600.0 * self.cluster.types[kind].price_per_h
+        self.segments.append((job, start_s, end_s, gpus))
+
+    def sample(self, time_s: float, busy_gpus: int, running: int, active: int) -> None:
+        """Note how busy the cluster is from this instant on."""
+        self._series.extend((time_s, busy_gpus, running, active))
+
+    def series(self) -> Floats:
+        """The course as rows of (time, busy GPUs, running jobs, active jobs); each holds until the next."""
+        return np.frombuffer(self._series, dtype=np.float64).reshape(-1, 4)

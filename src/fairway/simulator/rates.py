@@ -1,0 +1,124 @@
+"""How fast a simulated job runs on given GPUs.
+
+A job whose work is a duration runs at rate 1 on the gang that it asked for; on another GPU type it is scaled by the
+relative speed of the types, taking the cluster's first type as the one that the trace was recorded on (unless the job
+names types itself: then the first that it names). A job whose work is steps runs as fast as the profile says. An elastic job on k instead of g GPUs: the
+profile where there is one, else k/g to the power 0.9, a usual data-parallel efficiency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fairway.core.cluster import Cluster
+from fairway.core.hardware import known_gpu
+from fairway.core.job import JobSpec, Regime
+from fairway.models.profile import Profile, ProfileKey
+
+ELASTIC_EXPONENT = 0.9
+PAIR_SPEED = 0.55
+"""Speed of each of two packed jobs where no profile knows the pair: together a little more than one alone."""
+
+
+class Rates:
+    """Rates of jobs on a cluster, remembered by what they depend on."""
+
+    def __init__(self, cluster: Cluster, profile: Profile, *, spread_matters: bool) -> None:
+        self.cluster = cluster
+        self.profile = profile
+        self.spread_matters = spread_matters
+        self._speeds: dict[tuple[object, ...], tuple[float, ...]] = {}
+        self._flat = (1.0,) * len(cluster.types)
+
+    def speeds(self, spec: JobSpec, batch_size: int | None) -> tuple[float, ...]:
+        """The job's rate on its own gang for each GPU type; 0 where it may not or cannot run."""
+        if spec.steps is None and len(self._flat) == 1 and not spec.gpu_types and not spec.memory_bytes:
+            return self._flat
+        key = (spec.steps is None, spec.model, batch_size, spec.gpus, spec.gpu_types, spec.memory_bytes)
+        found = self._speeds.get(key)
+        if found is None:
+            kinds = range(len(self.cluster.types))
+            found = tuple(self._speed(spec, batch_size, kind) for kind in kinds)
+            self._speeds[key] = found
+        return found
+
+    def regime_speeds(self, spec: JobSpec, regime: Regime) -> tuple[float, ...]:
+        """The speeds in one regime, in units of the job's work: steps of its first batch size, or seconds."""
+        if spec.steps is not None and regime.batch_size and spec.batch_size:
+            grown = regime.batch_size / spec.batch_size * regime.speed
+            return tuple(speed * grown for speed in self.speeds(spec, regime.batch_size))
+        return tuple(speed * regime.speed for speed in self.speeds(spec, spec.batch_size))
+
+    def rate(self, spec: JobSpec, batch_size: int | None, kind: int, gpus: Sequence[int], located: bool) -> float:
+        """The rate on concrete GPUs of one type."""
+        count = len(gpus)
+        rate = self.speeds(spec, batch_size)[kind]
+        if count != spec.gpus:
+            rate *= self._scaling(spec, batch_size, kind, count)
+        if spec.steps is not None and located and self.spread_matters and count > 1:
+            nodes = len({self.cluster.node_of_gpu[gpu] for gpu in gpus})
+            if nodes > self.cluster.nodes_needed(kind, count):
+                name = self.cluster.types[kind].name
+                together = self.profile.rate(spec.model, batch_size, name, count)
+                apart = self.profile.rate(spec.model, batch_size, name, count, spread=True)
+                rate *= apart / together if together else 1.0
+        return rate
+
+    def pair_factors(self, a: JobSpec, b: JobSpec, batches: tuple[int | None, int | None], kind: int) -> tuple[float, float]:
+        """What two packed jobs keep of their speeds; 0 where they do not fit together."""
+        if a.steps is None or b.steps is None:
+            return (PAIR_SPEED, PAIR_SPEED)
+        name = self.cluster.types[kind].name
+        keys = [ProfileKey(s.model, batch, s.gpus) for s, batch in zip((a, b), batches, strict=True)]
+        pair = self.profile.pair_rates(keys[0], keys[1], name)
+        if pair is None:
+            return (0.0, 0.0)
+        alone = [self.profile.rate(key.model, key.batch_size, name, key.gpus) for key in keys]
+        return (pair[0] / alone[0] if alone[0] else 0.0, pair[1] / alone[1] if alone[1] else 0.0)
+
+    def _speed(self, spec: JobSpec, batch_size: int | None, kind: int) -> float:
+        gpu = self.cluster.types[kind]
+        if spec.gpu_types and not _matches(gpu.name, spec.gpu_types):
+            return 0.0
+        if spec.memory_bytes > gpu.memory_bytes > 0:
+            return 0.0
+        if spec.steps is not None:
+            return self.profile.rate(spec.model, batch_size, gpu.name, spec.gpus)
+        return gpu.speed / self._reference_speed(spec)
+
+    def _reference_speed(self, spec: JobSpec) -> float:
+        """The speed of the GPU type on which the trace's duration was seen."""
+        for name in spec.gpu_types:
+            for gpu in self.cluster.types:
+                if _matches(gpu.name, (name,)):
+                    return gpu.speed
+        return self.cluster.types[0].speed
+
+    def _scaling(self, spec: JobSpec, batch_size: int | None, kind: int, count: int) -> float:
+        """Samples per second on `count` GPUs relative to those on the gang that the job asked for."""
+        if spec.steps is None:
+            return float((count / spec.gpus) ** ELASTIC_EXPONENT)
+        name = self.cluster.types[kind].name
+        own = self.profile.rate(spec.model, batch_size, name, spec.gpus)
+        return self.profile.rate(spec.model, batch_size, name, count) / own if own else 0.0
+
+
+def _matches(name: str, wanted: tuple[str, ...]) -> bool:
+    """Whether a GPU type is one of those a job names, by name or by what the names stand for."""
+    if name in wanted:
+        return True
+    known = known_gpu(name)
+    return known is not None and any(known_gpu(other) == known for other in wanted)
+
+
+def impossible(spec: JobSpec, speeds: tuple[float, ...], cluster: Cluster) -> str | None:
+    """Why a job can never run on this cluster, or None."""
+    usable = [int(cluster.gpus_by_type[kind]) for kind, speed in enumerate(speeds) if speed > 0]
+    if not usable:
+        wanted = f" ({', '.join(spec.gpu_types)})" if spec.gpu_types else ""
+        return f"no GPU type of the cluster can run it{wanted}"
+    if spec.gpus > max(usable):
+        return f"its gang of {spec.gpus} GPUs is larger than the {max(usable)} GPUs of one type that it could use"
+    return None
+
+

@@ -1,0 +1,265 @@
+"""The outcome of a simulated run: figures, arrays, and the versioned JSON document that reports are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fairway import __version__
+from fairway.core.arrays import Bools, Floats
+from fairway.core.cluster import Cluster
+from fairway.core.job import JobSpec
+from fairway.simulator import metrics
+from fairway.simulator.ledger import Ledger
+
+SCHEMA = "fairway.result/1"
+SERIES_POINTS = 2000
+GANTT_SEGMENTS = 20_000
+GANTT_ROWS, GANTT_BINS = 128, 400
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a run was made."""
+
+    policy: str
+    knows: tuple[str, ...]
+    trace: str
+    cluster: str
+    rules: str
+    placement: str
+    profile: str
+    round_s: float
+    restart_cost_s: float
+    replan_interval_s: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What the run itself cost."""
+
+    rounds: int
+    decide_cpu_s: float
+    cpu_s: float
+    wall_s: float
+    peak_rss_bytes: int
+
+
+class Result:
+    """A finished simulation. Arrays have one entry per simulated job, in the order of submission."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        costs: Costs,
+        cluster: Cluster,
+        jobs: Sequence[JobSpec],
+        ledger: Ledger,
+        skipped: Mapping[str, int],
+    ) -> None:
+        self.settings = settings
+        self.costs = costs
+        self.cluster = cluster
+        self.specs = tuple(jobs)
+        self.ledger = ledger
+        self.skipped_by_reason = dict(skipped)
+        self.submitted_s: Floats = np.array([job.submitted_s for job in jobs])
+        self.started_s: Floats = ledger.started_s
+        self.finished_s: Floats = ledger.finished_s
+        self.done: Bools = ~np.isnan(ledger.finished_s)
+        self.jct_s: Floats = ledger.finished_s - self.submitted_s
+        self.queue_s: Floats = np.maximum(self.jct_s - ledger.exclusive_s, 0.0)
+        self.rho = metrics.fairness(ledger, jobs, self.done, self.jobs)
+
+    @property
+    def skipped(self) -> int:
+        """Rows of the trace that were not simulated, whatever the reason."""
+        return sum(self.skipped_by_reason.values())
+
+    @property
+    def jobs(self) -> int:
+        """Rows of the trace: simulated and skipped."""
+        return len(self.specs) + self.skipped
+
+    @property
+    def finished(self) -> int:
+        return int(self.done.sum())
+
+    @property
+    def makespan_s(self) -> float | None:
+        """From the first submission to the last completion."""
+        return float(self.finished_s[self.done].max() - self.submitted_s.min()) if self.finished else None
+
+    @property
+    def mean_jct_s(self) -> float | None:
+        """The mean job completion time."""
+        return metrics.spread_of(self.jct_s[self.done])["mean"]
+
+    @property
+    def utilisation(self) -> float | None:
+        """The share of all GPU time between first submission and last completion that somebody held."""
+        makespan = self.makespan_s
+        return float(self.ledger.held_gpu_s.sum()) / (self.cluster.gpu_count * makespan) if makespan else None
+
+    @property
+    def deadline_misses(self) -> int:
+        limits = np.array([np.inf if job.deadline_s is None else job.deadline_s for job in self.specs])
+        late = np.where(self.done, self.finished_s, np.inf) > limits
+        return int(late.sum())
+
+    def figures(self) -> dict[str, Any]:
+        """All figures but the per-job ones, under the names of the JSON schema."""
+        ledger, done = self.ledger, self.done
+        gpu_h = ledger.held_gpu_s / 3600.0
+        settings = self.settings
+        return {
+            "policy": settings.policy,
+            "knows": list(settings.knows),
+            "trace": settings.trace,
+            "cluster": settings.cluster,
+            "gpus": self.cluster.gpu_count,
+            "rules": settings.rules,
+            "placement": settings.placement,
+            "profile": settings.profile,
+            "round_s": settings.round_s,
+            "restart_cost_s": settings.restart_cost_s,
+            "replan_interval_s": settings.replan_interval_s,
+            "seed": settings.seed,
+            "jobs": self.jobs,
+            "finished": self.finished,
+            "skipped": self.skipped,
+            "skipped_by_reason": self.skipped_by_reason,
+            "makespan_s": self.makespan_s,
+            "jct_s": metrics.spread_of(self.jct_s[done]),
+            "queue_s": metrics.spread_of(self.queue_s[done]),
+            "utilisation": self.utilisation,
+            "preemptions": int(ledger.preemptions.sum()),
+            "restarts": int(np.maximum(ledger.starts - 1, 0).sum()),
+            "lost_gpu_h": float(ledger.lost_gpu_s.sum()) / 3600.0,
+            "cost": float(ledger.cost.sum()),
+            "deadline_misses": self.deadline_misses,
+            "jain": metrics.jain_index(1.0 / self.rho["concurrent"][done & (self.rho["concurrent"] > 0)]),
+            "ftf": {name: metrics.summary_of_rho(rho) for name, rho in self.rho.items()},
+            "per_user": metrics.by_group([j.user for j in self.specs], self.jct_s, self.queue_s, gpu_h, done),
+            "per_queue": metrics.by_group([j.queue for j in self.specs], self.jct_s, self.queue_s, gpu_h, done),
+            "rounds": self.costs.rounds,
+            "decide_cpu_s": self.costs.decide_cpu_s,
+            "cpu_s": self.costs.cpu_s,
+            "wall_s": self.costs.wall_s,
+            "peak_rss_bytes": self.costs.peak_rss_bytes,
+        }
+
+    def to_dict(self, *, per_job: bool = True) -> dict[str, Any]:
+        """The whole document of schema `fairway.result/1`."""
+        document: dict[str, Any] = {"schema": SCHEMA, "fairway": __version__, **self.figures()}
+        if per_job:
+            document["per_job"] = self.per_job()
+        document["series"] = self.series()
+        document["gantt"] = self.gantt()
+        return document
+
+    def per_job(self) -> list[dict[str, Any]]:
+        """One record per simulated job."""
+        ledger = self.ledger
+        columns = {
+            "submitted_s": self.submitted_s,
+            "started_s": self.started_s,
+            "finished_s": self.finished_s,
+            "jct_s": self.jct_s,
+            "queue_s": self.queue_s,
+            "exclusive_s": ledger.exclusive_s,
+            "held_gpu_s": ledger.held_gpu_s,
+            "lost_gpu_s": ledger.lost_gpu_s,
+            "rho_static": self.rho["static"],
+            "rho_concurrent": self.rho["concurrent"],
+            "rho_isolated": self.rho["isolated"],
+        }
+        lists = {name: _plain(column) for name, column in columns.items()}
+        preemptions, starts = ledger.preemptions.tolist(), ledger.starts.tolist()
+        return [
+            {
+                "id": job.id,
+                "user": job.user,
+                "queue": job.queue,
+                "model": job.model,
+                "gpus": job.gpus,
+                "deadline_s": job.deadline_s,
+                **{name: column[row] for name, column in lists.items()},
+                "preemptions": preemptions[row],
+                "restarts": max(starts[row] - 1, 0),
+            }
+            for row, job in enumerate(self.specs)
+        ]
+
+    def series(self) -> dict[str, list[float]]:
+        """Busy GPUs, running and waiting jobs over time; long runs are averaged into bins."""
+        rows = self.ledger.series()
+        if len(rows) > SERIES_POINTS:
+            rows = _binned(rows, SERIES_POINTS)
+        return {
+            "time_s": rows[:, 0].tolist(),
+            "busy_gpus": rows[:, 1].tolist(),
+            "running": rows[:, 2].tolist(),
+            "waiting": (rows[:, 3] - rows[:, 2]).tolist(),
+        }
+
+    def gantt(self) -> dict[str, Any]:
+        """Who held which GPU when; for large runs how busy each group of GPUs was."""
+        segments = self.ledger.segments
+        pieces = sum(len(segment[3]) for segment in segments)
+        if pieces <= GANTT_SEGMENTS:
+            return {
+                "kind": "segments",
+                "gpus": list(self.cluster.node_names_of_gpus),
+                "jobs": [job.id for job in self.specs],
+                "segments": [[gpu, start, end, job] for job, start, end, gpus in segments for gpu in gpus],
+            }
+        return _raster(self.cluster, self.ledger)
+
+
+def _plain(column: Floats) -> list[float | None]:
+    """Floats with None for NaN, which JSON does not have."""
+    return [None if value != value else value for value in column.tolist()]
+
+
+def _binned(rows: Floats, bins: int) -> Floats:
+    """Time-averages of a step function in equal bins."""
+    times = rows[:, 0]
+    edges = np.linspace(times[0], times[-1], bins + 1)
+    width = edges[1] - edges[0]
+    out = np.empty((bins, rows.shape[1]))
+    out[:, 0] = edges[:-1]
+    for column in range(1, rows.shape[1]):
+        area = np.concatenate([[0.0], np.cumsum(rows[:-1, column] * np.diff(times))])
+        out[:, column] = np.diff(np.interp(edges, times, area)) / width
+    return np.asarray(np.round(out, 4))
+
+
+def _raster(cluster: Cluster, ledger: Ledger) -> dict[str, Any]:
+    """The busy fraction of each node (or of equal groups of nodes) in equal bins of time."""
+    nodes = len(cluster.nodes)
+    group = -(-nodes // GANTT_ROWS)
+    rows = -(-nodes // group)
+    counts = [len(segment[3]) for segment in ledger.segments]
+    starts = np.repeat(np.array([segment[1] for segment in ledger.segments]), counts)
+    ends = np.repeat(np.array([segment[2] for segment in ledger.segments]), counts)
+    gpus = np.fromiter((gpu for segment in ledger.segments for gpu in segment[3]), dtype=np.int64, count=sum(counts))
+    row_of_gpu = np.array(cluster.node_of_gpu) // group
+    t0_s, t1_s = float(starts.min()), float(ends.max())
+    bin_s = max((t1_s - t0_s) / GANTT_BINS, 1e-9)
+    row = row_of_gpu[gpus]
+    # Each segment adds +1 GPU from its start and -1 from its end: integrate the difference exactly within bins.
+    area = np.zeros((rows, GANTT_BINS + 2))
+    for sign, times in ((1.0, starts), (-1.0, ends)):
+        position = (times - t0_s) / bin_s
+        index = np.minimum(position.astype(np.int64), GANTT_BINS)
+        np.add.at(area, (row, index), sign * (index + 1 - position))
+        np.add.at(area, (row, index + 1), sign * (position - index))
+    size = np.bincount(row_of_gpu, minlength=rows)[:, None]
+    busy = np.cumsum(area, axis=1)[:, :GANTT_BINS] / size
+    labels = [cluster.nodes[index * group].name + (f" +{group - 1}" if group > 1 else "") for index in range(rows)]
+    return {"kind": "raster", "rows": labels, "t0_s": t0_s, "bin_s": bin_s, "busy": np.round(busy, 3).tolist()}

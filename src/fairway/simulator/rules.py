@@ -1,0 +1,77 @@
+"""Rule sets: what a simulated second, round and restart mean. A small frozen value that the engine reads.
+
+`native` is Fairway's own: exact times, restarts cost something, a job that was just started is left alone for a minute.
+The others reproduce the semantics of published simulators, so that their figures can be met (see docs/rules.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from fairway.core.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How the simulated world behaves.
+
+    `round_s` None leaves the length to the policy. `time_quantum_s` is the grid to which event times are rounded up.
+    `charge` says which starts pay `restart_cost_s`: every start after a job's first ("restart"), all starts ("start"), or
+    starts after a round in which the job did not run ("absence"). `min_run_s` protects a job that was just started.
+    `replan_interval_s` is how often a policy that plans shares may plan anew. `spread_matters` lets a gang on more nodes than
+    needed run slower where a profile says so. `checkpoint_every_s` bounds what a node failure destroys. `unmodelled` names
+    what of the published simulator this value does not reproduce yet.
+    """
+
+    name: str
+    round_s: float | None = None
+    time_quantum_s: float = 1e-6
+    restart_cost_s: float = 0.0
+    charge: Literal["restart", "start", "absence"] = "restart"
+    min_run_s: float = 0.0
+    replan_interval_s: float = 0.0
+    spread_matters: bool = True
+    frees_gpus: Literal["at_once", "at_round_end"] = "at_once"
+    checkpoint_every_s: float = 600.0
+    unmodelled: tuple[str, ...] = ()
+
+
+NATIVE = Rules("native", restart_cost_s=30.0, min_run_s=60.0)
+TIRESIAS = Rules("tiresias", round_s=0.0, time_quantum_s=1.0, spread_matters=False)
+GAVEL = Rules(
+    "gavel",
+    round_s=360.0,
+    replan_interval_s=1920.0,
+    spread_matters=False,
+    frees_gpus="at_round_end",
+    unmodelled=("whole steps per round", "a round ends with its last job"),
+)
+SHOCKWAVE = Rules(
+    "shockwave",
+    round_s=120.0,
+    restart_cost_s=20.0,
+    charge="absence",
+    replan_interval_s=1000.0,
+    spread_matters=False,
+    frees_gpus="at_round_end",
+    unmodelled=("whole steps per round", "a round ends with its last job", "batch-size requests"),
+)
+POLLUX = Rules(
+    "pollux",
+    round_s=60.0,
+    restart_cost_s=30.0,
+    charge="start",
+    frees_gpus="at_round_end",
+    unmodelled=("progress by epochs and validation curves",),
+)
+RULES: dict[str, Rules] = {rules.name: rules for rules in (NATIVE, GAVEL, SHOCKWAVE, TIRESIAS, POLLUX)}
+
+
+def rules_named(rules: str | Rules, **changed: float | None) -> Rules:
+    """A rule set by name, with the given (not None) fields replaced."""
+    if isinstance(rules, str):
+        if rules not in RULES:
+            raise InputError(f"unknown rules {rules!r}; known: {', '.join(RULES)}")
+        rules = RULES[rules]
+    return replace(rules, **{key: value for key, value in changed.items() if value is not None})  # type: ignore[arg-type]

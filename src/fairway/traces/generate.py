@@ -1,0 +1,319 @@
+"""Seeded workloads after the published ones: Gavel's and Shockwave's generators, and a log shaped like Philly's.
+
+Everything comes from one numpy `Generator(PCG64(seed))`, so the same parameters give the same jobs on every machine.
+Times are whole milliseconds. Work is a duration on the gang asked for, so that no profile is needed to run it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any, get_type_hints
+
+import numpy as np
+
+from fairway.core.cluster import MAX_GPUS
+from fairway.core.errors import InputError
+from fairway.core.job import Adaptation, JobSpec, Regime, Workload
+from fairway.traces.fields import parse_number, shown
+
+Rate = Callable[[str, int, int], float]
+"""Steps per second of a model, with a batch size per GPU, on a number of GPUs."""
+
+MAX_JOBS = 10_000_000
+BATCH_SIZES: dict[str, tuple[int, ...]] = {
+    "ResNet-18": (16, 32, 64, 128, 256),
+    "ResNet-50": (16, 32, 64, 128),
+    "Transformer": (16, 32, 64, 128, 256),
+    "LM": (5, 10, 20, 40, 80),
+    "Recommendation": (512, 1024, 2048, 4096, 8192),
+}
+"""The job table of Gavel (OSDI'20). Every pair of model and batch size is drawn with the same probability."""
+DATASETS = {
+    "ResNet-18": "cifar10",
+    "ResNet-50": "imagenet",
+    "Transformer": "multi30k",
+    "LM": "wikitext2",
+    "Recommendation": "ml-20m",
+}
+SINGLE_GPU_MODELS = frozenset(("Recommendation",))
+"""Models whose training script in Gavel's table runs on one GPU only."""
+BATCH_EXPONENT = {"ResNet-18": 0.20, "ResNet-50": 0.09, "Transformer": 0.03, "LM": 0.34, "Recommendation": 0.03}
+"""Samples per second grow as batch size to this power: fitted to the V100 rates that Shockwave published."""
+
+_TABLE = [(model, batch) for model, batches in BATCH_SIZES.items() for batch in batches]
+_TABLE_MULTI_GPU = [(model, batch) for model, batch in _TABLE if model not in SINGLE_GPU_MODELS]
+_PHILLY_MIX = {1: 0.93, 2: 0.02, 4: 0.02, 8: 0.02, 16: 0.003, 32: 0.001, 64: 0.0002, 128: 0.0001}
+_PHILLY_MEDIAN_S, _PHILLY_P99_S, _PHILLY_LONGEST_S = 1_100.0, 250_000.0, 60 * 86_400.0
+_Z99 = 2.3263478740408408
+_DAY_S = 86_400.0
+_DIURNAL_SWING = 0.5
+
+
+def gavel_like(
+    jobs: int = 100,
+    seed: int = 0,
+    mean_interarrival_s: float = 360.0,
+    durations: str = "log-uniform",
+    multi_gpu: bool = False,
+    priorities: bool = False,
+    min_h: float = 1.0,
+    max_h: float = 12.0,
+    rate: Rate | None = None,
+) -> Workload:
+    """Jobs as Gavel's simulator draws them, with exponential gaps between arrivals.
+
+    Durations are `log-uniform` (60 s times 10^U(1.5, 3) for four jobs in five, else times 10^U(3, 4)) or
+    `uniform-hours` (one of twelve values from `min_h` to `max_h`). With `multi_gpu` a job asks for 1, 2, 4 or 8 GPUs
+    with probability .70, .10, .15, .05; with `priorities` one job in five has weight 5. A `rate` turns the durations
+    into steps.
+    """
+    rng = _generator(jobs, seed)
+    _at_least(mean_interarrival_s, 0, "mean_interarrival_s")
+    if durations == "log-uniform":
+        power = np.where(rng.random(jobs) < 0.8, rng.uniform(1.5, 3, jobs), rng.uniform(3, 4, jobs))
+        seconds = 60.0 * 10.0**power
+    elif durations == "uniform-hours":
+        _check_hours(min_h, max_h)
+        seconds = 3600.0 * rng.choice(np.linspace(min_h, max_h, 12), jobs)
+    else:
+        raise InputError(f"durations {shown(durations)} is not one of log-uniform, uniform-hours")
+    gpus = rng.choice([1, 2, 4, 8], jobs, p=[0.70, 0.10, 0.15, 0.05]) if multi_gpu else np.ones(jobs, dtype=np.int64)
+    weights = np.where(rng.random(jobs) < 0.2, 5.0, 1.0) if priorities else np.ones(jobs)
+    arrivals = _poisson_arrivals(rng, jobs, mean_interarrival_s)
+    out = []
+    for index in range(jobs):
+        table = _TABLE if gpus[index] == 1 else _TABLE_MULTI_GPU
+        model, batch = table[int(rng.integers(len(table)))]
+        work = _work(model, batch, int(gpus[index]), _ms(seconds[index]), rate)
+        out.append(
+            JobSpec(
+                id=str(index),
+                submitted_s=_ms(arrivals[index]),
+                gpus=int(gpus[index]),
+                model=model,
+                dataset=DATASETS[model],
+                batch_size=batch,
+                weight=float(weights[index]),
+                **work,
+            )
+        )
+    return Workload.of(out, source=f"gavel-like seed {seed}", format="generated")
+
+
+def shockwave_like(
+    jobs: int = 120,
+    seed: int = 0,
+    mean_interarrival_s: float = 40.0,
+    min_h: float = 0.2,
+    max_h: float = 5.0,
+    static: float = 0.0,
+    accordion: float = 0.5,
+    gns: float = 0.5,
+    scale_mix: tuple[float, ...] = (0.6, 0.3, 0.09, 0.01),
+) -> Workload:
+    """Jobs after Shockwave (NSDI'23), many of which change their batch size while they train.
+
+    Durations are drawn from 100 even steps between `min_h` and `max_h`: 72 % from the lowest fifth, 20 % from the next
+    three tenths, 5 % from the next four, 3 % from the top tenth. `static`, `accordion` and `gns` are the shares of the
+    three modes; accordion needs a run of 1,000 s, or the job is static. A duration is that at the first batch size;
+    regimes say how much faster the later ones go (see `regimes_of`).
+    """
+    rng = _generator(jobs, seed)
+    _at_least(mean_interarrival_s, 0, "mean_interarrival_s")
+    _check_hours(min_h, max_h)
+    modes = _shares({"static": static, "accordion": accordion, "gns": gns})
+    scales = _shares({f"scale_mix[{i}]": share for i, share in enumerate(scale_mix)}, width=4)
+    steps = np.linspace(min_h * 3600, max_h * 3600, 100)
+    arrivals = _poisson_arrivals(rng, jobs, mean_interarrival_s)
+    names: tuple[Adaptation, ...] = ("none", "accordion", "gns")
+    out = []
+    for index in range(jobs):
+        model, batch = _TABLE[int(rng.integers(len(_TABLE)))]
+        low, high = ((0, 20), (20, 50), (50, 90), (90, 100))[int(rng.choice(4, p=[0.72, 0.20, 0.05, 0.03]))]
+        duration_s = _ms(steps[int(rng.integers(low, high))])
+        gpus = 2 ** int(rng.choice(4, p=scales))
+        mode = names[int(rng.choice(3, p=modes))]
+        if mode == "accordion" and duration_s < 1000:
+            mode = "none"
+        out.append(
+            JobSpec(
+                id=str(index),
+                submitted_s=_ms(arrivals[index]),
+                gpus=1 if model in SINGLE_GPU_MODELS else gpus,
+                duration_s=duration_s,
+                model=model,
+                dataset=DATASETS[model],
+                batch_size=batch,
+                adaptation=mode,
+                regimes=regimes_of(mode, model, batch),
+            )
+        )
+    return Workload.of(out, source=f"shockwave-like seed {seed}", format="generated")
+
+
+def regimes_of(mode: Adaptation, model: str, batch: int) -> tuple[Regime, ...]:
+    """The batch sizes of a job over its work, and their speed relative to the first.
+
+    Accordion keeps the first batch size for the critical first 30 % and then takes the model's largest; the
+    Transformer never changes, as in Shockwave. GNS doubles at even fractions of the work up to the largest.
+    """
+    largest = BATCH_SIZES[model][-1]
+    if mode == "accordion" and model != "Transformer" and batch < largest:
+        sizes, ends = [batch, largest], [0.3, 1.0]
+    elif mode == "gns" and batch < largest:
+        sizes = [batch * 2**k for k in range(int(math.log2(largest / batch)) + 1)]
+        ends = [(k + 1) / len(sizes) for k in range(len(sizes))]
+    else:
+        return ()
+    exponent = BATCH_EXPONENT[model]
+    return tuple(Regime(end, size, round((size / batch) ** exponent, 3)) for end, size in zip(ends, sizes, strict=True))
+
+
+def philly_like(jobs: int = 1000, seed: int = 0, load: float = 0.8, gpus: int = 64, users: int = 50) -> Workload:
+    """A log shaped like Microsoft's Philly: mostly small short jobs, a heavy tail, few users with most of the jobs.
+
+    Durations are log-normal with a median of 1,100 s and a 99th percentile of 250,000 s, cut at 60 days; 93 % of the
+    jobs ask for one GPU. Arrivals are Poisson with a daily swing of a half, over a span in which the jobs ask for
+    `load` times what `gpus` GPUs can give. No job asks for more than `gpus`.
+    """
+    rng = _generator(jobs, seed)
+    _at_least(load, 1e-6, "load")
+    _whole(gpus, 1, MAX_GPUS, "gpus")
+    _whole(users, 1, MAX_JOBS, "users")
+    sigma = math.log(_PHILLY_P99_S / _PHILLY_MEDIAN_S) / _Z99
+    seconds = rng.lognormal(math.log(_PHILLY_MEDIAN_S), sigma, jobs)
+    while (too_long := seconds > _PHILLY_LONGEST_S).any():
+        seconds[too_long] = rng.lognormal(math.log(_PHILLY_MEDIAN_S), sigma, int(too_long.sum()))
+    seconds = np.maximum(np.round(seconds, 3), 0.001)
+    sizes = np.array([size for size in _PHILLY_MIX if size <= gpus])
+    shares = np.array([_PHILLY_MIX[int(size)] for size in sizes])
+    demand = rng.choice(sizes, jobs, p=shares / shares.sum())
+    popularity = 1.0 / np.arange(1, users + 1)
+    owners = rng.choice(users, jobs, p=popularity / popularity.sum())
+    span_s = float((seconds * demand).sum()) / (load * gpus)
+    arrivals = _diurnal_arrivals(rng, jobs, span_s)
+    digits = len(str(users - 1))
+    out = [
+        JobSpec(
+            id=str(index),
+            submitted_s=_ms(arrivals[index]),
+            gpus=int(demand[index]),
+            duration_s=float(seconds[index]),
+            user=f"user-{owners[index]:0{digits}}",
+        )
+        for index in range(jobs)
+    ]
+    return Workload.of(out, source=f"philly-like seed {seed}", format="generated")
+
+
+GENERATORS: dict[str, Callable[..., Workload]] = {
+    "gavel-like": gavel_like,
+    "shockwave-like": shockwave_like,
+    "philly-like": philly_like,
+}
+"""The generators by name, as the command line offers them."""
+
+
+def generate(name: str, **options: Any) -> Workload:
+    """Run a generator by name. Options may be texts from a command line; they are read as the parameter's type."""
+    if name not in GENERATORS:
+        raise InputError(f"unknown generator {shown(name)}; known: {', '.join(GENERATORS)}")
+    known = parameters(name)
+    given = {}
+    for key, value in options.items():
+        if key not in known:
+            raise InputError(f"{name} has no parameter {shown(key)}; known: {', '.join(known)}")
+        given[key] = _read_option(key, value, known[key][0]) if isinstance(value, str) else value
+    return GENERATORS[name](**given)
+
+
+def parameters(name: str) -> dict[str, tuple[Any, Any]]:
+    """The type and the default of every parameter of a generator that a text can give."""
+    function = GENERATORS[name]
+    hints = get_type_hints(function)
+    defaults = inspect.signature(function).parameters
+    return {key: (hints[key], defaults[key].default) for key in defaults if key != "rate"}
+
+
+def _read_option(key: str, text: str, hint: Any) -> Any:
+    if hint is str:
+        return text
+    if hint is bool:
+        known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+        if text.lower() not in known:
+            raise InputError(f"{key} {shown(text)} is not yes or no")
+        return known[text.lower()]
+    numbers = [parse_number(part.strip()) for part in text.split(",")]
+    if None in numbers or (hint in (int, float) and len(numbers) > 1):
+        wanted = "a number" if hint in (int, float) else "a list of numbers"
+        raise InputError(f"{key} {shown(text)} is not {wanted}")
+    if hint is int:
+        value = numbers[0] or 0.0
+        return int(value) if value == int(value) else value
+    return numbers[0] if hint is float else tuple(numbers)
+
+
+def _generator(jobs: int, seed: int) -> np.random.Generator:
+    _whole(jobs, 1, MAX_JOBS, "jobs")
+    _whole(seed, 0, 2**63 - 1, "seed")
+    return np.random.Generator(np.random.PCG64(seed))
+
+
+def _whole(value: Any, low: int, high: int, name: str) -> None:
+    if type(value) is not int or not low <= value <= high:
+        raise InputError(f"{name} {shown(value)} is not a whole number from {low} to {high}")
+
+
+def _at_least(value: Any, low: float, name: str) -> None:
+    if type(value) not in (int, float) or not math.isfinite(value) or value < low:
+        raise InputError(f"{name} {shown(value)} is not a number of at least {low:g}")
+
+
+def _check_hours(min_h: float, max_h: float) -> None:
+    _at_least(min_h, 0, "min_h")
+    _at_least(max_h, min_h, "max_h")
+
+
+def _shares(named: dict[str, float], width: int | None = None) -> list[float]:
+    """Probabilities that were given as shares of any sum."""
+    for name, share in named.items():
+        _at_least(share, 0, name)
+    total = sum(named.values())
+    if total <= 0 or (width is not None and len(named) != width):
+        raise InputError(f"{', '.join(named)}: expected {width or len(named)} shares with a positive sum")
+    return [share / total for share in named.values()]
+
+
+def _poisson_arrivals(rng: np.random.Generator, jobs: int, mean_s: float) -> np.ndarray:
+    """The first job comes at 0, the gaps are exponential."""
+    gaps = rng.exponential(mean_s, jobs) if mean_s > 0 else np.zeros(jobs)
+    gaps[0] = 0.0
+    return np.cumsum(gaps)
+
+
+def _diurnal_arrivals(rng: np.random.Generator, jobs: int, span_s: float) -> np.ndarray:
+    """Arrivals from 0 to `span_s`, busiest a quarter of a day in: a Poisson process with a known number of points is
+    a sorted sample from its rate, drawn here through the inverse of the rate's integral."""
+    places = np.sort(rng.random(jobs))
+    if jobs == 1 or places[-1] == places[0]:
+        return np.zeros(jobs)
+    places = (places - places[0]) / (places[-1] - places[0])
+    grid_s = np.linspace(0.0, span_s, max(1000, min(1_000_000, int(span_s / 600))))
+    turn = 2 * math.pi / _DAY_S
+    mass = grid_s + _DIURNAL_SWING / turn * (1 - np.cos(turn * grid_s))
+    return np.asarray(np.interp(places * mass[-1], mass, grid_s))
+
+
+def _work(model: str, batch: int, gpus: int, duration_s: float, rate: Rate | None) -> dict[str, Any]:
+    if rate is None:
+        return {"duration_s": duration_s}
+    steps_per_s = float(rate(model, batch, gpus))
+    if not (math.isfinite(steps_per_s) and steps_per_s > 0):
+        raise InputError(f"the rate of {model} (batch size {batch}) on {gpus} GPUs is {steps_per_s}, not positive")
+    return {"steps": max(1.0, float(int(duration_s * steps_per_s)))}
+
+
+def _ms(seconds: float) -> float:
+    return round(float(seconds), 3)
