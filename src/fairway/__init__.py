@@ -44,8 +44,8 @@ _HOMES = {
 __all__ = [
     "RULES",
     "Cluster",
-    "Faults",
     "FairwayError",
+    "Faults",
     "InputError",
     "JobSpec",
     "PolicyError",

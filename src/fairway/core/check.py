@@ -6,7 +6,9 @@ started a moment ago left alone; a reason for every wait; a wake-up in the futur
 
 from __future__ import annotations
 
-from fairway.core.arrays import Bools
+import numpy as np
+
+from fairway.core.arrays import Ints
 from fairway.core.decision import Decision
 from fairway.core.errors import PolicyError
 from fairway.core.snapshot import Snapshot
@@ -21,47 +23,52 @@ def check(snapshot: Snapshot, decision: Decision) -> None:
         raise PolicyError(f"wake_s={decision.wake_s} is not after now ({snapshot.now_s})")
     if not rows:
         return
-    granted = gpus > 0
-    _refuse(snapshot, ((gpus < snapshot.gpus_min) & granted) | (gpus < 0), "is granted fewer GPUs than its gang needs")
-    _refuse(snapshot, gpus > snapshot.gpus_max, "is granted more GPUs than it can use")
-    waits_silently = granted == (decision.reasons != 0)
-    _refuse(snapshot, waits_silently, "waits without a reason, or runs with a reason to wait")
-    _check_protection(snapshot, decision)
+    granted = gpus.nonzero()[0]
+    given = gpus[granted]
+    _refuse(snapshot, granted[given < snapshot.gpus_min[granted]], "is granted fewer GPUs than its gang needs")
+    _refuse(snapshot, granted[given > snapshot.gpus_max[granted]], "is granted more GPUs than it can use")
+    _refuse(snapshot, granted[decision.reasons[granted] != 0], "runs with a reason to wait")
+    if np.count_nonzero(decision.reasons) != rows - len(granted):
+        silent = (decision.reasons == 0) & (gpus == 0)
+        _refuse(snapshot, silent.nonzero()[0], "waits without a reason")
+    if snapshot.guarded:
+        held = snapshot.protected_rows
+        law = "was started a moment ago and may not be stopped or resized yet"
+        _refuse(snapshot, held[gpus[held] != snapshot.held[held]], law)
     _check_capacity(snapshot, decision, granted)
 
 
-def _refuse(snapshot: Snapshot, broken: Bools, law: str) -> None:
-    if broken.any():
-        row = int(broken.argmax())
-        raise PolicyError(f"job {snapshot.job_id(int(snapshot.jobs[row]))!r} {law}")
+def _refuse(snapshot: Snapshot, rows: Ints, law: str) -> None:
+    if len(rows):
+        raise PolicyError(f"job {snapshot.job_id(int(snapshot.jobs[rows[0]]))!r} {law}")
 
 
-def _check_protection(snapshot: Snapshot, decision: Decision) -> None:
-    protected = snapshot.protected
-    if protected.any():
-        law = "was started a moment ago and may not be stopped or resized yet"
-        _refuse(snapshot, protected & (decision.gpus != snapshot.held), law)
-
-
-def _check_capacity(snapshot: Snapshot, decision: Decision, granted: Bools) -> None:
-    gpus = decision.gpus
-    if decision.partners:
-        gpus = gpus.copy()
-        for guest, host in decision.partners.items():
-            if guest == host or host in decision.partners or gpus[guest] != decision.gpus[host] or not granted[host]:
-                law = f"cannot share the GPUs of job {snapshot.job_id(int(snapshot.jobs[host]))!r}"
-                raise PolicyError(f"job {snapshot.job_id(int(snapshot.jobs[guest]))!r} {law}")
-            gpus[guest] = 0
-        if len(set(decision.partners.values())) != len(decision.partners):
-            raise PolicyError("more than two jobs share the same GPUs")
-    total, capacity = int(gpus.sum()), snapshot.capacity
-    if total > int(capacity.sum()):
-        raise PolicyError(f"{total} GPUs are granted; the cluster has {int(capacity.sum())}")
+def _check_capacity(snapshot: Snapshot, decision: Decision, granted: Ints) -> None:
+    gpus = decision.gpus if not decision.partners else _without_guests(snapshot, decision)
+    total, capacity = int(np.add.reduce(gpus)), snapshot.capacity
+    available = int(np.add.reduce(capacity))
+    if total > available:
+        raise PolicyError(f"{total} GPUs are granted; the cluster has {available}")
     if decision.gpu_types is None or len(capacity) == 1:
         return
+    types = decision.gpu_types[granted]
     for kind, available in enumerate(capacity.tolist()):
-        here = (decision.gpu_types == kind) & granted
+        here = granted[types == kind]
         if int(gpus[here].sum()) > available:
             name = snapshot.cluster.types[kind].name
             raise PolicyError(f"{int(gpus[here].sum())} GPUs of type {name} are granted; there are {available}")
-        _refuse(snapshot, here & (snapshot.speeds[kind] == 0), "is granted a GPU type on which it cannot run")
+        _refuse(snapshot, here[snapshot.speeds[kind, here] == 0], "is granted a GPU type on which it cannot run")
+
+
+def _without_guests(snapshot: Snapshot, decision: Decision) -> Ints:
+    """The grants with those of guests, who sit on their hosts' GPUs, taken out; refuses impossible pairs."""
+    gpus = decision.gpus.copy()
+    if len(set(decision.partners.values())) != len(decision.partners):
+        raise PolicyError("more than two jobs share the same GPUs")
+    for guest, host in decision.partners.items():
+        same = decision.gpus[guest] == decision.gpus[host] > 0
+        if guest == host or host in decision.partners or not same:
+            names = [snapshot.job_id(int(snapshot.jobs[row])) for row in (guest, host)]
+            raise PolicyError(f"job {names[0]!r} cannot share the GPUs of job {names[1]!r}")
+        gpus[guest] = 0
+    return gpus

@@ -11,7 +11,8 @@ import numpy as np
 
 from fairway.core.arrays import Floats, Ints
 
-# Float columns. Progress and service are anchored at the last start (or report) and continued in closed form.
+# Float columns. Progress and service are anchored at the last start (or report) and continued in closed form; `left_s` is
+# what is left of the run time at `ready_s`, and `left_rate` how much of it passes in a second from then on.
 FLOATS = (
     "submitted_s",
     "weight",
@@ -28,6 +29,8 @@ FLOATS = (
     "regime_end",
     "tail_s",
     "best_speed",
+    "left_s",
+    "left_rate",
 )
 (
     SUBMITTED_S,
@@ -45,6 +48,8 @@ FLOATS = (
     REGIME_END,
     TAIL_S,
     BEST_SPEED,
+    LEFT_S,
+    LEFT_RATE,
 ) = range(len(FLOATS))
 SPEEDS = len(FLOATS)  # the rates on each GPU type follow, one row per type
 

@@ -1,6 +1,6 @@
 """What a policy answers: GPUs for each row of the snapshot, a reason for every wait, what to remember, when to wake.
 
-Reasons are small codes with an optional detail per row, and become text only when somebody asks.
+Reasons are small codes and become text only when somebody asks; a policy with more to say puts it in `texts`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Reason(IntEnum):
 _TEXT = {
     Reason.RUNS: "it runs",
     Reason.NO_FREE_GPUS: "needs {gpus} GPUs; {free} are free",
-    Reason.BEHIND: "waits behind job {detail}, which came first and does not fit yet",
+    Reason.BEHIND: "waits behind job {ahead}, which came first and does not fit yet",
     Reason.OUTRANKED: "jobs of higher rank hold the GPUs that it needs ({gpus})",
     Reason.TYPE_FULL: "no GPU type that it can use has {gpus} GPUs free",
     Reason.PROTECTED: "the GPUs it would take are held by jobs that have just started",
@@ -52,14 +52,14 @@ class Decision:
 
     `gpus[r]` is the number of GPUs that row r shall hold from now on (0: wait). `gpu_types[r]` is the type, -1 where
     placement may choose. `partners` maps a row to the row whose GPUs it shares; `placements` maps a row to concrete
-    GPUs, for policies that place by themselves. `wake_s` is the next instant at which the policy wants to be asked again even
+    GPUs, for policies that place by themselves. `ahead` is the job that blocks a strict queue (-1: none). `wake_s` is the next instant at which the policy wants to be asked again even
     if nothing happens. `memory` is handed back in the next snapshot.
     """
 
     gpus: Ints
     reasons: Codes
     gpu_types: Ints | None = None
-    detail: Ints | None = None
+    ahead: int = -1
     wake_s: float = math.inf
     memory: Mapping[str, Any] = field(default_factory=dict)
     partners: Mapping[int, int] = field(default_factory=dict)
@@ -71,9 +71,9 @@ class Decision:
         if row in self.texts:
             return self.texts[row]
         free = int(snapshot.capacity.sum() - self.gpus.sum())
-        detail = "" if self.detail is None else snapshot.job_id(int(self.detail[row]))
+        ahead = snapshot.job_id(self.ahead)
         text = _TEXT[Reason(int(self.reasons[row]))]
-        return text.format(gpus=int(snapshot.gpus[row]), free=max(free, 0), detail=detail)
+        return text.format(gpus=int(snapshot.gpus[row]), free=max(free, 0), ahead=ahead)
 
 
 def nothing_granted(rows: int, reason: Reason = Reason.OTHER) -> Decision:

@@ -124,5 +124,3 @@ def _join(
         return
     kind = placed[host].gpu_type if host in placed else int(snapshot.gpu_type[host])
     starts.append(Target(guest, gpus, kind, partner=int(snapshot.jobs[host])))
-
-

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from fairway.core.decision import Decision
 from fairway.core.snapshot import Snapshot
@@ -16,8 +16,13 @@ class Policy(Protocol):
     the user gives none: 0 means "whenever something happens".
     """
 
-    name: ClassVar[str]
-    knows: ClassVar[frozenset[str]]
-    round_s: ClassVar[float]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def knows(self) -> frozenset[str]: ...
+
+    @property
+    def round_s(self) -> float: ...
 
     def decide(self, snapshot: Snapshot) -> Decision: ...

@@ -47,14 +47,27 @@ class JobView(NamedTuple):
     progress: float
 
 
-class Oracle(NamedTuple):
-    """The true run time of each job on its own gang on its fastest GPU type, and what is left of it if it runs from now on.
+class Oracle:
+    """True run times of the jobs on their own gangs, on the GPU type that suits each best."""
 
-    What is left includes the restart that a job which has run before must go through first.
-    """
+    __slots__ = ("_floats", "_now_s")
 
-    total_s: Floats
-    remaining_s: Floats
+    def __init__(self, floats: Floats, now_s: float) -> None:
+        self._floats = floats
+        self._now_s = now_s
+
+    @property
+    def remaining_s(self) -> Floats:
+        """How long each job takes if it runs from now on, with the restart that it must go through first."""
+        f = self._floats
+        ahead = f[c.READY_S] - self._now_s
+        return f[c.LEFT_S] + np.maximum(ahead, 0.0) + f[c.LEFT_RATE] * np.minimum(ahead, 0.0)
+
+    @property
+    def total_s(self) -> Floats:
+        """How long each job takes in all, without interruption, at the speed of its present regime for what is behind it."""
+        f = self._floats
+        return f[c.REGIME_END] / f[c.BEST_SPEED] + f[c.TAIL_S]
 
 
 def _float_column(number: int, doc: str) -> property:
@@ -74,7 +87,10 @@ def _int_column(number: int, doc: str) -> property:
 
 
 class Snapshot:
-    """The active jobs and the cluster at one instant. All columns have one entry per active job."""
+    """The active jobs and the cluster at one instant. All columns have one entry per active job.
+
+    `guarded` is False when certainly no job is protected, which spares looking.
+    """
 
     __slots__ = (
         "_attained_gpu_s",
@@ -84,9 +100,12 @@ class Snapshot:
         "_i",
         "_ids",
         "_progress",
+        "_protected_rows",
         "_running",
+        "_running_rows",
         "capacity",
         "cluster",
+        "guarded",
         "knows",
         "memory",
         "names",
@@ -110,6 +129,7 @@ class Snapshot:
         held_gpus: Mapping[int, tuple[int, ...]],
         memory: Mapping[str, Any],
         knows: frozenset[str] = frozenset(),
+        guarded: bool = True,
     ) -> None:
         floats.flags.writeable = False
         ints.flags.writeable = False
@@ -123,9 +143,12 @@ class Snapshot:
         self.names = names
         self.memory = memory
         self.knows = knows
+        self.guarded = guarded
+        self._protected_rows: Ints | None = None
         self._ids = ids
         self._held_gpus = held_gpus
         self._running: Bools | None = None
+        self._running_rows: Ints | None = None
         self._progress: Floats | None = None
         self._attained_s: Floats | None = None
         self._attained_gpu_s: Floats | None = None
@@ -169,6 +192,13 @@ class Snapshot:
         return self._running
 
     @property
+    def running_rows(self) -> Ints:
+        """The rows that hold GPUs."""
+        if self._running_rows is None:
+            self._running_rows = self._i[c.HELD].nonzero()[0]
+        return self._running_rows
+
+    @property
     def attained_s(self) -> Floats:
         """How long each job has held GPUs so far."""
         if self._attained_s is None:
@@ -193,21 +223,19 @@ class Snapshot:
         return self._progress
 
     @property
-    def protected(self) -> Bools:
-        """Running jobs that were started so recently that the rules do not let anyone stop them."""
-        mask: Bools = (self._f[c.PROTECTED_UNTIL_S] > self.now_s) & self.running
-        return mask
+    def protected_rows(self) -> Ints:
+        """Running jobs that were started so recently that the rules do not let anyone stop or resize them."""
+        if self._protected_rows is None:
+            rows = self.running_rows
+            self._protected_rows = rows[self._f[c.PROTECTED_UNTIL_S, rows] > self.now_s]
+        return self._protected_rows
 
     @property
     def oracle(self) -> Oracle:
         """True run times, for policies that say in `knows` that they need "duration"."""
         if "duration" not in self.knows:
             raise PolicyError('the policy reads snapshot.oracle but does not declare knows = {"duration"}')
-        f, speed = self._f, self._f[c.BEST_SPEED]
-        work_s = (f[c.REGIME_END] - self.progress) / speed + f[c.TAIL_S]
-        restart_s = np.where(self.running, np.maximum(f[c.READY_S] - self.now_s, 0.0), f[c.RESTART_S])
-        restart_s *= self._i[c.LAUNCHES] > 0
-        return Oracle(work_s + self.progress / speed, work_s + restart_s)
+        return Oracle(self._f, self.now_s)
 
     def job_id(self, job: int) -> str:
         """The id that the owner knows a job by."""
@@ -260,6 +288,7 @@ class Snapshot:
             "held_gpus": self._held_gpus,
             "memory": dict(self.memory),
             "knows": self.knows,
+            "guarded": self.guarded,
         }
         return Snapshot(floats, ints, **(terms | changed))
 
@@ -296,7 +325,9 @@ class Snapshot:
             if data["fairway_snapshot"] != 1:
                 raise InputError(f"this snapshot has format {data['fairway_snapshot']}; this Fairway reads format 1")
             about = data["cluster"]
-            cluster = Cluster.of((Node(*n) for n in about["nodes"]), (GpuType(*t) for t in about["types"]), about["text"])
+            cluster = Cluster.of(
+                (Node(*n) for n in about["nodes"]), (GpuType(*t) for t in about["types"]), about["text"]
+            )
             rows = len(data["ids"])
             return Snapshot(
                 np.array(data["floats"], dtype=np.float64).reshape(-1, rows),

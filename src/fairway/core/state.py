@@ -10,8 +10,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import numpy as np
-
 from fairway.core import columns as c
 from fairway.core.action import Action, Launch, Suspend
 from fairway.core.arrays import Ints
@@ -67,6 +65,8 @@ class State:
         self.specs: dict[int, JobSpec] = {}
         self.ids: dict[int, str] = {}
         self.memory: Mapping[str, Any] = {}
+        self._guard_until_s = 0.0
+        self._gpus_up = cluster.gpu_count
         self._users, self._queues, self._models = _Dictionary(), _Dictionary(), _Dictionary()
         self._names = Names(self._users.names, self._queues.names, self._models.names)
         self._apply: dict[type[Any], Callable[[Any], None]] = {
@@ -91,7 +91,7 @@ class State:
     @property
     def busy_gpus(self) -> int:
         """GPUs that somebody holds (on nodes that are up)."""
-        return int(self.capacity.sum()) - sum(self.occupancy.free_by_type)
+        return self._gpus_up - sum(self.occupancy.free_by_type)
 
     def snapshot(self, knows: frozenset[str] = frozenset()) -> Snapshot:
         """A read-only view of this instant."""
@@ -109,6 +109,7 @@ class State:
             held_gpus=self.held_gpus,
             memory=self.memory,
             knows=knows,
+            guarded=self._guard_until_s > self.now_s,
         )
 
     def apply(self, event: Event) -> None:
@@ -145,9 +146,22 @@ class State:
         i[c.PARTNER, row] = partner
         i[c.LAUNCHES, row] += 1
         f[c.SINCE_S, row] = f[c.READY_S, row] = self.now_s
-        f[c.PROTECTED_UNTIL_S, row] = self.now_s + self.min_run_s
+        f[c.PROTECTED_UNTIL_S, row] = self._guard_until_s = self.now_s + self.min_run_s
         if partner >= 0:
             i[c.PARTNER, self._row(partner)] = job
+
+    def _anchor(self, row: int) -> None:
+        """Set what is left of the run time, from `progress0`, the rate and the regime."""
+        f = self.table.f
+        speed = f[c.BEST_SPEED, row]
+        left_s = (f[c.REGIME_END, row] - f[c.PROGRESS0, row]) / speed + f[c.TAIL_S, row]
+        if self.table.i[c.HELD, row]:
+            f[c.LEFT_RATE, row] = f[c.RATE, row] / speed
+        else:
+            f[c.LEFT_RATE, row] = 0.0
+            f[c.READY_S, row] = self.now_s
+            left_s += f[c.RESTART_S, row]
+        f[c.LEFT_S, row] = left_s
 
     def _stop(self, row: int, job: int) -> None:
         """Settle the accounts of a job that gives up its GPUs now."""
@@ -160,6 +174,7 @@ class State:
         f[c.PROGRESS0, row] = min(done, f[c.WORK, row])
         f[c.RATE, row] = 0.0
         i[c.HELD, row] = 0
+        self._anchor(row)
         partner = int(i[c.PARTNER, row])
         if partner >= 0:
             i[c.PARTNER, row] = -1
@@ -177,6 +192,7 @@ class State:
             *(event.time_s, spec.weight, deadline, event.work),
             *(0.0, 0.0, event.time_s, event.time_s, 0.0, 0.0, 0.0),
             *(event.restart_s, event.regime_end, event.tail_s, max(event.speeds)),
+            *(event.regime_end / max(event.speeds) + event.tail_s, 0.0),
             *event.speeds,
         ]
         codes = (self._users.code(spec.user), self._queues.code(spec.queue), self._models.code(spec.model))
@@ -193,12 +209,14 @@ class State:
         row, f = self._row(event.job), self.table.f
         f[c.RATE, row] = event.rate
         f[c.READY_S, row] = event.ready_s
+        self._anchor(row)
 
     def _rate_changed(self, event: RateChanged) -> None:
         row, f = self._row(event.job), self.table.f
         f[c.PROGRESS0, row] = event.progress
         f[c.RATE, row] = event.rate
         f[c.READY_S, row] = max(event.time_s, f[c.READY_S, row])
+        self._anchor(row)
 
     def _regime_entered(self, event: RegimeEntered) -> None:
         row, f = self._row(event.job), self.table.f
@@ -210,12 +228,14 @@ class State:
         f[c.BEST_SPEED, row] = max(event.speeds)
         f[c.SPEEDS :, row] = event.speeds
         self.table.i[c.BATCH_SIZE, row] = event.batch_size
+        self._anchor(row)
 
     def _job_evicted(self, event: JobEvicted) -> None:
         row = self._row(event.job)
         if self.table.i[c.HELD, row]:
             self._stop(row, event.job)
         self.table.f[c.PROGRESS0, row] = event.progress
+        self._anchor(row)
 
     def _job_left(self, event: JobFinished | JobFailed | JobCancelled) -> None:
         job = event.job
@@ -240,4 +260,5 @@ class State:
         for node in self.occupancy.down:
             capacity[self.cluster.node_type[node]] -= self.cluster.nodes[node].gpus
         capacity.flags.writeable = False
-        self.capacity = np.asarray(capacity)
+        self.capacity = capacity
+        self._gpus_up = int(capacity.sum())

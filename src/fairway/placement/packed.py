@@ -43,9 +43,7 @@ def _over_nodes(occupancy: Occupancy, gpus: int, gpu_type: int) -> tuple[int, ..
     return None
 
 
-def _with_rest(
-    occupancy: Occupancy, chosen: list[int], left: int, by_free: list[int]
-) -> tuple[int, ...] | None:
+def _with_rest(occupancy: Occupancy, chosen: list[int], left: int, by_free: list[int]) -> tuple[int, ...] | None:
     used = 0
     for gpu in chosen:
         used |= 1 << occupancy.node_of_gpu[gpu]

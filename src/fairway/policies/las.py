@@ -52,7 +52,7 @@ class Las:
 
     def _next_demotion_s(self, snapshot: Snapshot, decision: Decision, service: Floats, level: Ints) -> float:
         """When the first running job will pass its limit; of interest only while somebody waits."""
-        if decision.gpus.all():
+        if np.count_nonzero(decision.gpus) == len(snapshot):
             return math.inf
         rows = ((decision.gpus > 0) & (level < len(self.levels))).nonzero()[0]
         if not len(rows):

@@ -52,11 +52,11 @@ class Proportional:
     def _share(self, snapshot: Snapshot) -> Floats:
         """GPU-seconds per second of presence and unit of weight."""
         age = np.maximum(snapshot.now_s - snapshot.submitted_s, 1e-6)
-        rate = snapshot.attained_gpu_s / (age * snapshot.weight)
+        rate: Floats = snapshot.attained_gpu_s / (age * snapshot.weight)
         if self.by == "user":
             users = len(snapshot.names.users)
             total = np.bincount(snapshot.user, weights=rate, minlength=users)
-            rate = total[snapshot.user]
+            rate = np.asarray(total[snapshot.user])
         return rate
 
     def _next_turn_s(self, snapshot: Snapshot, decision: Decision) -> float:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, Field, fields, is_dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from fairway.core.errors import InputError
 from fairway.core.policy import Policy
@@ -32,7 +32,7 @@ def register(cls: P) -> P:
     known = _POLICIES.get(name)
     if known is not None and known.__qualname__ != cls.__qualname__:
         raise TypeError(f"two policies are called {name!r}: {known.__qualname__} and {cls.__qualname__}")
-    _POLICIES[name] = cls
+    _POLICIES[name] = cast(type[Policy], cls)
     return cls
 
 

@@ -73,6 +73,7 @@ def condense_gantt(gantt: Mapping[str, Any] | None, results_on_page: int) -> dic
             gantt["rows"], gantt["busy"], finite(gantt.get("t0_s")) or 0.0, finite(gantt.get("bin_s")) or 1.0
         )
     segments = np.array(gantt["segments"], dtype=np.float64).reshape(-1, 4)
+    segments = segments[(np.abs(segments) < 1e100).all(axis=1)]
     if len(segments) == 0:
         return None
     if len(segments) > SEGMENTS_PER_PAGE // max(1, results_on_page) or len(gantt["gpus"]) > SEGMENT_ROWS:

@@ -73,7 +73,6 @@ def _policy(group: PolicyRuns, row: Mapping[str, Any], shown: int, names: list[l
         _intern_names(gantt, first, names)
     return {
         "label": group.label,
-        "seed": first.get("seed"),
         "runs": len(group.runs),
         "jct": distribution(job.get("jct_s") for job in jobs),
         "rho": {kind: distribution(job.get(f"rho_{kind}") for job in jobs) for kind in RHO_KINDS},

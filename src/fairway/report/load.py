@@ -23,6 +23,7 @@ _OPTIONAL_NUMBERS = (
     *("skipped", "seed", "round_s", "restart_cost_s", "preemptions", "restarts", "lost_gpu_h", "cost"),
     *("deadline_misses", "jain", "rounds", "decide_cpu_s", "cpu_s", "wall_s", "peak_rss_bytes"),
 )
+_OPTIONAL_TEXTS = ("fairway", "rules", "placement")
 _OPTIONAL_OBJECTS = ("per_user", "per_queue", "series", "gantt")
 _OPTIONAL_LISTS = ("knows", "per_job")
 
@@ -77,6 +78,8 @@ def _check_fields(result: Mapping[str, Any]) -> None:
         _require(isinstance(result[key], str), key, "a text", result[key])
     for key in (*_NUMBERS, *_OPTIONAL_NUMBERS):
         _require(_is_number(result.get(key)), key, "a number or null", result.get(key))
+    for key in _OPTIONAL_TEXTS:
+        _require(isinstance(result.get(key), str | None), key, "a text or null", result.get(key))
     for key in _OBJECTS:
         _require(isinstance(result[key], dict), key, "an object", result[key])
     for key in _OPTIONAL_OBJECTS:
@@ -129,7 +132,9 @@ def _check_numbers(values: Mapping[str, Any], where: str) -> None:
 
 
 def _is_number(value: object) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value.bit_length() < 1000
+    return value is None or isinstance(value, float)
 
 
 def _require(holds: bool, key: str, wanted: str, found: object) -> None:

@@ -108,6 +108,7 @@ class SimulatedEngine:
         self._grid = 1.0 / rules.time_quantum_s
         self._active: dict[int, _SimulatedJob] = {}
         self._next_job = 0
+        self._next_arrival_s = self._quantised(jobs[0].submitted_s) if jobs else math.inf
         self._queue: list[tuple[float, int, int, int]] = []
         self._outages = (faults or Faults()).outages(cluster)
         self._outage: Outage | None = next(self._outages, None)
@@ -129,10 +130,11 @@ class SimulatedEngine:
         while self._outage is not None and self._quantised(self._outage.start_s) <= now_s:
             self._fail(now_s, self._outage, events)
             self._outage = next(self._outages, None)
-        jobs = self.jobs
-        while self._next_job < len(jobs) and self._quantised(jobs[self._next_job].submitted_s) <= now_s:
-            events.append(self._submit(now_s, self._next_job, jobs[self._next_job]))
+        while self._next_arrival_s <= now_s:
+            events.append(self._submit(now_s, self._next_job, self.jobs[self._next_job]))
             self._next_job += 1
+            more = self._next_job < len(self.jobs)
+            self._next_arrival_s = self._quantised(self.jobs[self._next_job].submitted_s) if more else math.inf
         return events or (Woken(now_s),)
 
     def enact(self, now_s: float, actions: Sequence[Action]) -> Sequence[Event]:
@@ -157,12 +159,12 @@ class SimulatedEngine:
         queue = self._queue
         while queue and queue[0][1] == _CHANGE and not self._is_current(queue[0]):
             heapq.heappop(queue)
-        next_s = queue[0][0] if queue else math.inf
-        if self._next_job < len(self.jobs):
-            next_s = min(next_s, self._quantised(self.jobs[self._next_job].submitted_s))
+        next_s = self._next_arrival_s
+        if queue and queue[0][0] < next_s:
+            next_s = queue[0][0]
         if self._outage is not None and (next_s < math.inf or self.running):
             next_s = min(next_s, self._quantised(self._outage.start_s))
-        return max(next_s, self.now_s)
+        return next_s if next_s > self.now_s else self.now_s
 
     def _is_current(self, entry: tuple[float, int, int, int]) -> bool:
         job = self._active.get(entry[2])
@@ -230,7 +232,9 @@ class SimulatedEngine:
         self._set_rate(job)
         events.append(JobStarted(now_s, job.job, job.rate, job.ready_s))
 
-    def _pack(self, now_s: float, guest: _SimulatedJob, host: _SimulatedJob, action: Start, events: list[Event]) -> bool:
+    def _pack(
+        self, now_s: float, guest: _SimulatedJob, host: _SimulatedJob, action: Start, events: list[Event]
+    ) -> bool:
         """Let two jobs share GPUs; refuse the guest where both do not fit."""
         batches = (guest.batch_size, host.batch_size)
         mine, other = self.rates.pair_factors(guest.spec, host.spec, batches, action.gpu_type)
@@ -336,5 +340,3 @@ class SimulatedEngine:
         self.ledger.lost_gpu_s[job.job] += lost_s * gpus
         self.ledger.evictions[job.job] += 1
         events.append(JobEvicted(now_s, job.job, job.progress, "its node failed"))
-
-

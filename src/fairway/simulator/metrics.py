@@ -28,7 +28,13 @@ def spread_of(values: Floats) -> dict[str, float | None]:
     if not len(values):
         return dict.fromkeys(("mean", "p50", "p95", "p99", "max"))
     p50, p95, p99 = np.percentile(values, [50, 95, 99])
-    return {"mean": float(values.mean()), "p50": float(p50), "p95": float(p95), "p99": float(p99), "max": float(values.max())}
+    return {
+        "mean": float(values.mean()),
+        "p50": float(p50),
+        "p95": float(p95),
+        "p99": float(p99),
+        "max": float(values.max()),
+    }
 
 
 def jain_index(values: Floats) -> float | None:
@@ -88,7 +94,8 @@ def summary_of_rho(rho: Floats) -> dict[str, float | None]:
 
 def by_group(names: Sequence[str], jct: Floats, queue: Floats, gpu_h: Floats, done: Bools) -> dict[str, dict[str, Any]]:
     """Figures per user or per queue."""
-    codes, first = {}, np.empty(len(names), dtype=np.int64)
+    codes: dict[str, int] = {}
+    first = np.empty(len(names), dtype=np.int64)
     for row, name in enumerate(names):
         first[row] = codes.setdefault(name, len(codes))
     groups: dict[str, dict[str, Any]] = {}

@@ -64,7 +64,9 @@ class Rates:
                 rate *= apart / together if together else 1.0
         return rate
 
-    def pair_factors(self, a: JobSpec, b: JobSpec, batches: tuple[int | None, int | None], kind: int) -> tuple[float, float]:
+    def pair_factors(
+        self, a: JobSpec, b: JobSpec, batches: tuple[int | None, int | None], kind: int
+    ) -> tuple[float, float]:
         """What two packed jobs keep of their speeds; 0 where they do not fit together."""
         if a.steps is None or b.steps is None:
             return (PAIR_SPEED, PAIR_SPEED)
@@ -120,5 +122,3 @@ def impossible(spec: JobSpec, speeds: tuple[float, ...], cluster: Cluster) -> st
     if spec.gpus > max(usable):
         return f"its gang of {spec.gpus} GPUs is larger than the {max(usable)} GPUs of one type that it could use"
     return None
-
-

@@ -28,7 +28,8 @@ def test_a_thinned_distribution_keeps_its_quantiles_and_its_tail(n: int) -> None
     assert curve["y"][-1] == 1.0
     for share in (0.05, 0.5, 0.95, 0.99, 0.999):
         drawn = np.interp(share, curve["y"], curve["x"])
-        assert drawn == pytest.approx(np.quantile(values, share), rel=0.05)
+        below, above = np.quantile(values, (share - 2 / n, min(1.0, share + 2 / n)))
+        assert below * 0.97 <= drawn <= above * 1.03
 
 
 def test_averaging_a_step_function_keeps_its_area() -> None:

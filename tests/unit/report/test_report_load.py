@@ -69,6 +69,7 @@ def test_a_file_that_is_no_result_says_why(tmp_path: Path, content: str, says: s
         ({"ftf": {"static": 1}}, "ftf.static should be an object"),
         ({"per_user": {"ann": {"jobs": "x"}}}, "per_user.ann.jobs should be a number"),
         ({"per_job": [1]}, r"per_job\[0\] should be an object"),
+        ({"rules": ["a"]}, "rules should be a text"),
         ({"knows": "duration"}, "knows should be a list"),
         ({"series": {"time_s": ["a"]}}, "series.time_s should be a list of numbers"),
         ({"gantt": {"kind": "pie"}}, "gantt.kind should be"),

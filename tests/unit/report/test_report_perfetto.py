@@ -92,7 +92,7 @@ def test_a_run_that_breaks_off_leaves_no_file(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_long_run_is_streamed(tmp_path: Path) -> None:
     def long_run() -> Iterator[Segment]:
-        for step in range(280_000):
+        for step in range(60_000):
             yield (step % 2, step * 1.0, step + 1.0, (step % 4,))
 
     tracemalloc.start()
@@ -108,6 +108,6 @@ def test_a_long_run_is_streamed(tmp_path: Path) -> None:
     )
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak_bytes < 20_000_000
+    assert peak_bytes < 2_000_000
     with (tmp_path / "t.json").open(encoding="utf-8") as stream:
-        assert sum(1 for _ in stream) > 280_000
+        assert sum(1 for _ in stream) > 60_000

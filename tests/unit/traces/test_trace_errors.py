@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fairway.core.errors import InputError
-from fairway.traces import FORMATS, read_trace
+from fairway.traces import FORMATS, read_trace, write_trace
 
 CSV = "job_id,num_gpu,submit_time,duration,model_name\n"
 GAVEL = samples.GAVEL.split("\n")[0].split("\t")
@@ -221,3 +221,18 @@ def test_a_last_row_cut_at_a_column_is_refused(tmp_path: Path, name: str) -> Non
     separator = "\t" if name in ("gavel", "shockwave") else "|" if name == "sacct" else ","
     message = failure(tmp_path / "t", text[: text.rindex(separator)])
     assert message.startswith(f"{tmp_path / 't'}:{text.count(chr(10)) + 1}: expected ")
+
+
+def test_the_philly_log_must_be_a_list_of_sound_json(tmp_path: Path) -> None:
+    assert "expected a JSON list" in failure(tmp_path / "t", "{}", format="philly-json")
+    assert "too long" in failure(tmp_path / "t", f"[{'9' * 5000}]")
+
+
+def test_writing_fails_in_one_line_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "t").write_text(samples.PHILLY)
+    workload = read_trace(tmp_path / "t")
+    with pytest.raises(InputError, match="cannot be written"):
+        write_trace(workload, tmp_path / "absent" / "t.jsonl")
+    with pytest.raises(InputError, match="cannot be written"):
+        write_trace(workload, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["t"]

@@ -102,6 +102,9 @@ function scale(kind, [low, high], from, to) {
   return place;
 }
 
+// Redrawing inside the observer's own turn would make it report a loop, so it waits for the next frame.
+const onResize = (host, redraw) => new ResizeObserver(() => requestAnimationFrame(redraw)).observe(host);
+
 const tip = document.getElementById("tip");
 function showTip(x, y, title, rows) {
   tip.replaceChildren();
@@ -143,7 +146,7 @@ class LineChart {
     this.host = host;
     this.spec = spec;
     redraws.push(() => this.render());
-    new ResizeObserver(() => { if (host.clientWidth !== this.width) this.render(); }).observe(host);
+    onResize(host, () => { if (host.clientWidth !== this.width) this.render(); });
     this.render();
   }
 

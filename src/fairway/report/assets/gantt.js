@@ -20,7 +20,7 @@ class Gantt {
     this.window = null;
     redraws.push(() => this.render());
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.render());
-    new ResizeObserver(() => { if (host.clientWidth !== this.width) this.render(); }).observe(host);
+    onResize(host, () => { if (host.clientWidth !== this.width) this.render(); });
   }
 
   zoom(range) {
