@@ -1,6 +1,7 @@
 """Fairway: one GPU scheduler for deep-learning training, simulated and real.
 
-The names below are the public Python API; everything else may move. They load on first use, so `import fairway` is cheap.
+The names below are the public Python API; everything else may move. They load on first use, so `import fairway` is
+cheap.
 """
 
 from __future__ import annotations

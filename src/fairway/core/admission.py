@@ -1,8 +1,8 @@
 """From a priority order to grants: walk the order and give each gang what it needs while GPUs last.
 
 Priority policies are "a key plus `admit`". The walk is vectorised for clusters of one GPU type: each pass accepts the
-longest prefix that fits and drops every gang larger than what is left, so it needs at most one pass per gang size. The cost
-of a round is the number of NumPy calls, hence the plain reductions (`np.add.reduce`, `np.count_nonzero`) throughout.
+longest prefix that fits and drops every gang larger than what is left, so it needs at most one pass per gang size. The
+cost of a round is the number of NumPy calls, hence the plain reductions such as `np.add.reduce`.
 """
 
 from __future__ import annotations
@@ -12,65 +12,72 @@ from functools import lru_cache
 
 import numpy as np
 
-from fairway.core.arrays import Floats, Ints
+from fairway.core import kernels
+from fairway.core.arrays import Codes, Floats, Ints
 from fairway.core.decision import Decision, Reason
 from fairway.core.snapshot import Snapshot
 
-_NO_ROWS: Ints = np.empty(0, dtype=np.int64)
+_NO_CODES: Codes = np.empty(0, dtype=np.int8)
 
 
 def admit(snapshot: Snapshot, key: Floats | Ints | None = None, *, preempt: bool, strict: bool = False) -> Decision:
     """Grant gangs in rising order of `key` (ties and None: the order of submission).
 
-    `preempt`: running jobs compete with waiting ones; else they keep what they hold. `strict`: stop at the first gang that
-    does not fit instead of skipping it. A running job that loses its place but was started too recently to be stopped keeps
-    its GPUs; then the lowest-ranked newcomers wait instead, and the decision wakes when the protection ends.
+    `preempt`: running jobs compete with waiting ones; else they keep what they hold. `strict`: stop at the first gang
+    that does not fit instead of skipping it. A running job that loses its place but was started too recently to be
+    stopped keeps its GPUs; then the lowest-ranked newcomers wait instead, and the decision wakes when the protection
+    ends.
     """
     if len(snapshot.capacity) > 1:
-        grants = np.zeros_like(snapshot.held) if preempt else snapshot.held.copy()
-        decision = _admit_typed(snapshot, grants, key, strict)
-    elif preempt:
-        decision = _decision(_fill(snapshot, np.zeros_like(snapshot.held), None, key, strict))
+        decision = _admit_typed(snapshot, key, preempt, strict)
     else:
-        decision = _decision(_fill(snapshot, snapshot.held.copy(), snapshot.running_rows, key, strict))
-    if preempt and snapshot.guarded:
-        decision = _respect_protection(snapshot, decision, key, strict)
-    _explain(snapshot, decision, preempt=preempt, strict=strict)
+        decision = _admit_single(snapshot, key, preempt, strict)
+    _explain(snapshot, decision, key, preempt=preempt, strict=strict)
     return decision
 
 
-def _decision(grants: Ints) -> Decision:
-    return Decision(grants, np.zeros(len(grants), dtype=np.int8))
-
-
-def _fill(snapshot: Snapshot, grants: Ints, fixed: Ints | None, key: Floats | Ints | None, strict: bool) -> Ints:
-    """Add to the grants of the `fixed` rows (None: there are none) those of the others, in order, while GPUs last."""
-    gpus, free = snapshot.gpus, int(snapshot.capacity[0])
-    if fixed is not None:
-        free -= int(np.add.reduce(grants[fixed]))
-        if free == 0:
-            return grants
-        rows = (grants == 0).nonzero()[0]
-        if strict and key is None:
-            rows = rows[: free + 1]
-        needs = gpus[rows]
-        if int(np.add.reduce(needs)) <= free:
-            grants[rows] = needs
-            return grants
-        if not strict:
-            rows = rows[needs <= free]
-    elif int(np.add.reduce(gpus)) <= free:
-        return gpus.copy()
+def _admit_single(snapshot: Snapshot, key: Floats | Ints | None, preempt: bool, strict: bool) -> Decision:
+    gpus = snapshot.gpus
+    if not preempt and snapshot.free == 0:
+        return Decision(snapshot.held.copy(), _NO_CODES)
+    everybody = np.where(snapshot.running, snapshot.held, gpus)
+    if int(np.add.reduce(everybody)) <= int(snapshot.capacity[0]):
+        return Decision(everybody, _NO_CODES)
+    if preempt:
+        free, rows = int(snapshot.capacity[0]), _all_rows(len(gpus))
+        grants = np.zeros(len(gpus), dtype=np.int64)
     else:
-        rows = _all_rows(len(gpus))
-    chosen = _prefix(_ordered(rows, key), gpus, free) if strict else _first_fits(rows, key, gpus, free)
-    grants[chosen] = gpus[chosen]
-    return grants
+        free, rows = snapshot.free, (~snapshot.running).nonzero()[0]
+        grants = snapshot.held.copy()
+    wake_s = _grant(snapshot, rows, key, free, preempt, strict, grants)
+    return Decision(grants, _NO_CODES, wake_s=wake_s)
 
 
-@lru_cache(maxsize=64)
+def _grant(
+    snapshot: Snapshot, rows: Ints, key: Floats | Ints | None, free: int, preempt: bool, strict: bool, grants: Ints
+) -> float:
+    """Serve the rows in the order of the key. Where many wait, the head of the order mostly fills the cluster."""
+    terms = (snapshot.gpus, snapshot.held, snapshot.protected_until_s, snapshot.now_s, free, preempt, strict, grants)
+    if len(rows) > 2 * free and not strict:
+        before = grants.copy()
+        left, wake_s = kernels.in_order(_head(rows, key, snapshot.gpus, free), *terms)
+        if left == 0:
+            return wake_s
+        grants[:] = before
+    return kernels.in_order(_ordered(rows, key), *terms)[1]
+
+
+def _head(rows: Ints, key: Floats | Ints | None, gpus: Ints, free: int) -> Ints:
+    """The first rows of the order, as many as there are GPUs, and all that tie with the last of them."""
+    if key is None:
+        return rows[gpus[rows] <= free]
+    values = key if len(rows) == len(key) else key[rows]
+    return _ordered(rows[values <= np.partition(values, free)[free]], key)
+
+
+@lru_cache(maxsize=1024)
 def _all_rows(count: int) -> Ints:
-    rows = np.arange(count)
+    rows = np.arange(count, dtype=np.int64)
     rows.flags.writeable = False
     return rows
 
@@ -81,53 +88,25 @@ def _ordered(rows: Ints, key: Floats | Ints | None) -> Ints:
     return rows[key[rows].argsort(kind="stable")]
 
 
-def _prefix(rows: Ints, gpus: Ints, free: int) -> Ints:
-    """The longest prefix of the order that fits."""
-    return rows[: int(gpus[rows].cumsum().searchsorted(free, side="right"))]
+def _admit_typed(snapshot: Snapshot, key: Floats | Ints | None, preempt: bool, strict: bool) -> Decision:
+    """The same where GPUs differ: each gang goes to one type, its own if it runs, else the fastest with room."""
+    none = np.zeros(len(snapshot), dtype=np.int64)
+    decision = _fill_types(snapshot, none if preempt else snapshot.held.copy(), key, strict)
+    if not (preempt and snapshot.guarded):
+        return decision
+    ideal = np.where(decision.gpu_types == snapshot.gpu_type, decision.gpus, 0)
+    grants = np.zeros(len(snapshot), dtype=np.int64)
+    until_s = snapshot.protected_until_s
+    spared, wake_s = kernels.keep_protected(ideal, snapshot.held, until_s, snapshot.now_s, grants)
+    if not spared:
+        return decision
+    decision = _fill_types(snapshot, grants, key, strict)
+    decision.wake_s = wake_s
+    return decision
 
 
-def _first_fits(rows: Ints, key: Floats | Ints | None, gpus: Ints, free: int) -> Ints:
-    """Everybody in the order who fits into what those before have left."""
-    head = _head(rows, key, free)
-    chosen, free = _walk(_ordered(head, key), gpus, free)
-    if free == 0 or len(head) == len(rows):
-        return chosen
-    rest = np.setdiff1d(rows, head, assume_unique=True)
-    rest = rest[gpus[rest] <= free]
-    if not len(rest):
-        return chosen
-    more, _ = _walk(_ordered(rest, key), gpus, free)
-    return np.concatenate([chosen, more])
-
-
-def _head(rows: Ints, key: Floats | Ints | None, free: int) -> Ints:
-    """The rows that come first, enough to fill the cluster in the common case, so that not all need be sorted."""
-    if key is None or len(rows) <= 2 * free:
-        return rows
-    values = key if len(rows) == len(key) else key[rows]
-    first: Ints = (values <= np.partition(values, free)[free]).nonzero()[0]
-    return first if len(rows) == len(key) else rows[first]
-
-
-def _walk(rows: Ints, gpus: Ints, free: int) -> tuple[Ints, int]:
-    chosen: list[Ints] = []
-    while free > 0 and len(rows):
-        ends = gpus[rows].cumsum()
-        fit = int(ends.searchsorted(free, side="right"))
-        if fit:
-            chosen.append(rows[:fit])
-            free -= int(ends[fit - 1])
-        if fit == len(rows):
-            break
-        rows = rows[fit + 1 :]
-        rows = rows[gpus[rows] <= free]
-    if len(chosen) == 1:
-        return chosen[0], free
-    return (np.concatenate(chosen) if chosen else _NO_ROWS), free
-
-
-def _admit_typed(snapshot: Snapshot, grants: Ints, key: Floats | Ints | None, strict: bool) -> Decision:
-    """The same walk where GPUs differ: each gang goes to one type, its own if it runs, else the fastest with room."""
+def _fill_types(snapshot: Snapshot, grants: Ints, key: Floats | Ints | None, strict: bool) -> Decision:
+    """Add to the grants that stand those of the others, in order, while GPUs last."""
     types = np.where(grants > 0, snapshot.gpu_type, -1)
     free = [int(count) for count in snapshot.capacity]
     for row in (grants > 0).nonzero()[0].tolist():
@@ -148,42 +127,16 @@ def _admit_typed(snapshot: Snapshot, grants: Ints, key: Floats | Ints | None, st
             break
         if not any(free):
             break
-    return Decision(grants, np.zeros(len(grants), dtype=np.int8), gpu_types=types)
+    return Decision(grants, _NO_CODES, gpu_types=types)
 
 
-def _respect_protection(snapshot: Snapshot, ideal: Decision, key: Floats | Ints | None, strict: bool) -> Decision:
-    """Undo what would stop a job that was started a moment ago.
-
-    No other running job is stopped in its stead: that would only shift the preemption, and add one when the protection ends.
-    """
-    protected = snapshot.protected_rows
-    changed = ideal.gpus[protected] != snapshot.held[protected]
-    if ideal.gpu_types is not None:
-        changed |= ideal.gpu_types[protected] != snapshot.gpu_type[protected]
-    spared = protected[changed]
-    if not len(spared):
-        return ideal
-    running = snapshot.running_rows
-    stay = np.concatenate([spared, running[ideal.gpus[running] > 0]])
-    grants = np.zeros_like(snapshot.held)
-    grants[stay] = snapshot.held[stay]
-    if ideal.gpu_types is None:
-        decision = _decision(_fill(snapshot, grants, grants.nonzero()[0], key, strict))
-    else:
-        decision = _admit_typed(snapshot, grants, key, strict)
-    displaced = spared[ideal.gpus[spared] == 0]
-    if len(displaced):
-        decision.wake_s = float(snapshot.protected_until_s[displaced].min())
-    return decision
-
-
-def _explain(snapshot: Snapshot, decision: Decision, *, preempt: bool, strict: bool) -> None:
+def _explain(snapshot: Snapshot, decision: Decision, key: Floats | Ints | None, *, preempt: bool, strict: bool) -> None:
     """Say for every waiting row why it waits."""
     waits = decision.gpus == 0
     if strict:
         decision.reasons = np.multiply(waits, int(Reason.BEHIND), dtype=np.int8)
         if np.count_nonzero(waits):
-            head = int(waits.argmax())
+            head = int(_ordered(waits.nonzero()[0], key)[0])
             decision.reasons[head] = int(Reason.NO_FREE_GPUS)
             decision.ahead = int(snapshot.jobs[head])
         return

@@ -8,10 +8,20 @@ from __future__ import annotations
 
 import numpy as np
 
+from fairway.core import kernels
 from fairway.core.arrays import Ints
 from fairway.core.decision import Decision
 from fairway.core.errors import PolicyError
 from fairway.core.snapshot import Snapshot
+
+_LAWS = {
+    kernels.FEWER: "is granted fewer GPUs than its gang needs",
+    kernels.MORE: "is granted more GPUs than it can use",
+    kernels.SILENT: "waits without a reason",
+    kernels.NEEDLESS: "runs with a reason to wait",
+    kernels.UNKNOWN: "waits for a reason that does not exist",
+    kernels.STOPPED: "was started a moment ago and may not be stopped or resized yet",
+}
 
 
 def check(snapshot: Snapshot, decision: Decision) -> None:
@@ -19,23 +29,24 @@ def check(snapshot: Snapshot, decision: Decision) -> None:
     rows, gpus = len(snapshot), decision.gpus
     if gpus.shape != (rows,) or decision.reasons.shape != (rows,):
         raise PolicyError(f"a decision over {rows} jobs has {gpus.shape} grants and {decision.reasons.shape} reasons")
+    if gpus.dtype.kind != "i" or decision.reasons.dtype.kind != "i":
+        raise PolicyError(f"grants and reasons must be whole numbers, not {gpus.dtype} and {decision.reasons.dtype}")
     if not decision.wake_s > snapshot.now_s:
         raise PolicyError(f"wake_s={decision.wake_s} is not after now ({snapshot.now_s})")
     if not rows:
         return
-    granted = gpus.nonzero()[0]
-    given = gpus[granted]
-    _refuse(snapshot, granted[given < snapshot.gpus_min[granted]], "is granted fewer GPUs than its gang needs")
-    _refuse(snapshot, granted[given > snapshot.gpus_max[granted]], "is granted more GPUs than it can use")
-    _refuse(snapshot, granted[decision.reasons[granted] != 0], "runs with a reason to wait")
-    if np.count_nonzero(decision.reasons) != rows - len(granted):
-        silent = (decision.reasons == 0) & (gpus == 0)
-        _refuse(snapshot, silent.nonzero()[0], "waits without a reason")
-    if snapshot.guarded:
-        held = snapshot.protected_rows
-        law = "was started a moment ago and may not be stopped or resized yet"
-        _refuse(snapshot, held[gpus[held] != snapshot.held[held]], law)
-    _check_capacity(snapshot, decision, granted)
+    law, row = kernels.first_breach(
+        gpus,
+        snapshot.gpus_min,
+        snapshot.gpus_max,
+        decision.reasons,
+        snapshot.held,
+        snapshot.protected_until_s,
+        snapshot.now_s,
+    )
+    if law:
+        raise PolicyError(f"job {snapshot.job_id(int(snapshot.jobs[row]))!r} {_LAWS[law]}")
+    _check_capacity(snapshot, decision)
 
 
 def _refuse(snapshot: Snapshot, rows: Ints, law: str) -> None:
@@ -43,21 +54,51 @@ def _refuse(snapshot: Snapshot, rows: Ints, law: str) -> None:
         raise PolicyError(f"job {snapshot.job_id(int(snapshot.jobs[rows[0]]))!r} {law}")
 
 
-def _check_capacity(snapshot: Snapshot, decision: Decision, granted: Ints) -> None:
+def _check_capacity(snapshot: Snapshot, decision: Decision) -> None:
     gpus = decision.gpus if not decision.partners else _without_guests(snapshot, decision)
     total, capacity = int(np.add.reduce(gpus)), snapshot.capacity
     available = int(np.add.reduce(capacity))
     if total > available:
         raise PolicyError(f"{total} GPUs are granted; the cluster has {available}")
-    if decision.gpu_types is None or len(capacity) == 1:
-        return
-    types = decision.gpu_types[granted]
+    if decision.gpu_types is not None:
+        _check_types(snapshot, decision, gpus)
+    if decision.placements:
+        _check_placements(snapshot, decision)
+
+
+def _check_types(snapshot: Snapshot, decision: Decision, gpus: Ints) -> None:
+    """Each type has as many GPUs as are granted of it, and the jobs can run on theirs."""
+    kinds, capacity = decision.gpu_types, snapshot.capacity
+    if kinds is None or kinds.shape != gpus.shape or kinds.dtype.kind != "i":
+        raise PolicyError("gpu_types must be one whole number for each job")
+    granted = decision.gpus.nonzero()[0]
+    types = kinds[granted]
+    _refuse(snapshot, granted[(types < -1) | (types >= len(capacity))], "is granted a GPU type that does not exist")
     for kind, available in enumerate(capacity.tolist()):
         here = granted[types == kind]
         if int(gpus[here].sum()) > available:
             name = snapshot.cluster.types[kind].name
             raise PolicyError(f"{int(gpus[here].sum())} GPUs of type {name} are granted; there are {available}")
         _refuse(snapshot, here[snapshot.speeds[kind, here] == 0], "is granted a GPU type on which it cannot run")
+    if snapshot.guarded:
+        rows = snapshot.protected_rows
+        moved = (kinds[rows] >= 0) & (kinds[rows] != snapshot.gpu_type[rows])
+        _refuse(snapshot, rows[moved], "was started a moment ago and may not be moved yet")
+
+
+def _check_placements(snapshot: Snapshot, decision: Decision) -> None:
+    """GPUs that a policy names itself exist, are of one type, and are as many as it grants."""
+    cluster = snapshot.cluster
+    protected = set(snapshot.protected_rows.tolist())
+    for row, gpus in decision.placements.items():
+        if not 0 <= row < len(snapshot):
+            raise PolicyError(f"there is no row {row} to place")
+        exist = all(0 <= gpu < cluster.gpu_count for gpu in gpus)
+        kinds = {cluster.node_type[cluster.node_of_gpu[gpu]] for gpu in gpus} if exist else set()
+        if not exist or len(kinds) > 1 or len(set(gpus)) != len(gpus) or len(gpus) != decision.gpus[row]:
+            _refuse(snapshot, np.array([row]), f"cannot be placed on GPUs {gpus}")
+        if row in protected and gpus != snapshot.gpus_held(row):
+            _refuse(snapshot, np.array([row]), "was started a moment ago and may not be moved yet")
 
 
 def _without_guests(snapshot: Snapshot, decision: Decision) -> Ints:

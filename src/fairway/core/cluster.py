@@ -117,6 +117,7 @@ class Cluster:
         counts = np.zeros(len(self.types), dtype=np.int64)
         for node, kind in zip(self.nodes, self.node_type, strict=True):
             counts[kind] += node.gpus
+        counts.flags.writeable = False
         return counts
 
     @cached_property

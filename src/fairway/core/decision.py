@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,13 @@ from fairway.core.arrays import Codes, Ints
 
 if TYPE_CHECKING:
     from fairway.core.snapshot import Snapshot
+
+
+_NOTHING: Mapping[Any, Any] = MappingProxyType({})
+
+
+def _nothing() -> Mapping[Any, Any]:
+    return _NOTHING
 
 
 class Reason(IntEnum):
@@ -52,8 +60,9 @@ class Decision:
 
     `gpus[r]` is the number of GPUs that row r shall hold from now on (0: wait). `gpu_types[r]` is the type, -1 where
     placement may choose. `partners` maps a row to the row whose GPUs it shares; `placements` maps a row to concrete
-    GPUs, for policies that place by themselves. `ahead` is the job that blocks a strict queue (-1: none). `wake_s` is the next instant at which the policy wants to be asked again even
-    if nothing happens. `memory` is handed back in the next snapshot.
+    GPUs, for policies that place by themselves. `ahead` is the job that blocks a strict queue (-1: none). `wake_s` is
+    the next instant at which the policy wants to be asked again even if nothing happens. `memory` is handed back in
+    the next snapshot.
     """
 
     gpus: Ints
@@ -61,10 +70,10 @@ class Decision:
     gpu_types: Ints | None = None
     ahead: int = -1
     wake_s: float = math.inf
-    memory: Mapping[str, Any] = field(default_factory=dict)
-    partners: Mapping[int, int] = field(default_factory=dict)
-    placements: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    texts: Mapping[int, str] = field(default_factory=dict)
+    memory: Mapping[str, Any] = field(default_factory=_nothing)
+    partners: Mapping[int, int] = field(default_factory=_nothing)
+    placements: Mapping[int, tuple[int, ...]] = field(default_factory=_nothing)
+    texts: Mapping[int, str] = field(default_factory=_nothing)
 
     def reason(self, snapshot: Snapshot, row: int) -> str:
         """The reason for the state of a row, as a sentence."""

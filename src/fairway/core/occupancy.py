@@ -1,7 +1,8 @@
 """Which GPUs are free, as bit masks: one integer of GPUs per node, one integer of nodes per (type, free count).
 
-Best fit, "which nodes are wholly free" and taking or giving back a gang are then a few integer operations each, whatever
-the size of the cluster. A copy is cheap, so placement works on a scratch copy and the state's own is never half-changed.
+Best fit, "which nodes are wholly free" and taking or giving back a gang are then a few integer operations each,
+whatever the size of the cluster. A copy is cheap, so placement works on a scratch copy and the state's own is never
+half-changed.
 """
 
 from __future__ import annotations
@@ -62,6 +63,11 @@ class Occupancy:
                 raise EngineError(f"GPUs {gpus} are given back twice")
             if node not in self.down:
                 self._set_free(node, self.free_mask[node] | mask)
+
+    @property
+    def shared(self) -> bool:
+        """Whether any GPU has more than one tenant."""
+        return bool(self._extra)
 
     def tenants(self, gpu: int) -> int:
         """How many jobs hold a GPU."""

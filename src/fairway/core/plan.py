@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from fairway.core.arrays import Bools
+from fairway.core import kernels
 from fairway.core.decision import Decision, Reason
 from fairway.core.occupancy import Occupancy
 from fairway.core.snapshot import Snapshot
@@ -36,8 +36,7 @@ class Target(NamedTuple):
 
 def plan(snapshot: Snapshot, decision: Decision, occupancy: Occupancy, placer: Placer) -> list[Target]:
     """The targets of all rows whose allocation changes, stops first."""
-    changed = _changed(snapshot, decision)
-    rows = changed.nonzero()[0].tolist()
+    rows = _changed(snapshot, decision, occupancy.shared)
     if not rows:
         return []
     wanted = {row: int(decision.gpus[row]) for row in rows}
@@ -64,15 +63,33 @@ def plan(snapshot: Snapshot, decision: Decision, occupancy: Occupancy, placer: P
     return stops + starts
 
 
-def _changed(snapshot: Snapshot, decision: Decision) -> Bools:
-    changed: Bools = decision.gpus != snapshot.held
+def _changed(snapshot: Snapshot, decision: Decision, shared: bool) -> list[int]:
+    """The rows whose allocation is to be another one."""
+    rows: list[int] = kernels.differing(decision.gpus, snapshot.held).tolist()
+    if decision.gpu_types is None and not decision.placements and not decision.partners and not shared:
+        return rows
+    changed = set(rows)
     if decision.gpu_types is not None:
-        changed |= (decision.gpu_types != snapshot.gpu_type) & (decision.gpus > 0) & (decision.gpu_types >= 0)
-    for row, gpus in decision.placements.items():
-        changed[row] |= gpus != snapshot.gpus_held(row)
+        other = (decision.gpu_types != snapshot.gpu_type) & (decision.gpus > 0) & (decision.gpu_types >= 0)
+        changed.update(other.nonzero()[0].tolist())
+    changed.update(row for row, gpus in decision.placements.items() if gpus != snapshot.gpus_held(row))
     for guest, host in decision.partners.items():
-        changed[guest] |= bool(snapshot.partner[guest] != snapshot.jobs[host]) or bool(changed[host])
-    return changed
+        if host in changed or snapshot.partner[guest] != snapshot.jobs[host]:
+            changed.add(guest)
+    if shared:
+        changed.update(_parted(snapshot, decision))
+    return sorted(changed)
+
+
+def _parted(snapshot: Snapshot, decision: Decision) -> list[int]:
+    """Of each pair that shares GPUs now and shall not any more, the one that came later: it has to move."""
+    wanted = {frozenset(pair) for pair in decision.partners.items()}
+    parted = []
+    for row in (snapshot.partner >= 0).nonzero()[0].tolist():
+        other = int(snapshot.jobs.searchsorted(snapshot.partner[row]))
+        if row > other and decision.gpus[row] and decision.gpus[other] and frozenset((row, other)) not in wanted:
+            parted.append(row)
+    return parted
 
 
 def _place(

@@ -12,8 +12,8 @@ from fairway.core.snapshot import Snapshot
 class Policy(Protocol):
     """A scheduler. `decide` must not look at anything but the snapshot: no clock, no file, no global random numbers.
 
-    `knows` says which oracles it is allowed ("duration": true run times). `round_s` is the round length that suits it where
-    the user gives none: 0 means "whenever something happens".
+    `knows` says which oracles it is allowed ("duration": true run times). `round_s` is the round length that suits it
+    where the user gives none: 0 means "whenever something happens".
     """
 
     @property

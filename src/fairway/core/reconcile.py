@@ -1,4 +1,5 @@
-"""The difference between what is and what shall be, as actions. Pure: applying it twice gives nothing the second time."""
+"""The difference between what is and what shall be, as actions. Pure: applying it twice gives nothing the second
+time."""
 
 from __future__ import annotations
 
@@ -23,4 +24,7 @@ def reconcile(snapshot: Snapshot, targets: list[Target]) -> list[Action]:
             changes.append(Resize(job, gpus, gpu_type, partner))
         elif gpus != snapshot.gpus_held(row) or partner != int(snapshot.partner[row]):
             changes.append(Move(job, gpus, gpu_type, partner))
-    return suspends + changes + launches
+    starts = changes + launches
+    # A guest joins its host, so the host must be there first.
+    starts.sort(key=lambda action: not isinstance(action, Suspend) and action.partner >= 0)
+    return suspends + starts

@@ -13,12 +13,15 @@ from typing import Protocol
 from fairway.core.action import Action
 from fairway.core.check import check
 from fairway.core.decision import Decision
-from fairway.core.event import Event
+from fairway.core.event import Event, JobEvicted
 from fairway.core.plan import Placer, plan
 from fairway.core.policy import Policy
 from fairway.core.reconcile import reconcile
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
+
+RETRY_S = 60.0
+"""How long the loop waits, where nothing else happens, before it lets the policy try a refused start again."""
 
 
 class Engine(Protocol):
@@ -48,8 +51,8 @@ class Observer(Protocol):
 class Loop:
     """A policy, a placement and an engine around one state.
 
-    `round_s` > 0: a round at every multiple of it. `round_s` = 0: a round at every instant at which something happened or that
-    the policy asked for.
+    `round_s` > 0: a round at every multiple of it. `round_s` = 0: a round at every instant at which something
+    happened or that the policy asked for.
     """
 
     def __init__(
@@ -107,8 +110,16 @@ class Loop:
         self._quiet = not actions and not state.busy_gpus and decision.wake_s == math.inf
         if actions:
             state.commit(actions)
-            for event in self.engine.enact(state.now_s, actions):
-                state.apply(event)
+            self._learn(self.engine.enact(state.now_s, actions))
+
+    def _learn(self, events: Sequence[Event]) -> None:
+        """Take in what an engine says at once about actions; a refused start is tried again a little later."""
+        for event in events:
+            self.state.apply(event)
+            if type(event) is JobEvicted:
+                self._wake_s = min(self._wake_s, event.time_s + RETRY_S)
+        if self.observer is not None and events:
+            self.observer.after_events(self.state, events)
 
     def _due(self) -> bool:
         if not self.state.active:

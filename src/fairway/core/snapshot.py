@@ -1,8 +1,9 @@
 """What a policy may read: the active jobs as read-only columns, in the order of submission.
 
 A snapshot carries what has been observed, never the future. What only an oracle could know (how long a job will still
-run) is behind `snapshot.oracle`, open only to policies that declare `knows = {"duration"}`, so that a report can say so.
-The columns are slices of live arrays: valid during one decision. Keep `snapshot.copy()` if you need it for longer.
+run) is behind `snapshot.oracle`, open only to policies that declare `knows = {"duration"}`, so that a report can say
+so. The columns are slices of live arrays: valid during one decision. Keep `snapshot.copy()` if you need it for
+longer.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fairway.core import columns as c
+from fairway.core import kernels
 from fairway.core.arrays import Bools, Floats, Ints
 from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.core.errors import InputError, PolicyError
@@ -60,14 +62,15 @@ class Oracle:
     def remaining_s(self) -> Floats:
         """How long each job takes if it runs from now on, with the restart that it must go through first."""
         f = self._floats
-        ahead = f[c.READY_S] - self._now_s
-        return f[c.LEFT_S] + np.maximum(ahead, 0.0) + f[c.LEFT_RATE] * np.minimum(ahead, 0.0)
+        return kernels.remaining(f[c.LEFT_S], f[c.LEFT_RATE], f[c.READY_S], self._now_s)
 
     @property
     def total_s(self) -> Floats:
-        """How long each job takes in all, without interruption, at the speed of its present regime for what is behind it."""
+        """How long each job takes in all, without interruption, at the speed of its present regime for what is behind
+        it."""
         f = self._floats
-        return f[c.REGIME_END] / f[c.BEST_SPEED] + f[c.TAIL_S]
+        total: Floats = f[c.REGIME_END] / f[c.BEST_SPEED] + f[c.TAIL_S]
+        return total
 
 
 def _float_column(number: int, doc: str) -> property:
@@ -89,7 +92,8 @@ def _int_column(number: int, doc: str) -> property:
 class Snapshot:
     """The active jobs and the cluster at one instant. All columns have one entry per active job.
 
-    `guarded` is False when certainly no job is protected, which spares looking.
+    `capacity` counts the GPUs that are up, by type; `free` how many of them nobody holds. `guarded` is False when
+    certainly no job is protected, which spares looking.
     """
 
     __slots__ = (
@@ -105,6 +109,7 @@ class Snapshot:
         "_running_rows",
         "capacity",
         "cluster",
+        "free",
         "guarded",
         "knows",
         "memory",
@@ -120,7 +125,7 @@ class Snapshot:
         ints: Ints,
         *,
         now_s: float,
-        round: int,
+        round: int,  # noqa: A002
         seed: int,
         cluster: Cluster,
         capacity: Ints,
@@ -130,6 +135,7 @@ class Snapshot:
         memory: Mapping[str, Any],
         knows: frozenset[str] = frozenset(),
         guarded: bool = True,
+        free: int = 0,
     ) -> None:
         floats.flags.writeable = False
         ints.flags.writeable = False
@@ -144,6 +150,7 @@ class Snapshot:
         self.memory = memory
         self.knows = knows
         self.guarded = guarded
+        self.free = free
         self._protected_rows: Ints | None = None
         self._ids = ids
         self._held_gpus = held_gpus
@@ -195,7 +202,7 @@ class Snapshot:
     def running_rows(self) -> Ints:
         """The rows that hold GPUs."""
         if self._running_rows is None:
-            self._running_rows = self._i[c.HELD].nonzero()[0]
+            self._running_rows = self.running.nonzero()[0]
         return self._running_rows
 
     @property
@@ -289,6 +296,7 @@ class Snapshot:
             "memory": dict(self.memory),
             "knows": self.knows,
             "guarded": self.guarded,
+            "free": self.free,
         }
         return Snapshot(floats, ints, **(terms | changed))
 
@@ -308,6 +316,7 @@ class Snapshot:
                     "types": [[t.name, t.memory_bytes, t.price_per_h, t.speed] for t in cluster.types],
                 },
                 "capacity": self.capacity.tolist(),
+                "free": self.free,
                 "names": [list(column) for column in self.names],
                 "floats": self._f.tolist(),
                 "ints": self._i.tolist(),
@@ -330,8 +339,8 @@ class Snapshot:
             )
             rows = len(data["ids"])
             return Snapshot(
-                np.array(data["floats"], dtype=np.float64).reshape(-1, rows),
-                np.array(data["ints"], dtype=np.int64).reshape(-1, rows),
+                np.array(data["floats"], dtype=np.float64).reshape(len(data["floats"]), rows),
+                np.array(data["ints"], dtype=np.int64).reshape(len(data["ints"]), rows),
                 now_s=data["now_s"],
                 round=data["round"],
                 seed=data["seed"],
@@ -342,6 +351,7 @@ class Snapshot:
                 held_gpus={int(job): tuple(gpus) for job, gpus in data["held_gpus"].items()},
                 memory=data["memory"],
                 knows=frozenset(data["knows"]),
+                free=data["free"],
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"this is not a Fairway snapshot ({type(error).__name__}: {error})") from None

@@ -61,11 +61,13 @@ class State:
         self.table = JobTable(len(cluster.types))
         self.occupancy = Occupancy(cluster)
         self.capacity: Ints = cluster.gpus_by_type.copy()
+        self.capacity.flags.writeable = False
         self.held_gpus: dict[int, tuple[int, ...]] = {}
         self.specs: dict[int, JobSpec] = {}
         self.ids: dict[int, str] = {}
         self.memory: Mapping[str, Any] = {}
         self._guard_until_s = 0.0
+        self._last_job = -1
         self._gpus_up = cluster.gpu_count
         self._users, self._queues, self._models = _Dictionary(), _Dictionary(), _Dictionary()
         self._names = Names(self._users.names, self._queues.names, self._models.names)
@@ -95,10 +97,10 @@ class State:
 
     def snapshot(self, knows: frozenset[str] = frozenset()) -> Snapshot:
         """A read-only view of this instant."""
-        table = self.table
+        floats, ints = self.table.window()
         return Snapshot(
-            table.f[:, : table.n],
-            table.i[:, : table.n],
+            floats,
+            ints,
             now_s=self.now_s,
             round=self.round,
             seed=self.seed,
@@ -109,6 +111,7 @@ class State:
             held_gpus=self.held_gpus,
             memory=self.memory,
             knows=knows,
+            free=sum(self.occupancy.free_by_type),
             guarded=self._guard_until_s > self.now_s,
         )
 
@@ -132,7 +135,7 @@ class State:
                 self._start(self._row(action.job), action.job, action.gpus, action.gpu_type, action.partner)
 
     def _row(self, job: int) -> int:
-        row = self.table.row_of(job)
+        row = self.table.position(job)
         if row < 0:
             raise EngineError(f"job number {job} is not active")
         return row
@@ -178,15 +181,16 @@ class State:
         partner = int(i[c.PARTNER, row])
         if partner >= 0:
             i[c.PARTNER, row] = -1
-            other = self.table.row_of(partner)
+            other = self.table.position(partner)
             if other >= 0:
                 i[c.PARTNER, other] = -1
         self.occupancy.give(self.held_gpus.pop(job))
 
     def _job_submitted(self, event: JobSubmitted) -> None:
         job, spec = event.job, event.spec
-        if self.table.n and job <= self.table.i[c.JOB, self.table.n - 1]:
+        if job <= self._last_job:
             raise EngineError(f"job number {job} is not above those of the jobs submitted before")
+        self._last_job = job
         deadline = math.inf if spec.deadline_s is None else spec.deadline_s
         floats = [
             *(event.time_s, spec.weight, deadline, event.work),

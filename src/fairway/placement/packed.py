@@ -1,7 +1,7 @@
 """Packed placement: a gang on as few nodes as possible, small gangs where they leave the least behind.
 
-A gang that fits on one node goes to the fullest node that still has room (best fit). A larger one takes wholly free nodes
-first and puts the rest where it fits best. Only if that is impossible is a gang spread over the emptiest nodes.
+A gang that fits on one node goes to the fullest node that still has room (best fit). A larger one takes wholly free
+nodes first and puts the rest where it fits best. Only if that is impossible is a gang spread over the emptiest nodes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """First in, first out, with and without skipping: the baselines of every cluster.
 
-`fifo` blocks at the head of the line like the simplest batch queue. `backfill` also starts later jobs that fit into what is
-left over, without a reservation for the head (Tiresias' simulator calls it `fjf`).
+`fifo` blocks at the head of the line like the simplest batch queue. `backfill` also starts later jobs that fit into
+what is left over, without a reservation for the head (Tiresias' simulator calls it `fjf`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Least attained service: who has had the least goes first, so short jobs pass long ones without anyone knowing lengths.
+"""Least attained service: who has had the least goes first, so short jobs pass long ones without anyone knowing
+lengths.
 
-Service is counted in levels, not continuously: two long jobs of equal age would otherwise swap at every instant. Inside a
-level running jobs stay and the others come in the order of submission. The idea is Nuyens and Wierman's foreground-background scheduling; Tiresias (NSDI'19)
-brought it to GPU clusters with service in GPU-seconds.
+Service is counted in levels, not continuously: two long jobs of equal age would otherwise swap at every instant.
+Inside a level running jobs stay and the others come in the order of submission. The idea is Nuyens and Wierman's
+foreground-background scheduling; Tiresias (NSDI'19) brought it to GPU clusters with service in GPU-seconds.
 """
 
 from __future__ import annotations

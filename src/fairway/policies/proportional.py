@@ -1,7 +1,7 @@
 """Proportional share: everybody's GPU time in proportion to weight, by rotation.
 
-The simplest fair scheduler: who has received the least service per unit of weight and of time present goes first, and turns
-are taken every quantum. Stateless: the share is read off what the job has attained since it came.
+The simplest fair scheduler: who has received the least service per unit of weight and of time present goes first, and
+turns are taken every quantum. Stateless: the share is read off what the job has attained since it came.
 """
 
 from __future__ import annotations

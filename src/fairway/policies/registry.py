@@ -1,8 +1,8 @@
 """Policies by name, and their knobs.
 
-A policy is a frozen dataclass; its fields are its knobs. `make_policy("las:levels=3600/36000")` finds the class by name and
-turns each `key=value` into the type of the field. Other packages can add policies through the entry-point group
-`fairway.policies`; a single file can be loaded with `load_plugin`.
+A policy is a frozen dataclass; its fields are its knobs. `make_policy("las:levels=3600/36000")` finds the class by
+name and turns each `key=value` into the type of the field. Other packages can add policies through the entry-point
+group `fairway.policies`; a single file can be loaded with `load_plugin`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The shortest-first family: by run time, by gang size, by what is left, by what is left times GPUs.
 
-`sjf`, `srtf` and `srsf` are oracles: they are told true run times, which no live scheduler knows. They bound what a policy
-without that knowledge can reach for mean completion time. `smallest` needs no oracle.
+`sjf`, `srtf` and `srsf` are oracles: they are told true run times, which no live scheduler knows. They bound what a
+policy without that knowledge can reach for mean completion time. `smallest` needs no oracle.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The simulated engine: a virtual clock that jumps from event to event, with progress in closed form between them.
 
-Every running job has one entry in the event queue: its next change (the end of a batch-size regime or of its work). Entries
-carry the version of the allocation that they belong to, so a job that was stopped leaves a stale entry behind that is
-skipped. Times are rounded up to a grid, so that instants closer than a microsecond are one.
+Every running job has one entry in the event queue: its next change (the end of a batch-size regime or of its work).
+Entries carry the version of the allocation that they belong to, so a job that was stopped leaves a stale entry behind
+that is skipped. Times are rounded up to a grid, so that instants closer than a microsecond are one.
 """
 
 from __future__ import annotations
@@ -39,10 +39,16 @@ _ONE_REGIME = (Regime(1.0),)
 
 
 class _SimulatedJob:
-    """The truth about an active job. `progress` is that at `ready_s`; from then on it grows by `rate`."""
+    """The truth about an active job. `progress` is that at `ready_s`; from then on it grows by `rate`.
+
+    `since_s`, `warm_s` and `first_progress` belong to the present allocation: its start, the end of its restart, and
+    the progress that it started with. `finish_s` is when the job will be done if nothing comes between.
+    """
 
     __slots__ = (
         "factor",
+        "finish_s",
+        "first_progress",
         "gpus",
         "job",
         "kind",
@@ -54,6 +60,7 @@ class _SimulatedJob:
         "since_s",
         "spec",
         "version",
+        "warm_s",
         "work",
     )
 
@@ -67,6 +74,9 @@ class _SimulatedJob:
         self.factor = 1.0
         self.ready_s = 0.0
         self.since_s = 0.0
+        self.warm_s = 0.0
+        self.first_progress = 0.0
+        self.finish_s = math.nan
         self.gpus: tuple[int, ...] = ()
         self.kind = -1
         self.partner: _SimulatedJob | None = None
@@ -120,7 +130,8 @@ class SimulatedEngine:
             return ()
         next_s = self._next_instant_s()
         if until_s < next_s:
-            self.now_s = max(self._quantised(until_s), self.now_s)
+            # A wake-up that rounds to the present instant must still move the clock, or it would repeat for ever.
+            self.now_s = max(self._quantised(until_s), self.now_s + self.rules.time_quantum_s)
             return (Woken(self.now_s),)
         if next_s == math.inf:
             return ()
@@ -224,7 +235,8 @@ class SimulatedEngine:
             events.append(JobEvicted(now_s, job.job, job.progress, "cannot run on these GPUs"))
             return
         job.since_s = now_s
-        job.ready_s = now_s + self._start_delay_s(now_s, job, action)
+        job.ready_s = job.warm_s = now_s + self._start_delay_s(now_s, job, action)
+        job.first_progress = job.progress
         self.running += 1
         if math.isnan(self.ledger.started_s[job.job]):
             self.ledger.started_s[job.job] = now_s
@@ -279,15 +291,14 @@ class SimulatedEngine:
         return rate * job.factor
 
     def _change_time_s(self, job: _SimulatedJob, exact_s: float) -> float:
-        time_s = self._quantised(exact_s)
+        time_s = job.finish_s = self._quantised(exact_s)
         if self.rules.frees_gpus == "at_round_end" and self.round_s > 0 and job.regime.until >= 1.0:
-            self.ledger.finished_s[job.job] = time_s
             return self._quantised(math.ceil(time_s / self.round_s - 1e-9) * self.round_s)
         return time_s
 
     def _release(self, now_s: float, job: _SimulatedJob, events: list[Event]) -> None:
         """The job lets go of its GPUs and keeps its progress."""
-        lost_s = min(now_s, job.ready_s) - job.since_s
+        lost_s = min(now_s, job.warm_s) - job.since_s
         self.ledger.held(job.job, job.since_s, now_s, job.gpus, job.kind, lost_s)
         job.progress = job.done_at(now_s)
         job.rate, job.factor, job.gpus = 0.0, 1.0, ()
@@ -299,8 +310,7 @@ class SimulatedEngine:
             self._change_factor(now_s, partner, 1.0, events)
 
     def _finish(self, now_s: float, job: _SimulatedJob, events: list[Event]) -> None:
-        if not (self.rules.frees_gpus == "at_round_end" and self.round_s > 0):
-            self.ledger.finished_s[job.job] = now_s
+        self.ledger.finished_s[job.job] = job.finish_s
         events.append(JobFinished(now_s, job.job))
         self._release(now_s, job, events)
         del self._active[job.job]
@@ -331,12 +341,13 @@ class SimulatedEngine:
     def _evict(self, now_s: float, job: _SimulatedJob, events: list[Event]) -> None:
         every_s = job.spec.checkpoint_every_s
         every_s = self.rules.checkpoint_every_s if every_s is None else every_s
-        ran_s = max(now_s - job.ready_s, 0.0)
+        ran_s = max(now_s - job.warm_s, 0.0)
         lost_s = math.fmod(ran_s, every_s) if every_s > 0 else 0.0
         lost = job.rate * lost_s
         gpus = len(job.gpus)
         self._release(now_s, job, events)
-        job.progress = max(job.progress - lost, 0.0)
+        job.progress = max(job.progress - lost, job.first_progress)
+        job.regime = regime_at(job.spec.regimes, job.progress / job.work) if job.spec.regimes else job.regime
         self.ledger.lost_gpu_s[job.job] += lost_s * gpus
         self.ledger.evictions[job.job] += 1
         events.append(JobEvicted(now_s, job.job, job.progress, "its node failed"))

@@ -24,7 +24,8 @@ class Outage:
 
 @dataclass(frozen=True)
 class Faults:
-    """Where outages come from. With `mtbf_s` each node fails on average once in that time and is back after `repair_s`."""
+    """Where outages come from. With `mtbf_s` each node fails on average once in that time and is back after
+    `repair_s`."""
 
     schedule: tuple[Outage, ...] = ()
     mtbf_s: float = math.inf

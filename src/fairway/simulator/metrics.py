@@ -1,9 +1,10 @@
 """From a ledger to figures: completion times, queueing, fairness, utilisation, cost.
 
-Finish-time fairness rho compares a job's completion time with what it could expect of its share, in three definitions:
-`static`     JCT / (E · max(1, N/M)), N jobs in the trace, M GPUs, E the run time alone on its own gang (Shockwave's figure);
-`concurrent` the same with N the time-average of active jobs while the job was there (Themis' idea);
-`isolated`   JCT / the time that the job would take alone on its share s = M/N of the cluster with that same N: a rigid gang
+Finish-time fairness rho compares a job's completion time with what it could expect of its share, in three
+definitions: `static`     JCT / (E · max(1, N/M)), N jobs in the trace, M GPUs, E the run time alone on its own gang
+(Shockwave's figure); `concurrent` the same with N the time-average of active jobs while the job was there (Themis'
+idea); `isolated`   JCT / the time that the job would take alone on its share s = M/N of the cluster with that same N:
+a rigid gang
              of g GPUs is time-sliced when s < g, an elastic one shrinks to its share.
 rho > 1.05 counts as unfair.
 """

@@ -2,8 +2,9 @@
 
 A job whose work is a duration runs at rate 1 on the gang that it asked for; on another GPU type it is scaled by the
 relative speed of the types, taking the cluster's first type as the one that the trace was recorded on (unless the job
-names types itself: then the first that it names). A job whose work is steps runs as fast as the profile says. An elastic job on k instead of g GPUs: the
-profile where there is one, else k/g to the power 0.9, a usual data-parallel efficiency.
+names types itself: then the first that it names). A job whose work is steps runs as fast as the profile says. An
+elastic job on k instead of g GPUs: the profile where there is one, else k/g to the power 0.9, a usual data-parallel
+efficiency.
 """
 
 from __future__ import annotations

@@ -17,11 +17,11 @@ class Rules:
     """How the simulated world behaves.
 
     `round_s` None leaves the length to the policy. `time_quantum_s` is the grid to which event times are rounded up.
-    `charge` says which starts pay `restart_cost_s`: every start after a job's first ("restart"), all starts ("start"), or
-    starts after a round in which the job did not run ("absence"). `min_run_s` protects a job that was just started.
-    `replan_interval_s` is how often a policy that plans shares may plan anew. `spread_matters` lets a gang on more nodes than
-    needed run slower where a profile says so. `checkpoint_every_s` bounds what a node failure destroys. `unmodelled` names
-    what of the published simulator this value does not reproduce yet.
+    `charge` says which starts pay `restart_cost_s`: every start after a job's first ("restart"), all starts
+    ("start"), or starts after a round in which the job did not run ("absence"). `min_run_s` protects a job that was
+    just started. `replan_interval_s` is how often a policy that plans shares may plan anew. `spread_matters` lets a
+    gang on more nodes than needed run slower where a profile says so. `checkpoint_every_s` bounds what a node failure
+    destroys. `unmodelled` names what of the published simulator this value does not reproduce yet.
     """
 
     name: str

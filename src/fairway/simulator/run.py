@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from fairway.core import kernels
 from fairway.core.cluster import Cluster
 from fairway.core.decision import Decision
 from fairway.core.errors import InputError
@@ -30,13 +31,15 @@ Progress = Callable[[int, int], None]
 """Called now and then with (jobs finished, jobs in all)."""
 
 _PROGRESS_EVERY_STEPS = 500
+COMPILE_FROM_JOBS = 10_000
+"""Below this many jobs, loading the compiled kernels takes longer than they save."""
 
 
 class _TimedPolicy:
     """A policy that notes how much CPU its decisions take.
 
-    Reading the CPU clock is a system call that can cost as much as a decision, so beyond the first thousand only every 16th
-    is measured and counts 16 times.
+    Reading the CPU clock is a system call that can cost as much as a decision, so beyond the first thousand only
+    every 16th is measured and counts 16 times.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -100,6 +103,8 @@ def simulate(
     timed = _TimedPolicy(chosen)
     state = State(machines, min_run_s=world.min_run_s, seed=seed)
     loop = Loop(engine, state, timed, placer, round_s=length_s, observer=observer)
+    if len(jobs) >= COMPILE_FROM_JOBS:
+        kernels.use_compiled()
     _run(loop, engine, progress)
     costs = Costs(
         rounds=state.round,

@@ -1,0 +1,63 @@
+"""`fairway demo`: everything once, on a made-up workload."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairway.cli.compare import plan_runs, write_results
+from fairway.cli.simulate import write_timeline_of
+from fairway.cli.world import World, check_seed
+from fairway.core.errors import InputError
+
+CLUSTER, GPUS, LOAD = "v100:16x4", 64, 0.9
+
+
+def demo(
+    jobs: Annotated[int, typer.Option("--jobs", help="How many jobs", metavar="N")] = 300,
+    seed: Annotated[int, typer.Option("--seed", help="Another seed, other jobs", metavar="N")] = 0,
+    out: Annotated[str, typer.Option("--out", help="Where the files go", metavar="DIR")] = "out/demo",
+) -> None:
+    """Generate a workload shaped like Microsoft's Philly cluster, compare all policies on it, write the report.
+
+    \b
+    fairway demo --jobs 1000 --seed 7 --out /tmp/demo
+    """
+    from fairway.cli import output
+    from fairway.cli.runs import run_all
+    from fairway.report import comparison_rows
+    from fairway.traces import generate, write_trace
+
+    check_seed(seed)
+    workload = generate("philly-like", jobs=jobs, seed=seed, gpus=GPUS, load=LOAD)
+    folder = _folder(out)
+    trace, page = str(folder / "trace.jsonl"), str(folder / "report.html")
+    write_trace(workload, trace)
+    scene = World(cluster=CLUSTER, seed=seed).load(trace)
+    results = run_all(scene, plan_runs([], seed, 1), processes=None, per_job=True)
+    best = min(comparison_rows(results), key=lambda row: row["jct_mean_s"])["policy"]
+    timeline = str(folder / f"{best}.perfetto.json")
+    write_results(results, html=page, csv=str(folder / "results.csv"))
+    write_timeline_of(scene.run(best, seed), timeline)
+    typer.echo(f"{output.count(jobs, 'job')} shaped like Philly's (seed {seed}) on {GPUS} V100 GPUs, 4 per node")
+    output.show_comparison(results)
+    output.say_notes(scene, results)
+    typer.echo(
+        f"report    {page}    (open it in a browser)\n"
+        f"timeline  {timeline}    (open it at ui.perfetto.dev)\n"
+        f"\nnext\n"
+        f"  fairway policies\n"
+        f"  fairway simulate {trace} --cluster {CLUSTER} --policy las:levels=1800/7200\n"
+        f"  fairway compare {trace} --cluster v100:8x4,k80:8x4 --html {folder / 'mixed.html'}"
+    )
+
+
+def _folder(out: str) -> Path:
+    folder = Path(out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--out {out}: the directory cannot be made: {error.strerror or error}") from None
+    return folder

@@ -1,0 +1,159 @@
+"""The `fairway` command: its subcommands, and the one place where an error becomes a line and an exit code.
+
+Everything heavy is imported inside the commands, so that `fairway --help` stays quick.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from difflib import get_close_matches
+from typing import Annotated, Any, cast
+
+import typer
+
+from fairway import __version__
+from fairway.cli.compare import compare
+from fairway.cli.demo import demo
+from fairway.cli.policies import policies
+from fairway.cli.report import report
+from fairway.cli.simulate import simulate
+from fairway.cli.trace import trace
+from fairway.core.errors import FairwayError
+
+OK, BUG, BAD_INPUT, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
+
+_PARSER_ERROR = cast(type[Exception], typer.BadParameter.__mro__[2])
+"""The base of all errors of the option parser. Typer brings its own copy of Click or uses an installed one."""
+
+app = typer.Typer(name="fairway", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+for command in (simulate, compare, policies, report, demo):
+    app.command()(command)
+app.add_typer(trace, name="trace")
+
+
+@app.callback(invoke_without_command=True)
+def fairway(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+) -> None:
+    """Fairway schedules deep-learning training on GPU clusters, simulated and real.
+
+    \b
+    First steps:
+      fairway demo                                                  compare all policies on a made-up workload
+      fairway simulate jobs.csv --cluster v100:16x4 --policy srtf   replay a trace
+      fairway compare jobs.csv --cluster v100:16x4 --html out.html  all policies, as a report
+    """
+    if version:
+        typer.echo(f"fairway {__version__}")
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code; errors are one line on stderr."""
+    _prepare_streams()
+    try:
+        with _ended_by_sigterm():
+            _run(list(sys.argv[1:] if argv is None else argv))
+            sys.stdout.flush()
+    except typer.Exit as end:
+        return end.exit_code
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else BUG
+    except (KeyboardInterrupt, typer.Abort):
+        _complain("interrupted")
+        return INTERRUPTED
+    except Exception as error:
+        return _explain(error)
+    return OK
+
+
+def _run(argv: list[str]) -> None:
+    root = typer.main.get_command(app)
+    with root.make_context("fairway", argv) as context:
+        root.invoke(context)
+
+
+def _explain(error: Exception) -> int:
+    """Print what went wrong and say which exit code that is."""
+    if os.environ.get("FAIRWAY_DEBUG", "0") not in ("", "0"):
+        traceback.print_exception(error)
+    if isinstance(error, FairwayError):
+        _complain(f"error: {error}")
+    elif isinstance(error, _PARSER_ERROR):
+        _complain(f"error: {_usage(error)}")
+    elif isinstance(error, OSError):
+        _silence_stdout()
+        _complain(f"error: {error.filename or 'standard output'}: {error.strerror or error}")
+    elif isinstance(error, MemoryError):
+        _complain("error: out of memory")
+    else:
+        what = f"{type(error).__name__}: {error}"
+        _complain(f"error: this is a bug in Fairway, please report it: {what} (FAIRWAY_DEBUG=1 shows where)")
+        return BUG
+    return BAD_INPUT
+
+
+def _usage(error: Any) -> str:
+    """The parser's complaint in one line, with the option that was probably meant."""
+    text = str(error.format_message()).strip().rstrip(".")
+    context = getattr(error, "ctx", None)
+    meant = getattr(error, "option_name", "")
+    if context is None:
+        return text[:1].lower() + text[1:]
+    if hasattr(error, "possibilities"):
+        options = [name for parameter in context.command.params for name in parameter.opts]
+        close = get_close_matches(meant, options, n=1)
+        text = f"no such option: {meant}" + (f"; did you mean {close[0]}?" if close else "")
+    return f"{text[:1].lower()}{text[1:]} (see {context.command_path} --help)"
+
+
+def _complain(text: str) -> None:
+    """One line on stderr, whatever characters a file name or a plug-in put into it."""
+    line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in " ".join(text.split("\n")))
+    with suppress(OSError, ValueError):
+        print(f"fairway: {line}", file=sys.stderr, flush=True)
+
+
+def _prepare_streams() -> None:
+    """Output must not fail on a closed stream, or on a name that the terminal's encoding cannot show."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - lives as long as we do
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _silence_stdout() -> None:
+    """After a failed write nothing more may be tried: Python flushes once more when it ends, and would complain."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM unwind the stack, so that no half-written file stays behind."""
+
+    def end(*_: object) -> None:
+        raise SystemExit(TERMINATED)
+
+    try:
+        before = signal.signal(signal.SIGTERM, end)
+    except ValueError:  # not the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

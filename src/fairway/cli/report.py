@@ -1,0 +1,36 @@
+"""`fairway report`: a page or a table from results that were written earlier."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fairway.cli.compare import write_results
+from fairway.cli.files import check_outputs
+from fairway.core.errors import InputError
+
+
+def report(
+    results: Annotated[list[str], typer.Argument(help="Files that `simulate --json` wrote", metavar="RESULT…")],
+    html: Annotated[str | None, typer.Option("--html", help="Write a report to read", metavar="FILE")] = None,
+    csv: Annotated[str | None, typer.Option("--csv", help="Write one row per result", metavar="FILE")] = None,
+) -> None:
+    """Make a report from results.
+
+    \b
+    fairway report fifo.json las.json srtf.json --html report.html
+    """
+    from fairway.cli import output
+    from fairway.report import load_result
+
+    if html is None and csv is None:
+        raise InputError("nothing to write: give --html FILE, --csv FILE or both")
+    check_outputs({"--html": html, "--csv": csv}, results)
+    twice = [path for index, path in enumerate(results) if path in results[:index]]
+    if twice:
+        raise InputError("this result is given twice", path=twice[0])
+    loaded = [load_result(path) for path in results]
+    write_results(loaded, html=html, csv=csv)
+    output.show_comparison(loaded)
+    output.say_written(html, csv)

@@ -1,0 +1,128 @@
+"""`fairway trace`: look at a trace, convert it, make one up."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fairway.cli.files import STDOUT, check_outputs, write_chunks
+from fairway.core.errors import InputError
+
+trace = typer.Typer(rich_markup_mode=None, help="Describe, convert and generate traces.")
+
+_Format = Annotated[
+    str | None, typer.Option("--format", help="The format, if the content is ambiguous", metavar="NAME")
+]
+
+
+@trace.callback(invoke_without_command=True)
+def trace_commands(context: typer.Context) -> None:
+    """Describe, convert and generate traces."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@trace.command()
+def describe(
+    file: Annotated[str, typer.Argument(help="The trace", metavar="FILE")],
+    format: _Format = None,  # noqa: A002 - the option's name
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table")] = False,
+) -> None:
+    """Say what is in a trace: jobs, GPUs, durations, users, and what was skipped.
+
+    \b
+    fairway trace describe philly.csv
+    """
+    import json as writer
+
+    from fairway.cli import output
+    from fairway.traces import describe as described
+    from fairway.traces import read_trace
+
+    figures = described(read_trace(file, format=format))
+    if json:
+        typer.echo(writer.dumps(figures, indent=1, allow_nan=False))
+    else:
+        output.show(output.trace_table(figures))
+
+
+@trace.command()
+def convert(
+    source: Annotated[str, typer.Argument(help="A trace in any known format", metavar="IN")],
+    target: Annotated[str, typer.Argument(help="The file to write; - is the standard output", metavar="OUT")],
+    format: _Format = None,  # noqa: A002 - the option's name
+) -> None:
+    """Write a trace in Fairway's own format, JSON lines.
+
+    \b
+    fairway trace convert 60_job.csv 60_job.jsonl
+    """
+    from fairway.cli import output
+    from fairway.traces import read_trace
+
+    check_outputs({"--output": target}, [source])
+    workload = read_trace(source, format=format)
+    _write(workload, target)
+    output.warn_skipped(workload.skipped, len(workload) + sum(workload.skipped.values()))
+    for note in workload.notes:
+        output.say("note", note)
+
+
+@trace.command()
+def generate(
+    name: Annotated[str, typer.Argument(help="gavel-like, shockwave-like or philly-like", metavar="NAME")],
+    target: Annotated[
+        str, typer.Option("--output", "-o", help="The file to write; - is the standard output", metavar="FILE")
+    ],
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", help="A parameter; may be repeated", metavar="KEY=VALUE")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", help="How many jobs", metavar="N")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Another seed, other jobs", metavar="N")] = None,
+) -> None:
+    """Make up a workload. The same parameters and seed give the same jobs.
+
+    \b
+    gavel-like      mean_interarrival_s durations multi_gpu priorities min_h max_h
+    shockwave-like  mean_interarrival_s min_h max_h static accordion gns scale_mix
+    philly-like     load gpus users
+    \b
+    fairway trace generate philly-like --jobs 5000 --set gpus=128 --set load=0.9 -o busy.jsonl
+    """
+    from fairway.traces import generate as generated
+
+    check_outputs({"--output": target})
+    options: dict[str, str | int] = {}
+    if jobs is not None:
+        options["jobs"] = jobs
+    if seed is not None:
+        options["seed"] = seed
+    for item in setting or ():
+        key, equals, value = item.partition("=")
+        if not equals or not key:
+            raise InputError(f"--set {item}: expected KEY=VALUE")
+        if key in options:
+            raise InputError(f"--set {item}: {key} is given twice")
+        options[key] = value
+    _write(generated(name, **options), target)
+
+
+@trace.command()
+def formats() -> None:
+    """List the trace formats that Fairway reads."""
+    from fairway.cli import output
+    from fairway.traces import FORMATS
+
+    output.show(output.pairs_table(FORMATS.items()))
+
+
+def _write(workload: object, target: str) -> None:
+    from fairway.cli import output
+    from fairway.core.job import Workload
+    from fairway.traces.native import native_lines
+
+    assert isinstance(workload, Workload)
+    write_chunks(target, (f"{line}\n" for line in native_lines(workload)))
+    if target != STDOUT:
+        typer.echo(f"wrote {output.count(len(workload), 'job')} to {target}")

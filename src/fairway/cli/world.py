@@ -1,0 +1,199 @@
+"""The options that describe the simulated world, shared by every command that simulates.
+
+`World` is what the user wrote: texts and numbers, each field with its option. `Scene` is what was loaded from it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from fairway.core.errors import InputError
+
+if TYPE_CHECKING:
+    from fairway.core.cluster import Cluster
+    from fairway.core.job import Workload
+    from fairway.models.profile import Profile
+    from fairway.simulator.faults import Outage
+    from fairway.simulator.result import Result
+    from fairway.simulator.run import Progress
+
+MAX_SEED = 2**63 - 1
+
+
+def _option(name: str, text: str, metavar: str | None = None) -> Any:
+    return typer.Option(name, help=text, metavar=metavar)
+
+
+@dataclass(frozen=True)
+class World:
+    """What a trace is replayed on, and by which rules."""
+
+    cluster: Annotated[
+        str, _option("--cluster", "v100:32, v100:16x4 (16 nodes of 4), v100:4x8,k80:8x4, or a file", "SPEC")
+    ]
+    profile: Annotated[
+        str | None, _option("--profile", "Throughputs in Gavel's JSON format; without it, built-in estimates", "FILE")
+    ] = None
+    rules: Annotated[str, _option("--rules", "native, gavel, shockwave, tiresias or pollux", "NAME")] = "native"
+    round_s: Annotated[
+        float | None, _option("--round", "Seconds between decisions, 0 for at every event; else the rules' own", "S")
+    ] = None
+    restart_cost_s: Annotated[
+        float | None, _option("--restart-cost", "Seconds that a restarted job loses; else the rules' own", "S")
+    ] = None
+    replan_interval_s: Annotated[
+        float | None, _option("--replan-interval", "Seconds between plans of a policy that plans shares", "S")
+    ] = None
+    placement: Annotated[str, _option("--placement", "packed, spread or count (GPU counts only)", "NAME")] = "packed"
+    seed: Annotated[int, _option("--seed", "Seed of failures and of policies that draw lots", "N")] = 0
+    format: Annotated[str | None, _option("--format", "The trace's format, if its content is ambiguous", "NAME")] = None
+    skip_impossible: Annotated[
+        bool, typer.Option("--skip-impossible", help="Leave out jobs that can never run here, and count them")
+    ] = False
+    plugin: Annotated[
+        list[str] | None, _option("--plugin", "A Python file with policies of your own; may be repeated", "FILE")
+    ] = None
+    mtbf_hours: Annotated[
+        float | None, _option("--mtbf-hours", "Let each node fail at random, once in so many hours on average", "H")
+    ] = None
+    repair_hours: Annotated[
+        float | None, _option("--repair-hours", "How long a failed node is away; 1 unless told", "H")
+    ] = None
+    faults: Annotated[
+        str | None, _option("--faults", "Planned failures: a CSV file with time_s,node,down_s", "FILE")
+    ] = None
+
+    def __post_init__(self) -> None:
+        for option, value in (
+            ("--round", self.round_s),
+            ("--restart-cost", self.restart_cost_s),
+            ("--replan-interval", self.replan_interval_s),
+            ("--mtbf-hours", self.mtbf_hours),
+            ("--repair-hours", self.repair_hours),
+        ):
+            if value is not None and not (math.isfinite(value) and value >= 0):
+                raise InputError(f"{option} must be a finite number of at least 0, not {value}")
+        if self.mtbf_hours == 0:
+            raise InputError("--mtbf-hours must be above 0")
+        if self.repair_hours is not None and self.mtbf_hours is None:
+            raise InputError("--repair-hours needs --mtbf-hours")
+        check_seed(self.seed)
+
+    @property
+    def inputs(self) -> list[str]:
+        """The files among the options, which no output may overwrite."""
+        return [path for path in (self.cluster, self.profile, self.faults, *(self.plugin or ())) if path]
+
+    def check_names(self) -> None:
+        """Complain about an unknown rule set or placement and load the plug-ins, before anything large is read."""
+        from fairway.placement import placement
+        from fairway.simulator.rules import rules_named
+
+        rules_named(self.rules)
+        placement(self.placement)
+        for path in self.plugin or ():
+            _load_plugin(path)
+
+    def load(self, trace: str | Workload) -> Scene:
+        """Read all files."""
+        from fairway.cli.faults import read_faults
+        from fairway.models.profile import load_profile
+        from fairway.traces import read_cluster, read_trace
+
+        cluster = read_cluster(self.cluster)
+        outages = read_faults(self.faults, cluster) if self.faults is not None else ()
+        profile = load_profile(self.profile)
+        workload = read_trace(trace, format=self.format) if isinstance(trace, str) else trace
+        return Scene(self, workload, cluster, profile, outages)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A world with its files read, ready for any number of runs."""
+
+    world: World
+    workload: Workload
+    cluster: Cluster
+    profile: Profile
+    outages: tuple[Outage, ...]
+
+    def run(self, policy: str, seed: int, progress: Progress | None = None) -> Result:
+        """Simulate one policy with one seed."""
+        from fairway.simulator.faults import Faults
+        from fairway.simulator.run import simulate
+
+        world, faults = self.world, None
+        if world.mtbf_hours is not None or self.outages:
+            mtbf_s = math.inf if world.mtbf_hours is None else world.mtbf_hours * 3600
+            repair_h = 1.0 if world.repair_hours is None else world.repair_hours
+            faults = Faults(self.outages, mtbf_s=mtbf_s, repair_s=repair_h * 3600, seed=seed)
+        return simulate(
+            self.workload,
+            cluster=self.cluster,
+            policy=policy,
+            profile=self.profile,
+            rules=world.rules,
+            round_s=world.round_s,
+            restart_cost_s=world.restart_cost_s,
+            replan_interval_s=world.replan_interval_s,
+            placement=world.placement,
+            seed=seed,
+            faults=faults,
+            skip_impossible=world.skip_impossible,
+            progress=progress,
+        )
+
+
+def takes_world(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command all options of `World` in the place of its parameter `world`."""
+    hints = get_type_hints(World, include_extras=True)
+    shared = [
+        inspect.Parameter(
+            f.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if f.default is MISSING else f.default,
+            annotation=hints[f.name],
+        )
+        for f in fields(World)
+    ]
+    parameters: list[inspect.Parameter] = []
+    for own in inspect.signature(command, eval_str=True).parameters.values():
+        parameters += shared if own.name == "world" else [own.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+
+    @functools.wraps(command)
+    def with_world(**given: Any) -> None:
+        command(world=World(**{f.name: given.pop(f.name) for f in fields(World)}), **given)
+
+    del with_world.__wrapped__
+    with_world.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_world.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return with_world
+
+
+def check_seed(seed: int) -> None:
+    """A seed is a whole number that every generator takes."""
+    if not 0 <= seed <= MAX_SEED:
+        raise InputError(f"--seed must be from 0 to {MAX_SEED}, not {seed}")
+
+
+_loaded_plugins: set[str] = set()
+
+
+def _load_plugin(path: str) -> None:
+    """Load a plug-in once per process; a forked worker has what its parent had."""
+    from fairway.policies import load_plugin
+
+    if path in _loaded_plugins:
+        return
+    try:
+        load_plugin(path)
+    except SystemExit:
+        raise InputError("cannot be loaded: it ends the program", path=path) from None
+    _loaded_plugins.add(path)

@@ -1,0 +1,222 @@
+"""The inner loops of a round, each in two forms: NumPy, and a plain loop that Numba compiles.
+
+The NumPy forms always work. `use_compiled()` swaps in the compiled ones where the optional package Numba is installed
+(the extra `fast`); results are the same to the bit, which a test checks. Callers go through the module
+(`kernels.in_order(...)`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fairway.core.arrays import Codes, Floats, Ints
+
+FEWER, MORE, SILENT, NEEDLESS, UNKNOWN, STOPPED, FINE = 1, 2, 3, 4, 5, 6, 7
+LAST_REASON = 8
+"""Laws that a grant can break; see `first_breach`."""
+
+
+def _in_order_numpy(
+    order: Ints,
+    gpus: Ints,
+    held: Ints,
+    protected_until_s: Floats,
+    now_s: float,
+    free: int,
+    preempt: bool,
+    strict: bool,
+    grants: Ints,
+) -> tuple[int, float]:
+    left = _walk(order, gpus, free, strict, grants)
+    if not preempt:
+        return left, np.inf
+    ideal = grants.copy()
+    grants[:] = 0
+    spared, wake_s = keep_protected(ideal, held, protected_until_s, now_s, grants)
+    if not spared:
+        grants[:] = ideal
+        return left, np.inf
+    newcomers = order[grants[order] == 0]
+    return _walk(newcomers, gpus, free - int(grants.sum()), strict, grants), wake_s
+
+
+def _walk(order: Ints, gpus: Ints, free: int, strict: bool, grants: Ints) -> int:
+    """Each pass accepts the longest prefix that fits and drops every gang larger than what is left."""
+    needs = gpus[order]
+    while free > 0 and len(order):
+        ends = needs.cumsum()
+        fit = int(ends.searchsorted(free, side="right"))
+        if fit:
+            grants[order[:fit]] = needs[:fit]
+            free -= int(ends[fit - 1])
+        if strict:
+            break
+        order, needs = order[fit + 1 :], needs[fit + 1 :]
+        fits = needs <= free
+        order, needs = order[fits], needs[fits]
+    return free
+
+
+def keep_protected(ideal: Ints, held: Ints, protected_until_s: Floats, now_s: float, grants: Ints) -> tuple[int, float]:
+    """Write into `grants` who keeps its GPUs: protected jobs that would change, and running jobs that are to go on.
+
+    Returns how many were spared and when the first protection of a job that would be stopped ends.
+    """
+    running = (held > 0).nonzero()[0]
+    wanted, has, until = ideal[running], held[running], protected_until_s[running]
+    spared = (until > now_s) & (wanted != has)
+    stay = running[spared | (wanted > 0)]
+    grants[stay] = held[stay]
+    displaced = until[spared & (wanted == 0)]
+    return int(np.count_nonzero(spared)), float(displaced.min()) if len(displaced) else np.inf
+
+
+def _in_order_loop(
+    order: Ints,
+    gpus: Ints,
+    held: Ints,
+    protected_until_s: Floats,
+    now_s: float,
+    free: int,
+    preempt: bool,
+    strict: bool,
+    grants: Ints,
+) -> tuple[int, float]:
+    left, wake_s, spared = free, np.inf, 0
+    for turn in range(2):
+        for row in order:
+            if grants[row] == 0:
+                if gpus[row] <= left:
+                    grants[row] = gpus[row]
+                    left -= gpus[row]
+                    if left == 0:
+                        break
+                elif strict:
+                    break
+        if turn == 1 or not preempt:
+            break
+        for row in range(len(held)):
+            spared += held[row] > 0 and protected_until_s[row] > now_s and grants[row] != held[row]
+        if spared == 0:
+            break
+        left = free
+        for row in range(len(held)):
+            if held[row] > 0 and protected_until_s[row] > now_s and grants[row] == 0:
+                wake_s = min(wake_s, protected_until_s[row])
+            if held[row] > 0 and (protected_until_s[row] > now_s or grants[row] > 0):
+                grants[row] = held[row]
+                left -= held[row]
+            else:
+                grants[row] = 0
+    return left, wake_s
+
+
+def _remaining_numpy(left_s: Floats, left_rate: Floats, ready_s: Floats, now_s: float) -> Floats:
+    ahead = ready_s - now_s
+    return left_s + np.maximum(ahead, 0.0) + left_rate * np.minimum(ahead, 0.0)
+
+
+def _remaining_loop(left_s: Floats, left_rate: Floats, ready_s: Floats, now_s: float) -> Floats:
+    out = np.empty(len(left_s))
+    for row in range(len(left_s)):
+        ahead = ready_s[row] - now_s
+        out[row] = left_s[row] + max(ahead, 0.0) + left_rate[row] * min(ahead, 0.0)
+    return out
+
+
+def _first_breach_numpy(
+    gpus: Ints, gpus_min: Ints, gpus_max: Ints, reasons: Codes, held: Ints, protected_until_s: Floats, now_s: float
+) -> tuple[int, int]:
+    waits = gpus == 0
+    laws = (
+        ((gpus < gpus_min) & ~waits, FEWER),
+        (gpus > gpus_max, MORE),
+        (waits & (reasons == 0), SILENT),
+        (~waits & (reasons != 0), NEEDLESS),
+        ((reasons < 0) | (reasons > LAST_REASON), UNKNOWN),
+        ((protected_until_s > now_s) & (held > 0) & (gpus != held), STOPPED),
+    )
+    for broken, law in laws:
+        if np.count_nonzero(broken):
+            return law, int(broken.argmax())
+    return 0, 0
+
+
+def _first_breach_loop(
+    gpus: Ints, gpus_min: Ints, gpus_max: Ints, reasons: Codes, held: Ints, protected_until_s: Floats, now_s: float
+) -> tuple[int, int]:
+    worst, at = FINE, 0
+    for row in range(len(gpus)):
+        grant, law = gpus[row], FINE
+        if grant != 0 and grant < gpus_min[row]:
+            law = FEWER
+        elif grant > gpus_max[row]:
+            law = MORE
+        elif grant == 0 and reasons[row] == 0:
+            law = SILENT
+        elif grant != 0 and reasons[row] != 0:
+            law = NEEDLESS
+        elif reasons[row] < 0 or reasons[row] > LAST_REASON:
+            law = UNKNOWN
+        elif held[row] > 0 and grant != held[row] and protected_until_s[row] > now_s:
+            law = STOPPED
+        if law < worst:
+            worst, at = law, row
+    return (worst, at) if worst < FINE else (0, 0)
+
+
+def _differing_numpy(a: Ints, b: Ints) -> Ints:
+    rows: Ints = (a != b).nonzero()[0]
+    return rows
+
+
+def _differing_loop(a: Ints, b: Ints) -> Ints:
+    count = 0
+    for row in range(len(a)):
+        count += a[row] != b[row]
+    out = np.empty(count, dtype=np.int64)
+    at = 0
+    for row in range(len(a)):
+        if a[row] != b[row]:
+            out[at] = row
+            at += 1
+    return out
+
+
+_LOOPS: dict[str, Callable[..., Any]] = {
+    "in_order": _in_order_loop,
+    "remaining": _remaining_loop,
+    "first_breach": _first_breach_loop,
+    "differing": _differing_loop,
+}
+
+in_order: Callable[[Ints, Ints, Ints, Floats, float, int, bool, bool, Ints], tuple[int, float]] = _in_order_numpy
+"""Go through rows in order and write into `grants` the gangs that fit into `free` GPUs.
+
+With `preempt` a running job that would lose its GPUs while it is protected keeps them instead, newcomers wait, and no
+other running job is stopped in its stead. `strict` stops at the first gang that does not fit. Returns the GPUs left
+over and when the first protection that kept somebody waiting ends."""
+
+remaining: Callable[[Floats, Floats, Floats, float], Floats] = _remaining_numpy
+"""What is left of each job's run time: `left_s` at `ready_s`, passing at `left_rate` from then on."""
+
+first_breach: Callable[[Ints, Ints, Ints, Codes, Ints, Floats, float], tuple[int, int]] = _first_breach_numpy
+"""The first law that the grants break and the first row that breaks it; (0, 0) if all is well."""
+
+differing: Callable[[Ints, Ints], Ints] = _differing_numpy
+"""The rows in which two columns differ."""
+
+
+def use_compiled() -> bool:
+    """Use the compiled loops from now on, if Numba is installed; says whether it is."""
+    if in_order is not _in_order_numpy:
+        return True
+    try:
+        from numba import njit
+    except ImportError:
+        return False
+    globals().update({name: njit(cache=True)(loop) for name, loop in _LOOPS.items()})
+    return True

@@ -1,0 +1,291 @@
+"""`check_policy`: everything that Fairway asks of a policy, in one call.
+
+A policy is a pure function of the snapshot. So it is asked the same question in many ways (twice, by a fresh
+instance, after a trip through JSON, with the jobs renamed, in another process with another hash seed) and must give
+the same answer; then it drives small simulated clusters with failures, and every law of the scheduler is watched at
+every event.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import hashlib
+import json
+import os
+import pickle
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairway.core.check import check
+from fairway.core.decision import Decision
+from fairway.core.errors import FairwayError
+from fairway.core.job import JobSpec
+from fairway.core.policy import Policy
+from fairway.core.snapshot import Snapshot
+from fairway.policies import make_policy
+from fairway.simulator.engine import SimulatedEngine
+from fairway.simulator.faults import Faults
+from fairway.simulator.rules import rules_named
+from fairway.testing.builders import (
+    cluster,
+    job,
+    random_cluster,
+    random_snapshot,
+    random_workload,
+    snapshot_of,
+    state_of,
+)
+from fairway.testing.harness import Check, run_policy, unfinished
+from fairway.testing.invariants import InvariantError
+
+Maker = Callable[[], Policy]
+HASH_SEEDS = ("1", "271828")
+MIN_STEPS_BETWEEN_KEPT = 7
+
+
+def check_policy(
+    policy: str | Policy | type[Any], *, seeds: Iterable[int] = range(4), work_conserving: bool = False
+) -> None:
+    """Raise `AssertionError` if a policy breaks the contract; the text says how to repeat the failure.
+
+    `policy` is a name with knobs (`"las:levels=3600"`), an instance, or a class that needs no arguments; it must be
+    defined at the top level of a module, so that another process can load it. `work_conserving` adds a law: no job
+    waits beside enough idle GPUs. (A policy that blocks at the head of the line, or plans ahead, does not keep it.)
+    """
+    make, name = _maker(policy)
+    kept: list[Snapshot] = []
+    for seed in seeds:
+        try:
+            kept += _check_seed(make, seed, work_conserving)
+        except Exception as error:
+            again = f"repeat with: {_command(policy, make(), seed, work_conserving)}"
+            text = (
+                str(error) if isinstance(error, AssertionError | FairwayError) else f"{type(error).__name__}: {error}"
+            )
+            raise AssertionError(f"policy {name!r}, seed {seed}: {text}\n{again}") from error
+    try:
+        _check_corners(make)
+        _check_other_processes(make(), kept)
+    except Exception as error:
+        text = str(error) if isinstance(error, AssertionError | FairwayError) else f"{type(error).__name__}: {error}"
+        raise AssertionError(f"policy {name!r}: {text}") from error
+
+
+def _check_seed(make: Maker, seed: int, work_conserving: bool) -> list[Snapshot]:
+    """All that can be asked with one seed; gives back snapshots for the replay in another process."""
+    policy = make()
+    snapshots = [random_snapshot(100 * seed + k, knows=policy.knows) for k in range(4)]
+    snapshots += _check_runs(make, seed, work_conserving)
+    _check_no_contention(make(), seed)
+    for snapshot in snapshots:
+        check_decision(make, snapshot)
+    return snapshots
+
+
+def check_decision(make: Maker, snapshot: Snapshot) -> None:
+    """One snapshot: a lawful decision, the same however it is asked for, and nothing changed on the way."""
+    policy = make()
+    before = _fingerprint(snapshot)
+    decision = policy.decide(snapshot)
+    if _fingerprint(snapshot) != before:
+        raise AssertionError("the policy changes the snapshot that it is given")
+    check(snapshot, decision)
+    for row in (decision.gpus == 0).nonzero()[0].tolist():
+        if not decision.reason(snapshot, row):
+            raise AssertionError(f"row {row} waits with an empty reason")
+    first = decision_digest(decision)
+    for what, again in _askings(policy, make, snapshot):
+        if decision_digest(again()) != first:
+            raise AssertionError(f"the decision differs {what}")
+    if not snapshot.memory and len(snapshot):
+        renamed = policy.decide(_renamed(snapshot))
+        if decision_digest(renamed, names=False) != decision_digest(decision, names=False):
+            raise AssertionError("the decision differs when the jobs, users and queues have other names")
+
+
+def _askings(policy: Policy, make: Maker, snapshot: Snapshot) -> list[tuple[str, Callable[[], Decision]]]:
+    ways: list[tuple[str, Callable[[], Decision]]] = [
+        ("the second time it is asked for", lambda: policy.decide(snapshot)),
+        ("with a fresh instance", lambda: make().decide(snapshot)),
+        ("on a copy of the snapshot", lambda: policy.decide(snapshot.copy())),
+    ]
+    if len(snapshot):
+        text = snapshot.to_json()
+        ways.append(("after the snapshot went through JSON", lambda: policy.decide(Snapshot.from_json(text))))
+    return ways
+
+
+def decision_digest(decision: Decision, *, names: bool = True) -> str:
+    """A fingerprint of a decision; without `names`, only of what does not depend on what jobs are called."""
+    about: dict[str, Any] = {
+        "gpus": [int(count) for count in decision.gpus],
+        "reasons": [int(code) for code in decision.reasons],
+        "types": None if decision.gpu_types is None else [int(kind) for kind in decision.gpu_types],
+        "ahead": decision.ahead,
+        "wake_s": decision.wake_s,
+        "partners": sorted(decision.partners.items()),
+        "placements": sorted(decision.placements.items()),
+    }
+    if names:
+        about["texts"] = sorted(decision.texts.items())
+        about["memory"] = decision.memory
+    return hashlib.sha256(json.dumps(about, default=_plain, sort_keys=True).encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise AssertionError(f"the policy's memory holds a {type(value).__name__}, which cannot be kept in a journal")
+
+
+def _fingerprint(snapshot: Snapshot) -> str:
+    columns = (snapshot.capacity.tolist(), snapshot.running.tolist(), snapshot.attained_s.tolist())
+    return hashlib.sha256(f"{snapshot.to_json()}{columns}{snapshot.progress.tolist()}".encode()).hexdigest()
+
+
+def _renamed(snapshot: Snapshot) -> Snapshot:
+    """The same instant with other names, in an order of their own."""
+    data = json.loads(snapshot.to_json())
+    data["ids"] = {number: f"z{1000 - int(number)}" for number in data["ids"]}
+    data["names"] = [[f"n{99 - at}" for at in range(len(column))] for column in data["names"]]
+    return Snapshot.from_json(json.dumps(data))
+
+
+def _check_runs(make: Maker, seed: int, work_conserving: bool) -> list[Snapshot]:
+    """Small clusters with restarts, protection and failures, one GPU type and several: every job gets done."""
+    kept: list[Snapshot] = []
+    for mixed in (False, True):
+        where = random_cluster(seed, mixed=mixed)
+        jobs = random_workload(seed, where, jobs=20).jobs
+        faults = Faults(mtbf_s=20_000.0, repair_s=200.0 / 3, seed=seed)
+        checks: tuple[Check, ...] = (_no_waste,) if work_conserving else ()
+        run = run_policy(
+            make(), jobs, where, faults=faults, seed=seed, keep_every=MIN_STEPS_BETWEEN_KEPT, checks=checks
+        )
+        undone = unfinished(run, jobs)
+        if undone:
+            raise AssertionError(f"on {where.text} these jobs are never finished: {', '.join(undone)}")
+        kept += run.snapshots[:6]
+    return kept
+
+
+def _no_waste(snapshot: Snapshot, decision: Decision) -> None:
+    """No job waits beside enough idle GPUs of a type that it can use."""
+    free = snapshot.capacity.copy()
+    for row in decision.gpus.nonzero()[0].tolist():
+        kind = 0 if len(free) == 1 or decision.gpu_types is None else int(decision.gpu_types[row])
+        free[kind] -= int(decision.gpus[row]) if row not in decision.partners else 0
+    if len(free) > 1 and decision.gpu_types is None:
+        return
+    for row in (decision.gpus == 0).nonzero()[0].tolist():
+        fits = (free >= snapshot.gpus[row]) & (snapshot.speeds[:, row] > 0)
+        if fits.any():
+            name = snapshot.job_id(int(snapshot.jobs[row]))
+            raise InvariantError(f"at {snapshot.now_s} s job {name!r} waits beside {free.tolist()} idle GPUs")
+
+
+def _check_no_contention(policy: Policy, seed: int) -> None:
+    """With a GPU for everybody, jobs take exactly as long as they last."""
+    specs = random_workload(seed, "v100:8", jobs=10, elastic=False).jobs
+    jobs: tuple[JobSpec, ...] = tuple(specs)
+    if policy.round_s > 0:
+        jobs = tuple(replace(spec, submitted_s=0.0, deadline_s=None) for spec in specs)
+    where = cluster(f"v100:{len(jobs)}x8")
+    run = run_policy(policy, jobs, where, rules=rules_named("native"), seed=seed)
+    assert isinstance(run.engine, SimulatedEngine)
+    for spec, end_s in zip(jobs, run.engine.ledger.finished_s.tolist(), strict=True):
+        took_s, alone_s = end_s - spec.submitted_s, spec.duration_s or 0.0
+        if not abs(took_s - alone_s) <= 1e-5:
+            raise AssertionError(f"on an empty cluster job {spec.id!r} takes {took_s} s instead of {alone_s} s")
+
+
+def _check_corners(make: Maker) -> None:
+    """No jobs at all; one job alone; one job on a cluster of which every node is down."""
+    knows = make().knows
+    empty = state_of([], "v100:2x4").snapshot(knows)
+    check(empty, make().decide(empty))
+    for gpus in (1, 8):
+        alone = snapshot_of([job("only", gpus, 100 / 3)], "v100:2x4", now_s=1 / 3, knows=knows)
+        check_decision(make, alone)
+        if make().round_s == 0 and make().decide(alone).gpus.tolist() != [gpus]:
+            raise AssertionError(f"a job of {gpus} GPUs, alone on a cluster of 8, is not started")
+    ended = run_policy(make(), [job("only", 2, 100 / 3)], cluster("v100:2x4"))
+    if unfinished(ended, [job("only", 2, 100 / 3)]):
+        raise AssertionError("a job alone on the cluster is never finished")
+
+
+def _check_other_processes(policy: Policy, snapshots: Sequence[Snapshot]) -> None:
+    """The same decisions elsewhere: catches what depends on the order of a set or on what the process did before."""
+    asked = [snapshot for snapshot in snapshots if len(snapshot)]
+    here = [decision_digest(policy.decide(Snapshot.from_json(snapshot.to_json()))) for snapshot in asked]
+    question = json.dumps(
+        {**_address(policy), "path": sys.path, "snapshots": [snapshot.to_json() for snapshot in reversed(asked)]}
+    )
+    for hash_seed in HASH_SEEDS:
+        done = subprocess.run(
+            [sys.executable, "-m", "fairway.testing", "--replay"],
+            input=question,
+            env=os.environ | {"PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise AssertionError(f"another process cannot decide: {done.stderr.strip().splitlines()[-1]}")
+        there = json.loads(done.stdout)[::-1]
+        if there != here:
+            first = next(at for at, pair in enumerate(zip(here, there, strict=True)) if pair[0] != pair[1])
+            seen = f"snapshot {first} at {asked[first].now_s} s"
+            raise AssertionError(f"another process (PYTHONHASHSEED={hash_seed}) decides differently on {seen}")
+
+
+def _address(policy: Policy) -> dict[str, str]:
+    """Where another process finds the class, and its knobs."""
+    cls = type(policy)
+    if "<locals>" in cls.__qualname__:
+        raise AssertionError("define the policy at the top level of a module, so that another process can load it")
+    knobs: dict[str, Any] = {}
+    if is_dataclass(policy):
+        knobs = {f.name: getattr(policy, f.name) for f in fields(policy) if f.init}
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None) or ""
+    return {
+        "module": cls.__module__,
+        "file": file,
+        "class": cls.__qualname__,
+        "knobs": base64.b64encode(pickle.dumps(knobs)).decode(),
+    }
+
+
+def _maker(policy: str | Policy | type[Any]) -> tuple[Maker, str]:
+    """How to make fresh instances, and what to call the policy."""
+    if isinstance(policy, str):
+        spec = policy
+        return (lambda: make_policy(spec)), spec
+    if isinstance(policy, type):
+        cls: Maker = policy
+        return cls, str(getattr(policy, "name", policy.__name__))
+    like = policy
+    if is_dataclass(like) and not isinstance(like, type):
+        return (lambda: replace(like)), like.name  # type: ignore[type-var, return-value, unused-ignore]
+    return (lambda: copy.deepcopy(like)), like.name
+
+
+def _command(policy: str | Policy | type[Any], made: Policy, seed: int, work_conserving: bool) -> str:
+    """The command line that repeats a failure."""
+    words = ["python", "-m", "fairway.testing", policy if isinstance(policy, str) else made.name, "--seed", str(seed)]
+    module = type(made).__module__
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file and not module.startswith("fairway."):
+        words += ["--plugin", os.path.relpath(file) if Path(file).is_relative_to(Path.cwd()) else file]
+    words += ["--work-conserving"] if work_conserving else []
+    return shlex.join(words)
