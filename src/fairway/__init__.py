@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fairway.core.cluster import Cluster
     from fairway.core.errors import FairwayError, InputError, PolicyError
     from fairway.core.job import JobSpec, Workload
-    from fairway.policies import make_policy, policies, register
+    from fairway.policies import make_policy, register
     from fairway.simulator.faults import Faults
     from fairway.simulator.result import Result
     from fairway.simulator.rules import RULES, Rules
@@ -30,7 +30,6 @@ _HOMES = {
     "JobSpec": "core.job",
     "Workload": "core.job",
     "make_policy": "policies",
-    "policies": "policies",
     "register": "policies",
     "Faults": "simulator.faults",
     "Result": "simulator.result",
@@ -55,7 +54,6 @@ __all__ = [
     "Workload",
     "__version__",
     "make_policy",
-    "policies",
     "read_cluster",
     "read_trace",
     "register",

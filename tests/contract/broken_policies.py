@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fairway.core.admission import admit
-from fairway.core.decision import Decision, Reason, nothing_granted
+from fairway.core.decision import Decision, Reason
 from fairway.core.snapshot import Snapshot
 
 
@@ -163,22 +163,6 @@ class Starves(Base):
         odd = (snapshot.gpus == 3) & (snapshot.held == 0)
         decision.gpus[odd] = 0
         decision.reasons[odd] = int(Reason.OTHER)
-        return decision
-
-
-@dataclass(frozen=True)
-class Lazy(Base):
-    """Lawful, but leaves GPUs idle: one job at a time."""
-
-    name: ClassVar[str] = "lazy"
-
-    def decide(self, snapshot: Snapshot) -> Decision:
-        decision = nothing_granted(len(snapshot))
-        full = admit(snapshot, preempt=False)
-        for row in full.gpus.nonzero()[0].tolist():
-            if snapshot.held[row] or not (snapshot.running.any() or decision.gpus.any()):
-                decision.gpus[row], decision.reasons[row] = full.gpus[row], 0
-        decision.gpu_types = full.gpu_types
         return decision
 
 

@@ -5,7 +5,6 @@ A table is rendered to text first and written in one go, so that a full disk or 
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,9 +19,10 @@ if TYPE_CHECKING:
     from fairway.cli.world import Scene
 
 _PIPED_WIDTH = 200
-_NARROW = 110
-_DETAILS = ("jct_p50_s", "queue_p99_s", "lost_gpu_h", "ftf_concurrent_worst")
+_DETAILS = ("queue_p99_s", "lost_gpu_h", "jct_p50_s", "knows", "ftf_concurrent_worst", "makespan_s", "preemptions")
+"""Columns that a narrow terminal does without, the least important first."""
 _COLUMNS = {
+    "knows": "may know",
     "jct_mean_s": "JCT mean",
     "jct_p50_s": "JCT p50",
     "jct_p99_s": "JCT p99",
@@ -78,8 +78,8 @@ def rendered(*what: RenderableType) -> str:
 
 
 def _console() -> Console:
-    piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    return Console(file=sys.stdout, highlight=False, markup=False, width=_PIPED_WIDTH if piped else None)
+    width = None if sys.stdout.isatty() else _PIPED_WIDTH
+    return Console(file=sys.stdout, highlight=False, markup=False, width=width)
 
 
 def pairs_table(rows: Iterable[tuple[str, str]]) -> Table:
@@ -104,11 +104,7 @@ def summary_table(figures: Mapping[str, Any]) -> Table:
         ("queueing", _spread_of(figures["queue_s"])),
         ("makespan", duration(figures["makespan_s"])),
         ("utilisation", percent(figures["utilisation"])),
-        (
-            "preemptions",
-            f"{figures['preemptions']:,} · {count(figures['restarts'], 'restart')}"
-            f" · {number(figures['lost_gpu_h'])} GPU-hours lost",
-        ),
+        ("preemptions", _stops_of(figures)),
         ("cost", number(figures["cost"])),
         ("deadlines missed", f"{figures['deadline_misses']:,}"),
     ]
@@ -132,6 +128,11 @@ def _jobs_of(figures: Mapping[str, Any]) -> str:
     return f"{figures['finished']:,} of {figures['jobs']:,} finished" + (left_out if figures["skipped"] else "")
 
 
+def _stops_of(figures: Mapping[str, Any]) -> str:
+    lost = f"{number(figures['lost_gpu_h'])} GPU-hours lost"
+    return f"{figures['preemptions']:,} · {count(figures['restarts'], 'restart')} · {lost}"
+
+
 def _reasons(skipped: Mapping[str, int]) -> str:
     return ", ".join(f"{times:,} {reason}" for reason, times in skipped.items())
 
@@ -150,8 +151,14 @@ def show_comparison(results: Sequence[Mapping[str, Any]]) -> None:
 
     rows = sorted(comparison_rows(results), key=_by_mean_jct)
     fair_fight = len({(str(each["trace"]), str(each["cluster"])) for each in results}) == 1
-    keys = [key for key in _COLUMNS if _console().width >= _NARROW or key not in _DETAILS]
-    show(_comparison(rows, keys, mark_best=fair_fight))
+    console = _console()
+    endless = console.options.update(max_width=10_000)
+    for dropped in range(len(_DETAILS) + 1):
+        keys = [key for key in _COLUMNS if key not in _DETAILS[:dropped]]
+        table = _comparison(rows, keys, mark_best=fair_fight)
+        if console.measure(table, options=endless).maximum <= console.width:
+            break
+    show(table)
 
 
 def _by_mean_jct(row: Mapping[str, Any]) -> tuple[bool, float]:
@@ -165,18 +172,21 @@ def _comparison(rows: Sequence[Mapping[str, Any]], keys: Sequence[str], *, mark_
     known = {column.key: column for column in COLUMNS}
     table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("policy", no_wrap=True, style="bold")
-    table.add_column("may know")
-    cells = []
+    runs = [f" ({row['runs']} runs)" if row["runs"] > 1 else "" for row in rows]
+    cells = [[Text(f"{row['policy']}{more}") for row, more in zip(rows, runs, strict=True)]]
     for key in keys:
+        if key == "knows":
+            table.add_column(_COLUMNS[key])
+            cells.append([Text(row[key]) for row in rows])
+            continue
         values = [row[key] for row in rows]
         scale = scale_of(known[key], [value for value in values if value is not None])
         best = best_rows(known[key], values) if mark_best else set()
         table.add_column(f"{_COLUMNS[key]}\n{scale.unit}".rstrip(), justify="right", no_wrap=True)
         texts = [scale.write(value) + _range_of(row, key, scale.write) for row, value in zip(rows, values, strict=True)]
         cells.append([Text(text, style="bold green" if i in best else "") for i, text in enumerate(texts)])
-    for index, row in enumerate(rows):
-        runs = f" ({row['runs']} runs)" if row["runs"] > 1 else ""
-        table.add_row(Text(f"{row['policy']}{runs}"), Text(row["knows"]), *(column[index] for column in cells))
+    for index in range(len(rows)):
+        table.add_row(*(column[index] for column in cells))
     return table
 
 

@@ -41,7 +41,7 @@ def _described(name: str, cls: type[Policy]) -> dict[str, Any]:
     from fairway.policies import knobs
 
     text = inspect.cleandoc(cls.__doc__ or "")
-    told = sorted(cls.knows)
+    told: list[str] = sorted(getattr(cls, "knows", ()))
     says = next((line.partition("Knows:")[2].strip() for line in text.splitlines() if "Knows:" in line), "")
     return {
         "name": name,

@@ -10,18 +10,20 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import connection
 from typing import Any
 
 from fairway.cli.output import progress
-from fairway.cli.world import Scene
+from fairway.cli.world import RunError, Scene
 from fairway.core.errors import FairwayError
 
 _POLL_S = 0.2
+_ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ def _gather(futures: dict[Future[dict[str, Any]], Run], task: _Task) -> list[dic
                     results[run.index] = future.result()
                 except BrokenProcessPool:
                     message = f"policy {run.policy!r}: a worker process died, perhaps for want of memory; try --jobs 1"
-                    raise FairwayError(message) from None
+                    raise RunError(message) from None
             if report:
                 report(int(1000 * sum(task.shares)), 1000 * len(futures))
     return [results[index] for index in sorted(results)]
@@ -113,17 +115,28 @@ def _run(run: Run, after_progress: Any = None) -> dict[str, Any]:
 
     try:
         return _task.scene.run(run.policy, run.seed, note).to_dict(per_job=_task.per_job)
-    except FairwayError as error:
-        raise FairwayError(f"policy {run.policy!r}: {error}") from error
-    except Exception as error:
-        raise FairwayError(f"policy {run.policy!r} failed: {type(error).__name__}: {error}") from error
+    except RunError:
+        raise
+    except (FairwayError, OSError, MemoryError) as error:
+        raise RunError(f"policy {run.policy!r}: {str(error) or 'out of memory'}") from error
+
+
+@contextmanager
+def _signals_held_back() -> Iterator[None]:
+    """A worker is born with its parent's signal handlers; until it has its own, a signal waits."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
 
 
 def _start_worker(task: _Task) -> None:
     """Take over the task; end silently with a signal, and never outlive the parent."""
     global _task
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _ENDING:
         signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()

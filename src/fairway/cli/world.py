@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from fairway.core.errors import InputError
+from fairway.core.errors import FairwayError, InputError
 
 if TYPE_CHECKING:
     from fairway.core.cluster import Cluster
     from fairway.core.job import Workload
     from fairway.models.profile import Profile
-    from fairway.simulator.faults import Outage
+    from fairway.simulator.faults import Faults, Outage
     from fairway.simulator.result import Result
     from fairway.simulator.run import Progress
 
@@ -114,6 +114,10 @@ class World:
         return Scene(self, workload, cluster, profile, outages)
 
 
+class RunError(FairwayError):
+    """A policy's code raised something; the text names the policy."""
+
+
 @dataclass(frozen=True)
 class Scene:
     """A world with its files read, ready for any number of runs."""
@@ -125,15 +129,19 @@ class Scene:
     outages: tuple[Outage, ...]
 
     def run(self, policy: str, seed: int, progress: Progress | None = None) -> Result:
-        """Simulate one policy with one seed."""
-        from fairway.simulator.faults import Faults
+        """Simulate one policy with one seed; what a policy's own code raises becomes an error that names it."""
+        try:
+            return self._simulated(policy, seed, progress)
+        except (FairwayError, OSError, MemoryError):
+            raise
+        except Exception as error:
+            what = f"{type(error).__name__}: {error}"
+            raise RunError(f"policy {policy!r} failed: {what} (FAIRWAY_DEBUG=1 shows where)") from error
+
+    def _simulated(self, policy: str, seed: int, progress: Progress | None) -> Result:
         from fairway.simulator.run import simulate
 
-        world, faults = self.world, None
-        if world.mtbf_hours is not None or self.outages:
-            mtbf_s = math.inf if world.mtbf_hours is None else world.mtbf_hours * 3600
-            repair_h = 1.0 if world.repair_hours is None else world.repair_hours
-            faults = Faults(self.outages, mtbf_s=mtbf_s, repair_s=repair_h * 3600, seed=seed)
+        world = self.world
         return simulate(
             self.workload,
             cluster=self.cluster,
@@ -145,10 +153,20 @@ class Scene:
             replan_interval_s=world.replan_interval_s,
             placement=world.placement,
             seed=seed,
-            faults=faults,
+            faults=self._faults(seed),
             skip_impossible=world.skip_impossible,
             progress=progress,
         )
+
+    def _faults(self, seed: int) -> Faults | None:
+        from fairway.simulator.faults import Faults
+
+        mtbf_h, repair_h = self.world.mtbf_hours, self.world.repair_hours
+        if mtbf_h is None and not self.outages:
+            return None
+        mtbf_s = math.inf if mtbf_h is None else mtbf_h * 3600
+        repair_s = 3600.0 if repair_h is None else repair_h * 3600
+        return Faults(self.outages, mtbf_s=mtbf_s, repair_s=repair_s, seed=seed)
 
 
 def takes_world(command: Callable[..., None]) -> Callable[..., None]:

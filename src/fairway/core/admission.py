@@ -13,11 +13,9 @@ from functools import lru_cache
 import numpy as np
 
 from fairway.core import kernels
-from fairway.core.arrays import Codes, Floats, Ints
+from fairway.core.arrays import Floats, Ints
 from fairway.core.decision import Decision, Reason
 from fairway.core.snapshot import Snapshot
-
-_NO_CODES: Codes = np.empty(0, dtype=np.int8)
 
 
 def admit(snapshot: Snapshot, key: Floats | Ints | None = None, *, preempt: bool, strict: bool = False) -> Decision:
@@ -32,39 +30,52 @@ def admit(snapshot: Snapshot, key: Floats | Ints | None = None, *, preempt: bool
         decision = _admit_typed(snapshot, key, preempt, strict)
     else:
         decision = _admit_single(snapshot, key, preempt, strict)
-    _explain(snapshot, decision, key, preempt=preempt, strict=strict)
+    if strict:
+        _name_the_head(snapshot, decision, key)
+    elif decision.wake_s < math.inf:
+        decision.reasons[decision.reasons != 0] = int(Reason.PROTECTED)
     return decision
 
 
 def _admit_single(snapshot: Snapshot, key: Floats | Ints | None, preempt: bool, strict: bool) -> Decision:
-    gpus = snapshot.gpus
-    if not preempt and snapshot.free == 0:
-        return Decision(snapshot.held.copy(), _NO_CODES)
-    everybody = np.where(snapshot.running, snapshot.held, gpus)
-    if int(np.add.reduce(everybody)) <= int(snapshot.capacity[0]):
-        return Decision(everybody, _NO_CODES)
+    held, gpus = snapshot.held, snapshot.gpus
+    reasons = np.zeros(len(gpus), dtype=np.int8)
+    if snapshot.demand <= snapshot.capacity[0]:
+        return Decision(np.where(held > 0, held, gpus), reasons)
     if preempt:
         free, rows = int(snapshot.capacity[0]), _all_rows(len(gpus))
-        grants = np.zeros(len(gpus), dtype=np.int64)
+        decision = Decision(np.zeros(len(gpus), dtype=np.int64), reasons)
     else:
-        free, rows = snapshot.free, (~snapshot.running).nonzero()[0]
-        grants = snapshot.held.copy()
-    wake_s = _grant(snapshot, rows, key, free, preempt, strict, grants)
-    return Decision(grants, _NO_CODES, wake_s=wake_s)
+        free, rows = snapshot.free, (held == 0).nonzero()[0]
+        decision = Decision(held.copy(), reasons)
+    if free:
+        _grant(snapshot, decision, rows, key, free, preempt, strict)
+    else:
+        reasons[rows] = int(Reason.NO_FREE_GPUS)
+    return decision
 
 
 def _grant(
-    snapshot: Snapshot, rows: Ints, key: Floats | Ints | None, free: int, preempt: bool, strict: bool, grants: Ints
-) -> float:
+    snapshot: Snapshot,
+    decision: Decision,
+    rows: Ints,
+    key: Floats | Ints | None,
+    free: int,
+    preempt: bool,
+    strict: bool,
+) -> None:
     """Serve the rows in the order of the key. Where many wait, the head of the order mostly fills the cluster."""
-    terms = (snapshot.gpus, snapshot.held, snapshot.protected_until_s, snapshot.now_s, free, preempt, strict, grants)
+    code = int(Reason.OUTRANKED if preempt else Reason.NO_FREE_GPUS)
+    grants, until_s = decision.gpus, snapshot.protected_until_s
+    before = (snapshot.gpus, snapshot.held, until_s, snapshot.now_s, free, preempt, strict)
     if len(rows) > 2 * free and not strict:
-        before = grants.copy()
-        left, wake_s = kernels.in_order(_head(rows, key, snapshot.gpus, free), *terms)
+        stood = grants.copy()
+        order = _head(rows, key, snapshot.gpus, free)
+        left, decision.wake_s = kernels.in_order(order, *before, grants, code, decision.reasons)
         if left == 0:
-            return wake_s
-        grants[:] = before
-    return kernels.in_order(_ordered(rows, key), *terms)[1]
+            return
+        grants[:] = stood
+    _, decision.wake_s = kernels.in_order(_ordered(rows, key), *before, grants, code, decision.reasons)
 
 
 def _head(rows: Ints, key: Floats | Ints | None, gpus: Ints, free: int) -> Ints:
@@ -127,21 +138,15 @@ def _fill_types(snapshot: Snapshot, grants: Ints, key: Floats | Ints | None, str
             break
         if not any(free):
             break
-    return Decision(grants, _NO_CODES, gpu_types=types)
+    reasons = np.multiply(grants == 0, int(Reason.TYPE_FULL), dtype=np.int8)
+    return Decision(grants, reasons, gpu_types=types)
 
 
-def _explain(snapshot: Snapshot, decision: Decision, key: Floats | Ints | None, *, preempt: bool, strict: bool) -> None:
-    """Say for every waiting row why it waits."""
-    waits = decision.gpus == 0
-    if strict:
-        decision.reasons = np.multiply(waits, int(Reason.BEHIND), dtype=np.int8)
-        if np.count_nonzero(waits):
-            head = int(_ordered(waits.nonzero()[0], key)[0])
-            decision.reasons[head] = int(Reason.NO_FREE_GPUS)
-            decision.ahead = int(snapshot.jobs[head])
-        return
-    mixed = len(snapshot.capacity) > 1
-    code = Reason.TYPE_FULL if mixed else Reason.OUTRANKED if preempt else Reason.NO_FREE_GPUS
-    decision.reasons = np.multiply(waits, int(code), dtype=np.int8)
-    if decision.wake_s < math.inf:
-        decision.reasons[waits] = int(Reason.PROTECTED)
+def _name_the_head(snapshot: Snapshot, decision: Decision, key: Floats | Ints | None) -> None:
+    """In a strict queue the first that waits blocks all the others."""
+    waits = decision.reasons.nonzero()[0]
+    if len(waits):
+        head = int(_ordered(waits, key)[0])
+        decision.reasons[waits] = int(Reason.BEHIND)
+        decision.reasons[head] = int(Reason.NO_FREE_GPUS)
+        decision.ahead = int(snapshot.jobs[head])

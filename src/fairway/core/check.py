@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fairway.core import columns as c
 from fairway.core import kernels
 from fairway.core.arrays import Ints
 from fairway.core.decision import Decision
@@ -35,35 +36,27 @@ def check(snapshot: Snapshot, decision: Decision) -> None:
         raise PolicyError(f"wake_s={decision.wake_s} is not after now ({snapshot.now_s})")
     if not rows:
         return
-    law, row = kernels.first_breach(
-        gpus,
-        snapshot.gpus_min,
-        snapshot.gpus_max,
-        decision.reasons,
-        snapshot.held,
-        snapshot.protected_until_s,
-        snapshot.now_s,
+    f, i = snapshot.floats, snapshot.ints
+    law, row, total = kernels.first_breach(
+        gpus, i[c.GPUS_MIN], i[c.GPUS_MAX], decision.reasons, i[c.HELD], f[c.PROTECTED_UNTIL_S], snapshot.now_s
     )
     if law:
         raise PolicyError(f"job {snapshot.job_id(int(snapshot.jobs[row]))!r} {_LAWS[law]}")
-    _check_capacity(snapshot, decision)
-
-
-def _refuse(snapshot: Snapshot, rows: Ints, law: str) -> None:
-    if len(rows):
-        raise PolicyError(f"job {snapshot.job_id(int(snapshot.jobs[rows[0]]))!r} {law}")
-
-
-def _check_capacity(snapshot: Snapshot, decision: Decision) -> None:
-    gpus = decision.gpus if not decision.partners else _without_guests(snapshot, decision)
-    total, capacity = int(np.add.reduce(gpus)), snapshot.capacity
-    available = int(np.add.reduce(capacity))
+    if decision.partners:
+        gpus = _without_guests(snapshot, decision)
+        total = int(gpus.sum())
+    available = sum(snapshot.capacity.tolist())
     if total > available:
         raise PolicyError(f"{total} GPUs are granted; the cluster has {available}")
     if decision.gpu_types is not None:
         _check_types(snapshot, decision, gpus)
     if decision.placements:
         _check_placements(snapshot, decision)
+
+
+def _refuse(snapshot: Snapshot, rows: Ints, law: str) -> None:
+    if len(rows):
+        raise PolicyError(f"job {snapshot.job_id(int(snapshot.jobs[rows[0]]))!r} {law}")
 
 
 def _check_types(snapshot: Snapshot, decision: Decision, gpus: Ints) -> None:

@@ -8,7 +8,7 @@ The NumPy forms always work. `use_compiled()` swaps in the compiled ones where t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,24 @@ LAST_REASON = 8
 
 
 def _in_order_numpy(
+    order: Ints,
+    gpus: Ints,
+    held: Ints,
+    protected_until_s: Floats,
+    now_s: float,
+    free: int,
+    preempt: bool,
+    strict: bool,
+    grants: Ints,
+    code: int,
+    reasons: Codes,
+) -> tuple[int, float]:
+    left, wake_s = _in_order_grants(order, gpus, held, protected_until_s, now_s, free, preempt, strict, grants)
+    np.multiply(grants == 0, code, out=reasons, casting="unsafe")
+    return left, wake_s
+
+
+def _in_order_grants(
     order: Ints,
     gpus: Ints,
     held: Ints,
@@ -84,6 +102,8 @@ def _in_order_loop(
     preempt: bool,
     strict: bool,
     grants: Ints,
+    code: int,
+    reasons: Codes,
 ) -> tuple[int, float]:
     left, wake_s, spared = free, np.inf, 0
     for turn in range(2):
@@ -111,6 +131,8 @@ def _in_order_loop(
                 left -= held[row]
             else:
                 grants[row] = 0
+    for row in range(len(grants)):
+        reasons[row] = code if grants[row] == 0 else 0
     return left, wake_s
 
 
@@ -129,7 +151,7 @@ def _remaining_loop(left_s: Floats, left_rate: Floats, ready_s: Floats, now_s: f
 
 def _first_breach_numpy(
     gpus: Ints, gpus_min: Ints, gpus_max: Ints, reasons: Codes, held: Ints, protected_until_s: Floats, now_s: float
-) -> tuple[int, int]:
+) -> tuple[int, int, int]:
     waits = gpus == 0
     laws = (
         ((gpus < gpus_min) & ~waits, FEWER),
@@ -141,16 +163,17 @@ def _first_breach_numpy(
     )
     for broken, law in laws:
         if np.count_nonzero(broken):
-            return law, int(broken.argmax())
-    return 0, 0
+            return law, int(broken.argmax()), 0
+    return 0, 0, int(np.add.reduce(gpus))
 
 
 def _first_breach_loop(
     gpus: Ints, gpus_min: Ints, gpus_max: Ints, reasons: Codes, held: Ints, protected_until_s: Floats, now_s: float
-) -> tuple[int, int]:
-    worst, at = FINE, 0
+) -> tuple[int, int, int]:
+    worst, at, total = FINE, 0, 0
     for row in range(len(gpus)):
         grant, law = gpus[row], FINE
+        total += grant
         if grant != 0 and grant < gpus_min[row]:
             law = FEWER
         elif grant > gpus_max[row]:
@@ -165,7 +188,7 @@ def _first_breach_loop(
             law = STOPPED
         if law < worst:
             worst, at = law, row
-    return (worst, at) if worst < FINE else (0, 0)
+    return (worst, at, 0) if worst < FINE else (0, 0, total)
 
 
 def _differing_numpy(a: Ints, b: Ints) -> Ints:
@@ -193,18 +216,19 @@ _LOOPS: dict[str, Callable[..., Any]] = {
     "differing": _differing_loop,
 }
 
-in_order: Callable[[Ints, Ints, Ints, Floats, float, int, bool, bool, Ints], tuple[int, float]] = _in_order_numpy
+InOrder: TypeAlias = Callable[[Ints, Ints, Ints, Floats, float, int, bool, bool, Ints, int, Codes], tuple[int, float]]
+in_order: InOrder = _in_order_numpy
 """Go through rows in order and write into `grants` the gangs that fit into `free` GPUs.
 
 With `preempt` a running job that would lose its GPUs while it is protected keeps them instead, newcomers wait, and no
 other running job is stopped in its stead. `strict` stops at the first gang that does not fit. Returns the GPUs left
-over and when the first protection that kept somebody waiting ends."""
+over and when the first protection that kept somebody waiting ends; `reasons` becomes `code` for all who wait."""
 
 remaining: Callable[[Floats, Floats, Floats, float], Floats] = _remaining_numpy
 """What is left of each job's run time: `left_s` at `ready_s`, passing at `left_rate` from then on."""
 
-first_breach: Callable[[Ints, Ints, Ints, Codes, Ints, Floats, float], tuple[int, int]] = _first_breach_numpy
-"""The first law that the grants break and the first row that breaks it; (0, 0) if all is well."""
+first_breach: Callable[[Ints, Ints, Ints, Codes, Ints, Floats, float], tuple[int, int, int]] = _first_breach_numpy
+"""The first law that the grants break and the first row that breaks it; 0, 0 and the GPUs granted if all is well."""
 
 differing: Callable[[Ints, Ints], Ints] = _differing_numpy
 """The rows in which two columns differ."""

@@ -88,6 +88,9 @@ class Occupancy:
     def _masks(self, gpus: tuple[int, ...]) -> list[tuple[int, int]]:
         """The gang as (node, mask) pairs, in the order of its GPUs."""
         first_gpu, node_of_gpu = self.cluster.first_gpu, self.node_of_gpu
+        if len(gpus) == 1:
+            node = node_of_gpu[gpus[0]]
+            return [(node, 1 << (gpus[0] - first_gpu[node]))]
         pairs: list[tuple[int, int]] = []
         current, mask = -1, 0
         for gpu in gpus:

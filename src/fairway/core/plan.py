@@ -39,17 +39,19 @@ def plan(snapshot: Snapshot, decision: Decision, occupancy: Occupancy, placer: P
     rows = _changed(snapshot, decision, occupancy.shared)
     if not rows:
         return []
+    held = snapshot.held
     wanted = {row: int(decision.gpus[row]) for row in rows}
     stops = [Target(row, (), -1) for row in rows if not wanted[row]]
     if len(stops) == len(rows):
         return stops
     scratch = occupancy.copy()
     for row in rows:
-        if snapshot.held[row]:
+        if held[row]:
             scratch.give(snapshot.gpus_held(row))
     starts: list[Target] = []
-    guests = [row for row in rows if row in decision.partners]
-    order = sorted((row for row in rows if wanted[row] and row not in decision.partners), key=lambda row: -wanted[row])
+    order = [row for row in rows if wanted[row] and row not in decision.partners]
+    if len(order) > 1:
+        order.sort(key=lambda row: -wanted[row])
     for row in order:
         target = _place(snapshot, decision, scratch, placer, row, wanted[row])
         if target is None:
@@ -57,9 +59,11 @@ def plan(snapshot: Snapshot, decision: Decision, occupancy: Occupancy, placer: P
         else:
             scratch.take(target.gpus)
             starts.append(target)
-    placed = {target.row: target for target in starts}
-    for guest in guests:
-        _join(snapshot, decision, guest, placed, starts, stops)
+    if decision.partners:
+        placed = {target.row: target for target in starts}
+        for guest in decision.partners:
+            if wanted.get(guest):
+                _join(snapshot, decision, guest, placed, starts, stops)
     return stops + starts
 
 

@@ -3,7 +3,7 @@ time."""
 
 from __future__ import annotations
 
-from fairway.core.action import Action, Launch, Move, Resize, Suspend
+from fairway.core.action import Action, Launch, Move, Resize, Start, Suspend
 from fairway.core.plan import Target
 from fairway.core.snapshot import Snapshot
 
@@ -13,18 +13,23 @@ def reconcile(snapshot: Snapshot, targets: list[Target]) -> list[Action]:
     suspends: list[Action] = []
     changes: list[Action] = []
     launches: list[Action] = []
+    joins: list[Action] = []
+    jobs, held = snapshot.jobs, snapshot.held
+    start: Start
     for row, gpus, gpu_type, partner in targets:
-        job, held = int(snapshot.jobs[row]), int(snapshot.held[row])
+        job, holds = int(jobs[row]), int(held[row])
         if not gpus:
-            if held:
+            if holds:
                 suspends.append(Suspend(job))
-        elif not held:
-            launches.append(Launch(job, gpus, gpu_type, partner))
-        elif len(gpus) != held:
-            changes.append(Resize(job, gpus, gpu_type, partner))
+            continue
+        if not holds:
+            start, place = Launch(job, gpus, gpu_type, partner), launches
+        elif len(gpus) != holds:
+            start, place = Resize(job, gpus, gpu_type, partner), changes
         elif gpus != snapshot.gpus_held(row) or partner != int(snapshot.partner[row]):
-            changes.append(Move(job, gpus, gpu_type, partner))
-    starts = changes + launches
-    # A guest joins its host, so the host must be there first.
-    starts.sort(key=lambda action: not isinstance(action, Suspend) and action.partner >= 0)
-    return suspends + starts
+            start, place = Move(job, gpus, gpu_type, partner), changes
+        else:
+            continue
+        # A guest joins its host, so the host must be there first.
+        (place if partner < 0 else joins).append(start)
+    return suspends + changes + launches + joins

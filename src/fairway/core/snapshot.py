@@ -61,8 +61,24 @@ class Oracle:
     @property
     def remaining_s(self) -> Floats:
         """How long each job takes if it runs from now on, with the restart that it must go through first."""
+        return self._remaining_at(self._now_s)
+
+    def remaining_before_s(self, moment_s: float) -> Floats:
+        """The same as of a moment ago; jobs that are new count as if they had come after that.
+
+        Ordering by it, jobs that have just drawn level keep the order that they had, and a newcomer goes behind its
+        equals.
+        """
+        left_s = self._remaining_at(self._now_s - moment_s)
+        submitted_s, row = self._floats[c.SUBMITTED_S], len(left_s) - 1
+        while row >= 0 and submitted_s[row] == self._now_s:
+            left_s[row] += 2 * moment_s
+            row -= 1
+        return left_s
+
+    def _remaining_at(self, time_s: float) -> Floats:
         f = self._floats
-        return kernels.remaining(f[c.LEFT_S], f[c.LEFT_RATE], f[c.READY_S], self._now_s)
+        return kernels.remaining(f[c.LEFT_S], f[c.LEFT_RATE], f[c.READY_S], time_s)
 
     @property
     def total_s(self) -> Floats:
@@ -75,7 +91,7 @@ class Oracle:
 
 def _float_column(number: int, doc: str) -> property:
     def get(self: Snapshot) -> Floats:
-        column: Floats = self._f[number]
+        column: Floats = self.floats[number]
         return column
 
     return property(get, doc=doc)
@@ -83,7 +99,7 @@ def _float_column(number: int, doc: str) -> property:
 
 def _int_column(number: int, doc: str) -> property:
     def get(self: Snapshot) -> Ints:
-        column: Ints = self._i[number]
+        column: Ints = self.ints[number]
         return column
 
     return property(get, doc=doc)
@@ -92,16 +108,15 @@ def _int_column(number: int, doc: str) -> property:
 class Snapshot:
     """The active jobs and the cluster at one instant. All columns have one entry per active job.
 
-    `capacity` counts the GPUs that are up, by type; `free` how many of them nobody holds. `guarded` is False when
-    certainly no job is protected, which spares looking.
+    `capacity` counts the GPUs that are up, by type; `free` how many of them nobody holds; `demand` how many would be
+    held if every waiting job ran as well. `guarded` is False when certainly no job is protected. `floats` and `ints`
+    are the blocks that the columns are rows of (see `core.columns`).
     """
 
     __slots__ = (
         "_attained_gpu_s",
         "_attained_s",
-        "_f",
         "_held_gpus",
-        "_i",
         "_ids",
         "_progress",
         "_protected_rows",
@@ -109,8 +124,11 @@ class Snapshot:
         "_running_rows",
         "capacity",
         "cluster",
+        "demand",
+        "floats",
         "free",
         "guarded",
+        "ints",
         "knows",
         "memory",
         "names",
@@ -136,11 +154,12 @@ class Snapshot:
         knows: frozenset[str] = frozenset(),
         guarded: bool = True,
         free: int = 0,
+        demand: int = 0,
     ) -> None:
         floats.flags.writeable = False
         ints.flags.writeable = False
-        self._f = floats
-        self._i = ints
+        self.floats = floats
+        self.ints = ints
         self.now_s = now_s
         self.round = round
         self.seed = seed
@@ -151,6 +170,7 @@ class Snapshot:
         self.knows = knows
         self.guarded = guarded
         self.free = free
+        self.demand = demand
         self._protected_rows: Ints | None = None
         self._ids = ids
         self._held_gpus = held_gpus
@@ -184,18 +204,18 @@ class Snapshot:
     preemptions = _int_column(c.PREEMPTIONS, "How often each job's GPUs were taken away.")
 
     def __len__(self) -> int:
-        return int(self._i.shape[1])
+        return int(self.ints.shape[1])
 
     @property
     def speeds(self) -> Floats:
         """The rate of each job on its own gang, one row per GPU type; 0 where it cannot run."""
-        return self._f[c.SPEEDS :]
+        return self.floats[c.SPEEDS :]
 
     @property
     def running(self) -> Bools:
         """Which jobs hold GPUs."""
         if self._running is None:
-            self._running = self._i[c.HELD] > 0
+            self._running = self.ints[c.HELD] > 0
         return self._running
 
     @property
@@ -209,22 +229,22 @@ class Snapshot:
     def attained_s(self) -> Floats:
         """How long each job has held GPUs so far."""
         if self._attained_s is None:
-            self._attained_s = self._f[c.ATTAINED0_S] + (self.now_s - self._f[c.SINCE_S]) * self.running
+            self._attained_s = self.floats[c.ATTAINED0_S] + (self.now_s - self.floats[c.SINCE_S]) * self.running
         return self._attained_s
 
     @property
     def attained_gpu_s(self) -> Floats:
         """How many GPU-seconds each job has held so far: the service of Tiresias' 2D age."""
         if self._attained_gpu_s is None:
-            held = self._i[c.HELD]
-            self._attained_gpu_s = self._f[c.ATTAINED0_GPU_S] + (self.now_s - self._f[c.SINCE_S]) * held
+            held = self.ints[c.HELD]
+            self._attained_gpu_s = self.floats[c.ATTAINED0_GPU_S] + (self.now_s - self.floats[c.SINCE_S]) * held
         return self._attained_gpu_s
 
     @property
     def progress(self) -> Floats:
         """Work done so far, in the units of the job (seconds on its gang, or steps)."""
         if self._progress is None:
-            f = self._f
+            f = self.floats
             done = f[c.PROGRESS0] + f[c.RATE] * np.maximum(self.now_s - f[c.READY_S], 0.0)
             self._progress = np.minimum(done, f[c.WORK])
         return self._progress
@@ -234,7 +254,7 @@ class Snapshot:
         """Running jobs that were started so recently that the rules do not let anyone stop or resize them."""
         if self._protected_rows is None:
             rows = self.running_rows
-            self._protected_rows = rows[self._f[c.PROTECTED_UNTIL_S, rows] > self.now_s]
+            self._protected_rows = rows[self.floats[c.PROTECTED_UNTIL_S, rows] > self.now_s]
         return self._protected_rows
 
     @property
@@ -242,7 +262,7 @@ class Snapshot:
         """True run times, for policies that say in `knows` that they need "duration"."""
         if "duration" not in self.knows:
             raise PolicyError('the policy reads snapshot.oracle but does not declare knows = {"duration"}')
-        return Oracle(self._f, self.now_s)
+        return Oracle(self.floats, self.now_s)
 
     def job_id(self, job: int) -> str:
         """The id that the owner knows a job by."""
@@ -250,11 +270,11 @@ class Snapshot:
 
     def gpus_held(self, row: int) -> tuple[int, ...]:
         """The concrete GPUs that a row holds."""
-        return self._held_gpus.get(int(self._i[c.JOB, row]), ())
+        return self._held_gpus.get(int(self.ints[c.JOB, row]), ())
 
     def job(self, row: int) -> JobView:
         """A row as an object."""
-        i, f, names = self._i, self._f, self.names
+        i, f, names = self.ints, self.floats, self.names
         return JobView(
             row=row,
             id=self.job_id(int(i[c.JOB, row])),
@@ -277,8 +297,8 @@ class Snapshot:
         """A snapshot of its own, which later events do not change."""
         jobs = [int(job) for job in self.jobs]
         return self._with(
-            self._f.copy(),
-            self._i.copy(),
+            self.floats.copy(),
+            self.ints.copy(),
             ids={job: self.job_id(job) for job in jobs},
             held_gpus={job: self._held_gpus[job] for job in jobs if job in self._held_gpus},
         )
@@ -297,6 +317,7 @@ class Snapshot:
             "knows": self.knows,
             "guarded": self.guarded,
             "free": self.free,
+            "demand": self.demand,
         }
         return Snapshot(floats, ints, **(terms | changed))
 
@@ -317,9 +338,10 @@ class Snapshot:
                 },
                 "capacity": self.capacity.tolist(),
                 "free": self.free,
+                "demand": self.demand,
                 "names": [list(column) for column in self.names],
-                "floats": self._f.tolist(),
-                "ints": self._i.tolist(),
+                "floats": self.floats.tolist(),
+                "ints": self.ints.tolist(),
                 "ids": {int(job): self.job_id(int(job)) for job in self.jobs},
                 "held_gpus": {int(job): self._held_gpus.get(int(job), ()) for job in self.jobs[self.running]},
                 "memory": _plain(self.memory),
@@ -352,6 +374,7 @@ class Snapshot:
                 memory=data["memory"],
                 knows=frozenset(data["knows"]),
                 free=data["free"],
+                demand=data["demand"],
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"this is not a Fairway snapshot ({type(error).__name__}: {error})") from None

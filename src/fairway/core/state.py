@@ -34,6 +34,9 @@ from fairway.core.job import JobSpec
 from fairway.core.occupancy import Occupancy
 from fairway.core.snapshot import Names, Snapshot
 
+_EARLY_S = 5e-7
+"""Protection ends half a microsecond early, so that it is over at the instant to which its end is rounded."""
+
 
 class _Dictionary:
     """Strings to small codes, in the order in which they were first seen."""
@@ -68,6 +71,7 @@ class State:
         self.memory: Mapping[str, Any] = {}
         self._guard_until_s = 0.0
         self._last_job = -1
+        self._demand = 0
         self._gpus_up = cluster.gpu_count
         self._users, self._queues, self._models = _Dictionary(), _Dictionary(), _Dictionary()
         self._names = Names(self._users.names, self._queues.names, self._models.names)
@@ -112,6 +116,7 @@ class State:
             memory=self.memory,
             knows=knows,
             free=sum(self.occupancy.free_by_type),
+            demand=self._demand,
             guarded=self._guard_until_s > self.now_s,
         )
 
@@ -145,11 +150,12 @@ class State:
         self.occupancy.take(gpus)
         self.held_gpus[job] = gpus
         i[c.HELD, row] = len(gpus)
+        self._demand += len(gpus) - int(i[c.GPUS, row])
         i[c.GPU_TYPE, row] = gpu_type
         i[c.PARTNER, row] = partner
         i[c.LAUNCHES, row] += 1
         f[c.SINCE_S, row] = f[c.READY_S, row] = self.now_s
-        f[c.PROTECTED_UNTIL_S, row] = self._guard_until_s = self.now_s + self.min_run_s
+        f[c.PROTECTED_UNTIL_S, row] = self._guard_until_s = self.now_s + self.min_run_s - _EARLY_S
         if partner >= 0:
             i[c.PARTNER, self._row(partner)] = job
 
@@ -177,6 +183,7 @@ class State:
         f[c.PROGRESS0, row] = min(done, f[c.WORK, row])
         f[c.RATE, row] = 0.0
         i[c.HELD, row] = 0
+        self._demand += int(i[c.GPUS, row]) - held
         self._anchor(row)
         partner = int(i[c.PARTNER, row])
         if partner >= 0:
@@ -206,6 +213,7 @@ class State:
             *(spec.priority, spec.batch_size or 0, 0, 0),
         ]
         self.table.append(floats, ints)
+        self._demand += spec.gpus
         self.specs[job] = spec
         self.ids[job] = spec.id
 
@@ -246,6 +254,7 @@ class State:
         row = self._row(job)
         if self.table.i[c.HELD, row]:
             self._stop(row, job)
+        self._demand -= int(self.table.i[c.GPUS, row])
         self.table.remove(row)
         del self.specs[job], self.ids[job]
 

@@ -15,7 +15,7 @@ from fairway.core.snapshot import Snapshot
 from fairway.policies.registry import register
 
 MOMENT_S = 1e-6
-"""What is left is taken as of a moment ago: jobs that have just drawn level keep the order that they had."""
+"""What is left is taken as of a moment ago, so that jobs which have just drawn level do not swap."""
 
 
 @register
@@ -63,8 +63,7 @@ class Srtf:
     round_s: ClassVar[float] = 0.0
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        just_before = snapshot.oracle.remaining_s + MOMENT_S * snapshot.running
-        return admit(snapshot, just_before, preempt=True)
+        return admit(snapshot, snapshot.oracle.remaining_before_s(MOMENT_S), preempt=True)
 
 
 @register
@@ -80,5 +79,4 @@ class Srsf:
     round_s: ClassVar[float] = 0.0
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        just_before = snapshot.oracle.remaining_s * snapshot.gpus + MOMENT_S * snapshot.held
-        return admit(snapshot, just_before, preempt=True)
+        return admit(snapshot, snapshot.oracle.remaining_before_s(MOMENT_S) * snapshot.gpus, preempt=True)

@@ -41,17 +41,17 @@ _ONE_REGIME = (Regime(1.0),)
 class _SimulatedJob:
     """The truth about an active job. `progress` is that at `ready_s`; from then on it grows by `rate`.
 
-    `since_s`, `warm_s` and `first_progress` belong to the present allocation: its start, the end of its restart, and
-    the progress that it started with. `finish_s` is when the job will be done if nothing comes between.
+    `since_s`, `warm_s` and `marks` belong to the present allocation: its start, the end of its restart, and the (time,
+    progress, rate) at each change of speed. `finish_s` is when the job will be done if nothing comes between.
     """
 
     __slots__ = (
         "factor",
         "finish_s",
-        "first_progress",
         "gpus",
         "job",
         "kind",
+        "marks",
         "partner",
         "progress",
         "rate",
@@ -75,7 +75,7 @@ class _SimulatedJob:
         self.ready_s = 0.0
         self.since_s = 0.0
         self.warm_s = 0.0
-        self.first_progress = 0.0
+        self.marks: list[tuple[float, float, float]] = []
         self.finish_s = math.nan
         self.gpus: tuple[int, ...] = ()
         self.kind = -1
@@ -122,7 +122,7 @@ class SimulatedEngine:
         self._queue: list[tuple[float, int, int, int]] = []
         self._outages = (faults or Faults()).outages(cluster)
         self._outage: Outage | None = next(self._outages, None)
-        self._down: set[int] = set()
+        self._down_until_s: dict[int, float] = {}
 
     def poll(self, until_s: float) -> Sequence[Event]:
         """The events of the next instant, or `Woken` if `until_s` comes first, or nothing when all is done."""
@@ -187,8 +187,9 @@ class SimulatedEngine:
         while queue and queue[0][0] <= now_s:
             entry = heapq.heappop(queue)
             if entry[1] == _REPAIR:
-                self._down.discard(entry[2])
-                events.append(NodeRestored(now_s, entry[2]))
+                if self._down_until_s.get(entry[2], math.inf) <= now_s:
+                    del self._down_until_s[entry[2]]
+                    events.append(NodeRestored(now_s, entry[2]))
             elif self._is_current(entry):
                 job = self._active[entry[2]]
                 if job.regime.until < 1.0:
@@ -236,7 +237,7 @@ class SimulatedEngine:
             return
         job.since_s = now_s
         job.ready_s = job.warm_s = now_s + self._start_delay_s(now_s, job, action)
-        job.first_progress = job.progress
+        job.marks = []
         self.running += 1
         if math.isnan(self.ledger.started_s[job.job]):
             self.ledger.started_s[job.job] = now_s
@@ -277,6 +278,7 @@ class SimulatedEngine:
     def _set_rate(self, job: _SimulatedJob) -> None:
         """Fix the job's rate on its GPUs and queue its next change."""
         job.rate = self._rate(job)
+        job.marks.append((job.ready_s, job.progress, job.rate))
         job.version += 1
         until = job.work if job.regime.until >= 1.0 else job.regime.until * job.work
         change_s = job.ready_s + (until - job.progress) / job.rate
@@ -321,33 +323,42 @@ class SimulatedEngine:
         job.regime = regime_at(job.spec.regimes, job.regime.until)
         job.ready_s = now_s
         self._set_rate(job)
+        events.append(self._regime_entered(now_s, job))
+
+    def _regime_entered(self, now_s: float, job: _SimulatedJob) -> Event:
         batch, speeds, end = job.batch_size or 0, self._speeds(job), job.regime.until * job.work
-        events.append(RegimeEntered(now_s, job.job, job.progress, job.rate, batch, speeds, end, self._tail_s(job)))
+        return RegimeEntered(now_s, job.job, job.progress, job.rate, batch, speeds, end, self._tail_s(job))
 
     def _fail(self, now_s: float, outage: Outage, events: list[Event]) -> None:
         """A node goes down: its jobs fall back to their last checkpoint and wait."""
-        if outage.node in self._down:
+        node, until_s = outage.node, self._quantised(outage.start_s + outage.down_s)
+        known_until_s = self._down_until_s.get(node)
+        if known_until_s is None or known_until_s < until_s:
+            self._down_until_s[node] = until_s
+            if until_s < math.inf:
+                heapq.heappush(self._queue, (until_s, _REPAIR, node, 0))
+        if known_until_s is not None:
             return
-        self._down.add(outage.node)
-        events.append(NodeLost(now_s, outage.node))
-        if math.isfinite(outage.down_s):
-            entry = (self._quantised(outage.start_s + outage.down_s), _REPAIR, outage.node, 0)
-            heapq.heappush(self._queue, entry)
+        events.append(NodeLost(now_s, node))
         node_of_gpu = self.cluster.node_of_gpu
         for job in list(self._active.values()):
-            if any(node_of_gpu[gpu] == outage.node for gpu in job.gpus):
+            if any(node_of_gpu[gpu] == node for gpu in job.gpus):
                 self._evict(now_s, job, events)
 
     def _evict(self, now_s: float, job: _SimulatedJob, events: list[Event]) -> None:
         every_s = job.spec.checkpoint_every_s
         every_s = self.rules.checkpoint_every_s if every_s is None else every_s
+        gpus, marks, regime = len(job.gpus), job.marks, job.regime
         ran_s = max(now_s - job.warm_s, 0.0)
         lost_s = math.fmod(ran_s, every_s) if every_s > 0 else 0.0
-        lost = job.rate * lost_s
-        gpus = len(job.gpus)
+        saved_s = job.warm_s + ran_s - lost_s
+        since_s, progress, rate = max((mark for mark in marks if mark[0] <= saved_s), default=marks[0])
         self._release(now_s, job, events)
-        job.progress = max(job.progress - lost, job.first_progress)
-        job.regime = regime_at(job.spec.regimes, job.progress / job.work) if job.spec.regimes else job.regime
+        job.progress = min(progress + rate * max(saved_s - since_s, 0.0), job.progress)
         self.ledger.lost_gpu_s[job.job] += lost_s * gpus
         self.ledger.evictions[job.job] += 1
         events.append(JobEvicted(now_s, job.job, job.progress, "its node failed"))
+        if job.spec.regimes:
+            job.regime = regime_at(job.spec.regimes, job.progress / job.work)
+            if job.regime is not regime:
+                events.append(self._regime_entered(now_s, job))

@@ -83,11 +83,13 @@ def _check_seed(make: Maker, seed: int, work_conserving: bool) -> list[Snapshot]
     """All that can be asked with one seed; gives back snapshots for the replay in another process."""
     policy = make()
     snapshots = [random_snapshot(100 * seed + k, knows=policy.knows) for k in range(4)]
-    snapshots += _check_runs(make, seed, work_conserving)
-    _check_no_contention(make(), seed)
     for snapshot in snapshots:
         check_decision(make, snapshot)
-    return snapshots
+    met = _check_runs(make, seed, work_conserving)
+    for snapshot in met:
+        check_decision(make, snapshot)
+    _check_no_contention(make(), seed)
+    return snapshots + met
 
 
 def check_decision(make: Maker, snapshot: Snapshot) -> None:

@@ -1,0 +1,162 @@
+"""The house rules, checked: imports go downward, functions fit a screen, files one idea, modules say what they are."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "fairway"
+TESTS = ROOT / "tests"
+MAX_FUNCTION_LINES = 70
+MAX_FILE_LINES = 800
+
+# What each room may import of Fairway beside itself. `testing` may import everything.
+BELOW: dict[str, set[str]] = {
+    "core": set(),
+    "models": {"core"},
+    "solvers": {"core"},
+    "policies": {"core", "models", "solvers"},
+    "placement": {"core"},
+    "traces": {"core"},
+    "report": {"core", "models", "policies", "placement", "traces", "simulator"},
+    "simulator": {"core", "models", "solvers", "policies", "placement", "traces"},
+    "runtime": {"core", "models", "solvers", "policies", "placement", "traces"},
+    "cli": {"core", "models", "policies", "placement", "traces", "simulator", "report", "runtime", "testing"},
+}
+HEAVY = {"torch", "ray", "fastapi", "uvicorn", "flask", "pandas", "scipy"}
+PURE_ROOMS = ("core", "models", "policies", "placement")
+IMPURE = {"os", "time", "random", "logging", "socket", "subprocess", "datetime", "threading"}
+MAY_SAY_SIMULATE = {"simulator", "cli", "testing", "report", "__init__.py"}
+
+
+def _modules() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def _room(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0]
+
+
+def _imports(path: Path) -> Iterator[tuple[str, bool]]:
+    """Every imported module by its full name, and whether it is only for the type checker."""
+    tree = ast.parse(path.read_text())
+    for_types = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node in for_types
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{_name(path)}: imports are absolute"
+            base = node.module or ""
+            if base == "fairway":
+                for alias in node.names:
+                    yield f"fairway.{alias.name}", node in for_types
+            else:
+                yield base, node in for_types
+
+
+@pytest.mark.parametrize("path", _modules(), ids=_name)
+def test_imports_go_downward_only(path: Path) -> None:
+    room = _room(path)
+    if room not in BELOW:
+        return
+    for name, _ in _imports(path):
+        parts = name.split(".")
+        if parts[0] != "fairway" or len(parts) < 2 or not (SOURCE / parts[1]).is_dir():
+            continue
+        assert parts[1] in BELOW[room] | {room}, f"{_name(path)} imports {name}: {room} is not above {parts[1]}"
+
+
+def test_every_room_has_its_place() -> None:
+    rooms = {path.name for path in SOURCE.iterdir() if path.is_dir() and any(path.glob("*.py"))}
+    assert rooms <= BELOW.keys() | {"testing"}
+
+
+@pytest.mark.parametrize("path", _modules(), ids=_name)
+def test_no_heavy_import(path: Path) -> None:
+    found = {name.split(".")[0] for name, _ in _imports(path)} & HEAVY
+    assert not found, f"{_name(path)} imports {found}"
+
+
+def test_the_core_needs_only_numpy_and_the_standard_library() -> None:
+    allowed = sys.stdlib_module_names | {"numpy", "fairway", "numba"}
+    for path in sorted((SOURCE / "core").glob("*.py")):
+        for name, _ in _imports(path):
+            assert name.split(".")[0] in allowed, f"{_name(path)} imports {name}"
+
+
+@pytest.mark.parametrize("room", PURE_ROOMS)
+def test_pure_rooms_read_no_clock_and_no_environment(room: str) -> None:
+    for path in sorted((SOURCE / room).glob("*.py")):
+        found = {name.split(".")[0] for name, _ in _imports(path)} & IMPURE
+        assert not found, f"{_name(path)} imports {found}"
+
+
+def test_hypothesis_is_needed_by_the_strategies_only() -> None:
+    users = [_name(path) for path in _modules() if any(name.startswith("hypothesis") for name, _ in _imports(path))]
+    assert users == ["src/fairway/testing/strategies.py"]
+
+
+@pytest.mark.parametrize("path", _modules(), ids=_name)
+def test_the_word_simulate_stays_where_it_belongs(path: Path) -> None:
+    if _room(path) in MAY_SAY_SIMULATE:
+        return
+    assert not re.search(r"\bsimulate\b", path.read_text()), f"{_name(path)} says `simulate`"
+
+
+def test_the_loop_reads_no_policy_name() -> None:
+    assert "policy.name" not in (SOURCE / "core" / "round.py").read_text()
+
+
+def _functions(path: Path) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name, (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+@pytest.mark.parametrize("path", [*_modules(), *sorted(TESTS.rglob("*.py"))], ids=_name)
+def test_a_function_fits_a_screen_and_a_file_holds_one_idea(path: Path) -> None:
+    lines = path.read_text().count("\n")
+    assert lines <= MAX_FILE_LINES, f"{_name(path)} has {lines} lines"
+    for name, length in _functions(path):
+        assert length <= MAX_FUNCTION_LINES, f"{_name(path)}: {name} has {length} lines"
+
+
+@pytest.mark.parametrize("path", _modules(), ids=_name)
+def test_a_module_says_what_it_is(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text())), f"{_name(path)} has no docstring"
+
+
+def test_importing_fairway_is_cheap() -> None:
+    code = "import sys, fairway; print(*sorted(m for m in sys.modules if '.' not in m))"
+    loaded = set(
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    )
+    assert not loaded & (HEAVY | {"numpy", "typer", "rich", "numba", "hypothesis"})
+
+
+def test_every_public_name_can_be_had() -> None:
+    import fairway
+    import fairway.testing
+
+    for module in (fairway, fairway.testing):
+        for name in module.__all__:
+            assert getattr(module, name) is not None
+        with pytest.raises(AttributeError):
+            _ = module.nonsense
