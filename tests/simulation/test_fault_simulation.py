@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import pytest
 
+from fairway import simulate
 from fairway.core.action import Launch
 from fairway.core.errors import EngineError
 from fairway.policies import make_policy, policies
 from fairway.simulator.faults import Faults
-from fairway.testing import FakeEngine, Troubles, random_cluster, random_workload
+from fairway.testing import FakeEngine, Invariants, Troubles, random_cluster, random_workload
 from fairway.testing.harness import Run, run_engine, run_policy, unfinished
 
 SEEDS_OF_FAKE = range(20)
@@ -49,6 +50,14 @@ def test_the_simulated_cluster_survives_frequent_failures(policy: str, seed: int
     faults = Faults(mtbf_s=3000.0, repair_s=100 / 3, seed=seed)
     run = run_policy(make_policy(policy), jobs, where, faults=faults, placement=("packed", "spread", "count")[seed % 3])
     assert unfinished(run, jobs) == []
+
+
+def test_an_observer_alone_can_keep_a_journal_that_replays() -> None:
+    invariants = Invariants()
+    workload = random_workload(5, "v100:2x4", jobs=30)
+    simulate(workload, cluster="v100:2x4", policy="las:levels=100/1000", observer=invariants)
+    assert invariants.checks > 60
+    invariants.check_replay()
 
 
 def test_the_same_seed_gives_the_same_run() -> None:

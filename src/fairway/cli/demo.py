@@ -12,8 +12,9 @@ from fairway.cli.simulate import write_timeline_of
 from fairway.cli.world import World, check_seed
 from fairway.core.errors import InputError
 
-CLUSTER, GPUS, LOAD = "v100:8x4", 32, 8.0
-"""A few very long jobs are most of the work of so short a log, so only a burst of arrivals makes jobs wait."""
+CLUSTER, GPUS, LOAD, USERS = "v100:8x4", 32, 1.1, 8
+LONGEST_H = 12.0
+"""Without a cut, one job of weeks would be most of the work of so short a log."""
 
 
 def demo(
@@ -32,7 +33,7 @@ def demo(
     from fairway.traces import generate, write_trace
 
     check_seed(seed)
-    workload = generate("philly-like", jobs=jobs, seed=seed, gpus=GPUS, load=LOAD)
+    workload = generate("philly-like", jobs=jobs, seed=seed, gpus=GPUS, load=LOAD, users=USERS, longest_h=LONGEST_H)
     folder = _folder(out)
     trace, page = str(folder / "trace.jsonl"), str(folder / "report.html")
     write_trace(workload, trace)
@@ -42,7 +43,7 @@ def demo(
     timeline = str(folder / f"{best}.perfetto.json")
     write_results(results, html=page, csv=str(folder / "results.csv"))
     write_timeline_of(scene.run(best, seed), timeline)
-    typer.echo(f"{output.count(jobs, 'job')} shaped like Philly's (seed {seed}), in a burst, on {GPUS} V100 GPUs")
+    typer.echo(f"{output.count(jobs, 'job')} of {USERS} users, shaped like Philly's (seed {seed}), on {GPUS} V100 GPUs")
     output.show_comparison(results)
     output.say_notes(scene, results)
     typer.echo(

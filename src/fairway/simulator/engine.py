@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from fairway.core.action import Action, Launch, Start, Suspend
 from fairway.core.cluster import Cluster
-from fairway.core.errors import EngineError
+from fairway.core.errors import EngineError, FairwayError
 from fairway.core.event import (
     Event,
     JobEvicted,
@@ -35,6 +35,8 @@ from fairway.simulator.rates import Rates
 from fairway.simulator.rules import Rules
 
 _CHANGE, _REPAIR = 0, 1
+MOST_EVICTIONS = 10_000
+"""A job that fails more often than this never comes to an end: nodes fail faster than it reaches a checkpoint."""
 _ONE_REGIME = (Regime(1.0),)
 
 
@@ -357,6 +359,8 @@ class SimulatedEngine:
         job.progress = min(progress + rate * max(saved_s - since_s, 0.0), job.progress)
         self.ledger.lost_gpu_s[job.job] += lost_s * gpus
         self.ledger.evictions[job.job] += 1
+        if self.ledger.evictions[job.job] > MOST_EVICTIONS:
+            raise FairwayError(f"job {job.spec.id!r} lost its GPUs to node failures {MOST_EVICTIONS} times; it cannot end")
         events.append(JobEvicted(now_s, job.job, job.progress, "its node failed"))
         if job.spec.regimes:
             job.regime = regime_at(job.spec.regimes, job.progress / job.work)

@@ -34,11 +34,17 @@ def read_text(path: str | Path) -> str:
 
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[IO[str]]:
-    """Open a text file that appears under its name only when everything was written and flushed to the disk."""
+    """Open a text file that appears under its name only when everything was written and flushed to the disk.
+
+    A device or a pipe cannot be replaced, so it is written to directly.
+    """
     target = Path(path)
-    if str(target) in ("/dev/stdout", "/dev/stderr", "/dev/null"):
-        with target.open("w", encoding="utf-8") as stream:
-            yield stream
+    if target.exists() and not target.is_file():
+        try:
+            with target.open("w", encoding="utf-8") as stream:
+                yield stream
+        except OSError as error:
+            raise InputError(f"cannot be written: {error.strerror or error}", path=str(path)) from None
         return
     try:
         handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)

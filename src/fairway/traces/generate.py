@@ -45,7 +45,7 @@ BATCH_EXPONENT = {"ResNet-18": 0.20, "ResNet-50": 0.09, "Transformer": 0.03, "LM
 _TABLE = [(model, batch) for model, batches in BATCH_SIZES.items() for batch in batches]
 _TABLE_MULTI_GPU = [(model, batch) for model, batch in _TABLE if model not in SINGLE_GPU_MODELS]
 _PHILLY_MIX = {1: 0.93, 2: 0.02, 4: 0.02, 8: 0.02, 16: 0.003, 32: 0.001, 64: 0.0002, 128: 0.0001}
-_PHILLY_MEDIAN_S, _PHILLY_P99_S, _PHILLY_LONGEST_S = 1_100.0, 250_000.0, 60 * 86_400.0
+_PHILLY_MEDIAN_S, _PHILLY_P99_S = 1100.0, 250_000.0
 _Z99 = 2.3263478740408408
 _DAY_S = 86_400.0
 _DIURNAL_SWING = 0.5
@@ -171,20 +171,29 @@ def regimes_of(mode: Adaptation, model: str, batch: int) -> tuple[Regime, ...]:
     return tuple(Regime(end, size, round((size / batch) ** exponent, 3)) for end, size in zip(ends, sizes, strict=True))
 
 
-def philly_like(jobs: int = 1000, seed: int = 0, load: float = 0.8, gpus: int = 64, users: int = 50) -> Workload:
+def philly_like(
+    jobs: int = 1000,
+    seed: int = 0,
+    load: float = 0.8,
+    gpus: int = 64,
+    users: int = 50,
+    longest_h: float = 1440.0,
+) -> Workload:
     """A log shaped like Microsoft's Philly: mostly small short jobs, a heavy tail, few users with most of the jobs.
 
-    Durations are log-normal with a median of 1,100 s and a 99th percentile of 250,000 s, cut at 60 days; 93 % of the
-    jobs ask for one GPU. Arrivals are Poisson with a daily swing of a half, over a span in which the jobs ask for
-    `load` times what `gpus` GPUs can give. No job asks for more than `gpus`.
+    Durations are log-normal with a median of 1,100 s and a 99th percentile of 250,000 s, cut at `longest_h` hours
+    (60 days); 93 % of the jobs ask for one GPU. Arrivals are Poisson with a daily swing of a half, over a span in which
+    the jobs ask for `load` times what `gpus` GPUs can give. No job asks for more than `gpus`. Among a few hundred jobs
+    the longest one can be most of the work: a smaller `longest_h` makes short traces that keep a cluster busy.
     """
     rng = _generator(jobs, seed)
     _at_least(load, 1e-6, "load")
     _whole(gpus, 1, MAX_GPUS, "gpus")
     _whole(users, 1, MAX_JOBS, "users")
+    _at_least(longest_h, 0.1, "longest_h")
     sigma = math.log(_PHILLY_P99_S / _PHILLY_MEDIAN_S) / _Z99
     seconds = rng.lognormal(math.log(_PHILLY_MEDIAN_S), sigma, jobs)
-    while (too_long := seconds > _PHILLY_LONGEST_S).any():
+    while (too_long := seconds > longest_h * 3600.0).any():
         seconds[too_long] = rng.lognormal(math.log(_PHILLY_MEDIAN_S), sigma, int(too_long.sum()))
     seconds = np.maximum(np.round(seconds, 3), 0.001)
     sizes = np.array([size for size in _PHILLY_MIX if size <= gpus])

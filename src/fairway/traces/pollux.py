@@ -41,7 +41,10 @@ APPLICATIONS: dict[str, Application] = {
 
 
 def read_pollux(text: str, path: str) -> Parsed:
-    """`batch_size` in the file is global: a job gets the share of one GPU, and the steps that all samples take."""
+    """`batch_size` in the file is global: a job gets the share of one GPU, and the steps that all samples take.
+
+    A step is the mini-batch of one GPU, as in the profiles, so a gang does `gpus` of them per global batch.
+    """
     jobs = Jobs(path)
     for row in csv_table(text, path, POLLUX_COLUMNS):
         name = row.required("application")
@@ -54,7 +57,7 @@ def read_pollux(text: str, path: str) -> Parsed:
             id=row.required("name"),
             submitted_s=row.number("time"),
             gpus=gpus,
-            steps=application.samples / global_batch,
+            steps=application.samples * gpus / global_batch,
             model=application.model,
             dataset=name,
             batch_size=-(-global_batch // gpus),

@@ -69,6 +69,11 @@ def test_srtf_preempts_for_a_shorter_job_only() -> None:
     assert ends(result) == {"a": 150.0, "b": 90.0, "c": 220.0}
 
 
+def test_a_newcomer_that_is_no_shorter_does_not_preempt() -> None:
+    result = run("srtf", job("a", 4, 100.0), job("b", 4, 60.0, submitted_s=40.0))
+    assert result.figures()["preemptions"] == 0
+
+
 def test_equal_jobs_do_not_swap_again_and_again() -> None:
     result = run("srtf", job("a", 4, 100.0), job("b", 4, 100.0), job("c", 4, 100.0))
     assert ends(result) == {"a": 100.0, "b": 200.0, "c": 300.0}

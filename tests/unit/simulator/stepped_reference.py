@@ -33,8 +33,8 @@ def fifo(job: Stepped) -> tuple[Fraction | int, ...]:
 
 
 def srtf(job: Stepped) -> tuple[Fraction | int, ...]:
-    """By what is left, with the restart that a stopped job must go through; at a tie who waits comes first."""
-    return (job.left + job.pause, job.running, job.number)
+    """By what is left, with the restart that a stopped job must go through; at a tie who runs goes on."""
+    return (job.left + job.pause, not job.running, job.number)
 
 
 def run_stepped(

@@ -100,7 +100,7 @@ def test_elasticflow_deadlines(read: Reading) -> None:
 def test_pollux_work_is_data_set_times_epochs(read: Reading) -> None:
     speech, cifar = read(samples.POLLUX).jobs
     assert (cifar.model, cifar.dataset, cifar.batch_size) == ("ResNet-18", "cifar10", 256)
-    assert cifar.steps == 50_000 * 100 / 4096
+    assert cifar.steps == 50_000 * 100 / (4096 / cifar.gpus)
     assert (speech.model, speech.batch_size, speech.gpus) == ("DeepSpeech2", 54, 6)
 
 
