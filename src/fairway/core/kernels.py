@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from fairway.core import columns as c
 from fairway.core.arrays import Codes, Floats, Ints
 
 FEWER, MORE, SILENT, NEEDLESS, UNKNOWN, STOPPED, FINE = 1, 2, 3, 4, 5, 6, 7
@@ -209,11 +210,40 @@ def _differing_loop(a: Ints, b: Ints) -> Ints:
     return out
 
 
+def settle(f: Floats, i: Ints, at: int, now_s: float) -> int:
+    """Settle the accounts of the job at a position that gives up its GPUs now; returns how many it held."""
+    held = i[c.HELD, at]
+    held_s = now_s - f[c.SINCE_S, at]
+    f[c.ATTAINED0_S, at] += held_s
+    f[c.ATTAINED0_GPU_S, at] += held_s * held
+    done = f[c.PROGRESS0, at] + f[c.RATE, at] * max(now_s - f[c.READY_S, at], 0.0)
+    f[c.PROGRESS0, at] = min(done, f[c.WORK, at])
+    f[c.RATE, at] = 0.0
+    i[c.HELD, at] = 0
+    return int(held)
+
+
+def anchor(f: Floats, i: Ints, at: int, now_s: float) -> None:
+    """Set what is left of the run time of the job at a position, from its progress, rate and regime."""
+    speed = f[c.BEST_SPEED, at]
+    left_s = (f[c.REGIME_END, at] - f[c.PROGRESS0, at]) / speed + f[c.TAIL_S, at]
+    if i[c.HELD, at] > 0:
+        f[c.LEFT_RATE, at] = f[c.RATE, at] / speed
+    else:
+        f[c.LEFT_RATE, at] = 0.0
+        f[c.READY_S, at] = now_s
+        if i[c.LAUNCHES, at] > 0:
+            left_s += f[c.RESTART_S, at]
+    f[c.LEFT_S, at] = left_s
+
+
 _LOOPS: dict[str, Callable[..., Any]] = {
     "in_order": _in_order_loop,
     "remaining": _remaining_loop,
     "first_breach": _first_breach_loop,
     "differing": _differing_loop,
+    "settle": settle,
+    "anchor": anchor,
 }
 
 InOrder: TypeAlias = Callable[[Ints, Ints, Ints, Floats, float, int, bool, bool, Ints, int, Codes], tuple[int, float]]

@@ -158,6 +158,7 @@ class Snapshot:
     ) -> None:
         floats.flags.writeable = False
         ints.flags.writeable = False
+        capacity.flags.writeable = False
         self.floats = floats
         self.ints = ints
         self.now_s = now_s

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from fairway.core import columns as c
+from fairway.core import kernels
 from fairway.core.action import Action, Launch, Suspend
 from fairway.core.arrays import Ints
 from fairway.core.cluster import Cluster
@@ -160,29 +161,12 @@ class State:
             i[c.PARTNER, self._row(partner)] = job
 
     def _anchor(self, row: int) -> None:
-        """Set what is left of the run time, from `progress0`, the rate and the regime."""
-        f = self.table.f
-        speed = f[c.BEST_SPEED, row]
-        left_s = (f[c.REGIME_END, row] - f[c.PROGRESS0, row]) / speed + f[c.TAIL_S, row]
-        if self.table.i[c.HELD, row]:
-            f[c.LEFT_RATE, row] = f[c.RATE, row] / speed
-        else:
-            f[c.LEFT_RATE, row] = 0.0
-            f[c.READY_S, row] = self.now_s
-            left_s += f[c.RESTART_S, row]
-        f[c.LEFT_S, row] = left_s
+        kernels.anchor(self.table.f, self.table.i, row, self.now_s)
 
     def _stop(self, row: int, job: int) -> None:
         """Settle the accounts of a job that gives up its GPUs now."""
         f, i = self.table.f, self.table.i
-        held, now = int(i[c.HELD, row]), self.now_s
-        held_s = now - f[c.SINCE_S, row]
-        f[c.ATTAINED0_S, row] += held_s
-        f[c.ATTAINED0_GPU_S, row] += held_s * held
-        done = f[c.PROGRESS0, row] + f[c.RATE, row] * max(now - f[c.READY_S, row], 0.0)
-        f[c.PROGRESS0, row] = min(done, f[c.WORK, row])
-        f[c.RATE, row] = 0.0
-        i[c.HELD, row] = 0
+        held = kernels.settle(f, i, row, self.now_s)
         self._demand += int(i[c.GPUS, row]) - held
         self._anchor(row)
         partner = int(i[c.PARTNER, row])

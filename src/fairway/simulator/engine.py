@@ -360,7 +360,9 @@ class SimulatedEngine:
         self.ledger.lost_gpu_s[job.job] += lost_s * gpus
         self.ledger.evictions[job.job] += 1
         if self.ledger.evictions[job.job] > MOST_EVICTIONS:
-            raise FairwayError(f"job {job.spec.id!r} lost its GPUs to node failures {MOST_EVICTIONS} times; it cannot end")
+            raise FairwayError(
+                f"job {job.spec.id!r} lost its GPUs to node failures {MOST_EVICTIONS} times; it cannot end"
+            )
         events.append(JobEvicted(now_s, job.job, job.progress, "its node failed"))
         if job.spec.regimes:
             job.regime = regime_at(job.spec.regimes, job.progress / job.work)

@@ -21,6 +21,7 @@ class Ledger:
         self.started_s: Floats = np.full(jobs, np.nan)
         self.finished_s: Floats = np.full(jobs, np.nan)
         self.exclusive_s: Floats = np.full(jobs, np.nan)
+        self.held_s: Floats = np.zeros(jobs)
         self.held_gpu_s: Floats = np.zeros(jobs)
         self.lost_gpu_s: Floats = np.zeros(jobs)
         self.cost: Floats = np.zeros(jobs)
@@ -33,6 +34,7 @@ class Ledger:
     def held(self, job: int, start_s: float, end_s: float, gpus: tuple[int, ...], kind: int, lost_s: float) -> None:
         """A job held GPUs for a while; `lost_s` of it brought no lasting progress."""
         gpu_s = (end_s - start_s) * len(gpus)
+        self.held_s[job] += end_s - start_s
         self.held_gpu_s[job] += gpu_s
         self.lost_gpu_s[job] += lost_s * len(gpus)
         self.cost[job] += gpu_s / 3600.0 * self.cluster.types[kind].price_per_h

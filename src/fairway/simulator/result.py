@@ -72,7 +72,7 @@ class Result:
         self.finished_s: Floats = ledger.finished_s
         self.done: Bools = ~np.isnan(ledger.finished_s)
         self.jct_s: Floats = ledger.finished_s - self.submitted_s
-        self.queue_s: Floats = np.maximum(self.jct_s - ledger.exclusive_s, 0.0)
+        self.queue_s: Floats = np.maximum(self.jct_s - ledger.held_s, 0.0)
         self.rho = metrics.fairness(ledger, jobs, self.done, self.jobs)
 
     @property

@@ -60,18 +60,7 @@ def sample_result(
         }
         for i in range(jobs)
     ]
-    result: dict[str, Any] = {
-        "schema": "fairway.result/1",
-        "fairway": "0.1.0",
-        "policy": policy,
-        "knows": list(knows),
-        "trace": "philly.csv",
-        "cluster": f"v100:{nodes}x8",
-        "gpus": gpus,
-        "rules": "native",
-        "placement": "packed",
-        "round_s": 0.0,
-        "restart_cost_s": 30.0,
+    result: dict[str, Any] = _about(policy, list(knows), nodes) | {
         "seed": seed,
         "jobs": jobs,
         "finished": jobs,
@@ -100,6 +89,22 @@ def sample_result(
     if per_job:
         result["per_job"] = rows
     return result
+
+
+def _about(policy: str, knows: list[str], nodes: int) -> dict[str, Any]:
+    return {
+        "schema": "fairway.result/1",
+        "fairway": "0.1.0",
+        "policy": policy,
+        "knows": knows,
+        "trace": "philly.csv",
+        "cluster": f"v100:{nodes}x8",
+        "gpus": nodes * 8,
+        "rules": "native",
+        "placement": "packed",
+        "round_s": 0.0,
+        "restart_cost_s": 30.0,
+    }
 
 
 def nothing_finished(policy: str = "fifo") -> dict[str, Any]:
