@@ -100,7 +100,17 @@ def main() -> None:
             progress.advance(task)
             rows.append((policy, small, large))
     table = Table(title=f"{len(workload):,} jobs on {CLUSTER}, packed placement, native rules")
-    for column in ("policy", "CPU s", "limit", "per unit", "decide CPU s", "peak MB", "rounds", "growth ×10", "mean JCT s"):
+    for column in (
+        "policy",
+        "CPU s",
+        "limit",
+        "per unit",
+        "decide CPU s",
+        "peak MB",
+        "rounds",
+        "growth ×10",
+        "mean JCT s",
+    ):
         table.add_column(column, justify="left" if column == "policy" else "right")
     for policy, small, large in rows:
         growth = (large["cpu_s"] / large["jobs"]) / (small["cpu_s"] / small["jobs"])

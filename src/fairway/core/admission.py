@@ -8,6 +8,7 @@ cost of a round is the number of NumPy calls, hence the plain reductions such as
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -18,14 +19,27 @@ from fairway.core.decision import Decision, Reason
 from fairway.core.snapshot import Snapshot
 
 
-def admit(snapshot: Snapshot, key: Floats | Ints | None = None, *, preempt: bool, strict: bool = False) -> Decision:
+def admit(
+    snapshot: Snapshot,
+    key: Floats | Ints | Callable[[], Floats | Ints] | None = None,
+    *,
+    preempt: bool,
+    strict: bool = False,
+) -> Decision:
     """Grant gangs in rising order of `key` (ties and None: the order of submission).
+
+    A key that is a function is called only if not everybody fits: without contention there is nothing to rank.
 
     `preempt`: running jobs compete with waiting ones; else they keep what they hold. `strict`: stop at the first gang
     that does not fit instead of skipping it. A running job that loses its place but was started too recently to be
     stopped keeps its GPUs; then the lowest-ranked newcomers wait instead, and the decision wakes when the protection
     ends.
     """
+    if len(snapshot.capacity) == 1 and snapshot.demand <= snapshot.capacity[0]:
+        held = snapshot.held
+        return Decision(np.where(held > 0, held, snapshot.gpus), np.zeros(len(held), dtype=np.int8))
+    if callable(key):
+        key = key()
     if len(snapshot.capacity) > 1:
         decision = _admit_typed(snapshot, key, preempt, strict)
     else:
@@ -40,8 +54,6 @@ def admit(snapshot: Snapshot, key: Floats | Ints | None = None, *, preempt: bool
 def _admit_single(snapshot: Snapshot, key: Floats | Ints | None, preempt: bool, strict: bool) -> Decision:
     held, gpus = snapshot.held, snapshot.gpus
     reasons = np.zeros(len(gpus), dtype=np.int8)
-    if snapshot.demand <= snapshot.capacity[0]:
-        return Decision(np.where(held > 0, held, gpus), reasons)
     if preempt:
         free, rows = int(snapshot.capacity[0]), _all_rows(len(gpus))
         decision = Decision(np.zeros(len(gpus), dtype=np.int64), reasons)
@@ -79,11 +91,13 @@ def _grant(
 
 
 def _head(rows: Ints, key: Floats | Ints | None, gpus: Ints, free: int) -> Ints:
-    """The first rows of the order, as many as there are GPUs, and all that tie with the last of them."""
+    """The first rows of the order: as many as there are GPUs, and as many again of those that tie with the last."""
     if key is None:
         return rows[gpus[rows] <= free]
     values = key if len(rows) == len(key) else key[rows]
-    return _ordered(rows[values <= np.partition(values, free)[free]], key)
+    limit = np.partition(values, free)[free]
+    before, level = (values < limit).nonzero()[0], (values == limit).nonzero()[0][:free]
+    return np.concatenate([_ordered(rows[before], key), rows[level]])
 
 
 @lru_cache(maxsize=1024)

@@ -150,6 +150,17 @@ def _remaining_loop(left_s: Floats, left_rate: Floats, ready_s: Floats, now_s: f
     return out
 
 
+def _attained_numpy(attained0_gpu_s: Floats, since_s: Floats, held: Ints, now_s: float) -> Floats:
+    return attained0_gpu_s + (now_s - since_s) * held
+
+
+def _attained_loop(attained0_gpu_s: Floats, since_s: Floats, held: Ints, now_s: float) -> Floats:
+    out = np.empty(len(held))
+    for row in range(len(held)):
+        out[row] = attained0_gpu_s[row] + (now_s - since_s[row]) * held[row]
+    return out
+
+
 def _first_breach_numpy(
     gpus: Ints, gpus_min: Ints, gpus_max: Ints, reasons: Codes, held: Ints, protected_until_s: Floats, now_s: float
 ) -> tuple[int, int, int]:
@@ -240,6 +251,7 @@ def anchor(f: Floats, i: Ints, at: int, now_s: float) -> None:
 _LOOPS: dict[str, Callable[..., Any]] = {
     "in_order": _in_order_loop,
     "remaining": _remaining_loop,
+    "attained": _attained_loop,
     "first_breach": _first_breach_loop,
     "differing": _differing_loop,
     "settle": settle,
@@ -256,6 +268,9 @@ over and when the first protection that kept somebody waiting ends; `reasons` be
 
 remaining: Callable[[Floats, Floats, Floats, float], Floats] = _remaining_numpy
 """What is left of each job's run time: `left_s` at `ready_s`, passing at `left_rate` from then on."""
+
+attained: Callable[[Floats, Floats, Ints, float], Floats] = _attained_numpy
+"""GPU-seconds that each job has held: what it had at `since_s`, and what it holds since."""
 
 first_breach: Callable[[Ints, Ints, Ints, Codes, Ints, Floats, float], tuple[int, int, int]] = _first_breach_numpy
 """The first law that the grants break and the first row that breaks it; 0, 0 and the GPUs granted if all is well."""

@@ -237,8 +237,8 @@ class Snapshot:
     def attained_gpu_s(self) -> Floats:
         """How many GPU-seconds each job has held so far: the service of Tiresias' 2D age."""
         if self._attained_gpu_s is None:
-            held = self.ints[c.HELD]
-            self._attained_gpu_s = self.floats[c.ATTAINED0_GPU_S] + (self.now_s - self.floats[c.SINCE_S]) * held
+            f, held = self.floats, self.ints[c.HELD]
+            self._attained_gpu_s = kernels.attained(f[c.ATTAINED0_GPU_S], f[c.SINCE_S], held, self.now_s)
         return self._attained_gpu_s
 
     @property

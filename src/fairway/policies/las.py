@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -44,20 +45,33 @@ class Las:
             raise ValueError("levels must be positive and rising")
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        service = snapshot.attained_gpu_s if self.metric == "gpu_time" else snapshot.attained_s
-        limits = np.array(self.levels) * _NEARLY
-        level = limits.searchsorted(service, side="right")
-        decision = admit(snapshot, 2 * level + ~snapshot.running, preempt=True)
-        decision.wake_s = min(decision.wake_s, self._next_demotion_s(snapshot, decision, service, level))
+        decision = admit(snapshot, lambda: self._rank(snapshot), preempt=True)
+        if np.count_nonzero(decision.reasons):
+            decision.wake_s = min(decision.wake_s, self._next_demotion_s(snapshot, decision))
         return decision
 
-    def _next_demotion_s(self, snapshot: Snapshot, decision: Decision, service: Floats, level: Ints) -> float:
-        """When the first running job will pass its limit; of interest only while somebody waits."""
-        if np.count_nonzero(decision.gpus) == len(snapshot):
-            return math.inf
-        rows = ((decision.gpus > 0) & (level < len(self.levels))).nonzero()[0]
-        if not len(rows):
-            return math.inf
-        left = np.array(self.levels)[level[rows]] - service[rows]
-        speed = decision.gpus[rows] if self.metric == "gpu_time" else 1.0
-        return snapshot.now_s + max(float((left / speed).min()), 1e-6)
+    def _rank(self, snapshot: Snapshot) -> Ints:
+        """By level, and inside a level those that run before those that wait."""
+        return (2 * self._level(self._service(snapshot)) + ~snapshot.running).astype(np.int16)
+
+    def _service(self, snapshot: Snapshot) -> Floats:
+        return snapshot.attained_gpu_s if self.metric == "gpu_time" else snapshot.attained_s
+
+    def _level(self, service: Floats) -> Ints:
+        """How many limits each job has passed."""
+        return _limits(self.levels)[0].searchsorted(service, side="right")
+
+    def _next_demotion_s(self, snapshot: Snapshot, decision: Decision) -> float:
+        """When the first running job will pass its next limit; of interest only while somebody waits."""
+        rows = (decision.gpus > 0).nonzero()[0]
+        service = self._service(snapshot)[rows]
+        left = _limits(self.levels)[1][self._level(service)] - service
+        if self.metric == "gpu_time":
+            left /= decision.gpus[rows]
+        return snapshot.now_s + max(float(np.minimum.reduce(left, initial=math.inf)), 1e-6)
+
+
+@lru_cache
+def _limits(levels: tuple[float, ...]) -> tuple[Floats, Floats]:
+    """The limits with their tolerance, and the limit that each level ends with (none for the last)."""
+    return np.array(levels) * _NEARLY, np.array([*levels, math.inf])

@@ -39,15 +39,17 @@ class Proportional:
             raise ValueError(f"quantum_s must be a positive number, not {self.quantum_s}")
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        share = self._share(snapshot)
-        # Between turns nobody is stopped: who runs and has not used up its quantum comes before who waits.
-        in_turn = snapshot.running & (snapshot.now_s - snapshot.since_s < self.quantum_s * (1 - 1e-9))
-        decision = admit(snapshot, np.where(in_turn, -1.0, share), preempt=True)
+        decision = admit(snapshot, lambda: self._rank(snapshot), preempt=True)
         waits = decision.gpus == 0
         if waits.any():
             decision.reasons[waits] = int(Reason.NOT_ITS_TURN)
             decision.wake_s = min(decision.wake_s, self._next_turn_s(snapshot, decision))
         return decision
+
+    def _rank(self, snapshot: Snapshot) -> Floats:
+        """Who runs and has not used up its quantum comes first: between turns nobody is stopped."""
+        in_turn = snapshot.running & (snapshot.now_s - snapshot.since_s < self.quantum_s * (1 - 1e-9))
+        return np.where(in_turn, -1.0, self._share(snapshot))
 
     def _share(self, snapshot: Snapshot) -> Floats:
         """GPU-seconds per second of presence and unit of weight."""

@@ -31,7 +31,7 @@ class Sjf:
     round_s: ClassVar[float] = 0.0
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        return admit(snapshot, snapshot.oracle.total_s, preempt=False)
+        return admit(snapshot, lambda: snapshot.oracle.total_s, preempt=False)
 
 
 @register
@@ -63,7 +63,7 @@ class Srtf:
     round_s: ClassVar[float] = 0.0
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        return admit(snapshot, snapshot.oracle.remaining_before_s(MOMENT_S), preempt=True)
+        return admit(snapshot, lambda: snapshot.oracle.remaining_before_s(MOMENT_S), preempt=True)
 
 
 @register
@@ -79,4 +79,4 @@ class Srsf:
     round_s: ClassVar[float] = 0.0
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        return admit(snapshot, snapshot.oracle.remaining_before_s(MOMENT_S) * snapshot.gpus, preempt=True)
+        return admit(snapshot, lambda: snapshot.oracle.remaining_before_s(MOMENT_S) * snapshot.gpus, preempt=True)
