@@ -2,7 +2,7 @@
 
     python benchmarks/simulator.py [PHILLY_CSV]
 
-Without a file a Philly-like trace of the same size is generated (seed 0). Each figure is measured in a process of its own; a
+Without a file a Philly-like trace of the same size is generated (seed 0). Each figure is measured in its own process; a
 short fixed Python loop is timed beside it, because machines are shared and noisy: compare the column "per unit", CPU
 seconds divided by those of the loop, between machines and days.
 """

@@ -221,8 +221,7 @@ def _differing_loop(a: Ints, b: Ints) -> Ints:
     return out
 
 
-def settle(f: Floats, i: Ints, at: int, now_s: float) -> int:
-    """Settle the accounts of the job at a position that gives up its GPUs now; returns how many it held."""
+def _settle_loop(f: Floats, i: Ints, at: int, now_s: float) -> int:
     held = i[c.HELD, at]
     held_s = now_s - f[c.SINCE_S, at]
     f[c.ATTAINED0_S, at] += held_s
@@ -234,8 +233,7 @@ def settle(f: Floats, i: Ints, at: int, now_s: float) -> int:
     return int(held)
 
 
-def anchor(f: Floats, i: Ints, at: int, now_s: float) -> None:
-    """Set what is left of the run time of the job at a position, from its progress, rate and regime."""
+def _anchor_loop(f: Floats, i: Ints, at: int, now_s: float) -> None:
     speed = f[c.BEST_SPEED, at]
     left_s = (f[c.REGIME_END, at] - f[c.PROGRESS0, at]) / speed + f[c.TAIL_S, at]
     if i[c.HELD, at] > 0:
@@ -248,14 +246,23 @@ def anchor(f: Floats, i: Ints, at: int, now_s: float) -> None:
     f[c.LEFT_S, at] = left_s
 
 
+_NUMPY: dict[str, Callable[..., Any]] = {
+    "in_order": _in_order_numpy,
+    "remaining": _remaining_numpy,
+    "attained": _attained_numpy,
+    "first_breach": _first_breach_numpy,
+    "differing": _differing_numpy,
+    "settle": _settle_loop,
+    "anchor": _anchor_loop,
+}
 _LOOPS: dict[str, Callable[..., Any]] = {
     "in_order": _in_order_loop,
     "remaining": _remaining_loop,
     "attained": _attained_loop,
     "first_breach": _first_breach_loop,
     "differing": _differing_loop,
-    "settle": settle,
-    "anchor": anchor,
+    "settle": _settle_loop,
+    "anchor": _anchor_loop,
 }
 
 InOrder: TypeAlias = Callable[[Ints, Ints, Ints, Floats, float, int, bool, bool, Ints, int, Codes], tuple[int, float]]
@@ -277,6 +284,18 @@ first_breach: Callable[[Ints, Ints, Ints, Codes, Ints, Floats, float], tuple[int
 
 differing: Callable[[Ints, Ints], Ints] = _differing_numpy
 """The rows in which two columns differ."""
+
+
+settle: Callable[[Floats, Ints, int, float], int] = _settle_loop
+"""Settle the accounts of the job at a position that gives up its GPUs now; returns how many it held."""
+
+anchor: Callable[[Floats, Ints, int, float], None] = _anchor_loop
+"""Set what is left of the run time of the job at a position, from its progress, rate and regime."""
+
+
+def use_numpy() -> None:
+    """Use the NumPy forms from now on, as at the start."""
+    globals().update(_NUMPY)
 
 
 def use_compiled() -> bool:

@@ -53,12 +53,8 @@ def _verdicts() -> list[str]:
     return said
 
 
-def _use_numpy() -> None:
-    vars(kernels).update({name: getattr(kernels, f"_{name}_numpy") for name in kernels._LOOPS})
-
-
 def test_the_plain_loops_agree_with_numpy(restored: None) -> None:
-    _use_numpy()
+    kernels.use_numpy()
     decisions, verdicts = _decisions(), _verdicts()
     assert len(set(verdicts)) > 20
     vars(kernels).update(kernels._LOOPS)
@@ -68,7 +64,7 @@ def test_the_plain_loops_agree_with_numpy(restored: None) -> None:
 
 def test_the_compiled_loops_agree_with_numpy(restored: None) -> None:
     pytest.importorskip("numba")
-    _use_numpy()
+    kernels.use_numpy()
     decisions, verdicts = _decisions(), _verdicts()
     assert kernels.use_compiled()
     assert kernels.in_order is not kernels._in_order_numpy
