@@ -12,7 +12,9 @@ from fairway.core.errors import InputError
 
 
 def report(
-    results: Annotated[list[str], typer.Argument(help="Files that `simulate --json` wrote", metavar="RESULT…")],
+    results: Annotated[
+        list[str], typer.Argument(help="Files written by simulate or compare --json", metavar="RESULT…")
+    ],
     html: Annotated[str | None, typer.Option("--html", help="Write a report to read", metavar="FILE")] = None,
     csv: Annotated[str | None, typer.Option("--csv", help="Write one row per result", metavar="FILE")] = None,
 ) -> None:
@@ -22,7 +24,7 @@ def report(
     fairway report fifo.json las.json srtf.json --html report.html
     """
     from fairway.cli import output
-    from fairway.report import load_result
+    from fairway.report import load_results
 
     if html is None and csv is None:
         raise InputError("nothing to write: give --html FILE, --csv FILE or both")
@@ -30,7 +32,7 @@ def report(
     twice = [path for index, path in enumerate(results) if path in results[:index]]
     if twice:
         raise InputError("this result is given twice", path=twice[0])
-    loaded = [load_result(path) for path in results]
+    loaded = [result for path in results for result in load_results(path)]
     write_results(loaded, html=html, csv=csv)
     output.show_comparison(loaded)
     output.say_written(html, csv)

@@ -7,21 +7,24 @@ cost of a round is the number of NumPy calls, hence the plain reductions such as
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
 
 from fairway.core import kernels
-from fairway.core.arrays import Floats, Ints
+from fairway.core.arrays import Floats, Ints, Ranks
 from fairway.core.decision import Decision, Reason
 from fairway.core.snapshot import Snapshot
+
+Key: TypeAlias = Floats | Ints | Ranks
+"""What jobs are ordered by; whole numbers of 16 bits sort fastest."""
 
 
 def admit(
     snapshot: Snapshot,
-    key: Floats | Ints | Callable[[], Floats | Ints] | None = None,
+    key: Key | Callable[[], Key] | None = None,
     *,
     preempt: bool,
     strict: bool = False,
@@ -46,12 +49,10 @@ def admit(
         decision = _admit_single(snapshot, key, preempt, strict)
     if strict:
         _name_the_head(snapshot, decision, key)
-    elif decision.wake_s < math.inf:
-        decision.reasons[decision.reasons != 0] = int(Reason.PROTECTED)
     return decision
 
 
-def _admit_single(snapshot: Snapshot, key: Floats | Ints | None, preempt: bool, strict: bool) -> Decision:
+def _admit_single(snapshot: Snapshot, key: Key | None, preempt: bool, strict: bool) -> Decision:
     held, gpus = snapshot.held, snapshot.gpus
     reasons = np.zeros(len(gpus), dtype=np.int8)
     if preempt:
@@ -71,7 +72,7 @@ def _grant(
     snapshot: Snapshot,
     decision: Decision,
     rows: Ints,
-    key: Floats | Ints | None,
+    key: Key | None,
     free: int,
     preempt: bool,
     strict: bool,
@@ -90,7 +91,7 @@ def _grant(
     _, decision.wake_s = kernels.in_order(_ordered(rows, key), *before, grants, code, decision.reasons)
 
 
-def _head(rows: Ints, key: Floats | Ints | None, gpus: Ints, free: int) -> Ints:
+def _head(rows: Ints, key: Key | None, gpus: Ints, free: int) -> Ints:
     """The first rows of the order: as many as there are GPUs, and as many again of those that tie with the last."""
     if key is None:
         return rows[gpus[rows] <= free]
@@ -107,13 +108,13 @@ def _all_rows(count: int) -> Ints:
     return rows
 
 
-def _ordered(rows: Ints, key: Floats | Ints | None) -> Ints:
+def _ordered(rows: Ints, key: Key | None) -> Ints:
     if key is None:
         return rows
     return rows[key[rows].argsort(kind="stable")]
 
 
-def _admit_typed(snapshot: Snapshot, key: Floats | Ints | None, preempt: bool, strict: bool) -> Decision:
+def _admit_typed(snapshot: Snapshot, key: Key | None, preempt: bool, strict: bool) -> Decision:
     """The same where GPUs differ: each gang goes to one type, its own if it runs, else the fastest with room."""
     none = np.zeros(len(snapshot), dtype=np.int64)
     decision = _fill_types(snapshot, none if preempt else snapshot.held.copy(), key, strict)
@@ -130,7 +131,7 @@ def _admit_typed(snapshot: Snapshot, key: Floats | Ints | None, preempt: bool, s
     return decision
 
 
-def _fill_types(snapshot: Snapshot, grants: Ints, key: Floats | Ints | None, strict: bool) -> Decision:
+def _fill_types(snapshot: Snapshot, grants: Ints, key: Key | None, strict: bool) -> Decision:
     """Add to the grants that stand those of the others, in order, while GPUs last."""
     types = np.where(grants > 0, snapshot.gpu_type, -1)
     free = [int(count) for count in snapshot.capacity]
@@ -156,7 +157,7 @@ def _fill_types(snapshot: Snapshot, grants: Ints, key: Floats | Ints | None, str
     return Decision(grants, reasons, gpu_types=types)
 
 
-def _name_the_head(snapshot: Snapshot, decision: Decision, key: Floats | Ints | None) -> None:
+def _name_the_head(snapshot: Snapshot, decision: Decision, key: Key | None) -> None:
     """In a strict queue the first that waits blocks all the others."""
     waits = decision.reasons.nonzero()[0]
     if len(waits):

@@ -11,7 +11,7 @@ from bisect import bisect_left
 
 import numpy as np
 
-from fairway.core.arrays import Floats, Ints
+from fairway.core.arrays import Floats, Ints, frozen
 
 # Float columns. Progress and service are anchored at the last start (or report) and continued in closed form;
 # `left_s` is what is left of the run time at `ready_s`, and `left_rate` how much of it passes in a second from then
@@ -102,6 +102,7 @@ class JobTable:
         self.i: Ints = np.zeros((len(INTS), capacity), dtype=np.int64)
         self.start = 0
         self._jobs: list[int] = []
+        self._seen_f, self._seen_i = frozen(self.f.view()), frozen(self.i.view())
 
     @property
     def n(self) -> int:
@@ -109,9 +110,9 @@ class JobTable:
         return len(self._jobs)
 
     def window(self) -> tuple[Floats, Ints]:
-        """The active rows of both blocks."""
+        """The active rows of both blocks, read-only."""
         rows = slice(self.start, self.start + len(self._jobs))
-        return self.f[:, rows], self.i[:, rows]
+        return self._seen_f[:, rows], self._seen_i[:, rows]
 
     def append(self, floats: list[float], ints: list[int]) -> None:
         """Add a row."""
@@ -129,6 +130,7 @@ class JobTable:
         floats, ints = self.window()
         self.f = np.concatenate([floats, np.zeros((len(floats), capacity - count))], axis=1)
         self.i = np.concatenate([ints, np.zeros((len(ints), capacity - count), dtype=np.int64)], axis=1)
+        self._seen_f, self._seen_i = frozen(self.f.view()), frozen(self.i.view())
         self.start = 0
         return count
 

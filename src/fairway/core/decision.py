@@ -35,19 +35,17 @@ class Reason(IntEnum):
     BEHIND = 2
     OUTRANKED = 3
     TYPE_FULL = 4
-    PROTECTED = 5
-    NO_PLACEMENT = 6
-    NOT_ITS_TURN = 7
-    OTHER = 8
+    NO_PLACEMENT = 5
+    NOT_ITS_TURN = 6
+    OTHER = 7
 
 
 _TEXT = {
     Reason.RUNS: "it runs",
     Reason.NO_FREE_GPUS: "needs {gpus} GPUs; {free} are free",
     Reason.BEHIND: "waits behind job {ahead}, which came first and does not fit yet",
-    Reason.OUTRANKED: "jobs of higher rank hold the GPUs that it needs ({gpus})",
+    Reason.OUTRANKED: "others of higher rank, or started a moment ago, hold the GPUs that it needs ({gpus})",
     Reason.TYPE_FULL: "no GPU type that it can use has {gpus} GPUs free",
-    Reason.PROTECTED: "the GPUs it would take are held by jobs that have just started",
     Reason.NO_PLACEMENT: "enough GPUs are free, but not where this gang may be placed",
     Reason.NOT_ITS_TURN: "has had its share for now; others are served this round",
     Reason.OTHER: "the policy gave no GPUs and no more precise reason",

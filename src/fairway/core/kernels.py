@@ -16,7 +16,7 @@ from fairway.core import columns as c
 from fairway.core.arrays import Codes, Floats, Ints
 
 FEWER, MORE, SILENT, NEEDLESS, UNKNOWN, STOPPED, FINE = 1, 2, 3, 4, 5, 6, 7
-LAST_REASON = 8
+LAST_REASON = 7
 """Laws that a grant can break; see `first_breach`."""
 
 

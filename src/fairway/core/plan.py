@@ -34,16 +34,21 @@ class Target(NamedTuple):
     partner: int = -1
 
 
-def plan(snapshot: Snapshot, decision: Decision, occupancy: Occupancy, placer: Placer) -> list[Target]:
-    """The targets of all rows whose allocation changes, stops first."""
+class Plan(NamedTuple):
+    """The targets of all rows whose allocation changes, stops first, and how GPUs are taken once they are met."""
+
+    targets: list[Target]
+    occupancy: Occupancy
+
+
+def plan(snapshot: Snapshot, decision: Decision, occupancy: Occupancy, placer: Placer) -> Plan:
+    """Work out who holds which GPUs from now on."""
     rows = _changed(snapshot, decision, occupancy.shared)
     if not rows:
-        return []
+        return Plan([], occupancy)
     held = snapshot.held
     wanted = {row: int(decision.gpus[row]) for row in rows}
     stops = [Target(row, (), -1) for row in rows if not wanted[row]]
-    if len(stops) == len(rows):
-        return stops
     scratch = occupancy.copy()
     for row in rows:
         if held[row]:
@@ -64,7 +69,10 @@ def plan(snapshot: Snapshot, decision: Decision, occupancy: Occupancy, placer: P
         for guest in decision.partners:
             if wanted.get(guest):
                 _join(snapshot, decision, guest, placed, starts, stops)
-    return stops + starts
+        for target in starts:
+            if target.partner >= 0:
+                scratch.take(target.gpus)
+    return Plan(stops + starts, scratch)
 
 
 def _changed(snapshot: Snapshot, decision: Decision, shared: bool) -> list[int]:

@@ -100,7 +100,8 @@ class Loop:
         snapshot = state.snapshot(self.policy.knows)
         decision = self.policy.decide(snapshot)
         check(snapshot, decision)
-        actions = reconcile(snapshot, plan(snapshot, decision, state.occupancy, self.placer))
+        planned = plan(snapshot, decision, state.occupancy, self.placer)
+        actions = reconcile(snapshot, planned.targets)
         state.memory = decision.memory
         state.round += 1
         self.decision = decision
@@ -109,7 +110,7 @@ class Loop:
             self.observer.after_round(snapshot, decision, actions)
         self._quiet = not actions and not state.busy_gpus and decision.wake_s == math.inf
         if actions:
-            state.commit(actions)
+            state.commit(actions, planned.occupancy)
             self._learn(self.engine.enact(state.now_s, actions))
 
     def _learn(self, events: Sequence[Event]) -> None:

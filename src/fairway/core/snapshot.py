@@ -16,7 +16,7 @@ import numpy as np
 
 from fairway.core import columns as c
 from fairway.core import kernels
-from fairway.core.arrays import Bools, Floats, Ints
+from fairway.core.arrays import Bools, Floats, Ints, frozen
 from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.core.errors import InputError, PolicyError
 
@@ -27,6 +27,18 @@ class Names(NamedTuple):
     users: Sequence[str]
     queues: Sequence[str]
     models: Sequence[str]
+
+
+class Frame(NamedTuple):
+    """What stays the same from one snapshot of a state to the next, or is looked up in the state when it is asked
+    for."""
+
+    cluster: Cluster
+    names: Names
+    ids: Mapping[int, str]
+    held_gpus: Mapping[int, tuple[int, ...]]
+    seed: int = 0
+    replan_interval_s: float = 0.0
 
 
 class JobView(NamedTuple):
@@ -109,74 +121,58 @@ class Snapshot:
     """The active jobs and the cluster at one instant. All columns have one entry per active job.
 
     `capacity` counts the GPUs that are up, by type; `free` how many of them nobody holds; `demand` how many would be
-    held if every waiting job ran as well. `guarded` is False when certainly no job is protected. `floats` and `ints`
+    held if every waiting job ran as well. `guarded` is False when certainly no job is protected.  `floats` and `ints`
     are the blocks that the columns are rows of (see `core.columns`).
     """
 
     __slots__ = (
         "_attained_gpu_s",
         "_attained_s",
-        "_held_gpus",
-        "_ids",
         "_progress",
         "_protected_rows",
         "_running",
         "_running_rows",
         "capacity",
-        "cluster",
         "demand",
         "floats",
+        "frame",
         "free",
         "guarded",
         "ints",
         "knows",
         "memory",
-        "names",
         "now_s",
         "round",
-        "seed",
     )
 
     def __init__(
         self,
+        frame: Frame,
         floats: Floats,
         ints: Ints,
-        *,
         now_s: float,
         round: int,  # noqa: A002
-        seed: int,
-        cluster: Cluster,
         capacity: Ints,
-        names: Names,
-        ids: Mapping[int, str],
-        held_gpus: Mapping[int, tuple[int, ...]],
         memory: Mapping[str, Any],
-        knows: frozenset[str] = frozenset(),
-        guarded: bool = True,
-        free: int = 0,
-        demand: int = 0,
+        knows: frozenset[str],
+        free: int,
+        demand: int,
+        guarded: bool,
     ) -> None:
-        floats.flags.writeable = False
-        ints.flags.writeable = False
-        capacity.flags.writeable = False
+        self.frame = frame
         self.floats = floats
         self.ints = ints
         self.now_s = now_s
         self.round = round
-        self.seed = seed
-        self.cluster = cluster
         self.capacity = capacity
-        self.names = names
         self.memory = memory
         self.knows = knows
-        self.guarded = guarded
         self.free = free
         self.demand = demand
-        self._protected_rows: Ints | None = None
-        self._ids = ids
-        self._held_gpus = held_gpus
+        self.guarded = guarded
         self._running: Bools | None = None
         self._running_rows: Ints | None = None
+        self._protected_rows: Ints | None = None
         self._progress: Floats | None = None
         self._attained_s: Floats | None = None
         self._attained_gpu_s: Floats | None = None
@@ -203,6 +199,26 @@ class Snapshot:
     batch_size = _int_column(c.BATCH_SIZE, "The batch size seen last; 0 where unknown.")
     launches = _int_column(c.LAUNCHES, "How often each job has been started.")
     preemptions = _int_column(c.PREEMPTIONS, "How often each job's GPUs were taken away.")
+
+    @property
+    def cluster(self) -> Cluster:
+        """The machines, as they are when every node is up."""
+        return self.frame.cluster
+
+    @property
+    def names(self) -> Names:
+        """What the codes of users, queues and models stand for."""
+        return self.frame.names
+
+    @property
+    def seed(self) -> int:
+        """Where all randomness of a policy must come from."""
+        return self.frame.seed
+
+    @property
+    def replan_interval_s(self) -> float:
+        """A policy that plans shares should plan anew at most this often."""
+        return self.frame.replan_interval_s
 
     def __len__(self) -> int:
         return int(self.ints.shape[1])
@@ -267,11 +283,11 @@ class Snapshot:
 
     def job_id(self, job: int) -> str:
         """The id that the owner knows a job by."""
-        return self._ids.get(job, str(job))
+        return self.frame.ids.get(job, str(job))
 
     def gpus_held(self, row: int) -> tuple[int, ...]:
         """The concrete GPUs that a row holds."""
-        return self._held_gpus.get(int(self.ints[c.JOB, row]), ())
+        return self.frame.held_gpus.get(int(self.ints[c.JOB, row]), ())
 
     def job(self, row: int) -> JobView:
         """A row as an object."""
@@ -296,31 +312,25 @@ class Snapshot:
 
     def copy(self) -> Snapshot:
         """A snapshot of its own, which later events do not change."""
-        jobs = [int(job) for job in self.jobs]
-        return self._with(
-            self.floats.copy(),
-            self.ints.copy(),
+        jobs, held = [int(job) for job in self.jobs], self.frame.held_gpus
+        frame = self.frame._replace(
+            names=Names(*(tuple(column) for column in self.names)),
             ids={job: self.job_id(job) for job in jobs},
-            held_gpus={job: self._held_gpus[job] for job in jobs if job in self._held_gpus},
+            held_gpus={job: held[job] for job in jobs if job in held},
         )
-
-    def _with(self, floats: Floats, ints: Ints, **changed: Any) -> Snapshot:
-        terms: dict[str, Any] = {
-            "now_s": self.now_s,
-            "round": self.round,
-            "seed": self.seed,
-            "cluster": self.cluster,
-            "capacity": self.capacity.copy(),
-            "names": Names(*(tuple(column) for column in self.names)),
-            "ids": self._ids,
-            "held_gpus": self._held_gpus,
-            "memory": dict(self.memory),
-            "knows": self.knows,
-            "guarded": self.guarded,
-            "free": self.free,
-            "demand": self.demand,
-        }
-        return Snapshot(floats, ints, **(terms | changed))
+        return Snapshot(
+            frame,
+            frozen(self.floats.copy()),
+            frozen(self.ints.copy()),
+            self.now_s,
+            self.round,
+            frozen(self.capacity.copy()),
+            dict(self.memory),
+            self.knows,
+            self.free,
+            self.demand,
+            self.guarded,
+        )
 
     def to_json(self) -> str:
         """Everything a decision depends on, as text; `Snapshot.from_json` gives an equal snapshot back."""
@@ -340,11 +350,12 @@ class Snapshot:
                 "capacity": self.capacity.tolist(),
                 "free": self.free,
                 "demand": self.demand,
+                "replan_interval_s": self.replan_interval_s,
                 "names": [list(column) for column in self.names],
                 "floats": self.floats.tolist(),
                 "ints": self.ints.tolist(),
                 "ids": {int(job): self.job_id(int(job)) for job in self.jobs},
-                "held_gpus": {int(job): self._held_gpus.get(int(job), ()) for job in self.jobs[self.running]},
+                "held_gpus": {int(job): self.frame.held_gpus.get(int(job), ()) for job in self.jobs[self.running]},
                 "memory": _plain(self.memory),
             }
         )
@@ -361,21 +372,26 @@ class Snapshot:
                 (Node(*n) for n in about["nodes"]), (GpuType(*t) for t in about["types"]), about["text"]
             )
             rows = len(data["ids"])
+            frame = Frame(
+                cluster,
+                Names(*(tuple(column) for column in data["names"])),
+                {int(job): name for job, name in data["ids"].items()},
+                {int(job): tuple(gpus) for job, gpus in data["held_gpus"].items()},
+                data["seed"],
+                data["replan_interval_s"],
+            )
             return Snapshot(
-                np.array(data["floats"], dtype=np.float64).reshape(len(data["floats"]), rows),
-                np.array(data["ints"], dtype=np.int64).reshape(len(data["ints"]), rows),
-                now_s=data["now_s"],
-                round=data["round"],
-                seed=data["seed"],
-                cluster=cluster,
-                capacity=np.array(data["capacity"], dtype=np.int64),
-                names=Names(*(tuple(column) for column in data["names"])),
-                ids={int(job): name for job, name in data["ids"].items()},
-                held_gpus={int(job): tuple(gpus) for job, gpus in data["held_gpus"].items()},
-                memory=data["memory"],
-                knows=frozenset(data["knows"]),
-                free=data["free"],
-                demand=data["demand"],
+                frame,
+                frozen(np.array(data["floats"], dtype=np.float64).reshape(len(data["floats"]), rows)),
+                frozen(np.array(data["ints"], dtype=np.int64).reshape(len(data["ints"]), rows)),
+                data["now_s"],
+                data["round"],
+                frozen(np.array(data["capacity"], dtype=np.int64)),
+                data["memory"],
+                frozenset(data["knows"]),
+                data["free"],
+                data["demand"],
+                True,
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"this is not a Fairway snapshot ({type(error).__name__}: {error})") from None

@@ -7,13 +7,13 @@ step by step. A completion is an event; it is never inferred from "no work is le
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fairway.core import columns as c
 from fairway.core import kernels
 from fairway.core.action import Action, Launch, Suspend
-from fairway.core.arrays import Ints
+from fairway.core.arrays import Ints, frozen
 from fairway.core.cluster import Cluster
 from fairway.core.columns import JobTable
 from fairway.core.errors import EngineError
@@ -33,7 +33,7 @@ from fairway.core.event import (
 )
 from fairway.core.job import JobSpec
 from fairway.core.occupancy import Occupancy
-from fairway.core.snapshot import Names, Snapshot
+from fairway.core.snapshot import Frame, Names, Snapshot
 
 _EARLY_S = 5e-7
 """Protection ends half a microsecond early, so that it is over at the instant to which its end is rounded."""
@@ -56,16 +56,16 @@ class _Dictionary:
 class State:
     """Active jobs, who holds which GPU, which nodes are down, what the policy remembers."""
 
-    def __init__(self, cluster: Cluster, *, min_run_s: float = 0.0, seed: int = 0) -> None:
+    def __init__(
+        self, cluster: Cluster, *, min_run_s: float = 0.0, replan_interval_s: float = 0.0, seed: int = 0
+    ) -> None:
         self.cluster = cluster
         self.min_run_s = min_run_s
-        self.seed = seed
         self.now_s = 0.0
         self.round = 0
         self.table = JobTable(len(cluster.types))
         self.occupancy = Occupancy(cluster)
-        self.capacity: Ints = cluster.gpus_by_type.copy()
-        self.capacity.flags.writeable = False
+        self.capacity: Ints = cluster.gpus_by_type
         self.held_gpus: dict[int, tuple[int, ...]] = {}
         self.specs: dict[int, JobSpec] = {}
         self.ids: dict[int, str] = {}
@@ -73,9 +73,11 @@ class State:
         self._guard_until_s = 0.0
         self._last_job = -1
         self._demand = 0
+        self._adopted = False
         self._gpus_up = cluster.gpu_count
         self._users, self._queues, self._models = _Dictionary(), _Dictionary(), _Dictionary()
-        self._names = Names(self._users.names, self._queues.names, self._models.names)
+        names = Names(self._users.names, self._queues.names, self._models.names)
+        self._frame = Frame(cluster, names, self.ids, self.held_gpus, seed, replan_interval_s)
         self._apply: dict[type[Any], Callable[[Any], None]] = {
             JobSubmitted: self._job_submitted,
             JobStarted: self._job_started,
@@ -91,6 +93,11 @@ class State:
         }
 
     @property
+    def seed(self) -> int:
+        """Where a policy's randomness comes from."""
+        return self._frame.seed
+
+    @property
     def active(self) -> int:
         """How many jobs are waiting or running."""
         return self.table.n
@@ -104,21 +111,17 @@ class State:
         """A read-only view of this instant."""
         floats, ints = self.table.window()
         return Snapshot(
+            self._frame,
             floats,
             ints,
-            now_s=self.now_s,
-            round=self.round,
-            seed=self.seed,
-            cluster=self.cluster,
-            capacity=self.capacity,
-            names=self._names,
-            ids=self.ids,
-            held_gpus=self.held_gpus,
-            memory=self.memory,
-            knows=knows,
-            free=sum(self.occupancy.free_by_type),
-            demand=self._demand,
-            guarded=self._guard_until_s > self.now_s,
+            self.now_s,
+            self.round,
+            self.capacity,
+            self.memory,
+            knows,
+            sum(self.occupancy.free_by_type),
+            self._demand,
+            self._guard_until_s > self.now_s,
         )
 
     def apply(self, event: Event) -> None:
@@ -128,9 +131,12 @@ class State:
         self.now_s = event.time_s
         self._apply[type(event)](event)
 
-    def commit(self, actions: Iterable[Action]) -> None:
-        """Book what the engine is about to be told: GPUs are held, or given up, from this instant on."""
-        actions = list(actions)
+    def commit(self, actions: Sequence[Action], occupancy: Occupancy | None = None) -> None:
+        """Book what the engine is about to be told: GPUs are held, or given up, from this instant on.
+
+        `occupancy` is how GPUs are taken afterwards, where the planner has worked that out already.
+        """
+        self._adopted = occupancy is not None
         for action in actions:
             if not isinstance(action, Launch):
                 row = self._row(action.job)
@@ -139,6 +145,9 @@ class State:
         for action in actions:
             if not isinstance(action, Suspend):
                 self._start(self._row(action.job), action.job, action.gpus, action.gpu_type, action.partner)
+        if occupancy is not None:
+            self.occupancy = occupancy
+        self._adopted = False
 
     def _row(self, job: int) -> int:
         row = self.table.position(job)
@@ -148,7 +157,8 @@ class State:
 
     def _start(self, row: int, job: int, gpus: tuple[int, ...], gpu_type: int, partner: int) -> None:
         f, i = self.table.f, self.table.i
-        self.occupancy.take(gpus)
+        if not self._adopted:
+            self.occupancy.take(gpus)
         self.held_gpus[job] = gpus
         i[c.HELD, row] = len(gpus)
         self._demand += len(gpus) - int(i[c.GPUS, row])
@@ -175,7 +185,9 @@ class State:
             other = self.table.position(partner)
             if other >= 0:
                 i[c.PARTNER, other] = -1
-        self.occupancy.give(self.held_gpus.pop(job))
+        gpus = self.held_gpus.pop(job)
+        if not self._adopted:
+            self.occupancy.give(gpus)
 
     def _job_submitted(self, event: JobSubmitted) -> None:
         job, spec = event.job, event.spec
@@ -256,6 +268,5 @@ class State:
         capacity = self.cluster.gpus_by_type.copy()
         for node in self.occupancy.down:
             capacity[self.cluster.node_type[node]] -= self.cluster.nodes[node].gpus
-        capacity.flags.writeable = False
-        self.capacity = capacity
+        self.capacity = frozen(capacity)
         self._gpus_up = int(capacity.sum())

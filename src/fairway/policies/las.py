@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from fairway.core.admission import admit
-from fairway.core.arrays import Floats, Ints
+from fairway.core.arrays import Floats, Ints, Ranks
 from fairway.core.decision import Decision
 from fairway.core.snapshot import Snapshot
 from fairway.policies.registry import register
@@ -50,9 +50,12 @@ class Las:
             decision.wake_s = min(decision.wake_s, self._next_demotion_s(snapshot, decision))
         return decision
 
-    def _rank(self, snapshot: Snapshot) -> Ints:
+    def _rank(self, snapshot: Snapshot) -> Ranks:
         """By level, and inside a level those that run before those that wait."""
-        return (2 * self._level(self._service(snapshot)) + ~snapshot.running).astype(np.int16)
+        service, rank = self._service(snapshot), (~snapshot.running).astype(np.int16)
+        for limit in self.levels:
+            rank += 2 * (service >= limit * _NEARLY)
+        return rank
 
     def _service(self, snapshot: Snapshot) -> Floats:
         return snapshot.attained_gpu_s if self.metric == "gpu_time" else snapshot.attained_s

@@ -15,6 +15,7 @@ from fairway.traces.files import read_text
 
 SCHEMA_FAMILY = "fairway.result"
 SCHEMA_VERSION = 1
+COMPARISON_SCHEMA = "fairway.comparison/1"
 
 _TEXTS = ("policy", "trace", "cluster")
 _NUMBERS = ("gpus", "jobs", "finished", "makespan_s", "utilisation")
@@ -31,7 +32,22 @@ _OPTIONAL_LISTS = ("knows", "per_job")
 def load_result(path: str | Path) -> dict[str, Any]:
     """The result stored in a file that `fairway simulate --json` wrote."""
     name = str(path)
-    result = _parse(read_text(path), name)
+    return _checked(_parse(read_text(path), name), name)
+
+
+def load_results(path: str | Path) -> list[dict[str, Any]]:
+    """All results in a file: one that `simulate --json` wrote holds one, one of `compare --json` those of every run."""
+    name = str(path)
+    document = _parse(read_text(path), name)
+    if document.get("schema") != COMPARISON_SCHEMA:
+        return [_checked(document, name)]
+    results = document.get("results")
+    if not isinstance(results, list) or not results or not all(isinstance(result, dict) for result in results):
+        raise InputError("this comparison holds no results", path=name)
+    return [_checked(result, name) for result in results]
+
+
+def _checked(result: dict[str, Any], name: str) -> dict[str, Any]:
     _check_schema(result, name)
     try:
         _check_fields(result)

@@ -233,7 +233,8 @@ class SimulatedEngine:
         if action.partner >= 0 and not self._pack(now_s, job, self._active[action.partner], action, events):
             return
         job.gpus, job.kind = action.gpus, action.gpu_type
-        if not self._rate(job) > 0:
+        rate = self._rate(job)
+        if not rate > 0:
             job.gpus = ()
             events.append(JobEvicted(now_s, job.job, job.progress, "cannot run on these GPUs"))
             return
@@ -244,7 +245,7 @@ class SimulatedEngine:
         if math.isnan(self.ledger.started_s[job.job]):
             self.ledger.started_s[job.job] = now_s
         self.ledger.starts[job.job] += 1
-        self._set_rate(job)
+        self._set_rate(job, rate)
         events.append(JobStarted(now_s, job.job, job.rate, job.ready_s))
 
     def _pack(
@@ -266,7 +267,7 @@ class SimulatedEngine:
         job.progress = job.done_at(now_s)
         job.ready_s = max(now_s, job.ready_s)
         job.factor = factor
-        self._set_rate(job)
+        self._set_rate(job, self._rate(job))
         events.append(RateChanged(now_s, job.job, job.progress, job.rate))
 
     def _start_delay_s(self, now_s: float, job: _SimulatedJob, action: Start) -> float:
@@ -277,9 +278,9 @@ class SimulatedEngine:
             pays = charge == "start" or not first
         return restart_cost_s(job.spec, self.rules.restart_cost_s) if pays else 0.0
 
-    def _set_rate(self, job: _SimulatedJob) -> None:
-        """Fix the job's rate on its GPUs and queue its next change."""
-        job.rate = self._rate(job)
+    def _set_rate(self, job: _SimulatedJob, rate: float) -> None:
+        """Let the job go on at a rate and queue its next change."""
+        job.rate = rate
         job.marks.append((job.ready_s, job.progress, job.rate))
         job.version += 1
         until = job.work if job.regime.until >= 1.0 else job.regime.until * job.work
@@ -324,7 +325,7 @@ class SimulatedEngine:
         job.progress = job.regime.until * job.work
         job.regime = regime_at(job.spec.regimes, job.regime.until)
         job.ready_s = now_s
-        self._set_rate(job)
+        self._set_rate(job, self._rate(job))
         events.append(self._regime_entered(now_s, job))
 
     def _regime_entered(self, now_s: float, job: _SimulatedJob) -> Event:

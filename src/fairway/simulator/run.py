@@ -101,7 +101,7 @@ def simulate(
     length_s = chosen.round_s if world.round_s is None else world.round_s
     engine = SimulatedEngine(machines, jobs, rates, world, located=placer.located, round_s=length_s, faults=faults)
     timed = _TimedPolicy(chosen)
-    state = State(machines, min_run_s=world.min_run_s, seed=seed)
+    state = State(machines, min_run_s=world.min_run_s, replan_interval_s=world.replan_interval_s, seed=seed)
     loop = Loop(engine, state, timed, placer, round_s=length_s, observer=observer)
     if len(jobs) >= COMPILE_FROM_JOBS:
         kernels.use_compiled()

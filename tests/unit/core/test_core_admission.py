@@ -107,7 +107,7 @@ def test_a_job_that_has_just_started_is_left_alone_and_the_decision_wakes_when_i
     decision = admit(view, np.array([1.0, 0.0]), preempt=True)
     assert decision.gpus.tolist() == [4, 0]
     assert decision.wake_s == pytest.approx(70.0, abs=1e-6)
-    assert decision.reasons.tolist() == [Reason.RUNS, Reason.PROTECTED]
+    assert decision.reasons.tolist() == [Reason.RUNS, Reason.OUTRANKED]
 
 
 def test_nobody_is_stopped_in_the_stead_of_a_protected_job() -> None:

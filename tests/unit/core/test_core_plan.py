@@ -29,7 +29,7 @@ def decided(grants: list[int], **about: Any) -> Decision:
 def actions_for(state: State, decision: Decision, placer: str = "packed") -> list[Action]:
     view = state.snapshot()
     check(view, decision)
-    return reconcile(view, plan(view, decision, state.occupancy, placement(placer)))
+    return reconcile(view, plan(view, decision, state.occupancy, placement(placer)).targets)
 
 
 def _four(running: dict[str, Any], spec: str = "v100:2x4") -> State:
