@@ -15,6 +15,7 @@ $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
 		|| { echo "cannot make a virtual environment; on Debian: apt-get install python3-venv" >&2; exit 2; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fast,dev]'
+	@$(BIN)/python -c 'from fairway.core import kernels; kernels.warm_up()'
 	@touch $@
 
 run: setup

@@ -13,11 +13,15 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fairway.core import columns as c
-from fairway.core.arrays import Codes, Floats, Ints
+from fairway.core.arrays import Codes, Floats, Ints, Ranks, frozen
 
 FEWER, MORE, SILENT, NEEDLESS, UNKNOWN, STOPPED, FINE = 1, 2, 3, 4, 5, 6, 7
 LAST_REASON = 7
 """Laws that a grant can break; see `first_breach`."""
+
+
+REACHED = 1 - 1e-9
+"""Service that has come this close to a limit has reached it; else rounding would ask for endless tiny steps."""
 
 
 def _in_order_numpy(
@@ -161,6 +165,41 @@ def _attained_loop(attained0_gpu_s: Floats, since_s: Floats, held: Ints, now_s: 
     return out
 
 
+def _level_ranks_numpy(service: Floats, limits: Floats, held: Ints) -> Ranks:
+    ranks: Ranks = (held == 0).astype(np.int16)
+    for limit in limits:
+        np.add(ranks, 2, out=ranks, where=service >= limit * REACHED)
+    return ranks
+
+
+def _level_ranks_loop(service: Floats, limits: Floats, held: Ints) -> Ranks:
+    out = np.empty(len(service), dtype=np.int16)
+    for row in range(len(service)):
+        level = 0
+        while level < len(limits) and service[row] >= limits[level] * REACHED:
+            level += 1
+        out[row] = 2 * level + (held[row] == 0)
+    return out
+
+
+def _next_limit_numpy(service: Floats, limits: Floats, speed: Ints) -> float:
+    rows = (speed > 0).nonzero()[0]
+    mine = service[rows]
+    nearest = np.append(limits, np.inf)[(limits * REACHED).searchsorted(mine, side="right")]
+    return float(np.minimum.reduce((nearest - mine) / speed[rows], initial=np.inf))
+
+
+def _next_limit_loop(service: Floats, limits: Floats, speed: Ints) -> float:
+    soonest_s = np.inf
+    for row in range(len(service)):
+        if speed[row] > 0:
+            for limit in limits:
+                if limit * REACHED > service[row]:
+                    soonest_s = min(soonest_s, (limit - service[row]) / speed[row])
+                    break
+    return soonest_s
+
+
 def _first_breach_numpy(
     gpus: Ints, gpus_min: Ints, gpus_max: Ints, reasons: Codes, held: Ints, protected_until_s: Floats, now_s: float
 ) -> tuple[int, int, int]:
@@ -250,6 +289,8 @@ _NUMPY: dict[str, Callable[..., Any]] = {
     "in_order": _in_order_numpy,
     "remaining": _remaining_numpy,
     "attained": _attained_numpy,
+    "level_ranks": _level_ranks_numpy,
+    "next_limit": _next_limit_numpy,
     "first_breach": _first_breach_numpy,
     "differing": _differing_numpy,
     "settle": _settle_loop,
@@ -259,6 +300,8 @@ _LOOPS: dict[str, Callable[..., Any]] = {
     "in_order": _in_order_loop,
     "remaining": _remaining_loop,
     "attained": _attained_loop,
+    "level_ranks": _level_ranks_loop,
+    "next_limit": _next_limit_loop,
     "first_breach": _first_breach_loop,
     "differing": _differing_loop,
     "settle": _settle_loop,
@@ -278,6 +321,12 @@ remaining: Callable[[Floats, Floats, Floats, float], Floats] = _remaining_numpy
 
 attained: Callable[[Floats, Floats, Ints, float], Floats] = _attained_numpy
 """GPU-seconds that each job has held: what it had at `since_s`, and what it holds since."""
+
+level_ranks: Callable[[Floats, Floats, Ints], Ranks] = _level_ranks_numpy
+"""Ranks by level, the number of rising limits that service has reached; inside a level, who holds GPUs comes first."""
+
+next_limit: Callable[[Floats, Floats, Ints], float] = _next_limit_numpy
+"""In how many seconds the first service reaches its next limit, each growing at its speed (0: not at all)."""
 
 first_breach: Callable[[Ints, Ints, Ints, Codes, Ints, Floats, float], tuple[int, int, int]] = _first_breach_numpy
 """The first law that the grants break and the first row that breaks it; 0, 0 and the GPUs granted if all is well."""
@@ -307,4 +356,26 @@ def use_compiled() -> bool:
     except ImportError:
         return False
     globals().update({name: njit(cache=True)(loop) for name, loop in _LOOPS.items()})
+    return True
+
+
+def warm_up() -> bool:
+    """Compile all loops once; Numba keeps the machine code on disk, so that later runs start at full speed."""
+    if not use_compiled():
+        return False
+    f, i = np.zeros((c.SPEEDS + 1, 2)), np.zeros((len(c.INTS), 2), dtype=np.int64)
+    f[c.BEST_SPEED] = 1.0
+    seen_f, seen_i = frozen(f.view()), frozen(i.view())
+    gpus, held, until_s = seen_i[c.GPUS], seen_i[c.HELD], seen_f[c.PROTECTED_UNTIL_S]
+    grants, reasons, rows = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int8), np.arange(2)
+    for order in (rows, frozen(rows.copy())):
+        in_order(order, gpus, held, until_s, 0.0, 1, True, False, grants, 1, reasons)
+    remaining(seen_f[c.LEFT_S], seen_f[c.LEFT_RATE], seen_f[c.READY_S], 0.0)
+    service = attained(seen_f[c.ATTAINED0_GPU_S], seen_f[c.SINCE_S], held, 0.0)
+    level_ranks(service, np.ones(1), held)
+    next_limit(service, np.ones(1), grants)
+    first_breach(grants, seen_i[c.GPUS_MIN], seen_i[c.GPUS_MAX], reasons, held, until_s, 0.0)
+    differing(grants, held)
+    settle(f, i, 0, 0.0)
+    anchor(f, i, 0, 0.0)
     return True
