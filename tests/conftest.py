@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+from fairway.policies import registry
 
 settings.register_profile(
     "fairway",
@@ -13,3 +18,12 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
 settings.load_profile("fairway")
+
+
+@pytest.fixture(autouse=True)
+def _own_policies_only() -> Iterator[None]:
+    """A plug-in that a test loads is forgotten when the test ends."""
+    known = dict(registry._POLICIES)
+    yield
+    registry._POLICIES.clear()
+    registry._POLICIES.update(known)

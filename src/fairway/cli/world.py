@@ -201,17 +201,10 @@ def check_seed(seed: int) -> None:
         raise InputError(f"--seed must be from 0 to {MAX_SEED}, not {seed}")
 
 
-_loaded_plugins: set[str] = set()
-
-
 def _load_plugin(path: str) -> None:
-    """Load a plug-in once per process; a forked worker has what its parent had."""
     from fairway.policies import load_plugin
 
-    if path in _loaded_plugins:
-        return
     try:
         load_plugin(path)
     except SystemExit:
         raise InputError("cannot be loaded: it ends the program", path=path) from None
-    _loaded_plugins.add(path)

@@ -78,17 +78,17 @@ def _grant(
     strict: bool,
 ) -> None:
     """Serve the rows in the order of the key. Where many wait, the head of the order mostly fills the cluster."""
-    code = int(Reason.OUTRANKED if preempt else Reason.NO_FREE_GPUS)
-    grants, until_s = decision.gpus, snapshot.protected_until_s
-    before = (snapshot.gpus, snapshot.held, until_s, snapshot.now_s, free, preempt, strict)
+    mode = (preempt, strict, int(Reason.OUTRANKED if preempt else Reason.NO_FREE_GPUS))
+    state = (snapshot.floats, snapshot.ints, snapshot.now_s)
+    grants, reasons = decision.gpus, decision.reasons
     if len(rows) > 2 * free and not strict:
         stood = grants.copy()
         order = _head(rows, key, snapshot.gpus, free)
-        left, decision.wake_s = kernels.in_order(order, *before, grants, code, decision.reasons)
+        left, decision.wake_s = kernels.in_order(order, *state, free, mode, grants, reasons)
         if left == 0:
             return
         grants[:] = stood
-    _, decision.wake_s = kernels.in_order(_ordered(rows, key), *before, grants, code, decision.reasons)
+    _, decision.wake_s = kernels.in_order(_ordered(rows, key), *state, free, mode, grants, reasons)
 
 
 def _head(rows: Ints, key: Key | None, gpus: Ints, free: int) -> Ints:
@@ -122,8 +122,7 @@ def _admit_typed(snapshot: Snapshot, key: Key | None, preempt: bool, strict: boo
         return decision
     ideal = np.where(decision.gpu_types == snapshot.gpu_type, decision.gpus, 0)
     grants = np.zeros(len(snapshot), dtype=np.int64)
-    until_s = snapshot.protected_until_s
-    spared, wake_s = kernels.keep_protected(ideal, snapshot.held, until_s, snapshot.now_s, grants)
+    spared, wake_s = kernels.keep_protected(ideal, snapshot.floats, snapshot.ints, snapshot.now_s, grants)
     if not spared:
         return decision
     decision = _fill_types(snapshot, grants, key, strict)

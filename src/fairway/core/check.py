@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairway.core import columns as c
 from fairway.core import kernels
 from fairway.core.arrays import Ints
 from fairway.core.decision import Decision
@@ -36,10 +35,7 @@ def check(snapshot: Snapshot, decision: Decision) -> None:
         raise PolicyError(f"wake_s={decision.wake_s} is not after now ({snapshot.now_s})")
     if not rows:
         return
-    f, i = snapshot.floats, snapshot.ints
-    law, row, total = kernels.first_breach(
-        gpus, i[c.GPUS_MIN], i[c.GPUS_MAX], decision.reasons, i[c.HELD], f[c.PROTECTED_UNTIL_S], snapshot.now_s
-    )
+    law, row, total = kernels.first_breach(gpus, decision.reasons, snapshot.floats, snapshot.ints, snapshot.now_s)
     if law:
         raise PolicyError(f"job {snapshot.job_id(int(snapshot.jobs[row]))!r} {_LAWS[law]}")
     if decision.partners:

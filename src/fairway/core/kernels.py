@@ -2,7 +2,7 @@
 
 The NumPy forms always work. `use_compiled()` swaps in the compiled ones where the optional package Numba is installed
 (the extra `fast`); results are the same to the bit, which a test checks. Callers go through the module
-(`kernels.in_order(...)`).
+(`kernels.in_order(...)`). `f` and `i` are the blocks of float and integer columns of the job table (`core.columns`).
 """
 
 from __future__ import annotations
@@ -16,54 +16,29 @@ from fairway.core import columns as c
 from fairway.core.arrays import Codes, Floats, Ints, Ranks, frozen
 
 FEWER, MORE, SILENT, NEEDLESS, UNKNOWN, STOPPED, FINE = 1, 2, 3, 4, 5, 6, 7
-LAST_REASON = 7
 """Laws that a grant can break; see `first_breach`."""
 
-
+LAST_REASON = 7
 REACHED = 1 - 1e-9
 """Service that has come this close to a limit has reached it; else rounding would ask for endless tiny steps."""
 
 
 def _in_order_numpy(
-    order: Ints,
-    gpus: Ints,
-    held: Ints,
-    protected_until_s: Floats,
-    now_s: float,
-    free: int,
-    preempt: bool,
-    strict: bool,
-    grants: Ints,
-    code: int,
-    reasons: Codes,
+    order: Ints, f: Floats, i: Ints, now_s: float, free: int, mode: tuple[bool, bool, int], grants: Ints, reasons: Codes
 ) -> tuple[int, float]:
-    left, wake_s = _in_order_grants(order, gpus, held, protected_until_s, now_s, free, preempt, strict, grants)
+    preempt, strict, code = mode
+    left, wake_s = _walk(order, i[c.GPUS], free, strict, grants), np.inf
+    if preempt:
+        ideal = grants.copy()
+        grants[:] = 0
+        spared, ends_s = keep_protected(ideal, f, i, now_s, grants)
+        if spared:
+            newcomers = order[grants[order] == 0]
+            left, wake_s = _walk(newcomers, i[c.GPUS], free - int(grants.sum()), strict, grants), ends_s
+        else:
+            grants[:] = ideal
     np.multiply(grants == 0, code, out=reasons, casting="unsafe")
     return left, wake_s
-
-
-def _in_order_grants(
-    order: Ints,
-    gpus: Ints,
-    held: Ints,
-    protected_until_s: Floats,
-    now_s: float,
-    free: int,
-    preempt: bool,
-    strict: bool,
-    grants: Ints,
-) -> tuple[int, float]:
-    left = _walk(order, gpus, free, strict, grants)
-    if not preempt:
-        return left, np.inf
-    ideal = grants.copy()
-    grants[:] = 0
-    spared, wake_s = keep_protected(ideal, held, protected_until_s, now_s, grants)
-    if not spared:
-        grants[:] = ideal
-        return left, np.inf
-    newcomers = order[grants[order] == 0]
-    return _walk(newcomers, gpus, free - int(grants.sum()), strict, grants), wake_s
 
 
 def _walk(order: Ints, gpus: Ints, free: int, strict: bool, grants: Ints) -> int:
@@ -83,85 +58,81 @@ def _walk(order: Ints, gpus: Ints, free: int, strict: bool, grants: Ints) -> int
     return free
 
 
-def keep_protected(ideal: Ints, held: Ints, protected_until_s: Floats, now_s: float, grants: Ints) -> tuple[int, float]:
+def keep_protected(ideal: Ints, f: Floats, i: Ints, now_s: float, grants: Ints) -> tuple[int, float]:
     """Write into `grants` who keeps its GPUs: protected jobs that would change, and running jobs that are to go on.
 
     Returns how many were spared and when the first protection of a job that would be stopped ends.
     """
-    running = (held > 0).nonzero()[0]
-    wanted, has, until = ideal[running], held[running], protected_until_s[running]
-    spared = (until > now_s) & (wanted != has)
-    stay = running[spared | (wanted > 0)]
-    grants[stay] = held[stay]
-    displaced = until[spared & (wanted == 0)]
+    running = (i[c.HELD] > 0).nonzero()[0]
+    wanted, has, until_s = ideal[running], i[c.HELD, running], f[c.PROTECTED_UNTIL_S, running]
+    spared = (until_s > now_s) & (wanted != has)
+    stay = spared | (wanted > 0)
+    grants[running[stay]] = has[stay]
+    displaced = until_s[spared & (wanted == 0)]
     return int(np.count_nonzero(spared)), float(displaced.min()) if len(displaced) else np.inf
 
 
 def _in_order_loop(
-    order: Ints,
-    gpus: Ints,
-    held: Ints,
-    protected_until_s: Floats,
-    now_s: float,
-    free: int,
-    preempt: bool,
-    strict: bool,
-    grants: Ints,
-    code: int,
-    reasons: Codes,
+    order: Ints, f: Floats, i: Ints, now_s: float, free: int, mode: tuple[bool, bool, int], grants: Ints, reasons: Codes
 ) -> tuple[int, float]:
-    left, wake_s, spared = free, np.inf, 0
+    preempt, strict, code = mode
+    left, wake_s, spared, rows = free, np.inf, 0, len(grants)
     for turn in range(2):
         for row in order:
             if grants[row] == 0:
-                if gpus[row] <= left:
-                    grants[row] = gpus[row]
-                    left -= gpus[row]
+                need = i[c.GPUS, row]
+                if need <= left:
+                    grants[row] = need
+                    left -= need
                     if left == 0:
                         break
                 elif strict:
                     break
         if turn == 1 or not preempt:
             break
-        for row in range(len(held)):
-            spared += held[row] > 0 and protected_until_s[row] > now_s and grants[row] != held[row]
+        for row in range(rows):
+            held = i[c.HELD, row]
+            spared += held > 0 and f[c.PROTECTED_UNTIL_S, row] > now_s and grants[row] != held
         if spared == 0:
             break
         left = free
-        for row in range(len(held)):
-            if held[row] > 0 and protected_until_s[row] > now_s and grants[row] == 0:
-                wake_s = min(wake_s, protected_until_s[row])
-            if held[row] > 0 and (protected_until_s[row] > now_s or grants[row] > 0):
-                grants[row] = held[row]
-                left -= held[row]
+        for row in range(rows):
+            held, guarded = i[c.HELD, row], f[c.PROTECTED_UNTIL_S, row] > now_s
+            if held > 0 and guarded and grants[row] == 0:
+                wake_s = min(wake_s, f[c.PROTECTED_UNTIL_S, row])
+            if held > 0 and (guarded or grants[row] > 0):
+                grants[row] = held
+                left -= held
             else:
                 grants[row] = 0
-    for row in range(len(grants)):
+    for row in range(rows):
         reasons[row] = code if grants[row] == 0 else 0
     return left, wake_s
 
 
-def _remaining_numpy(left_s: Floats, left_rate: Floats, ready_s: Floats, now_s: float) -> Floats:
-    ahead = ready_s - now_s
-    return left_s + np.maximum(ahead, 0.0) + left_rate * np.minimum(ahead, 0.0)
+def _remaining_numpy(f: Floats, now_s: float) -> Floats:
+    ahead = f[c.READY_S] - now_s
+    left: Floats = f[c.LEFT_S] + np.maximum(ahead, 0.0) + f[c.LEFT_RATE] * np.minimum(ahead, 0.0)
+    return left
 
 
-def _remaining_loop(left_s: Floats, left_rate: Floats, ready_s: Floats, now_s: float) -> Floats:
-    out = np.empty(len(left_s))
-    for row in range(len(left_s)):
-        ahead = ready_s[row] - now_s
-        out[row] = left_s[row] + max(ahead, 0.0) + left_rate[row] * min(ahead, 0.0)
+def _remaining_loop(f: Floats, now_s: float) -> Floats:
+    out = np.empty(f.shape[1])
+    for row in range(len(out)):
+        ahead = f[c.READY_S, row] - now_s
+        out[row] = f[c.LEFT_S, row] + max(ahead, 0.0) + f[c.LEFT_RATE, row] * min(ahead, 0.0)
     return out
 
 
-def _attained_numpy(attained0_gpu_s: Floats, since_s: Floats, held: Ints, now_s: float) -> Floats:
-    return attained0_gpu_s + (now_s - since_s) * held
+def _attained_numpy(f: Floats, i: Ints, now_s: float) -> Floats:
+    attained_gpu_s: Floats = f[c.ATTAINED0_GPU_S] + (now_s - f[c.SINCE_S]) * i[c.HELD]
+    return attained_gpu_s
 
 
-def _attained_loop(attained0_gpu_s: Floats, since_s: Floats, held: Ints, now_s: float) -> Floats:
-    out = np.empty(len(held))
-    for row in range(len(held)):
-        out[row] = attained0_gpu_s[row] + (now_s - since_s[row]) * held[row]
+def _attained_loop(f: Floats, i: Ints, now_s: float) -> Floats:
+    out = np.empty(f.shape[1])
+    for row in range(len(out)):
+        out[row] = f[c.ATTAINED0_GPU_S, row] + (now_s - f[c.SINCE_S, row]) * i[c.HELD, row]
     return out
 
 
@@ -200,17 +171,15 @@ def _next_limit_loop(service: Floats, limits: Floats, speed: Ints) -> float:
     return soonest_s
 
 
-def _first_breach_numpy(
-    gpus: Ints, gpus_min: Ints, gpus_max: Ints, reasons: Codes, held: Ints, protected_until_s: Floats, now_s: float
-) -> tuple[int, int, int]:
-    waits = gpus == 0
+def _first_breach_numpy(gpus: Ints, reasons: Codes, f: Floats, i: Ints, now_s: float) -> tuple[int, int, int]:
+    waits, held = gpus == 0, i[c.HELD]
     laws = (
-        ((gpus < gpus_min) & ~waits, FEWER),
-        (gpus > gpus_max, MORE),
+        ((gpus < i[c.GPUS_MIN]) & ~waits, FEWER),
+        (gpus > i[c.GPUS_MAX], MORE),
         (waits & (reasons == 0), SILENT),
         (~waits & (reasons != 0), NEEDLESS),
         ((reasons < 0) | (reasons > LAST_REASON), UNKNOWN),
-        ((protected_until_s > now_s) & (held > 0) & (gpus != held), STOPPED),
+        ((f[c.PROTECTED_UNTIL_S] > now_s) & (held > 0) & (gpus != held), STOPPED),
     )
     for broken, law in laws:
         if np.count_nonzero(broken):
@@ -218,24 +187,22 @@ def _first_breach_numpy(
     return 0, 0, int(np.add.reduce(gpus))
 
 
-def _first_breach_loop(
-    gpus: Ints, gpus_min: Ints, gpus_max: Ints, reasons: Codes, held: Ints, protected_until_s: Floats, now_s: float
-) -> tuple[int, int, int]:
+def _first_breach_loop(gpus: Ints, reasons: Codes, f: Floats, i: Ints, now_s: float) -> tuple[int, int, int]:
     worst, at, total = FINE, 0, 0
     for row in range(len(gpus)):
-        grant, law = gpus[row], FINE
+        grant, reason, law = gpus[row], reasons[row], FINE
         total += grant
-        if grant != 0 and grant < gpus_min[row]:
+        if grant != 0 and grant < i[c.GPUS_MIN, row]:
             law = FEWER
-        elif grant > gpus_max[row]:
+        elif grant > i[c.GPUS_MAX, row]:
             law = MORE
-        elif grant == 0 and reasons[row] == 0:
+        elif grant == 0 and reason == 0:
             law = SILENT
-        elif grant != 0 and reasons[row] != 0:
+        elif grant != 0 and reason != 0:
             law = NEEDLESS
-        elif reasons[row] < 0 or reasons[row] > LAST_REASON:
+        elif reason < 0 or reason > LAST_REASON:
             law = UNKNOWN
-        elif held[row] > 0 and grant != held[row] and protected_until_s[row] > now_s:
+        elif i[c.HELD, row] > 0 and grant != i[c.HELD, row] and f[c.PROTECTED_UNTIL_S, row] > now_s:
             law = STOPPED
         if law < worst:
             worst, at = law, row
@@ -308,19 +275,20 @@ _LOOPS: dict[str, Callable[..., Any]] = {
     "anchor": _anchor_loop,
 }
 
-InOrder: TypeAlias = Callable[[Ints, Ints, Ints, Floats, float, int, bool, bool, Ints, int, Codes], tuple[int, float]]
+InOrder: TypeAlias = Callable[[Ints, Floats, Ints, float, int, tuple[bool, bool, int], Ints, Codes], tuple[int, float]]
 in_order: InOrder = _in_order_numpy
 """Go through rows in order and write into `grants` the gangs that fit into `free` GPUs.
 
-With `preempt` a running job that would lose its GPUs while it is protected keeps them instead, newcomers wait, and no
-other running job is stopped in its stead. `strict` stops at the first gang that does not fit. Returns the GPUs left
-over and when the first protection that kept somebody waiting ends; `reasons` becomes `code` for all who wait."""
+`mode` is (preempt, strict, code). With `preempt` a running job that would lose its GPUs while it is protected keeps
+them instead, newcomers wait, and no other running job is stopped in its stead. `strict` stops at the first gang that
+does not fit. Returns the GPUs left over and when the first protection that kept somebody waiting ends; `reasons`
+becomes `code` for all who wait."""
 
-remaining: Callable[[Floats, Floats, Floats, float], Floats] = _remaining_numpy
+remaining: Callable[[Floats, float], Floats] = _remaining_numpy
 """What is left of each job's run time: `left_s` at `ready_s`, passing at `left_rate` from then on."""
 
-attained: Callable[[Floats, Floats, Ints, float], Floats] = _attained_numpy
-"""GPU-seconds that each job has held: what it had at `since_s`, and what it holds since."""
+attained: Callable[[Floats, Ints, float], Floats] = _attained_numpy
+"""GPU-seconds that each job has held: what it had when it started, and what it holds since."""
 
 level_ranks: Callable[[Floats, Floats, Ints], Ranks] = _level_ranks_numpy
 """Ranks by level, the number of rising limits that service has reached; inside a level, who holds GPUs comes first."""
@@ -328,12 +296,11 @@ level_ranks: Callable[[Floats, Floats, Ints], Ranks] = _level_ranks_numpy
 next_limit: Callable[[Floats, Floats, Ints], float] = _next_limit_numpy
 """In how many seconds the first service reaches its next limit, each growing at its speed (0: not at all)."""
 
-first_breach: Callable[[Ints, Ints, Ints, Codes, Ints, Floats, float], tuple[int, int, int]] = _first_breach_numpy
+first_breach: Callable[[Ints, Codes, Floats, Ints, float], tuple[int, int, int]] = _first_breach_numpy
 """The first law that the grants break and the first row that breaks it; 0, 0 and the GPUs granted if all is well."""
 
 differing: Callable[[Ints, Ints], Ints] = _differing_numpy
 """The rows in which two columns differ."""
-
 
 settle: Callable[[Floats, Ints, int, float], int] = _settle_loop
 """Settle the accounts of the job at a position that gives up its GPUs now; returns how many it held."""
@@ -363,19 +330,18 @@ def warm_up() -> bool:
     """Compile all loops once; Numba keeps the machine code on disk, so that later runs start at full speed."""
     if not use_compiled():
         return False
-    f, i = np.zeros((c.SPEEDS + 1, 2)), np.zeros((len(c.INTS), 2), dtype=np.int64)
+    f, i = np.zeros((c.SPEEDS + 1, 4)), np.zeros((len(c.INTS), 4), dtype=np.int64)
     f[c.BEST_SPEED] = 1.0
-    seen_f, seen_i = frozen(f.view()), frozen(i.view())
-    gpus, held, until_s = seen_i[c.GPUS], seen_i[c.HELD], seen_f[c.PROTECTED_UNTIL_S]
+    seen_f, seen_i = frozen(f.view())[:, :2], frozen(i.view())[:, :2]
     grants, reasons, rows = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int8), np.arange(2)
     for order in (rows, frozen(rows.copy())):
-        in_order(order, gpus, held, until_s, 0.0, 1, True, False, grants, 1, reasons)
-    remaining(seen_f[c.LEFT_S], seen_f[c.LEFT_RATE], seen_f[c.READY_S], 0.0)
-    service = attained(seen_f[c.ATTAINED0_GPU_S], seen_f[c.SINCE_S], held, 0.0)
-    level_ranks(service, np.ones(1), held)
+        in_order(order, seen_f, seen_i, 0.0, 1, (True, False, 1), grants, reasons)
+    remaining(seen_f, 0.0)
+    service = attained(seen_f, seen_i, 0.0)
+    level_ranks(service, np.ones(1), seen_i[c.HELD])
     next_limit(service, np.ones(1), grants)
-    first_breach(grants, seen_i[c.GPUS_MIN], seen_i[c.GPUS_MAX], reasons, held, until_s, 0.0)
-    differing(grants, held)
+    first_breach(grants, reasons, seen_f, seen_i, 0.0)
+    differing(grants, seen_i[c.HELD])
     settle(f, i, 0, 0.0)
     anchor(f, i, 0, 0.0)
     return True

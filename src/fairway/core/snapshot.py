@@ -89,8 +89,7 @@ class Oracle:
         return left_s
 
     def _remaining_at(self, time_s: float) -> Floats:
-        f = self._floats
-        return kernels.remaining(f[c.LEFT_S], f[c.LEFT_RATE], f[c.READY_S], time_s)
+        return kernels.remaining(self._floats, time_s)
 
     @property
     def total_s(self) -> Floats:
@@ -253,8 +252,7 @@ class Snapshot:
     def attained_gpu_s(self) -> Floats:
         """How many GPU-seconds each job has held so far: the service of Tiresias' 2D age."""
         if self._attained_gpu_s is None:
-            f, held = self.floats, self.ints[c.HELD]
-            self._attained_gpu_s = kernels.attained(f[c.ATTAINED0_GPU_S], f[c.SINCE_S], held, self.now_s)
+            self._attained_gpu_s = kernels.attained(self.floats, self.ints, self.now_s)
         return self._attained_gpu_s
 
     @property

@@ -54,6 +54,8 @@ class Rates:
         """The rate on concrete GPUs of one type."""
         count = len(gpus)
         rate = self.speeds(spec, batch_size)[kind]
+        if count == spec.gpus and spec.steps is None:
+            return rate
         if count != spec.gpus:
             rate *= self._scaling(spec, batch_size, kind, count)
         if spec.steps is not None and located and self.spread_matters and count > 1:
