@@ -158,6 +158,8 @@ def show_comparison(results: Sequence[Mapping[str, Any]]) -> None:
         table = _comparison(rows, keys, mark_best=fair_fight)
         if console.measure(table, options=endless).maximum <= console.width:
             break
+    table.caption = "ρ: finish-time fairness, concurrent definition; above 1.05 is unfair"
+    table.caption_justify = "left"
     show(table)
 
 

@@ -105,11 +105,13 @@ def _owners(groups: Sequence[PolicyRuns], key: str) -> dict[str, Any]:
     for name, values in (item for group in groups for run in group.runs for item in (run.get(key) or {}).items()):
         gpu_h[name] = max(gpu_h.get(name, 0.0), finite(values.get("gpu_h")) or 0.0)
         jobs[name] = max(jobs.get(name, 0.0), finite(values.get("jobs")) or 0.0)
+    if set(gpu_h) == {""}:
+        gpu_h = {}
     kept = sorted(gpu_h, key=lambda name: (-gpu_h[name], name))[:OWNERS_SHOWN]
     return {
         "all": len(gpu_h),
-        "names": kept,
-        "jobs": short(jobs[name] for name in kept),
+        "names": [name or "(none)" for name in kept],
+        "jobs": [round(jobs[name]) for name in kept],
         "gpu_h": short(gpu_h[name] for name in kept),
         "jct": [[_owner_mean(group, key, name, "jct_mean_s") for group in groups] for name in kept],
         "queue": [[_owner_mean(group, key, name, "queue_mean_s") for group in groups] for name in kept],

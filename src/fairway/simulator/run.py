@@ -152,9 +152,10 @@ def _possible(
         elif skip:
             skipped["impossible on this cluster"] = skipped.get("impossible on this cluster", 0) + 1
         else:
-            raise InputError(f"job {job.id!r} can never run: {why}; --skip-impossible leaves such jobs out")
+            text = f"job {job.id!r} can never run: {why}; --skip-impossible leaves such jobs out"
+            raise InputError(text, path=workload.source or None)
     if not jobs:
-        raise InputError(f"{workload.source or 'the workload'}: no job can be simulated")
+        raise InputError("no job can be simulated", path=workload.source or None)
     return tuple(jobs), skipped
 
 
