@@ -102,8 +102,13 @@ class Result:
     @property
     def utilisation(self) -> float | None:
         """The share of all GPU time between first submission and last completion that somebody held."""
-        makespan = self.makespan_s
-        return float(self.ledger.held_gpu_s.sum()) / (self.cluster.gpu_count * makespan) if makespan else None
+        makespan, rows = self.makespan_s, self.ledger.series()
+        if not makespan:
+            return None
+        first_s = float(self.submitted_s.min())
+        times = np.clip(rows[:, 0], first_s, first_s + makespan)
+        busy_gpu_s = float((rows[:-1, 1] * np.diff(times)).sum())
+        return busy_gpu_s / (self.cluster.gpu_count * makespan)
 
     @property
     def deadline_misses(self) -> int:
