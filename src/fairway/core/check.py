@@ -93,6 +93,7 @@ def _check_placements(snapshot: Snapshot, decision: Decision) -> None:
 def _without_guests(snapshot: Snapshot, decision: Decision) -> Ints:
     """The grants with those of guests, who sit on their hosts' GPUs, taken out; refuses impossible pairs."""
     gpus = decision.gpus.copy()
+    protected = set(snapshot.protected_rows.tolist()) if snapshot.guarded else set()
     if len(set(decision.partners.values())) != len(decision.partners):
         raise PolicyError("more than two jobs share the same GPUs")
     for guest, host in decision.partners.items():
@@ -100,5 +101,7 @@ def _without_guests(snapshot: Snapshot, decision: Decision) -> Ints:
         if guest == host or host in decision.partners or not same:
             names = [snapshot.job_id(int(snapshot.jobs[row])) for row in (guest, host)]
             raise PolicyError(f"job {names[0]!r} cannot share the GPUs of job {names[1]!r}")
+        if guest in protected and snapshot.partner[guest] != snapshot.jobs[host]:
+            _refuse(snapshot, np.array([guest]), "was started a moment ago and may not be moved yet")
         gpus[guest] = 0
     return gpus

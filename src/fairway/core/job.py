@@ -82,8 +82,8 @@ class JobSpec:
         """The first thing that is wrong with this job, or None."""
         if not self.id:
             return "the id is empty"
-        if not math.isfinite(self.submitted_s):
-            return f"submit time {self.submitted_s} is not finite"
+        if not (math.isfinite(self.submitted_s) and self.submitted_s >= 0):
+            return f"submit time {self.submitted_s} is not a finite number of at least 0"
         if self.gpus < 1:
             return f"needs at least 1 GPU, not {self.gpus}"
         if not 1 <= self.gpus_min <= self.gpus <= self.gpus_max:

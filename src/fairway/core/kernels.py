@@ -34,7 +34,8 @@ def _in_order_numpy(
         spared, ends_s = keep_protected(ideal, f, i, now_s, grants)
         if spared:
             newcomers = order[grants[order] == 0]
-            left, wake_s = _walk(newcomers, i[c.GPUS], free - int(grants.sum()), strict, grants), ends_s
+            _walk(newcomers, i[c.GPUS], free - int(grants.sum()), strict, grants)
+            wake_s = ends_s
         else:
             grants[:] = ideal
     np.multiply(grants == 0, code, out=reasons, casting="unsafe")
@@ -76,7 +77,7 @@ def _in_order_loop(
     order: Ints, f: Floats, i: Ints, now_s: float, free: int, mode: tuple[bool, bool, int], grants: Ints, reasons: Codes
 ) -> tuple[int, float]:
     preempt, strict, code = mode
-    left, wake_s, spared, rows = free, np.inf, 0, len(grants)
+    left, first_left, wake_s, spared, rows = free, 0, np.inf, 0, len(grants)
     for turn in range(2):
         for row in order:
             if grants[row] == 0:
@@ -88,6 +89,8 @@ def _in_order_loop(
                         break
                 elif strict:
                     break
+        if turn == 0:
+            first_left = left
         if turn == 1 or not preempt:
             break
         for row in range(rows):
@@ -107,7 +110,7 @@ def _in_order_loop(
                 grants[row] = 0
     for row in range(rows):
         reasons[row] = code if grants[row] == 0 else 0
-    return left, wake_s
+    return first_left, wake_s
 
 
 def _remaining_numpy(f: Floats, now_s: float) -> Floats:
@@ -281,8 +284,8 @@ in_order: InOrder = _in_order_numpy
 
 `mode` is (preempt, strict, code). With `preempt` a running job that would lose its GPUs while it is protected keeps
 them instead, newcomers wait, and no other running job is stopped in its stead. `strict` stops at the first gang that
-does not fit. Returns the GPUs left over and when the first protection that kept somebody waiting ends; `reasons`
-becomes `code` for all who wait."""
+does not fit. Returns the GPUs that the order by itself leaves over, and when the first protection that kept somebody
+waiting ends; `reasons` becomes `code` for all who wait."""
 
 remaining: Callable[[Floats, float], Floats] = _remaining_numpy
 """What is left of each job's run time: `left_s` at `ready_s`, passing at `left_rate` from then on."""

@@ -1,7 +1,8 @@
 """From granted counts to concrete GPUs: which running jobs keep theirs, which start, move or stop.
 
 Jobs whose grant is unchanged keep their GPUs. What the others held is freed on a scratch copy, then the new gangs are
-placed, the largest first because they are the hardest to fit. A gang that finds no place waits, with a reason.
+placed, those that the policy places itself first, then the largest because they are the hardest to fit. A gang that
+finds no place waits, with a reason.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def plan(snapshot: Snapshot, decision: Decision, occupancy: Occupancy, placer: P
     starts: list[Target] = []
     order = [row for row in rows if wanted[row] and row not in decision.partners]
     if len(order) > 1:
-        order.sort(key=lambda row: -wanted[row])
+        order.sort(key=lambda row: (row not in decision.placements, -wanted[row]))
     for row in order:
         target = _place(snapshot, decision, scratch, placer, row, wanted[row])
         if target is None:

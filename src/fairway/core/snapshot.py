@@ -75,18 +75,21 @@ class Oracle:
         """How long each job takes if it runs from now on, with the restart that it must go through first."""
         return self._remaining_at(self._now_s)
 
-    def remaining_before_s(self, moment_s: float) -> Floats:
-        """The same as of a moment ago; jobs that are new count as if they had come after that.
+    def before(self, moment_s: float, scale: Ints | None = None) -> Floats:
+        """Remaining time (times `scale`) as of a moment ago, with jobs that have just come behind their equals.
 
-        Ordering by it, jobs that have just drawn level keep the order that they had, and a newcomer goes behind its
-        equals.
+        Ordering by it, jobs that have just drawn level keep the order that they had.
         """
-        left_s = self._remaining_at(self._now_s - moment_s)
-        submitted_s, row = self._floats[c.SUBMITTED_S], len(left_s) - 1
+        left = self._remaining_at(self._now_s - moment_s)
+        behind = 2 * moment_s
+        if scale is not None:
+            left *= scale
+            behind *= int(scale.max(initial=1))
+        submitted_s, row = self._floats[c.SUBMITTED_S], len(left) - 1
         while row >= 0 and submitted_s[row] == self._now_s:
-            left_s[row] += 2 * moment_s
+            left[row] += behind
             row -= 1
-        return left_s
+        return left
 
     def _remaining_at(self, time_s: float) -> Floats:
         return kernels.remaining(self._floats, time_s)

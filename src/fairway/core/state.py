@@ -222,7 +222,7 @@ class State:
     def _rate_changed(self, event: RateChanged) -> None:
         row, f = self._row(event.job), self.table.f
         f[c.PROGRESS0, row] = event.progress
-        f[c.RATE, row] = event.rate
+        f[c.RATE, row] = event.rate if self.table.i[c.HELD, row] else 0.0
         f[c.READY_S, row] = max(event.time_s, f[c.READY_S, row])
         self._anchor(row)
 

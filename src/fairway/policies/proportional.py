@@ -1,14 +1,16 @@
 """Proportional share: everybody's GPU time in proportion to weight, by rotation.
 
 The simplest fair scheduler: who has received the least service per unit of weight and of time present goes first, and
-turns are taken every quantum. Stateless: the share is read off what the job has attained since it came.
+turns are taken every quantum. A job's share is read off what it has attained since it came; a user's also counts the
+jobs that have ended, which the policy remembers.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -39,27 +41,21 @@ class Proportional:
             raise ValueError(f"quantum_s must be a positive number, not {self.quantum_s}")
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        decision = admit(snapshot, lambda: self._rank(snapshot), preempt=True)
+        memory = _remember(snapshot) if self.by == "user" else {}
+        decision = admit(snapshot, lambda: self._rank(snapshot, memory), preempt=True)
         waits = decision.gpus == 0
         if waits.any():
             decision.reasons[waits] = int(Reason.NOT_ITS_TURN)
             decision.wake_s = min(decision.wake_s, self._next_turn_s(snapshot, decision))
+        if memory:
+            decision.memory = memory | {"granted": decision.gpus.copy()}
         return decision
 
-    def _rank(self, snapshot: Snapshot) -> Floats:
+    def _rank(self, snapshot: Snapshot, memory: Mapping[str, Any]) -> Floats:
         """Who runs and has not used up its quantum comes first: between turns nobody is stopped."""
         in_turn = snapshot.running & (snapshot.now_s - snapshot.since_s < self.quantum_s * (1 - 1e-9))
-        return np.where(in_turn, -1.0, self._share(snapshot))
-
-    def _share(self, snapshot: Snapshot) -> Floats:
-        """GPU-seconds per second of presence and unit of weight."""
-        age = np.maximum(snapshot.now_s - snapshot.submitted_s, 1e-6)
-        rate: Floats = snapshot.attained_gpu_s / (age * snapshot.weight)
-        if self.by == "user":
-            users = len(snapshot.names.users)
-            total = np.bincount(snapshot.user, weights=rate, minlength=users)
-            rate = np.asarray(total[snapshot.user])
-        return rate
+        share = _user_share(snapshot, memory) if memory else _job_share(snapshot)
+        return np.where(in_turn, -1.0, share)
 
     def _next_turn_s(self, snapshot: Snapshot, decision: Decision) -> float:
         """The end of the first turn of those that run; a job that starts now has a whole quantum before it."""
@@ -68,3 +64,45 @@ class Proportional:
         ends = since[runs] + self.quantum_s
         ends = np.where(ends <= snapshot.now_s + 1e-6, snapshot.now_s + self.quantum_s, ends)
         return float(ends.min()) if len(ends) else math.inf
+
+
+def _job_share(snapshot: Snapshot) -> Floats:
+    """GPU-seconds per second of presence and unit of weight."""
+    age_s = np.maximum(snapshot.now_s - snapshot.submitted_s, 1e-6)
+    share: Floats = snapshot.attained_gpu_s / (age_s * snapshot.weight)
+    return share
+
+
+def _user_share(snapshot: Snapshot, memory: Mapping[str, Any]) -> Floats:
+    """The same for each job's owner: all its jobs together, since it was first seen; weights of its jobs are
+    averaged."""
+    users = len(memory["since_s"])
+    gpu_s = memory["past_gpu_s"] + np.bincount(snapshot.user, snapshot.attained_gpu_s, minlength=users)
+    jobs = np.maximum(np.bincount(snapshot.user, minlength=users), 1)
+    weight = np.bincount(snapshot.user, snapshot.weight, minlength=users) / jobs
+    age_s = np.maximum(snapshot.now_s - memory["since_s"], 1e-6)
+    share: Floats = (gpu_s / (age_s * np.maximum(weight, 1e-9)))[snapshot.user]
+    return share
+
+
+def _remember(snapshot: Snapshot) -> dict[str, Any]:
+    """When each user was first seen and what its ended jobs have attained, brought up to date."""
+    users, known = len(snapshot.names.users), snapshot.memory
+    since_s, past_gpu_s = np.full(users, np.inf), np.zeros(users)
+    if known:
+        before = len(known["since_s"])
+        since_s[:before], past_gpu_s[:before] = known["since_s"], known["past_gpu_s"]
+        gone = ~np.isin(np.asarray(known["jobs"], dtype=np.int64), snapshot.jobs)
+        # A job that has ended held its grant until now, or it would have been seen in between.
+        granted = np.asarray(known["granted"], dtype=np.int64)[gone]
+        attained = np.asarray(known["attained_gpu_s"])[gone] + granted * (snapshot.now_s - known["now_s"])
+        np.add.at(past_gpu_s, np.asarray(known["owners"], dtype=np.int64)[gone], attained)
+    np.minimum.at(since_s, snapshot.user, snapshot.submitted_s)
+    return {
+        "now_s": snapshot.now_s,
+        "since_s": since_s,
+        "past_gpu_s": past_gpu_s,
+        "jobs": snapshot.jobs.copy(),
+        "owners": snapshot.user.copy(),
+        "attained_gpu_s": snapshot.attained_gpu_s.copy(),
+    }

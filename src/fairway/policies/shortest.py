@@ -63,7 +63,7 @@ class Srtf:
     round_s: ClassVar[float] = 0.0
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        return admit(snapshot, lambda: snapshot.oracle.remaining_before_s(MOMENT_S), preempt=True)
+        return admit(snapshot, lambda: snapshot.oracle.before(MOMENT_S), preempt=True)
 
 
 @register
@@ -79,4 +79,4 @@ class Srsf:
     round_s: ClassVar[float] = 0.0
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        return admit(snapshot, lambda: snapshot.oracle.remaining_before_s(MOMENT_S) * snapshot.gpus, preempt=True)
+        return admit(snapshot, lambda: snapshot.oracle.before(MOMENT_S, snapshot.gpus), preempt=True)

@@ -37,6 +37,7 @@ from fairway.simulator.rules import Rules
 _CHANGE, _REPAIR = 0, 1
 MOST_EVICTIONS = 10_000
 """A job that fails more often than this never comes to an end: nodes fail faster than it reaches a checkpoint."""
+MOST_IDLE_WAKES = 1_000
 _ONE_REGIME = (Regime(1.0),)
 
 
@@ -125,19 +126,23 @@ class SimulatedEngine:
         self._outages = (faults or Faults()).outages(cluster)
         self._outage: Outage | None = next(self._outages, None)
         self._down_until_s: dict[int, float] = {}
+        self._idle_wakes = 0
 
     def poll(self, until_s: float) -> Sequence[Event]:
         """The events of the next instant, or `Woken` if `until_s` comes first, or nothing when all is done."""
         if not self.left:
             return ()
-        next_s = self._next_instant_s()
-        if until_s < next_s:
+        if until_s < math.inf:
             # A wake-up that rounds to the present instant must still move the clock, or it would repeat for ever.
-            self.now_s = max(self._quantised(until_s), self.now_s + self.rules.time_quantum_s)
-            return (Woken(self.now_s),)
+            until_s = max(self._quantised(until_s), self.now_s + self.rules.time_quantum_s)
+        next_s = self._next_instant_s(until_s)
+        if until_s < next_s:
+            self.now_s = until_s
+            return (Woken(until_s),) if self._may_go_on(next_s) else ()
         if next_s == math.inf:
             return ()
         self.now_s = now_s = next_s
+        self._idle_wakes = 0
         events: list[Event] = []
         self._pop_changes(now_s, events)
         while self._outage is not None and self._quantised(self._outage.start_s) <= now_s:
@@ -153,11 +158,12 @@ class SimulatedEngine:
     def enact(self, now_s: float, actions: Sequence[Action]) -> Sequence[Event]:
         """Carry out the actions of one round: everybody lets go first, then the others start."""
         events: list[Event] = []
-        for action in actions:
-            if not isinstance(action, Launch):
-                job = self._active[action.job]
-                self._release(now_s, job, events)
-                self.ledger.preemptions[job.job] += isinstance(action, Suspend)
+        leaving = [action for action in actions if not isinstance(action, Launch)]
+        for stop in leaving:
+            self._part(now_s, self._active[stop.job], {other.job for other in leaving}, events)
+        for stop in leaving:
+            self._release(now_s, self._active[stop.job], events)
+            self.ledger.preemptions[stop.job] += isinstance(stop, Suspend)
         for action in actions:
             if not isinstance(action, Suspend):
                 self._start(now_s, action, events)
@@ -168,14 +174,19 @@ class SimulatedEngine:
             return time_s
         return math.ceil(time_s * self._grid - 1e-3) / self._grid
 
-    def _next_instant_s(self) -> float:
+    def _may_go_on(self, next_s: float) -> bool:
+        """False where a policy wakes again and again although nothing runs and nothing can happen any more."""
+        self._idle_wakes = self._idle_wakes + 1 if next_s == math.inf and not self.running else 0
+        return self._idle_wakes < MOST_IDLE_WAKES
+
+    def _next_instant_s(self, until_s: float) -> float:
         queue = self._queue
         while queue and queue[0][1] == _CHANGE and not self._is_current(queue[0]):
             heapq.heappop(queue)
         next_s = self._next_arrival_s
         if queue and queue[0][0] < next_s:
             next_s = queue[0][0]
-        if self._outage is not None and (next_s < math.inf or self.running):
+        if self._outage is not None and (next_s < math.inf or until_s < math.inf or self.running):
             next_s = min(next_s, self._quantised(self._outage.start_s))
         return next_s if next_s > self.now_s else self.now_s
 
@@ -263,7 +274,9 @@ class SimulatedEngine:
         return True
 
     def _change_factor(self, now_s: float, job: _SimulatedJob, factor: float, events: list[Event]) -> None:
-        """A partner came or went: the job goes on at another speed."""
+        """A partner came or went: the job goes on at another speed, unless it has done its work already."""
+        if self._is_done(now_s, job):
+            return
         job.progress = job.done_at(now_s)
         job.ready_s = max(now_s, job.ready_s)
         job.factor = factor
@@ -304,15 +317,26 @@ class SimulatedEngine:
     def _release(self, now_s: float, job: _SimulatedJob, events: list[Event]) -> None:
         """The job lets go of its GPUs and keeps its progress."""
         lost_s = min(now_s, job.warm_s) - job.since_s
-        self.ledger.held(job.job, job.since_s, now_s, job.gpus, job.kind, lost_s)
+        end_s = min(now_s, job.finish_s) if self._is_done(now_s, job) else now_s
+        self.ledger.held(job.job, job.since_s, end_s, job.gpus, job.kind, lost_s)
         job.progress = job.done_at(now_s)
         job.rate, job.factor, job.gpus = 0.0, 1.0, ()
         job.version += 1
         self.running -= 1
-        if job.partner is not None:
-            partner, job.partner = job.partner, None
-            partner.partner = None
+        self._part(now_s, job, {job.job}, events)
+
+    def _part(self, now_s: float, job: _SimulatedJob, leaving: set[int], events: list[Event]) -> None:
+        """End a partnership; a partner that stays has the GPUs to itself from now on."""
+        if job.partner is None:
+            return
+        partner, job.partner = job.partner, None
+        partner.partner = None
+        if partner.job not in leaving:
             self._change_factor(now_s, partner, 1.0, events)
+
+    def _is_done(self, now_s: float, job: _SimulatedJob) -> bool:
+        """Whether a job has done its work and only waits for the round to end."""
+        return job.regime.until >= 1.0 and job.finish_s <= now_s
 
     def _finish(self, now_s: float, job: _SimulatedJob, events: list[Event]) -> None:
         self.ledger.finished_s[job.job] = job.finish_s
@@ -325,7 +349,13 @@ class SimulatedEngine:
         job.progress = job.regime.until * job.work
         job.regime = regime_at(job.spec.regimes, job.regime.until)
         job.ready_s = now_s
-        self._set_rate(job, self._rate(job))
+        rate = self._rate(job)
+        if rate > 0:
+            self._set_rate(job, rate)
+        else:
+            job.rate = 0.0
+            self._release(now_s, job, events)
+            events.append(JobEvicted(now_s, job.job, job.progress, "outgrew its GPUs"))
         events.append(self._regime_entered(now_s, job))
 
     def _regime_entered(self, now_s: float, job: _SimulatedJob) -> Event:
@@ -346,7 +376,8 @@ class SimulatedEngine:
         node_of_gpu = self.cluster.node_of_gpu
         for job in list(self._active.values()):
             if any(node_of_gpu[gpu] == node for gpu in job.gpus):
-                self._evict(now_s, job, events)
+                lose = self._finish if self._is_done(now_s, job) else self._evict
+                lose(now_s, job, events)
 
     def _evict(self, now_s: float, job: _SimulatedJob, events: list[Event]) -> None:
         every_s = job.spec.checkpoint_every_s
@@ -355,7 +386,7 @@ class SimulatedEngine:
         ran_s = max(now_s - job.warm_s, 0.0)
         lost_s = math.fmod(ran_s, every_s) if every_s > 0 else 0.0
         saved_s = job.warm_s + ran_s - lost_s
-        since_s, progress, rate = max((mark for mark in marks if mark[0] <= saved_s), default=marks[0])
+        since_s, progress, rate = next((mark for mark in reversed(marks) if mark[0] <= saved_s), marks[0])
         self._release(now_s, job, events)
         job.progress = min(progress + rate * max(saved_s - since_s, 0.0), job.progress)
         self.ledger.lost_gpu_s[job.job] += lost_s * gpus
@@ -365,7 +396,7 @@ class SimulatedEngine:
                 f"job {job.spec.id!r} lost its GPUs to node failures {MOST_EVICTIONS} times; it cannot end"
             )
         events.append(JobEvicted(now_s, job.job, job.progress, "its node failed"))
-        if job.spec.regimes:
+        if job.spec.regimes and job.work > 0:
             job.regime = regime_at(job.spec.regimes, job.progress / job.work)
             if job.regime is not regime:
                 events.append(self._regime_entered(now_s, job))

@@ -29,11 +29,12 @@ class Rates:
         self.profile = profile
         self.spread_matters = spread_matters
         self._speeds: dict[tuple[object, ...], tuple[float, ...]] = {}
-        self._flat = (1.0,) * len(cluster.types)
+        self._flat = (1.0,)
+        self._flat_gpus = cluster.gpu_count if len(cluster.types) == 1 else 0
 
     def speeds(self, spec: JobSpec, batch_size: int | None) -> tuple[float, ...]:
         """The job's rate on its own gang for each GPU type; 0 where it may not or cannot run."""
-        if spec.steps is None and len(self._flat) == 1 and not spec.gpu_types and not spec.memory_bytes:
+        if spec.steps is None and not spec.gpu_types and not spec.memory_bytes and spec.gpus <= self._flat_gpus:
             return self._flat
         key = (spec.steps is None, spec.model, batch_size, spec.gpus, spec.gpu_types, spec.memory_bytes)
         found = self._speeds.get(key)
@@ -71,6 +72,8 @@ class Rates:
         self, a: JobSpec, b: JobSpec, batches: tuple[int | None, int | None], kind: int
     ) -> tuple[float, float]:
         """What two packed jobs keep of their speeds; 0 where they do not fit together."""
+        if a.memory_bytes + b.memory_bytes > self.cluster.types[kind].memory_bytes > 0:
+            return (0.0, 0.0)
         if a.steps is None or b.steps is None:
             return (PAIR_SPEED, PAIR_SPEED)
         name = self.cluster.types[kind].name
@@ -85,7 +88,7 @@ class Rates:
         gpu = self.cluster.types[kind]
         if spec.gpu_types and not _matches(gpu.name, spec.gpu_types):
             return 0.0
-        if spec.memory_bytes > gpu.memory_bytes > 0:
+        if spec.memory_bytes > gpu.memory_bytes > 0 or spec.gpus > self.cluster.gpus_by_type[kind]:
             return 0.0
         if spec.steps is not None:
             return self.profile.rate(spec.model, batch_size, gpu.name, spec.gpus)
@@ -116,12 +119,14 @@ def _matches(name: str, wanted: tuple[str, ...]) -> bool:
     return known is not None and any(known_gpu(other) == known for other in wanted)
 
 
-def impossible(spec: JobSpec, speeds: tuple[float, ...], cluster: Cluster) -> str | None:
+def impossible(spec: JobSpec, rates: Rates) -> str | None:
     """Why a job can never run on this cluster, or None."""
-    usable = [int(cluster.gpus_by_type[kind]) for kind, speed in enumerate(speeds) if speed > 0]
-    if not usable:
-        wanted = f" ({', '.join(spec.gpu_types)})" if spec.gpu_types else ""
-        return f"no GPU type of the cluster can run it{wanted}"
-    if spec.gpus > max(usable):
-        return f"its gang of {spec.gpus} GPUs is larger than the {max(usable)} GPUs of one type that it could use"
-    return None
+    most = int(max(rates.cluster.gpus_by_type))
+    if spec.gpus > most:
+        return f"its gang of {spec.gpus} GPUs is larger than the {most} GPUs of one type that there are"
+    speeds = [rates.speeds(spec, spec.batch_size)]
+    speeds += [rates.regime_speeds(spec, regime) for regime in spec.regimes]
+    if any(all(speed > 0 for speed in kind) for kind in zip(*speeds, strict=True)):
+        return None
+    wanted = f" of {', '.join(spec.gpu_types)}" if spec.gpu_types else ""
+    return f"no GPU type{wanted} in the cluster has {spec.gpus} GPUs with the memory that it needs"

@@ -113,7 +113,7 @@ class Result:
     @property
     def deadline_misses(self) -> int:
         limits = np.array([np.inf if job.deadline_s is None else job.deadline_s for job in self.specs])
-        late = np.where(self.done, self.finished_s, np.inf) > limits
+        late = np.where(self.done, self.finished_s, np.inf) > limits + 1e-5
         return int(late.sum())
 
     def figures(self) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def simulate(
     table = load_profile(profile) if profile is None or isinstance(profile, str) else profile
     placer = placement_named(placement)
     rates = Rates(machines, table, spread_matters=world.spread_matters)
-    jobs, skipped = _possible(workload, rates, machines, skip_impossible)
+    jobs, skipped = _possible(workload, rates, skip_impossible)
     length_s = chosen.round_s if world.round_s is None else world.round_s
     engine = SimulatedEngine(machines, jobs, rates, world, located=placer.located, round_s=length_s, faults=faults)
     timed = _TimedPolicy(chosen)
@@ -139,14 +139,12 @@ def _world(
     return rules_named(rules, **changed)
 
 
-def _possible(
-    workload: Workload, rates: Rates, cluster: Cluster, skip: bool
-) -> tuple[tuple[JobSpec, ...], dict[str, int]]:
+def _possible(workload: Workload, rates: Rates, skip: bool) -> tuple[tuple[JobSpec, ...], dict[str, int]]:
     """The jobs that can run on this cluster at all; the others are an error, or are counted as skipped."""
     skipped = dict(workload.skipped)
     jobs: list[JobSpec] = []
     for job in workload.jobs:
-        why = impossible(job, rates.speeds(job, job.batch_size), cluster)
+        why = impossible(job, rates)
         if why is None:
             jobs.append(job)
         elif skip:
