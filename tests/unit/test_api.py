@@ -47,3 +47,10 @@ def test_a_gang_that_can_never_run_names_the_job_the_trace_and_the_option() -> N
     jobs = fairway.Workload.of([fairway.JobSpec("giant", 0, gpus=9, duration_s=1)], source="big.csv")
     with pytest.raises(fairway.InputError, match=r"^big.csv: job 'giant' .* 9 GPUs .* --skip-impossible"):
         fairway.simulate(jobs, cluster="v100:8", policy="fifo")
+
+
+def test_a_log_can_be_replayed_on_other_hardware() -> None:
+    jobs = fairway.Workload.of([fairway.JobSpec("a", 0, duration_s=100, gpu_types=("h100",))])
+    with pytest.raises(fairway.InputError, match="asks for h100, which the cluster does not have"):
+        fairway.simulate(jobs, cluster="v100:4", policy="fifo")
+    assert fairway.simulate(jobs, cluster="v100:4", policy="fifo", any_type=True).jct_s.tolist() == [100]

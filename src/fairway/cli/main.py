@@ -25,7 +25,7 @@ from fairway.cli.simulate import simulate
 from fairway.cli.trace import trace
 from fairway.core.errors import FairwayError
 
-OK, BUG, BAD_INPUT, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
+OK, BUG, BAD_INPUT, INTERRUPTED, CLOSED_PIPE, TERMINATED = 0, 1, 2, 130, 141, 143
 
 _PARSER_ERROR = cast(type[Exception], typer.BadParameter.__mro__[2])
 """The base of all errors of the option parser. Typer brings its own copy of Click or uses an installed one."""
@@ -88,6 +88,9 @@ def _explain(error: Exception) -> int:
         _complain(f"error: {error}")
     elif isinstance(error, _PARSER_ERROR):
         _complain(f"error: {_usage(error)}")
+    elif isinstance(error, BrokenPipeError) and error.filename is None:
+        _silence_stdout()
+        return CLOSED_PIPE
     elif isinstance(error, OSError):
         _silence_stdout()
         _complain(f"error: {error.filename or 'standard output'}: {error.strerror or error}")

@@ -57,6 +57,9 @@ class World:
     skip_impossible: Annotated[
         bool, typer.Option("--skip-impossible", help="Leave out jobs that can never run here, and count them")
     ] = False
+    any_type: Annotated[
+        bool, typer.Option("--any-type", help="Let jobs that ask for a GPU type run on any: a log on other hardware")
+    ] = False
     plugin: Annotated[
         list[str] | None, _option("--plugin", "A Python file with policies of your own; may be repeated", "FILE")
     ] = None
@@ -155,6 +158,7 @@ class Scene:
             seed=seed,
             faults=self._faults(seed),
             skip_impossible=world.skip_impossible,
+            any_type=world.any_type,
             progress=progress,
         )
 

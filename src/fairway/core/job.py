@@ -13,6 +13,10 @@ from typing import Any, Literal
 from fairway.core.errors import InputError
 
 Adaptation = Literal["none", "accordion", "gns", "schedule", "tuned"]
+MOST_SECONDS = 4e9
+"""Times beyond this (a hundred years and more) are mistakes, and too large to be exact to the microsecond."""
+
+MOST_STEPS = 1e15
 ADAPTATIONS: tuple[Adaptation, ...] = ("none", "accordion", "gns", "schedule", "tuned")
 
 
@@ -82,17 +86,21 @@ class JobSpec:
         """The first thing that is wrong with this job, or None."""
         if not self.id:
             return "the id is empty"
-        if not (math.isfinite(self.submitted_s) and self.submitted_s >= 0):
-            return f"submit time {self.submitted_s} is not a finite number of at least 0"
+        if not 0 <= self.submitted_s <= MOST_SECONDS:
+            negative = "is negative" if self.submitted_s < 0 else f"is not a number of at most {MOST_SECONDS:g}"
+            return f"submit time {self.submitted_s:g} {negative}"
         if self.gpus < 1:
             return f"needs at least 1 GPU, not {self.gpus}"
         if not 1 <= self.gpus_min <= self.gpus <= self.gpus_max:
             return f"the elastic range {self.gpus_min}..{self.gpus_max} does not hold gpus={self.gpus}"
         if (self.duration_s is None) == (self.steps is None):
             return "give exactly one of duration_s and steps"
-        for what, value in (("duration", self.duration_s), ("number of steps", self.steps)):
-            if value is not None and not (math.isfinite(value) and value >= 0):
-                return f"the {what} {value} is not a finite number of at least 0"
+        for what, value, most in (
+            ("duration", self.duration_s, MOST_SECONDS),
+            ("number of steps", self.steps, MOST_STEPS),
+        ):
+            if value is not None and not 0 <= value <= most:
+                return f"the {what} {value:g} is not a finite number from 0 to {most:g}"
         if self.steps is not None and not self.model:
             return "steps need a model, so that a profile can tell their speed"
         return self._problem_in_terms()
@@ -151,7 +159,8 @@ class Workload:
     """The jobs of one trace in the order of submission (ties keep the order of the file).
 
     `skipped` counts, by reason, rows of the source that are no GPU job (a pod without a GPU, say); nothing is left
-    out without being counted. `notes` are remarks for the reader, such as "ids renamed".
+    out without being counted. `notes` are remarks for the reader, such as "ids renamed". `lines` tells
+    on which line of the source a job stands, where the format has lines.
     """
 
     jobs: tuple[JobSpec, ...]
@@ -159,6 +168,7 @@ class Workload:
     format: str = ""
     skipped: dict[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    lines: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
 
     @staticmethod
     def of(jobs: list[JobSpec], **about: Any) -> Workload:

@@ -20,6 +20,7 @@ from fairway.models.names import ModelNames, ProfileKey, gpu_spellings
 SPREAD_SUFFIX = "_unconsolidated"
 ALONE = "null"
 RATE_MAX = 1e12
+RATE_MIN = 1e-9
 
 _KEY = re.compile(r"\('(.+)', ([1-9]\d{0,6})\)")
 _MODEL = re.compile(r"(.+) \(batch size ([1-9]\d{0,8})\)")
@@ -199,7 +200,8 @@ def _check_entry(where: str, other: str, value: Any, path: str) -> None:
 
 
 def _is_rate(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= RATE_MAX
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and (value == 0 or RATE_MIN <= value <= RATE_MAX)
 
 
 def _short(value: Any) -> str:

@@ -37,8 +37,8 @@ class Proportional:
     round_s: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.quantum_s) and self.quantum_s > 0):
-            raise ValueError(f"quantum_s must be a positive number, not {self.quantum_s}")
+        if not (math.isfinite(self.quantum_s) and self.quantum_s >= 0.1):
+            raise ValueError(f"quantum_s must be at least 0.1, not {self.quantum_s:g}")
 
     def decide(self, snapshot: Snapshot) -> Decision:
         memory = _remember(snapshot) if self.by == "user" else {}

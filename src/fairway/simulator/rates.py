@@ -128,5 +128,8 @@ def impossible(spec: JobSpec, rates: Rates) -> str | None:
     speeds += [rates.regime_speeds(spec, regime) for regime in spec.regimes]
     if any(all(speed > 0 for speed in kind) for kind in zip(*speeds, strict=True)):
         return None
-    wanted = f" of {', '.join(spec.gpu_types)}" if spec.gpu_types else ""
-    return f"no GPU type{wanted} in the cluster has {spec.gpus} GPUs with the memory that it needs"
+    if spec.gpu_types and not any(_matches(gpu.name, spec.gpu_types) for gpu in rates.cluster.types):
+        wanted = " or ".join(spec.gpu_types)
+        return f"it asks for {wanted}, which the cluster does not have (--any-type lets it run anywhere)"
+    batch = f" (batch size {spec.batch_size} per GPU)" if spec.batch_size else ""
+    return f"no GPU type of the cluster has the memory that it needs{batch} on as many GPUs as its gang of {spec.gpus}"

@@ -6,13 +6,15 @@ import math
 import resource
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from fairway.core import kernels
 from fairway.core.cluster import Cluster
 from fairway.core.decision import Decision
 from fairway.core.errors import InputError
-from fairway.core.job import JobSpec, Workload
+from fairway.core.job import MOST_SECONDS, JobSpec, Workload
 from fairway.core.policy import Policy
 from fairway.core.round import Loop, Observer
 from fairway.core.snapshot import Snapshot
@@ -31,6 +33,7 @@ Progress = Callable[[int, int], None]
 """Called now and then with (jobs finished, jobs in all)."""
 
 _PROGRESS_EVERY_STEPS = 500
+SHORTEST_ROUND_S = 0.1
 COMPILE_FROM_JOBS = 10_000
 """Below this many jobs, loading the compiled kernels takes longer than they save."""
 
@@ -76,10 +79,14 @@ def simulate(
     trace_format: str | None = None,
     faults: Faults | None = None,
     skip_impossible: bool = False,
+    any_type: bool = False,
     progress: Progress | None = None,
     observer: Observer | None = None,
 ) -> Result:
     """Replay a trace on a described cluster under a policy.
+
+    `skip_impossible` leaves out jobs that can never run there, and counts them; `any_type` lets jobs that ask for a GPU
+    type run on any, which is what one wants when a log is replayed on other hardware.
 
     >>> import fairway
     >>> jobs = [fairway.JobSpec("a", 0, gpus=4, duration_s=100), fairway.JobSpec("b", 0, gpus=1, duration_s=10)]
@@ -97,6 +104,8 @@ def simulate(
     table = load_profile(profile) if profile is None or isinstance(profile, str) else profile
     placer = placement_named(placement)
     rates = Rates(machines, table, spread_matters=world.spread_matters)
+    if any_type:
+        workload = replace(workload, jobs=tuple(replace(job, gpu_types=()) for job in workload.jobs))
     jobs, skipped = _possible(workload, rates, skip_impossible)
     length_s = chosen.round_s if world.round_s is None else world.round_s
     engine = SimulatedEngine(machines, jobs, rates, world, located=placer.located, round_s=length_s, faults=faults)
@@ -106,27 +115,32 @@ def simulate(
     if len(jobs) >= COMPILE_FROM_JOBS:
         kernels.use_compiled()
     _run(loop, engine, progress)
-    costs = Costs(
-        rounds=state.round,
-        decide_cpu_s=timed.cpu_s,
-        cpu_s=time.process_time() - cpu_s,
-        wall_s=time.monotonic() - wall_s,
-        peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-    )
+    costs = _costs(state.round, timed.cpu_s, time.process_time() - cpu_s, time.monotonic() - wall_s)
     settings = Settings(
         policy=policy if isinstance(policy, str) else policy.name,
         knows=tuple(sorted(chosen.knows)),
         trace=workload.source or "workload",
         cluster=machines.text or f"{machines.gpu_count} GPUs",
-        rules=world.name,
-        placement=placement,
         profile=table.name if any(job.steps is not None for job in jobs) else "durations",
+        placement=placement,
         round_s=length_s,
-        restart_cost_s=world.restart_cost_s,
-        replan_interval_s=world.replan_interval_s,
         seed=seed,
+        **_told(world),
     )
     return Result(settings, costs, machines, jobs, engine.ledger, skipped)
+
+
+def _costs(rounds: int, decide_cpu_s: float, cpu_s: float, wall_s: float) -> Costs:
+    return Costs(rounds, decide_cpu_s, cpu_s, wall_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+
+
+def _told(world: Rules) -> dict[str, Any]:
+    """What a result says of the rules."""
+    return {
+        "rules": world.name,
+        "restart_cost_s": world.restart_cost_s,
+        "replan_interval_s": world.replan_interval_s,
+    }
 
 
 def _world(
@@ -135,6 +149,8 @@ def _world(
     for name, value in (("round", round_s), ("restart cost", restart_cost_s), ("re-plan interval", replan_interval_s)):
         if value is not None and not (math.isfinite(value) and value >= 0):
             raise InputError(f"the {name} must be a finite number of seconds of at least 0, not {value}")
+    if round_s is not None and not (round_s == 0 or SHORTEST_ROUND_S <= round_s <= MOST_SECONDS):
+        raise InputError(f"a round must be 0 (at every event) or at least {SHORTEST_ROUND_S:g} s, not {round_s:g}")
     changed = {"round_s": round_s, "restart_cost_s": restart_cost_s, "replan_interval_s": replan_interval_s}
     return rules_named(rules, **changed)
 
@@ -144,14 +160,18 @@ def _possible(workload: Workload, rates: Rates, skip: bool) -> tuple[tuple[JobSp
     skipped = dict(workload.skipped)
     jobs: list[JobSpec] = []
     for job in workload.jobs:
-        why = impossible(job, rates)
+        try:
+            why = impossible(job, rates)
+        except InputError as error:
+            line = workload.lines.get(job.id)
+            raise InputError(f"job {job.id!r}: {error}", path=workload.source or None, line=line) from None
         if why is None:
             jobs.append(job)
         elif skip:
             skipped["impossible on this cluster"] = skipped.get("impossible on this cluster", 0) + 1
         else:
             text = f"job {job.id!r} can never run: {why}; --skip-impossible leaves such jobs out"
-            raise InputError(text, path=workload.source or None)
+            raise InputError(text, path=workload.source or None, line=workload.lines.get(job.id))
     if not jobs:
         raise InputError("no job can be simulated", path=workload.source or None)
     return tuple(jobs), skipped

@@ -50,10 +50,10 @@ def parse_time(text: str) -> float | None:
     """An ISO-like time stamp as seconds since 1970, or None. Without a time zone it is taken as it stands."""
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        if moment.tzinfo is not None:
+            moment = moment.astimezone(UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError):
         return None
-    if moment.tzinfo is not None:
-        moment = moment.astimezone(UTC).replace(tzinfo=None)
     return (moment - _EPOCH) / _SECOND
 
 
@@ -197,6 +197,7 @@ class Parsed:
     jobs: list[JobSpec]
     skipped: dict[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    lines: dict[str, int] = field(default_factory=dict)
 
 
 class Jobs:
@@ -238,9 +239,8 @@ class Jobs:
                 job = JobSpec(**spec)
             except InputError as error:
                 raise InputError(error.message, path=self.path, line=line) from None
-            if job.submitted_s < 0:
-                raise InputError(f"submit time {job.submitted_s:g} is negative", path=self.path, line=line)
             if job.gpus_max > MAX_GPUS:
                 raise InputError(f"{job.gpus_max} GPUs are more than {MAX_GPUS}", path=self.path, line=line)
             jobs.append(job)
-        return Parsed(jobs, dict(self.skipped), tuple(self.notes))
+        lines = {job_id: line for job_id, line in self._first_line.items() if line is not None}
+        return Parsed(jobs, dict(self.skipped), tuple(self.notes), lines)

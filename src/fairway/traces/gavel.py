@@ -47,6 +47,8 @@ def _read(text: str, path: str, columns: tuple[str, ...]) -> Parsed:
         model, batch_size = _job_type(row)
         deadline_s = _deadline_s(row)
         seconds_slo += deadline_s is not None and "duration" not in row.at
+        if "duration" in row.at:
+            row.number("duration")
         jobs.add(
             row.line,
             id=str(index),

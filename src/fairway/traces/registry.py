@@ -71,7 +71,9 @@ def read_trace(path: str | Path, format: str | None = None) -> Workload:  # noqa
     if not parsed.jobs:
         skipped = ", ".join(f"{count} {reason}" for reason, count in parsed.skipped.items())
         raise InputError(f"no jobs{f' (skipped: {skipped})' if skipped else ''}", path=name)
-    return Workload.of(parsed.jobs, source=name, format=chosen, skipped=parsed.skipped, notes=parsed.notes)
+    return Workload.of(
+        parsed.jobs, source=name, format=chosen, skipped=parsed.skipped, notes=parsed.notes, lines=parsed.lines
+    )
 
 
 @contextmanager

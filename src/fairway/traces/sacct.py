@@ -7,6 +7,7 @@ Needed are JobID, Submit, a run time (ElapsedRaw, Elapsed, or Start and End) and
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Sequence
 
 from fairway.core.cluster import MAX_GPUS
 from fairway.core.errors import InputError
@@ -17,7 +18,11 @@ SACCT_COLUMNS = ("JobID", "Submit")
 GPU_COLUMNS = ("AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES")
 _RUN_TIMES = (("ElapsedRaw",), ("Elapsed",), ("Start", "End"))
 _ELAPSED = re.compile(r"(?:(?:(\d{1,6})-)?(\d{1,4}):)?(\d{1,4}):(\d{2})(?:\.\d+)?", re.ASCII)
-_GRES = re.compile(r"(?:gres[/:])?gpu(?::(?P<type>[^:=,()]*[^:=,()\d][^:=,()]*))?(?:[:=](?P<count>\d{1,9}))?", re.ASCII)
+_GPU_ITEM = re.compile(r"(?:gres[/:])?gpu(?:[:=]|$)")
+_GRES = re.compile(
+    r"(?:gres[/:])?gpu(?::(?P<type>[^:=,()]*[^:=,()\d][^:=,()]*))?(?:[:=](?P<count>\d{1,18}))?",
+    re.ASCII,
+)
 _NOT_ENDED = ("RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "RESIZING")
 
 
@@ -53,12 +58,24 @@ def _rows(text: str, path: str) -> Table:
     if rows.columns[-1] == "":  # `--parsable` without the 2 ends every line with the separator
         cut = ((line, cells if cells[-1] else cells[:-1]) for line, cells in rows.lines)
         rows = Table(path, rows.columns[:-1], cut)
+    if "JobName" in rows.columns:
+        rows = Table(path, rows.columns, _whole_names(rows.lines, rows.columns))
     rows.require(SACCT_COLUMNS)
     if not any(set(columns) <= set(rows.columns) for columns in _RUN_TIMES):
         raise InputError("no run time: ask sacct for Elapsed, ElapsedRaw, or Start and End", path=path, line=1)
     if not set(GPU_COLUMNS) & set(rows.columns):
         raise InputError(f"no GPU count: ask sacct for one of {', '.join(GPU_COLUMNS)}", path=path, line=1)
     return rows
+
+
+def _whole_names(lines: Iterable[tuple[int, list[str]]], columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+    """Put job names together again that hold the separator: they are the only free text of a line."""
+    at = list(columns).index("JobName")
+    for line, cells in lines:
+        extra = len(cells) - len(columns)
+        if extra > 0:
+            cells = [*cells[:at], "|".join(cells[at : at + extra + 1]), *cells[at + extra + 1 :]]
+        yield line, cells
 
 
 def _why_not(row: Row, job_id: str, state: str) -> str:
@@ -119,6 +136,8 @@ def _gpus(row: Row) -> tuple[int, tuple[str, ...]]:
         for item in row.text(column).split(","):
             match = _GRES.fullmatch(re.sub(r"\(.*", "", item.strip()))
             if match is None:
+                if _GPU_ITEM.match(item.strip()):
+                    raise row.error(f"{column}: {shown(item)} is not a count of GPUs")
                 continue
             count = int(match["count"] or 1)
             if match["type"]:

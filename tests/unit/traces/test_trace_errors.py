@@ -236,3 +236,22 @@ def test_writing_fails_in_one_line_and_leaves_nothing_behind(tmp_path: Path) -> 
     with pytest.raises(InputError, match="cannot be written"):
         write_trace(workload, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["t"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "what"),
+    [
+        ("job_id,num_gpu,submit_time,duration\n1,1,1e17,10\n", 2, "submit time 1e+17"),
+        ("job_id,num_gpu,submit_time,duration\n1,1,0,1e300\n", 2, "duration 1e+300"),
+        ("timestamp,duration,num_gpus,gpu_time,cluster\n0001-01-01T00:00:00+14:00,1,1,1,a\n", 2, "time"),
+        ("JobID|Submit|ElapsedRaw|AllocTRES\n1|2026-01-01T00:00:00|60|gres/gpu=x\n", 2, "is not a count of GPUs"),
+        ("JobID|Submit|ElapsedRaw|AllocTRES\n1|2026-01-01T00:00:00|60|gres/gpu=1000000000000\n", 2, "1000000 GPUs"),
+    ],
+)
+def test_what_no_log_can_mean_is_refused(tmp_path: Path, text: str, line: int, what: str) -> None:
+    path = tmp_path / "log"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_trace(path)
+    assert str(caught.value).startswith(f"{path}:{line}: ")
+    assert what in str(caught.value)

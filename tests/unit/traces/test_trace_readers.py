@@ -200,3 +200,12 @@ def test_a_byte_order_mark_and_a_quoted_line_break_are_understood(tmp_path: Path
 
 def test_a_duration_of_zero_is_allowed(read: Reading) -> None:
     assert read("job_id,num_gpu,submit_time,duration\n1,1,0,0\n").jobs[0].duration_s == 0
+
+
+def test_a_slurm_job_name_may_hold_the_separator(tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    path.write_text(
+        "JobID|JobName|Submit|ElapsedRaw|AllocTRES\n1|a|b|2026-01-01T00:00:00|60|gres/gpu=2\n"
+        "2|plain|2026-01-01T00:01:00|60|gres/gpu:a100=1\n"
+    )
+    assert [(job.name, job.gpus) for job in read_trace(path).jobs] == [("a|b", 2), ("plain", 1)]
