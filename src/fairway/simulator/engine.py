@@ -158,12 +158,15 @@ class SimulatedEngine:
     def enact(self, now_s: float, actions: Sequence[Action]) -> Sequence[Event]:
         """Carry out the actions of one round: everybody lets go first, then the others start."""
         events: list[Event] = []
-        leaving = [action for action in actions if not isinstance(action, Launch)]
+        leaving = [action for action in actions if type(action) is not Launch]
         for stop in leaving:
-            self._part(now_s, self._active[stop.job], {other.job for other in leaving}, events)
+            job = self._active[stop.job]
+            if job.partner is not None:
+                self._part(now_s, job, {other.job for other in leaving}, events)
         for stop in leaving:
             self._release(now_s, self._active[stop.job], events)
-            self.ledger.preemptions[stop.job] += isinstance(stop, Suspend)
+            if type(stop) is Suspend:
+                self.ledger.preemptions[stop.job] += 1
         for action in actions:
             if not isinstance(action, Suspend):
                 self._start(now_s, action, events)
@@ -317,19 +320,20 @@ class SimulatedEngine:
     def _release(self, now_s: float, job: _SimulatedJob, events: list[Event]) -> None:
         """The job lets go of its GPUs and keeps its progress."""
         lost_s = min(now_s, job.warm_s) - job.since_s
-        end_s = min(now_s, job.finish_s) if self._is_done(now_s, job) else now_s
+        end_s = job.finish_s if self._is_done(now_s, job) else now_s
         self.ledger.held(job.job, job.since_s, end_s, job.gpus, job.kind, lost_s)
         job.progress = job.done_at(now_s)
         job.rate, job.factor, job.gpus = 0.0, 1.0, ()
         job.version += 1
         self.running -= 1
-        self._part(now_s, job, {job.job}, events)
+        if job.partner is not None:
+            self._part(now_s, job, {job.job}, events)
 
     def _part(self, now_s: float, job: _SimulatedJob, leaving: set[int], events: list[Event]) -> None:
         """End a partnership; a partner that stays has the GPUs to itself from now on."""
-        if job.partner is None:
-            return
         partner, job.partner = job.partner, None
+        if partner is None:
+            return
         partner.partner = None
         if partner.job not in leaving:
             self._change_factor(now_s, partner, 1.0, events)
