@@ -84,9 +84,9 @@ def start_up() -> float:
 
 def main() -> None:
     """Measure and print the tables."""
-    console = Console()
+    console = Console(width=110)
     began = time.monotonic()
-    workload = read_trace(sys.argv[1]) if len(sys.argv) > 1 else philly_like(79_715, seed=0, load=0.7, gpus=416)
+    workload = read_trace(sys.argv[1]) if len(sys.argv) > 1 else philly_like(79_715, seed=0, load=1.05, gpus=416)
     with tempfile.TemporaryDirectory() as folder, Progress(console=console, transient=True) as progress:
         task = progress.add_task("measuring", total=2 * len(POLICIES))
         whole, tenth = Path(folder) / "whole.jsonl", Path(folder) / "tenth.jsonl"

@@ -242,6 +242,15 @@ def _settle_loop(f: Floats, i: Ints, at: int, now_s: float) -> int:
     return int(held)
 
 
+def _begin_loop(f: Floats, i: Ints, at: int, now_s: float, until_s: float, grant: tuple[int, int, int]) -> int:
+    i[c.HELD, at], i[c.GPU_TYPE, at], i[c.PARTNER, at] = grant
+    i[c.LAUNCHES, at] += 1
+    f[c.SINCE_S, at] = now_s
+    f[c.READY_S, at] = now_s
+    f[c.PROTECTED_UNTIL_S, at] = until_s
+    return int(i[c.GPUS, at])
+
+
 def _anchor_loop(f: Floats, i: Ints, at: int, now_s: float) -> None:
     speed = f[c.BEST_SPEED, at]
     left_s = (f[c.REGIME_END, at] - f[c.PROGRESS0, at]) / speed + f[c.TAIL_S, at]
@@ -263,6 +272,7 @@ _NUMPY: dict[str, Callable[..., Any]] = {
     "next_limit": _next_limit_numpy,
     "first_breach": _first_breach_numpy,
     "differing": _differing_numpy,
+    "begin": _begin_loop,
     "settle": _settle_loop,
     "anchor": _anchor_loop,
 }
@@ -274,6 +284,7 @@ _LOOPS: dict[str, Callable[..., Any]] = {
     "next_limit": _next_limit_loop,
     "first_breach": _first_breach_loop,
     "differing": _differing_loop,
+    "begin": _begin_loop,
     "settle": _settle_loop,
     "anchor": _anchor_loop,
 }
@@ -304,6 +315,9 @@ first_breach: Callable[[Ints, Codes, Floats, Ints, float], tuple[int, int, int]]
 
 differing: Callable[[Ints, Ints], Ints] = _differing_numpy
 """The rows in which two columns differ."""
+
+begin: Callable[[Floats, Ints, int, float, float, tuple[int, int, int]], int] = _begin_loop
+"""Note that the job at a position holds (GPUs, type, partner) from now on, protected for a while; returns its gang."""
 
 settle: Callable[[Floats, Ints, int, float], int] = _settle_loop
 """Settle the accounts of the job at a position that gives up its GPUs now; returns how many it held."""
@@ -345,6 +359,7 @@ def warm_up() -> bool:
     next_limit(service, np.ones(1), grants)
     first_breach(grants, reasons, seen_f, seen_i, 0.0)
     differing(grants, seen_i[c.HELD])
+    begin(f, i, 0, 0.0, 1.0, (1, 0, -1))
     settle(f, i, 0, 0.0)
     anchor(f, i, 0, 0.0)
     return True

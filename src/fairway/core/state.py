@@ -160,13 +160,9 @@ class State:
         if not self._adopted:
             self.occupancy.take(gpus)
         self.held_gpus[job] = gpus
-        i[c.HELD, row] = len(gpus)
-        self._demand += len(gpus) - int(i[c.GPUS, row])
-        i[c.GPU_TYPE, row] = gpu_type
-        i[c.PARTNER, row] = partner
-        i[c.LAUNCHES, row] += 1
-        f[c.SINCE_S, row] = f[c.READY_S, row] = self.now_s
-        f[c.PROTECTED_UNTIL_S, row] = self._guard_until_s = self.now_s + self.min_run_s - _EARLY_S
+        self._guard_until_s = self.now_s + self.min_run_s - _EARLY_S
+        gang = kernels.begin(f, i, row, self.now_s, self._guard_until_s, (len(gpus), gpu_type, partner))
+        self._demand += len(gpus) - gang
         if partner >= 0:
             i[c.PARTNER, self._row(partner)] = job
 
