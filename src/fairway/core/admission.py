@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 
 from fairway.core import kernels
-from fairway.core.arrays import Floats, Ints, Ranks
+from fairway.core.arrays import Floats, Ints, Ranks, frozen
 from fairway.core.decision import Decision, Reason
 from fairway.core.snapshot import Snapshot
 
@@ -103,9 +103,7 @@ def _head(rows: Ints, key: Key | None, gpus: Ints, free: int) -> Ints:
 
 @lru_cache(maxsize=1024)
 def _all_rows(count: int) -> Ints:
-    rows = np.arange(count, dtype=np.int64)
-    rows.flags.writeable = False
-    return rows
+    return frozen(np.arange(count, dtype=np.int64))
 
 
 def _ordered(rows: Ints, key: Key | None) -> Ints:

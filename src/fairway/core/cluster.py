@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from fairway.core.arrays import Ints, frozen
 from fairway.core.errors import InputError
 from fairway.core.hardware import known_gpu, known_names
 
@@ -112,13 +113,12 @@ class Cluster:
         return tuple(i for i, node in enumerate(self.nodes) for _ in range(node.gpus))
 
     @cached_property
-    def gpus_by_type(self) -> np.ndarray:
+    def gpus_by_type(self) -> Ints:
         """How many GPUs there are of each type (when every node is up)."""
         counts = np.zeros(len(self.types), dtype=np.int64)
         for node, kind in zip(self.nodes, self.node_type, strict=True):
             counts[kind] += node.gpus
-        counts.flags.writeable = False
-        return counts
+        return frozen(counts)
 
     @cached_property
     def node_names_of_gpus(self) -> tuple[str, ...]:

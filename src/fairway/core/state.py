@@ -73,7 +73,6 @@ class State:
         self._guard_until_s = 0.0
         self._last_job = -1
         self._demand = 0
-        self._adopted = False
         self._gpus_up = cluster.gpu_count
         self._users, self._queues, self._models = _Dictionary(), _Dictionary(), _Dictionary()
         names = Names(self._users.names, self._queues.names, self._models.names)
@@ -136,18 +135,20 @@ class State:
 
         `occupancy` is how GPUs are taken afterwards, where the planner has worked that out already.
         """
-        self._adopted = occupancy is not None
         for action in actions:
             if not isinstance(action, Launch):
                 row = self._row(action.job)
-                self._stop(row, action.job)
+                gpus = self._stop(row, action.job)
+                if occupancy is None:
+                    self.occupancy.give(gpus)
                 self.table.i[c.PREEMPTIONS, row] += isinstance(action, Suspend)
         for action in actions:
             if not isinstance(action, Suspend):
+                if occupancy is None:
+                    self.occupancy.take(action.gpus)
                 self._start(self._row(action.job), action.job, action.gpus, action.gpu_type, action.partner)
         if occupancy is not None:
             self.occupancy = occupancy
-        self._adopted = False
 
     def _row(self, job: int) -> int:
         row = self.table.position(job)
@@ -157,8 +158,6 @@ class State:
 
     def _start(self, row: int, job: int, gpus: tuple[int, ...], gpu_type: int, partner: int) -> None:
         f, i = self.table.f, self.table.i
-        if not self._adopted:
-            self.occupancy.take(gpus)
         self.held_gpus[job] = gpus
         self._guard_until_s = self.now_s + self.min_run_s - _EARLY_S
         gang = kernels.begin(f, i, row, self.now_s, self._guard_until_s, (len(gpus), gpu_type, partner))
@@ -169,8 +168,8 @@ class State:
     def _anchor(self, row: int) -> None:
         kernels.anchor(self.table.f, self.table.i, row, self.now_s)
 
-    def _stop(self, row: int, job: int) -> None:
-        """Settle the accounts of a job that gives up its GPUs now."""
+    def _stop(self, row: int, job: int) -> tuple[int, ...]:
+        """Settle the accounts of a job that gives up its GPUs now; returns them."""
         f, i = self.table.f, self.table.i
         held = kernels.settle(f, i, row, self.now_s)
         self._demand += int(i[c.GPUS, row]) - held
@@ -181,9 +180,7 @@ class State:
             other = self.table.position(partner)
             if other >= 0:
                 i[c.PARTNER, other] = -1
-        gpus = self.held_gpus.pop(job)
-        if not self._adopted:
-            self.occupancy.give(gpus)
+        return self.held_gpus.pop(job)
 
     def _job_submitted(self, event: JobSubmitted) -> None:
         job, spec = event.job, event.spec
@@ -237,7 +234,7 @@ class State:
     def _job_evicted(self, event: JobEvicted) -> None:
         row = self._row(event.job)
         if self.table.i[c.HELD, row]:
-            self._stop(row, event.job)
+            self.occupancy.give(self._stop(row, event.job))
         self.table.f[c.PROGRESS0, row] = event.progress
         self._anchor(row)
 
@@ -245,7 +242,7 @@ class State:
         job = event.job
         row = self._row(job)
         if self.table.i[c.HELD, row]:
-            self._stop(row, job)
+            self.occupancy.give(self._stop(row, job))
         self._demand -= int(self.table.i[c.GPUS, row])
         self.table.remove(row)
         del self.specs[job], self.ids[job]

@@ -26,8 +26,11 @@ def _view(**about: Any) -> Snapshot:
 
 
 @pytest.mark.parametrize("grants", [[0, 0, 0], [2, 2, 4], [2, 1, 4], [0, 3, 4], [2, 3, 0]])
-def test_lawful_grants_pass(grants: list[int]) -> None:
-    check(_view(), decided(grants))
+def test_lawful_grants_pass_and_one_gpu_too_many_does_not(grants: list[int]) -> None:
+    view = _view()
+    check(view, decided(grants))
+    with pytest.raises(PolicyError):
+        check(view, decided([*grants[:2], 5]))
 
 
 @pytest.mark.parametrize(
