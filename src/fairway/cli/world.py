@@ -51,7 +51,9 @@ class World:
     replan_interval_s: Annotated[
         float | None, _option("--replan-interval", "Seconds between plans of a policy that plans shares", "S")
     ] = None
-    placement: Annotated[str, _option("--placement", "packed, spread or count (GPU counts only)", "NAME")] = "packed"
+    placement: Annotated[
+        str | None, _option("--placement", "packed, spread or count (GPU counts only); else the rules' own", "NAME")
+    ] = None
     seed: Annotated[int, _option("--seed", "Seed of failures and of policies that draw lots", "N")] = 0
     format: Annotated[str | None, _option("--format", "The trace's format, if its content is ambiguous", "NAME")] = None
     skip_impossible: Annotated[
@@ -100,7 +102,8 @@ class World:
         from fairway.simulator.rules import rules_named
 
         rules_named(self.rules)
-        placement(self.placement)
+        if self.placement is not None:
+            placement(self.placement)
         for path in self.plugin or ():
             _load_plugin(path)
 

@@ -10,37 +10,57 @@ from typing import NamedTuple, TypeAlias
 
 
 class Suspend(NamedTuple):
-    """Take all GPUs from a running job; it keeps its progress and will wait."""
+    """Take all GPUs from a running job; it keeps its progress and will wait.
+
+    `warm`: its state stays in the memory of its hosts, so that it resumes on the same GPUs within a second.
+    """
 
     job: int
+    warm: bool = False
 
 
 class Launch(NamedTuple):
-    """Start or resume a waiting job on these GPUs. `partner` is the job it shares them with, or -1."""
+    """Start or resume a waiting job on these GPUs.
+
+    `host` is the job whose GPUs it shares as a guest, or -1. A guest may be throttled: it then computes only that part
+    of the time.
+    """
 
     job: int
     gpus: tuple[int, ...]
     gpu_type: int
-    partner: int = -1
+    host: int = -1
+    throttle: float = 1.0
 
 
 class Resize(NamedTuple):
-    """Restart a running job on another number of GPUs."""
+    """Restart a running job on another number of GPUs. `warm`: its state goes over without a checkpoint."""
 
     job: int
     gpus: tuple[int, ...]
     gpu_type: int
-    partner: int = -1
+    host: int = -1
+    throttle: float = 1.0
+    warm: bool = False
 
 
 class Move(NamedTuple):
-    """Restart a running job on as many other GPUs."""
+    """Restart a running job on as many other GPUs. `warm`: its state goes over without a checkpoint."""
 
     job: int
     gpus: tuple[int, ...]
     gpu_type: int
-    partner: int = -1
+    host: int = -1
+    throttle: float = 1.0
+    warm: bool = False
+
+
+class Throttle(NamedTuple):
+    """Let a running guest compute only this part of the time from now on; it is not interrupted."""
+
+    job: int
+    throttle: float
 
 
 Start: TypeAlias = Launch | Resize | Move
-Action: TypeAlias = Suspend | Launch | Resize | Move
+Action: TypeAlias = Suspend | Launch | Resize | Move | Throttle

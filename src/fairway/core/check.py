@@ -94,14 +94,14 @@ def _without_guests(snapshot: Snapshot, decision: Decision) -> Ints:
     """The grants with those of guests, who sit on their hosts' GPUs, taken out; refuses impossible pairs."""
     gpus = decision.gpus.copy()
     protected = set(snapshot.protected_rows.tolist()) if snapshot.guarded else set()
-    if len(set(decision.partners.values())) != len(decision.partners):
-        raise PolicyError("more than two jobs share the same GPUs")
     for guest, host in decision.partners.items():
-        same = decision.gpus[guest] == decision.gpus[host] > 0
-        if guest == host or host in decision.partners or not same:
+        small = 0 < decision.gpus[guest] <= decision.gpus[host]
+        if guest == host or host in decision.partners or not small:
             names = [snapshot.job_id(int(snapshot.jobs[row])) for row in (guest, host)]
             raise PolicyError(f"job {names[0]!r} cannot share the GPUs of job {names[1]!r}")
-        if guest in protected and snapshot.partner[guest] != snapshot.jobs[host]:
+        if guest in protected and not snapshot.share_gpus(guest, host):
             _refuse(snapshot, np.array([guest]), "was started a moment ago and may not be moved yet")
+        if not 0 < decision.throttles.get(guest, 1.0) <= 1:
+            _refuse(snapshot, np.array([guest]), "is throttled to a part of the time that is not in (0, 1]")
         gpus[guest] = 0
     return gpus

@@ -34,6 +34,8 @@ FLOATS = (
     "best_speed",
     "left_s",
     "left_rate",
+    "first_start_s",
+    "throttle",
 )
 (
     SUBMITTED_S,
@@ -53,6 +55,8 @@ FLOATS = (
     BEST_SPEED,
     LEFT_S,
     LEFT_RATE,
+    FIRST_START_S,
+    THROTTLE,
 ) = range(len(FLOATS))
 SPEEDS = len(FLOATS)  # the rates on each GPU type follow, one row per type
 
@@ -63,7 +67,7 @@ INTS = (
     "gpus_max",
     "held",
     "gpu_type",
-    "partner",
+    "host",
     "user",
     "queue",
     "model",
@@ -79,7 +83,7 @@ INTS = (
     GPUS_MAX,
     HELD,
     GPU_TYPE,
-    PARTNER,
+    HOST,
     USER,
     QUEUE,
     MODEL,

@@ -6,7 +6,7 @@ Reasons are small codes and become text only when somebody asks; a policy with m
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
@@ -57,10 +57,15 @@ class Decision:
     """Grants aligned to the snapshot's rows.
 
     `gpus[r]` is the number of GPUs that row r shall hold from now on (0: wait). `gpu_types[r]` is the type, -1 where
-    placement may choose. `partners` maps a row to the row whose GPUs it shares; `placements` maps a row to concrete
-    GPUs, for policies that place by themselves. `ahead` is the job that blocks a strict queue (-1: none). `wake_s` is
-    the next instant at which the policy wants to be asked again even if nothing happens. `memory` is handed back in
-    the next snapshot.
+    placement may choose. `ahead` is the job that blocks a strict queue (-1: none). `wake_s` is the next instant at
+    which the policy wants to be asked again even if nothing happens. `memory` is handed back in the next snapshot.
+
+    Sharing: `partners` maps a guest to its host, the row whose GPUs it shares; its gang is at most as large as its
+    host's. `throttles` says what part of the time a guest may compute, where not all of it.
+
+    Placing: `placements` maps a row to concrete GPUs, for policies that place by themselves; `order` is the order in
+    which the other gangs are placed (else the largest first). `warm` asks that jobs which are stopped now stay in the
+    memory of their hosts, so that they resume in place within a second, and that moves go without a checkpoint.
     """
 
     gpus: Ints
@@ -71,6 +76,9 @@ class Decision:
     memory: Mapping[str, Any] = field(default_factory=_nothing)
     partners: Mapping[int, int] = field(default_factory=_nothing)
     placements: Mapping[int, tuple[int, ...]] = field(default_factory=_nothing)
+    throttles: Mapping[int, float] = field(default_factory=_nothing)
+    order: Sequence[int] = ()
+    warm: bool = False
     texts: Mapping[int, str] = field(default_factory=_nothing)
 
     def reason(self, snapshot: Snapshot, row: int) -> str:

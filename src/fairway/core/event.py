@@ -5,13 +5,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple, TypeAlias
 
-from fairway.core.job import JobSpec
+from fairway.core.job import JobSpec, LossCurve
 
 
 class JobSubmitted(NamedTuple):
-    """A user asked for a job. `speeds` is its rate on its own gang for each GPU type (0: cannot run there)."""
+    """A user asked for a job. `speeds` is its rate on its own gang for each GPU type (0: cannot run there).
+
+    What an engine knows beyond that: `scaling`, the job's steps per second on 1, 2, … `gpus_max` GPUs; `loss`, how its
+    training loss falls; `steps_left`, for jobs whose steps are not their progress.
+    """
 
     time_s: float
     job: int
@@ -21,6 +26,9 @@ class JobSubmitted(NamedTuple):
     restart_s: float
     regime_end: float
     tail_s: float
+    scaling: tuple[float, ...] = ()
+    loss: LossCurve | None = None
+    steps_left: float = math.nan
 
 
 class JobStarted(NamedTuple):
@@ -52,6 +60,7 @@ class RegimeEntered(NamedTuple):
     speeds: tuple[float, ...]
     regime_end: float
     tail_s: float
+    steps_left: float = math.nan
 
 
 class JobEvicted(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from fairway.core.errors import InputError
 
@@ -30,6 +30,19 @@ class Regime:
     until: float
     batch_size: int | None = None
     speed: float = 1.0
+
+
+class LossCurve(NamedTuple):
+    """How a job's training loss falls: 1 / (b0·k + b1) + b2 after k of its `epochs` (the model of Optimus)."""
+
+    epochs: float
+    b0: float
+    b1: float
+    b2: float
+
+    def at(self, done: float) -> float:
+        """The loss after a fraction of the work."""
+        return 1.0 / (self.b0 * self.epochs * done + self.b1) + self.b2
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +81,7 @@ class JobSpec:
     gpu_types: tuple[str, ...] = ()
     gpu_share: float = 1.0
     status: str = ""
+    loss: LossCurve | None = None
 
     def __post_init__(self) -> None:
         if self.gpus_min == 0:

@@ -243,7 +243,9 @@ def _settle_loop(f: Floats, i: Ints, at: int, now_s: float) -> int:
 
 
 def _begin_loop(f: Floats, i: Ints, at: int, now_s: float, until_s: float, grant: tuple[int, int, int]) -> int:
-    i[c.HELD, at], i[c.GPU_TYPE, at], i[c.PARTNER, at] = grant
+    i[c.HELD, at], i[c.GPU_TYPE, at], i[c.HOST, at] = grant
+    if i[c.LAUNCHES, at] == 0:
+        f[c.FIRST_START_S, at] = now_s
     i[c.LAUNCHES, at] += 1
     f[c.SINCE_S, at] = now_s
     f[c.READY_S, at] = now_s
@@ -317,7 +319,7 @@ differing: Callable[[Ints, Ints], Ints] = _differing_numpy
 """The rows in which two columns differ."""
 
 begin: Callable[[Floats, Ints, int, float, float, tuple[int, int, int]], int] = _begin_loop
-"""Note that the job at a position holds (GPUs, type, partner) from now on, protected for a while; returns its gang."""
+"""Note that the job at a position holds (GPUs, type, host) from now on, protected for a while; returns its gang."""
 
 settle: Callable[[Floats, Ints, int, float], int] = _settle_loop
 """Settle the accounts of the job at a position that gives up its GPUs now; returns how many it held."""

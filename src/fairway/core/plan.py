@@ -21,6 +21,10 @@ class Placer(Protocol):
     name: str
     located: bool
 
+    def suited(self, snapshot: Snapshot, row: int) -> Placer:
+        """The placer that suits a row: itself, where all jobs are placed alike."""
+        ...
+
     def place(self, occupancy: Occupancy, gpus: int, gpu_type: int) -> tuple[int, ...] | None:
         """Free GPUs of this type for the gang, or None. Must not change `occupancy`."""
         ...
@@ -32,21 +36,26 @@ class Target(NamedTuple):
     row: int
     gpus: tuple[int, ...]
     gpu_type: int
-    partner: int = -1
+    host: int = -1
 
 
 class Plan(NamedTuple):
-    """The targets of all rows whose allocation changes, stops first, and how GPUs are taken once they are met."""
+    """The targets of all rows whose allocation changes, stops first, and how GPUs are taken once they are met.
+
+    `throttles` are rows of running guests that go on where they are, at another throttle.
+    """
 
     targets: list[Target]
     occupancy: Occupancy
+    throttles: tuple[int, ...] = ()
 
 
 def plan(snapshot: Snapshot, decision: Decision, occupancy: Occupancy, placer: Placer) -> Plan:
     """Work out who holds which GPUs from now on."""
     rows = _changed(snapshot, decision, occupancy.shared)
+    throttles = _rethrottled(snapshot, decision, rows) if occupancy.shared else ()
     if not rows:
-        return Plan([], occupancy)
+        return Plan([], occupancy, throttles)
     held = snapshot.held
     wanted = {row: int(decision.gpus[row]) for row in rows}
     stops = [Target(row, (), -1) for row in rows if not wanted[row]]
@@ -57,7 +66,8 @@ def plan(snapshot: Snapshot, decision: Decision, occupancy: Occupancy, placer: P
     starts: list[Target] = []
     order = [row for row in rows if wanted[row] and row not in decision.partners]
     if len(order) > 1:
-        order.sort(key=lambda row: (row not in decision.placements, -wanted[row]))
+        turn = {row: at for at, row in enumerate(decision.order)}
+        order.sort(key=lambda row: (row not in decision.placements, turn.get(row, len(turn)), -wanted[row]))
     for row in order:
         target = _place(snapshot, decision, scratch, placer, row, wanted[row])
         if target is None:
@@ -69,11 +79,13 @@ def plan(snapshot: Snapshot, decision: Decision, occupancy: Occupancy, placer: P
         placed = {target.row: target for target in starts}
         for guest in decision.partners:
             if wanted.get(guest):
-                _join(snapshot, decision, guest, placed, starts, stops)
-        for target in starts:
-            if target.partner >= 0:
-                scratch.take(target.gpus)
-    return Plan(stops + starts, scratch)
+                target = _join(snapshot, decision, guest, placed, scratch)
+                if target is None:
+                    _refuse(snapshot, decision, guest, stops)
+                else:
+                    scratch.take(target.gpus)
+                    starts.append(target)
+    return Plan(stops + starts, scratch, throttles)
 
 
 def _changed(snapshot: Snapshot, decision: Decision, shared: bool) -> list[int]:
@@ -86,23 +98,37 @@ def _changed(snapshot: Snapshot, decision: Decision, shared: bool) -> list[int]:
         other = (decision.gpu_types != snapshot.gpu_type) & (decision.gpus > 0) & (decision.gpu_types >= 0)
         changed.update(other.nonzero()[0].tolist())
     changed.update(row for row, gpus in decision.placements.items() if gpus != snapshot.gpus_held(row))
-    for guest, host in decision.partners.items():
-        if host in changed or snapshot.partner[guest] != snapshot.jobs[host]:
-            changed.add(guest)
+    partners = decision.partners.items()
+    changed.update(guest for guest, host in partners if host in changed or not snapshot.share_gpus(guest, host))
     if shared:
-        changed.update(_parted(snapshot, decision))
+        changed.update(_parted(snapshot, decision, changed))
+        changed.update(guest for guest, host in partners if host in changed)
     return sorted(changed)
 
 
-def _parted(snapshot: Snapshot, decision: Decision) -> list[int]:
-    """Of each pair that shares GPUs now and shall not any more, the one that came later: it has to move."""
-    wanted = {frozenset(pair) for pair in decision.partners.items()}
-    parted = []
-    for row in (snapshot.partner >= 0).nonzero()[0].tolist():
-        other = int(snapshot.jobs.searchsorted(snapshot.partner[row]))
-        if row > other and decision.gpus[row] and decision.gpus[other] and frozenset((row, other)) not in wanted:
-            parted.append(row)
+def _parted(snapshot: Snapshot, decision: Decision, changed: set[int]) -> list[int]:
+    """Guests that stay where they are but shall not share with those that stay there, too: they have to move."""
+    partners, tenants, parted = decision.partners, dict[int, list[int]](), []
+    for row in snapshot.running_rows.tolist():
+        if decision.gpus[row] and row not in changed:
+            others = {other for gpu in snapshot.gpus_held(row) for other in tenants.get(gpu, ())}
+            root = partners.get(row, row)
+            if any(partners.get(other, other) != root for other in others):
+                parted.append(row)
+                continue
+            for gpu in snapshot.gpus_held(row):
+                tenants.setdefault(gpu, []).append(row)
     return parted
+
+
+def _rethrottled(snapshot: Snapshot, decision: Decision, changed: list[int]) -> tuple[int, ...]:
+    """Guests that keep their GPUs and get another throttle."""
+    throttle = snapshot.throttle
+    return tuple(
+        row
+        for row in sorted(decision.partners)
+        if decision.gpus[row] and row not in changed and throttle[row] != decision.throttles.get(row, 1.0)
+    )
 
 
 def _place(
@@ -116,7 +142,7 @@ def _place(
     kind = -1 if decision.gpu_types is None else int(decision.gpu_types[row])
     for choice in [kind] if kind >= 0 else _types_to_try(snapshot, row):
         if scratch.free_by_type[choice] >= count:
-            placed = placer.place(scratch, count, choice)
+            placed = placer.suited(snapshot, row).place(scratch, count, choice)
             if placed is not None:
                 return Target(row, placed, choice)
     return None
@@ -139,18 +165,16 @@ def _refuse(snapshot: Snapshot, decision: Decision, row: int, stops: list[Target
 
 
 def _join(
-    snapshot: Snapshot,
-    decision: Decision,
-    guest: int,
-    placed: dict[int, Target],
-    starts: list[Target],
-    stops: list[Target],
-) -> None:
-    """Put a guest on the GPUs of its host, whether that one has just been placed or runs already."""
+    snapshot: Snapshot, decision: Decision, guest: int, placed: dict[int, Target], scratch: Occupancy
+) -> Target | None:
+    """Put a guest on GPUs of its host, whether that one has just been placed or runs already; the emptiest first."""
     host = decision.partners[guest]
     gpus = placed[host].gpus if host in placed else snapshot.gpus_held(host) if decision.gpus[host] else ()
-    if not gpus:
-        _refuse(snapshot, decision, guest, stops)
-        return
+    need = int(decision.gpus[guest])
+    if len(gpus) < need:
+        return None
     kind = placed[host].gpu_type if host in placed else int(snapshot.gpu_type[host])
-    starts.append(Target(guest, gpus, kind, partner=int(snapshot.jobs[host])))
+    if len(gpus) > need:
+        emptiest = sorted(range(len(gpus)), key=lambda at: scratch.tenants(gpus[at]))[:need]
+        gpus = tuple(gpus[at] for at in sorted(emptiest))
+    return Target(guest, gpus, kind, host=int(snapshot.jobs[host]))

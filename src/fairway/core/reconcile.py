@@ -3,33 +3,36 @@ time."""
 
 from __future__ import annotations
 
-from fairway.core.action import Action, Launch, Move, Resize, Start, Suspend
-from fairway.core.plan import Target
+from fairway.core.action import Action, Launch, Move, Resize, Start, Suspend, Throttle
+from fairway.core.decision import Decision
+from fairway.core.plan import Plan
 from fairway.core.snapshot import Snapshot
 
 
-def reconcile(snapshot: Snapshot, targets: list[Target]) -> list[Action]:
+def reconcile(snapshot: Snapshot, decision: Decision, planned: Plan) -> list[Action]:
     """Actions that bring every target about: first what only frees GPUs, then changes, then launches."""
     suspends: list[Action] = []
     changes: list[Action] = []
     launches: list[Action] = []
     joins: list[Action] = []
-    jobs, held = snapshot.jobs, snapshot.held
+    jobs, held, warm, throttles = snapshot.jobs, snapshot.held, decision.warm, decision.throttles
     start: Start
-    for row, gpus, gpu_type, partner in targets:
+    for row, gpus, gpu_type, host in planned.targets:
         job, holds = int(jobs[row]), int(held[row])
         if not gpus:
             if holds:
-                suspends.append(Suspend(job))
+                suspends.append(Suspend(job, warm))
             continue
+        throttle = throttles.get(row, 1.0)
         if not holds:
-            start, place = Launch(job, gpus, gpu_type, partner), launches
+            start, place = Launch(job, gpus, gpu_type, host, throttle), launches
         elif len(gpus) != holds:
-            start, place = Resize(job, gpus, gpu_type, partner), changes
-        elif gpus != snapshot.gpus_held(row) or partner != int(snapshot.partner[row]):
-            start, place = Move(job, gpus, gpu_type, partner), changes
+            start, place = Resize(job, gpus, gpu_type, host, throttle, warm), changes
+        elif gpus != snapshot.gpus_held(row) or host != int(snapshot.host[row]):
+            start, place = Move(job, gpus, gpu_type, host, throttle, warm), changes
         else:
             continue
         # A guest joins its host, so the host must be there first.
-        (place if partner < 0 else joins).append(start)
-    return suspends + changes + launches + joins
+        (place if host < 0 else joins).append(start)
+    eased: list[Action] = [Throttle(int(jobs[row]), throttles.get(row, 1.0)) for row in planned.throttles]
+    return suspends + changes + launches + joins + eased

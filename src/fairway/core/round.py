@@ -101,7 +101,7 @@ class Loop:
         decision = self.policy.decide(snapshot)
         check(snapshot, decision)
         planned = plan(snapshot, decision, state.occupancy, self.placer)
-        actions = reconcile(snapshot, planned.targets)
+        actions = reconcile(snapshot, decision, planned)
         state.memory = decision.memory
         state.round += 1
         self.decision = decision

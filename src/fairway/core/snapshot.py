@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from fairway.core import kernels
 from fairway.core.arrays import Bools, Floats, Ints, frozen
 from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.core.errors import InputError, PolicyError
+from fairway.core.facts import NO_FACTS, Facts, Finished, History
 
 
 class Names(NamedTuple):
@@ -39,6 +41,8 @@ class Frame(NamedTuple):
     held_gpus: Mapping[int, tuple[int, ...]]
     seed: int = 0
     replan_interval_s: float = 0.0
+    facts: Mapping[int, Facts] = MappingProxyType({})
+    history: History = History()
 
 
 class JobView(NamedTuple):
@@ -64,11 +68,12 @@ class JobView(NamedTuple):
 class Oracle:
     """True run times of the jobs on their own gangs, on the GPU type that suits each best."""
 
-    __slots__ = ("_floats", "_now_s")
+    __slots__ = ("_floats", "_now_s", "_snapshot")
 
-    def __init__(self, floats: Floats, now_s: float) -> None:
-        self._floats = floats
-        self._now_s = now_s
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._floats = snapshot.floats
+        self._now_s = snapshot.now_s
 
     @property
     def remaining_s(self) -> Floats:
@@ -93,6 +98,12 @@ class Oracle:
 
     def _remaining_at(self, time_s: float) -> Floats:
         return kernels.remaining(self._floats, time_s)
+
+    @property
+    def steps_left(self) -> Floats:
+        """The steps that each job has still to make, in the units of `scaling`."""
+        told = np.array([self._snapshot.facts(row).steps_left for row in range(len(self._snapshot))])
+        return np.where(np.isnan(told), self._floats[c.WORK] - self._snapshot.progress, told)
 
     @property
     def total_s(self) -> Floats:
@@ -186,6 +197,9 @@ class Snapshot:
     since_s = _float_column(c.SINCE_S, "Since when each running job has held its present GPUs.")
     restart_s = _float_column(c.RESTART_S, "What a stop and restart of each job costs.")
     protected_until_s = _float_column(c.PROTECTED_UNTIL_S, "Until when a running job may not be stopped.")
+    first_start_s = _float_column(c.FIRST_START_S, "When each job was first started; infinite before.")
+    throttle = _float_column(c.THROTTLE, "What part of the time each running guest may compute; 1 for the others.")
+    idle_since_s = _float_column(c.READY_S, "Of a waiting job: since when it has held no GPUs.")
     best_speed = _float_column(c.BEST_SPEED, "Each job's rate on its own gang on the GPU type that suits it best.")
     jobs = _int_column(c.JOB, "Job numbers, rising: the order of submission.")
     gpus = _int_column(c.GPUS, "The gang that each job asks for.")
@@ -193,7 +207,7 @@ class Snapshot:
     gpus_max = _int_column(c.GPUS_MAX, "The most GPUs that each job can use.")
     held = _int_column(c.HELD, "How many GPUs each job holds now; 0 while it waits.")
     gpu_type = _int_column(c.GPU_TYPE, "The type of the GPUs that each job holds, or held last; -1 before.")
-    partner = _int_column(c.PARTNER, "The number of the job with which a job shares its GPUs, or -1.")
+    host = _int_column(c.HOST, "The number of the job whose GPUs a job shares as a guest, or -1.")
     user = _int_column(c.USER, "Code of the owner; see `names.users`.")
     queue = _int_column(c.QUEUE, "Code of the queue; see `names.queues`.")
     model = _int_column(c.MODEL, "Code of the model; see `names.models`.")
@@ -280,7 +294,42 @@ class Snapshot:
         """True run times, for policies that say in `knows` that they need "duration"."""
         if "duration" not in self.knows:
             raise PolicyError('the policy reads snapshot.oracle but does not declare knows = {"duration"}')
-        return Oracle(self.floats, self.now_s)
+        return Oracle(self)
+
+    def facts(self, row: int) -> Facts:
+        """What is known of a row beside its columns."""
+        return self.frame.facts.get(int(self.ints[c.JOB, row]), NO_FACTS)
+
+    def scaling(self, row: int) -> tuple[float, ...]:
+        """Steps per second on 1, 2, … GPUs, for policies that say in `knows` that they need "scaling"; may be ()."""
+        if "scaling" not in self.knows:
+            raise PolicyError('the policy reads snapshot.scaling but does not declare knows = {"scaling"}')
+        return self.facts(row).scaling
+
+    def losses(self) -> tuple[Floats, Floats]:
+        """Epochs done and the training loss as each job reports it now, for policies that declare knows = {"loss"}.
+
+        NaN where a job reports none.
+        """
+        if "loss" not in self.knows:
+            raise PolicyError('the policy reads snapshot.losses but does not declare knows = {"loss"}')
+        epochs, loss = np.full(len(self), np.nan), np.full(len(self), np.nan)
+        done = np.divide(self.progress, self.floats[c.WORK], out=np.ones(len(self)), where=self.floats[c.WORK] > 0)
+        for row in range(len(self)):
+            curve = self.facts(row).loss
+            if curve is not None:
+                epochs[row], loss[row] = curve.epochs * done[row], curve.at(float(done[row]))
+        return epochs, loss
+
+    @property
+    def finished(self) -> Finished:
+        """The jobs that ended most recently."""
+        return self.frame.history.latest()
+
+    @property
+    def finished_count(self) -> int:
+        """How many jobs have done their work so far."""
+        return self.frame.history.count
 
     def job_id(self, job: int) -> str:
         """The id that the owner knows a job by."""
@@ -289,6 +338,13 @@ class Snapshot:
     def gpus_held(self, row: int) -> tuple[int, ...]:
         """The concrete GPUs that a row holds."""
         return self.frame.held_gpus.get(int(self.ints[c.JOB, row]), ())
+
+    def share_gpus(self, a: int, b: int) -> bool:
+        """Whether two rows are guest and host, or guests of one host on the same GPUs."""
+        host, jobs = self.host, self.jobs
+        if host[a] == jobs[b] or host[b] == jobs[a]:
+            return True
+        return bool(host[a] >= 0 and host[a] == host[b]) and self.gpus_held(a) == self.gpus_held(b)
 
     def job(self, row: int) -> JobView:
         """A row as an object."""
@@ -318,6 +374,8 @@ class Snapshot:
             names=Names(*(tuple(column) for column in self.names)),
             ids={job: self.job_id(job) for job in jobs},
             held_gpus={job: held[job] for job in jobs if job in held},
+            facts={job: self.frame.facts[job] for job in jobs if job in self.frame.facts},
+            history=self.frame.history.copy(),
         )
         return Snapshot(
             frame,
@@ -357,6 +415,8 @@ class Snapshot:
                 "ints": self.ints.tolist(),
                 "ids": {int(job): self.job_id(int(job)) for job in self.jobs},
                 "held_gpus": {int(job): self.frame.held_gpus.get(int(job), ()) for job in self.jobs[self.running]},
+                "facts": {job: facts.plain() for job in self.jobs.tolist() if (facts := self.frame.facts.get(job))},
+                "history": self.frame.history.plain(),
                 "memory": _plain(self.memory),
             }
         )
@@ -380,6 +440,8 @@ class Snapshot:
                 {int(job): tuple(gpus) for job, gpus in data["held_gpus"].items()},
                 data["seed"],
                 data["replan_interval_s"],
+                {int(job): Facts.from_plain(facts) for job, facts in data["facts"].items()},
+                History.from_plain(data["history"]),
             )
             return Snapshot(
                 frame,

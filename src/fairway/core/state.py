@@ -12,7 +12,7 @@ from typing import Any
 
 from fairway.core import columns as c
 from fairway.core import kernels
-from fairway.core.action import Action, Launch, Suspend
+from fairway.core.action import Action, Launch, Start, Suspend, Throttle
 from fairway.core.arrays import Ints, frozen
 from fairway.core.cluster import Cluster
 from fairway.core.columns import JobTable
@@ -31,6 +31,7 @@ from fairway.core.event import (
     RegimeEntered,
     Woken,
 )
+from fairway.core.facts import NO_FACTS, Facts, History
 from fairway.core.job import JobSpec
 from fairway.core.occupancy import Occupancy
 from fairway.core.snapshot import Frame, Names, Snapshot
@@ -69,14 +70,17 @@ class State:
         self.held_gpus: dict[int, tuple[int, ...]] = {}
         self.specs: dict[int, JobSpec] = {}
         self.ids: dict[int, str] = {}
+        self.facts: dict[int, Facts] = {}
+        self.history = History()
         self.memory: Mapping[str, Any] = {}
         self._guard_until_s = 0.0
         self._last_job = -1
         self._demand = 0
+        self._guests = 0
         self._gpus_up = cluster.gpu_count
         self._users, self._queues, self._models = _Dictionary(), _Dictionary(), _Dictionary()
         names = Names(self._users.names, self._queues.names, self._models.names)
-        self._frame = Frame(cluster, names, self.ids, self.held_gpus, seed, replan_interval_s)
+        self._frame = Frame(cluster, names, self.ids, self.held_gpus, seed, replan_interval_s, self.facts, self.history)
         self._apply: dict[type[Any], Callable[[Any], None]] = {
             JobSubmitted: self._job_submitted,
             JobStarted: self._job_started,
@@ -136,17 +140,19 @@ class State:
         `occupancy` is how GPUs are taken afterwards, where the planner has worked that out already.
         """
         for action in actions:
-            if not isinstance(action, Launch):
+            if isinstance(action, Throttle):
+                self.table.f[c.THROTTLE, self._row(action.job)] = action.throttle
+            elif not isinstance(action, Launch):
                 row = self._row(action.job)
                 gpus = self._stop(row, action.job)
                 if occupancy is None:
                     self.occupancy.give(gpus)
                 self.table.i[c.PREEMPTIONS, row] += isinstance(action, Suspend)
         for action in actions:
-            if not isinstance(action, Suspend):
+            if not isinstance(action, Suspend | Throttle):
                 if occupancy is None:
                     self.occupancy.take(action.gpus)
-                self._start(self._row(action.job), action.job, action.gpus, action.gpu_type, action.partner)
+                self._start(self._row(action.job), action)
         if occupancy is not None:
             self.occupancy = occupancy
 
@@ -156,14 +162,16 @@ class State:
             raise EngineError(f"job number {job} is not active")
         return row
 
-    def _start(self, row: int, job: int, gpus: tuple[int, ...], gpu_type: int, partner: int) -> None:
-        f, i = self.table.f, self.table.i
-        self.held_gpus[job] = gpus
-        self._guard_until_s = self.now_s + self.min_run_s - _EARLY_S
-        gang = kernels.begin(f, i, row, self.now_s, self._guard_until_s, (len(gpus), gpu_type, partner))
+    def _start(self, row: int, start: Start) -> None:
+        f, i, gpus = self.table.f, self.table.i, start.gpus
+        self.held_gpus[start.job] = gpus
+        until_s = self.now_s
+        if i[c.PRIORITY, row] >= 0:
+            until_s = self._guard_until_s = self.now_s + self.min_run_s - _EARLY_S
+        gang = kernels.begin(f, i, row, self.now_s, until_s, (len(gpus), start.gpu_type, start.host))
+        f[c.THROTTLE, row] = start.throttle
+        self._guests += start.host >= 0
         self._demand += len(gpus) - gang
-        if partner >= 0:
-            i[c.PARTNER, self._row(partner)] = job
 
     def _anchor(self, row: int) -> None:
         kernels.anchor(self.table.f, self.table.i, row, self.now_s)
@@ -174,13 +182,26 @@ class State:
         held = kernels.settle(f, i, row, self.now_s)
         self._demand += int(i[c.GPUS, row]) - held
         self._anchor(row)
-        partner = int(i[c.PARTNER, row])
-        if partner >= 0:
-            i[c.PARTNER, row] = -1
-            other = self.table.position(partner)
-            if other >= 0:
-                i[c.PARTNER, other] = -1
+        if self._guests:
+            self._part(row, job)
         return self.held_gpus.pop(job)
+
+    def _part(self, row: int, job: int) -> None:
+        """A job that may be a guest or a host lets go; of the guests that it leaves behind, the first becomes host."""
+        i = self.table.i
+        self._guests -= int(i[c.HOST, row] >= 0)
+        i[c.HOST, row] = -1
+        window = slice(self.table.start, self.table.start + self.table.n)
+        left = (i[c.HOST, window] == job).nonzero()[0] + self.table.start
+        heirs: list[int] = []
+        for guest in left.tolist():
+            mine = self.held_gpus[int(i[c.JOB, guest])]
+            host = next((heir for heir in heirs if not set(mine).isdisjoint(self.held_gpus[heir])), -1)
+            i[c.HOST, guest] = host
+            if host < 0:
+                self._guests -= 1
+                self.table.f[c.THROTTLE, guest] = 1.0
+                heirs.append(int(i[c.JOB, guest]))
 
     def _job_submitted(self, event: JobSubmitted) -> None:
         job, spec = event.job, event.spec
@@ -192,7 +213,7 @@ class State:
             *(event.time_s, spec.weight, deadline, event.work),
             *(0.0, 0.0, event.time_s, event.time_s, 0.0, 0.0, 0.0),
             *(event.restart_s, event.regime_end, event.tail_s, max(event.speeds)),
-            *(event.regime_end / max(event.speeds) + event.tail_s, 0.0),
+            *(event.regime_end / max(event.speeds) + event.tail_s, 0.0, math.inf, 1.0),
             *event.speeds,
         ]
         codes = (self._users.code(spec.user), self._queues.code(spec.queue), self._models.code(spec.model))
@@ -205,6 +226,9 @@ class State:
         self._demand += spec.gpus
         self.specs[job] = spec
         self.ids[job] = spec.id
+        facts = Facts.of(spec, event.scaling, event.loss, event.steps_left)
+        if facts != NO_FACTS:
+            self.facts[job] = facts
 
     def _job_started(self, event: JobStarted) -> None:
         row, f = self._row(event.job), self.table.f
@@ -229,6 +253,8 @@ class State:
         f[c.BEST_SPEED, row] = max(event.speeds)
         f[c.SPEEDS :, row] = event.speeds
         self.table.i[c.BATCH_SIZE, row] = event.batch_size
+        if not math.isnan(event.steps_left):
+            self.facts[event.job] = self.facts.get(event.job, NO_FACTS)._replace(steps_left=event.steps_left)
         self._anchor(row)
 
     def _job_evicted(self, event: JobEvicted) -> None:
@@ -243,9 +269,15 @@ class State:
         row = self._row(job)
         if self.table.i[c.HELD, row]:
             self.occupancy.give(self._stop(row, job))
-        self._demand -= int(self.table.i[c.GPUS, row])
+        f, i = self.table.f, self.table.i
+        gang = int(i[c.GPUS, row])
+        self._demand -= gang
+        if type(event) is JobFinished:
+            service = float(f[c.ATTAINED0_GPU_S, row]), float(f[c.ATTAINED0_S, row])
+            self.history.add(*service, gang, int(i[c.MODEL, row]), int(i[c.USER, row]))
         self.table.remove(row)
         del self.specs[job], self.ids[job]
+        self.facts.pop(job, None)
 
     def _node_lost(self, event: NodeLost) -> None:
         if event.node not in self.occupancy.down:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from fairway.core.occupancy import Occupancy, lowest_bit
+from fairway.core.snapshot import Snapshot
 
 
 class Count:
@@ -10,6 +13,9 @@ class Count:
 
     name = "count"
     located = False
+
+    def suited(self, snapshot: Snapshot, row: int) -> Self:
+        return self
 
     def place(self, occupancy: Occupancy, gpus: int, gpu_type: int) -> tuple[int, ...] | None:
         if occupancy.free_by_type[gpu_type] < gpus:

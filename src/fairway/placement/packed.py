@@ -6,7 +6,10 @@ nodes first and puts the rest where it fits best. Only if that is impossible is 
 
 from __future__ import annotations
 
+from typing import Self
+
 from fairway.core.occupancy import Occupancy, lowest_bit
+from fairway.core.snapshot import Snapshot
 
 
 class Packed:
@@ -14,6 +17,9 @@ class Packed:
 
     name = "packed"
     located = True
+
+    def suited(self, snapshot: Snapshot, row: int) -> Self:
+        return self
 
     def place(self, occupancy: Occupancy, gpus: int, gpu_type: int) -> tuple[int, ...] | None:
         by_free = occupancy.by_free[gpu_type]

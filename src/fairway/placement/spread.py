@@ -3,7 +3,10 @@ least."""
 
 from __future__ import annotations
 
+from typing import Self
+
 from fairway.core.occupancy import Occupancy, lowest_bit
+from fairway.core.snapshot import Snapshot
 
 
 class Spread:
@@ -11,6 +14,9 @@ class Spread:
 
     name = "spread"
     located = True
+
+    def suited(self, snapshot: Snapshot, row: int) -> Self:
+        return self
 
     def place(self, occupancy: Occupancy, gpus: int, gpu_type: int) -> tuple[int, ...] | None:
         if occupancy.free_by_type[gpu_type] < gpus:

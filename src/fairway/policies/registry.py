@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -63,8 +63,11 @@ def load_plugin(path: str) -> None:
         raise InputError(f"cannot be loaded: {type(error).__name__}: {error}", path=path) from error
 
 
-def make_policy(text: str) -> Policy:
-    """A policy from `NAME` or `NAME:key=value,key=value`."""
+def make_policy(text: str, defaults: Mapping[str, str] | None = None) -> Policy:
+    """A policy from `NAME` or `NAME:key=value,key=value`.
+
+    `defaults` are knobs by policy name, in the same notation, which hold where the text does not set them.
+    """
     name, _, rest = text.partition(":")
     known = policies()
     if name not in known:
@@ -72,8 +75,19 @@ def make_policy(text: str) -> Policy:
     cls = known[name]
     knobs = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
     hints = get_type_hints(cls)
+    values = _values(name, rest, knobs, hints)
+    if defaults and name in defaults:
+        values = _values(name, defaults[name], knobs, hints) | values
+    try:
+        return cls(**values)
+    except ValueError as error:
+        raise InputError(f"policy {name!r}: {error}") from None
+
+
+def _values(name: str, text: str, knobs: Mapping[str, Any], hints: Mapping[str, Any]) -> dict[str, Any]:
+    """Knobs as values, from `key=value,key=value`."""
     values: dict[str, Any] = {}
-    for item in filter(None, rest.split(",")):
+    for item in filter(None, text.split(",")):
         key, equals, value = item.partition("=")
         if key not in knobs or not equals:
             has = ", ".join(knobs) or "none"
@@ -81,10 +95,7 @@ def make_policy(text: str) -> Policy:
         if key in values:
             raise InputError(f"policy {name!r}: the knob {key!r} is given twice")
         values[key] = _convert(name, key, value, hints[key])
-    try:
-        return cls(**values)
-    except ValueError as error:
-        raise InputError(f"policy {name!r}: {error}") from None
+    return values
 
 
 def _convert(policy: str, key: str, value: str, kind: Any) -> Any:

@@ -11,7 +11,7 @@ import heapq
 import math
 from collections.abc import Sequence
 
-from fairway.core.action import Action, Launch, Start, Suspend
+from fairway.core.action import Action, Launch, Start, Suspend, Throttle
 from fairway.core.cluster import Cluster
 from fairway.core.errors import EngineError, FairwayError
 from fairway.core.event import (
@@ -27,6 +27,7 @@ from fairway.core.event import (
     Woken,
 )
 from fairway.core.job import JobSpec, Regime
+from fairway.models.convergence import drawn_curve
 from fairway.models.regimes import regime_at
 from fairway.models.restart import restart_cost_s
 from fairway.simulator.faults import Faults, Outage
@@ -38,6 +39,8 @@ _CHANGE, _REPAIR = 0, 1
 MOST_EVICTIONS = 10_000
 """A job that fails more often than this never comes to an end: nodes fail faster than it reaches a checkpoint."""
 MOST_IDLE_WAKES = 1_000
+FEEDBACK_BATCHES = 100
+"""How many mini-batches tell the owner whether a job is worth going on with (Gandiva's early feedback)."""
 _ONE_REGIME = (Regime(1.0),)
 
 
@@ -46,6 +49,7 @@ class _SimulatedJob:
 
     `since_s`, `warm_s` and `marks` belong to the present allocation: its start, the end of its restart, and the (time,
     progress, rate) at each change of speed. `finish_s` is when the job will be done if nothing comes between.
+    `mates` are the jobs with which it shares GPUs, by number; `left_gpus` those on which it was suspended warm.
     """
 
     __slots__ = (
@@ -54,14 +58,16 @@ class _SimulatedJob:
         "gpus",
         "job",
         "kind",
+        "left_gpus",
         "marks",
-        "partner",
+        "mates",
         "progress",
         "rate",
         "ready_s",
         "regime",
         "since_s",
         "spec",
+        "throttle",
         "version",
         "warm_s",
         "work",
@@ -82,7 +88,9 @@ class _SimulatedJob:
         self.finish_s = math.nan
         self.gpus: tuple[int, ...] = ()
         self.kind = -1
-        self.partner: _SimulatedJob | None = None
+        self.left_gpus: tuple[int, ...] = ()
+        self.mates: dict[int, _SimulatedJob] = {}
+        self.throttle = 1.0
         self.version = 0
 
     def done_at(self, now_s: float) -> float:
@@ -95,7 +103,10 @@ class _SimulatedJob:
 
 
 class SimulatedEngine:
-    """Runs a list of jobs, sorted by submit time, on a cluster that exists only here."""
+    """Runs a list of jobs, sorted by submit time, on a cluster that exists only here.
+
+    `tells` is what the policy is to be told beyond what everybody sees: "scaling", "loss".
+    """
 
     def __init__(
         self,
@@ -107,6 +118,8 @@ class SimulatedEngine:
         located: bool = True,
         round_s: float = 0.0,
         faults: Faults | None = None,
+        tells: frozenset[str] = frozenset(),
+        seed: int = 0,
     ) -> None:
         self.cluster = cluster
         self.jobs = jobs
@@ -114,6 +127,8 @@ class SimulatedEngine:
         self.rules = rules
         self.located = located
         self.round_s = round_s
+        self.tells = tells
+        self.seed = seed
         self.ledger = Ledger(cluster, len(jobs))
         self.now_s = 0.0
         self.running = 0
@@ -158,17 +173,22 @@ class SimulatedEngine:
     def enact(self, now_s: float, actions: Sequence[Action]) -> Sequence[Event]:
         """Carry out the actions of one round: everybody lets go first, then the others start."""
         events: list[Event] = []
-        leaving = [action for action in actions if type(action) is not Launch]
+        leaving = [action for action in actions if not isinstance(action, Launch | Throttle)]
+        gone = {stop.job for stop in leaving}
         for stop in leaving:
             job = self._active[stop.job]
-            if job.partner is not None:
-                self._part(now_s, job, {other.job for other in leaving}, events)
+            if job.mates:
+                self._part(now_s, job, gone, events)
         for stop in leaving:
-            self._release(now_s, self._active[stop.job], events)
+            job = self._active[stop.job]
+            job.left_gpus = job.gpus if stop.warm else ()
+            self._release(now_s, job, events)
             if type(stop) is Suspend:
                 self.ledger.preemptions[stop.job] += 1
         for action in actions:
-            if not isinstance(action, Suspend):
+            if isinstance(action, Throttle):
+                self._throttle(now_s, self._active[action.job], action.throttle, events)
+            elif not isinstance(action, Suspend):
                 self._start(now_s, action, events)
         return events
 
@@ -224,7 +244,11 @@ class SimulatedEngine:
         tail_s = self._tail_s(job)
         self.ledger.exclusive_s[number] = regimes[0].until * work / max(speeds) + tail_s
         restart_s = restart_cost_s(spec, self.rules.restart_cost_s)
-        return JobSubmitted(now_s, number, spec, work, speeds, restart_s, regimes[0].until * work, tail_s)
+        scaling = self.rates.scaling(spec) if "scaling" in self.tells else ()
+        loss = (spec.loss or drawn_curve(self.seed, number)) if "loss" in self.tells else None
+        return JobSubmitted(
+            now_s, number, spec, work, speeds, restart_s, regimes[0].until * work, tail_s, scaling, loss
+        )
 
     def _speeds(self, job: _SimulatedJob) -> tuple[float, ...]:
         """The job's rate on its own gang by GPU type, in its present regime."""
@@ -244,11 +268,12 @@ class SimulatedEngine:
 
     def _start(self, now_s: float, action: Start, events: list[Event]) -> None:
         job = self._active[action.job]
-        if action.partner >= 0 and not self._pack(now_s, job, self._active[action.partner], action, events):
+        job.gpus, job.kind, job.throttle = action.gpus, action.gpu_type, action.throttle
+        if action.host >= 0 and not self._pack(now_s, job, self._active[action.host], events):
             return
-        job.gpus, job.kind = action.gpus, action.gpu_type
         rate = self._rate(job)
         if not rate > 0:
+            self._part(now_s, job, {job.job}, events)
             job.gpus = ()
             events.append(JobEvicted(now_s, job.job, job.progress, "cannot run on these GPUs"))
             return
@@ -262,27 +287,61 @@ class SimulatedEngine:
         self._set_rate(job, rate)
         events.append(JobStarted(now_s, job.job, job.rate, job.ready_s))
 
-    def _pack(
-        self, now_s: float, guest: _SimulatedJob, host: _SimulatedJob, action: Start, events: list[Event]
-    ) -> bool:
-        """Let two jobs share GPUs; refuse the guest where both do not fit."""
-        batches = (guest.batch_size, host.batch_size)
-        mine, other = self.rates.pair_factors(guest.spec, host.spec, batches, action.gpu_type)
-        if not (mine > 0 and other > 0 and host.gpus == action.gpus):
+    def _pack(self, now_s: float, guest: _SimulatedJob, host: _SimulatedJob, events: list[Event]) -> bool:
+        """Let a job share the GPUs of another and of those that are there already; refuse it where all do not fit."""
+        wanted = set(guest.gpus)
+        others = [job for job in (host, *host.mates.values()) if not wanted.isdisjoint(job.gpus)]
+        present = wanted <= set(host.gpus)
+        if not (present and self._fit(guest, others)):
+            guest.gpus = ()
             events.append(JobEvicted(now_s, guest.job, guest.progress, "does not fit beside its partner"))
             return False
-        guest.factor, guest.partner = mine, host
-        host.partner = guest
-        self._change_factor(now_s, host, other, events)
+        for job in others:
+            guest.mates[job.job] = job
+            job.mates[guest.job] = guest
+        guest.factor = self._factor(guest)
+        for job in others:
+            self._change_factor(now_s, job, events)
         return True
 
-    def _change_factor(self, now_s: float, job: _SimulatedJob, factor: float, events: list[Event]) -> None:
-        """A partner came or went: the job goes on at another speed, unless it has done its work already."""
+    def _fit(self, guest: _SimulatedJob, others: list[_SimulatedJob]) -> bool:
+        """Whether a guest has the memory that it needs, and makes some progress, beside the others."""
+        memory = guest.spec.memory_bytes + sum(job.spec.memory_bytes for job in others)
+        if len(others) > 1 and memory > self.cluster.types[guest.kind].memory_bytes > 0:
+            return False
+        return all(min(self._pair_factors(guest, job)) > 0 for job in others)
+
+    def _pair_factors(self, a: _SimulatedJob, b: _SimulatedJob) -> tuple[float, float]:
+        """What each of two jobs keeps of its speed beside the other, whoever is asked about first."""
+        if a.job < b.job:
+            return self._pair_factors(b, a)[::-1]
+        return self.rates.pair_factors(a.spec, b.spec, (a.batch_size, b.batch_size), a.kind)
+
+    def _factor(self, job: _SimulatedJob) -> float:
+        """What a job keeps of its speed beside its mates: their delays add up on each GPU, the slowest GPU counts."""
+        if not job.mates:
+            return 1.0
+        delay = dict.fromkeys(job.gpus, 0.0)
+        for mate in job.mates.values():
+            keeps = self._pair_factors(job, mate)[0]
+            for gpu in mate.gpus:
+                if gpu in delay:
+                    delay[gpu] += mate.throttle * (1.0 / keeps - 1.0)
+        return job.throttle / (1.0 + max(delay.values()))
+
+    def _throttle(self, now_s: float, job: _SimulatedJob, throttle: float, events: list[Event]) -> None:
+        """A guest computes another part of the time; it and its mates change their speed."""
+        job.throttle = throttle
+        for one in (job, *job.mates.values()):
+            self._change_factor(now_s, one, events)
+
+    def _change_factor(self, now_s: float, job: _SimulatedJob, events: list[Event]) -> None:
+        """A mate came, went or was throttled: the job goes on at another speed, unless it has done its work."""
         if self._is_done(now_s, job):
             return
         job.progress = job.done_at(now_s)
         job.ready_s = max(now_s, job.ready_s)
-        job.factor = factor
+        job.factor = self._factor(job)
         self._set_rate(job, self._rate(job))
         events.append(RateChanged(now_s, job.job, job.progress, job.rate))
 
@@ -292,7 +351,13 @@ class SimulatedEngine:
             pays = isinstance(action, Launch) and now_s > 0
         else:
             pays = charge == "start" or not first
-        return restart_cost_s(job.spec, self.rules.restart_cost_s) if pays else 0.0
+        if not pays:
+            return 0.0
+        cost_s = restart_cost_s(job.spec, self.rules.restart_cost_s)
+        if job.left_gpus:
+            in_place = job.left_gpus == action.gpus
+            cost_s = min(cost_s, self.rules.suspend_cost_s if in_place else self.rules.migrate_cost_s)
+        return cost_s
 
     def _set_rate(self, job: _SimulatedJob, rate: float) -> None:
         """Let the job go on at a rate and queue its next change."""
@@ -323,20 +388,35 @@ class SimulatedEngine:
         end_s = job.finish_s if self._is_done(now_s, job) else now_s
         self.ledger.held(job.job, job.since_s, end_s, job.gpus, job.kind, lost_s)
         job.progress = job.done_at(now_s)
+        if math.isnan(self.ledger.feedback_s[job.job]):
+            self._note_feedback(job)
         job.rate, job.factor, job.gpus = 0.0, 1.0, ()
         job.version += 1
         self.running -= 1
-        if job.partner is not None:
+        if job.mates:
             self._part(now_s, job, {job.job}, events)
 
     def _part(self, now_s: float, job: _SimulatedJob, leaving: set[int], events: list[Event]) -> None:
-        """End a partnership; a partner that stays has the GPUs to itself from now on."""
-        partner, job.partner = job.partner, None
-        if partner is None:
+        """A job leaves the GPUs that it shares; the mates that stay change their speed."""
+        mates, job.mates = job.mates, {}
+        for mate in mates.values():
+            del mate.mates[job.job]
+            if mate.job not in leaving:
+                if not mate.mates:
+                    mate.throttle = 1.0
+                self._change_factor(now_s, mate, events)
+
+    def _note_feedback(self, job: _SimulatedJob) -> None:
+        """When the job had done its first mini-batches, if that was in the allocation that ends now."""
+        target = self.rates.first_batches(job.spec, FEEDBACK_BATCHES, job.work)
+        if job.progress < target:
             return
-        partner.partner = None
-        if partner.job not in leaving:
-            self._change_factor(now_s, partner, 1.0, events)
+        ends = [since_s for since_s, _, _ in job.marks[1:]] + [math.inf]
+        for (since_s, progress, rate), until_s in zip(job.marks, ends, strict=True):
+            reached_s = since_s + max(target - progress, 0.0) / rate
+            if reached_s <= until_s:
+                self.ledger.feedback_s[job.job] = reached_s
+                return
 
     def _is_done(self, now_s: float, job: _SimulatedJob) -> bool:
         """Whether a job has done its work and only waits for the round to end."""

@@ -20,6 +20,7 @@ class Ledger:
         self.cluster = cluster
         self.started_s: Floats = np.full(jobs, np.nan)
         self.finished_s: Floats = np.full(jobs, np.nan)
+        self.feedback_s: Floats = np.full(jobs, np.nan)
         self.exclusive_s: Floats = np.full(jobs, np.nan)
         self.held_s: Floats = np.zeros(jobs)
         self.held_gpu_s: Floats = np.zeros(jobs)

@@ -17,6 +17,8 @@ from fairway.core.job import JobSpec, Regime
 from fairway.models.profile import Profile, ProfileKey
 
 ELASTIC_EXPONENT = 0.9
+MINI_BATCH_S = 0.6
+"""Length of a mini-batch where a log does not tell: a hundred of them make the minute of Gandiva's quantum."""
 PAIR_SPEED = 0.55
 """Speed of each of two packed jobs where no profile knows the pair: together a little more than one alone."""
 
@@ -68,6 +70,18 @@ class Rates:
                 rate *= apart / together if together else 1.0
         return rate
 
+    def scaling(self, spec: JobSpec) -> tuple[float, ...]:
+        """The rate on 1, 2, … up to `gpus_max` GPUs of the type that suits the job best."""
+        speeds = self.speeds(spec, spec.batch_size)
+        kind = max(range(len(speeds)), key=speeds.__getitem__)
+        most = min(spec.gpus_max, int(self.cluster.gpus_by_type[kind]))
+        return tuple(speeds[kind] * self._scaling(spec, spec.batch_size, kind, n) for n in range(1, most + 1))
+
+    def first_batches(self, spec: JobSpec, batches: int, work: float) -> float:
+        """The work of a job's first mini-batches. Where a log tells only times, a mini-batch is taken as 0.6 s."""
+        each = spec.gpus if spec.steps is not None else MINI_BATCH_S
+        return float(min(batches * each, work))
+
     def pair_factors(
         self, a: JobSpec, b: JobSpec, batches: tuple[int | None, int | None], kind: int
     ) -> tuple[float, float]:
@@ -77,7 +91,8 @@ class Rates:
         if a.steps is None or b.steps is None:
             return (PAIR_SPEED, PAIR_SPEED)
         name = self.cluster.types[kind].name
-        keys = [ProfileKey(s.model, batch, s.gpus) for s, batch in zip((a, b), batches, strict=True)]
+        gang = a.gpus if a.gpus == b.gpus else 1
+        keys = [ProfileKey(s.model, batch, gang) for s, batch in zip((a, b), batches, strict=True)]
         pair = self.profile.pair_rates(keys[0], keys[1], name)
         if pair is None:
             return (0.0, 0.0)

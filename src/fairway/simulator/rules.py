@@ -6,7 +6,8 @@ The others reproduce the semantics of published simulators, so that their figure
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from fairway.core.errors import InputError
@@ -21,7 +22,10 @@ class Rules:
     ("start"), or starts after a round in which the job did not run ("absence"). `min_run_s` protects a job that was
     just started. `replan_interval_s` is how often a policy that plans shares may plan anew. `spread_matters` lets a
     gang on more nodes than needed run slower where a profile says so. `checkpoint_every_s` bounds what a node failure
-    destroys. `unmodelled` names what of the published simulator this value does not reproduce yet.
+    destroys. A job that was suspended warm loses `suspend_cost_s` when it resumes in place, `migrate_cost_s` elsewhere.
+    `placement` is the usual one; `knobs` are the settings of a policy in the published simulator, by policy, which hold
+    where the user does not say otherwise. `unmodelled` names what of the published simulator this value does not
+    reproduce yet.
     """
 
     name: str
@@ -34,10 +38,14 @@ class Rules:
     spread_matters: bool = True
     frees_gpus: Literal["at_once", "at_round_end"] = "at_once"
     checkpoint_every_s: float = 600.0
+    suspend_cost_s: float = 0.0
+    migrate_cost_s: float = 0.0
+    placement: str = "packed"
+    knobs: Mapping[str, str] = field(default_factory=dict)
     unmodelled: tuple[str, ...] = ()
 
 
-NATIVE = Rules("native", restart_cost_s=30.0, min_run_s=60.0)
+NATIVE = Rules("native", restart_cost_s=30.0, min_run_s=60.0, suspend_cost_s=1.0, migrate_cost_s=8.0)
 TIRESIAS = Rules("tiresias", round_s=0.0, time_quantum_s=1.0, spread_matters=False)
 GAVEL = Rules(
     "gavel",

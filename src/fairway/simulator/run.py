@@ -74,7 +74,7 @@ def simulate(
     round_s: float | None = None,
     restart_cost_s: float | None = None,
     replan_interval_s: float | None = None,
-    placement: str = "packed",
+    placement: str | None = None,
     seed: int = 0,
     trace_format: str | None = None,
     faults: Faults | None = None,
@@ -99,8 +99,9 @@ def simulate(
     wall_s, cpu_s = time.monotonic(), time.process_time()
     workload = trace if isinstance(trace, Workload) else read_trace(str(trace), format=trace_format)
     machines = cluster if isinstance(cluster, Cluster) else read_cluster(cluster)
-    chosen = make_policy(policy) if isinstance(policy, str) else policy
     world = _world(rules, round_s, restart_cost_s, replan_interval_s)
+    chosen = make_policy(policy, world.knobs) if isinstance(policy, str) else policy
+    placement = placement or world.placement
     table = load_profile(profile) if profile is None or isinstance(profile, str) else profile
     placer = placement_named(placement)
     rates = Rates(machines, table, spread_matters=world.spread_matters)
@@ -108,7 +109,9 @@ def simulate(
         workload = replace(workload, jobs=tuple(replace(job, gpu_types=()) for job in workload.jobs))
     jobs, skipped = _possible(workload, rates, skip_impossible)
     length_s = chosen.round_s if world.round_s is None else world.round_s
-    engine = SimulatedEngine(machines, jobs, rates, world, located=placer.located, round_s=length_s, faults=faults)
+    about: dict[str, Any] = {"located": placer.located, "round_s": length_s, "faults": faults}
+    about |= {"tells": chosen.knows, "seed": seed}
+    engine = SimulatedEngine(machines, jobs, rates, world, **about)
     timed = _TimedPolicy(chosen)
     state = State(machines, min_run_s=world.min_run_s, replan_interval_s=world.replan_interval_s, seed=seed)
     loop = Loop(engine, state, timed, placer, round_s=length_s, observer=observer)

@@ -19,6 +19,7 @@ from fairway.core.job import JobSpec, Workload
 from fairway.core.occupancy import Occupancy
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
+from fairway.models.convergence import drawn_curve
 from fairway.models.profile import load_profile
 from fairway.placement.packed import Packed
 from fairway.simulator.rates import Rates
@@ -56,7 +57,8 @@ def submitted(spec: JobSpec, number: int, machines: Cluster, time_s: float | Non
     work = spec.steps if spec.steps is not None else spec.duration_s or 0.0
     restart_s = RESTART_S if spec.checkpoint_s is None else spec.checkpoint_s
     at_s = spec.submitted_s if time_s is None else time_s
-    return JobSubmitted(at_s, number, spec, work, rates.speeds(spec, spec.batch_size), restart_s, work, 0.0)
+    speeds, loss = rates.speeds(spec, spec.batch_size), spec.loss or drawn_curve(0, number)
+    return JobSubmitted(at_s, number, spec, work, speeds, restart_s, work, 0.0, rates.scaling(spec), loss)
 
 
 def state_of(
@@ -196,7 +198,7 @@ def random_workload(
                 user=f"user-{random.integers(3)}",
                 queue=f"queue-{random.integers(2)}",
                 weight=float(random.choice([0.5, 1.0, 1.0, 3.0])),
-                priority=int(random.integers(3)),
+                priority=int(random.integers(-1, 3)),
                 deadline_s=at_s + float(random.integers(10, 5000)) if random.random() < 0.3 else None,
                 gpu_types=names,
                 checkpoint_s=float(random.choice([0.0, 7.0])) if random.random() < 0.2 else None,

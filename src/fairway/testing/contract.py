@@ -135,6 +135,9 @@ def decision_digest(decision: Decision, *, names: bool = True) -> str:
         "wake_s": decision.wake_s,
         "partners": sorted(decision.partners.items()),
         "placements": sorted(decision.placements.items()),
+        "throttles": sorted(decision.throttles.items()),
+        "order": [int(row) for row in decision.order],
+        "warm": decision.warm,
     }
     if names:
         about["texts"] = sorted(decision.texts.items())

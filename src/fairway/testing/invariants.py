@@ -141,15 +141,14 @@ class Invariants:
                 raise InvariantError(f"job {job} holds GPUs of a type on which it cannot run")
 
     def _check_occupancy(self, state: State, snapshot: Snapshot) -> None:
-        """No GPU is booked twice, but by two declared partners; the bit masks agree with who holds what."""
-        partner = dict(zip(snapshot.jobs.tolist(), snapshot.partner.tolist(), strict=True))
+        """No GPU is booked twice, but by guests and their host; the bit masks agree with who holds what."""
+        host = dict(zip(snapshot.jobs.tolist(), snapshot.host.tolist(), strict=True))
         tenants: dict[int, list[int]] = {}
         for job, gpus in state.held_gpus.items():
             for gpu in gpus:
                 tenants.setdefault(gpu, []).append(job)
         for gpu, jobs in tenants.items():
-            pair = len(jobs) == 2 and partner[jobs[0]] == jobs[1] and partner[jobs[1]] == jobs[0]
-            if len(jobs) > 1 and not pair:
+            if len({host[job] if host[job] >= 0 else job for job in jobs}) > 1:
                 raise InvariantError(f"at {state.now_s} s GPU {gpu} is booked by jobs {jobs}, which are no partners")
             if state.cluster.node_of_gpu[gpu] in state.occupancy.down:
                 raise InvariantError(f"at {state.now_s} s jobs {jobs} hold GPU {gpu} of a node that is down")

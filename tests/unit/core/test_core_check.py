@@ -113,17 +113,19 @@ def test_a_type_must_exist(kind: int) -> None:
             check(snapshot_of([job("a", 2)], spec), decided([2], gpu_types=np.array([kind])))
 
 
-def test_partners_share_whole_gangs_of_equal_size() -> None:
+def test_guests_are_at_most_as_large_as_their_hosts() -> None:
     jobs = [job(name, 4) for name in "abc"] + [job("d", 2)]
     view = snapshot_of(jobs, "v100:8")
     check(view, decided([4, 4, 4, 0], partners={1: 0}))
-    with pytest.raises(PolicyError, match="more than two"):
-        check(view, decided([4, 4, 4, 0], partners={1: 0, 2: 0}))
-    for partners in ({3: 0}, {0: 0}, {1: 0, 2: 1}):
+    check(view, decided([4, 4, 4, 2], partners={1: 0, 2: 0, 3: 0}))
+    for partners in ({0: 3}, {0: 0}, {1: 0, 2: 1}):
         with pytest.raises(PolicyError, match="cannot share"):
             check(view, decided([4, 4, 4, 2], partners=partners))
     with pytest.raises(PolicyError, match="cannot share"):
         check(view, decided([4, 0, 4, 0], partners={1: 0}))
+    for throttle in (0.0, 1.5):
+        with pytest.raises(PolicyError, match="throttled"):
+            check(view, decided([4, 4, 0, 0], partners={1: 0}, throttles={1: throttle}))
 
 
 @pytest.mark.parametrize("gpus", [(0, 0), (0, 99), (0,), (0, -1)])

@@ -29,7 +29,7 @@ def decided(grants: list[int], **about: Any) -> Decision:
 def actions_for(state: State, decision: Decision, placer: str = "packed") -> list[Action]:
     view = state.snapshot()
     check(view, decision)
-    return reconcile(view, plan(view, decision, state.occupancy, placement(placer)).targets)
+    return reconcile(view, decision, plan(view, decision, state.occupancy, placement(placer)))
 
 
 def _four(running: dict[str, Any], spec: str = "v100:2x4") -> State:
@@ -95,7 +95,7 @@ def test_a_guest_joins_a_host_that_runs() -> None:
     state = _four({"a": (0, 1)})
     decision = decided([2, 2, 0, 0], partners={1: 0})
     actions = actions_for(state, decision)
-    assert actions == [Launch(1, (0, 1), 0, partner=0)]
+    assert actions == [Launch(1, (0, 1), 0, host=0)]
     state.commit(actions)
     Invariants().check_state(state)
     assert actions_for(state, decided([2, 2, 0, 0], partners={1: 0})) == []
@@ -112,7 +112,7 @@ def test_a_guest_follows_a_host_that_is_moved() -> None:
     state = _four({"a": (0, 1)})
     state.commit(actions_for(state, decided([2, 2, 0, 0], partners={1: 0})))
     actions = actions_for(state, decided([2, 2, 0, 0], partners={1: 0}, placements={0: (4, 5)}))
-    assert actions == [Move(0, (4, 5), 0), Move(1, (4, 5), 0, partner=0)]
+    assert actions == [Move(0, (4, 5), 0), Move(1, (4, 5), 0, host=0)]
     state.commit(actions)
     Invariants().check_state(state)
 
@@ -123,7 +123,7 @@ def test_a_running_guest_joins_a_host_that_starts_in_the_same_round() -> None:
     actions = actions_for(state, decision)
     state.commit(actions)
     Invariants().check_state(state)
-    assert state.snapshot().partner.tolist() == [1, 0, -1, -1]
+    assert state.snapshot().host.tolist() == [-1, 0, -1, -1]
     at = [type(action).__name__ + str(action.job) for action in actions]
     assert at.index("Launch0") < at.index("Move1") if "Move1" in at else True
 
@@ -134,7 +134,7 @@ def test_partners_that_part_get_gpus_of_their_own() -> None:
     actions = actions_for(state, decided([2, 2, 0, 0]))
     state.commit(actions)
     assert state.busy_gpus == 4
-    assert state.snapshot().partner.tolist() == [-1, -1, -1, -1]
+    assert state.snapshot().host.tolist() == [-1, -1, -1, -1]
 
 
 def test_a_guest_stays_when_its_host_stops() -> None:

@@ -15,7 +15,7 @@ from fairway.core.snapshot import Snapshot
 from fairway.testing import job, random_snapshot, snapshot_of, state_of
 from fairway.testing.strategies import snapshots
 
-COLUMNS = ("submitted_s", "weight", "deadline_s", "rate", "gpus", "held", "jobs", "speeds", "partner", "launches")
+COLUMNS = ("submitted_s", "weight", "deadline_s", "rate", "gpus", "held", "jobs", "speeds", "host", "launches")
 
 
 @given(view=snapshots())

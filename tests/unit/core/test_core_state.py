@@ -36,7 +36,7 @@ def test_a_submitted_job_waits_with_what_its_owner_said() -> None:
     assert (row.id, row.user, row.queue, row.gpus, row.held) == ("a", "ann", "q", 3, 0)
     assert (row.weight, row.submitted_s, row.deadline_s, view.priority[0]) == (2.0, 5.0, 77.0, 4)
     assert view.oracle.remaining_s[0] == pytest.approx(100 / 3)
-    assert view.gpu_type[0] == view.partner[0] == -1
+    assert view.gpu_type[0] == view.host[0] == -1
 
 
 def test_a_job_without_deadline_has_an_infinite_one() -> None:
@@ -159,13 +159,13 @@ def test_a_new_regime_changes_speed_batch_size_and_what_is_left() -> None:
     assert view.oracle.remaining_s[0] == pytest.approx(20.0)
 
 
-def test_partners_know_each_other_until_one_leaves() -> None:
+def test_a_guest_knows_its_host_until_one_leaves() -> None:
     state = state_of([job("a", 2, 100.0), job("b", 2, 100.0)], "v100:4")
-    state.commit([Launch(0, (0, 1), 0), Launch(1, (0, 1), 0, partner=0)])
-    assert state.snapshot().partner.tolist() == [1, 0]
+    state.commit([Launch(0, (0, 1), 0), Launch(1, (0, 1), 0, host=0)])
+    assert state.snapshot().host.tolist() == [-1, 0]
     assert (state.occupancy.tenants(0), state.busy_gpus) == (2, 2)
     state.apply(JobFinished(9.0, 0))
-    assert state.snapshot().partner.tolist() == [-1]
+    assert state.snapshot().host.tolist() == [-1]
     assert (state.occupancy.tenants(0), state.busy_gpus) == (1, 2)
 
 

@@ -1,0 +1,112 @@
+"""What is known of a job beside the columns, and what is left of jobs that have ended.
+
+Few policies ask for these, so they are looked up where asked for instead of being kept as columns.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fairway.core.arrays import Floats, Ints, frozen
+from fairway.core.job import JobSpec, LossCurve
+
+REMEMBERED_JOBS = 5_000
+"""How many ended jobs a state remembers."""
+
+
+class Facts(NamedTuple):
+    """One job. `scaling` is its steps per second on 1, 2, … GPUs. NaN, 0, () and None stand for "unknown"."""
+
+    skew: float = math.nan
+    memory_bytes: int = 0
+    scaling: tuple[float, ...] = ()
+    loss: LossCurve | None = None
+    steps_left: float = math.nan
+
+    @staticmethod
+    def of(spec: JobSpec, scaling: tuple[float, ...], loss: LossCurve | None, steps_left: float) -> Facts:
+        """What an engine tells of a job, with what its owner said."""
+        skew = math.nan if spec.skew is None else spec.skew
+        return Facts(skew, spec.memory_bytes, scaling, loss, steps_left)
+
+    def plain(self) -> list[Any]:
+        """The facts as JSON values."""
+        return [self.skew, self.memory_bytes, self.scaling, self.loss, self.steps_left]
+
+    @staticmethod
+    def from_plain(values: list[Any]) -> Facts:
+        """Read what `plain` gave."""
+        skew, memory_bytes, scaling, loss, steps_left = values
+        return Facts(skew, memory_bytes, tuple(scaling), LossCurve(*loss) if loss else None, steps_left)
+
+
+NO_FACTS = Facts()
+
+
+class Finished(NamedTuple):
+    """The jobs that ended most recently, the latest last: service in GPU-seconds, seconds, gang, model and owner."""
+
+    gpu_s: Floats
+    seconds: Floats
+    gpus: Ints
+    model: Ints
+    user: Ints
+
+
+class History:
+    """A window over the jobs that have ended; `count` says how many there have been in all."""
+
+    __slots__ = ("_end", "_f", "_i", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._end = 0
+        self._f: Floats = np.zeros((2, 64))
+        self._i: Ints = np.zeros((3, 64), dtype=np.int64)
+
+    def add(self, gpu_s: float, seconds: float, gpus: int, model: int, user: int) -> None:
+        """Note a job that has done its work."""
+        if self._end == self._f.shape[1]:
+            self._make_room()
+        self._f[:, self._end] = gpu_s, seconds
+        self._i[:, self._end] = gpus, model, user
+        self._end += 1
+        self.count += 1
+
+    def _make_room(self) -> None:
+        """Forget all but the latest, in blocks large enough for as many again."""
+        keep = min(self._end, REMEMBERED_JOBS)
+        size = 2 * keep
+        f, i = np.zeros((2, size)), np.zeros((3, size), dtype=np.int64)
+        f[:, :keep], i[:, :keep] = self._f[:, self._end - keep : self._end], self._i[:, self._end - keep : self._end]
+        self._f, self._i, self._end = f, i, keep
+
+    def latest(self) -> Finished:
+        """The window, read-only."""
+        rows = slice(max(0, self._end - REMEMBERED_JOBS), self._end)
+        f, i = frozen(self._f[:, rows].view()), frozen(self._i[:, rows].view())
+        return Finished(f[0], f[1], i[0], i[1], i[2])
+
+    def copy(self) -> History:
+        """A history of its own."""
+        other = History()
+        other.count, other._end = self.count, self._end
+        other._f, other._i = self._f.copy(), self._i.copy()
+        return other
+
+    def plain(self) -> dict[str, Any]:
+        """The history as JSON values."""
+        rows = slice(max(0, self._end - REMEMBERED_JOBS), self._end)
+        return {"count": self.count, "floats": self._f[:, rows].tolist(), "ints": self._i[:, rows].tolist()}
+
+    @staticmethod
+    def from_plain(data: dict[str, Any]) -> History:
+        """Read what `plain` gave."""
+        history = History()
+        for gpu_s, seconds, gpus, model, user in zip(*data["floats"], *data["ints"], strict=True):
+            history.add(gpu_s, seconds, gpus, model, user)
+        history.count = data["count"]
+        return history

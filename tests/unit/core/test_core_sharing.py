@@ -1,0 +1,147 @@
+"""Several jobs on the same GPUs: who is whose guest, what is throttled, who stays when somebody leaves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fairway.core.action import Action, Launch, Move, Suspend, Throttle
+from fairway.core.check import check
+from fairway.core.decision import Decision
+from fairway.core.event import JobFinished
+from fairway.core.facts import REMEMBERED_JOBS, History
+from fairway.core.plan import plan
+from fairway.core.reconcile import reconcile
+from fairway.core.snapshot import Snapshot
+from fairway.core.state import State
+from fairway.placement import placement
+from fairway.testing import Invariants, job, state_of
+
+
+def decided(gpus: list[int], partners: Mapping[int, int], **about: Any) -> Decision:
+    grants = np.array(gpus, dtype=np.int64)
+    return Decision(grants, (grants == 0).astype(np.int8) * 7, partners=partners, **about)
+
+
+def enacted(state: State, decision: Decision) -> list[Action]:
+    """Carry a decision out and return its actions."""
+    view = state.snapshot()
+    check(view, decision)
+    planned = plan(view, decision, state.occupancy, placement("packed"))
+    actions = reconcile(view, decision, planned)
+    state.commit(actions, planned.occupancy)
+    Invariants().check_state(state)
+    return actions
+
+
+def shared_by_three() -> State:
+    state = state_of([job(name, 2, 1000.0) for name in "abc"], "v100:2x4")
+    enacted(state, decided([2, 2, 2], {1: 0, 2: 0}))
+    return state
+
+
+def test_three_jobs_share_the_same_gpus() -> None:
+    state = shared_by_three()
+    assert state.snapshot().host.tolist() == [-1, 0, 0]
+    assert [state.occupancy.tenants(gpu) for gpu in range(3)] == [3, 3, 0]
+    assert state.busy_gpus == 2
+
+
+def test_the_first_guest_becomes_the_host_of_the_others_when_theirs_leaves() -> None:
+    state = shared_by_three()
+    state.apply(JobFinished(9.0, 0))
+    Invariants().check_state(state)
+    assert state.snapshot().host.tolist() == [-1, 1]
+    assert enacted(state, decided([2, 2], {1: 0})) == []
+
+
+def test_guests_of_one_host_may_be_listed_the_other_way_round() -> None:
+    state = shared_by_three()
+    assert enacted(state, decided([2, 2, 2], {0: 1, 2: 1})) == []
+
+
+def test_a_guest_that_shall_share_no_longer_moves_away() -> None:
+    state = shared_by_three()
+    assert enacted(state, decided([2, 2, 2], {1: 0})) == [Move(2, (2, 3), 0)]
+
+
+def test_small_guests_sit_on_different_gpus_of_a_large_host() -> None:
+    state = state_of([job("big", 4), job("s", 1), job("t", 2)], "v100:4")
+    enacted(state, decided([4, 1, 2], {1: 0, 2: 0}))
+    assert state.held_gpus == {0: (0, 1, 2, 3), 1: (0,), 2: (1, 2)}
+    state.apply(JobFinished(5.0, 0))
+    Invariants().check_state(state)
+    assert state.snapshot().host.tolist() == [-1, -1]
+    assert state.busy_gpus == 3
+
+
+def test_another_throttle_does_not_interrupt_a_guest() -> None:
+    state = state_of([job("a", 2), job("b", 2)], "v100:2")
+    assert enacted(state, decided([2, 2], {1: 0}, throttles={1: 0.5}))[1] == Launch(1, (0, 1), 0, 0, 0.5)
+    assert state.snapshot().throttle.tolist() == [1.0, 0.5]
+    assert enacted(state, decided([2, 2], {1: 0}, throttles={1: 0.25})) == [Throttle(1, 0.25)]
+    assert enacted(state, decided([2, 2], {1: 0}, throttles={1: 0.25})) == []
+    assert enacted(state, decided([0, 2], {})) == [Suspend(0)]
+    assert state.snapshot().throttle[1] == 1.0
+
+
+def test_a_warm_decision_suspends_and_moves_warm() -> None:
+    state = state_of([job("a", 2), job("b", 2)], "v100:2x2", running={"a": (0, 1), "b": (2, 3)})
+    decision = decided([0, 2], {}, placements={1: (0, 1)}, warm=True)
+    assert enacted(state, decision) == [Suspend(0, warm=True), Move(1, (0, 1), 0, warm=True)]
+
+
+def test_gangs_are_placed_in_the_order_that_the_policy_asks_for() -> None:
+    state = state_of([job("a", 4), job("b", 2)], "v100:2x4")
+    enacted(state, decided([4, 2], {}, order=[1, 0]))
+    assert state.held_gpus == {0: (4, 5, 6, 7), 1: (0, 1)}
+
+
+def test_jobs_of_negative_priority_are_not_protected() -> None:
+    state = state_of([job("a", 2, priority=-1), job("b", 2)], "v100:4", min_run_s=60.0)
+    enacted(state, decided([2, 2], {}))
+    assert state.snapshot().protected_rows.tolist() == [1]
+
+
+def test_ended_jobs_are_remembered_with_what_they_attained() -> None:
+    state = state_of([job("a", 2, 100.0), job("b", 1, 100.0)], "v100:4", running={"a": (0, 1)})
+    state.apply(JobFinished(30.0, 0))
+    view = state.snapshot()
+    assert (view.finished.gpu_s.tolist(), view.finished.seconds.tolist()) == ([60.0], [30.0])
+    assert (view.finished.gpus.tolist(), view.finished_count) == ([2], 1)
+    copied = Snapshot.from_json(view.to_json())
+    assert copied.finished.gpu_s.tolist() == [60.0]
+    assert copied.finished_count == 1
+
+
+def test_only_the_latest_ended_jobs_are_remembered() -> None:
+    history = History()
+    for number in range(3 * REMEMBERED_JOBS + 1):
+        history.add(float(number), 1.0, 1, 0, 0)
+    latest = history.latest().gpu_s
+    assert history.count == 3 * REMEMBERED_JOBS + 1
+    assert (len(latest), latest[-1]) == (REMEMBERED_JOBS, 3.0 * REMEMBERED_JOBS)
+    assert not latest.flags.writeable
+
+
+def test_first_starts_are_noted_once() -> None:
+    state = state_of([job("a", 2), job("b", 2)], "v100:2")
+    assert state.snapshot().first_start_s.tolist() == [math.inf, math.inf]
+    enacted(state, decided([2, 0], {}))
+    first = state.snapshot().first_start_s.tolist()
+    assert first == [state.now_s, math.inf]
+    enacted(state, decided([0, 2], {}))
+    assert state.snapshot().first_start_s[0] == first[0]
+
+
+@pytest.mark.parametrize("what", ["scaling", "losses"])
+def test_what_only_some_may_know_is_behind_a_declaration(what: str) -> None:
+    from fairway.core.errors import PolicyError
+
+    view = state_of([job("a", 2)], "v100:2").snapshot()
+    with pytest.raises(PolicyError, match="knows"):
+        view.scaling(0) if what == "scaling" else view.losses()
