@@ -23,6 +23,15 @@ REACHED = 1 - 1e-9
 """Service that has come this close to a limit has reached it; else rounding would ask for endless tiny steps."""
 
 
+NEVER_S = 5e9
+"""Stands in `queue_keys` for the first start of a job that was never started."""
+WAITING = 1e10
+QUEUE = 2e10
+"""Weights of waiting and of a queue there: more than any instant, and more than all of a queue."""
+MOST_RANKS = 64
+"""More ranks than this are not told apart inside a queue by `index_keys`."""
+
+
 def _in_order_numpy(
     order: Ints, f: Floats, i: Ints, now_s: float, free: int, mode: tuple[bool, bool, int], grants: Ints, reasons: Codes
 ) -> tuple[int, float]:
@@ -156,6 +165,80 @@ def _level_ranks_loop(service: Floats, limits: Floats, held: Ints) -> Ranks:
     return out
 
 
+def _queue_keys_numpy(service: Floats, limits: Floats, first_start_s: Floats, held: Ints) -> Floats:
+    keys: Floats = np.minimum(first_start_s, NEVER_S)
+    np.add(keys, WAITING, out=keys, where=held == 0)
+    for limit in limits:
+        np.add(keys, QUEUE, out=keys, where=service >= limit * REACHED)
+    return keys
+
+
+def _queue_keys_loop(service: Floats, limits: Floats, first_start_s: Floats, held: Ints) -> Floats:
+    out = np.empty(len(service))
+    for row in range(len(service)):
+        key, level = min(first_start_s[row], NEVER_S), 0
+        if held[row] == 0:
+            key += WAITING
+        while level < len(limits) and service[row] >= limits[level] * REACHED:
+            key += QUEUE
+            level += 1
+        out[row] = key
+    return out
+
+
+def _index_keys_numpy(
+    service: Floats, limits: Floats, table: tuple[Floats, Floats], first_start_s: Floats, held: Ints
+) -> Floats:
+    cells, ranks = table
+    keys = _queue_keys_numpy(service, limits[:0], first_start_s, held)
+    mine: Floats = ranks[cells.searchsorted(service / REACHED, side="right") - 1]
+    if len(limits):
+        queue = (limits * REACHED).searchsorted(service, side="right")
+        mine = np.where(queue < len(limits), np.minimum(mine, MOST_RANKS - 1.0), 0.0)
+        mine += queue * MOST_RANKS
+    keys += mine * QUEUE
+    return keys
+
+
+def _index_keys_loop(
+    service: Floats, limits: Floats, table: tuple[Floats, Floats], first_start_s: Floats, held: Ints
+) -> Floats:
+    cells, ranks = table
+    out, last = np.empty(len(service)), len(limits)
+    for row in range(len(service)):
+        key, mine, level = min(first_start_s[row], NEVER_S), 0.0, 0
+        if held[row] == 0:
+            key += WAITING
+        while level < last and service[row] >= limits[level] * REACHED:
+            level += 1
+        if level < last or last == 0:
+            mine = ranks[np.searchsorted(cells, service[row] / REACHED, side="right") - 1]
+        if last > 0:
+            mine = level * MOST_RANKS + min(mine, MOST_RANKS - 1.0)
+        out[row] = key + mine * QUEUE
+    return out
+
+
+def _next_fall_numpy(service: Floats, table: tuple[Floats, Floats], speed: Ints) -> float:
+    cells, ranks = table
+    rows = speed.nonzero()[0]
+    at = cells.searchsorted(service[rows] / REACHED, side="right")
+    falls = np.append(ranks[1:] > ranks[:-1], False)[at - 1]
+    ahead = np.append(cells, np.inf)[at] - service[rows]
+    return float(np.minimum.reduce(ahead[falls] / speed[rows][falls], initial=np.inf))
+
+
+def _next_fall_loop(service: Floats, table: tuple[Floats, Floats], speed: Ints) -> float:
+    cells, ranks = table
+    soonest_s = np.inf
+    for row in range(len(service)):
+        if speed[row] > 0:
+            at = np.searchsorted(cells, service[row] / REACHED, side="right")
+            if at < len(cells) and ranks[at] > ranks[at - 1]:
+                soonest_s = min(soonest_s, (cells[at] - service[row]) / speed[row])
+    return soonest_s
+
+
 def _next_limit_numpy(service: Floats, limits: Floats, speed: Ints) -> float:
     rows = (speed > 0).nonzero()[0]
     mine = service[rows]
@@ -271,6 +354,9 @@ _NUMPY: dict[str, Callable[..., Any]] = {
     "remaining": _remaining_numpy,
     "attained": _attained_numpy,
     "level_ranks": _level_ranks_numpy,
+    "queue_keys": _queue_keys_numpy,
+    "index_keys": _index_keys_numpy,
+    "next_fall": _next_fall_numpy,
     "next_limit": _next_limit_numpy,
     "first_breach": _first_breach_numpy,
     "differing": _differing_numpy,
@@ -283,6 +369,9 @@ _LOOPS: dict[str, Callable[..., Any]] = {
     "remaining": _remaining_loop,
     "attained": _attained_loop,
     "level_ranks": _level_ranks_loop,
+    "queue_keys": _queue_keys_loop,
+    "index_keys": _index_keys_loop,
+    "next_fall": _next_fall_loop,
     "next_limit": _next_limit_loop,
     "first_breach": _first_breach_loop,
     "differing": _differing_loop,
@@ -308,6 +397,18 @@ attained: Callable[[Floats, Ints, float], Floats] = _attained_numpy
 
 level_ranks: Callable[[Floats, Floats, Ints], Ranks] = _level_ranks_numpy
 """Ranks by level, the number of rising limits that service has reached; inside a level, who holds GPUs comes first."""
+
+queue_keys: Callable[[Floats, Floats, Floats, Ints], Floats] = _queue_keys_numpy
+"""Keys by queue, the number of rising limits that service has reached; inside a queue who holds GPUs comes first, then
+who was started first."""
+
+Table: TypeAlias = tuple[Floats, Floats]
+index_keys: Callable[[Floats, Floats, Table, Floats, Ints], Floats] = _index_keys_numpy
+"""As `queue_keys`, but inside a queue (all but the last; or without limits, everywhere) by the rank of the service in a
+step function, given as where its cells begin and their ranks."""
+
+next_fall: Callable[[Floats, Table, Ints], float] = _next_fall_numpy
+"""In how many seconds the first service enters a cell of higher rank, each growing at its speed (0: not at all)."""
 
 next_limit: Callable[[Floats, Floats, Ints], float] = _next_limit_numpy
 """In how many seconds the first service reaches its next limit, each growing at its speed (0: not at all)."""
@@ -358,6 +459,9 @@ def warm_up() -> bool:
     remaining(seen_f, 0.0)
     service = attained(seen_f, seen_i, 0.0)
     level_ranks(service, np.ones(1), seen_i[c.HELD])
+    queue_keys(service, np.ones(1), seen_f[c.FIRST_START_S], seen_i[c.HELD])
+    index_keys(service, np.ones(1), (np.zeros(1), np.zeros(1)), seen_f[c.FIRST_START_S], seen_i[c.HELD])
+    next_fall(service, (np.zeros(1), np.zeros(1)), grants)
     next_limit(service, np.ones(1), grants)
     first_breach(grants, reasons, seen_f, seen_i, 0.0)
     differing(grants, seen_i[c.HELD])

@@ -99,8 +99,10 @@ def _values(name: str, text: str, knobs: Mapping[str, Any], hints: Mapping[str, 
 
 
 def _convert(policy: str, key: str, value: str, kind: Any) -> Any:
-    """A knob's text as its type: number, text, choice, yes/no, or a slash-separated list."""
+    """A knob's text as its type: number, text, choice, yes/no, or a list with slashes, or of a file after an @."""
     if get_origin(kind) is tuple:
+        if value.startswith("@"):
+            return tuple(_convert(policy, key, part, get_args(kind)[0]) for part in _listed(value[1:]))
         return tuple(_convert(policy, key, part, get_args(kind)[0]) for part in value.split("/"))
     choices = get_args(kind)
     if choices and all(isinstance(choice, str) for choice in choices):
@@ -119,6 +121,23 @@ def _convert(policy: str, key: str, value: str, kind: Any) -> Any:
     if isinstance(result, float) and not math.isfinite(result):
         raise InputError(f"policy {policy!r}: {key} must be finite, not {value!r}")
     return result
+
+
+def _listed(path: str) -> list[str]:
+    """The entries of a file of one column; a first line that is not a number is its heading."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8").split()
+    except OSError as error:
+        raise InputError(error.strerror or "cannot be read", path=path) from None
+    except UnicodeDecodeError:
+        raise InputError("this is not a text file", path=path) from None
+    try:
+        float(lines[0]) if lines else None
+    except ValueError:
+        lines = lines[1:]
+    if not lines:
+        raise InputError("there are no values in this file", path=path)
+    return lines
 
 
 def knobs(cls: type[Policy]) -> dict[str, str]:

@@ -1,0 +1,155 @@
+"""Tiresias (Gu et al., NSDI'19): short jobs first without knowing lengths, service counted as GPUs × time.
+
+A job starts in the first queue and sinks to the next when its attained service passes a threshold; lower queues go
+first. Inside a queue those that run stay and the others follow in the order of their first start, so equals never take
+turns (2D-LAS), or, where the distribution of service is known or has been learnt, jobs go by the chance to end soon per
+unit of service (2D-Gittins). A job that has waited too long compared with what it has had is promoted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from fairway.core import kernels
+from fairway.core.admission import admit
+from fairway.core.arrays import Bools, Floats, Ints
+from fairway.core.decision import Decision
+from fairway.core.kernels import QUEUE
+from fairway.core.snapshot import Snapshot
+from fairway.policies.registry import register
+from fairway.policies.tiresias import lists
+from fairway.policies.tiresias.indices import Indices
+from fairway.policies.tiresias.promotion import Promotions
+
+TICK_S = 60.0
+"""A fall of an index inside a queue is acted on at the next whole minute, with all others of that minute."""
+
+
+@register
+@dataclass(frozen=True)
+class Tiresias:
+    """Least attained service first, in few queues; optionally by Gittins index. `promote` bounds every wait.
+
+    Knows: GPU-seconds (or seconds) attained so far, gang sizes, first starts; with gittins, what ended jobs took.
+    Preempts. `queues` are the thresholds. `gittins` orders jobs inside the queues (within) or alone (exact), from the
+    samples in `service` (4/8/12 or @FILE) or, without any, from the jobs that have ended. `promote` K > 0: a job that
+    has waited K times as long as it ran, or as its first turn lasts, goes first.
+    """
+
+    metric: Literal["gpu_time", "time"] = "gpu_time"
+    queues: tuple[float, ...] = (3250.0, 7200.0)
+    gittins: Literal["off", "within", "exact"] = "off"
+    promote: float = 0.0
+    within: Literal["running", "first_start", "entry", "published"] = "running"
+    service: tuple[float, ...] = ()
+
+    name: ClassVar[str] = "tiresias"
+    knows: ClassVar[frozenset[str]] = frozenset()
+    round_s: ClassVar[float] = 0.0
+
+    def __post_init__(self) -> None:
+        if any(not limit > 0 for limit in self.queues) or list(self.queues) != sorted(set(self.queues)):
+            raise ValueError("queues must be positive and rising")
+        if not self.promote >= 0:
+            raise ValueError(f"promote must be at least 0, not {self.promote:g}")
+        if any(not sample > 0 for sample in self.service):
+            raise ValueError("samples of service must be positive")
+        if self.within in ("entry", "published") and (self.promote or self.gittins != "off"):
+            raise ValueError(f"the lists of within={self.within} know neither promote nor gittins; add within=running")
+
+    @cached_property
+    def _limits(self) -> Floats:
+        return np.array(self.queues)
+
+    @cached_property
+    def _given(self) -> Floats:
+        return np.array(self.service)
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        if self.within in ("entry", "published"):
+            return lists.decide(snapshot, self._limits, self.metric, published=self.within == "published")
+        promotions = self._promotions(snapshot) if self.promote else None
+        indices = self._indices(snapshot) if self.gittins != "off" else None
+        decision = admit(snapshot, lambda: self._key(snapshot, promotions, indices), preempt=True)
+        if promotions is not None:
+            promotions.hold_back(snapshot, decision, self._first(snapshot, promotions))
+        if np.count_nonzero(decision.reasons):
+            self._wake(snapshot, decision, promotions, indices)
+        if promotions is not None or indices is not None:
+            decision.memory = self._memory(snapshot, promotions, indices)
+        return decision
+
+    def _service(self, snapshot: Snapshot) -> Floats:
+        return snapshot.attained_gpu_s if self.metric == "gpu_time" else snapshot.attained_s
+
+    def _age(self, snapshot: Snapshot, promotions: Promotions | None) -> Floats:
+        """Service since the last promotion."""
+        service = self._service(snapshot)
+        return service if promotions is None else service - promotions.base_service
+
+    def _key(self, snapshot: Snapshot, promotions: Promotions | None, indices: Indices | None) -> Floats:
+        """Queue (and index) first, then first start, then submission; the promoted before all."""
+        age, started_s = self._age(snapshot, promotions), snapshot.first_start_s
+        held = snapshot.held if self.within == "running" else np.ones(len(snapshot), dtype=np.int64)
+        if indices is None:
+            key = kernels.queue_keys(age, self._limits, started_s, held)
+        else:
+            limits = self._limits if self.gittins == "within" else self._limits[:0]
+            key = kernels.index_keys(age, limits, indices.table, started_s, held)
+        if promotions is not None:
+            first = self._first(snapshot, promotions)
+            key[first] = promotions.since_s[first] - QUEUE
+        return key
+
+    def _wake(
+        self, snapshot: Snapshot, decision: Decision, promotions: Promotions | None, indices: Indices | None
+    ) -> None:
+        """At the next demotion, the next clear fall of an index, or the next promotion."""
+        age, now_s = self._age(snapshot, promotions), snapshot.now_s
+        speed = decision.gpus if self.metric == "gpu_time" else np.minimum(decision.gpus, 1)
+        if self.gittins != "exact" or promotions is not None:
+            decision.wake_s = min(decision.wake_s, now_s + max(kernels.next_limit(age, self._limits, speed), 1e-6))
+        if indices is not None:
+            fall_s = now_s + kernels.next_fall(age, indices.table, speed)
+            if fall_s < math.inf:
+                decision.wake_s = min(decision.wake_s, _next_tick_s(now_s, fall_s))
+        if promotions is not None:
+            due_s = promotions.next_s(snapshot, self._service(snapshot), self.promote, *self._turn(snapshot))
+            decision.wake_s = min(decision.wake_s, max(due_s, now_s + 1e-6))
+
+    def _promotions(self, snapshot: Snapshot) -> Promotions:
+        known = Promotions.of(snapshot)
+        return known.updated(snapshot, self._service(snapshot), self.promote, *self._turn(snapshot))
+
+    def _first(self, snapshot: Snapshot, promotions: Promotions) -> Bools:
+        """Who has been promoted and not yet had its turn."""
+        return promotions.first(self._service(snapshot), self._turn(snapshot)[1])
+
+    def _turn(self, snapshot: Snapshot) -> tuple[Floats, Floats]:
+        """How long each job's first turn lasts, and how much service that is; never less than two of its restarts."""
+        gang: Ints | int = snapshot.gpus if self.metric == "gpu_time" else 1
+        turn_s: Floats = np.maximum(self.queues[0] / gang, 2 * snapshot.restart_s)
+        return turn_s, turn_s * gang
+
+    def _indices(self, snapshot: Snapshot) -> Indices:
+        quantum = self.queues[0] if self.gittins == "within" else None
+        return Indices.of(snapshot, self._given, self.metric, quantum)
+
+    def _memory(self, snapshot: Snapshot, promotions: Promotions | None, indices: Indices | None) -> Mapping[str, Any]:
+        memory: dict[str, Any] = {}
+        if promotions is not None:
+            memory["promoted"] = promotions.memory(snapshot)
+        if indices is not None:
+            memory["index"] = indices.memory()
+        return memory
+
+
+def _next_tick_s(now_s: float, time_s: float) -> float:
+    """The first whole tick at or after an instant, and after now."""
+    return max(math.ceil(time_s / TICK_S - 1e-9), math.floor(now_s / TICK_S + 1e-9) + 1) * TICK_S

@@ -1,0 +1,77 @@
+"""Queues as lists, the way public simulators keep them; the order inside a queue is then that of entering it.
+
+`entry` is the Tiresias of the Pollux artifact (OSDI'21): new and demoted jobs join the tail of a queue and keep their
+place. `published` is the simulator of Tiresias' own authors: after each pass the jobs that wait step behind those that
+run, a job sinks at most one queue at a time, and the next demotion is looked for (threshold - run time) / GPUs seconds
+later, which is too late for gangs: the run time is not multiplied by the GPUs. Both are there to meet published
+figures.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from fairway.core.admission import admit
+from fairway.core.arrays import Floats, Ints
+from fairway.core.decision import Decision
+from fairway.core.kernels import REACHED
+from fairway.core.snapshot import Snapshot
+
+
+def decide(snapshot: Snapshot, limits: Floats, metric: Literal["gpu_time", "time"], *, published: bool) -> Decision:
+    """Serve the queues in the order of their lists."""
+    queue, place = _remembered(snapshot)
+    service = snapshot.attained_gpu_s if metric == "gpu_time" else snapshot.attained_s
+    sinks = (queue < len(limits)) & (service >= np.append(limits, np.inf)[queue] * REACHED)
+    if published:
+        sinks &= snapshot.held > 0
+    queue = queue + sinks
+    place[sinks] = place.max(initial=0) + 1 + np.arange(np.count_nonzero(sinks))
+    order = np.lexsort((place, queue))
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    decision = admit(snapshot, rank, preempt=True)
+    if published:
+        place = np.empty_like(order)
+        place[np.lexsort((rank, decision.gpus == 0, queue))] = np.arange(len(order))
+        decision.wake_s = _next_look_s(snapshot, decision, queue, limits, metric)
+    else:
+        decision.order = order.tolist()
+        decision.wake_s = min(decision.wake_s, _next_demotion_s(snapshot, decision, queue, service, limits, metric))
+    decision.memory = {"jobs": snapshot.jobs.copy(), "queue": queue, "place": place}
+    return decision
+
+
+def _remembered(snapshot: Snapshot) -> tuple[Ints, Ints]:
+    """Queue and place of each row; who has just come is at the tail of the first queue."""
+    rows, known = len(snapshot), snapshot.memory
+    queue, place = np.zeros(rows, dtype=np.int64), np.full(rows, -1, dtype=np.int64)
+    if known and rows:
+        jobs = np.asarray(known["jobs"], dtype=np.int64)
+        at = np.minimum(snapshot.jobs.searchsorted(jobs), rows - 1)
+        here = snapshot.jobs[at] == jobs
+        queue[at[here]] = np.asarray(known["queue"], dtype=np.int64)[here]
+        place[at[here]] = np.asarray(known["place"], dtype=np.int64)[here]
+    new = place < 0
+    place[new] = place.max(initial=0) + 1 + np.arange(np.count_nonzero(new))
+    return queue, place
+
+
+def _next_look_s(snapshot: Snapshot, decision: Decision, queue: Ints, limits: Floats, metric: str) -> float:
+    """When the published code looks for the next demotion."""
+    rows = ((decision.gpus > 0) & (queue < len(limits))).nonzero()[0]
+    ahead = limits[queue[rows]] - snapshot.attained_s[rows]
+    if metric == "gpu_time":
+        ahead = ahead // decision.gpus[rows]
+    return snapshot.now_s + max(float(np.min(ahead, initial=np.inf)), 1.0)
+
+
+def _next_demotion_s(
+    snapshot: Snapshot, decision: Decision, queue: Ints, service: Floats, limits: Floats, metric: str
+) -> float:
+    rows = ((decision.gpus > 0) & (queue < len(limits))).nonzero()[0]
+    speed = decision.gpus[rows] if metric == "gpu_time" else np.ones(len(rows))
+    ahead = (limits[queue[rows]] - service[rows]) / speed
+    return snapshot.now_s + max(float(np.min(ahead, initial=np.inf)), 1e-6)

@@ -1,0 +1,86 @@
+"""The remedy against starvation: a job that has waited long compared with what it has had is promoted and goes first.
+
+A job is due when its wait reaches K times the longer of the time that it ran since its last promotion and the time
+that its first turn lasts (the first threshold, but not less than two restarts, or it would get nothing done). Promoted
+jobs go before all others, in the order of promotion, until each has had one such turn; then it goes on in the second
+queue. While one of them waits, nobody behind it is started. So its wait ends at the latest when those promoted before
+it have had their turns: see docs/policies/tiresias.md for the bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fairway.core.arrays import Bools, Floats
+from fairway.core.decision import Decision, Reason
+from fairway.core.kernels import REACHED
+from fairway.core.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class Promotions:
+    """By row: service, seconds of running and instant at the last promotion; NaN and 0 where there was none."""
+
+    since_s: Floats
+    base_service: Floats
+    base_s: Floats
+
+    @staticmethod
+    def of(snapshot: Snapshot) -> Promotions:
+        """As remembered, for the rows of this snapshot."""
+        rows, known = len(snapshot), snapshot.memory.get("promoted")
+        columns = np.full(rows, np.nan), np.zeros(rows), np.zeros(rows)
+        if known is not None and rows:
+            jobs = np.asarray(known["jobs"], dtype=np.int64)
+            at = np.minimum(snapshot.jobs.searchsorted(jobs), rows - 1)
+            here = snapshot.jobs[at] == jobs
+            for column, name in zip(columns, ("since_s", "service", "seconds"), strict=True):
+                column[at[here]] = np.asarray(known[name], dtype=np.float64)[here]
+        return Promotions(*columns)
+
+    def updated(self, snapshot: Snapshot, service: Floats, factor: float, turn_s: Floats, turn: Floats) -> Promotions:
+        """With those promoted whose wait is long enough; `turn` is a first turn of service."""
+        due = self._due_s(snapshot, service, factor, turn_s, turn) <= snapshot.now_s * (1 + 1e-12) + 1e-6
+        if not due.any():
+            return self
+        return Promotions(
+            np.where(due, snapshot.now_s, self.since_s),
+            np.where(due, service, self.base_service),
+            np.where(due, snapshot.attained_s, self.base_s),
+        )
+
+    def first(self, service: Floats, turn: Floats) -> Bools:
+        """Who has been promoted and has not yet had its turn."""
+        mine: Bools = ~np.isnan(self.since_s) & (service - self.base_service < turn * REACHED)
+        return mine
+
+    def next_s(self, snapshot: Snapshot, service: Floats, factor: float, turn_s: Floats, turn: Floats) -> float:
+        """The next instant at which a job that waits is due."""
+        return float(np.min(self._due_s(snapshot, service, factor, turn_s, turn), initial=np.inf))
+
+    def hold_back(self, snapshot: Snapshot, decision: Decision, first: Bools) -> None:
+        """Take back the starts of jobs behind the first promoted one that waits: they would only delay it."""
+        blocked = (first & (decision.gpus == 0)).nonzero()[0]
+        if not len(blocked):
+            return
+        head = int(blocked[self.since_s[blocked].argmin()])
+        behind = ~first | (self.since_s > self.since_s[head])
+        late = behind & (snapshot.held == 0) & (decision.gpus > 0)
+        decision.gpus[late] = 0
+        decision.reasons[late] = int(Reason.BEHIND)
+        decision.ahead = int(snapshot.jobs[head])
+
+    def memory(self, snapshot: Snapshot) -> dict[str, Any]:
+        """What to remember of the rows that were promoted."""
+        rows = (~np.isnan(self.since_s)).nonzero()[0]
+        columns = {"since_s": self.since_s, "service": self.base_service, "seconds": self.base_s}
+        return {"jobs": snapshot.jobs[rows], **{name: column[rows] for name, column in columns.items()}}
+
+    def _due_s(self, snapshot: Snapshot, service: Floats, factor: float, turn_s: Floats, turn: Floats) -> Floats:
+        """When each job that waits and is not among the first will have waited long enough."""
+        ran_s = snapshot.attained_s - self.base_s
+        due_s = snapshot.idle_since_s + factor * np.maximum(ran_s, turn_s)
+        return np.where((snapshot.held == 0) & ~self.first(service, turn), due_s, np.inf)
