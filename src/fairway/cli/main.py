@@ -22,6 +22,7 @@ from fairway.cli.demo import demo
 from fairway.cli.policies import policies
 from fairway.cli.report import report
 from fairway.cli.simulate import simulate
+from fairway.cli.skew import skew
 from fairway.cli.trace import trace
 from fairway.core.errors import FairwayError
 
@@ -31,7 +32,7 @@ _PARSER_ERROR = cast(type[Exception], typer.BadParameter.__mro__[2])
 """The base of all errors of the option parser. Typer brings its own copy of Click or uses an installed one."""
 
 app = typer.Typer(name="fairway", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-for command in (simulate, compare, policies, report, demo):
+for command in (simulate, compare, policies, report, demo, skew):
     app.command()(command)
 app.add_typer(trace, name="trace")
 

@@ -120,7 +120,8 @@ def summary_table(figures: Mapping[str, Any]) -> Table:
 def _world_of(figures: Mapping[str, Any]) -> str:
     rounds = f"rounds of {duration(figures['round_s'])}" if figures["round_s"] else "decides at every event"
     restart = f"restart {duration(figures['restart_cost_s'])}"
-    return f"{figures['rules']} rules · {figures['placement']} · {rounds} · {restart} · seed {figures['seed']}"
+    world = f"{figures['rules']} rules · {figures['placement']} · {rounds} · {restart} · seed {figures['seed']}"
+    return f"{world} · tenants of {figures['tenants']}" if "tenants" in figures else world
 
 
 def _jobs_of(figures: Mapping[str, Any]) -> str:

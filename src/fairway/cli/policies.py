@@ -41,7 +41,7 @@ def _described(name: str, cls: type[Policy]) -> dict[str, Any]:
     from fairway.policies import knobs
 
     text = inspect.cleandoc(cls.__doc__ or "")
-    told: list[str] = sorted(getattr(cls, "knows", ()))
+    told = _told(cls)
     says = next((line.partition("Knows:")[2].strip() for line in text.splitlines() if "Knows:" in line), "")
     return {
         "name": name,
@@ -50,3 +50,9 @@ def _described(name: str, cls: type[Policy]) -> dict[str, Any]:
         "oracle": told,
         "knobs": knobs(cls),
     }
+
+
+def _told(cls: type[Policy]) -> list[str]:
+    """The oracles that a policy uses; where that depends on a knob, those of its default."""
+    knows = getattr(cls, "knows", ())
+    return sorted(cls().knows if isinstance(knows, property) else knows)

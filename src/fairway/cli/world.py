@@ -39,7 +39,8 @@ class World:
         str, _option("--cluster", "v100:32, v100:16x4 (16 nodes of 4), v100:4x8,k80:8x4, or a file", "SPEC")
     ]
     profile: Annotated[
-        str | None, _option("--profile", "Throughputs in Gavel's JSON format; without it, built-in estimates", "FILE")
+        str | None,
+        _option("--profile", "Throughputs: Gavel's JSON, or a directory in Pollux' format; else estimates", "PATH"),
     ] = None
     rules: Annotated[str, _option("--rules", "native, gavel, shockwave, tiresias or pollux", "NAME")] = "native"
     round_s: Annotated[
@@ -52,7 +53,8 @@ class World:
         float | None, _option("--replan-interval", "Seconds between plans of a policy that plans shares", "S")
     ] = None
     placement: Annotated[
-        str | None, _option("--placement", "packed, spread or count (GPU counts only); else the rules' own", "NAME")
+        str | None,
+        _option("--placement", "packed, spread, freest or count (GPU counts only); else the rules' own", "NAME"),
     ] = None
     seed: Annotated[int, _option("--seed", "Seed of failures and of policies that draw lots", "N")] = 0
     format: Annotated[str | None, _option("--format", "The trace's format, if its content is ambiguous", "NAME")] = None
@@ -74,6 +76,9 @@ class World:
     faults: Annotated[
         str | None, _option("--faults", "Planned failures: a CSV file with time_s,node,down_s", "FILE")
     ] = None
+    tenants: Annotated[
+        str | None, _option("--tenants", "Virtual clusters: a TOML file with the cells of each tenant", "FILE")
+    ] = None
 
     def __post_init__(self) -> None:
         for option, value in (
@@ -94,7 +99,7 @@ class World:
     @property
     def inputs(self) -> list[str]:
         """The files among the options, which no output may overwrite."""
-        return [path for path in (self.cluster, self.profile, self.faults, *(self.plugin or ())) if path]
+        return [path for path in (self.cluster, self.profile, self.faults, self.tenants, *(self.plugin or ())) if path]
 
     def check_names(self) -> None:
         """Complain about an unknown rule set or placement and load the plug-ins, before anything large is read."""
@@ -111,10 +116,13 @@ class World:
         """Read all files."""
         from fairway.cli.faults import read_faults
         from fairway.models.profile import load_profile
+        from fairway.simulator.tenancy import tenants_of
         from fairway.traces import read_cluster, read_trace
 
         cluster = read_cluster(self.cluster)
         outages = read_faults(self.faults, cluster) if self.faults is not None else ()
+        if self.tenants is not None:
+            tenants_of(self.tenants, cluster)  # complains before anything large is read
         profile = load_profile(self.profile)
         workload = read_trace(trace, format=self.format) if isinstance(trace, str) else trace
         return Scene(self, workload, cluster, profile, outages)
@@ -162,6 +170,7 @@ class Scene:
             faults=self._faults(seed),
             skip_impossible=world.skip_impossible,
             any_type=world.any_type,
+            tenants=world.tenants,
             progress=progress,
         )
 

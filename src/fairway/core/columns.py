@@ -121,7 +121,8 @@ class JobTable:
     def append(self, floats: list[float], ints: list[int]) -> None:
         """Add a row."""
         at = self.start + len(self._jobs)
-        if at == self.f.shape[1]:
+        # The last column stays empty, so that a window is never the whole block: compiled kernels know one layout.
+        if at >= self.f.shape[1] - 1:
             at = self._make_room()
         self.f[:, at] = floats
         self.i[:, at] = ints
@@ -130,7 +131,7 @@ class JobTable:
     def _make_room(self) -> int:
         """Move the window to the front, of larger blocks if it fills more than half of these; returns its end."""
         count = len(self._jobs)
-        capacity = self.f.shape[1] * (2 if 2 * count > self.f.shape[1] else 1)
+        capacity = self.f.shape[1] * (2 if 2 * (count + 1) > self.f.shape[1] else 1)
         floats, ints = self.window()
         self.f = np.concatenate([floats, np.zeros((len(floats), capacity - count))], axis=1)
         self.i = np.concatenate([ints, np.zeros((len(ints), capacity - count), dtype=np.int64)], axis=1)

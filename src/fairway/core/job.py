@@ -52,6 +52,8 @@ class JobSpec:
     `gpus` is the gang that the job asks for and its work refers to; `gpus_min..gpus_max` is the elastic range
     (equal to `gpus` for a rigid job). Memory is per GPU. `checkpoint_s` is the cost of one stop and restart where
     the job knows it; None leaves it to the rules. `gpu_types` limits where it may run; empty means anywhere.
+    `batch_size` is per GPU and pass; `global_batch` counts the samples of one update of the weights, where gradients
+    of several passes are accumulated (None: `batch_size` on every GPU of the gang).
     """
 
     id: str
@@ -64,6 +66,7 @@ class JobSpec:
     model: str = ""
     dataset: str = ""
     batch_size: int | None = None
+    global_batch: int | None = None
     user: str = ""
     queue: str = ""
     name: str = ""
@@ -124,6 +127,8 @@ class JobSpec:
             return f"weight {self.weight} is not a positive number"
         if self.deadline_s is not None and not math.isfinite(self.deadline_s):
             return f"deadline {self.deadline_s} is not finite"
+        if self.global_batch is not None and self.global_batch < 1:
+            return f"global batch {self.global_batch} is not at least 1"
         if not 0 < self.gpu_share <= 1:
             return f"gpu_share {self.gpu_share} is not in (0, 1]"
         if self.memory_bytes < 0 or self.ephemeral_bytes < 0:
@@ -145,7 +150,18 @@ class JobSpec:
             last = regime.until
         if self.regimes and last != 1.0:
             return "the last regime must end at 1"
-        return None
+        return None if self.loss is None else _problem_in_loss(self.loss)
+
+
+def _problem_in_loss(curve: LossCurve) -> str | None:
+    """What is wrong with a loss curve: it must be finite everywhere and never rise."""
+    if not all(math.isfinite(value) for value in curve):
+        return f"loss {tuple(curve)} has a value that is not finite"
+    if not curve.epochs > 0:
+        return f"loss: epochs {curve.epochs:g} is not positive"
+    if not (curve.b0 >= 0 and curve.b1 > 0):
+        return f"loss: b0 {curve.b0:g} must be at least 0 and b1 {curve.b1:g} positive"
+    return None
 
 
 _DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(JobSpec)}
@@ -165,6 +181,8 @@ def job_to_dict(job: JobSpec) -> dict[str, Any]:
         out["regimes"] = [{"until": r.until, "batch_size": r.batch_size, "speed": r.speed} for r in job.regimes]
     if job.gpu_types:
         out["gpu_types"] = list(job.gpu_types)
+    if job.loss is not None:
+        out["loss"] = job.loss._asdict()
     return out
 
 

@@ -109,7 +109,7 @@ def _changed(snapshot: Snapshot, decision: Decision, shared: bool) -> list[int]:
 def _parted(snapshot: Snapshot, decision: Decision, changed: set[int]) -> list[int]:
     """Guests that stay where they are but shall not share with those that stay there, too: they have to move."""
     partners, tenants, parted = decision.partners, dict[int, list[int]](), []
-    for row in snapshot.running_rows.tolist():
+    for row in sorted(snapshot.running_rows.tolist(), key=lambda row: snapshot.host[row] >= 0):
         if decision.gpus[row] and row not in changed:
             others = {other for gpu in snapshot.gpus_held(row) for other in tenants.get(gpu, ())}
             root = partners.get(row, row)

@@ -9,7 +9,7 @@ longer.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -43,6 +43,7 @@ class Frame(NamedTuple):
     replan_interval_s: float = 0.0
     facts: Mapping[int, Facts] = MappingProxyType({})
     history: History = History()
+    down: Collection[int] = frozenset()
 
 
 class JobView(NamedTuple):
@@ -227,6 +228,11 @@ class Snapshot:
         return self.frame.names
 
     @property
+    def down_nodes(self) -> Collection[int]:
+        """The nodes that are down now, for policies that place by themselves."""
+        return self.frame.down
+
+    @property
     def seed(self) -> int:
         """Where all randomness of a policy must come from."""
         return self.frame.seed
@@ -376,6 +382,7 @@ class Snapshot:
             held_gpus={job: held[job] for job in jobs if job in held},
             facts={job: self.frame.facts[job] for job in jobs if job in self.frame.facts},
             history=self.frame.history.copy(),
+            down=frozenset(self.frame.down),
         )
         return Snapshot(
             frame,
@@ -417,6 +424,7 @@ class Snapshot:
                 "held_gpus": {int(job): self.frame.held_gpus.get(int(job), ()) for job in self.jobs[self.running]},
                 "facts": {job: facts.plain() for job in self.jobs.tolist() if (facts := self.frame.facts.get(job))},
                 "history": self.frame.history.plain(),
+                "down": sorted(self.frame.down),
                 "memory": _plain(self.memory),
             }
         )
@@ -442,6 +450,7 @@ class Snapshot:
                 data["replan_interval_s"],
                 {int(job): Facts.from_plain(facts) for job, facts in data["facts"].items()},
                 History.from_plain(data["history"]),
+                frozenset(data.get("down", ())),
             )
             return Snapshot(
                 frame,

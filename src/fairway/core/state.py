@@ -77,10 +77,13 @@ class State:
         self._last_job = -1
         self._demand = 0
         self._guests = 0
+        self._down: set[int] = set()
         self._gpus_up = cluster.gpu_count
         self._users, self._queues, self._models = _Dictionary(), _Dictionary(), _Dictionary()
         names = Names(self._users.names, self._queues.names, self._models.names)
-        self._frame = Frame(cluster, names, self.ids, self.held_gpus, seed, replan_interval_s, self.facts, self.history)
+        self._frame = Frame(
+            *(cluster, names, self.ids, self.held_gpus, seed, replan_interval_s, self.facts, self.history, self._down)
+        )
         self._apply: dict[type[Any], Callable[[Any], None]] = {
             JobSubmitted: self._job_submitted,
             JobStarted: self._job_started,
@@ -282,11 +285,13 @@ class State:
     def _node_lost(self, event: NodeLost) -> None:
         if event.node not in self.occupancy.down:
             self.occupancy.lose(event.node)
+            self._down.add(event.node)
             self._count_capacity()
 
     def _node_restored(self, event: NodeRestored) -> None:
         if event.node in self.occupancy.down:
             self.occupancy.restore(event.node)
+            self._down.discard(event.node)
             self._count_capacity()
 
     def _count_capacity(self) -> None:

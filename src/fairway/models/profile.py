@@ -7,11 +7,13 @@ tables and traces count, so that a job's number of steps means the same amount o
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Protocol
 
 from fairway.models.builtin import BuiltinProfile
 from fairway.models.gavel_profile import GavelProfile
 from fairway.models.names import ProfileKey
+from fairway.models.pollux_profile import PolluxProfile
 
 __all__ = ["Profile", "ProfileKey", "load_profile"]
 
@@ -21,7 +23,7 @@ class Profile(Protocol):
 
     @property
     def name(self) -> str:
-        """ "built-in estimates", or the name of the file."""
+        """ "built-in estimates", or the name of the file or directory."""
         ...
 
     @property
@@ -41,5 +43,7 @@ class Profile(Protocol):
 
 
 def load_profile(path: str | None) -> Profile:
-    """The built-in estimates, or the measurements of a file in Gavel's throughput format."""
-    return BuiltinProfile() if path is None else GavelProfile.read(path)
+    """The built-in estimates, or measurements: a file in Gavel's throughput format, a directory in that of Pollux."""
+    if path is None:
+        return BuiltinProfile()
+    return PolluxProfile(path) if Path(path).is_dir() else GavelProfile.read(path)

@@ -18,7 +18,7 @@ RHO_SUMMARY = ("mean", "worst", "p99", "unfair_fraction")
 _SETTINGS = ("trace", "cluster", "gpus", "rules", "placement", "round_s", "restart_cost_s")
 _SCALARS = (
     *("jobs", "finished", "skipped", "makespan_s", "utilisation", "preemptions", "restarts", "lost_gpu_h", "cost"),
-    *("deadline_misses", "jain", "rounds", "decide_cpu_s", "cpu_s", "wall_s", "peak_rss_bytes"),
+    *("throughput", "deadline_misses", "jain", "rounds", "decide_cpu_s", "cpu_s", "wall_s", "peak_rss_bytes"),
 )
 
 
@@ -41,7 +41,7 @@ def finite(value: object) -> float | None:
 def metrics(result: Mapping[str, Any]) -> dict[str, float | None]:
     """Every number of a result under a flat name such as `jct_p95_s` or `ftf_static_worst`."""
     flat = {key: finite(result.get(key)) for key in _SCALARS}
-    for name in ("jct", "queue"):
+    for name in ("jct", "queue", "feedback"):
         part = result.get(f"{name}_s") or {}
         flat |= {f"{name}_{key}_s": finite(part.get(key)) for key in SUMMARY}
     for kind in RHO_KINDS:

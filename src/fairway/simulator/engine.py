@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from fairway.core.action import Action, Launch, Start, Suspend, Throttle
 from fairway.core.cluster import Cluster
-from fairway.core.errors import EngineError, FairwayError
+from fairway.core.errors import FairwayError
 from fairway.core.event import (
     Event,
     JobEvicted,
@@ -41,18 +41,19 @@ MOST_EVICTIONS = 10_000
 MOST_IDLE_WAKES = 1_000
 FEEDBACK_BATCHES = 100
 """How many mini-batches tell the owner whether a job is worth going on with (Gandiva's early feedback)."""
-_ONE_REGIME = (Regime(1.0),)
 
 
 class _SimulatedJob:
     """The truth about an active job. `progress` is that at `ready_s`; from then on it grows by `rate`.
 
     `since_s`, `warm_s` and `marks` belong to the present allocation: its start, the end of its restart, and the (time,
-    progress, rate) at each change of speed. `finish_s` is when the job will be done if nothing comes between.
-    `mates` are the jobs with which it shares GPUs, by number; `left_gpus` those on which it was suspended warm.
+    progress, rate) at each change of speed. If nothing comes between, the present regime's work is done at `done_s`;
+    what counts as its end is `finish_s`. `mates` are the jobs with which it shares GPUs, by number; `left_gpus` those
+    on which it was suspended warm.
     """
 
     __slots__ = (
+        "done_s",
         "factor",
         "finish_s",
         "gpus",
@@ -85,6 +86,7 @@ class _SimulatedJob:
         self.since_s = 0.0
         self.warm_s = 0.0
         self.marks: list[tuple[float, float, float]] = []
+        self.done_s = math.nan
         self.finish_s = math.nan
         self.gpus: tuple[int, ...] = ()
         self.kind = -1
@@ -234,37 +236,24 @@ class SimulatedEngine:
                     self._finish(now_s, job, events)
 
     def _submit(self, now_s: float, number: int, spec: JobSpec) -> Event:
-        work = spec.steps if spec.steps is not None else spec.duration_s
-        if work is None:
-            raise EngineError(f"job {spec.id!r} has no work")
-        regimes = spec.regimes or _ONE_REGIME
-        job = _SimulatedJob(number, spec, work, regimes[0])
+        rates = self.rates
+        work, first = rates.work(spec), rates.regimes(spec)[0]
+        job = _SimulatedJob(number, spec, work, first)
         self._active[number] = job
-        speeds = self._speeds(job)
-        tail_s = self._tail_s(job)
-        self.ledger.exclusive_s[number] = regimes[0].until * work / max(speeds) + tail_s
-        restart_s = restart_cost_s(spec, self.rules.restart_cost_s)
-        scaling = self.rates.scaling(spec) if "scaling" in self.tells else ()
-        loss = (spec.loss or drawn_curve(self.seed, number)) if "loss" in self.tells else None
+        self.ledger.exclusive_s[number] = rates.alone_s(spec)
         return JobSubmitted(
-            now_s, number, spec, work, speeds, restart_s, regimes[0].until * work, tail_s, scaling, loss
+            now_s,
+            number,
+            spec,
+            work,
+            rates.speeds_in(spec, first),
+            restart_cost_s(spec, self.rules.restart_cost_s),
+            first.until * work,
+            rates.tail_s(spec, first, work),
+            rates.scaling(spec) if "scaling" in self.tells else (),
+            (spec.loss or drawn_curve(self.seed, number)) if "loss" in self.tells else None,
+            rates.steps_left(spec, first),
         )
-
-    def _speeds(self, job: _SimulatedJob) -> tuple[float, ...]:
-        """The job's rate on its own gang by GPU type, in its present regime."""
-        if not job.spec.regimes:
-            return self.rates.speeds(job.spec, job.spec.batch_size)
-        return self.rates.regime_speeds(job.spec, job.regime)
-
-    def _tail_s(self, job: _SimulatedJob) -> float:
-        """How long the regimes after the present one will take on the best GPU type."""
-        total_s, start = 0.0, job.regime.until
-        for regime in job.spec.regimes:
-            if regime.until > start:
-                share = regime.until - start
-                total_s += share * job.work / max(self.rates.regime_speeds(job.spec, regime))
-                start = regime.until
-        return total_s
 
     def _start(self, now_s: float, action: Start, events: list[Event]) -> None:
         job = self._active[action.job]
@@ -370,14 +359,14 @@ class SimulatedEngine:
 
     def _rate(self, job: _SimulatedJob) -> float:
         """Work per second on the job's GPUs, in its regime and beside its partner."""
-        rate = self.rates.rate(job.spec, job.batch_size, job.kind, job.gpus, self.located)
-        if job.spec.regimes:
-            own = self.rates.speeds(job.spec, job.batch_size)[job.kind]
-            rate *= self._speeds(job)[job.kind] / own if own else 0.0
-        return rate * job.factor
+        return self.rates.rate_in(job.spec, job.regime, job.kind, job.gpus, self.located) * job.factor
 
     def _change_time_s(self, job: _SimulatedJob, exact_s: float) -> float:
-        time_s = job.finish_s = self._quantised(exact_s)
+        counted_s = self.rates.counted_s(job.regime, job.ready_s, exact_s)
+        time_s = job.finish_s = self._quantised(counted_s)
+        if exact_s > counted_s:
+            time_s = self._quantised(exact_s)
+        job.done_s = time_s
         if self.rules.frees_gpus == "at_round_end" and self.round_s > 0 and job.regime.until >= 1.0:
             return self._quantised(math.ceil(time_s / self.round_s - 1e-9) * self.round_s)
         return time_s
@@ -420,7 +409,7 @@ class SimulatedEngine:
 
     def _is_done(self, now_s: float, job: _SimulatedJob) -> bool:
         """Whether a job has done its work and only waits for the round to end."""
-        return job.regime.until >= 1.0 and job.finish_s <= now_s
+        return job.regime.until >= 1.0 and job.done_s <= now_s
 
     def _finish(self, now_s: float, job: _SimulatedJob, events: list[Event]) -> None:
         self.ledger.finished_s[job.job] = job.finish_s
@@ -431,8 +420,8 @@ class SimulatedEngine:
 
     def _change_regime(self, now_s: float, job: _SimulatedJob, events: list[Event]) -> None:
         job.progress = job.regime.until * job.work
-        job.regime = regime_at(job.spec.regimes, job.regime.until)
-        job.ready_s = now_s
+        job.regime = regime_at(self.rates.regimes(job.spec), job.regime.until)
+        job.ready_s = job.finish_s
         rate = self._rate(job)
         if rate > 0:
             self._set_rate(job, rate)
@@ -443,8 +432,10 @@ class SimulatedEngine:
         events.append(self._regime_entered(now_s, job))
 
     def _regime_entered(self, now_s: float, job: _SimulatedJob) -> Event:
-        batch, speeds, end = job.batch_size or 0, self._speeds(job), job.regime.until * job.work
-        return RegimeEntered(now_s, job.job, job.progress, job.rate, batch, speeds, end, self._tail_s(job))
+        spec, regime, batch = job.spec, job.regime, job.batch_size or 0
+        speeds, tail_s = self.rates.speeds_in(spec, regime), self.rates.tail_s(spec, regime, job.work)
+        done, end, left = job.done_at(now_s), regime.until * job.work, self.rates.steps_left(spec, regime)
+        return RegimeEntered(now_s, job.job, done, job.rate, batch, speeds, end, tail_s, left)
 
     def _fail(self, now_s: float, outage: Outage, events: list[Event]) -> None:
         """A node goes down: its jobs fall back to their last checkpoint and wait."""
@@ -480,7 +471,8 @@ class SimulatedEngine:
                 f"job {job.spec.id!r} lost its GPUs to node failures {MOST_EVICTIONS} times; it cannot end"
             )
         events.append(JobEvicted(now_s, job.job, job.progress, "its node failed"))
-        if job.spec.regimes and job.work > 0:
-            job.regime = regime_at(job.spec.regimes, job.progress / job.work)
+        regimes = self.rates.regimes(job.spec)
+        if len(regimes) > 1 and job.work > 0:
+            job.regime = regime_at(regimes, job.progress / job.work)
             if job.regime is not regime:
                 events.append(self._regime_entered(now_s, job))

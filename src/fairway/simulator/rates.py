@@ -5,13 +5,18 @@ relative speed of the types, taking the cluster's first type as the one that the
 names types itself: then the first that it names). A job whose work is steps runs as fast as the profile says. An
 elastic job on k instead of g GPUs: the profile where there is one, else k/g to the power 0.9, a usual data-parallel
 efficiency.
+
+Work is done in *regimes*, stretches at one speed; most jobs have a single one. `simulator.epochs` has the rates of a
+world in which every epoch is a regime.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from fairway.core.cluster import Cluster
+from fairway.core.errors import EngineError
 from fairway.core.hardware import known_gpu
 from fairway.core.job import JobSpec, Regime
 from fairway.models.profile import Profile, ProfileKey
@@ -21,6 +26,7 @@ MINI_BATCH_S = 0.6
 """Length of a mini-batch where a log does not tell: a hundred of them make the minute of Gandiva's quantum."""
 PAIR_SPEED = 0.55
 """Speed of each of two packed jobs where no profile knows the pair: together a little more than one alone."""
+_ONE_REGIME = (Regime(1.0),)
 
 
 class Rates:
@@ -52,6 +58,53 @@ class Rates:
             grown = regime.batch_size / spec.batch_size * regime.speed
             return tuple(speed * grown for speed in self.speeds(spec, regime.batch_size))
         return tuple(speed * regime.speed for speed in self.speeds(spec, spec.batch_size))
+
+    def work(self, spec: JobSpec) -> float:
+        """How much a job has to do, in its own units."""
+        work = spec.steps if spec.steps is not None else spec.duration_s
+        if work is None:
+            raise EngineError(f"job {spec.id!r} has no work")
+        return work
+
+    def regimes(self, spec: JobSpec) -> tuple[Regime, ...]:
+        """The stretches in which a job does its work; at least one."""
+        return spec.regimes or _ONE_REGIME
+
+    def speeds_in(self, spec: JobSpec, regime: Regime) -> tuple[float, ...]:
+        """The job's rate on its own gang by GPU type, in one of its regimes."""
+        return self.regime_speeds(spec, regime) if spec.regimes else self.speeds(spec, spec.batch_size)
+
+    def rate_in(self, spec: JobSpec, regime: Regime, kind: int, gpus: tuple[int, ...], located: bool) -> float:
+        """The rate on concrete GPUs of one type, in one of the job's regimes."""
+        batch_size = regime.batch_size or spec.batch_size
+        rate = self.rate(spec, batch_size, kind, gpus, located)
+        if spec.regimes:
+            own = self.speeds(spec, batch_size)[kind]
+            rate *= self.regime_speeds(spec, regime)[kind] / own if own else 0.0
+        return rate
+
+    def tail_s(self, spec: JobSpec, regime: Regime, work: float) -> float:
+        """How long the regimes after this one will take on the best GPU type."""
+        total_s, start = 0.0, regime.until
+        for later in spec.regimes:
+            if later.until > start:
+                share = later.until - start
+                total_s += share * work / max(self.regime_speeds(spec, later))
+                start = later.until
+        return total_s
+
+    def alone_s(self, spec: JobSpec) -> float:
+        """How long a job takes without interruption on its own gang, on the best GPU type."""
+        first, work = self.regimes(spec)[0], self.work(spec)
+        return first.until * work / max(self.speeds_in(spec, first)) + self.tail_s(spec, first, work)
+
+    def steps_left(self, spec: JobSpec, regime: Regime) -> float:
+        """The steps that are left in a regime, for jobs whose steps are not their progress; else NaN."""
+        return math.nan
+
+    def counted_s(self, regime: Regime, since_s: float, until_s: float) -> float:
+        """The instant that counts as the end of a regime which begins at one instant and is done at another."""
+        return until_s
 
     def rate(self, spec: JobSpec, batch_size: int | None, kind: int, gpus: Sequence[int], located: bool) -> float:
         """The rate on concrete GPUs of one type."""
@@ -99,11 +152,16 @@ class Rates:
         alone = [self.profile.rate(key.model, key.batch_size, name, key.gpus) for key in keys]
         return (pair[0] / alone[0] if alone[0] else 0.0, pair[1] / alone[1] if alone[1] else 0.0)
 
-    def _speed(self, spec: JobSpec, batch_size: int | None, kind: int) -> float:
+    def allowed(self, spec: JobSpec, kind: int) -> bool:
+        """Whether a job may use a GPU type, has the memory that it says it needs there, and enough GPUs."""
         gpu = self.cluster.types[kind]
         if spec.gpu_types and not _matches(gpu.name, spec.gpu_types):
-            return 0.0
-        if spec.memory_bytes > gpu.memory_bytes > 0 or spec.gpus > self.cluster.gpus_by_type[kind]:
+            return False
+        return not (spec.memory_bytes > gpu.memory_bytes > 0 or spec.gpus > self.cluster.gpus_by_type[kind])
+
+    def _speed(self, spec: JobSpec, batch_size: int | None, kind: int) -> float:
+        gpu = self.cluster.types[kind]
+        if not self.allowed(spec, kind):
             return 0.0
         if spec.steps is not None:
             return self.profile.rate(spec.model, batch_size, gpu.name, spec.gpus)

@@ -36,6 +36,7 @@ class Settings:
     restart_cost_s: float
     replan_interval_s: float
     seed: int
+    tenants: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class Result:
         self.done: Bools = ~np.isnan(ledger.finished_s)
         self.jct_s: Floats = ledger.finished_s - self.submitted_s
         self.queue_s: Floats = np.maximum(self.jct_s - ledger.held_s, 0.0)
+        self.feedback_s: Floats = ledger.feedback_s - self.submitted_s
         self.rho = metrics.fairness(ledger, jobs, self.done, self.jobs)
 
     @property
@@ -111,6 +113,14 @@ class Result:
         return busy_gpu_s / (self.cluster.gpu_count * makespan)
 
     @property
+    def throughput(self) -> float | None:
+        """The GPU time that the finished jobs take alone, over all GPU time between first submission and last
+        completion."""
+        gangs = np.array([job.gpus for job in self.specs])
+        alone_gpu_s = float((gangs * self.ledger.exclusive_s)[self.done].sum())
+        return alone_gpu_s / (self.cluster.gpu_count * self.makespan_s) if self.makespan_s else None
+
+    @property
     def deadline_misses(self) -> int:
         limits = np.array([np.inf if job.deadline_s is None else job.deadline_s for job in self.specs])
         late = np.where(self.done, self.finished_s, np.inf) > limits + 1e-5
@@ -134,6 +144,7 @@ class Result:
             "restart_cost_s": settings.restart_cost_s,
             "replan_interval_s": settings.replan_interval_s,
             "seed": settings.seed,
+            **({"tenants": settings.tenants} if settings.tenants else {}),
             "jobs": self.jobs,
             "finished": self.finished,
             "skipped": self.skipped,
@@ -141,7 +152,9 @@ class Result:
             "makespan_s": self.makespan_s,
             "jct_s": metrics.spread_of(self.jct_s[done]),
             "queue_s": metrics.spread_of(self.queue_s[done]),
+            "feedback_s": metrics.spread_of(self.feedback_s[~np.isnan(self.feedback_s)]),
             "utilisation": self.utilisation,
+            "throughput": self.throughput,
             "preemptions": int(ledger.preemptions.sum()),
             "restarts": int(np.maximum(ledger.starts - 1, 0).sum()),
             "lost_gpu_h": float(ledger.lost_gpu_s.sum()) / 3600.0,
@@ -176,6 +189,7 @@ class Result:
             "finished_s": self.finished_s,
             "jct_s": self.jct_s,
             "queue_s": self.queue_s,
+            "feedback_s": self.feedback_s,
             "exclusive_s": ledger.exclusive_s,
             "held_gpu_s": ledger.held_gpu_s,
             "lost_gpu_s": ledger.lost_gpu_s,

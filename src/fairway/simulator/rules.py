@@ -23,9 +23,10 @@ class Rules:
     just started. `replan_interval_s` is how often a policy that plans shares may plan anew. `spread_matters` lets a
     gang on more nodes than needed run slower where a profile says so. `checkpoint_every_s` bounds what a node failure
     destroys. A job that was suspended warm loses `suspend_cost_s` when it resumes in place, `migrate_cost_s` elsewhere.
-    `placement` is the usual one; `knobs` are the settings of a policy in the published simulator, by policy, which hold
-    where the user does not say otherwise. `unmodelled` names what of the published simulator this value does not
-    reproduce yet.
+    `progress` is "rate" where work is done at the rates of a profile, "epochs" where it is done epoch by epoch along
+    measured validation curves (see `simulator.epochs`). `placement` is the usual one; `knobs` are the settings of a
+    policy in the published simulator, by policy, which hold where the user does not say otherwise. `unmodelled` names
+    what of the published simulator this value does not reproduce yet.
     """
 
     name: str
@@ -40,13 +41,20 @@ class Rules:
     checkpoint_every_s: float = 600.0
     suspend_cost_s: float = 0.0
     migrate_cost_s: float = 0.0
+    progress: Literal["rate", "epochs"] = "rate"
     placement: str = "packed"
     knobs: Mapping[str, str] = field(default_factory=dict)
     unmodelled: tuple[str, ...] = ()
 
 
 NATIVE = Rules("native", restart_cost_s=30.0, min_run_s=60.0, suspend_cost_s=1.0, migrate_cost_s=8.0)
-TIRESIAS = Rules("tiresias", round_s=0.0, time_quantum_s=1.0, spread_matters=False)
+TIRESIAS = Rules(
+    "tiresias",
+    round_s=0.0,
+    time_quantum_s=1.0,
+    spread_matters=False,
+    knobs={"tiresias": "within=published"},
+)
 GAVEL = Rules(
     "gavel",
     round_s=360.0,
@@ -71,7 +79,9 @@ POLLUX = Rules(
     restart_cost_s=30.0,
     charge="start",
     frees_gpus="at_round_end",
-    unmodelled=("progress by epochs and validation curves",),
+    progress="epochs",
+    placement="freest",
+    knobs={"tiresias": "queues=57600,within=entry", "optimus": "estimates=oracle,interval_s=60"},
 )
 RULES: dict[str, Rules] = {rules.name: rules for rules in (NATIVE, GAVEL, SHOCKWAVE, TIRESIAS, POLLUX)}
 

@@ -19,14 +19,18 @@ from fairway.core.policy import Policy
 from fairway.core.round import Loop, Observer
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
+from fairway.models.pollux_profile import PolluxProfile
 from fairway.models.profile import Profile, load_profile
 from fairway.placement import placement as placement_named
+from fairway.placement.tenants import Tenants
 from fairway.policies import make_policy
 from fairway.simulator.engine import SimulatedEngine
+from fairway.simulator.epochs import EpochRates
 from fairway.simulator.faults import Faults
-from fairway.simulator.rates import Rates, impossible
+from fairway.simulator.rates import Rates
 from fairway.simulator.result import Costs, Result, Settings
 from fairway.simulator.rules import Rules, rules_named
+from fairway.simulator.tenancy import TenantsGiven, impossible_here, inside, tenants_of, told
 from fairway.traces import read_cluster, read_trace
 
 Progress = Callable[[int, int], None]
@@ -42,7 +46,7 @@ class _TimedPolicy:
     """A policy that notes how much CPU its decisions take.
 
     Reading the CPU clock is a system call that can cost as much as a decision, so beyond the first thousand only
-    every 16th is measured and counts 16 times.
+    every 64th is measured and counts 64 times.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -55,12 +59,12 @@ class _TimedPolicy:
 
     def decide(self, snapshot: Snapshot) -> Decision:
         self.decisions += 1
-        if self.decisions > 1000 and self.decisions % 16:
+        if self.decisions > 1000 and self.decisions % 64:
             return self.policy.decide(snapshot)
         before = time.process_time()
         decision = self.policy.decide(snapshot)
         taken_s = time.process_time() - before
-        self.cpu_s += taken_s if self.decisions <= 1000 else 16 * taken_s
+        self.cpu_s += taken_s if self.decisions <= 1000 else 64 * taken_s
         return decision
 
 
@@ -80,13 +84,14 @@ def simulate(
     faults: Faults | None = None,
     skip_impossible: bool = False,
     any_type: bool = False,
+    tenants: TenantsGiven = None,
     progress: Progress | None = None,
     observer: Observer | None = None,
 ) -> Result:
     """Replay a trace on a described cluster under a policy.
 
     `skip_impossible` leaves out jobs that can never run there, and counts them; `any_type` lets jobs that ask for a GPU
-    type run on any, which is what one wants when a log is replayed on other hardware.
+    type run on any, for a log on other hardware; `tenants` (a file or `TenantSpec`s) gives each a virtual cluster.
 
     >>> import fairway
     >>> jobs = [fairway.JobSpec("a", 0, gpus=4, duration_s=100), fairway.JobSpec("b", 0, gpus=1, duration_s=10)]
@@ -104,15 +109,15 @@ def simulate(
     placement = placement or world.placement
     table = load_profile(profile) if profile is None or isinstance(profile, str) else profile
     placer = placement_named(placement)
-    rates = Rates(machines, table, spread_matters=world.spread_matters)
+    rates = _rates(world, machines, table, workload)
     if any_type:
         workload = replace(workload, jobs=tuple(replace(job, gpu_types=()) for job in workload.jobs))
-    jobs, skipped = _possible(workload, rates, skip_impossible)
+    shared = tenants_of(tenants, machines)
+    jobs, skipped = _possible(workload, rates, skip_impossible, shared)
     length_s = chosen.round_s if world.round_s is None else world.round_s
-    about: dict[str, Any] = {"located": placer.located, "round_s": length_s, "faults": faults}
-    about |= {"tells": chosen.knows, "seed": seed}
-    engine = SimulatedEngine(machines, jobs, rates, world, **about)
-    timed = _TimedPolicy(chosen)
+    about: dict[str, Any] = {"located": placer.located, "round_s": length_s, "faults": faults, "seed": seed}
+    engine = SimulatedEngine(machines, jobs, rates, world, tells=chosen.knows, **about)
+    timed = _TimedPolicy(inside(shared, chosen, placer, length_s, world))
     state = State(machines, min_run_s=world.min_run_s, replan_interval_s=world.replan_interval_s, seed=seed)
     loop = Loop(engine, state, timed, placer, round_s=length_s, observer=observer)
     if len(jobs) >= COMPILE_FROM_JOBS:
@@ -128,6 +133,7 @@ def simulate(
         placement=placement,
         round_s=length_s,
         seed=seed,
+        tenants=told(tenants),
         **_told(world),
     )
     return Result(settings, costs, machines, jobs, engine.ledger, skipped)
@@ -158,18 +164,31 @@ def _world(
     return rules_named(rules, **changed)
 
 
-def _possible(workload: Workload, rates: Rates, skip: bool) -> tuple[tuple[JobSpec, ...], dict[str, int]]:
+def _rates(world: Rules, machines: Cluster, table: Profile, workload: Workload) -> Rates:
+    """How fast jobs run under these rules; epochs need a profile that has some, unless only durations are known."""
+    if world.progress == "epochs":
+        if isinstance(table, PolluxProfile):
+            return EpochRates(machines, table, spread_matters=world.spread_matters)
+        if any(job.steps is not None for job in workload.jobs):
+            wanted = "a directory of applications with validation-*.csv files (--profile DIR)"
+            raise InputError(f"the {world.name} rules train in epochs: they need {wanted}, not {table.name}")
+    return Rates(machines, table, spread_matters=world.spread_matters)
+
+
+def _possible(
+    workload: Workload, rates: Rates, skip: bool, tenants: Tenants | None = None
+) -> tuple[tuple[JobSpec, ...], dict[str, int]]:
     """The jobs that can run on this cluster at all; the others are an error, or are counted as skipped."""
     skipped = dict(workload.skipped)
     jobs: list[JobSpec] = []
     for job in workload.jobs:
         try:
-            why = impossible(job, rates)
+            why = impossible_here(job, rates, tenants)
         except InputError as error:
             line = workload.lines.get(job.id)
             raise InputError(f"job {job.id!r}: {error}", path=workload.source or None, line=line) from None
         if why is None:
-            jobs.append(job)
+            jobs.append(job if tenants is None else tenants.marked(job))
         elif skip:
             skipped["impossible on this cluster"] = skipped.get("impossible on this cluster", 0) + 1
         else:

@@ -139,7 +139,7 @@ def _from_alibaba(text: str, path: str) -> Cluster:
 
 
 def _from_toml(text: str, path: str) -> Cluster:
-    document = _parse_toml(text, path)
+    document = parse_toml(text, path)
     unknown = [key for key in document if key not in ("nodes", "types")]
     if unknown:
         raise InputError(f"unknown key {shown(unknown[0])}; known: nodes, types", path=path)
@@ -159,7 +159,8 @@ def _from_toml(text: str, path: str) -> Cluster:
     return nodes.cluster(path, types)
 
 
-def _parse_toml(text: str, path: str) -> dict[str, Any]:
+def parse_toml(text: str, path: str) -> dict[str, Any]:
+    """A TOML document; a mistake in it is an `InputError` that names the line."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from fairway.core.errors import InputError
-from fairway.core.job import ADAPTATIONS, JobSpec, Regime, Workload, job_to_dict
+from fairway.core.job import ADAPTATIONS, JobSpec, LossCurve, Regime, Workload, job_to_dict
 from fairway.traces.fields import Jobs, Parsed, shown
 from fairway.traces.files import atomic_write
 
 VERSION = 1
 _FIELDS = get_type_hints(JobSpec)
 _REGIME_FIELDS = get_type_hints(Regime)
+_LOSS_FIELDS = get_type_hints(LossCurve)
 _HEADER_KEYS = ("fairway_trace", "source", "format", "skipped", "notes")
 
 
@@ -133,6 +134,8 @@ def _value(key: str, value: Any, hint: Any) -> Any:
     """The value as the field's type, or an error that says which JSON type belongs there."""
     if key == "regimes":
         return _regimes(value)
+    if key == "loss":
+        return _loss(value)
     if key == "gpu_types":
         if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
             raise _LineError(f"{key} {shown(value)} is not a list of texts")
@@ -167,3 +170,11 @@ def _regimes(value: Any) -> tuple[Regime, ...]:
     if not isinstance(value, list) or not all(isinstance(part, dict) and "until" in part for part in value):
         raise _LineError(f"regimes {shown(value)} is not a list of objects with the key 'until'")
     return tuple(Regime(**_typed(part, _REGIME_FIELDS)) for part in value)
+
+
+def _loss(value: Any) -> LossCurve | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict) or value.keys() != _LOSS_FIELDS.keys():
+        raise _LineError(f"loss {shown(value)} is not an object with the keys {', '.join(_LOSS_FIELDS)}")
+    return LossCurve(**{name: _float(f"loss: {name}", number) for name, number in value.items()})

@@ -20,6 +20,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 SCHEMA_KEYS = {
     *("schema", "fairway", "policy", "knows", "trace", "cluster", "gpus", "rules", "placement", "profile", "round_s"),
     *("restart_cost_s", "replan_interval_s", "seed", "jobs", "finished", "skipped", "skipped_by_reason", "makespan_s"),
+    *("feedback_s", "throughput"),
     *("jct_s", "queue_s", "utilisation", "preemptions", "restarts", "lost_gpu_h", "cost", "deadline_misses", "jain"),
     *("ftf", "per_user", "per_queue", "rounds", "decide_cpu_s", "cpu_s", "wall_s", "peak_rss_bytes", "per_job"),
     *("series", "gantt"),
@@ -105,10 +106,10 @@ def test_planned_failures_are_given_by_name_or_number(shell: Shell) -> None:
 
 
 def test_rules_that_are_incomplete_say_so(shell: Shell) -> None:
-    call = shell.simulate("--rules", "pollux")
+    call = shell.simulate("--rules", "gavel")
     assert call.code == 0
     assert call.err_lines == [
-        "fairway: note: the pollux rules do not model yet: progress by epochs and validation curves"
+        "fairway: note: the gavel rules do not model yet: whole steps per round, a round ends with its last job"
     ]
 
 

@@ -164,7 +164,7 @@ def test_each_policy_says_what_it_knows() -> None:
     for name, cls in ours.items():
         assert "Knows:" in (cls.__doc__ or ""), name
         oracle = "oracle" in (cls.__doc__ or "")
-        assert (make_policy(name).knows == frozenset({"duration"})) == oracle, name
+        assert oracle or "duration" not in make_policy(name).knows, name
 
 
 def test_the_registry_knows_the_baselines() -> None:

@@ -1,0 +1,120 @@
+"""What Optimus (Peng et al., EuroSys 2018) learns from a running job: how its loss falls, and how its speed grows.
+
+Both fits are non-negative least squares, for all jobs at once: loss after k epochs is 1 / (b0·k + b1) + b2, and the
+time of a unit of work on n GPUs is a/n + t1 + t2·(n-1)/n + t3·log2(n), the all-reduce form of the paper's model of
+workers and parameter servers. Arrays have one row per job; NaN and 0 fill rows that have fewer observations.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+
+from fairway.core.arrays import Floats
+from fairway.models.convergence import CONVERGED_EPOCHS, CONVERGED_FALL
+
+MOST_EPOCHS = 100.0
+LEAST_POINTS = 3
+"""With fewer losses than this the curve is not fitted."""
+THIRD_WEIGHT = 4.0
+"""The second third of the losses counts so many times the first, the last third so many times the second."""
+
+_FLOORS = np.linspace(0.0, 0.98, 15)
+_SPEED_TERMS = 4
+# With a fixed batch, 1/n, 1 and (n-1)/n are dependent, so no best fit needs all three.
+_SUBSETS = [
+    subset
+    for size in range(1, _SPEED_TERMS + 1)
+    for subset in combinations(range(_SPEED_TERMS), size)
+    if not {0, 1, 2} <= set(subset)
+]
+_ALLOWED = (set[int](), {0}, {0, 1}, {0, 1, 3}, {0, 1, 2, 3})
+"""The terms that so many different gang sizes can tell apart; before that, scaling is taken as perfect."""
+
+
+def fit_losses(epochs: Floats, losses: Floats) -> Floats:
+    """The b0, b1 and b2 of every job, from its losses in the order of the epochs; NaN with fewer than three."""
+    known = np.isfinite(epochs) & np.isfinite(losses)
+    count = known.sum(axis=1)
+    fitted = np.full((len(epochs), 3), np.nan)
+    rows = (count >= LEAST_POINTS).nonzero()[0]
+    if not len(rows):
+        return fitted
+    mask = known[rows]
+    place = np.cumsum(mask, axis=1) - 1
+    weights = np.where(mask, THIRD_WEIGHT ** (place * 3 // count[rows, None]), 0.0)
+    k, loss = np.where(mask, epochs[rows], 0.0), np.where(mask, losses[rows], 1.0)
+    least = np.where(mask, loss, np.inf).min(axis=1)
+    best = _best_floor(k, loss, weights, least[:, None] * _FLOORS)
+    step = least * (_FLOORS[1] - _FLOORS[0])
+    near = best[:, 2:] + step[:, None] * np.linspace(-1.0, 1.0, 15)
+    fitted[rows] = _best_floor(k, loss, weights, np.clip(near, 0.0, least[:, None] * 0.999))
+    return fitted
+
+
+def _best_floor(k: Floats, loss: Floats, weights: Floats, floors: Floats) -> Floats:
+    """The b0 and b1 with which each candidate b2 fits best, and of these the candidate that fits best.
+
+    For a given b2 the curve is a line, 1 / (loss - b2) = b0·k + b1; errors are weighed as errors of the loss.
+    """
+    above = np.maximum(loss[:, None, :] - floors[:, :, None], 1e-12)
+    y, w = 1.0 / above, (weights[:, None, :] * above * above) ** 2
+    at = np.broadcast_to(k[:, None, :], y.shape)
+    total, wk, wy = w.sum(axis=2), (w * at).sum(axis=2), (w * y).sum(axis=2)
+    wkk, wky = (w * at * at).sum(axis=2), (w * at * y).sum(axis=2)
+    spread = total * wkk - wk * wk
+    b0 = np.divide(total * wky - wk * wy, spread, out=np.zeros_like(spread), where=spread > 1e-12 * total * wkk)
+    b0 = np.maximum(b0, 0.0)
+    b1 = (wy - b0 * wk) / total
+    through_zero = np.divide(wky, wkk, out=b0.copy(), where=wkk > 0)
+    b0, b1 = np.where(b1 > 0, b0, through_zero), np.maximum(b1, 1e-9)
+    off = weights[:, None, :] * (1.0 / (b0[:, :, None] * at + b1[:, :, None]) + floors[:, :, None] - loss[:, None, :])
+    choice = (off * off).sum(axis=2).argmin(axis=1)
+    rows = np.arange(len(k))
+    return np.stack([b0[rows, choice], b1[rows, choice], floors[rows, choice]], axis=1)
+
+
+def epochs_to_converge(curves: Floats) -> Floats:
+    """After how many epochs ten more would lower the loss by less than 0.05: when Optimus calls a job converged."""
+    b0, b1 = np.maximum(curves[:, 0], 1e-12), curves[:, 1]
+    run = CONVERGED_EPOCHS * b0
+    # With x = b0·k + b1 ten epochs before the end: 1/x - 1/(x + run) = the fall.
+    x = (-run + np.sqrt(run * run + 4.0 * run / CONVERGED_FALL)) / 2.0
+    epochs: Floats = np.clip((x - b1) / b0 + CONVERGED_EPOCHS, CONVERGED_EPOCHS, MOST_EPOCHS)
+    return epochs
+
+
+def fit_speeds(gangs: Floats, rates: Floats) -> Floats:
+    """The a, t1, t2 and t3 of every job, from rates seen on gangs of different sizes (0: none).
+
+    Exact non-negative least squares of relative errors: each set of terms is solved for, and of those without a
+    negative term the best is kept.
+    """
+    seen = (gangs > 0) & (rates > 0)
+    n = np.where(seen, gangs, 1.0)
+    terms = np.stack([1.0 / n, np.ones_like(n), (n - 1.0) / n, np.log2(n)], axis=2)
+    terms *= np.where(seen, rates, 0.0)[:, :, None]
+    normal, target = np.einsum("rsi,rsj->rij", terms, terms), terms.sum(axis=1)
+    sizes = np.minimum(seen.sum(axis=1), _SPEED_TERMS)
+    best, least = np.zeros((len(gangs), _SPEED_TERMS)), np.full(len(gangs), np.inf)
+    for subset in _SUBSETS:
+        enough = np.array([set(subset) <= allowed for allowed in _ALLOWED])[sizes]
+        rows, at = enough.nonzero()[0], list(subset)
+        if len(rows):
+            part = normal[np.ix_(rows, at, at)]
+            ridge = 1e-9 * np.trace(part, axis1=1, axis2=2)[:, None, None] * np.eye(len(at))
+            x = np.linalg.solve(part + ridge, target[np.ix_(rows, at)][:, :, None])[:, :, 0]
+            error = np.einsum("ri,rij,rj->r", x, part, x) - 2.0 * (x * target[np.ix_(rows, at)]).sum(axis=1)
+            better = (x >= 0).all(axis=1) & (error < least[rows] - 1e-9)
+            chosen = rows[better]
+            best[chosen] = 0.0
+            best[np.ix_(chosen, at)] = x[better]
+            least[chosen] = error[better]
+    return best
+
+
+def unit_s(terms: Floats, gpus: int) -> float:
+    """The time of a unit of work on so many GPUs, by the terms of one job."""
+    a, t1, t2, t3 = terms
+    return float(a / gpus + t1 + t2 * (gpus - 1) / gpus + t3 * np.log2(gpus))

@@ -1,0 +1,156 @@
+"""Skew-aware placement: gangs of models that ask for it wait for a place together; the others take what there is.
+
+After Tiresias (NSDI'19). A gang whose model keeps most of its size in one tensor is slow for its whole life if it is
+scattered, so it is worth waiting for; a gang of a model of many similar tensors loses little, so it is not. Insisting
+on a place together for nobody, or for everybody, costs more than insisting for those that need it. `models.tensors`
+says what skew is.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, Self
+
+from fairway.core.errors import InputError
+from fairway.core.occupancy import Occupancy, lowest_bit
+from fairway.core.plan import Placer
+from fairway.core.snapshot import Snapshot
+from fairway.models.tensors import SKEW_LIMIT, known_tensors
+from fairway.placement.packed import Packed
+
+Others = Literal["packed", "fragments"]
+DAY_S = 86_400.0
+_KNOBS = "threshold, patience_s, others"
+
+
+class Together:
+    """On as few nodes as the gang needs on an empty cluster, or not yet."""
+
+    name = "together"
+    located = True
+
+    def suited(self, snapshot: Snapshot, row: int) -> Self:
+        return self
+
+    def place(self, occupancy: Occupancy, gpus: int, gpu_type: int) -> tuple[int, ...] | None:
+        placed = _PACKED.place(occupancy, gpus, gpu_type)
+        if placed is None:
+            return None
+        nodes = len({occupancy.node_of_gpu[gpu] for gpu in placed})
+        return placed if nodes == 1 or nodes <= _fewest_nodes(occupancy, gpus, gpu_type) else None
+
+
+class Fragments:
+    """Any free GPUs, those of the fullest nodes first, so that whole nodes stay whole as long as possible."""
+
+    name = "fragments"
+    located = True
+
+    def suited(self, snapshot: Snapshot, row: int) -> Self:
+        return self
+
+    def place(self, occupancy: Occupancy, gpus: int, gpu_type: int) -> tuple[int, ...] | None:
+        if occupancy.free_by_type[gpu_type] < gpus:
+            return None
+        chosen: list[int] = []
+        for nodes in occupancy.by_free[gpu_type][1:]:
+            while nodes:
+                node = lowest_bit(nodes)
+                nodes &= nodes - 1
+                mask, first = occupancy.free_mask[node], occupancy.cluster.first_gpu[node]
+                while mask:
+                    chosen.append(first + lowest_bit(mask))
+                    mask &= mask - 1
+                    if len(chosen) == gpus:
+                        return tuple(chosen)
+        return None
+
+
+_PACKED, _TOGETHER = Packed(), Together()
+_OTHERS: dict[Others, Placer] = {"packed": _PACKED, "fragments": Fragments()}
+
+
+@dataclass(frozen=True)
+class Skew:
+    """Gangs of skewed models on as few nodes as possible, waiting for it if need be; others on any free GPUs.
+
+    A job's skew is what its owner says; else that of its model in the built-in table. A gang above `threshold` that has
+    waited for `patience_s` takes the fewest nodes there are at the time. `others` says how gangs below the threshold
+    choose among the free GPUs. A model that nobody knows is packed and does not wait: there is nothing to tell
+    whether waiting would pay.
+    """
+
+    threshold: float = SKEW_LIMIT
+    patience_s: float = DAY_S
+    others: Others = "packed"
+
+    name = "skew"
+    located = True
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.threshold <= 1:
+            raise ValueError(f"threshold must be from 0 to 1, not {self.threshold:g}")
+        if not self.patience_s >= 0:
+            raise ValueError(f"patience_s must be at least 0, not {self.patience_s:g}")
+        if self.others not in _OTHERS:
+            raise ValueError(f"others must be one of {', '.join(_OTHERS)}, not {self.others!r}")
+
+    @staticmethod
+    def of(text: str) -> Skew:
+        """The placement with knobs as on the command line, `threshold=0.4,patience_s=3600,others=fragments`."""
+        values: dict[str, float | str] = {}
+        for item in filter(None, text.split(",")):
+            key, _, value = item.partition("=")
+            if key not in _KNOBS.split(", ") or key in values:
+                problem = (
+                    f"the knob {key!r} is given twice" if key in values else f"no knob {key!r}; its knobs: {_KNOBS}"
+                )
+                raise InputError(f"placement 'skew': {problem}")
+            try:
+                values[key] = value if key == "others" else float(value)
+            except ValueError:
+                raise InputError(f"placement 'skew': {key} must be a number, not {value!r}") from None
+        try:
+            return Skew(**values)  # type: ignore[arg-type]
+        except ValueError as error:
+            raise InputError(f"placement 'skew': {error}") from None
+
+    def suited(self, snapshot: Snapshot, row: int) -> Placer:
+        skew = skew_of(snapshot, row)
+        if math.isnan(skew):
+            return _PACKED
+        if skew <= self.threshold:
+            return _OTHERS[self.others]
+        # A job that runs and is to hold other GPUs must not be stopped for want of a better place.
+        waits = not snapshot.held[row] and snapshot.now_s - snapshot.idle_since_s[row] < self.patience_s
+        return _TOGETHER if waits else _PACKED
+
+    def place(self, occupancy: Occupancy, gpus: int, gpu_type: int) -> tuple[int, ...] | None:
+        """Where nothing is known of a job: packed."""
+        return _PACKED.place(occupancy, gpus, gpu_type)
+
+
+def skew_of(snapshot: Snapshot, row: int) -> float:
+    """The skew of a row's model: as its owner says, else from the table; NaN where neither knows."""
+    told = snapshot.facts(row).skew
+    if not math.isnan(told):
+        return told
+    tensors = known_tensors(snapshot.names.models[snapshot.model[row]])
+    return math.nan if tensors is None else tensors.skew
+
+
+def _fewest_nodes(occupancy: Occupancy, gpus: int, gpu_type: int) -> int:
+    """How many nodes a gang would need if nobody else were there; nodes that are down do not count."""
+    cluster = occupancy.cluster
+    sizes = [
+        node.gpus
+        for number, node in enumerate(cluster.nodes)
+        if cluster.node_type[number] == gpu_type and number not in occupancy.down
+    ]
+    needed, left = 0, gpus
+    for size in sorted(sizes, reverse=True):
+        if left <= 0:
+            break
+        needed, left = needed + 1, left - size
+    return needed

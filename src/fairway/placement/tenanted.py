@@ -1,0 +1,154 @@
+"""The tenant layer: any policy, inside virtual clusters (HiveD, Zhao et al., OSDI'20).
+
+Each tenant's jobs are scheduled by an inner policy that sees nothing but the tenant's virtual cluster. A virtual cell
+that is in use is bound to a real one by buddy allocation, and released when it falls idle. Opportunistic jobs are
+scheduled last, on what is idle, and give way at once. The inner policy is asked about a tenant at exactly those
+instants at which it would be asked on a private cluster, so the tenant gets the schedule that it would have there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fairway.core.arrays import Ints
+from fairway.core.decision import Decision
+from fairway.core.occupancy import Occupancy
+from fairway.core.plan import Placer
+from fairway.core.policy import Policy
+from fairway.core.snapshot import Snapshot
+from fairway.placement.cells import Cells
+from fairway.placement.guaranteed import Guaranteed, Squatters
+from fairway.placement.opportunistic import Opportunistic
+from fairway.placement.tenants import OPPORTUNISTIC, Tenants
+
+
+@dataclass(frozen=True)
+class Tenanted:
+    """A policy inside each tenant's virtual cluster, and last for opportunistic jobs.
+
+    Knows: what the inner policy knows. `in_rounds`: decisions are taken at fixed intervals, so everybody is asked each
+    time. `slack_s`: how much earlier than asked for a wake-up may come, because instants are rounded to a grid.
+    """
+
+    inner: Policy
+    tenants: Tenants
+    placer: Placer
+    in_rounds: bool = False
+    slack_s: float = 2e-9
+
+    @property
+    def name(self) -> str:
+        """The inner policy's name."""
+        return self.inner.name
+
+    @property
+    def knows(self) -> frozenset[str]:
+        """What the inner policy knows."""
+        return self.inner.knows
+
+    @property
+    def round_s(self) -> float:
+        """The inner policy's rounds."""
+        return self.inner.round_s
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Tenants first, each by itself; then bind their cells; then the opportunistic jobs."""
+        owner = self.tenants.owners(snapshot)
+        tenants = self._tenants(snapshot, owner)
+        cells = Cells(self.tenants.layout, snapshot.memory.get("free"))
+        asked = [tenant for tenant in tenants if self.in_rounds or not tenant.unchanged(self.slack_s)]
+        for tenant in asked:
+            tenant.let_go(cells)
+        for tenant in asked:
+            tenant.ask(self.inner, self.placer, cells)
+        rows = (owner == OPPORTUNISTIC).nonzero()[0]
+        if any(tenant.placed for tenant in asked):
+            self._bind(asked, cells, Squatters(snapshot, self.tenants, rows))
+        rest = Opportunistic(snapshot, rows)
+        if len(rows):
+            rest.ask(self.inner, self.placer, self._occupied(snapshot, tenants))
+        decision = _composed(snapshot, [*tenants, rest], owner)
+        decision.memory = {
+            "tenants": {tenant.virtual.name: tenant.remembered() for tenant in tenants},
+            "free": cells.plain(),
+            "opportunistic": rest.remembered(),
+            "whole_nodes": rest.whole_nodes,
+        }
+        return decision
+
+    def _tenants(self, snapshot: Snapshot, owner: Ints) -> list[Guaranteed]:
+        """The tenants with their rows. A job that runs outside of its tenant's cells, because it was started before
+        there were tenants, is opportunistic until it is stopped; `owner` is corrected."""
+        known, tenants = snapshot.memory.get("tenants", {}), []
+        for number, virtual in enumerate(self.tenants.parts):
+            tenant = Guaranteed(snapshot, virtual, (owner == number).nonzero()[0], known.get(virtual.name, {}))
+            strays = tenant.strays()
+            if strays.any():
+                owner[tenant.rows[strays]] = OPPORTUNISTIC
+                tenant.rows = tenant.rows[~strays]
+            tenants.append(tenant)
+        return tenants
+
+    def _bind(self, asked: Sequence[Guaranteed], cells: Cells, squatters: Squatters) -> None:
+        """Real cells for the virtual ones that come into use, the largest first."""
+        wanted = [(tenant, node) for tenant in asked for node in tenant.missing()]
+        wanted.sort(key=lambda want: -want[0].virtual.cells[want[1]].gpus)
+        for tenant, node in wanted:
+            tenant.bind(node, cells, squatters)
+        for tenant in asked:
+            tenant.give_up(cells, squatters)
+
+    def _occupied(self, snapshot: Snapshot, tenants: Sequence[Guaranteed]) -> Occupancy:
+        """The real cluster with only the tenants' jobs on it."""
+        occupancy = self.tenants.empty.copy()
+        for node in sorted(snapshot.down_nodes):
+            occupancy.lose(node)
+        # In one go and in order, so that each node is touched once.
+        occupancy.take(tuple(sorted(gpu for tenant in tenants for gpu in tenant.taken())))
+        return occupancy
+
+
+def _composed(snapshot: Snapshot, parts: Sequence[Guaranteed | Opportunistic], owner: Ints) -> Decision:
+    """The decisions about the parts as one about all rows."""
+    rows = len(snapshot)
+    whole = Decision(np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int8))
+    placements: dict[int, tuple[int, ...]] = {}
+    partners: dict[int, int] = {}
+    throttles: dict[int, float] = {}
+    for part in parts:
+        mine, decision = part.rows, part.decision
+        whole.gpus[mine] = decision.gpus
+        whole.reasons[mine] = decision.reasons
+        whole.wake_s = min(whole.wake_s, decision.wake_s)
+        whole.warm |= decision.warm
+        guests = part.partners()
+        partners |= {int(mine[guest]): int(mine[host]) for guest, host in guests.items()}
+        throttles |= {int(mine[guest]): share for guest, share in part.throttles().items() if guest in guests}
+        placements |= {int(mine[row]): gpus for row, gpus in part.placements() if row not in guests}
+    whole.placements, whole.partners, whole.throttles = placements, partners, throttles
+    whole.texts = _Texts(parts, owner, whole.gpus)
+    return whole
+
+
+class _Texts(Mapping[int, str]):
+    """Why each row waits, put into words only when somebody asks."""
+
+    def __init__(self, parts: Sequence[Guaranteed | Opportunistic], owner: Ints, gpus: Ints) -> None:
+        self._parts = parts
+        self._owner = owner
+        self._gpus = gpus
+
+    def __getitem__(self, row: int) -> str:
+        if not 0 <= row < len(self._gpus) or self._gpus[row]:
+            raise KeyError(row)
+        part = self._parts[self._owner[row]]  # the opportunistic jobs, of owner -1, are the last part
+        return f"{part.label}: {part.reason(int(np.searchsorted(part.rows, row)))}"
+
+    def __iter__(self) -> Iterator[int]:
+        return iter((self._gpus == 0).nonzero()[0].tolist())
+
+    def __len__(self) -> int:
+        return int(np.count_nonzero(self._gpus == 0))

@@ -1,0 +1,93 @@
+"""What an inner policy sees: a snapshot of some of the rows, on a cluster of their own.
+
+A tenant's jobs see the tenant's virtual cluster, with GPUs numbered there. Opportunistic jobs see the real cluster,
+with as many GPUs as the tenants' jobs leave idle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fairway.core import columns as c
+from fairway.core.arrays import Floats, Ints, frozen
+from fairway.core.occupancy import Occupancy
+from fairway.core.snapshot import Snapshot
+from fairway.placement.tenants import VirtualCluster
+
+Held = Mapping[int, tuple[int, ...]]
+"""The GPUs that jobs hold, by job number."""
+
+
+def tenant_view(
+    snapshot: Snapshot,
+    part: VirtualCluster,
+    rows: Ints,
+    *,
+    held: Held,
+    lost: Collection[int],
+    memory: Mapping[str, Any],
+    round_number: int,
+) -> Snapshot:
+    """A tenant's rows on its virtual cluster; `lost` are those of its cells for which no sound hardware is left."""
+    floats, ints = snapshot.floats[:, rows], snapshot.ints[:, rows]
+    totals = part.cluster.gpus_by_type
+    if len(snapshot.capacity) > 1:
+        floats = _on_types(floats, ints, part.kinds, totals)
+        ints[c.GPU_TYPE] = _renumbered(part.kinds, len(snapshot.capacity))[ints[c.GPU_TYPE]]
+    capacity = totals.copy()
+    for node in lost:
+        capacity[part.cluster.node_type[node]] -= part.cells[node].gpus
+    frame = snapshot.frame._replace(cluster=part.cluster, held_gpus=held, down=frozenset(lost))
+    blocks = (frame, frozen(floats), frozen(ints), snapshot.now_s, round_number, frozen(capacity))
+    busy = int(ints[c.HELD][ints[c.HOST] < 0].sum())
+    return Snapshot(*blocks, memory, snapshot.knows, int(capacity.sum()) - busy, _demand(ints), snapshot.guarded)
+
+
+def leftover_view(
+    snapshot: Snapshot, rows: Ints, evicted: Ints, left: Occupancy, memory: Mapping[str, Any]
+) -> Snapshot:
+    """Rows on what is left of the real cluster; the `evicted` among them (by place in `rows`) count as waiting."""
+    ints = snapshot.ints[:, rows]
+    ints[c.HELD, evicted] = 0
+    ints[c.HOST, evicted] = -1
+    running = rows[ints[c.HELD] > 0].tolist()
+    held = {int(snapshot.jobs[row]): snapshot.gpus_held(row) for row in running}
+    frame = snapshot.frame._replace(held_gpus=held, down=frozenset(left.down))
+    total = np.array(left.free_by_type, dtype=np.int64)
+    blocks = (frame, frozen(snapshot.floats[:, rows]), frozen(ints), snapshot.now_s, snapshot.round, frozen(total))
+    busy = int(ints[c.HELD][ints[c.HOST] < 0].sum())
+    return Snapshot(*blocks, memory, snapshot.knows, int(total.sum()) - busy, _demand(ints), snapshot.guarded)
+
+
+def _demand(ints: Ints) -> int:
+    """The GPUs that would be held if everybody ran."""
+    return int(np.where(ints[c.HELD] > 0, ints[c.HELD], ints[c.GPUS]).sum())
+
+
+def _renumbered(kinds: Sequence[int], types: int) -> Ints:
+    """The virtual number of each real GPU type; -1, also as the last entry, stands for none."""
+    numbers = np.full(types + 1, -1, dtype=np.int64)
+    numbers[list(kinds)] = range(len(kinds))
+    return numbers
+
+
+def _on_types(floats: Floats, ints: Ints, kinds: Sequence[int], totals: Ints) -> Floats:
+    """The columns where only some of the GPU types exist, and only so many GPUs of them: the best may be another."""
+    floats = np.concatenate([floats[: c.SPEEDS], floats[[c.SPEEDS + kind for kind in kinds]]])
+    speeds = floats[c.SPEEDS :]
+    speeds[totals[:, None] < ints[c.GPUS]] = 0.0
+    best = speeds.max(axis=0)
+    changed = ((best != floats[c.BEST_SPEED]) & (best > 0)).nonzero()[0]
+    if len(changed):
+        f = floats[:, changed]
+        slower = f[c.BEST_SPEED] / best[changed]
+        f[c.BEST_SPEED] = best[changed]
+        f[c.TAIL_S] *= slower
+        f[c.LEFT_RATE] *= slower
+        again = (ints[c.HELD, changed] == 0) & (ints[c.LAUNCHES, changed] > 0)
+        f[c.LEFT_S] = (f[c.REGIME_END] - f[c.PROGRESS0]) / best[changed] + f[c.TAIL_S] + f[c.RESTART_S] * again
+        floats[:, changed] = f
+    return floats

@@ -1,0 +1,178 @@
+"""Who runs: free GPUs are filled at once, and at the end of a quantum those that wait take the place of those that
+have run longest."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+
+from fairway.policies.gandiva.scene import Scene
+from fairway.policies.gandiva.units import Home, Unit
+
+
+def keep_running(scene: Scene, parted: list[Unit]) -> None:
+    """Whoever runs goes on for now; the others wait, those that have waited longest first."""
+    for unit in scene.running:
+        scene.grant(unit)
+        if unit.size > unit.gang and not unit.fixed:
+            scene.grown.append(unit)
+    scene.waiting = [unit for unit in scene.units if not unit.gpus] + parted
+    scene.waiting.sort(key=attrgetter("since_s"))
+
+
+def fill(scene: Scene) -> None:
+    """Let waiting units have GPUs that nobody uses; who finds none gets a home that it shares with others."""
+    floor, left = scene.floor, []
+    most = max(floor.total) + sum(unit.size - unit.gang for unit in scene.grown)
+    for unit in scene.waiting:
+        if most >= unit.gang and _find_room(scene, unit):
+            most = max(floor.total) + sum(unit.size - unit.gang for unit in scene.grown)
+            continue
+        if not unit.home:
+            home = floor.share(unit.gang, scene.kinds(unit))
+            if home:
+                scene.rehome(unit, home)
+        left.append(unit)
+    scene.waiting = left
+
+
+def _find_room(scene: Scene, unit: Unit) -> bool:
+    """Start a unit if enough GPUs are free: at home, on few nodes elsewhere, where others can shrink or move out of the
+    way, or else wherever they are."""
+    floor = scene.floor
+    if unit.home and floor.fits(unit.home):
+        scene.grant(unit)
+        return True
+    kinds = scene.kinds(unit)
+    home: Home = next((found for kind in kinds if (found := floor.fit(unit.gang, kind))), ())
+    if not home and scene.grown:
+        home = _reclaim(scene, unit, kinds)
+    if not home and scene.knobs.migrate:
+        home = _clear(scene, unit, kinds)
+    home = home or next((found for kind in kinds if (found := floor.spread(unit.gang, kind))), ())
+    if not home:
+        return unit.packed and len(scene.hint) > 1 and _start_a_part(scene, unit)
+    scene.rehome(unit, home)
+    scene.grant(unit)
+    return True
+
+
+def _start_a_part(scene: Scene, unit: Unit) -> bool:
+    """Of a pack that finds no room, start one job on GPUs that the others cannot use; False for what is left of it."""
+    for row in unit.rows:
+        kinds = scene.kinds_of(row)
+        home: Home = next((found for kind in kinds if (found := scene.floor.spread(unit.gang, kind))), ())
+        if home:
+            alone = scene.split(unit, row)
+            scene.rehome(alone, home)
+            scene.grant(alone)
+            break
+    return False
+
+
+def _reclaim(scene: Scene, unit: Unit, kinds: tuple[int, ...]) -> Home:
+    """Shrink units that have grown, one after the other, until the gang fits."""
+    for grown in [g for g in scene.grown if scene.kind(g) in kinds]:
+        scene.grown.remove(grown)
+        scene.floor.give(grown.home)
+        scene.resize(grown, grown.gang)
+        scene.floor.take(grown.home)
+        scene.notes.growth.pop(scene.key(grown), None)
+        home = scene.floor.fit(unit.gang, scene.kind(grown))
+        if home:
+            return home
+    return ()
+
+
+def movable_units(scene: Scene) -> dict[int, list[Unit]]:
+    """Running units on one node that may be moved, by node."""
+    found: dict[int, list[Unit]] = {}
+    for unit in scene.active.values():
+        if unit.stays and not unit.fixed and len(unit.home) == 1 and not scene.rests(unit):
+            found.setdefault(unit.home[0][0], []).append(unit)
+    return found
+
+
+def _clear(scene: Scene, unit: Unit, kinds: tuple[int, ...]) -> Home:
+    """Move a few others together so that a gang finds its GPUs on one node."""
+    floor = scene.floor
+    if unit.gang < 2 or all(floor.total[kind] < unit.gang for kind in kinds):
+        return ()
+    movable = movable_units(scene)
+    for kind in kinds:
+        node, moves = floor.cleared(unit.gang, kind, movable)
+        for other, target in moves:
+            scene.move(other, ((target, other.size),))
+        if moves:
+            return ((node, unit.gang),)
+    return ()
+
+
+def rotate(scene: Scene) -> None:
+    """A quantum has ended: waiting units take the GPUs of their homes from those that have run longest."""
+    runners: dict[int, list[Unit]] = {}
+    for unit in scene.active.values():
+        # A pack that somebody has joined a moment ago has its quantum still before it.
+        if unit.stays and not unit.fixed and all(scene.held[row] for row in unit.rows):
+            for node, _ in unit.home:
+                runners.setdefault(node, []).append(unit)
+    left: list[Unit] = []
+    stopped: list[Unit] = []
+    for unit in scene.waiting:
+        victims = _victims(scene, unit, runners) if unit.home and not unit.out else None
+        if victims is None:
+            left.append(unit)
+            continue
+        for victim in victims:
+            scene.stop(victim)
+            for node, _ in victim.home:
+                runners[node].remove(victim)
+        stopped += victims
+        scene.grant(unit)
+    scene.waiting = left + stopped
+
+
+def _victims(scene: Scene, unit: Unit, runners: dict[int, list[Unit]]) -> list[Unit] | None:
+    """Those that have run longest on the nodes of a unit's home, as many as must go; None where that is not enough.
+
+    Of those that were started together, one that holds the GPUs on which the unit can resume goes first, then the
+    youngest.
+    """
+    chosen: list[Unit] = []
+    freed: dict[int, int] = {}
+    mine = set(unit.last)
+    for node, count in unit.home:
+        need = count - scene.floor.free[node] - freed.get(node, 0)
+        if need <= 0:
+            continue
+        for other in sorted(runners.get(node, ()), key=lambda o: (o.since_s, mine.isdisjoint(o.gpus), -o.rows[0])):
+            if other not in chosen:
+                chosen.append(other)
+                for place, given in other.home:
+                    freed[place] = freed.get(place, 0) + given
+                need -= dict(other.home)[node]
+                if need <= 0:
+                    break
+        if need > 0:
+            return None
+    return chosen
+
+
+def balance(scene: Scene, most: int = 64) -> None:
+    """Give waiting units on crowded nodes a home where fewer take turns, a few at a time; they resume there."""
+    floor = scene.floor
+    lowest = min(floor.load[node] / floor.sizes[node] for nodes in floor.nodes for node in nodes)
+    for unit in scene.waiting:
+        if len(unit.home) != 1:
+            continue
+        node = unit.home[0][0]
+        crowd = floor.load[node] / floor.sizes[node]
+        if crowd <= lowest + unit.gang / floor.sizes[node]:
+            continue
+        home = floor.share(unit.gang, scene.kinds(unit))
+        if len(home) == 1 and home[0][0] != node:
+            target = home[0][0]
+            if (floor.load[target] + unit.gang) / floor.sizes[target] < crowd - 1e-9:
+                scene.rehome(unit, home)
+        most -= 1
+        if not most:
+            return

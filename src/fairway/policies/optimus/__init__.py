@@ -1,0 +1,114 @@
+"""Optimus (Peng et al., EuroSys 2018): elastic jobs, and each GPU where it shortens a job's remaining time most.
+
+Every job first gets its smallest gang, in the order of submission; what is left goes, GPU by GPU, to the greatest gain.
+The time left is learned online from how the loss falls and how the speed grows with the gang, or told by an oracle, as
+in the comparison of Pollux (OSDI 2021). Once per interval running jobs are resized; in between, waiting jobs start on
+what is free.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from fairway.core.arrays import Bools, Ints
+from fairway.core.decision import Decision
+from fairway.core.snapshot import Snapshot
+from fairway.policies.optimus.greedy import LeftS, grow, start_smallest
+from fairway.policies.optimus.notes import learned, take_notes
+from fairway.policies.registry import register
+
+_SOON_S = 1e-6
+
+
+@register
+@dataclass(frozen=True)
+class Optimus:
+    """Elastic gangs; each GPU goes where it shortens the remaining time of a job most.
+
+    Knows: losses and speeds seen so far (online), or true remaining steps and speeds (oracle). Preempts and resizes.
+    """
+
+    estimates: Literal["online", "oracle"] = "online"
+    interval_s: float = 600.0
+
+    name: ClassVar[str] = "optimus"
+    round_s: ClassVar[float] = 0.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.interval_s) and self.interval_s >= 1):
+            raise ValueError(f"interval_s must be at least 1, not {self.interval_s:g}")
+
+    @property
+    def knows(self) -> frozenset[str]:
+        """What the estimates need: the loss, or the true course of each job."""
+        return frozenset({"loss"}) if self.estimates == "online" else frozenset({"duration", "scaling"})
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        memory: Mapping[str, Any] = snapshot.memory
+        notes = take_notes(snapshot, memory.get("notes", {})) if self.estimates == "online" else {}
+        next_s = float(memory.get("next_s", -math.inf))
+        due = snapshot.now_s >= next_s - _SOON_S
+        keeps = _protected(snapshot) if due else snapshot.running
+        decision, free = start_smallest(snapshot, keeps)
+        if any(free):
+            self._grow(snapshot, decision, free, keeps, notes)
+        if due:
+            next_s = self._next_interval_s(snapshot, decision, keeps)
+        decision.order = np.lexsort((snapshot.jobs, decision.gpus)).tolist()
+        decision.memory = {"next_s": next_s, "notes": notes}
+        if _may_change(snapshot, decision):
+            decision.wake_s = next_s
+        return decision
+
+    def _grow(
+        self, snapshot: Snapshot, decision: Decision, free: list[int], keeps: Bools, notes: Mapping[str, Any]
+    ) -> None:
+        """Hand out what is left of each GPU type among the jobs that get it now."""
+        grants, types = decision.gpus, decision.gpu_types
+        elastic = (grants > 0) & ~keeps & (snapshot.gpus_max > grants)
+        for kind, left in enumerate(free):
+            rows = (elastic if types is None else elastic & (types == kind)).nonzero()[0]
+            if left and len(rows):
+                online = self.estimates == "online"
+                left_s, factors = learned(snapshot, notes, rows) if online else (_true_left_s(snapshot, rows), None)
+                has, most = grants[rows].tolist(), snapshot.gpus_max[rows].tolist()
+                grants[rows] = grow(has, most, left, left_s, factors=factors, doubling=online)
+
+    def _next_interval_s(self, snapshot: Snapshot, decision: Decision, keeps: Bools) -> float:
+        """A whole interval on, or when the protection ends of a job for which an older one has to wait."""
+        waits, kept = (decision.gpus == 0).nonzero()[0], keeps.nonzero()[0]
+        if len(waits) and len(kept) and waits[0] < kept[-1]:
+            return float(snapshot.protected_until_s[kept].min()) + _SOON_S
+        return snapshot.now_s + self.interval_s
+
+
+def _protected(snapshot: Snapshot) -> Bools:
+    keeps = np.zeros(len(snapshot), dtype=np.bool_)
+    keeps[snapshot.protected_rows] = True
+    return keeps
+
+
+def _may_change(snapshot: Snapshot, decision: Decision) -> bool:
+    """Whether another interval can bring anything: somebody waits, or could be larger or smaller."""
+    return bool((decision.gpus == 0).any() or (snapshot.gpus_max > snapshot.gpus_min).any())
+
+
+def _true_left_s(snapshot: Snapshot, rows: Ints) -> list[LeftS]:
+    """The time left by the oracle: true remaining steps at true speeds."""
+    steps, remaining_s = snapshot.oracle.steps_left, snapshot.oracle.remaining_s
+    return [
+        _at_speeds(float(steps[row]), snapshot.scaling(row), float(remaining_s[row]) * int(snapshot.gpus[row]))
+        for row in rows.tolist()
+    ]
+
+
+def _at_speeds(steps: float, speeds: tuple[float, ...], gpu_s: float) -> LeftS:
+    """Steps over speed, as far as speeds are told; without any, scaling is taken as perfect."""
+    if not speeds:
+        return lambda gpus: gpu_s / gpus
+    return lambda gpus: steps / speeds[gpus - 1] if gpus <= len(speeds) and speeds[gpus - 1] > 0 else math.inf

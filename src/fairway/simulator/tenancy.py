@@ -1,0 +1,60 @@
+"""Tenants in a run: from a file to virtual clusters, which jobs they rule out, and the policy inside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from fairway.core.cluster import Cluster
+from fairway.core.errors import InputError
+from fairway.core.job import JobSpec
+from fairway.core.plan import Placer
+from fairway.core.policy import Policy
+from fairway.core.tenant import TenantSpec
+from fairway.placement.tenanted import Tenanted
+from fairway.placement.tenants import Tenants
+from fairway.simulator.rates import Rates, impossible
+from fairway.simulator.rules import Rules
+from fairway.traces.tenants import read_tenants
+
+TenantsGiven: TypeAlias = str | Path | Sequence[TenantSpec] | None
+"""Tenants as a caller names them: a file, the tenants themselves, or nobody."""
+
+
+def tenants_of(given: TenantsGiven, machines: Cluster) -> Tenants | None:
+    """The virtual clusters; reservations that the cluster cannot hold are an `InputError`."""
+    if given is None:
+        return None
+    if not isinstance(given, str | Path):
+        return Tenants(machines, given)
+    specs = read_tenants(str(given))
+    try:
+        return Tenants(machines, specs)
+    except InputError as error:
+        raise InputError(error.message, path=str(given)) from None
+
+
+def told(given: TenantsGiven) -> str:
+    """Tenants as a result names them."""
+    if given is None:
+        return ""
+    return str(given) if isinstance(given, str | Path) else ", ".join(spec.name for spec in given)
+
+
+def impossible_here(job: JobSpec, rates: Rates, tenants: Tenants | None) -> str | None:
+    """Why a job can never run on this cluster, or in its tenant's part of it."""
+    why = impossible(job, rates)
+    if why is not None or tenants is None:
+        return why
+    regimes = [rates.regime_speeds(job, regime) for regime in job.regimes]
+    slowest = [min(speeds) for speeds in zip(rates.speeds(job, job.batch_size), *regimes, strict=True)]
+    return tenants.impossible(job, slowest)
+
+
+def inside(tenants: Tenants | None, policy: Policy, placer: Placer, round_s: float, rules: Rules) -> Policy:
+    """The policy, in the virtual clusters if there are tenants."""
+    if tenants is None:
+        return policy
+    # Wake-ups are rounded up to the grid, but for a thousandth of it.
+    return Tenanted(policy, tenants, placer, in_rounds=round_s > 0, slack_s=2e-3 * rules.time_quantum_s)
