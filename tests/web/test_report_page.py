@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from report_samples import ATTACK, POLICIES, nothing_finished, sample_result
+from report_samples import ATTACK, MANY, POLICIES, nothing_finished, sample_result, shared_gpu
 
 from fairway.report import render_html
 
@@ -121,6 +121,57 @@ def test_hovering_a_block_names_its_job(tmp_path: Path) -> None:
     tip = dom.partition('id="tip"')[2]
     assert "train-0" in tip
     assert 'class="same"' in section(dom, "gantt")
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "job"),
+    [(0.2, 0.25, "the-host"), (0.2, 0.75, "the-guest"), (0.05, 0.25, "the-host"), (0.8, 0.75, "idle")],
+)
+def test_hovering_a_shared_gpu_names_the_job_drawn_there(tmp_path: Path, x: float, y: float, job: str) -> None:
+    script = f"""
+      const gantt = document.querySelector("#gantt svg");
+      const canvas = document.querySelector("#gantt canvas");
+      const box = canvas.getBoundingClientRect();
+      const spot = {{ clientX: box.left + {x} * box.width, clientY: box.top + {y} * box.height }};
+      gantt.dispatchEvent(new PointerEvent("pointermove", spot));
+      const pen = canvas.getContext("2d");
+      const shade = (part) => pen.getImageData(0.2 * canvas.width, part * canvas.height, 1, 1).data.join();
+      document.body.dataset.colours = new Set([shade(0.25), shade(0.75)]).size;
+    """
+    dom = document(tmp_path, driven(render_html([shared_gpu()]), script))
+    title = re.search(r'id="tip".*?<b>(.*?)</b>', dom, re.DOTALL)
+    assert title is not None
+    assert job in title[1]
+    assert 'data-colours="2"' in dom
+    assert "jobs that share a GPU are drawn above each other" in section(dom, "gantt")
+
+
+def test_fifteen_policies_fit_a_page_of_1400_pixels(tmp_path: Path) -> None:
+    script = """
+      const boxes = [...document.querySelectorAll(".scroll")];
+      document.body.dataset.over = boxes.map((box) => box.scrollWidth - box.clientWidth).join();
+      const panels = [...document.querySelectorAll("#busy .swatch")];
+      const looks = panels.map(getComputedStyle).map((look) => look.color + look.borderWidth + look.backgroundImage);
+      document.body.dataset.looks = new Set(looks).size;
+    """
+    widest = {"deadline_misses": 12, "finished": 290}
+    results = [sample_result(policy, seed=seed) | widest for policy in MANY for seed in (0, 1)]
+    dom = document(tmp_path, driven(render_html(results), script))
+    assert len(MANY) == 15
+    assert 'data-over="0,0"' in dom
+    assert 'data-looks="15"' in dom
+
+
+def test_the_label_of_the_unfair_part_stays_inside_its_chart(tmp_path: Path) -> None:
+    script = """
+      const label = document.querySelector("#rho text.limit").getBoundingClientRect();
+      const chart = document.querySelector("#rho .chart svg").getBoundingClientRect();
+      document.body.dataset.inside = label.right <= chart.right && label.left >= chart.left;
+    """
+    result = sample_result()
+    for job in result["per_job"]:
+        job["rho_static"] = min(job["rho_static"], 1.0)
+    assert 'data-inside="true"' in document(tmp_path, driven(render_html([result]), script))
 
 
 @pytest.mark.parametrize(("scheme", "dark"), [(0, True), (1, False)])

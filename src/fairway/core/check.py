@@ -41,6 +41,9 @@ def check(snapshot: Snapshot, decision: Decision) -> None:
     if decision.partners:
         gpus = _without_guests(snapshot, decision)
         total = int(gpus.sum())
+    for row in decision.throttles:
+        if row not in decision.partners:
+            raise PolicyError(f"row {row} is throttled, but is no guest")
     available = sum(snapshot.capacity.tolist())
     if total > available:
         raise PolicyError(f"{total} GPUs are granted; the cluster has {available}")
@@ -90,16 +93,27 @@ def _check_placements(snapshot: Snapshot, decision: Decision) -> None:
             _refuse(snapshot, np.array([row]), "was started a moment ago and may not be moved yet")
 
 
+def _moves(snapshot: Snapshot, decision: Decision, row: int) -> bool:
+    """Whether a row will be on other GPUs than now."""
+    kind = -1 if decision.gpu_types is None else int(decision.gpu_types[row])
+    elsewhere = decision.placements.get(row, snapshot.gpus_held(row)) != snapshot.gpus_held(row)
+    return bool(decision.gpus[row] != snapshot.held[row]) or elsewhere or kind not in (-1, snapshot.gpu_type[row])
+
+
 def _without_guests(snapshot: Snapshot, decision: Decision) -> Ints:
     """The grants with those of guests, who sit on their hosts' GPUs, taken out; refuses impossible pairs."""
     gpus = decision.gpus.copy()
     protected = set(snapshot.protected_rows.tolist()) if snapshot.guarded else set()
     for guest, host in decision.partners.items():
+        if not (0 <= guest < len(gpus) and 0 <= host < len(gpus)):
+            raise PolicyError(f"there is no row {guest} or no row {host} to share GPUs")
+        if guest in decision.placements:
+            _refuse(snapshot, np.array([guest]), "is placed by itself although it shares the GPUs of another")
         small = 0 < decision.gpus[guest] <= decision.gpus[host]
         if guest == host or host in decision.partners or not small:
             names = [snapshot.job_id(int(snapshot.jobs[row])) for row in (guest, host)]
             raise PolicyError(f"job {names[0]!r} cannot share the GPUs of job {names[1]!r}")
-        if guest in protected and not snapshot.share_gpus(guest, host):
+        if guest in protected and (_moves(snapshot, decision, host) or not snapshot.share_gpus(guest, host)):
             _refuse(snapshot, np.array([guest]), "was started a moment ago and may not be moved yet")
         if not 0 < decision.throttles.get(guest, 1.0) <= 1:
             _refuse(snapshot, np.array([guest]), "is throttled to a part of the time that is not in (0, 1]")

@@ -17,6 +17,7 @@ MOST_SECONDS = 4e9
 """Times beyond this (a hundred years and more) are mistakes, and too large to be exact to the microsecond."""
 
 MOST_STEPS = 1e15
+MOST_PRIORITY = 1_000_000_000
 ADAPTATIONS: tuple[Adaptation, ...] = ("none", "accordion", "gns", "schedule", "tuned")
 
 
@@ -129,6 +130,10 @@ class JobSpec:
             return f"deadline {self.deadline_s} is not finite"
         if self.global_batch is not None and self.global_batch < 1:
             return f"global batch {self.global_batch} is not at least 1"
+        if self.skew is not None and not 0 <= self.skew <= 1:
+            return f"skew {self.skew} is not from 0 to 1"
+        if abs(self.priority) > MOST_PRIORITY:
+            return f"priority {self.priority} is not from -{MOST_PRIORITY} to {MOST_PRIORITY}"
         if not 0 < self.gpu_share <= 1:
             return f"gpu_share {self.gpu_share} is not in (0, 1]"
         if self.memory_bytes < 0 or self.ephemeral_bytes < 0:

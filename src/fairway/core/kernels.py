@@ -319,7 +319,7 @@ def _settle_loop(f: Floats, i: Ints, at: int, now_s: float) -> int:
     f[c.ATTAINED0_S, at] += held_s
     f[c.ATTAINED0_GPU_S, at] += held_s * held
     done = f[c.PROGRESS0, at] + f[c.RATE, at] * max(now_s - f[c.READY_S, at], 0.0)
-    f[c.PROGRESS0, at] = min(done, f[c.WORK, at])
+    f[c.PROGRESS0, at] = min(done, f[c.REGIME_END, at])
     f[c.RATE, at] = 0.0
     i[c.HELD, at] = 0
     return int(held)

@@ -7,7 +7,8 @@ finds no place waits, with a reason.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+import math
+from typing import NamedTuple, Protocol, Self
 
 from fairway.core import kernels
 from fairway.core.decision import Decision, Reason
@@ -25,9 +26,23 @@ class Placer(Protocol):
         """The placer that suits a row: itself, where all jobs are placed alike."""
         ...
 
+    def retry_s(self, snapshot: Snapshot, row: int) -> float:
+        """When a row that finds no place may find one although nothing happens; infinite where never."""
+        ...
+
     def place(self, occupancy: Occupancy, gpus: int, gpu_type: int) -> tuple[int, ...] | None:
         """Free GPUs of this type for the gang, or None. Must not change `occupancy`."""
         ...
+
+
+class AllAlike:
+    """A placer that places all jobs alike, and for which only events make room."""
+
+    def suited(self, snapshot: Snapshot, row: int) -> Self:
+        return self
+
+    def retry_s(self, snapshot: Snapshot, row: int) -> float:
+        return math.inf
 
 
 class Target(NamedTuple):
@@ -72,6 +87,7 @@ def plan(snapshot: Snapshot, decision: Decision, occupancy: Occupancy, placer: P
         target = _place(snapshot, decision, scratch, placer, row, wanted[row])
         if target is None:
             _refuse(snapshot, decision, row, stops)
+            decision.wake_s = min(decision.wake_s, placer.retry_s(snapshot, row))
         else:
             scratch.take(target.gpus)
             starts.append(target)
@@ -167,7 +183,10 @@ def _refuse(snapshot: Snapshot, decision: Decision, row: int, stops: list[Target
 def _join(
     snapshot: Snapshot, decision: Decision, guest: int, placed: dict[int, Target], scratch: Occupancy
 ) -> Target | None:
-    """Put a guest on GPUs of its host, whether that one has just been placed or runs already; the emptiest first."""
+    """Put a guest on GPUs of its host, whether that one has just been placed or runs already.
+
+    A guest that is smaller than its host takes GPUs that no other guest is on, so that guests are nested or apart.
+    """
     host = decision.partners[guest]
     gpus = placed[host].gpus if host in placed else snapshot.gpus_held(host) if decision.gpus[host] else ()
     need = int(decision.gpus[guest])
@@ -175,6 +194,7 @@ def _join(
         return None
     kind = placed[host].gpu_type if host in placed else int(snapshot.gpu_type[host])
     if len(gpus) > need:
-        emptiest = sorted(range(len(gpus)), key=lambda at: scratch.tenants(gpus[at]))[:need]
-        gpus = tuple(gpus[at] for at in sorted(emptiest))
+        gpus = tuple(gpu for gpu in gpus if scratch.tenants(gpu) == 1)[:need]
+        if len(gpus) < need:
+            return None
     return Target(guest, gpus, kind, host=int(snapshot.jobs[host]))

@@ -9,6 +9,7 @@ longer.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -103,7 +104,7 @@ class Oracle:
     @property
     def steps_left(self) -> Floats:
         """The steps that each job has still to make, in the units of `scaling`."""
-        told = np.array([self._snapshot.facts(row).steps_left for row in range(len(self._snapshot))])
+        told = np.array([self._snapshot._told(row).steps_left for row in range(len(self._snapshot))])
         return np.where(np.isnan(told), self._floats[c.WORK] - self._snapshot.progress, told)
 
     @property
@@ -284,7 +285,7 @@ class Snapshot:
         if self._progress is None:
             f = self.floats
             done = f[c.PROGRESS0] + f[c.RATE] * np.maximum(self.now_s - f[c.READY_S], 0.0)
-            self._progress = np.minimum(done, f[c.WORK])
+            self._progress = np.minimum(done, f[c.REGIME_END])
         return self._progress
 
     @property
@@ -303,14 +304,17 @@ class Snapshot:
         return Oracle(self)
 
     def facts(self, row: int) -> Facts:
-        """What is known of a row beside its columns."""
+        """What everybody may know of a row beside its columns: memory and skew."""
+        return self._told(row)._replace(scaling=(), loss=None, steps_left=math.nan)
+
+    def _told(self, row: int) -> Facts:
         return self.frame.facts.get(int(self.ints[c.JOB, row]), NO_FACTS)
 
     def scaling(self, row: int) -> tuple[float, ...]:
         """Steps per second on 1, 2, … GPUs, for policies that say in `knows` that they need "scaling"; may be ()."""
         if "scaling" not in self.knows:
             raise PolicyError('the policy reads snapshot.scaling but does not declare knows = {"scaling"}')
-        return self.facts(row).scaling
+        return self._told(row).scaling
 
     def losses(self) -> tuple[Floats, Floats]:
         """Epochs done and the training loss as each job reports it now, for policies that declare knows = {"loss"}.
@@ -322,7 +326,7 @@ class Snapshot:
         epochs, loss = np.full(len(self), np.nan), np.full(len(self), np.nan)
         done = np.divide(self.progress, self.floats[c.WORK], out=np.ones(len(self)), where=self.floats[c.WORK] > 0)
         for row in range(len(self)):
-            curve = self.facts(row).loss
+            curve = self._told(row).loss
             if curve is not None:
                 epochs[row], loss[row] = curve.epochs * done[row], curve.at(float(done[row]))
         return epochs, loss

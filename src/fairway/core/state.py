@@ -34,6 +34,7 @@ from fairway.core.event import (
 from fairway.core.facts import NO_FACTS, Facts, History
 from fairway.core.job import JobSpec
 from fairway.core.occupancy import Occupancy
+from fairway.core.sharing import heirs
 from fairway.core.snapshot import Frame, Names, Snapshot
 
 _EARLY_S = 5e-7
@@ -190,21 +191,18 @@ class State:
         return self.held_gpus.pop(job)
 
     def _part(self, row: int, job: int) -> None:
-        """A job that may be a guest or a host lets go; of the guests that it leaves behind, the first becomes host."""
+        """A job that may be a guest or a host lets go; guests that it leaves behind get another host, or are one."""
         i = self.table.i
         self._guests -= int(i[c.HOST, row] >= 0)
         i[c.HOST, row] = -1
         window = slice(self.table.start, self.table.start + self.table.n)
-        left = (i[c.HOST, window] == job).nonzero()[0] + self.table.start
-        heirs: list[int] = []
-        for guest in left.tolist():
-            mine = self.held_gpus[int(i[c.JOB, guest])]
-            host = next((heir for heir in heirs if not set(mine).isdisjoint(self.held_gpus[heir])), -1)
-            i[c.HOST, guest] = host
+        left = ((i[c.HOST, window] == job).nonzero()[0] + self.table.start).tolist()
+        hosts = heirs({int(i[c.JOB, guest]): self.held_gpus[int(i[c.JOB, guest])] for guest in left})
+        for guest in left:
+            host = i[c.HOST, guest] = hosts[int(i[c.JOB, guest])]
             if host < 0:
                 self._guests -= 1
                 self.table.f[c.THROTTLE, guest] = 1.0
-                heirs.append(int(i[c.JOB, guest]))
 
     def _job_submitted(self, event: JobSubmitted) -> None:
         job, spec = event.job, event.spec

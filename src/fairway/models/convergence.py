@@ -19,9 +19,9 @@ FIRST_LOSS = (2.0, 5.0)
 FINAL_LOSS = (0.05, 0.6)
 
 
-def drawn_curve(seed: int, job: int) -> LossCurve:
-    """The curve of a job that did not come with one."""
-    random = np.random.default_rng([seed, job])
+def drawn_curve(seed: int, key: int) -> LossCurve:
+    """The curve of a job that did not come with one; `key` stands for the job, wherever in a trace it is."""
+    random = np.random.default_rng([seed, key])
     epochs = float(random.uniform(*EPOCHS))
     start = 1.0 / float(random.uniform(*FIRST_LOSS))
     return LossCurve(epochs, _slope(epochs, start), start, float(random.uniform(*FINAL_LOSS)))

@@ -11,7 +11,7 @@ from itertools import combinations
 
 import numpy as np
 
-from fairway.core.arrays import Floats
+from fairway.core.arrays import Bools, Floats, Ints
 from fairway.models.convergence import CONVERGED_EPOCHS, CONVERGED_FALL
 
 MOST_EPOCHS = 100.0
@@ -21,6 +21,9 @@ THIRD_WEIGHT = 4.0
 """The second third of the losses counts so many times the first, the last third so many times the second."""
 
 _FLOORS = np.linspace(0.0, 0.98, 15)
+_AT_ONCE = 256
+"""So many jobs are fitted at a time, because their tables stay in the cache of a processor."""
+_LARGE_LOSS = 1e30
 _SPEED_TERMS = 4
 # With a fixed batch, 1/n, 1 and (n-1)/n are dependent, so no best fit needs all three.
 _SUBSETS = [
@@ -41,38 +44,68 @@ def fit_losses(epochs: Floats, losses: Floats) -> Floats:
     rows = (count >= LEAST_POINTS).nonzero()[0]
     if not len(rows):
         return fitted
-    mask = known[rows]
-    place = np.cumsum(mask, axis=1) - 1
-    weights = np.where(mask, THIRD_WEIGHT ** (place * 3 // count[rows, None]), 0.0)
-    k, loss = np.where(mask, epochs[rows], 0.0), np.where(mask, losses[rows], 1.0)
-    least = np.where(mask, loss, np.inf).min(axis=1)
-    best = _best_floor(k, loss, weights, least[:, None] * _FLOORS)
-    step = least * (_FLOORS[1] - _FLOORS[0])
-    near = best[:, 2:] + step[:, None] * np.linspace(-1.0, 1.0, 15)
-    fitted[rows] = _best_floor(k, loss, weights, np.clip(near, 0.0, least[:, None] * 0.999))
+    for some in np.array_split(rows, -(-len(rows) // _AT_ONCE)):
+        fitted[some] = _fit_some(epochs[some], losses[some], known[some])
     return fitted
 
 
-def _best_floor(k: Floats, loss: Floats, weights: Floats, floors: Floats) -> Floats:
+def _fit_some(epochs: Floats, losses: Floats, mask: Bools) -> Floats:
+    """The fits of a few jobs: first with b2 on a coarse grid, then around the best one."""
+    place, count = np.cumsum(mask, axis=1) - 1, mask.sum(axis=1)
+    weights = np.where(mask, THIRD_WEIGHT ** (place * 3 // count[:, None]), 0.0)
+    k, loss = np.where(mask, epochs, 0.0), np.where(mask, losses, 1.0)
+    largest = np.abs(loss).max(axis=1)
+    # The fourth power of a loss is needed: one that has run away is fitted in units of itself.
+    unit = np.where(largest > _LARGE_LOSS, largest, 1.0)
+    loss = loss / unit[:, None]
+    least = np.where(mask, loss, np.inf).min(axis=1)
+    best = _best_floor(k, loss, weights, least, least[:, None] * _FLOORS)
+    step = least * (_FLOORS[1] - _FLOORS[0])
+    near = best[:, 2:] + step[:, None] * np.linspace(-1.0, 1.0, 15)
+    best = _best_floor(k, loss, weights, least, np.clip(near, 0.0, least[:, None] * 0.999))
+    best *= np.stack([1.0 / unit, 1.0 / unit, unit], axis=1)
+    return best
+
+
+def _best_floor(k: Floats, loss: Floats, weights: Floats, least: Floats, floors: Floats) -> Floats:
     """The b0 and b1 with which each candidate b2 fits best, and of these the candidate that fits best.
 
-    For a given b2 the curve is a line, 1 / (loss - b2) = b0·k + b1; errors are weighed as errors of the loss.
+    For a given b2 the curve is a line, 1 / (loss - b2) = b0·k + b1; errors are weighed as errors of the loss, that is
+    by (loss - b2)⁴. The sums that the line needs are thus polynomials of the gap between b2 and the smallest loss.
     """
-    above = np.maximum(loss[:, None, :] - floors[:, :, None], 1e-12)
-    y, w = 1.0 / above, (weights[:, None, :] * above * above) ** 2
-    at = np.broadcast_to(k[:, None, :], y.shape)
-    total, wk, wy = w.sum(axis=2), (w * at).sum(axis=2), (w * y).sum(axis=2)
-    wkk, wky = (w * at * at).sum(axis=2), (w * at * y).sum(axis=2)
+    gap = np.maximum(least[:, None] - floors, 1e-12)
+    over = np.where(weights > 0, loss - least[:, None], 0.0)
+    powers = np.empty((len(k), 5, k.shape[1]))
+    powers[:, 0] = weights * weights
+    for power in range(4):
+        np.multiply(powers[:, power], over, out=powers[:, power + 1])
+    sums, sums_k, sums_kk = np.moveaxis(powers @ np.stack([np.ones_like(k), k, k * k], axis=2), 2, 0)
+    total, wk, wkk = (_moment(each, gap, (1, 4, 6, 4, 1)) for each in (sums, sums_k, sums_kk))
+    wy, wky = (_moment(each, gap, (1, 3, 3, 1)) for each in (sums, sums_k))
     spread = total * wkk - wk * wk
     b0 = np.divide(total * wky - wk * wy, spread, out=np.zeros_like(spread), where=spread > 1e-12 * total * wkk)
     b0 = np.maximum(b0, 0.0)
     b1 = (wy - b0 * wk) / total
     through_zero = np.divide(wky, wkk, out=b0.copy(), where=wkk > 0)
     b0, b1 = np.where(b1 > 0, b0, through_zero), np.maximum(b1, 1e-9)
-    off = weights[:, None, :] * (1.0 / (b0[:, :, None] * at + b1[:, :, None]) + floors[:, :, None] - loss[:, None, :])
-    choice = (off * off).sum(axis=2).argmin(axis=1)
+    off = b0[:, :, None] * k[:, None, :]
+    off += b1[:, :, None]
+    np.divide(1.0, off, out=off)
+    off -= gap[:, :, None]
+    off -= over[:, None, :]
+    off *= weights[:, None, :]
+    choice = np.einsum("rfp,rfp->rf", off, off).argmin(axis=1)
     rows = np.arange(len(k))
     return np.stack([b0[rows, choice], b1[rows, choice], floors[rows, choice]], axis=1)
+
+
+def _moment(sums: Floats, gap: Floats, binomials: tuple[int, ...]) -> Floats:
+    """The sum of (gap + over) to a power, from the sums of the powers of `over`; all terms are positive."""
+    value = np.full_like(gap, binomials[0]) * sums[:, :1]
+    for power, factor in enumerate(binomials[1:], start=1):
+        value *= gap
+        value += factor * sums[:, power : power + 1]
+    return value
 
 
 def epochs_to_converge(curves: Floats) -> Floats:
@@ -114,7 +147,8 @@ def fit_speeds(gangs: Floats, rates: Floats) -> Floats:
     return best
 
 
-def unit_s(terms: Floats, gpus: int) -> float:
-    """The time of a unit of work on so many GPUs, by the terms of one job."""
-    a, t1, t2, t3 = terms
-    return float(a / gpus + t1 + t2 * (gpus - 1) / gpus + t3 * np.log2(gpus))
+def unit_s(terms: Floats, gpus: Ints | int) -> Floats:
+    """The time of a unit of work on so many GPUs, by the terms of a job in the last axis."""
+    a, t1, t2, t3 = np.moveaxis(terms, -1, 0)
+    time_s: Floats = a / gpus + t1 + t2 * (gpus - 1) / gpus + t3 * np.log2(gpus)
+    return time_s

@@ -87,9 +87,13 @@ class Timings:
         has it.
         """
         from scipy.interpolate import LinearNDInterpolator
+        from scipy.spatial import QhullError
 
         points, times = self._grid
-        inside = LinearNDInterpolator(points, times)
+        try:
+            inside = LinearNDInterpolator(points, times)
+        except QhullError:  # too few gangs were measured to lie between
+            return lambda nodes, gpus, local: np.full(2, np.nan)
         return lambda nodes, gpus, local: np.asarray(inside(nodes, gpus, local)).reshape(-1)
 
     @cached_property
@@ -154,12 +158,25 @@ def _cells(path: Path, columns: Sequence[str]) -> Iterator[tuple[list[float], li
     if missing:
         raise InputError(f"no column {missing[0]!r}; needed: {', '.join(columns)}", path=str(path))
     empty = True
-    for row in reader:
-        empty = False
-        texts, line = [row[name] or "" for name in columns], reader.line_num
-        yield [_number(text, name, path, line) for text, name in zip(texts, columns, strict=True)], texts, line
+    try:
+        for row in reader:
+            empty = False
+            texts, line = [row[name] or "" for name in columns], reader.line_num
+            values = [_number(text, name, path, line) for text, name in zip(texts, columns, strict=True)]
+            _check_times(dict(zip(columns, values, strict=True)), path, line)
+            yield values, texts, line
+    except csv.Error as error:
+        raise InputError(f"this is not a CSV table: {error}", path=str(path)) from None
     if empty:
         raise InputError("the table has no rows", path=str(path))
+
+
+def _check_times(values: dict[str, float], path: Path, line: int) -> None:
+    """Synchronising is a part of a step."""
+    step_s, sync_s = values.get("step_time", math.inf), values.get("sync_time", 0.0)
+    if sync_s > step_s:
+        text = f"sync_time {sync_s:g} is longer than the step_time {step_s:g} that it is a part of"
+        raise InputError(text, path=str(path), line=line)
 
 
 def _number(text: str, column: str, path: Path, line: int) -> float:

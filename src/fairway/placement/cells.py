@@ -1,9 +1,10 @@
 """Cells of GPUs and their buddy allocation, after HiveD (Zhao et al., OSDI'20).
 
 A node is a cell; it splits into halves while its size is even, then into single GPUs: 8, 4, 2, 1, or 6, 3, 1. A cell is
-cut only where no free one of the wanted size is left, and it is whole again as soon as all its parts are free. Then a
-set of reservations that fits into the empty cluster can be met at any time, whoever has taken and given back what
-before: reservations never fragment each other. Cells are (start, size) on the cluster-wide numbers of GPUs.
+cut only where no free one of the wanted size is left, or where that would disturb somebody and reservations that are
+not in use can do without the larger cell. It is whole again as soon as all its parts are free. Then a set of
+reservations that fits into the empty cluster can be met at any time, whoever has taken and given back what before:
+reservations never fragment each other. Cells are (start, size) on the cluster-wide numbers of GPUs.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Cost: TypeAlias = Callable[[int, int], int]
 """What it costs to take the cell (start, size); the cheapest is chosen. See `UNUSABLE` and `BLOCKED`."""
 
 BLOCKED = 1 << 40
-"""From this cost on a cell cannot be taken now, but will be: it is no reason to cut a larger one."""
+"""From this cost on a cell cannot be taken now, but will be: it is no reason to cut a larger one that is needed."""
 UNUSABLE = 1 << 60
 """The cost of a cell that is out of order."""
 
@@ -81,11 +82,21 @@ class Layout:
 class Cells:
     """The free cells of a cluster: sorted starts for each chain and level (0 is the largest size)."""
 
-    __slots__ = ("_free", "layout")
+    __slots__ = ("_free", "_unused", "layout")
 
-    def __init__(self, layout: Layout, free: Sequence[Sequence[Sequence[int]]] | None = None) -> None:
-        """All cells free, or those that `plain` listed."""
+    def __init__(
+        self,
+        layout: Layout,
+        free: Sequence[Sequence[Sequence[int]]] | None = None,
+        unused: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        """All cells free, or those that `plain` listed.
+
+        `unused` tells how many cells of each chain and level are reserved and not taken: larger cells that these do not
+        need may be cut although smaller ones are free. Only reserved cells may be taken then.
+        """
         self.layout = layout
+        self._unused = [list(chain) for chain in unused] if unused is not None else None
         if free is not None:
             self._free = [[list(starts) for starts in chain] for chain in free]
             return
@@ -97,7 +108,7 @@ class Cells:
 
     def copy(self) -> Cells:
         """Free cells of its own."""
-        return Cells(self.layout, self._free)
+        return Cells(self.layout, self._free, self._unused)
 
     def plain(self) -> list[list[list[int]]]:
         """The free cells as JSON values. Not a copy."""
@@ -109,15 +120,42 @@ class Cells:
         None where there is none, or where those that there are cannot be taken yet.
         """
         free, sizes = self._free[chain], self.layout.chains[chain].sizes
-        size = sizes[level]
+        best, cut, limit = (UNUSABLE, -1, -1), level, -1
         for above in range(level, -1, -1):
-            price, whole, start = self._cheapest(free[above], sizes[above], size, cost, home)
-            if price < BLOCKED:
-                self._cut(chain, above, whole, level, start)
-                return start
-            if price < UNUSABLE:
-                return None
-        return None
+            if above < limit:
+                break
+            found = self._cheapest(free[above], sizes[above], sizes[level], cost, home)
+            if found[0] < best[0]:
+                best, cut = found, above
+            if not best[0]:
+                break
+            if best[0] < UNUSABLE and limit < 0:
+                limit = self._limit(chain, level, cost)
+        price, whole, start = best
+        if price >= BLOCKED:
+            return None
+        self._cut(chain, cut, whole, level, start)
+        if self._unused is not None:
+            self._unused[chain][level] -= 1
+        return start
+
+    def _limit(self, chain: int, level: int, cost: Cost) -> int:
+        """The level of the largest cells that may be cut, for one of `level`, while smaller ones are free.
+
+        To cut a cell costs each level from its own down to the one above `level` one cell, which must be to spare: left
+        over when the reservations that are not in use have got theirs, from the largest down.
+        """
+        if self._unused is None:
+            return level
+        free, sizes = self._free[chain], self.layout.chains[chain].sizes
+        spare, limit = 0, 0
+        for above in range(level):
+            sound = sum(cost(start, sizes[above]) < UNUSABLE for start in free[above])
+            parts = sizes[above - 1] // sizes[above] if above else 0
+            spare = spare * parts + sound - self._unused[chain][above]
+            if spare < 1:
+                limit = above + 1
+        return limit
 
     def _cheapest(self, starts: list[int], whole: int, size: int, cost: Cost, home: int) -> tuple[int, int, int]:
         """The cheapest cell of `size` within free cells of size `whole`: its cost, that of which it is part, itself."""
@@ -151,6 +189,8 @@ class Cells:
 
     def give(self, chain: int, level: int, start: int) -> None:
         """A taken cell is free again; with all its buddies free it becomes part of the larger cell again."""
+        if self._unused is not None:
+            self._unused[chain][level] += 1
         free, sizes = self._free[chain], self.layout.chains[chain].sizes
         node = self.layout.node_of_gpu[start]
         first, gpus = self.layout.first_gpu[node], self.layout.node_gpus[node]

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 from fairway.core.occupancy import Occupancy, lowest_bit
-from fairway.core.snapshot import Snapshot
+from fairway.core.plan import AllAlike
 
 
-class Count:
+class Count(AllAlike):
     """GPU counts only: every free GPU of the type is as good as any other."""
 
     name = "count"
     located = False
-
-    def suited(self, snapshot: Snapshot, row: int) -> Self:
-        return self
 
     def place(self, occupancy: Occupancy, gpus: int, gpu_type: int) -> tuple[int, ...] | None:
         if occupancy.free_by_type[gpu_type] < gpus:

@@ -6,20 +6,15 @@ the order in which nodes were taken, which is also the order of the ring in whic
 
 from __future__ import annotations
 
-from typing import Self
-
 from fairway.core.occupancy import Occupancy, lowest_bit
-from fairway.core.snapshot import Snapshot
+from fairway.core.plan import AllAlike
 
 
-class Freest:
+class Freest(AllAlike):
     """The emptiest nodes first, whatever is left behind."""
 
     name = "freest"
     located = True
-
-    def suited(self, snapshot: Snapshot, row: int) -> Self:
-        return self
 
     def place(self, occupancy: Occupancy, gpus: int, gpu_type: int) -> tuple[int, ...] | None:
         if occupancy.free_by_type[gpu_type] < gpus:

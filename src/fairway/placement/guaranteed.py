@@ -27,8 +27,9 @@ class Guaranteed:
     """The rows of one tenant. `bound` maps its virtual nodes (cells) that are in use to the starts of real cells.
 
     `memory` is what the layer remembers of the tenant: what the inner policy remembers, the bindings, where each cell
-    was last (`homes`), which cells keep jobs that were suspended warm (`asleep`), and the last decision, which stands
-    until something happens to the tenant.
+    was last (`homes`), which cells keep jobs that were suspended warm (`asleep`), for which there was no hardware
+    (`lost`), whether jobs were kept from starting because a cell could not be bound (`unbound`), and the last decision,
+    which stands until something happens to the tenant.
     """
 
     def __init__(self, snapshot: Snapshot, virtual: VirtualCluster, rows: Ints, memory: Mapping[str, Any]) -> None:
@@ -42,6 +43,7 @@ class Guaranteed:
         self._held: dict[int, tuple[int, ...]] = {}
         self._asleep: dict[str, list[int]] = {}
         self._view: Snapshot | None = None
+        self._unbound = False
         self.decision = Decision(
             np.asarray(memory.get("granted", ()), dtype=np.int64),
             np.asarray(memory.get("reasons", ()), dtype=np.int8),
@@ -56,6 +58,11 @@ class Guaranteed:
         """Whose rows these are, for explanations."""
         return f"tenant {self.virtual.name}"
 
+    @property
+    def short(self) -> bool:
+        """Whether at the last decision hardware was missing for some of its cells."""
+        return bool(self.memory.get("lost") or self.memory.get("unbound"))
+
     def _left_as_it_was(self) -> bool:
         """Whether the same jobs are there, and hold what the last decision gave them."""
         rows, ints = self.rows, self.snapshot.ints
@@ -66,14 +73,33 @@ class Guaranteed:
         )
 
     def unchanged(self, slack_s: float) -> bool:
-        """Whether on a private cluster nothing would have happened since the last decision."""
+        """Whether on a private cluster nothing would have happened since the last decision.
+
+        A tenant whose job waits for a cell to be bound is asked each time: nothing else would tell it of a free one.
+        """
         memory, snapshot, rows = self.memory, self.snapshot, self.rows
-        if not self.as_left or memory.get("lost") or snapshot.down_nodes:
+        if not self.as_left or memory.get("unbound") or self._sleeper_lost():
             return False
         if not len(rows):
             return not self.bound
         regimes = snapshot.floats[c.REGIME_END, rows] == memory["regime_end"]
         return snapshot.now_s < self.decision.wake_s - slack_s and bool(regimes.all())
+
+    def _sleeper_lost(self) -> bool:
+        """Whether somebody was suspended warm on a node that is down now."""
+        down, node_of_gpu = self.snapshot.down_nodes, self.snapshot.cluster.node_of_gpu
+        asleep: Mapping[str, list[int]] = self.memory.get("asleep", {}) if down else {}
+        return any(node_of_gpu[self.bound[node]] in down for nodes in asleep.values() for node in nodes)
+
+    def notices(self, cells: Cells) -> bool:
+        """Whether sound hardware for its idle cells has come or gone since the last decision.
+
+        To be called when those tenants to which something has happened have let go.
+        """
+        known = self.memory.get("lost", ())
+        if not len(self.rows) or not (known or self.snapshot.down_nodes):
+            return False
+        return self._lost(cells) != list(known)
 
     def strays(self) -> Bools:
         """Which of the rows run, but not in the tenant's cells: the layer has not placed them."""
@@ -131,7 +157,7 @@ class Guaranteed:
 
     def ask(self, inner: Policy, placer: Placer, cells: Cells) -> None:
         """Have the inner policy decide, and place what it decides on the virtual cluster."""
-        lost = self._lost(cells) if self.snapshot.down_nodes else ()
+        lost = self._lost(cells) if self.snapshot.down_nodes or self.short else ()
         self._view = view = self._seen(lost)
         past: Mapping[str, Any] = view.memory
         if not len(self.rows) or not view.capacity.any():
@@ -204,6 +230,7 @@ class Guaranteed:
         blocked |= {guest for guest, host in decision.partners.items() if host in blocked}
         if not blocked:
             return
+        self._unbound = True
         decision.texts = {**decision.texts, **dict.fromkeys(blocked, _UNBOUND)}
         for row in blocked:
             decision.gpus[row], decision.reasons[row] = 0, int(Reason.NO_PLACEMENT)
@@ -249,7 +276,7 @@ class Guaranteed:
 
     def reason(self, row: int) -> str:
         """Why a row of the tenant waits."""
-        return self.decision.reason(self._view or self._seen(()), row)
+        return self.decision.reason(self._view or self._seen(self.memory.get("lost", ())), row)
 
     def remembered(self) -> Mapping[str, Any]:
         """The memory for the next decision."""
@@ -263,6 +290,7 @@ class Guaranteed:
             "homes": self.homes,
             "asleep": self._asleep,
             "lost": sorted(view.down_nodes),
+            "unbound": self._unbound,
             "jobs": view.jobs.copy(),
             "granted": decision.gpus,
             "regime_end": view.floats[c.REGIME_END].copy(),

@@ -6,20 +6,15 @@ nodes first and puts the rest where it fits best. Only if that is impossible is 
 
 from __future__ import annotations
 
-from typing import Self
-
 from fairway.core.occupancy import Occupancy, lowest_bit
-from fairway.core.snapshot import Snapshot
+from fairway.core.plan import AllAlike
 
 
-class Packed:
+class Packed(AllAlike):
     """As few nodes as possible."""
 
     name = "packed"
     located = True
-
-    def suited(self, snapshot: Snapshot, row: int) -> Self:
-        return self
 
     def place(self, occupancy: Occupancy, gpus: int, gpu_type: int) -> tuple[int, ...] | None:
         by_free = occupancy.by_free[gpu_type]

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal
 
 from fairway.core.errors import InputError
 from fairway.core.occupancy import Occupancy, lowest_bit
-from fairway.core.plan import Placer
+from fairway.core.plan import AllAlike, Placer
 from fairway.core.snapshot import Snapshot
 from fairway.models.tensors import SKEW_LIMIT, known_tensors
 from fairway.placement.packed import Packed
@@ -24,14 +24,11 @@ DAY_S = 86_400.0
 _KNOBS = "threshold, patience_s, others"
 
 
-class Together:
+class Together(AllAlike):
     """On as few nodes as the gang needs on an empty cluster, or not yet."""
 
     name = "together"
     located = True
-
-    def suited(self, snapshot: Snapshot, row: int) -> Self:
-        return self
 
     def place(self, occupancy: Occupancy, gpus: int, gpu_type: int) -> tuple[int, ...] | None:
         placed = _PACKED.place(occupancy, gpus, gpu_type)
@@ -41,14 +38,11 @@ class Together:
         return placed if nodes == 1 or nodes <= _fewest_nodes(occupancy, gpus, gpu_type) else None
 
 
-class Fragments:
+class Fragments(AllAlike):
     """Any free GPUs, those of the fullest nodes first, so that whole nodes stay whole as long as possible."""
 
     name = "fragments"
     located = True
-
-    def suited(self, snapshot: Snapshot, row: int) -> Self:
-        return self
 
     def place(self, occupancy: Occupancy, gpus: int, gpu_type: int) -> tuple[int, ...] | None:
         if occupancy.free_by_type[gpu_type] < gpus:
@@ -123,8 +117,17 @@ class Skew:
         if skew <= self.threshold:
             return _OTHERS[self.others]
         # A job that runs and is to hold other GPUs must not be stopped for want of a better place.
-        waits = not snapshot.held[row] and snapshot.now_s - snapshot.idle_since_s[row] < self.patience_s
+        waits = not snapshot.held[row] and snapshot.now_s < self._patient_until_s(snapshot, row)
         return _TOGETHER if waits else _PACKED
+
+    def retry_s(self, snapshot: Snapshot, row: int) -> float:
+        """When the patience of a gang that waits for a place together ends."""
+        until_s = self._patient_until_s(snapshot, row)
+        return until_s if until_s > snapshot.now_s else math.inf
+
+    def _patient_until_s(self, snapshot: Snapshot, row: int) -> float:
+        # A grid of microseconds may round the end up or down.
+        return float(snapshot.idle_since_s[row]) + self.patience_s - 1e-6
 
     def place(self, occupancy: Occupancy, gpus: int, gpu_type: int) -> tuple[int, ...] | None:
         """Where nothing is known of a job: packed."""

@@ -3,20 +3,15 @@ least."""
 
 from __future__ import annotations
 
-from typing import Self
-
 from fairway.core.occupancy import Occupancy, lowest_bit
-from fairway.core.snapshot import Snapshot
+from fairway.core.plan import AllAlike
 
 
-class Spread:
+class Spread(AllAlike):
     """As many nodes as possible, evenly."""
 
     name = "spread"
     located = True
-
-    def suited(self, snapshot: Snapshot, row: int) -> Self:
-        return self
 
     def place(self, occupancy: Occupancy, gpus: int, gpu_type: int) -> tuple[int, ...] | None:
         if occupancy.free_by_type[gpu_type] < gpus:

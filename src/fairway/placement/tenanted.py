@@ -4,6 +4,7 @@ Each tenant's jobs are scheduled by an inner policy that sees nothing but the te
 that is in use is bound to a real one by buddy allocation, and released when it falls idle. Opportunistic jobs are
 scheduled last, on what is idle, and give way at once. The inner policy is asked about a tenant at exactly those
 instants at which it would be asked on a private cluster, so the tenant gets the schedule that it would have there.
+Only where hardware has failed and cells are short is a tenant asked more often: when some come or go.
 """
 
 from __future__ import annotations
@@ -58,12 +59,8 @@ class Tenanted:
         """Tenants first, each by itself; then bind their cells; then the opportunistic jobs."""
         owner = self.tenants.owners(snapshot)
         tenants = self._tenants(snapshot, owner)
-        cells = Cells(self.tenants.layout, snapshot.memory.get("free"))
-        asked = [tenant for tenant in tenants if self.in_rounds or not tenant.unchanged(self.slack_s)]
-        for tenant in asked:
-            tenant.let_go(cells)
-        for tenant in asked:
-            tenant.ask(self.inner, self.placer, cells)
+        cells = self._cells(snapshot, tenants)
+        asked = self._asked(tenants, cells)
         rows = (owner == OPPORTUNISTIC).nonzero()[0]
         if any(tenant.placed for tenant in asked):
             self._bind(asked, cells, Squatters(snapshot, self.tenants, rows))
@@ -92,13 +89,39 @@ class Tenanted:
             tenants.append(tenant)
         return tenants
 
+    def _cells(self, snapshot: Snapshot, tenants: Sequence[Guaranteed]) -> Cells:
+        """The cells that are free as the last decision left them."""
+        unused = [counts.copy() for counts in self.tenants.reserved]
+        for tenant in tenants:
+            for node in tenant.bound:
+                cell = tenant.virtual.cells[node]
+                unused[cell.chain][cell.level] -= 1
+        return Cells(self.tenants.layout, snapshot.memory.get("free"), unused)
+
+    def _asked(self, tenants: Sequence[Guaranteed], cells: Cells) -> list[Guaranteed]:
+        """Those about whom the inner policy has been asked: something has happened to them, or to the hardware."""
+        asked = [tenant for tenant in tenants if self.in_rounds or not tenant.unchanged(self.slack_s)]
+        for tenant in asked:
+            tenant.let_go(cells)
+        for tenant in asked:
+            tenant.ask(self.inner, self.placer, cells)
+        for tenant in tenants:
+            if tenant not in asked and tenant.notices(cells):
+                tenant.let_go(cells)
+                tenant.ask(self.inner, self.placer, cells)
+                asked.append(tenant)
+        return asked
+
     def _bind(self, asked: Sequence[Guaranteed], cells: Cells, squatters: Squatters) -> None:
-        """Real cells for the virtual ones that come into use, the largest first."""
+        """Real cells for the virtual ones that come into use, the largest first, and first for who had to wait."""
         wanted = [(tenant, node) for tenant in asked for node in tenant.missing()]
-        wanted.sort(key=lambda want: -want[0].virtual.cells[want[1]].gpus)
+        wanted.sort(key=lambda want: (-want[0].virtual.cells[want[1]].gpus, not want[0].short))
         for tenant, node in wanted:
             tenant.bind(node, cells, squatters)
         for tenant in asked:
+            # Who gave up before may have held what this one lacks, or else both would wait for each other.
+            for node in tenant.missing():
+                tenant.bind(node, cells, squatters)
             tenant.give_up(cells, squatters)
 
     def _occupied(self, snapshot: Snapshot, tenants: Sequence[Guaranteed]) -> Occupancy:

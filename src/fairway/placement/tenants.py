@@ -69,6 +69,15 @@ class Tenants:
             _virtual(cluster, self.layout, spec.name, mine) for spec, mine in zip(specs, cells, strict=True)
         )
 
+    @cached_property
+    def reserved(self) -> list[list[int]]:
+        """How many cells of each chain and level are reserved. Copy it before use."""
+        counts = [[0] * len(chain.sizes) for chain in self.layout.chains]
+        for part in self.parts:
+            for cell in part.cells:
+                counts[cell.chain][cell.level] += 1
+        return counts
+
     def owner_of(self, job: JobSpec) -> int:
         """The number of the tenant in whose virtual cluster a job runs, or `OPPORTUNISTIC`."""
         if job.priority < 0:

@@ -104,7 +104,7 @@ def _serve(snapshot: Snapshot, decision: Decision, waiting: Ints, parts: Floats,
         kind = _type_with_room(snapshot, row, free)
         if kind < 0:
             queues.remove(code)
-            if waits_since_s[row] <= overdue_s:
+            if waits_since_s[row] <= overdue_s and _may_run(snapshot, row):
                 break
             continue
         need = int(gpus[row])
@@ -116,6 +116,11 @@ def _serve(snapshot: Snapshot, decision: Decision, waiting: Ints, parts: Floats,
         if lines.advance(code) < 0:
             queues.remove(code)
     decision.reasons[[row for row in heads if row >= 0]] = int(Reason.NO_FREE_GPUS)
+
+
+def _may_run(snapshot: Snapshot, row: int) -> bool:
+    """Whether some type that the job can use has as many GPUs up as its gang needs."""
+    return bool(((snapshot.speeds[:, row] > 0) & (snapshot.capacity >= snapshot.gpus[row])).any())
 
 
 def _used(snapshot: Snapshot, queues: int) -> list[float]:

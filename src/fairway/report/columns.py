@@ -64,11 +64,18 @@ def _columns() -> tuple[Column, ...]:
         Column("feedback_mean_s", "feedback", queue, "time", -1, "until the first 100 mini-batches were done, mean"),
         Column("makespan_s", "makespan", cluster, "time", -1, "from the first submission to the last completion"),
         Column("utilisation", "utilised", cluster, "share", 1, "busy GPU time over available GPU time"),
-        Column("throughput", "work", cluster, "share", 1, "GPU time that the finished jobs take alone over available"),
+        Column("throughput", "useful", cluster, "share", 1, "share of GPU time that did useful work"),
         Column("finished", "finished", cluster, "count", 1, "jobs that completed"),
         Column("preemptions", "preempted", cost, "count", -1, "times a running job was stopped for another"),
         Column("lost_gpu_h", "lost GPU-h", cost, "number", -1, "GPU hours spent on restarts and redone work"),
-        Column("cost", "cost", cost, "number", -1, "what the GPU hours cost at the cluster's prices"),
+        Column(
+            "cost",
+            "cost",
+            cost,
+            "number",
+            -1,
+            "held GPU hours at the cluster's prices; jobs that share a GPU each pay for it",
+        ),
         Column("deadline_misses", "missed", cost, "count", -1, "jobs that finished after their deadline"),
         *rho,
         Column("jain", "Jain", fair, "index", 1, "Jain's index; 1 means everyone got the same"),
@@ -137,18 +144,20 @@ def _head(columns: Sequence[Column], scales: Mapping[str, Scale]) -> str:
 
 
 def _sorter(heading: str, meaning: str, unit: str, kind: str, first: str, rho: str = "") -> str:
-    shown = f' <span class="unit">{unit}</span>' if unit else ""
+    shown = f' <br><span class="unit">{unit}</span>' if unit else ""
     place = f' data-rho="{rho}"' if rho else ""
     hidden = " hidden" if rho not in ("", "static") else ""
+    name = html.escape(heading).replace("-", "&#8209;")  # a heading may wrap, but not inside GPU-h
     return (
         f'<th scope="col" class="{kind}{first}" aria-sort="none" title="{html.escape(meaning)}"{place}{hidden}>'
-        f'<button type="button">{html.escape(heading)}{shown}</button></th>'
+        f'<button type="button">{name}{shown}</button></th>'
     )
 
 
 def swatch(index: int) -> str:
-    """The coloured square that ties a name to its line in the charts."""
-    return f'<span class="swatch s{index % 8}" aria-hidden="true"></span>'
+    """The coloured square that ties a name to its line in the charts: hollow or striped where lines are dashed."""
+    dash = f" dash{index // 8 % 3}" if index >= 8 else ""
+    return f'<span class="swatch s{index % 8}{dash}" aria-hidden="true"></span>'
 
 
 def _row_head(index: int, row: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fairway.report.table import finite
+from fairway.simulator.result import busy_intervals
 
 Array = npt.NDArray[np.float64]
 
@@ -20,6 +21,7 @@ RASTER_BINS = 400
 SEGMENTS_PER_PAGE = 48_000
 SEGMENT_ROWS = 512
 SEGMENT_STEPS = 100_000
+LANES_CODE = 1024
 
 _LEVELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
@@ -81,12 +83,33 @@ def condense_gantt(gantt: Mapping[str, Any] | None, results_on_page: int) -> dic
     return _segments(gantt, segments)
 
 
+def _lanes(pieces: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """For each piece, which come by row and start: its lane + `LANES_CODE` × (lanes there - 1); 0 where it is alone.
+
+    Pieces that overlap, directly or through others, split the row's height among as many lanes as they need; the one
+    that started first takes the top lane.
+    """
+    codes = np.zeros(len(pieces), dtype=np.int64)
+    first, row, free = 0, -1, list[int]()
+    for index, (gpu, start, end, _) in enumerate(pieces.tolist()):
+        if gpu != row or start >= max(free):
+            codes[first:index] += LANES_CODE * (len(free) - 1)
+            first, row, free = index, gpu, [end]
+            continue
+        lane = next((lane for lane, free_from in enumerate(free) if free_from <= start), len(free))
+        free[lane : lane + 1] = [end]
+        codes[index] = lane
+    codes[first:] += LANES_CODE * (len(free) - 1)
+    return codes
+
+
 def _segments(gantt: Mapping[str, Any], segments: Array) -> dict[str, Any]:
     t0_s = float(segments[:, 1].min())
     unit_s = max(float(segments[:, 2].max()) - t0_s, 1e-9) / SEGMENT_STEPS
-    ordered = segments[np.lexsort((segments[:, 1], segments[:, 0]))]
+    ordered = segments[np.lexsort((segments[:, 3], segments[:, 1], segments[:, 0]))]
     ordered[:, 1:3] = ((ordered[:, 1:3] - t0_s) / unit_s).round()
-    flat = ordered.astype(np.int64).ravel().tolist()
+    pieces = ordered.astype(np.int64)
+    flat = np.column_stack([pieces, _lanes(pieces)]).ravel().tolist()
     rows, jobs = ([str(name) for name in gantt[key]] for key in ("gpus", "jobs"))
     return {"kind": "segments", "rows": rows, "jobs": jobs, "t0_s": t0_s, "unit_s": unit_s, "flat": flat}
 
@@ -97,13 +120,14 @@ def _raster_of_segments(gpus: Sequence[object], segments: Array) -> dict[str, An
     names = list(gpus_on)
     row_of_node = {name: row for row, name in enumerate(names)}
     row_of_gpu = np.array([row_of_node[node] for node in nodes])
-    row_of_segment = row_of_gpu[segments[:, 0].astype(np.int64)]
-    edges = np.linspace(segments[:, 1].min(), segments[:, 2].max(), RASTER_BINS + 1)
+    held, starts, ends = busy_intervals(segments[:, 0].astype(np.int64), segments[:, 1], segments[:, 2])
+    row_of_interval = row_of_gpu[held]
+    edges = np.linspace(starts.min(), ends.max(), RASTER_BINS + 1)
     busy = np.zeros((len(names), RASTER_BINS))
     for row in range(len(names)):
-        own = segments[row_of_segment == row]
-        times = np.concatenate([edges[:1], own[:, 1], own[:, 2], edges[-1:]])
-        change = np.concatenate([[0], np.ones(len(own)), -np.ones(len(own)), [0]])
+        own = row_of_interval == row
+        times = np.concatenate([edges[:1], starts[own], ends[own], edges[-1:]])
+        change = np.repeat([0, 1, -1, 0], [1, own.sum(), own.sum(), 1])
         order = np.argsort(times, kind="stable")
         busy[row] = _averages(times[order], np.cumsum(change[order]), edges) / gpus_on[names[row]]
     return _raster(names, busy.tolist(), float(edges[0]), float(edges[1] - edges[0]))

@@ -22,10 +22,10 @@ _NUMBERS = ("gpus", "jobs", "finished", "makespan_s", "utilisation")
 _OBJECTS = ("jct_s", "queue_s", "ftf")
 _OPTIONAL_NUMBERS = (
     *("skipped", "seed", "round_s", "restart_cost_s", "preemptions", "restarts", "lost_gpu_h", "cost"),
-    *("deadline_misses", "jain", "rounds", "decide_cpu_s", "cpu_s", "wall_s", "peak_rss_bytes"),
+    *("throughput", "deadline_misses", "jain", "rounds", "decide_cpu_s", "cpu_s", "wall_s", "peak_rss_bytes"),
 )
 _OPTIONAL_TEXTS = ("fairway", "rules", "placement")
-_OPTIONAL_OBJECTS = ("per_user", "per_queue", "series", "gantt")
+_OPTIONAL_OBJECTS = ("feedback_s", "per_user", "per_queue", "series", "gantt")
 _OPTIONAL_LISTS = ("knows", "per_job")
 
 
@@ -105,8 +105,8 @@ def _check_fields(result: Mapping[str, Any]) -> None:
 
 
 def _check_inner(result: Mapping[str, Any]) -> None:
-    for key in ("jct_s", "queue_s"):
-        _check_numbers(result[key], key)
+    for key in ("jct_s", "queue_s", "feedback_s"):
+        _check_numbers(result.get(key) or {}, key)
     for variant, values in result["ftf"].items():
         _require(isinstance(values, dict), f"ftf.{variant}", "an object", values)
         _check_numbers(values, f"ftf.{variant}")

@@ -1,8 +1,9 @@
 """A run as a timeline for ui.perfetto.dev, in the Chrome trace-event format.
 
 A node is a process, a GPU is a thread, a job on a GPU is a complete event; cluster-wide counts are counter tracks.
-Events are written as they come, so memory does not grow with the length of the run.
-Slices of one thread may nest but not cross, so jobs that share a GPU get further lanes beside the first.
+Slices of one thread may nest but not cross, so jobs that share a GPU get further lanes beside the first. Lanes are
+dealt out by start, while a run notes a segment when it ends: only their order (a number per segment) is held to sort
+them, and events are written one by one, so memory stays small for long runs.
 """
 
 from __future__ import annotations
@@ -13,7 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from fairway.traces.files import atomic_write
+
+Segment = tuple[int, float, float, tuple[int, ...]]
 
 _CLUSTER_PID = 1
 _COUNTERS = {"busy_gpus": "busy GPUs", "running": "running jobs", "waiting": "waiting jobs"}
@@ -27,17 +32,20 @@ def write_timeline(
     node_names: Sequence[str],
     node_of_gpu: Sequence[int],
     job_names: Sequence[str],
-    segments: Iterable[tuple[int, float, float, tuple[int, ...]]],
+    segments: Iterable[Segment],
     series: Mapping[str, Sequence[float]],
 ) -> None:
-    """Write the timeline of one run; a segment is `(job, start_s, end_s, gpus)` with indices into the names."""
+    """Write the timeline of one run; a segment is `(job, start_s, end_s, gpus)` with indices into the names.
+
+    Segments may come in any order; a list of them is read in place, anything else is copied into one.
+    """
     lanes = _Lanes(len(gpu_names))
     with atomic_write(path) as stream:
         stream.write('{"displayTimeUnit":"ms","otherData":{"policy":' + json.dumps(policy) + '},"traceEvents":[\n')
         stream.write(_named("process", _CLUSTER_PID, 0, f"cluster · {policy}", 0))
         for node, name in enumerate(node_names):
             stream.write(",\n" + _named("process", _pid(node), 0, name, node + 1))
-        for event in _slices(segments, job_names, node_of_gpu, lanes):
+        for event in _slices(_by_start(segments), job_names, node_of_gpu, lanes):
             stream.write(event)
         for tid, gpu, lane in lanes.opened():
             name = gpu_names[gpu] if lane == 0 else f"{gpu_names[gpu]} (shared {lane + 1})"
@@ -49,7 +57,7 @@ def write_timeline(
 
 @dataclass(slots=True)
 class _Lanes:
-    """Which thread takes the next slice of a GPU: the first one that is free by then."""
+    """Which thread takes the next slice of a GPU: the first one that is free by then. Slices come by start."""
 
     gpus: int
     free_us: list[list[int]] = field(init=False)
@@ -78,8 +86,17 @@ class _Lanes:
                 yield tid, gpu, lane
 
 
+def _by_start(segments: Iterable[Segment]) -> Iterator[Segment]:
+    """The segments by (start, job), so that who came first to a GPU keeps its first lane."""
+    held = segments if isinstance(segments, Sequence) else list(segments)
+    starts_s = np.fromiter((segment[1] for segment in held), dtype=np.float64, count=len(held))
+    jobs = np.fromiter((segment[0] for segment in held), dtype=np.int64, count=len(held))
+    for index in np.lexsort((jobs, starts_s)):
+        yield held[index]
+
+
 def _slices(
-    segments: Iterable[tuple[int, float, float, tuple[int, ...]]],
+    segments: Iterable[Segment],
     job_names: Sequence[str],
     node_of_gpu: Sequence[int],
     lanes: _Lanes,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
+from zlib import crc32
 
 from fairway.core.action import Action, Launch, Start, Suspend, Throttle
 from fairway.core.cluster import Cluster
@@ -27,6 +28,7 @@ from fairway.core.event import (
     Woken,
 )
 from fairway.core.job import JobSpec, Regime
+from fairway.core.sharing import heirs
 from fairway.models.convergence import drawn_curve
 from fairway.models.regimes import regime_at
 from fairway.models.restart import restart_cost_s
@@ -48,8 +50,8 @@ class _SimulatedJob:
 
     `since_s`, `warm_s` and `marks` belong to the present allocation: its start, the end of its restart, and the (time,
     progress, rate) at each change of speed. If nothing comes between, the present regime's work is done at `done_s`;
-    what counts as its end is `finish_s`. `mates` are the jobs with which it shares GPUs, by number; `left_gpus` those
-    on which it was suspended warm.
+    what counts as its end is `finish_s`. `mates` are the jobs with which it shares GPUs, by number, and `host` is the
+    one whose guest it is, or -1. `left_gpus` are those on which it was suspended warm, at `left_s`.
     """
 
     __slots__ = (
@@ -57,9 +59,11 @@ class _SimulatedJob:
         "factor",
         "finish_s",
         "gpus",
+        "host",
         "job",
         "kind",
         "left_gpus",
+        "left_s",
         "marks",
         "mates",
         "progress",
@@ -91,13 +95,16 @@ class _SimulatedJob:
         self.gpus: tuple[int, ...] = ()
         self.kind = -1
         self.left_gpus: tuple[int, ...] = ()
+        self.left_s = 0.0
+        self.host = -1
         self.mates: dict[int, _SimulatedJob] = {}
         self.throttle = 1.0
         self.version = 0
 
     def done_at(self, now_s: float) -> float:
-        """Progress at an instant of the present allocation."""
-        return min(self.progress + self.rate * max(now_s - self.ready_s, 0.0), self.work)
+        """Progress at an instant of the present allocation; a regime that is counted in whole seconds may be over."""
+        most = self.work if self.regime.until >= 1.0 else self.regime.until * self.work
+        return min(self.progress + self.rate * max(now_s - self.ready_s, 0.0), most)
 
     @property
     def batch_size(self) -> int | None:
@@ -183,7 +190,7 @@ class SimulatedEngine:
                 self._part(now_s, job, gone, events)
         for stop in leaving:
             job = self._active[stop.job]
-            job.left_gpus = job.gpus if stop.warm else ()
+            job.left_gpus, job.left_s = (job.gpus if stop.warm else ()), now_s
             self._release(now_s, job, events)
             if type(stop) is Suspend:
                 self.ledger.preemptions[stop.job] += 1
@@ -251,21 +258,23 @@ class SimulatedEngine:
             first.until * work,
             rates.tail_s(spec, first, work),
             rates.scaling(spec) if "scaling" in self.tells else (),
-            (spec.loss or drawn_curve(self.seed, number)) if "loss" in self.tells else None,
+            (spec.loss or drawn_curve(self.seed, crc32(spec.id.encode()))) if "loss" in self.tells else None,
             rates.steps_left(spec, first),
         )
 
     def _start(self, now_s: float, action: Start, events: list[Event]) -> None:
         job = self._active[action.job]
-        job.gpus, job.kind, job.throttle = action.gpus, action.gpu_type, action.throttle
-        if action.host >= 0 and not self._pack(now_s, job, self._active[action.host], events):
+        job.gpus, job.kind, job.throttle, job.host = action.gpus, action.gpu_type, action.throttle, action.host
+        if action.host >= 0 and not self._pack(now_s, job, self._active[action.host]):
+            self._refuse(now_s, job, "does not fit beside its partner", events)
             return
         rate = self._rate(job)
         if not rate > 0:
             self._part(now_s, job, {job.job}, events)
-            job.gpus = ()
-            events.append(JobEvicted(now_s, job.job, job.progress, "cannot run on these GPUs"))
+            self._refuse(now_s, job, "cannot run on these GPUs", events)
             return
+        for mate in job.mates.values():
+            self._change_factor(now_s, mate, events)
         job.since_s = now_s
         job.ready_s = job.warm_s = now_s + self._start_delay_s(now_s, job, action)
         job.marks = []
@@ -273,24 +282,25 @@ class SimulatedEngine:
         if math.isnan(self.ledger.started_s[job.job]):
             self.ledger.started_s[job.job] = now_s
         self.ledger.starts[job.job] += 1
+        job.left_gpus = ()
         self._set_rate(job, rate)
         events.append(JobStarted(now_s, job.job, job.rate, job.ready_s))
 
-    def _pack(self, now_s: float, guest: _SimulatedJob, host: _SimulatedJob, events: list[Event]) -> bool:
-        """Let a job share the GPUs of another and of those that are there already; refuse it where all do not fit."""
+    def _refuse(self, now_s: float, job: _SimulatedJob, why: str, events: list[Event]) -> None:
+        """A job cannot run where it was to start; it waits as before."""
+        job.gpus, job.factor, job.throttle, job.host = (), 1.0, 1.0, -1
+        events.append(JobEvicted(now_s, job.job, job.progress, why))
+
+    def _pack(self, now_s: float, guest: _SimulatedJob, host: _SimulatedJob) -> bool:
+        """Seat a job on the GPUs of another and beside those that are there already; False where not all fit."""
         wanted = set(guest.gpus)
         others = [job for job in (host, *host.mates.values()) if not wanted.isdisjoint(job.gpus)]
-        present = wanted <= set(host.gpus)
-        if not (present and self._fit(guest, others)):
-            guest.gpus = ()
-            events.append(JobEvicted(now_s, guest.job, guest.progress, "does not fit beside its partner"))
+        if not (wanted <= set(host.gpus) and self._fit(guest, others)):
             return False
         for job in others:
             guest.mates[job.job] = job
             job.mates[guest.job] = guest
         guest.factor = self._factor(guest)
-        for job in others:
-            self._change_factor(now_s, job, events)
         return True
 
     def _fit(self, guest: _SimulatedJob, others: list[_SimulatedJob]) -> bool:
@@ -387,12 +397,15 @@ class SimulatedEngine:
 
     def _part(self, now_s: float, job: _SimulatedJob, leaving: set[int], events: list[Event]) -> None:
         """A job leaves the GPUs that it shares; the mates that stay change their speed."""
-        mates, job.mates = job.mates, {}
+        mates, job.mates, job.host = job.mates, {}, -1
+        hosts = heirs({mate.job: mate.gpus for mate in mates.values() if mate.host == job.job})
         for mate in mates.values():
             del mate.mates[job.job]
+            mate.host = hosts.get(mate.job, mate.host)
+            if mate.host < 0:
+                mate.throttle = 1.0
+        for mate in mates.values():
             if mate.job not in leaving:
-                if not mate.mates:
-                    mate.throttle = 1.0
                 self._change_factor(now_s, mate, events)
 
     def _note_feedback(self, job: _SimulatedJob) -> None:
@@ -422,14 +435,33 @@ class SimulatedEngine:
         job.progress = job.regime.until * job.work
         job.regime = regime_at(self.rates.regimes(job.spec), job.regime.until)
         job.ready_s = job.finish_s
-        rate = self._rate(job)
+        if job.mates:
+            self._refit(now_s, job, events)
+        rate = self._rate(job) if job.gpus else 0.0
         if rate > 0:
             self._set_rate(job, rate)
-        else:
+        elif job.gpus:
             job.rate = 0.0
             self._release(now_s, job, events)
             events.append(JobEvicted(now_s, job.job, job.progress, "outgrew its GPUs"))
         events.append(self._regime_entered(now_s, job))
+
+    def _refit(self, now_s: float, job: _SimulatedJob, events: list[Event]) -> None:
+        """A job beside others has another batch size: of two that no longer fit together, the guest has to go."""
+        for mate in list(job.mates.values()):
+            if min(self._pair_factors(job, mate)) > 0:
+                continue
+            guest = job if job.host >= 0 and (mate.host < 0 or mate.job < job.job) else mate
+            if self._is_done(now_s, guest):
+                self._finish(now_s, guest, events)
+                continue
+            self._release(now_s, guest, events)
+            events.append(JobEvicted(now_s, guest.job, guest.progress, "no longer fits beside its partner"))
+            if guest is job:
+                return
+        job.factor = self._factor(job)
+        for mate in job.mates.values():
+            self._change_factor(now_s, mate, events)
 
     def _regime_entered(self, now_s: float, job: _SimulatedJob) -> Event:
         spec, regime, batch = job.spec, job.regime, job.batch_size or 0
@@ -453,16 +485,25 @@ class SimulatedEngine:
             if any(node_of_gpu[gpu] == node for gpu in job.gpus):
                 lose = self._finish if self._is_done(now_s, job) else self._evict
                 lose(now_s, job, events)
+            elif any(node_of_gpu[gpu] == node for gpu in job.left_gpus):
+                self._fall_back(now_s, job, job.left_s, len(job.left_gpus), job.regime, events)
+                job.left_gpus = ()
 
     def _evict(self, now_s: float, job: _SimulatedJob, events: list[Event]) -> None:
+        gpus, regime = len(job.gpus), job.regime
+        self._release(now_s, job, events)
+        self._fall_back(now_s, job, now_s, gpus, regime, events)
+
+    def _fall_back(
+        self, now_s: float, job: _SimulatedJob, stopped_s: float, gpus: int, regime: Regime, events: list[Event]
+    ) -> None:
+        """A job that had run until `stopped_s`, and whose state is lost, goes on from its last checkpoint."""
         every_s = job.spec.checkpoint_every_s
         every_s = self.rules.checkpoint_every_s if every_s is None else every_s
-        gpus, marks, regime = len(job.gpus), job.marks, job.regime
-        ran_s = max(now_s - job.warm_s, 0.0)
+        ran_s = max(stopped_s - job.warm_s, 0.0)
         lost_s = math.fmod(ran_s, every_s) if every_s > 0 else 0.0
         saved_s = job.warm_s + ran_s - lost_s
-        since_s, progress, rate = next((mark for mark in reversed(marks) if mark[0] <= saved_s), marks[0])
-        self._release(now_s, job, events)
+        since_s, progress, rate = next((mark for mark in reversed(job.marks) if mark[0] <= saved_s), job.marks[0])
         job.progress = min(progress + rate * max(saved_s - since_s, 0.0), job.progress)
         self.ledger.lost_gpu_s[job.job] += lost_s * gpus
         self.ledger.evictions[job.job] += 1

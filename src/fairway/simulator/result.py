@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fairway import __version__
-from fairway.core.arrays import Bools, Floats
+from fairway.core.arrays import Bools, Floats, Ints
 from fairway.core.cluster import Cluster
 from fairway.core.job import JobSpec
 from fairway.simulator import metrics
@@ -258,6 +258,19 @@ def _binned(rows: Floats, bins: int) -> Floats:
     return np.asarray(np.round(out, 4))
 
 
+def busy_intervals(gpus: Ints, starts: Floats, ends: Floats) -> tuple[Ints, Floats, Floats]:
+    """When each GPU was busy: the union of its intervals, so that jobs that share it count once."""
+    if len(gpus) == 0:
+        return gpus, starts, ends
+    order = np.lexsort((starts, gpus))
+    gpus, starts, ends = gpus[order], starts[order], ends[order]
+    # One timeline laid after the other, a second apart: the furthest end so far is then that of the same GPU.
+    shift = (gpus - gpus[0]) * (float(ends.max() - starts.min()) + 1.0)
+    furthest = np.maximum.accumulate(ends + shift)
+    first = np.flatnonzero(np.concatenate([[True], (starts + shift)[1:] > furthest[:-1]]))
+    return gpus[first], starts[first], np.maximum.reduceat(ends, first)
+
+
 def _raster(cluster: Cluster, ledger: Ledger) -> dict[str, Any]:
     """The busy fraction of each node (or of equal groups of nodes) in equal bins of time."""
     nodes = len(cluster.nodes)
@@ -267,11 +280,12 @@ def _raster(cluster: Cluster, ledger: Ledger) -> dict[str, Any]:
     starts = np.repeat(np.array([segment[1] for segment in ledger.segments]), counts)
     ends = np.repeat(np.array([segment[2] for segment in ledger.segments]), counts)
     gpus = np.fromiter((gpu for segment in ledger.segments for gpu in segment[3]), dtype=np.int64, count=sum(counts))
+    gpus, starts, ends = busy_intervals(gpus, starts, ends)
     row_of_gpu = np.array(cluster.node_of_gpu) // group
     t0_s, t1_s = float(starts.min()), float(ends.max())
     bin_s = max((t1_s - t0_s) / GANTT_BINS, 1e-9)
     row = row_of_gpu[gpus]
-    # Each segment adds +1 GPU from its start and -1 from its end: integrate the difference exactly within bins.
+    # Each interval adds +1 GPU from its start and -1 from its end: integrate the difference exactly within bins.
     area = np.zeros((rows, GANTT_BINS + 2))
     for sign, times in ((1.0, starts), (-1.0, ends)):
         position = (times - t0_s) / bin_s

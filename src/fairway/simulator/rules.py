@@ -6,6 +6,7 @@ The others reproduce the semantics of published simulators, so that their figure
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -22,7 +23,8 @@ class Rules:
     ("start"), or starts after a round in which the job did not run ("absence"). `min_run_s` protects a job that was
     just started. `replan_interval_s` is how often a policy that plans shares may plan anew. `spread_matters` lets a
     gang on more nodes than needed run slower where a profile says so. `checkpoint_every_s` bounds what a node failure
-    destroys. A job that was suspended warm loses `suspend_cost_s` when it resumes in place, `migrate_cost_s` elsewhere.
+    destroys. A job that was suspended warm loses `suspend_cost_s` when it resumes in place, `migrate_cost_s` elsewhere,
+    and never more than a restart.
     `progress` is "rate" where work is done at the rates of a profile, "epochs" where it is done epoch by epoch along
     measured validation curves (see `simulator.epochs`). `placement` is the usual one; `knobs` are the settings of a
     policy in the published simulator, by policy, which hold where the user does not say otherwise. `unmodelled` names
@@ -39,8 +41,8 @@ class Rules:
     spread_matters: bool = True
     frees_gpus: Literal["at_once", "at_round_end"] = "at_once"
     checkpoint_every_s: float = 600.0
-    suspend_cost_s: float = 0.0
-    migrate_cost_s: float = 0.0
+    suspend_cost_s: float = math.inf
+    migrate_cost_s: float = math.inf
     progress: Literal["rate", "epochs"] = "rate"
     placement: str = "packed"
     knobs: Mapping[str, str] = field(default_factory=dict)

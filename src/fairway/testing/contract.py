@@ -27,12 +27,13 @@ import numpy as np
 from fairway.core.check import check
 from fairway.core.decision import Decision
 from fairway.core.errors import FairwayError
+from fairway.core.event import JobEvicted, NodeLost, Woken
 from fairway.core.job import JobSpec
 from fairway.core.policy import Policy
 from fairway.core.snapshot import Snapshot
 from fairway.policies import make_policy
 from fairway.simulator.engine import SimulatedEngine
-from fairway.simulator.faults import Faults
+from fairway.simulator.faults import Faults, Outage
 from fairway.simulator.rules import rules_named
 from fairway.testing.builders import (
     cluster,
@@ -224,9 +225,31 @@ def _check_corners(make: Maker) -> None:
         check_decision(make, alone)
         if make().round_s == 0 and make().decide(alone).gpus.tolist() != [gpus]:
             raise AssertionError(f"a job of {gpus} GPUs, alone on a cluster of 8, is not started")
+    _check_all_down(make)
     ended = run_policy(make(), [job("only", 2, 100 / 3)], cluster("v100:2x4"))
     if unfinished(ended, [job("only", 2, 100 / 3)]):
         raise AssertionError("a job alone on the cluster is never finished")
+
+
+def _check_all_down(make: Maker) -> None:
+    """Nobody is started where every node is down, whenever one asks; the job runs once a node is back."""
+    policy, knows = make(), make().knows
+    state = state_of([job("only", 1, 1000.0)], "v100:2x4", now_s=1 / 3, running={"only": (0,)}, attained={"only": 0.2})
+    state.memory = dict(policy.decide(state.snapshot(knows)).memory)
+    for lost in (NodeLost(100.0, 0), NodeLost(100.0, 1), JobEvicted(100.0, 0, 50.0, "its node failed")):
+        state.apply(lost)
+    for now_s in (100.0, 120.0, 3600.0):
+        state.apply(Woken(now_s))
+        snapshot = state.snapshot(knows).copy()
+        check_decision(make, snapshot)
+        decision = policy.decide(snapshot)
+        if decision.gpus.any():
+            raise AssertionError(f"at {now_s:g} s a job is started on a cluster of which every node is down")
+        state.memory = dict(decision.memory)
+    jobs, where = [job("only", 2, 1000.0)], cluster("v100:2x4")
+    outages = Faults(tuple(Outage(120.0 - node, node, 200.0) for node in (0, 1)))
+    if unfinished(run_policy(make(), jobs, where, faults=outages), jobs):
+        raise AssertionError("a job is never finished after every node of the cluster was down for a while")
 
 
 def _check_other_processes(policy: Policy, snapshots: Sequence[Snapshot]) -> None:

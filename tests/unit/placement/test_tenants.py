@@ -16,8 +16,8 @@ import pytest
 from fairway import InputError, JobSpec, Workload, make_policy, simulate
 from fairway.core.action import Action
 from fairway.core.check import check
-from fairway.core.decision import Decision
-from fairway.core.event import Event, JobFinished
+from fairway.core.decision import Decision, Reason
+from fairway.core.event import Event, JobFinished, NodeLost
 from fairway.core.plan import plan
 from fairway.core.policy import Policy
 from fairway.core.reconcile import reconcile
@@ -195,6 +195,20 @@ class TestSafety:
         mine = Workload.of([spec for spec in jobs if spec.queue == "a"])
         alone = simulate(mine, cluster=cells.replace(" ", ","), policy=policy)
         assert times(shared, "a") == times(alone, "a")
+
+    @pytest.mark.parametrize("policy", ["fifo", "las", "proportional", "gandiva"])
+    def test_a_failed_node_is_not_noticed_while_enough_sound_cells_are_left(self, policy: str) -> None:
+        """One node is nobody's, and is down for good; some jobs shrink and grow, so it matters when they are asked."""
+        specs = [TenantSpec.of("b", "1x8"), TenantSpec.of("a", "1x8", "1x4")]
+        for seed in range(3):
+            jobs = [spec for spec in noisy_jobs(seed, 16) if spec.queue in "ab"]
+            jobs = [replace(spec, gpus=min(spec.gpus, 6), gpus_min=1, gpus_max=8) for spec in jobs]
+            about: dict[str, Any] = {"cluster": "v100:4x8", "policy": policy, "tenants": specs}
+            sound = simulate(Workload.of(jobs), **about)
+            short = simulate(Workload.of(jobs), faults=Faults((Outage(1.0, 3, 1e6),)), observer=Invariants(), **about)
+            owned = np.array([spec.priority >= 0 for spec in sound.specs])
+            assert short.started_s[owned].tolist() == sound.started_s[owned].tolist()
+            assert short.finished_s[owned].tolist() == sound.finished_s[owned].tolist()
 
     def test_without_the_layer_the_same_tenant_fares_otherwise(self) -> None:
         jobs = noisy_jobs(1)
@@ -395,6 +409,69 @@ class TestLayer:
         result = simulate(jobs, tenants=specs, **about)
         assert result.finished_s.tolist() == [680.0, 600.0], "restarted at 550 s, from the start, with 30 s of restart"
 
+    @pytest.mark.parametrize(
+        ("spec", "a_gpus", "b_at_s", "b_finished_s"),
+        [("v100:2x8", 8, 10.0, 150.0), ("v100:1x4,v100:1x8", 4, 200.0, 1110.0)],
+    )
+    def test_a_job_that_found_no_hardware_starts_when_there_is_some(
+        self, spec: str, a_gpus: int, b_at_s: float, b_finished_s: float
+    ) -> None:
+        """Node 0 is down until 50 s. First, its repair is what B waits for; then, that A lets go of the larger node, on
+        which it had to start because the smaller one was down."""
+        jobs = [job("a", a_gpus, 1000.0, 10.0, queue="a"), job("b", 8, 100.0, b_at_s, queue="b")]
+        specs = [TenantSpec.of("a", f"{a_gpus}"), TenantSpec.of("b", "8")]
+        about: dict[str, Any] = {"cluster": spec, "policy": "fifo", "faults": Faults((Outage(0.0, 0, 50.0),))}
+        result = simulate(Workload.of(jobs), tenants=specs, observer=Invariants(), **about)
+        assert result.finished_s.tolist() == [1010.0, b_finished_s]
+
+    def test_who_has_waited_for_hardware_comes_first_and_nobody_waits_for_ever(self) -> None:
+        """One of two nodes is down for good, and A and B have reserved both: they take turns."""
+        jobs = [job(f"a{n}", 8, 100.0, n, queue="a") for n in range(3)] + [job("b", 8, 100.0, 50.0, queue="b")]
+        specs = [TenantSpec.of("a", "8"), TenantSpec.of("b", "8")]
+        faults = Faults((Outage(0.0, 0, 1e6),))
+        result = simulate(Workload.of(jobs), cluster="v100:2x8", policy="fifo", tenants=specs, faults=faults)
+        assert sorted(result.finished_s.tolist()) == [100.0, 200.0, 300.0, 400.0]
+        assert times(result, "b")["b"] == (100.0, 200.0)
+
+    def test_tenants_of_which_each_holds_what_the_other_lacks_do_not_wait_for_each_other(self) -> None:
+        """Each wants a node and a half, and only two nodes are left: neither may keep its node in vain."""
+        jobs = [job("a", 12, 100.0, queue="a"), job("b", 12, 100.0, queue="b")]
+        specs = [TenantSpec.of("a", "8", "4"), TenantSpec.of("b", "8", "4")]
+        faults = Faults((Outage(0.0, 0, 1e6),))
+        about: dict[str, Any] = {"cluster": "v100:3x8", "policy": "fifo", "faults": faults}
+        result = simulate(Workload.of([replace(spec, submitted_s=1.0) for spec in jobs]), tenants=specs, **about)
+        assert sorted(result.finished_s.tolist()) == [101.0, 201.0]
+
+    def test_a_tenant_with_a_sound_cell_is_not_asked_because_a_node_is_down(self) -> None:
+        policy = layer("v100:3x4", TenantSpec.of("a", "4"), TenantSpec.of("b", "4"), policy=Counting())
+        state = state_of([job("a", 2, queue="a"), job("b", 2, queue="b")], "v100:3x4")
+        enacted(state, policy)
+        state.apply(NodeLost(1.0, 2))
+        enacted(state, policy)
+        assert Counting.asked == [[0], [1]]
+        announce(state, job("b2", 2, queue="b"), 2)
+        enacted(state, policy)
+        assert Counting.asked[2:] == [[1, 2]]
+
+    def test_a_tenant_is_asked_when_the_node_fails_on_which_its_job_sleeps(self) -> None:
+        policy = layer("v100:3x4", TenantSpec.of("a", "2x4"), policy=Napping())
+        state = state_of([job("old", 4, queue="a")], "v100:3x4")
+        enacted(state, policy)
+        announce(state, job("new", 4, queue="a"), 1)
+        enacted(state, policy)
+        assert state.held_gpus == {1: (4, 5, 6, 7)}
+        assert state.memory["tenants"]["a"]["bound"] == {"0": 0, "1": 4}, "where the old job sleeps, nobody else goes"
+        state.apply(NodeLost(1.0, 0))
+        enacted(state, policy)
+        assert state.memory["tenants"]["a"]["bound"] == {"1": 4}, "its memory is lost, so its cell is free to move"
+        assert state.memory["tenants"]["a"]["asleep"] == {}
+
+    def test_nobody_is_evicted_while_there_is_room_elsewhere(self) -> None:
+        """The opportunistic job sits on the other GPU of the tenant's pair; its second is cut from another pair."""
+        jobs = [job("t1", 1, 1000.0, queue="t"), job("o", 1, 100.0, 1.0), job("t2", 1, 100.0, 50.0, queue="t")]
+        about: dict[str, Any] = {"cluster": "v100:2x8", "policy": "fifo", "tenants": [TenantSpec.of("t", "2x1")]}
+        assert simulate(Workload.of(jobs), **about).jct_s.tolist() == [1000.0, 100.0, 100.0]
+
     @pytest.mark.parametrize("policy", ["fifo", "srtf", "las", "gandiva"])
     def test_a_decision_is_a_pure_function_of_the_snapshot(self, policy: str) -> None:
         keeper = Keeper()
@@ -482,3 +559,20 @@ class Pairing:
         halves = dict.fromkeys(guests, 0.5)
         reasons = np.zeros(len(snapshot), dtype=np.int8)
         return Decision(snapshot.gpus.copy(), reasons, partners=guests, throttles=halves, warm=True)
+
+
+@dataclass(frozen=True)
+class Napping:
+    """The last job runs on a node of its own; the others are suspended warm."""
+
+    name: ClassVar[str] = "napping"
+    knows: ClassVar[frozenset[str]] = frozenset()
+    round_s: ClassVar[float] = 0.0
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        last = len(snapshot) - 1
+        gpus = np.where(np.arange(len(snapshot)) == last, snapshot.gpus, 0)
+        first = snapshot.cluster.first_gpu[last]
+        places = {last: tuple(range(first, first + 4))}
+        reasons = np.where(gpus > 0, 0, int(Reason.NO_FREE_GPUS)).astype(np.int8)
+        return Decision(gpus, reasons, placements=places, warm=True)

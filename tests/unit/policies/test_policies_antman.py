@@ -119,6 +119,74 @@ def test_guaranteed_jobs_take_the_gpus_of_opportunistic_ones_the_youngest_first(
     assert decision.warm
 
 
+def spread_out() -> list[JobSpec]:
+    """On two nodes of four: a guaranteed job of 3 with an opportunistic one beside it, and two opportunistic ones."""
+    return [
+        job("g0", 3, 1e5),
+        spare("oA", 3, 1e5, submitted_s=1.0),
+        spare("oB", 1, 1e5, submitted_s=2.0),
+        spare("oC", 1, 1e5, submitted_s=3.0),
+        JobSpec("g1", 100.0, gpus=2, steps=4000, model="VGG19", batch_size=32),
+    ]
+
+
+@pytest.mark.parametrize("placement", ["packed", "spread"])
+def test_a_guaranteed_gang_is_not_spread_by_opportunistic_jobs(placement: str) -> None:
+    """The youngest two are on different nodes, where the gang would take twice as long."""
+    jobs = spread_out()
+    alone, among = (
+        simulate(Workload.of(some), cluster="v100:2x4", policy="antman:share=off", placement=placement)
+        for some in ([spec for spec in jobs if spec.priority >= 0], jobs)
+    )
+    assert among.jct_s[4] <= alone.jct_s[1]
+    assert among.finished == 5
+
+
+def test_who_leaves_is_on_the_gpus_that_a_guaranteed_gang_needs() -> None:
+    running = {"g0": (0, 1, 2), "oB": (3,), "oA": (4, 5, 6), "oC": (7,)}
+    decision = decided(spread_out(), "v100:2x4", "share=off", now_s=200.0, running=running)
+    assert decision.gpus.tolist() == [3, 0, 1, 1, 2]
+    assert decision.placements == {4: (4, 5)}
+
+
+def test_where_nobody_has_to_leave_the_fewest_gpus_are_lost_and_then_the_youngest_leaves() -> None:
+    jobs = [spare("a", 2), spare("b", 3), spare("c", 2), job("g", 2, 900.0)]
+    about: Any = {"now_s": 100.0, "knobs": "share=off"}
+    idle = decided(jobs, "v100:3x4", running={"a": (0, 1), "b": (4, 5, 6), "c": (8, 9)}, **about)
+    assert idle.gpus.tolist() == [2, 3, 2, 2]
+    assert idle.placements == {3: (2, 3)}
+    jobs = [
+        spare("a", 2),
+        spare("b", 3),
+        spare("c", 2),
+        *(job(f"g{n}", 2, 900.0) for n in range(2)),
+        job("last", 2, 900.0),
+    ]
+    running = {"a": (0, 1), "b": (4, 5, 6), "c": (8, 9), "g0": (2, 3), "g1": (10, 11)}
+    full = decided(jobs, "v100:3x4", running=running, **about)
+    assert full.gpus.tolist() == [2, 3, 0, 2, 2, 2]
+    assert full.placements == {5: (8, 9)}
+
+
+def test_who_had_to_leave_goes_on_elsewhere() -> None:
+    jobs = [job("g0", 3, 900.0), spare("o", 1), job("g1", 4, 900.0)]
+    decision = decided(jobs, "v100:2x4", now_s=100.0, running={"g0": (0, 1, 2), "o": (4,)})
+    assert decision.gpus.tolist() == [3, 1, 4]
+    assert decision.placements == {2: (4, 5, 6, 7), 1: (3,)}
+
+
+def test_a_gang_over_several_nodes_takes_as_few_as_without_opportunistic_jobs() -> None:
+    jobs = [job("g0", 2, 900.0), spare("wide", 6), job("g1", 6, 900.0)]
+    decision = decided(jobs, "v100:3x4", "share=off", now_s=100.0, running={"g0": (0, 1), "wide": (2, 3, 4, 5, 6, 7)})
+    assert decision.gpus.tolist() == [2, 0, 6]
+    assert decision.placements == {2: (8, 9, 10, 11, 2, 3)}
+
+
+def test_without_opportunistic_jobs_the_placement_is_left_to_the_placer() -> None:
+    assert not decided([job("a", 2, 900.0), job("b", 1, 900.0)]).placements
+    assert not decided([job("a", 2, 900.0), spare("o")]).placements
+
+
 def test_guaranteed_jobs_are_never_stopped() -> None:
     jobs = [job("runs", 3, 900.0), job("waits", 2, 900.0), job("fits", 1, 900.0)]
     assert decided(jobs, running={"runs": 3}).gpus.tolist() == [3, 0, 1]
@@ -310,4 +378,20 @@ def test_two_thousand_jobs_are_seated_in_milliseconds() -> None:
         decision = AntMan().decide(snapshot)
         taken_s.append(time.process_time() - before_s)
     assert len(decision.partners) == 400
+    assert min(taken_s) < 0.08
+
+
+def test_many_guaranteed_jobs_evict_many_in_milliseconds() -> None:
+    jobs = [spare(f"s{n}", 1 + n % 3, 9e4) for n in range(1000)] + [job(f"g{n}", 1 + n % 4, 9e4) for n in range(1000)]
+    running, taken = {}, 0
+    for spec in jobs[:200]:
+        running[spec.id] = tuple(range(taken, taken + spec.gpus))
+        taken += spec.gpus
+    snapshot = snapshot_of(jobs, cluster("v100:50x8"), now_s=999.0, running=running)
+    taken_s = []
+    for _ in range(3):
+        before_s = time.process_time()
+        decision = AntMan().decide(snapshot)
+        taken_s.append(time.process_time() - before_s)
+    assert sum(len(gpus) for gpus in decision.placements.values()) == 400
     assert min(taken_s) < 0.08

@@ -20,6 +20,7 @@ from fairway.core.state import State
 from fairway.policies import make_policy
 from fairway.policies.gandiva.homes import Floor, affinity_of
 from fairway.policies.gandiva.introspection import pays
+from fairway.simulator.faults import Faults, Outage
 from fairway.simulator.result import Result
 from fairway.testing import check_policy, cluster, job, random_workload, snapshot_of, state_of
 from fairway.testing.harness import run_policy, unfinished
@@ -316,6 +317,82 @@ def test_waiting_jobs_move_from_crowded_nodes_to_emptier_ones() -> None:
     assert sorted(home[0][0] for home in homes.values()) == [0] * 6 + [1] * 6
 
 
+# Patience: newcomers do not starve a wide gang.
+
+
+def short_jobs_beside_a_wide_one(last_s: float = 3000.0) -> list[JobSpec]:
+    """A job of 39 s every 5 s, and one that needs all eight GPUs for 100 s."""
+    short = [job(f"s{n}", 1, 39.0, 5.0 * n) for n in range(int(last_s / 5.0))]
+    return [short[0], job("wide", 8, 100.0, 1.0), *short[1:]]
+
+
+@pytest.mark.parametrize("machines", ["v100:1x8", "v100:2x4"])
+@pytest.mark.parametrize("knobs", ["patience=5", "pack=1", "quantum_s=33"])
+def test_a_wide_gang_is_not_starved_by_short_jobs_that_keep_coming(machines: str, knobs: str) -> None:
+    result, _ = simulated(short_jobs_beside_a_wide_one(), machines, f"gandiva:{knobs}")
+    assert result.jct_s[1] < 900.0
+    assert result.jct_s.mean() < 150.0
+
+
+def test_less_patience_serves_a_wide_gang_sooner() -> None:
+    jct_s = [
+        simulated(short_jobs_beside_a_wide_one(), "v100:1x8", f"gandiva:patience={patience}")[0].jct_s[1]
+        for patience in (1, 3, 5)
+    ]
+    assert jct_s[0] < jct_s[1] < jct_s[2]
+
+
+@pytest.mark.parametrize(("blocked", "started"), [(4.0, True), (5.0, False)])
+def test_free_gpus_are_kept_clear_for_whom_fresh_starts_keep_from_its_turn(blocked: float, started: bool) -> None:
+    jobs = [job("wide", 4, 500.0), job("a", 1, 500.0, 10.0), job("late", 1, 500.0, 20.0)]
+    memory = {"home": {"0": [[0, 4]]}, "blocked": {"0": blocked}}
+    about: dict[str, Any] = {"running": {"a": (0,)}, "attained": {"a": 10.0}, "min_run_s": 60.0, "memory": memory}
+    decision = make_policy("gandiva").decide(snapshot_of(jobs, "v100:1x4", now_s=20.0, **about))
+    assert decision.gpus.tolist() == [0, 1, int(started)]
+    assert decision.memory["blocked"] == {"0": blocked}
+
+
+def test_a_turn_that_fresh_starts_prevent_is_counted_until_the_gang_runs() -> None:
+    jobs = [job("wide", 4, 500.0), job("a", 1, 500.0, 10.0)]
+    memory = {"home": {"0": [[0, 4]]}}
+    about: dict[str, Any] = {"running": {"a": (0,)}, "min_run_s": 60.0, "memory": memory}
+    fresh = snapshot_of(jobs, "v100:1x4", now_s=60.0, attained={"a": 30.0}, **about)
+    assert make_policy("gandiva").decide(fresh).memory["blocked"] == {"0": 1.0}
+    assert make_policy("gandiva:quantum_s=30").decide(fresh).memory["blocked"] == {"0": pytest.approx(0.5)}
+    about["memory"] = memory | {"blocked": {"0": 2.0}}
+    older = snapshot_of(jobs, "v100:1x4", now_s=120.0, attained={"a": 90.0}, **about)
+    decision = make_policy("gandiva").decide(older)
+    assert decision.gpus.tolist() == [4, 0]
+    assert decision.memory["blocked"] == {}
+
+
+def test_no_guest_makes_a_host_a_fresh_start_where_gpus_are_kept_clear() -> None:
+    jobs = [job("wide", 2, 500.0), *(job(name, 1, 500.0, at_s) for name, at_s in (("a", 1.0), ("b", 2.0), ("c", 30.0)))]
+    memory = {"home": {"0": [[0, 2]]}, "alone": {n: [0, 0, 10.0] for n in "123"}, "blocked": {"0": 5.0}}
+    about: dict[str, Any] = {"running": {"a": (0,), "b": (1,)}, "min_run_s": 60.0}
+    for patience, guests in ((5, {}), (6, {3: 1})):
+        snapshot = snapshot_of(jobs, "v100:1x2", now_s=30.0, memory=memory, **about)
+        assert make_policy(f"gandiva:patience={patience}").decide(snapshot).partners == guests
+
+
+# Nodes that fail, GPUs of several types.
+
+
+def test_a_quantum_may_end_while_every_node_is_down() -> None:
+    result, _ = simulated([job("a", 1, 1000.0)], "v100:2", faults=Faults((Outage(120.0, 0, 100.0),)))
+    assert result.jct_s[0] >= 1100.0
+
+
+def test_all_jobs_of_a_pack_that_finds_no_room_as_a_whole_use_what_each_of_them_can() -> None:
+    jobs = [job("a", 1, 500.0, gpu_types=("v100", "t4")), job("b", 1, 500.0, gpu_types=("v100", "k80"))]
+    busy = job("busy", 1, 500.0)
+    about: dict[str, Any] = {"running": {"busy": (0,)}, "memory": {"packs": {"0": ["0", "1"]}}}
+    snapshot = snapshot_of([*jobs, busy], "v100:1,t4:1,k80:1", now_s=30.0, **about)
+    decision = make_policy("gandiva").decide(snapshot)
+    assert decision.gpus.tolist() == [1, 1, 1]
+    assert (decision.placements, decision.partners) == ({0: (1,), 1: (2,)}, {})
+
+
 # Growth and faster GPUs.
 
 
@@ -377,7 +454,9 @@ def test_rounds_of_another_length_end_a_quantum_too(rules: str) -> None:
     assert unfinished(run, specs) == []
 
 
-@pytest.mark.parametrize("knob", ["quantum_s=0", "pack=0", "pack=9", "trial_s=-1", "cooldown_s=-1", "hysteresis=-0.1"])
+@pytest.mark.parametrize(
+    "knob", ["quantum_s=0", "pack=0", "pack=9", "trial_s=-1", "cooldown_s=-1", "hysteresis=-0.1", "patience=0"]
+)
 def test_senseless_knobs_are_refused(knob: str) -> None:
     with pytest.raises(fairway.FairwayError, match=knob.partition("=")[0]):
         make_policy(f"gandiva:{knob}")

@@ -17,6 +17,7 @@ from fairway.core.job import JobSpec, Workload
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
 from fairway.policies import make_policy
+from fairway.simulator.faults import Faults, Outage
 from fairway.simulator.rules import Rules
 from fairway.testing import check_policy, job, snapshot_of
 from fairway.traces import gavel_like, philly_like
@@ -172,11 +173,12 @@ def test_senseless_knobs_are_refused(knobs: str) -> None:
 class BoundedWaits:
     """Checks at every round that no wait is longer than the documentation says."""
 
-    def __init__(self, factor: float, turn: float, min_run_s: float) -> None:
-        self.factor, self.turn, self.min_run_s = factor, turn, min_run_s
+    def __init__(self, factor: float, turn: float, min_run_s: float, *, by_time: bool = False) -> None:
+        self.factor, self.turn, self.min_run_s, self.by_time = factor, turn, min_run_s, by_time
         self.most_promoted = 0
         self.promotions = 0
         self.longest_s = 0.0
+        self.longest = 0.0
         self.due_s: dict[int, float] = {}
 
     def after_events(self, state: State, events: Sequence[Event]) -> None:
@@ -186,8 +188,9 @@ class BoundedWaits:
         known = decision.memory["promoted"]
         base_s = dict(zip(known["jobs"].tolist(), known["seconds"].tolist(), strict=True))
         base = dict(zip(known["jobs"].tolist(), known["service"].tolist(), strict=True))
+        service = snapshot.attained_s if self.by_time else snapshot.attained_gpu_s
         first = sum(
-            snapshot.attained_gpu_s[row] - base[job] < self._turn(snapshot, row)
+            service[row] - base[job] < self._turn_s(snapshot, row) * (1 if self.by_time else int(snapshot.gpus[row]))
             for row, job in enumerate(snapshot.jobs.tolist())
             if job in base
         )
@@ -195,19 +198,22 @@ class BoundedWaits:
         self.promotions += sum(since_s == snapshot.now_s for since_s in known["since_s"].tolist())
         self._check_waits(snapshot, decision, base_s)
 
-    def _turn(self, snapshot: Snapshot, row: int) -> float:
-        return max(self.turn, 2 * float(snapshot.restart_s[row]) * int(snapshot.gpus[row]))
+    def _turn_s(self, snapshot: Snapshot, row: int) -> float:
+        gang = 1 if self.by_time else int(snapshot.gpus[row])
+        return max(self.turn / gang, 2 * float(snapshot.restart_s[row]))
 
     def _check_waits(self, snapshot: Snapshot, decision: Decision, base_s: dict[int, float]) -> None:
         total, largest = int(snapshot.capacity.sum()), int(snapshot.gpus.max())
+        gangs = 1 if self.by_time else snapshot.gpus
+        turns_s = np.maximum(self.turn / gangs, 2 * snapshot.restart_s)
+        self.longest = max(self.longest, float((turns_s * snapshot.gpus).max()))
         due_s: dict[int, float] = {}
         for row in ((decision.gpus == 0) & (snapshot.held == 0)).nonzero()[0].tolist():
             name, gang = int(snapshot.jobs[row]), int(snapshot.gpus[row])
             # What a job has run since its last promotion counts as of the beginning of the wait.
             ran_s = float(snapshot.attained_s[row]) - base_s.get(name, 0.0)
-            due_s[name] = self.due_s.get(name, self.factor * max(ran_s, self._turn(snapshot, row) / gang))
-            longest = max(self.turn, 2 * float(snapshot.restart_s.max()) * largest)
-            ahead = self.most_promoted * (longest + self.min_run_s * largest) / (total - gang + 1)
+            due_s[name] = self.due_s.get(name, self.factor * max(ran_s, self._turn_s(snapshot, row)))
+            ahead = self.most_promoted * (self.longest + self.min_run_s * largest) / (total - gang + 1)
             waited_s = snapshot.now_s - float(snapshot.idle_since_s[row])
             self.longest_s = max(self.longest_s, waited_s)
             assert waited_s <= due_s[name] + ahead + self.min_run_s + 1e-3, (name, waited_s, due_s[name], ahead)
@@ -263,3 +269,36 @@ def test_nobody_is_started_while_a_promoted_gang_waits() -> None:
     assert decision.reasons[2] == Reason.BEHIND
     assert "gang" in decision.reason(view, 2)
     assert decision.wake_s == pytest.approx(2060.0)
+
+
+@pytest.mark.parametrize("metric", ["gpu_time", "time"])
+@pytest.mark.parametrize(("turn", "restart_s"), [(10.0, 300.0), (200.0, 30.0), (3250.0, 30.0)])
+def test_the_bound_holds_where_restarts_are_longer_than_the_threshold(
+    turn: float, restart_s: float, metric: str
+) -> None:
+    random = np.random.default_rng(7)
+    gangs = [JobSpec(f"g{n}", 0.0, gpus=8, duration_s=3000.0) for n in range(4)]
+    small = [JobSpec(f"s{n}", 50.0 * n, gpus=int(random.choice([1, 2, 4])), duration_s=2000.0) for n in range(12)]
+    watch = BoundedWaits(1.0, turn, 60.0, by_time=metric == "time")
+    policy = f"tiresias:promote=1,queues={turn:g},metric={metric}"
+    workload = Workload.of([*gangs, *small, JobSpec("one", 0.0, gpus=1, duration_s=50_000.0)])
+    fairway.simulate(workload, cluster="v100:2x4", policy=policy, observer=watch, restart_cost_s=restart_s)
+    assert watch.promotions
+
+
+def test_the_end_of_a_turn_wakes_those_who_wait_for_it() -> None:
+    jobs = [JobSpec(name, 0.0, gpus=1, duration_s=200_000.0) for name in "ab"]
+    watch = BoundedWaits(0.5, 10.0, 60.0)
+    policy = "tiresias:queues=10,promote=0.5"
+    fairway.simulate(Workload.of(jobs), cluster="v100:1", policy=policy, observer=watch, restart_cost_s=300.0)
+    assert watch.longest_s < 2000
+
+
+@pytest.mark.parametrize("policy", ["tiresias:promote=2", "capacity:reserve_after_s=600"])
+def test_a_gang_larger_than_what_is_up_holds_nobody_back(policy: str) -> None:
+    small = [JobSpec(f"s{n}", 10.0 * n, gpus=1, duration_s=600.0, queue=f"q{n % 2}") for n in range(30)]
+    workload = Workload.of([JobSpec("gang", 5.0, gpus=8, duration_s=600.0, queue="big"), *small])
+    down = Faults((Outage(100.0, 1, 50_000.0),))
+    result = fairway.simulate(workload, cluster="v100:2x4", policy=policy, faults=down)
+    took_s = [float(jct) for jct, spec in zip(result.jct_s, result.specs, strict=True) if spec.gpus == 1]
+    assert max(took_s) < 20_000

@@ -16,6 +16,7 @@ POLICIES = {
     "pollux": (0.38, ("throughput",)),
     "shockwave": (0.55, ("duration", "throughput")),
 }
+MANY = (*POLICIES, "antman", "capacity", "gandiva_fair", "hived", "optimus", "proportional", "tiresias-gittins")
 ATTACK = "</script><script>document.body.dataset.error='owned'</script><img src=x onerror=alert(1)>"
 
 
@@ -68,24 +69,22 @@ def sample_result(
         "makespan_s": float(finished.max()),
         "jct_s": _summary(jct),
         "queue_s": _summary(queued),
+        "feedback_s": _summary(queued + 40.0),
         "utilisation": 0.8 - pressure / 8,
+        "throughput": 0.75 - pressure / 8,
         "preemptions": int(jobs * (1 - pressure)),
         "restarts": 3,
         "lost_gpu_h": jobs * (1 - pressure) / 40,
         "cost": span * gpus / 3600 * 2.5,
         "deadline_misses": None,
         "jain": 0.9 - pressure / 10,
-        "rounds": jobs * 2,
-        "decide_cpu_s": 0.4,
-        "cpu_s": 2.0,
-        "wall_s": 2.1,
-        "peak_rss_bytes": 90_000_000,
         "ftf": {kind: _fairness(values) for kind, values in rho.items()},
         "per_user": {user: _owner(rows, "user", user) for user in sorted(set(users))},
         "per_queue": {queue: _owner(rows, "queue", queue) for queue in ("q0", "q1", "q2")[:jobs]},
         "series": _series(random, submitted, submitted + queued, finished, gpus),
         "gantt": _raster(random, nodes, span) if raster else _segments(random, nodes, rows, exclusive, span),
     }
+    result |= {"rounds": jobs * 2, "decide_cpu_s": 0.4, "cpu_s": 2.0, "wall_s": 2.1, "peak_rss_bytes": 90_000_000}
     if per_job:
         result["per_job"] = rows
     return result
@@ -107,11 +106,30 @@ def _about(policy: str, knows: list[str], nodes: int) -> dict[str, Any]:
     }
 
 
+def shared_gpu() -> dict[str, Any]:
+    """One GPU; a host holds it for 3270 s, and a guest sits beside it from 300 s to 1064 s. Segments come by end."""
+    result = sample_result(jobs=2, nodes=1)
+    for job, name in zip(result["per_job"], ("the-host", "the-guest"), strict=True):
+        job["id"] = name
+    segments = [[0, 300.0, 1064.0, 1], [0, 0.0, 3270.0, 0]]
+    names = {"gpus": ["v100-0/0"], "jobs": ["the-host", "the-guest"]}
+    return result | {"gantt": {"kind": "segments", **names, "segments": segments}}
+
+
 def nothing_finished(policy: str = "fifo") -> dict[str, Any]:
     """A run in which no job finished: every statistic is null."""
     result = sample_result(policy, jobs=3)
     empty = dict.fromkeys(("mean", "p50", "p95", "p99", "max"))
-    result |= {"finished": 0, "jct_s": empty, "queue_s": empty, "makespan_s": None, "utilisation": None, "jain": None}
+    result |= {
+        "finished": 0,
+        "jct_s": empty,
+        "queue_s": empty,
+        "feedback_s": empty,
+        "throughput": None,
+        "makespan_s": None,
+        "utilisation": None,
+        "jain": None,
+    }
     result |= {"ftf": {kind: dict.fromkeys(("mean", "worst", "p99", "unfair_fraction")) for kind in result["ftf"]}}
     result |= {"cost": None, "lost_gpu_h": None, "preemptions": None, "restarts": None, "per_user": {}, "per_queue": {}}
     result |= {"series": {"time_s": [], "busy_gpus": [], "running": [], "waiting": []}}

@@ -5,7 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fairway.report.condense import condense_gantt, distribution, step_average
+from fairway.core.cluster import Cluster, Node
+from fairway.report.condense import LANES_CODE, condense_gantt, distribution, step_average
+from fairway.simulator.ledger import Ledger
+from fairway.simulator.result import _raster as raster
+from fairway.simulator.result import busy_intervals
 
 
 def test_a_small_distribution_is_exact() -> None:
@@ -53,7 +57,7 @@ def test_segments_survive_to_a_thousandth_of_a_percent() -> None:
     segments = [[1, 10.0, 60.0, 0], [0, 0.0, 100.0, 1]]
     gantt = condense_gantt({"kind": "segments", "gpus": ["n0/0", "n0/1"], "jobs": ["a", "b"], "segments": segments}, 1)
     assert gantt is not None
-    assert gantt["flat"] == [0, 0, 100_000, 1, 1, 10_000, 60_000, 0]
+    assert gantt["flat"] == [0, 0, 100_000, 1, 0, 1, 10_000, 60_000, 0, 0]
     assert gantt["unit_s"] == pytest.approx(0.001)
 
 
@@ -66,6 +70,59 @@ def test_too_many_segments_become_the_busy_share_of_each_node() -> None:
     half, full, none = "g", "_", "A"
     assert set(gantt["levels"][0]) == {half}
     assert gantt["levels"][1] == full * 200 + none * 200
+
+
+def test_jobs_that_share_a_gpu_get_lanes_and_a_job_alone_the_whole_row() -> None:
+    # By end, as a run notes them. On GPU 0 a host has two guests, one after the other, and a later job is alone.
+    segments = [
+        *([0, 20.0, 40.0, 1], [0, 40.0, 50.0, 2], [0, 0.0, 60.0, 0], [0, 60.0, 100.0, 3]),
+        *([1, 0.0, 30.0, 0], [1, 10.0, 50.0, 1], [1, 20.0, 55.0, 2], [1, 30.0, 60.0, 3]),
+    ]
+    gantt = condense_gantt(
+        {"kind": "segments", "gpus": ["n0/0", "n0/1"], "jobs": ["a", "b", "c", "d"], "segments": segments}, 1
+    )
+    assert gantt is not None
+    pieces = np.array(gantt["flat"]).reshape(-1, 5)
+    lanes = {(gpu, job): (code % LANES_CODE, code // LANES_CODE + 1) for gpu, _, _, job, code in pieces.tolist()}
+    assert [lanes[0, job] for job in range(4)] == [(0, 2), (1, 2), (1, 2), (0, 1)]
+    assert [lanes[1, job] for job in range(4)] == [(0, 3), (1, 3), (2, 3), (0, 3)]
+
+
+def test_a_shared_gpu_is_busy_once_in_the_heat_map() -> None:
+    gpus = ["n0/0", "n0/1", "n1/0", "n1/1"]
+    alone = [[2, float(t), float(t + 1), 0] for t in range(60_000)]
+    shared = [[0, 0.0, 60_000.0, 0], [0, 0.0, 60_000.0, 1], [0, 100.0, 200.0, 2]]
+    gantt = condense_gantt({"kind": "segments", "gpus": gpus, "jobs": list("abc"), "segments": alone + shared}, 1)
+    assert gantt is not None
+    half = "g"
+    assert set(gantt["levels"][0]) == set(gantt["levels"][1]) == {half}
+
+
+def test_the_result_counts_a_shared_gpu_once_in_its_heat_map() -> None:
+    cluster = Cluster.of([Node("n0", "v100", 2), Node("n1", "v100", 2)])
+    ledger = Ledger(cluster, 3)
+    ledger.held(1, 100.0, 300.0, (0,), 0, 0.0)
+    ledger.held(0, 0.0, 400.0, (0, 1), 0, 0.0)
+    ledger.held(2, 0.0, 200.0, (3,), 0, 0.0)
+    busy = np.array(raster(cluster, ledger)["busy"])
+    assert busy[0] == pytest.approx(np.ones(400))
+    assert busy[1] == pytest.approx(np.repeat([0.5, 0.0], 200))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_busy_intervals_cover_the_same_time_as_the_segments_and_never_overlap(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    gpus, starts = random.integers(0, 4, 60), random.integers(0, 200, 60).astype(float)
+    ends = starts + random.integers(0, 12, 60)
+    held, first, last = busy_intervals(gpus, starts, ends)
+    for gpu in range(4):
+        wanted = np.zeros(220)
+        for start, end in zip(starts[gpus == gpu], ends[gpus == gpu], strict=True):
+            wanted[int(start) : int(end)] = 1
+        found = np.zeros(220)
+        for start, end in zip(first[held == gpu], last[held == gpu], strict=True):
+            found[int(start) : int(end)] += 1
+        assert found.tolist() == wanted.tolist()
 
 
 def test_a_large_raster_is_merged_by_averaging() -> None:

@@ -12,6 +12,7 @@ from report_samples import ATTACK, POLICIES, nothing_finished, sample_result
 
 from fairway.core.errors import InputError
 from fairway.report import render_html
+from fairway.report.columns import COLUMNS
 
 
 def embedded(page: str) -> dict[str, Any]:
@@ -56,6 +57,25 @@ def test_definitions_of_all_three_rho_are_on_the_page() -> None:
     page = render_html([sample_result()])
     for kind in ("static", "concurrent", "isolated"):
         assert f"<dt>ρ {kind}</dt>" in page
+
+
+def test_every_column_that_needs_one_has_a_definition_on_the_page_under_its_own_name() -> None:
+    page = render_html([sample_result()])
+    for name in ("feedback", "utilised", "useful", "cost"):
+        assert f'<button type="button">{name}' in page
+        assert f"<dt>{name.capitalize()}</dt>" in page
+    assert '<button type="button">work' not in page
+
+
+def test_the_cost_column_says_that_each_job_on_a_shared_gpu_pays() -> None:
+    (cost,) = (column for column in COLUMNS if column.key == "cost")
+    assert "share a GPU each pay" in cost.meaning
+
+
+def test_no_two_of_twenty_four_policies_share_a_swatch() -> None:
+    page = render_html([sample_result(f"policy{n}", jobs=5, nodes=1) for n in range(24)])
+    marks = [re.search(r'class="(swatch [^"]*)"', row) for row in table_rows(page)]
+    assert len({mark[1] for mark in marks if mark is not None}) == 24
 
 
 def test_only_the_best_value_of_a_column_is_marked() -> None:

@@ -72,6 +72,7 @@ class AntMan:
             seats.use_idle()
             waiting = [row for row in seats.opportunistic if not seats.gpus[row]]
             wake_s = self._invite(seats, notes, waiting) if waiting and self.share else math.inf
+            seats.place_evicted()
         else:
             notes, wake_s = Notes(pairs=notes.pairs), math.inf
         return self._decision(seats, notes, head, wake_s)
@@ -162,6 +163,7 @@ class AntMan:
         mixed = len(seats.free) > 1
         reasons = np.multiply(gpus == 0, int(Reason.TYPE_FULL if mixed else Reason.NO_FREE_GPUS), dtype=np.int8)
         decision = Decision(gpus, reasons, partners=dict(sorted(seats.host.items())), warm=True)
+        decision.placements = seats.placements
         if mixed:
             decision.gpu_types = np.array(seats.kinds, dtype=np.int64)
         if head >= 0:

@@ -1,15 +1,21 @@
 """Who sits where: guaranteed jobs on whole GPUs in their order, opportunistic ones on what is idle.
 
-Everything here counts GPUs by type; which ones they are is the placement's business.
+GPUs are counted by type, and which ones they are is the placement's business; but where guaranteed jobs start among
+opportunistic ones, they name the GPUs that they need, so that the right ones leave.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from fairway.core.snapshot import Snapshot
+from fairway.policies.antman.floor import Floor
+
+CAREFUL_STARTS = 32
+"""For so many gangs that start at once it is worked out whose leaving costs least."""
 
 
 @dataclass
@@ -17,6 +23,7 @@ class Seats:
     """A decision in the making. `gpus` and `kinds` are what each row is to hold; `host` maps guests to hosts.
 
     `free` counts the GPUs of each type that no guaranteed job needs and no opportunistic one sits on alone.
+    `placements` are the GPUs of gangs that cannot be placed just anywhere.
     """
 
     snapshot: Snapshot
@@ -28,6 +35,8 @@ class Seats:
     guaranteed: list[int]
     opportunistic: list[int]
     host: dict[int, int] = field(default_factory=dict)
+    placements: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    _floor: Floor | None = None
 
     @staticmethod
     def of(snapshot: Snapshot) -> Seats:
@@ -82,11 +91,27 @@ class Seats:
         return -1
 
     def keep_alone(self) -> None:
-        """Opportunistic jobs with GPUs of their own stay, the oldest first, as long as no guaranteed job needs them."""
+        """Opportunistic jobs with GPUs of their own stay where no guaranteed job needs these."""
         host = self.snapshot.host.tolist()
-        for row in self.opportunistic:
-            if self.held[row] and host[row] < 0:
+        tenants = [row for row in self.opportunistic if self.held[row] and host[row] < 0]
+        evicted = self._make_room(tenants) if tenants else ()
+        for row in tenants:
+            if row not in evicted:
                 self.sit_alone(row, [self.kinds[row]])
+
+    def _make_room(self, tenants: list[int]) -> set[int]:
+        """Name the GPUs of guaranteed gangs that start, the largest first; returns the tenants that have to leave."""
+        starts = [row for row in self.guaranteed if self.gpus[row] and not self.held[row]]
+        if not starts:
+            return set()
+        self._floor = Floor(self.snapshot, (row for row in self.guaranteed if self.held[row]), tenants)
+        for turn, row in enumerate(sorted(starts, key=lambda row: -self.gpus[row])):
+            self._name(self._floor.seat if turn < CAREFUL_STARTS else self._floor.seat_quickly, row)
+        # Whoever shares GPUs with a tenant cannot stay without it either.
+        host, jobs = self.snapshot.host, self.snapshot.jobs
+        shared = {int(jobs[row]) for row in tenants}
+        self._floor.evicted += [row for row in self.opportunistic if self.held[row] and int(host[row]) in shared]
+        return set(self._floor.evicted)
 
     def use_idle(self) -> None:
         """Idle GPUs go to opportunistic jobs that wait, then to guests, who run at full speed there."""
@@ -96,3 +121,18 @@ class Seats:
                     return
                 if (row in self.host) == guests and (guests or not self.gpus[row]):
                     self.sit_alone(row, self.choices(row))
+
+    def place_evicted(self) -> None:
+        """Name other GPUs for jobs that had to leave theirs and may be alone elsewhere, or they would seem to stay."""
+        floor = self._floor
+        if floor is None:
+            return
+        floor.close()
+        for row in sorted(floor.evicted):
+            if self.gpus[row] and row not in self.host:
+                self._name(floor.seat_quickly, row)
+
+    def _name(self, seat: Callable[[int, int], tuple[int, ...]], row: int) -> None:
+        gpus = seat(self.gpus[row], self.kinds[row])
+        if gpus:
+            self.placements[row] = gpus

@@ -26,7 +26,8 @@ class Gandiva:
     Knows: gang sizes, waiting times, memory, the work rates that jobs are seen to have. Preempts.
 
     `pack` is how many jobs may share a GPU (1: none); a change is judged after `trial_s`, must gain more than
-    `hysteresis`, and is not tried again within `cooldown_s`.
+    `hysteresis`, and is not tried again within `cooldown_s`. A job whose turn
+    fresh starts have taken `patience` times has its home kept clear.
     """
 
     quantum_s: float = 60.0
@@ -36,6 +37,7 @@ class Gandiva:
     hysteresis: float = 0.05
     migrate: bool = True
     grow: bool = True
+    patience: int = 5
 
     name: ClassVar[str] = "gandiva"
     knows: ClassVar[frozenset[str]] = frozenset()
@@ -46,6 +48,8 @@ class Gandiva:
             raise ValueError(f"quantum_s must be at least 1, not {self.quantum_s:g}")
         if not 1 <= self.pack <= 8:
             raise ValueError(f"pack must be from 1 to 8, not {self.pack}")
+        if self.patience < 1:
+            raise ValueError(f"patience must be at least 1, not {self.patience}")
         for knob in ("trial_s", "cooldown_s", "hysteresis"):
             if not (math.isfinite(getattr(self, knob)) and getattr(self, knob) >= 0):
                 raise ValueError(f"{knob} must not be negative")

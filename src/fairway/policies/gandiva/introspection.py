@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from fairway.policies.gandiva.patience import closed_nodes
 from fairway.policies.gandiva.scene import EARLY_S, Scene
 from fairway.policies.gandiva.units import Unit, pair_of
 
@@ -127,12 +128,16 @@ def join(scene: Scene) -> None:
 def _hosts(scene: Scene) -> dict[int, dict[tuple[str, int], list[Unit]]]:
     """Running units that may take one more job, by gang size, then by kind of job and GPU type; the first come last."""
     hosts: dict[int, dict[tuple[str, int], list[Unit]]] = {}
+    closed = closed_nodes(scene)
     for unit in reversed(scene.active.values()):
         if len(unit.rows) >= scene.knobs.pack or unit.size != unit.gang:
             continue
         if any(scene.keys[row] in scene.notes.trials for row in unit.rows) or scene.floor.is_spread(
             unit.home, unit.gang
         ):
+            continue
+        # A guest would make its host a fresh start.
+        if closed and not closed.isdisjoint(node for node, _ in unit.home):
             continue
         row, kind = unit.rows[0], scene.kind(unit)
         if rate_alone(scene, row, unit.gang, kind) > 0:

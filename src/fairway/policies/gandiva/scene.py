@@ -32,6 +32,8 @@ class Knobs(Protocol):
     def migrate(self) -> bool: ...
     @property
     def grow(self) -> bool: ...
+    @property
+    def patience(self) -> int: ...
 
 
 class Scene:
@@ -39,7 +41,7 @@ class Scene:
 
     `running` are the units that hold GPUs now, `active` those that are to run from now on, by their first row;
     `waiting` have no GPUs yet, those that have waited longest first. `grown` may be shrunk at once. `reverts` are units
-    whose move did not pay, with the home that they had before.
+    whose move did not pay, with the home that they had before. `holds` are free GPUs that are kept clear, and for whom.
     """
 
     def __init__(self, snapshot: Snapshot, knobs: Knobs) -> None:
@@ -59,6 +61,7 @@ class Scene:
         self.waiting: list[Unit] = []
         self.reverts: list[tuple[Unit, Home]] = []
         self.grown: list[Unit] = []
+        self.holds: dict[Unit, Home] = {}
         self.turn = self._is_turn()
         self.wake_s = math.inf
         self._kinds: dict[int, tuple[int, ...]] = {}
@@ -124,6 +127,7 @@ class Scene:
         unit.granted = True
         self.active[unit.rows[0]] = unit
         self.floor.take(unit.home)
+        self.notes.blocked.pop(self.key(unit), None)
 
     def stop(self, unit: Unit) -> None:
         """A running unit gives its GPUs up."""
@@ -167,6 +171,7 @@ class Scene:
     def join(self, guest: Unit, host: Unit) -> None:
         """A waiting job becomes part of a unit that runs."""
         self.floor.leave(guest.home)
+        self.notes.blocked.pop(self.key(guest), None)
         host.rows += guest.rows
         guest.rows = []
 

@@ -3,8 +3,10 @@ have run longest."""
 
 from __future__ import annotations
 
+import math
 from operator import attrgetter
 
+from fairway.policies.gandiva.patience import Heads, hold, is_kept_clear_for, keep_clear, release
 from fairway.policies.gandiva.scene import Scene
 from fairway.policies.gandiva.units import Home, Unit
 
@@ -17,22 +19,34 @@ def keep_running(scene: Scene, parted: list[Unit]) -> None:
             scene.grown.append(unit)
     scene.waiting = [unit for unit in scene.units if not unit.gpus] + parted
     scene.waiting.sort(key=attrgetter("since_s"))
+    keep_clear(scene)
 
 
 def fill(scene: Scene) -> None:
     """Let waiting units have GPUs that nobody uses; who finds none gets a home that it shares with others."""
     floor, left = scene.floor, []
-    most = max(floor.total) + sum(unit.size - unit.gang for unit in scene.grown)
+    most = _most_free(scene)
     for unit in scene.waiting:
+        held = bool(scene.holds) and release(scene, unit)
+        if held:
+            most = _most_free(scene)
         if most >= unit.gang and _find_room(scene, unit):
-            most = max(floor.total) + sum(unit.size - unit.gang for unit in scene.grown)
+            most = _most_free(scene)
             continue
+        if held:
+            hold(scene, unit)
+            most = _most_free(scene)
         if not unit.home:
             home = floor.share(unit.gang, scene.kinds(unit))
             if home:
                 scene.rehome(unit, home)
         left.append(unit)
     scene.waiting = left
+
+
+def _most_free(scene: Scene) -> int:
+    """The largest gang that could find room, if all that is free and all that has grown were of use to it."""
+    return max(scene.floor.total) + sum(unit.size - unit.gang for unit in scene.grown)
 
 
 def _find_room(scene: Scene, unit: Unit) -> bool:
@@ -57,16 +71,16 @@ def _find_room(scene: Scene, unit: Unit) -> bool:
 
 
 def _start_a_part(scene: Scene, unit: Unit) -> bool:
-    """Of a pack that finds no room, start one job on GPUs that the others cannot use; False for what is left of it."""
-    for row in unit.rows:
+    """Of a pack that finds no room, start the jobs for which there are GPUs that the others cannot use; whether nobody
+    is left."""
+    for row in unit.rows.copy():
         kinds = scene.kinds_of(row)
         home: Home = next((found for kind in kinds if (found := scene.floor.spread(unit.gang, kind))), ())
         if home:
-            alone = scene.split(unit, row)
+            alone = scene.split(unit, row) if unit.packed else unit
             scene.rehome(alone, home)
             scene.grant(alone)
-            break
-    return False
+    return unit.granted
 
 
 def _reclaim(scene: Scene, unit: Unit, kinds: tuple[int, ...]) -> Home:
@@ -117,8 +131,9 @@ def rotate(scene: Scene) -> None:
                 runners.setdefault(node, []).append(unit)
     left: list[Unit] = []
     stopped: list[Unit] = []
+    heads = Heads(scene)
     for unit in scene.waiting:
-        victims = _victims(scene, unit, runners) if unit.home and not unit.out else None
+        victims = _take_turn(scene, unit, runners, heads) if unit.home and not unit.out else None
         if victims is None:
             left.append(unit)
             continue
@@ -129,6 +144,19 @@ def rotate(scene: Scene) -> None:
         stopped += victims
         scene.grant(unit)
     scene.waiting = left + stopped
+
+
+def _take_turn(scene: Scene, unit: Unit, runners: dict[int, list[Unit]], heads: Heads) -> list[Unit] | None:
+    """Whom a unit takes its GPUs from; None where it has to go on waiting."""
+    if not heads.may_go_ahead(unit):
+        return None
+    release(scene, unit)
+    victims = _victims(scene, unit, runners)
+    if victims is None:
+        heads.passed_over(unit)
+    else:
+        heads.served(unit)
+    return victims
 
 
 def _victims(scene: Scene, unit: Unit, runners: dict[int, list[Unit]]) -> list[Unit] | None:
@@ -160,9 +188,9 @@ def _victims(scene: Scene, unit: Unit, runners: dict[int, list[Unit]]) -> list[U
 def balance(scene: Scene, most: int = 64) -> None:
     """Give waiting units on crowded nodes a home where fewer take turns, a few at a time; they resume there."""
     floor = scene.floor
-    lowest = min(floor.load[node] / floor.sizes[node] for nodes in floor.nodes for node in nodes)
+    lowest = min((floor.load[node] / floor.sizes[node] for nodes in floor.nodes for node in nodes), default=math.inf)
     for unit in scene.waiting:
-        if len(unit.home) != 1:
+        if len(unit.home) != 1 or is_kept_clear_for(scene, unit):
             continue
         node = unit.home[0][0]
         crowd = floor.load[node] / floor.sizes[node]

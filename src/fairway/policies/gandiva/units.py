@@ -56,7 +56,8 @@ class Notes:
     `alone` is a GPU type, a batch size and the rate that a job was seen to have by itself with these; `solo` the rate
     for its kind of job.
     `pairs` are the outcomes of packing two kinds of jobs, and until when the pair is not to be tried again; `bans` the
-    same for two jobs. `trials`, `moves` and `growth` are changes whose benefit is not measured yet.
+    same for two jobs. `trials`, `moves` and `growth` are changes whose benefit is not measured yet. `blocked` counts
+    the turns that a job at the head of the waiting did not get because others had just been started.
     """
 
     def __init__(self, memory: Mapping[str, Any], nodes: int) -> None:
@@ -71,6 +72,7 @@ class Notes:
         self.moves: dict[str, list[Any]] = dict(memory.get("moves", {}))
         self.growth: dict[str, list[float]] = dict(memory.get("growth", {}))
         self.rest: dict[str, float] = dict(memory.get("rest", {}))
+        self.blocked: dict[str, float] = dict(memory.get("blocked", {}))
         self.affinity: list[int] = list(memory.get("affinity", [0] * nodes))
         self.idle: list[int] = list(memory.get("idle", [0] * nodes))
         self.due_s: float | None = memory.get("due_s")
@@ -78,7 +80,7 @@ class Notes:
     def plain(self, jobs: Mapping[str, int], now_s: float) -> dict[str, Any]:
         """What to remember: little of jobs that have left, and no bans that are over."""
         about: dict[str, Any] = {"solo": self.solo, "pairs": self.pairs, "affinity": self.affinity, "idle": self.idle}
-        for name in ("home", "last", "packs", "alone", "trials", "moves", "growth"):
+        for name in ("home", "last", "packs", "alone", "trials", "moves", "growth", "blocked"):
             table = getattr(self, name)
             # Long tables are only cleared when they must hold entries of jobs that have left.
             if len(table) > len(jobs) or len(table) < FEW or name == "packs":

@@ -15,11 +15,11 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from fairway.core.arrays import Bools, Ints
+from fairway.core.arrays import Bools, Floats, Ints
 from fairway.core.decision import Decision
 from fairway.core.snapshot import Snapshot
 from fairway.policies.optimus.greedy import LeftS, grow, start_smallest
-from fairway.policies.optimus.notes import learned, take_notes
+from fairway.policies.optimus.notes import learned, refitted, take_notes
 from fairway.policies.registry import register
 
 _SOON_S = 1e-6
@@ -56,7 +56,7 @@ class Optimus:
         keeps = _protected(snapshot) if due else snapshot.running
         decision, free = start_smallest(snapshot, keeps)
         if any(free):
-            self._grow(snapshot, decision, free, keeps, notes)
+            notes = self._grow(snapshot, decision, free, keeps, notes)
         if due:
             next_s = self._next_interval_s(snapshot, decision, keeps)
         decision.order = np.lexsort((snapshot.jobs, decision.gpus)).tolist()
@@ -67,17 +67,19 @@ class Optimus:
 
     def _grow(
         self, snapshot: Snapshot, decision: Decision, free: list[int], keeps: Bools, notes: Mapping[str, Any]
-    ) -> None:
-        """Hand out what is left of each GPU type among the jobs that get it now."""
-        grants, types = decision.gpus, decision.gpu_types
+    ) -> Mapping[str, Any]:
+        """Hand out what is left of each GPU type among the jobs that get it now; returns the notes with new fits."""
+        grants, types, online = decision.gpus, decision.gpu_types, self.estimates == "online"
         elastic = (grants > 0) & ~keeps & (snapshot.gpus_max > grants)
+        if online and elastic.any():
+            notes = refitted(snapshot, notes, elastic.nonzero()[0])
         for kind, left in enumerate(free):
             rows = (elastic if types is None else elastic & (types == kind)).nonzero()[0]
             if left and len(rows):
-                online = self.estimates == "online"
                 left_s, factors = learned(snapshot, notes, rows) if online else (_true_left_s(snapshot, rows), None)
                 has, most = grants[rows].tolist(), snapshot.gpus_max[rows].tolist()
                 grants[rows] = grow(has, most, left, left_s, factors=factors, doubling=online)
+        return notes
 
     def _next_interval_s(self, snapshot: Snapshot, decision: Decision, keeps: Bools) -> float:
         """A whole interval on, or when the protection ends of a job for which an older one has to wait."""
@@ -98,17 +100,25 @@ def _may_change(snapshot: Snapshot, decision: Decision) -> bool:
     return bool((decision.gpus == 0).any() or (snapshot.gpus_max > snapshot.gpus_min).any())
 
 
-def _true_left_s(snapshot: Snapshot, rows: Ints) -> list[LeftS]:
-    """The time left by the oracle: true remaining steps at true speeds."""
-    steps, remaining_s = snapshot.oracle.steps_left, snapshot.oracle.remaining_s
-    return [
-        _at_speeds(float(steps[row]), snapshot.scaling(row), float(remaining_s[row]) * int(snapshot.gpus[row]))
-        for row in rows.tolist()
-    ]
+def _true_left_s(snapshot: Snapshot, rows: Ints) -> LeftS:
+    """The time left by the oracle: true remaining steps over true speeds, as far as these are told.
 
+    Where none is told, scaling is taken as perfect.
+    """
+    steps: Floats = snapshot.oracle.steps_left[rows]
+    gpu_s: Floats = snapshot.oracle.remaining_s[rows] * snapshot.gpus[rows]
+    scaling = [snapshot.scaling(row) for row in rows.tolist()]
+    perfect = np.array([not speeds for speeds in scaling])
 
-def _at_speeds(steps: float, speeds: tuple[float, ...], gpu_s: float) -> LeftS:
-    """Steps over speed, as far as speeds are told; without any, scaling is taken as perfect."""
-    if not speeds:
-        return lambda gpus: gpu_s / gpus
-    return lambda gpus: steps / speeds[gpus - 1] if gpus <= len(speeds) and speeds[gpus - 1] > 0 else math.inf
+    def left_s(jobs: Ints, gpus: Ints) -> Floats:
+        width, nothing = gpus.shape[1], (0.0,) * gpus.shape[1]
+        told = [
+            scaling[job][first - 1 : first - 1 + width]
+            for job, first in zip(jobs.tolist(), gpus[:, 0].tolist(), strict=True)
+        ]
+        speeds = np.array([some if len(some) == width else (some + nothing)[:width] for some in told])
+        time_s = np.full(gpus.shape, math.inf)
+        np.divide(np.broadcast_to(steps[jobs, None], gpus.shape), speeds, out=time_s, where=speeds > 0)
+        return np.where(perfect[jobs, None], gpu_s[jobs, None] / gpus, time_s)
+
+    return left_s

@@ -7,22 +7,26 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fairway.core.arrays import Bools, Ints
+from fairway.core.arrays import Bools, Floats, Ints
 from fairway.core.decision import Decision, Reason, nothing_granted
 from fairway.core.snapshot import Snapshot
 
-LeftS = Callable[[int], float]
-"""The time that a job still needs on so many GPUs, in seconds."""
+LeftS = Callable[[Ints, Ints], Floats]
+"""The time that jobs still need, in seconds: for the numbers of some jobs, and a row of consecutive gang sizes each."""
 
 _DECIMALS = 9
 """Gains are compared to a billionth of a second, so that equal ones tie whatever the rounding of their terms."""
+_AHEAD = 32
+"""For so many sizes of each gang the times are looked up in advance, for all jobs at once."""
+_MANY = 64
+"""With so many jobs it pays to work out the steps of all of them at once."""
 
 
 def grow(
     gpus: Sequence[int],
     most: Sequence[int],
     free: int,
-    left_s: Sequence[LeftS],
+    left_s: LeftS,
     *,
     factors: Sequence[float] | None = None,
     doubling: bool = False,
@@ -32,29 +36,141 @@ def grow(
     The gain of a step is the time that it saves per GPU, times the job's factor. A step is one GPU, or, with
     `doubling`, as many as the job has: the greedy choice would else stop where one more does not help but two would.
     """
-    gpus = list(gpus)
-    heap: list[tuple[float, int, int]] = []
+    growth = _Growth(gpus, most, free, left_s, factors, doubling)
+    if len(gpus) >= _MANY:
+        with np.errstate(invalid="ignore"):
+            growth.many_steps()
+    growth.step_by_step()
+    return growth.gpus
 
-    def offer(job: int) -> None:
-        has, room = gpus[job], min(most[job] - gpus[job], free)
-        now_s, best, chosen = left_s[job](has), 0.0, 0
-        for step in (1, has) if doubling and has > 1 else (1,):
-            gain = (now_s - left_s[job](has + step)) / step if step <= room else 0.0
+
+class _Growth:
+    """Gangs that grow. `_table` has the times left of each job, from its first size on."""
+
+    def __init__(
+        self,
+        gpus: Sequence[int],
+        most: Sequence[int],
+        free: int,
+        left_s: LeftS,
+        factors: Sequence[float] | None,
+        doubling: bool,
+    ) -> None:
+        self.gpus, self._first, self._most, self._free = list(gpus), list(gpus), list(most), free
+        self._left_s, self._doubling = left_s, doubling
+        self._factors = [1.0] * len(gpus) if factors is None else factors
+        first: Ints = np.array(gpus, dtype=np.int64)
+        widest = int((np.array(most, dtype=np.int64) - first).max(initial=0)) + 1
+        self._table = left_s(np.arange(len(first)), first[:, None] + np.arange(min(widest, free + 1, _AHEAD)))
+        self._longer: dict[int, list[float]] = {}
+
+    def many_steps(self) -> None:
+        """Take the first steps of all jobs, as far as they are known in advance and GPUs last.
+
+        A step that is better than the one before it is taken right after that one. So the steps are taken in the order
+        of the smallest gain that their job has had so far, and need not be handed out one by one.
+        """
+        gains, steps = self._doubling_steps() if self._doubling else self._single_steps()
+        keys = np.minimum.accumulate(np.round(gains * np.array(self._factors)[:, None], _DECIMALS), axis=1)
+        known = (keys > 0) & (steps > 0)
+        jobs, at = self._foremost(keys, known)
+        steps_taken = steps[jobs, at]
+        unknown = np.logical_and.accumulate(known, axis=1).sum(axis=1)
+        ends = np.minimum(unknown, steps.shape[1] - 1)
+        open_ended = (unknown == steps.shape[1]) | (steps[np.arange(len(steps)), ends] < 0)
+        fits = np.cumsum(steps_taken) <= self._free
+        # Behind the last known step of a job that could go on, others may not be next.
+        last = open_ended[jobs] & (at == unknown[jobs] - 1)
+        stop = int(min(fits.sum(), (last.argmax() + 1) if last.any() else len(fits)))
+        if (open_ended & (unknown == 0)).any():
+            stop = 0
+        taken = np.bincount(jobs[:stop], steps_taken[:stop], minlength=len(self.gpus)).astype(np.int64)
+        self.gpus = (np.array(self.gpus, dtype=np.int64) + taken).tolist()
+        self._free -= int(taken.sum())
+
+    def _foremost(self, keys: Floats, known: Bools) -> tuple[Ints, Ints]:
+        """The job and the place of those steps that could come next, in their order: each takes a GPU at least."""
+        values = keys[known]
+        if len(values) > 2 * self._free:
+            limit = -np.partition(-values, self._free)[self._free]
+            known = known & (keys >= limit)
+            values = keys[known]
+        jobs, at = known.nonzero()
+        order = np.argsort(-values, kind="stable")
+        return jobs[order], at[order]
+
+    def _single_steps(self) -> tuple[Floats, Ints]:
+        """The gains of one GPU more, and the steps: 1, 0 where there is none, -1 where it is not known in advance."""
+        gains = self._table[:, :-1] - self._table[:, 1:]
+        room = np.array(self._most, dtype=np.int64) - np.array(self.gpus, dtype=np.int64)
+        steps = np.where(np.arange(gains.shape[1]) < room[:, None], 1, 0)
+        beyond = np.where(room > gains.shape[1], -1, 0)[:, None]
+        gains = np.where(gains > 0, gains, 0.0)
+        return np.pad(gains, ((0, 0), (0, 1)), constant_values=1.0), np.concatenate([steps, beyond], axis=1)
+
+    def _doubling_steps(self) -> tuple[Floats, Ints]:
+        """The gains per GPU of the better steps, one after another, and these steps; -1: not known in advance."""
+        first, most = np.array(self._first, dtype=np.int64), np.array(self._most, dtype=np.int64)
+        width, times, has = self._table.shape[1], self._table.ravel(), first.copy()
+        start, end = np.arange(len(first)) * width - first, np.arange(1, len(first) + 1) * width - 1
+        gains, steps = np.zeros((width, len(first))), np.zeros((width, len(first)), dtype=np.int64)
+        for turn in range(width):
+            double = np.where(2 * has <= most, has, 1)
+            room = has < most
+            unknown = room & (start + has + double > end)
+            now_s = times[start + has]
+            one = now_s - times[np.minimum(start + has + 1, end)]
+            two = (now_s - times[np.minimum(start + has + double, end)]) / double
+            better = two > np.fmax(one, 0.0)
+            gain = np.where(better, two, one)
+            step = np.where(better, double, 1) * (room & (gain > 0))
+            gains[turn], steps[turn] = np.where(unknown, 1.0, gain), np.where(unknown, -1, step)
+            has += np.where(unknown, 0, step)
+            if not (steps[turn] > 0).any():
+                break
+        return gains.T, steps.T
+
+    def step_by_step(self) -> None:
+        """Take the best step of all again and again, as long as there is one."""
+        heap: list[tuple[float, int, int]] = []
+        for job in range(len(self.gpus) if self._free else 0):
+            self._offer(heap, job)
+        while self._free and heap:
+            _, job, step = heapq.heappop(heap)
+            if step <= self._free:
+                self.gpus[job] += step
+                self._free -= step
+            self._offer(heap, job)
+
+    def _offer(self, heap: list[tuple[float, int, int]], job: int) -> None:
+        """Put the best next step of a job into the queue, if it gains anything."""
+        has, first = self.gpus[job], self._first[job]
+        room = min(self._most[job] - has, self._free)
+        if room <= 0:
+            return
+        double = has if self._doubling and 1 < has <= room else 1
+        times = self._times(job, has + double - first)
+        now_s, best, chosen = times[has - first], 0.0, 0
+        gain = now_s - times[has + 1 - first]
+        if gain > 0:
+            best, chosen = gain, 1
+        if double > 1:
+            gain = (now_s - times[has + double - first]) / double
             if gain > best:
-                best, chosen = gain, step
-        best = round(best if factors is None else best * factors[job], _DECIMALS)
+                best, chosen = gain, double
+        best = round(best * self._factors[job], _DECIMALS)
         if best > 0:
             heapq.heappush(heap, (-best, job, chosen))
 
-    for job in range(len(gpus)):
-        offer(job)
-    while free and heap:
-        _, job, step = heapq.heappop(heap)
-        if step <= free:
-            gpus[job] += step
-            free -= step
-        offer(job)
-    return gpus
+    def _times(self, job: int, at: int) -> list[float]:
+        """The times left of a job from its first size on, up to a place at least."""
+        times = self._longer.get(job)
+        if times is None:
+            times = self._longer[job] = self._table[job].tolist()
+        if at >= len(times):
+            sizes = self._first[job] + np.arange(max(2 * len(times), at + 1))
+            times = self._longer[job] = self._left_s(np.array([job]), sizes[None, :])[0].tolist()
+        return times
 
 
 def start_smallest(snapshot: Snapshot, keeps: Bools) -> tuple[Decision, list[int]]:
@@ -63,26 +179,25 @@ def start_smallest(snapshot: Snapshot, keeps: Bools) -> tuple[Decision, list[int
     Says how many GPUs of each type are left. A job goes to the type that it holds, else to the fastest with room.
     """
     decision = nothing_granted(len(snapshot), Reason.NO_FREE_GPUS)
-    grants: Ints = np.where(keeps, snapshot.held, 0)
-    types: Ints = np.where(keeps, snapshot.gpu_type, -1)
+    grants, types = np.where(keeps, snapshot.held, 0).tolist(), np.where(keeps, snapshot.gpu_type, -1).tolist()
     free = [int(count) for count in snapshot.capacity]
     for row in keeps.nonzero()[0].tolist():
-        free[types[row]] -= int(grants[row])
-    mixed, speeds = len(free) > 1, snapshot.speeds
+        free[types[row]] -= grants[row]
+    mixed, usable = len(free) > 1, (snapshot.speeds[0] > 0).tolist()
     for row, need in enumerate(snapshot.gpus_min.tolist()):
         if grants[row]:
             continue
-        kind = _type_for(snapshot, row, need, free) if mixed else 0 if free[0] >= need and speeds[0, row] > 0 else -1
+        kind = _type_for(snapshot, row, need, free) if mixed else 0 if free[0] >= need and usable[row] else -1
         if kind >= 0:
             grants[row], types[row] = need, kind
             free[kind] -= need
             if not any(free):
                 break
-    decision.gpus = grants
-    decision.reasons[grants > 0] = int(Reason.RUNS)
+    decision.gpus = np.array(grants, dtype=np.int64)
+    decision.reasons[decision.gpus > 0] = int(Reason.RUNS)
     if mixed:
-        decision.gpu_types = types
-        decision.reasons[grants == 0] = int(Reason.TYPE_FULL)
+        decision.gpu_types = np.array(types, dtype=np.int64)
+        decision.reasons[decision.gpus == 0] = int(Reason.TYPE_FULL)
     return decision, free
 
 

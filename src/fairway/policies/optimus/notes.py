@@ -1,7 +1,8 @@
 """What Optimus remembers of running jobs: a few points of their loss curves, and their speeds on gangs of each size.
 
 The notes are arrays with one row per job that was active when they were taken. They are bounded: when a job's losses
-fill its row, every second one is forgotten.
+fill its row, every second one is forgotten. What has been fitted to them is kept as well, and fitted anew only where
+there is something new, for a bounded number of jobs at a time.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ EVERY_S = 30.0
 """Notes are taken at most this often, and of a gang's speed only when it has run for so long."""
 POINTS = 12
 SIZES = 6
+MOST_FITS = 256
+"""So many jobs are fitted in one decision at most, those first whose last fit is the oldest."""
 YOUNG_FACTOR = 0.95
 """What the gains of a job count for whose loss curve cannot be fitted yet."""
 UNKNOWN_GPU_S = 3600.0
@@ -41,8 +44,9 @@ def take_notes(snapshot: Snapshot, notes: Notes) -> Notes:
     rows = (running & np.isfinite(loss) & (epochs > last)).nonzero()[0]
     _append(rows, [(mine["epochs"], epochs), (mine["losses"], loss)])
     mine["done"][rows] = snapshot.progress[rows]
+    mine["news"][rows] = 1.0
     settled = running & (snapshot.rate > 0) & (snapshot.now_s - snapshot.since_s >= EVERY_S)
-    _note_speeds(settled, snapshot, mine["gangs"], mine["rates"])
+    mine["news"][_note_speeds(settled, snapshot, mine["gangs"], mine["rates"])] = 1.0
     return mine | {"noted_s": snapshot.now_s}
 
 
@@ -56,12 +60,16 @@ def aligned(snapshot: Snapshot, notes: Notes) -> dict[str, Any]:
         "losses": np.full((rows, POINTS), np.nan),
         "gangs": np.zeros((rows, SIZES)),
         "rates": np.zeros((rows, SIZES)),
+        "news": np.zeros(rows),
+        "fitted_s": np.full(rows, -1.0),
+        "total": np.full(rows, np.nan),
+        "terms": np.zeros((rows, 4)),
     }
     if notes and len(notes["jobs"]) and rows:
         before = np.asarray(notes["jobs"], dtype=np.int64)
         where = np.minimum(np.searchsorted(before, snapshot.jobs), len(before) - 1)
         known = before[where] == snapshot.jobs
-        for key in ("done", "epochs", "losses", "gangs", "rates"):
+        for key in mine.keys() - {"jobs"}:
             mine[key][known] = np.asarray(notes[key], dtype=np.float64)[where[known]]
     return mine
 
@@ -79,8 +87,11 @@ def _append(rows: Ints, columns: Sequence[tuple[Floats, Floats]]) -> None:
         table[rows, empty] = values[rows]
 
 
-def _note_speeds(settled: Bools, snapshot: Snapshot, gangs: Floats, rates: Floats) -> None:
-    """Keep the latest rate for each size of a gang; where there is no place for another size, the oldest goes."""
+def _note_speeds(settled: Bools, snapshot: Snapshot, gangs: Floats, rates: Floats) -> Ints:
+    """Keep the latest rate for each size of a gang; where there is no place for another size, the oldest goes.
+
+    Returns the rows in which something has changed.
+    """
     rows = settled.nonzero()[0]
     held = snapshot.held[rows].astype(np.float64)
     same, empty = gangs[rows] == held[:, None], gangs[rows] == 0
@@ -88,42 +99,51 @@ def _note_speeds(settled: Bools, snapshot: Snapshot, gangs: Floats, rates: Float
     for table in (gangs, rates):
         table[rows[full], :-1] = table[rows[full], 1:]
     place = np.where(same.any(axis=1), same.argmax(axis=1), np.where(full, SIZES - 1, empty.argmax(axis=1)))
+    other = (gangs[rows, place] != held) | (rates[rows, place] != snapshot.rate[rows])
     gangs[rows, place] = held
     rates[rows, place] = snapshot.rate[rows]
+    changed: Ints = rows[other]
+    return changed
 
 
-def learned(snapshot: Snapshot, notes: Notes, rows: Ints) -> tuple[list[LeftS], list[float]]:
-    """For some rows: the time left by what has been learned of them, and what their gains count for."""
+def refitted(snapshot: Snapshot, notes: Notes, rows: Ints) -> Notes:
+    """The notes, one row per row of the snapshot, with new fits for those of these rows that have waited longest."""
     mine = aligned(snapshot, notes)
-    gangs, rates = mine["gangs"][rows], mine["rates"][rows]
+    due = rows[mine["news"][rows] > 0]
+    if len(due) > MOST_FITS:
+        due = due[mine["fitted_s"][due].argsort(kind="stable")[:MOST_FITS]]
+    if len(due):
+        epochs = mine["epochs"][due]
+        enough = due[np.isfinite(epochs).sum(axis=1) >= LEAST_POINTS]
+        mine["total"][enough] = epochs_to_converge(fit_losses(mine["epochs"][enough], mine["losses"][enough]))
+        mine["terms"][due] = fit_speeds(mine["gangs"][due], mine["rates"][due])
+        mine["news"][due], mine["fitted_s"][due] = 0.0, snapshot.now_s
+    return mine | {"noted_s": notes.get("noted_s", snapshot.now_s)}
+
+
+def learned(snapshot: Snapshot, notes: Notes, rows: Ints) -> tuple[LeftS, list[float]]:
+    """For some rows: the time left by the fits in notes of this snapshot, and what their gains count for."""
+    terms = notes["terms"][rows]
     # What everybody knows of a job is its speed on its own gang: where nothing was seen, it stands in.
-    fresh = ~(gangs > 0).any(axis=1)
-    gangs[fresh, 0], rates[fresh, 0] = snapshot.gpus[rows][fresh], snapshot.best_speed[rows][fresh]
-    terms = fit_speeds(gangs, rates)
-    at = mine["epochs"][rows]
-    work_left = _work_left(snapshot, rows, at, mine["losses"][rows], mine["done"][rows])
+    fresh = ~terms.any(axis=1)
+    terms[fresh, 0] = (snapshot.gpus[rows] / snapshot.best_speed[rows])[fresh]
+    work_left = _work_left(snapshot, notes, rows)
     fitted = np.isfinite(work_left)
-    alone_s = np.maximum([unit_s(each, 1) for each in terms], 1e-9)
-    scale = np.where(fitted, work_left, _usual_gpu_s(snapshot, rows) / alone_s)
-    left = [_left_s(each, work) for each, work in zip(terms, scale.tolist(), strict=True)]
-    return left, np.where(fitted, 1.0, YOUNG_FACTOR).tolist()
+    alone_s = np.maximum(unit_s(terms, 1), 1e-9)
+    terms *= np.where(fitted, work_left, _usual_gpu_s(snapshot, rows) / alone_s)[:, None]
+
+    def left_s(jobs: Ints, gpus: Ints) -> Floats:
+        return unit_s(terms[jobs, None, :], gpus)
+
+    return left_s, np.where(fitted, 1.0, YOUNG_FACTOR).tolist()
 
 
-def _left_s(terms: Floats, work: float) -> LeftS:
-    a, t1, t2, t3 = (work * float(term) for term in terms)
-    return lambda gpus: a / gpus + t1 + t2 * (gpus - 1) / gpus + t3 * float(np.log2(gpus))
-
-
-def _work_left(snapshot: Snapshot, rows: Ints, epochs: Floats, losses: Floats, done: Floats) -> Floats:
+def _work_left(snapshot: Snapshot, notes: Notes, rows: Ints) -> Floats:
     """Work until the loss has converged, at least one epoch of it; NaN where too few losses have been seen."""
+    epochs, done = notes["epochs"][rows], notes["done"][rows]
     last = np.where(np.isfinite(epochs), epochs, 0.0).max(axis=1, initial=0.0)
-    enough = (np.isfinite(epochs).sum(axis=1) >= LEAST_POINTS) & (last > 0) & (done > 0)
-    left = np.full(len(rows), np.nan)
-    some = enough.nonzero()[0]
-    if len(some):
-        total = epochs_to_converge(fit_losses(epochs[some], losses[some]))
-        each = done[some] / last[some]
-        left[some] = np.maximum(total - snapshot.progress[rows[some]] / each, 1.0) * each
+    each = np.divide(done, last, out=np.full(len(rows), np.nan), where=(last > 0) & (done > 0))
+    left: Floats = np.maximum(notes["total"][rows] - snapshot.progress[rows] / each, 1.0) * each
     return left
 
 

@@ -36,10 +36,11 @@ TICK_S = 60.0
 class Tiresias:
     """Least attained service first, in few queues; optionally by Gittins index. `promote` bounds every wait.
 
-    Knows: GPU-seconds (or seconds) attained so far, gang sizes, first starts; with gittins, what ended jobs took.
-    Preempts. `queues` are the thresholds. `gittins` orders jobs inside the queues (within) or alone (exact), from the
-    samples in `service` (4/8/12 or @FILE) or, without any, from the jobs that have ended. `promote` K > 0: a job that
-    has waited K times as long as it ran, or as its first turn lasts, goes first.
+    Knows: GPU-seconds attained so far, gang sizes, first starts; with gittins, what ended jobs took. Preempts.
+
+    `queues` are the thresholds, in GPU-seconds or (metric=time) seconds. `gittins` orders jobs inside the queues
+    (within) or alone (exact), from the samples in `service` (4/8/12 or @FILE) or, without any, from the jobs that have
+    ended. `promote` K > 0: a job that has waited K times as long as it ran, or as its first turn lasts, goes first.
     """
 
     metric: Literal["gpu_time", "time"] = "gpu_time"
@@ -120,7 +121,9 @@ class Tiresias:
             if fall_s < math.inf:
                 decision.wake_s = min(decision.wake_s, _next_tick_s(now_s, fall_s))
         if promotions is not None:
-            due_s = promotions.next_s(snapshot, self._service(snapshot), self.promote, *self._turn(snapshot))
+            service, turn = self._service(snapshot), self._turn(snapshot)
+            due_s = promotions.next_s(snapshot, service, self.promote, *turn)
+            due_s = min(due_s, now_s + promotions.turn_ends_s(service, turn[1], speed))
             decision.wake_s = min(decision.wake_s, max(due_s, now_s + 1e-6))
 
     def _promotions(self, snapshot: Snapshot) -> Promotions:

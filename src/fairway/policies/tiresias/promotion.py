@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fairway.core.arrays import Bools, Floats
+from fairway.core.arrays import Bools, Floats, Ints
 from fairway.core.decision import Decision, Reason
 from fairway.core.kernels import REACHED
 from fairway.core.snapshot import Snapshot
@@ -61,14 +61,26 @@ class Promotions:
         """The next instant at which a job that waits is due."""
         return float(np.min(self._due_s(snapshot, service, factor, turn_s, turn), initial=np.inf))
 
+    def turn_ends_s(self, service: Floats, turn: Floats, speed: Ints) -> float:
+        """In how many seconds the first of the promoted jobs that run will have had its turn."""
+        rows = (self.first(service, turn) & (speed > 0)).nonzero()[0]
+        left = turn[rows] - (service[rows] - self.base_service[rows])
+        return float(np.min(left / speed[rows], initial=np.inf))
+
     def hold_back(self, snapshot: Snapshot, decision: Decision, first: Bools) -> None:
-        """Take back the starts of jobs behind the first promoted one that waits: they would only delay it."""
-        blocked = (first & (decision.gpus == 0)).nonzero()[0]
+        """Take back the starts of jobs behind the first promoted one that waits: they would only delay it.
+
+        A gang that is larger than what is up of every type that it can use holds nobody back: it would be for nothing.
+        """
+        able = (snapshot.speeds > 0) & (snapshot.capacity[:, None] >= snapshot.gpus)
+        blocked = (first & (decision.gpus == 0) & able.any(axis=0)).nonzero()[0]
         if not len(blocked):
             return
         head = int(blocked[self.since_s[blocked].argmin()])
         behind = ~first | (self.since_s > self.since_s[head])
         late = behind & (snapshot.held == 0) & (decision.gpus > 0)
+        if decision.gpu_types is not None:
+            late &= able[decision.gpu_types, head]
         decision.gpus[late] = 0
         decision.reasons[late] = int(Reason.BEHIND)
         decision.ahead = int(snapshot.jobs[head])

@@ -19,6 +19,7 @@ const make = (tag, attributes = {}, parent = null, text = null, space = null) =>
 const draw = (tag, attributes, parent, text = null) => make(tag, attributes, parent, text, "http://www.w3.org/2000/svg");
 const colour = (index) => `s${index % 8}`;
 const dash = (index) => (index < 8 ? "" : ` dash${Math.floor(index / 8) % 3}`);
+const swatchClass = (index) => `swatch ${colour(index)}${dash(index)}`;
 const last = (list) => list[list.length - 1];
 
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
@@ -38,6 +39,13 @@ function duration(seconds) {
   if (rest * smaller >= size) { whole += 1; rest = 0; }
   return rest && whole < 100 ? `${whole} ${unit} ${rest} ${smallerUnit}` : `${whole} ${unit}`;
 }
+
+// One number and one unit, for tables with many columns.
+const brief = (seconds) => {
+  if (seconds === null || seconds === undefined) return "–";
+  const [size, unit] = UNITS.find(([least]) => seconds >= least) || [1, "s"];
+  return `${plain(seconds / size, 3)} ${unit}`;
+};
 
 const TIME_STEPS = [
   1, 2, 5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 10800, 21600, 43200,
@@ -111,7 +119,7 @@ function showTip(x, y, title, rows) {
   make("b", {}, tip, title);
   for (const { name, value, index } of rows.slice(0, 14)) {
     const row = make("div", {}, tip);
-    if (index !== undefined) make("span", { class: `swatch ${colour(index)}` }, row);
+    if (index !== undefined) make("span", { class: swatchClass(index) }, row);
     make("span", {}, row, name);
     make("span", {}, row, value);
   }
@@ -191,7 +199,10 @@ class LineChart {
     const floor = height - frame.bottom;
     draw("rect", { class: "beyond", x, y: frame.top, width: width - frame.right - x, height: floor - frame.top }, svg);
     draw("line", { class: "limit", x1: x, x2: x, y1: frame.top, y2: floor }, svg);
-    draw("text", { class: "limit", x: x + 6, y: now.limit.low ? floor - 8 : frame.top + 13 }, svg, now.limit.name);
+    const label = draw("text", { class: "limit", x: x + 6, y: now.limit.low ? floor - 8 : frame.top + 13 }, svg, now.limit.name);
+    if (x + 6 + label.getComputedTextLength() <= width - frame.right) return;
+    label.setAttribute("x", x - 6);
+    label.setAttribute("text-anchor", "end");
   }
 
   series(svg, now, series, px, py, floor) {

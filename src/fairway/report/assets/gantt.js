@@ -2,6 +2,9 @@
 
 const LEVELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 const cssColour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+// A block is five numbers: row, start, end, job, and the lane it takes in its row with the number of lanes there.
+const BLOCK = 5;
+const LANES_CODE = 1024;
 const rgb = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
 const mix = (a, b, share) => a.map((v, i) => Math.round(v + (b[i] - v) * share));
 
@@ -93,15 +96,22 @@ class Gantt {
     const byUser = this.options.byUser() && this.gantt.users !== undefined;
     const users = byUser ? data.names[this.gantt.users] : [];
     const order = new Map([...new Set(users)].map((user, i) => [user, i]));
-    const gap = this.rowHeight >= 5 ? 1 : 0;
-    for (let i = 0; i < flat.length; i += 4) {
+    for (let i = 0; i < flat.length; i += BLOCK) {
       const x = this.at(flat[i + 1]) - this.frame.left;
       const width = this.at(flat[i + 2]) - this.frame.left - x;
       if (x + width < 0 || x > this.width) continue;
       const job = flat[i + 3];
       pen.fillStyle = colours[(byUser ? order.get(users[job]) : job * 5) % colours.length];
-      pen.fillRect(x, flat[i] * this.rowHeight, Math.max(0.6, width > 4 ? width - 0.5 : width), this.rowHeight - gap);
+      const { top, height } = this.band(i);
+      pen.fillRect(x, top, Math.max(0.6, width > 4 ? width - 0.5 : width), height >= 5 ? height - 1 : Math.max(height, 0.6));
     }
+  }
+
+  // Where a block lies from top to bottom: jobs that share a GPU divide its row.
+  band(i) {
+    const code = this.gantt.flat[i + 4];
+    const height = this.rowHeight / (Math.floor(code / LANES_CODE) + 1);
+    return { top: this.gantt.flat[i] * this.rowHeight + (code % LANES_CODE) * height, height };
   }
 
   at(units) { return this.px(this.gantt.t0_s + units * this.gantt.unit_s); }
@@ -185,7 +195,7 @@ class Gantt {
       showTip(event.clientX, event.clientY, this.names[row], rows);
       return;
     }
-    const hit = this.segmentAt(row, (time - this.gantt.t0_s) / this.gantt.unit_s);
+    const hit = this.segmentAt(y - this.frame.top, (time - this.gantt.t0_s) / this.gantt.unit_s);
     if (hit === -1) { showTip(event.clientX, event.clientY, `${this.names[row]} idle`, rows); return; }
     const { flat, unit_s: unit, users } = this.gantt;
     const job = flat[hit + 3];
@@ -197,27 +207,32 @@ class Gantt {
     showTip(event.clientX, event.clientY, data.names[this.gantt.jobs][job], rows);
   }
 
-  segmentAt(row, units) {
+  segmentAt(y, units) {
     const { flat } = this.gantt;
     const slack = (this.domain[1] - this.domain[0]) / this.width / this.gantt.unit_s;
-    for (let i = 0; i < flat.length; i += 4) {
-      if (flat[i] === row && flat[i + 1] <= units + slack && flat[i + 2] >= units - slack) return i;
+    let near = -1;
+    for (let i = 0; i < flat.length; i += BLOCK) {
+      if (flat[i + 1] > units + slack || flat[i + 2] < units - slack) continue;
+      const { top, height } = this.band(i);
+      if (y < top || y >= top + height) continue;
+      if (flat[i + 1] <= units && flat[i + 2] >= units) return i;
+      if (near === -1) near = i;
     }
-    return -1;
+    return near;
   }
 
   // Outlines every block of the job and counts the GPUs it held from that start on.
   outline(job, start) {
     const { flat } = this.gantt;
     let count = 0;
-    for (let i = 0; i < flat.length; i += 4) {
+    for (let i = 0; i < flat.length; i += BLOCK) {
       if (flat[i + 3] !== job) continue;
       if (flat[i + 1] === start) count += 1;
       const x = Math.max(this.frame.left, this.at(flat[i + 1]));
       const width = Math.max(1, Math.min(this.width - this.frame.right, this.at(flat[i + 2])) - x);
       if (this.at(flat[i + 2]) < this.frame.left || x > this.width - this.frame.right) continue;
-      const y = this.frame.top + flat[i] * this.rowHeight;
-      draw("rect", { class: "same", x, y, width, height: this.rowHeight - 0.5 }, this.overlay);
+      const { top, height } = this.band(i);
+      draw("rect", { class: "same", x, y: this.frame.top + top, width, height: height - 0.5 }, this.overlay);
     }
     return count;
   }

@@ -149,7 +149,7 @@ function busyPanels() {
     if (!policy.busy) return;
     const panel = make("div", {}, host);
     const head = make("h3", {}, panel);
-    make("span", { class: `swatch ${colour(index)}`, "aria-hidden": "true" }, head);
+    make("span", { class: swatchClass(index), "aria-hidden": "true" }, head);
     make("span", {}, head, policy.label);
     make("span", {}, head, policy.utilisation === null ? "" : percent(policy.utilisation));
     redraws.push(() => { panel.hidden = view.hidden.has(index); });
@@ -185,7 +185,7 @@ function ganttChart() {
     paint.hidden = gantt.kind === "raster" || gantt.users === undefined;
     hint("gantt", gantt.kind === "raster"
       ? `Share of a node's GPUs in use, in bins of ${duration(gantt.bin_s)}. Drag to zoom, double-click to reset.`
-      : "One row per GPU, one block per job. Hover names the job and outlines all its blocks; drag to zoom, double-click to reset.");
+      : "One row per GPU, one block per job; jobs that share a GPU are drawn above each other. Hover names the job and outlines all its blocks; drag to zoom, double-click to reset.");
     if (gantt.kind !== "raster") return;
     const key = make("span", {}, find("gantt", ".hint"), "  idle");
     make("span", { class: "ramp" }, key);
@@ -194,6 +194,9 @@ function ganttChart() {
   describe();
   chart.render();
 }
+
+// A long name may break after its dashes and underscores, not inside a word.
+const breakable = (name) => name.split(/(?<=[-_/,])/).flatMap((part, i) => (i ? [document.createElement("wbr"), part] : [part]));
 
 function ownersTable() {
   const state = { who: data.users.names.length ? "users" : "queues", what: "jct", rows: 15 };
@@ -209,10 +212,12 @@ function ownersTable() {
     hint("owners", `${state.what === "jct" ? "Mean completion time" : "Mean time in the queue"} per ${state.who.slice(0, -1)} and policy; the largest consumers of GPU time first.`
       + (owners.all > owners.names.length ? ` The first ${owners.names.length} of ${owners.all}.` : ""));
     host.replaceChildren();
-    const table = make("table", {}, host);
+    const crowded = policies.length > 8;
+    const table = make("table", { class: crowded ? "owners crowded" : "owners" }, host);
     const head = make("tr", {}, make("thead", {}, table));
     make("th", { scope: "col", class: "text" }, head, state.who.slice(0, -1));
-    for (const name of ["jobs", "GPU-h", ...policies.map(({ label }) => label)]) make("th", { scope: "col" }, head, name);
+    for (const name of ["jobs", "GPU-h"]) make("th", { scope: "col" }, head, name);
+    for (const { label } of policies) make("th", { scope: "col" }, head).append(...breakable(label));
     const body = make("tbody", {}, table);
     owners.names.slice(0, state.rows).forEach((name, i) => {
       const row = make("tr", {}, body);
@@ -222,7 +227,7 @@ function ownersTable() {
       const values = owners[state.what][i];
       const known = values.filter((v) => v !== null);
       const best = known.length > 1 && Math.min(...known) < Math.max(...known) ? Math.min(...known) : null;
-      for (const value of values) make("td", { class: value !== null && value === best ? "best" : "" }, row, duration(value));
+      for (const value of values) make("td", { class: value !== null && value === best ? "best" : "" }, row, crowded ? brief(value) : duration(value));
     });
     if (owners.names.length <= state.rows) return;
     const more = make("button", { type: "button", class: "plain" }, host, `Show all ${owners.names.length}`);
