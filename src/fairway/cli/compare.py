@@ -42,8 +42,10 @@ def compare(
     """
     from fairway.cli import output
     from fairway.cli.runs import run_all
+    from fairway.policies.registry import files_of_knobs
 
-    check_outputs({"--html": html, "--csv": csv, "--json": json}, [trace, *world.inputs])
+    samples = [path for text in policy or () for path in files_of_knobs(text)]
+    check_outputs({"--html": html, "--csv": csv, "--json": json}, [trace, *world.inputs, *samples])
     if jobs is not None and jobs < 1:
         raise InputError(f"--jobs must be at least 1, not {jobs}")
     world.check_names()

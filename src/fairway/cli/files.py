@@ -20,6 +20,7 @@ def check_outputs(outputs: Mapping[str, str | None], inputs: Sequence[str] = ())
     `outputs` maps an option to the path it was given. `-` is the standard output where the command offers it.
     """
     taken = {Path(path).resolve(): "an input" for path in inputs if Path(path).is_file()}
+    folders = [Path(path).resolve() for path in inputs if Path(path).is_dir()]
     for option, name in outputs.items():
         if name is None or name in _STREAMS:
             continue
@@ -31,6 +32,8 @@ def check_outputs(outputs: Mapping[str, str | None], inputs: Sequence[str] = ())
         where = path.resolve()
         if where in taken:
             raise InputError(f"{option} {name}: the same file is {taken[where]}")
+        if any(folder in where.parents for folder in folders):
+            raise InputError(f"{option} {name}: this is inside a directory that is an input")
         taken[where] = f"also given for {option}"
 
 

@@ -272,6 +272,9 @@ def say_notes(scene: Scene, results: Sequence[Mapping[str, Any]]) -> None:
         say("note", note)
     if scene.world.profile is None and first["profile"] != "durations":
         say("note", f"throughputs are estimates from the {first['profile']} profile; --profile takes measured ones")
+    for name in scene.idle_tenants():
+        queues = ", ".join(sorted({job.queue for job in scene.workload.jobs})[:8]) or "none"
+        say("warning", f"tenant {name!r} has no jobs in this trace; queues there: {queues}")
     missing = rules_named(scene.world.rules).unmodelled
     if missing:
         say("note", f"the {scene.world.rules} rules do not model yet: {', '.join(missing)}")

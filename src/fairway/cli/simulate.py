@@ -36,8 +36,9 @@ def simulate(
     """
     from fairway.cli import output
     from fairway.policies import make_policy
+    from fairway.policies.registry import files_of_knobs
 
-    check_outputs({"--json": json, "--timeline": timeline}, [trace, *world.inputs])
+    check_outputs({"--json": json, "--timeline": timeline}, [trace, *world.inputs, *files_of_knobs(policy)])
     world.check_names()
     make_policy(policy)
     scene = world.load(trace)

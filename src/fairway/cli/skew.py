@@ -109,7 +109,9 @@ def _tensors_of(target: str) -> TensorProfile:
         known = known_tensors(target)
         if known is None:
             names = ", ".join(known_models())
-            raise InputError(f"unknown model {target!r}; known: {names}; or give package.module:factory")
+            raise InputError(
+                f"unknown model {target!r}; known: {names}; or give package.module:factory or file.py:factory"
+            )
         return known
     if not where or not name:
         raise InputError(f"{target!r} is not a model, package.module:factory or file.py:factory")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from fairway.core.errors import FairwayError, InputError
+from fairway.core.errors import FairwayError, InputError, PolicyError
 
 if TYPE_CHECKING:
     from fairway.core.cluster import Cluster
@@ -54,7 +54,11 @@ class World:
     ] = None
     placement: Annotated[
         str | None,
-        _option("--placement", "packed, spread, freest or count (GPU counts only); else the rules' own", "NAME"),
+        _option(
+            "--placement",
+            "packed, spread, freest, skew[:knobs] or count (GPU counts only); else the rules' own",
+            "NAME",
+        ),
     ] = None
     seed: Annotated[int, _option("--seed", "Seed of failures and of policies that draw lots", "N")] = 0
     format: Annotated[str | None, _option("--format", "The trace's format, if its content is ambiguous", "NAME")] = None
@@ -90,6 +94,8 @@ class World:
         ):
             if value is not None and not (math.isfinite(value) and value >= 0):
                 raise InputError(f"{option} must be a finite number of at least 0, not {value}")
+        if self.tenants == "":
+            raise InputError("--tenants names no file")
         if self.mtbf_hours == 0:
             raise InputError("--mtbf-hours must be above 0")
         if self.repair_hours is not None and self.mtbf_hours is None:
@@ -146,11 +152,23 @@ class Scene:
         """Simulate one policy with one seed; what a policy's own code raises becomes an error that names it."""
         try:
             return self._simulated(policy, seed, progress)
+        except PolicyError as error:
+            raise RunError(f"policy {policy!r}: {error}") from error
         except (FairwayError, OSError, MemoryError):
             raise
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
             raise RunError(f"policy {policy!r} failed: {what} (FAIRWAY_DEBUG=1 shows where)") from error
+
+    def idle_tenants(self) -> list[str]:
+        """Tenants to whom no job of the trace belongs: perhaps their names are misspelt."""
+        if self.world.tenants is None:
+            return []
+        from fairway.traces.tenants import read_tenants
+
+        queues, users = {job.queue for job in self.workload.jobs}, {job.user for job in self.workload.jobs}
+        tenants = read_tenants(self.world.tenants)
+        return [each.name for each in tenants if queues.isdisjoint(each.queues) and users.isdisjoint(each.users)]
 
     def _simulated(self, policy: str, seed: int, progress: Progress | None) -> Result:
         from fairway.simulator.run import simulate

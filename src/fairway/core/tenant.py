@@ -57,6 +57,8 @@ class TenantSpec:
             object.__setattr__(self, "queues", (self.name,))
         if not self.cells:
             raise InputError(f"tenant {self.name!r} reserves no cells")
+        if not self.name:
+            raise InputError("a tenant has no name")
 
     @staticmethod
     def of(name: str, *cells: str, **more: tuple[str, ...]) -> TenantSpec:

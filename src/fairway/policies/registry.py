@@ -102,7 +102,7 @@ def _convert(policy: str, key: str, value: str, kind: Any) -> Any:
     """A knob's text as its type: number, text, choice, yes/no, or a list with slashes, or of a file after an @."""
     if get_origin(kind) is tuple:
         if value.startswith("@"):
-            return tuple(_convert(policy, key, part, get_args(kind)[0]) for part in _listed(value[1:]))
+            return _from_file(policy, key, value[1:], get_args(kind)[0])
         return tuple(_convert(policy, key, part, get_args(kind)[0]) for part in value.split("/"))
     choices = get_args(kind)
     if choices and all(isinstance(choice, str) for choice in choices):
@@ -121,6 +121,21 @@ def _convert(policy: str, key: str, value: str, kind: Any) -> Any:
     if isinstance(result, float) and not math.isfinite(result):
         raise InputError(f"policy {policy!r}: {key} must be finite, not {value!r}")
     return result
+
+
+def _from_file(policy: str, key: str, path: str, kind: Any) -> tuple[Any, ...]:
+    if not path:
+        raise InputError(f"policy {policy!r}: {key}=@ names no file")
+    try:
+        return tuple(_convert(policy, key, part, kind) for part in _listed(path))
+    except InputError as error:
+        raise InputError(error.message, path=path) from None
+
+
+def files_of_knobs(text: str) -> list[str]:
+    """The files that the knobs of a policy are read from."""
+    values = [item.partition("=")[2] for item in text.partition(":")[2].split(",")]
+    return [value[1:] for value in values if value.startswith("@") and len(value) > 1]
 
 
 def _listed(path: str) -> list[str]:

@@ -447,18 +447,20 @@ class SimulatedEngine:
         events.append(self._regime_entered(now_s, job))
 
     def _refit(self, now_s: float, job: _SimulatedJob, events: list[Event]) -> None:
-        """A job beside others has another batch size: of two that no longer fit together, the guest has to go."""
-        for mate in list(job.mates.values()):
-            if min(self._pair_factors(job, mate)) > 0:
+        """A job beside others has another batch size: who no longer fits beside it has to go, or itself if a guest."""
+        unfit = [mate for mate in job.mates.values() if not min(self._pair_factors(job, mate)) > 0]
+        losers = [mate for mate in unfit if job.host < 0 or job.job < mate.job]
+        if len(losers) < len(unfit):
+            losers = [job]
+        leaving = {job.job, *(loser.job for loser in losers)}
+        for loser in losers:
+            self._part(now_s, loser, leaving, events)
+        for loser in losers:
+            if self._is_done(now_s, loser):
+                self._finish(now_s, loser, events)
                 continue
-            guest = job if job.host >= 0 and (mate.host < 0 or mate.job < job.job) else mate
-            if self._is_done(now_s, guest):
-                self._finish(now_s, guest, events)
-                continue
-            self._release(now_s, guest, events)
-            events.append(JobEvicted(now_s, guest.job, guest.progress, "no longer fits beside its partner"))
-            if guest is job:
-                return
+            self._release(now_s, loser, events)
+            events.append(JobEvicted(now_s, loser.job, loser.progress, "no longer fits beside its partner"))
         job.factor = self._factor(job)
         for mate in job.mates.values():
             self._change_factor(now_s, mate, events)

@@ -27,6 +27,8 @@ def tenants_of(given: TenantsGiven, machines: Cluster) -> Tenants | None:
     if given is None:
         return None
     if not isinstance(given, str | Path):
+        if not all(isinstance(spec, TenantSpec) for spec in given):
+            raise InputError("tenants must be a file or a list of TenantSpec")
         return Tenants(machines, given)
     specs = read_tenants(str(given))
     try:

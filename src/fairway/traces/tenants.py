@@ -50,5 +50,5 @@ def _tenant(name: str, table: Any) -> TenantSpec:
 
 def _texts(name: str, key: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
-        raise InputError(f"tenants.{name}: {key} {shown(value)} is not a list of texts")
+        raise InputError(f"tenants.{name}: {key} {shown(value)} is not a list of one or more texts")
     return tuple(value)

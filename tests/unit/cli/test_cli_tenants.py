@@ -34,8 +34,8 @@ WRONG: dict[str, tuple[str, str]] = {
     "no tenants": ("tenants = {}\n", "there are no tenants"),
     "no table": ("[tenants]\na = 1\n", "tenants.a is not a table"),
     "no cells": ('[tenants.a]\nqueues = ["a"]\n', "tenant 'a' reserves no cells"),
-    "cells no list": ('[tenants.a]\ncells = "1x4"\n', "cells '1x4' is not a list of texts"),
-    "cells numbers": ("[tenants.a]\ncells = [4]\n", "cells [4] is not a list of texts"),
+    "cells no list": ('[tenants.a]\ncells = "1x4"\n', "cells '1x4' is not a list of one or more texts"),
+    "cells numbers": ("[tenants.a]\ncells = [4]\n", "cells [4] is not a list of one or more texts"),
     "malformed cells": ('[tenants.a]\ncells = ["four"]\n', "tenants.a: cells: 'four' is not COUNTxGPUS"),
     "unknown type": ('[tenants.a]\ncells = ["k80:1x4"]\n', "tenant 'a': the cluster has no k80; it has v100"),
     "no such cell": ('[tenants.a]\ncells = ["1x3"]\n', "no cells of 3 GPUs; they split into 4, 2, 1"),
@@ -45,6 +45,7 @@ WRONG: dict[str, tuple[str, str]] = {
         "queue 'a' is claimed by two tenants, 'a' and 'b'",
     ),
     "empty": ("", "the file is empty"),
+    "no name": ('[tenants.""]\ncells = ["1x4"]\n', "a tenant has no name"),
 }
 
 
@@ -118,3 +119,14 @@ def test_the_reader_gives_plain_values(shell: Shell) -> None:
     )
     with pytest.raises(InputError, match="queues"):
         read_tenants(shell.write("t.toml", '[tenants.a]\ncells = ["1"]\nqueues = []\n'))
+
+
+def test_a_tenant_without_jobs_is_pointed_out(shell: Shell) -> None:
+    call = shell(*written(shell, '[tenants.visoin]\ncells = ["1x4"]\n'))
+    assert call.code == 0
+    assert "tenant 'visoin' has no jobs in this trace; queues there: nobody, other, vision" in call.err
+
+
+def test_no_file_of_tenants_is_one_line(shell: Shell) -> None:
+    call = shell(*written(shell)[:-1], "")
+    assert (call.code, call.err) == (2, "fairway: error: --tenants names no file\n")

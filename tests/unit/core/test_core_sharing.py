@@ -12,10 +12,12 @@ import pytest
 from fairway.core.action import Action, Launch, Move, Suspend, Throttle
 from fairway.core.check import check
 from fairway.core.decision import Decision
-from fairway.core.event import JobFinished
+from fairway.core.errors import PolicyError
+from fairway.core.event import JobFinished, Woken
 from fairway.core.facts import REMEMBERED_JOBS, History
 from fairway.core.plan import plan
 from fairway.core.reconcile import reconcile
+from fairway.core.sharing import heirs
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
 from fairway.placement import placement
@@ -140,8 +142,50 @@ def test_first_starts_are_noted_once() -> None:
 
 @pytest.mark.parametrize("what", ["scaling", "losses"])
 def test_what_only_some_may_know_is_behind_a_declaration(what: str) -> None:
-    from fairway.core.errors import PolicyError
-
     view = state_of([job("a", 2)], "v100:2").snapshot()
     with pytest.raises(PolicyError, match="knows"):
         view.scaling(0) if what == "scaling" else view.losses()
+
+
+def test_guests_that_sit_inside_another_stay_with_it() -> None:
+    assert heirs({1: (0,), 2: (1,), 3: (0, 1)}) == {3: -1, 1: 3, 2: 3}
+    assert heirs({1: (0, 1), 2: (2,), 3: (0, 1)}) == {1: -1, 3: 1, 2: -1}
+
+
+def test_small_guests_do_not_sit_on_each_other() -> None:
+    state = state_of([job("big", 3), job("s", 2), job("t", 2)], "v100:4")
+    decision = decided([3, 2, 2], {1: 0, 2: 0})
+    enacted(state, decision)
+    assert decision.gpus.tolist() == [3, 2, 0]
+    assert state.held_gpus == {0: (0, 1, 2), 1: (0, 1)}
+
+
+def test_a_protected_guest_is_not_moved_with_its_host() -> None:
+    state = state_of([job("host", 1), job("guest", 1)], "v100:4", now_s=0.0, min_run_s=60.0)
+    enacted(state, decided([1, 0], {}, placements={0: (0,)}))
+    state.apply(Woken(100.0))
+    enacted(state, decided([1, 1], {1: 0}))
+    state.apply(Woken(110.0))
+    with pytest.raises(PolicyError, match="moved"):
+        check(state.snapshot(), decided([1, 1], {1: 0}, placements={0: (3,)}))
+
+
+@pytest.mark.parametrize(
+    ("about", "message"),
+    [
+        ({"partners": {1: -2}}, "no row"),
+        ({"partners": {1: 7}}, "no row"),
+        ({"partners": {1: 0}, "placements": {1: (1,)}}, "placed by itself"),
+        ({"partners": {}, "throttles": {0: 0.5}}, "no guest"),
+    ],
+)
+def test_impossible_seats_are_refused(about: dict[str, Any], message: str) -> None:
+    view = state_of([job("a", 1), job("b", 1)], "v100:4").snapshot()
+    with pytest.raises(PolicyError, match=message):
+        check(view, decided([1, 1], **about))
+
+
+def test_nobody_reads_the_future_in_the_facts() -> None:
+    facts = state_of([job("a", 2, skew=0.5)], "v100:2").snapshot().facts(0)
+    assert (facts.skew, facts.scaling, facts.loss) == (0.5, (), None)
+    assert math.isnan(facts.steps_left)

@@ -221,6 +221,13 @@ def _replace(name: str, old: str, new: str) -> Callable[[Path], None]:
             "1 epochs; validation-20.csv has 2",
         ),
         (lambda folder: (folder / "placements-aws.csv").unlink(), "no placements.csv"),
+        (_replace("placements-aws.csv", "1,10,1.0,0.1", "1,10,1.0,1.5"), "aws.csv:2: sync_time 1.5 is longer than the"),
+        (
+            lambda folder: (folder / "validation-40.csv").write_text(
+                'progress,iteration,grad_sqr,grad_var\n"' + "1" * 200_000
+            ),
+            "validation-40.csv: this is not a CSV table",
+        ),
         (lambda folder: (folder / "placements-aws.csv").write_bytes(b"\xff\xfe"), "not UTF-8"),
     ],
 )
@@ -241,3 +248,10 @@ def test_a_directory_without_applications_is_refused(tmp_path: Path) -> None:
 
 def test_gains_of_the_first_batch_are_one_whatever_the_noise(application: Application) -> None:
     assert np.allclose(application.gains(application.first_batch), 1.0)
+
+
+def test_too_few_measurements_to_lie_between_are_taken_as_they_are(root: Path) -> None:
+    folder = root / "cifar10"
+    (folder / "scalability-aws.csv").unlink()
+    (folder / "placements-aws.csv").write_text("placement,local_bsz,step_time,sync_time\n1,10,1.0,0.1\n")
+    assert PolluxProfile(str(root)).rate("cifar10", 10, "aws", 4) > 0

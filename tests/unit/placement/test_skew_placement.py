@@ -174,3 +174,10 @@ def test_every_job_ends_even_when_nodes_fail(policy: str, knobs: str) -> None:
         skip_impossible=True,
     )
     assert result.finished == 60
+
+
+def test_the_end_of_patience_wakes_the_scheduler() -> None:
+    """Two jobs of three GPUs leave one free on each node; the gang of two waits for its patience and no longer."""
+    jobs = [job("a", 3, 10_000.0), job("b", 3, 10_000.0), job("gang", 2, 100.0, submitted_s=10.0, model="vgg16")]
+    result = simulate(Workload.of(jobs), cluster="v100:2x4", policy="fifo", placement="skew:patience_s=100")
+    assert result.ledger.started_s.tolist() == pytest.approx([0.0, 0.0, 110.0], abs=1e-5)

@@ -465,3 +465,14 @@ def test_senseless_knobs_are_refused(knob: str) -> None:
 def test_nobody_is_woken_where_nothing_can_change() -> None:
     snapshot = snapshot_of([job("a", 2, 600.0)], "v100:4")
     assert make_policy("gandiva").decide(snapshot).wake_s == math.inf
+
+
+@pytest.mark.parametrize(("machines", "wake_s"), [("v100:1x3", math.inf), ("v100:1x4", 60.0)])
+def test_a_pack_wakes_nobody_unless_there_is_room_to_take_it_apart(machines: str, wake_s: float) -> None:
+    state = state_of([job("a", 2, 9000.0), job("b", 2, 9000.0)], machines)
+    state.commit([Launch(0, (0, 1), 0), Launch(1, (0, 1), 0, 0)])
+    for number in (0, 1):
+        state.apply(JobStarted(0.0, number, 7.0, 0.0))
+    state.memory = {"packs": {"0": ["0", "1"]}}
+    state.apply(Woken(30.0))
+    assert make_policy("gandiva").decide(state.snapshot()).wake_s == wake_s

@@ -23,7 +23,7 @@ from fairway.simulator.epochs import EpochRates
 from fairway.simulator.faults import Faults, Outage
 from fairway.simulator.result import Result
 from fairway.simulator.rules import POLLUX
-from fairway.testing import cluster
+from fairway.testing import Invariants, cluster
 from fairway.testing.harness import run_engine
 
 STEP_S = {1: 1.03, 2: 0.53, 3: 0.4, 11: 0.83, 4: 0.31, 112: 0.9, 13: 0.7, 22: 0.6, 44: 0.2}
@@ -196,3 +196,11 @@ def test_a_type_that_the_job_may_not_use_has_no_speed(profile: PolluxProfile) ->
 def test_the_profile_also_serves_other_rules(profile: PolluxProfile) -> None:
     result = run(profile, train(steps=100.0), rules="native")
     assert result.finished_s.tolist() == pytest.approx([103.0], abs=1e-5)
+
+
+@pytest.mark.parametrize("round_s", [0.0, 13.37, 7.0])
+def test_progress_never_falls_at_whatever_instant_one_looks(profile: PolluxProfile, round_s: float) -> None:
+    """An epoch that is rounded up to whole seconds does no more than its work."""
+    jobs = [train(f"job-{n}", 1 + n % 3, submitted_s=3.1 * n, batch=100 * (1 + n % 2)) for n in range(10)]
+    result = run(profile, *jobs, where="aws:2x3", policy="las", round_s=round_s, observer=Invariants())
+    assert result.finished == len(jobs)

@@ -99,7 +99,8 @@ def look_ahead(scene: Scene) -> None:
     for unit in scene.active.values():
         spread = len(unit.home) > 1 and floor.is_spread(unit.home, unit.size)
         larger = scene.knobs.grow and unit.size < most[unit.rows[0]] and floor.free[unit.home[0][0]] > 0
-        if unit.packed or (scene.knobs.migrate and (spread or _faster(scene, unit))) or larger:
+        apart = unit.packed and any(floor.total[kind] >= unit.gang for kind in scene.kinds(unit))
+        if apart or (scene.knobs.migrate and (spread or _faster(scene, unit))) or larger:
             scene.ask_again(notes.rest.get(scene.key(unit), scene.now_s))
 
 
