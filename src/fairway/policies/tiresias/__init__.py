@@ -27,8 +27,8 @@ from fairway.policies.tiresias import lists
 from fairway.policies.tiresias.indices import Indices
 from fairway.policies.tiresias.promotion import Promotions
 
-TICK_S = 60.0
-"""A fall of an index inside a queue is acted on at the next whole minute, with all others of that minute."""
+TICK_S = 300.0
+"""A fall of an index is acted on at the next multiple of this, with all others that have come by then."""
 
 
 @register
