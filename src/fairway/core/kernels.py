@@ -212,14 +212,7 @@ def _index_keys_loop(
         while level < last and service[row] >= limits[level] * REACHED:
             level += 1
         if level < last or last == 0:
-            low, high, age = 0, len(cells), service[row] / REACHED
-            while low < high:
-                middle = (low + high) // 2
-                if cells[middle] <= age:
-                    low = middle + 1
-                else:
-                    high = middle
-            mine = ranks[low - 1]
+            mine = ranks[np.searchsorted(cells, service[row] / REACHED, side="right") - 1]
         if last > 0:
             mine = level * MOST_RANKS + min(mine, MOST_RANKS - 1.0)
         out[row] = key + mine * QUEUE
@@ -240,15 +233,9 @@ def _next_fall_loop(service: Floats, table: tuple[Floats, Floats], speed: Ints) 
     soonest_s = np.inf
     for row in range(len(service)):
         if speed[row] > 0:
-            low, high, age = 0, len(cells), service[row] / REACHED
-            while low < high:
-                middle = (low + high) // 2
-                if cells[middle] <= age:
-                    low = middle + 1
-                else:
-                    high = middle
-            if low < len(cells) and ranks[low] > ranks[low - 1]:
-                soonest_s = min(soonest_s, (cells[low] - service[row]) / speed[row])
+            at = np.searchsorted(cells, service[row] / REACHED, side="right")
+            if at < len(cells) and ranks[at] > ranks[at - 1]:
+                soonest_s = min(soonest_s, (cells[at] - service[row]) / speed[row])
     return soonest_s
 
 
