@@ -51,7 +51,6 @@ class Timings:
         scalability = folder / f"scalability{suffix}.csv"
         self._scalability = list(numbers(scalability, _SCALABILITY)) if scalability.exists() else []
         locals_seen = [row[0] for rows in groups.values() for row in rows]
-        self.least_local = int(min(locals_seen))
         self.most_local = LARGEST_LOCAL.get((folder.name, gpu_type), int(max(locals_seen)))
         self.node_gpus = max(max(shape) for shape in groups)
         self._known: dict[tuple[Shape, int], tuple[float, float]] = {}

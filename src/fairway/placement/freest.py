@@ -6,8 +6,9 @@ the order in which nodes were taken, which is also the order of the ring in whic
 
 from __future__ import annotations
 
-from fairway.core.occupancy import Occupancy, lowest_bit
+from fairway.core.occupancy import Occupancy
 from fairway.core.plan import AllAlike
+from fairway.placement.gather import gathered
 
 
 class Freest(AllAlike):
@@ -17,17 +18,4 @@ class Freest(AllAlike):
     located = True
 
     def place(self, occupancy: Occupancy, gpus: int, gpu_type: int) -> tuple[int, ...] | None:
-        if occupancy.free_by_type[gpu_type] < gpus:
-            return None
-        chosen: list[int] = []
-        for nodes in reversed(occupancy.by_free[gpu_type][1:]):
-            while nodes:
-                node = lowest_bit(nodes)
-                nodes &= nodes - 1
-                mask, first = occupancy.free_mask[node], occupancy.cluster.first_gpu[node]
-                while mask:
-                    chosen.append(first + lowest_bit(mask))
-                    mask &= mask - 1
-                    if len(chosen) == gpus:
-                        return tuple(chosen)
-        return None
+        return gathered(occupancy, reversed(occupancy.by_free[gpu_type][1:]), gpus)

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fairway.core.errors import InputError
-from fairway.core.occupancy import Occupancy, lowest_bit
+from fairway.core.occupancy import Occupancy
 from fairway.core.plan import AllAlike, Placer
 from fairway.core.snapshot import Snapshot
 from fairway.models.tensors import SKEW_LIMIT, known_tensors
+from fairway.placement.gather import gathered
 from fairway.placement.packed import Packed
 
 Others = Literal["packed", "fragments"]
@@ -45,20 +46,7 @@ class Fragments(AllAlike):
     located = True
 
     def place(self, occupancy: Occupancy, gpus: int, gpu_type: int) -> tuple[int, ...] | None:
-        if occupancy.free_by_type[gpu_type] < gpus:
-            return None
-        chosen: list[int] = []
-        for nodes in occupancy.by_free[gpu_type][1:]:
-            while nodes:
-                node = lowest_bit(nodes)
-                nodes &= nodes - 1
-                mask, first = occupancy.free_mask[node], occupancy.cluster.first_gpu[node]
-                while mask:
-                    chosen.append(first + lowest_bit(mask))
-                    mask &= mask - 1
-                    if len(chosen) == gpus:
-                        return tuple(chosen)
-        return None
+        return gathered(occupancy, occupancy.by_free[gpu_type][1:], gpus)
 
 
 _PACKED, _TOGETHER = Packed(), Together()

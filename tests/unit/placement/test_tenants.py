@@ -81,7 +81,8 @@ class TestReservations:
                 Tenants(cluster("v100:1x8"), specs)
 
     def test_large_cells_are_reserved_before_small_ones_whoever_comes_first(self) -> None:
-        Tenants(cluster("v100:2x8"), [TenantSpec.of("a", "8x1"), TenantSpec.of("b", "8")])
+        tenants = Tenants(cluster("v100:2x8"), [TenantSpec.of("a", "8x1"), TenantSpec.of("b", "8")])
+        assert [part.cluster.gpu_count for part in tenants.parts] == [8, 8]
 
     @pytest.mark.parametrize(
         ("spec", "cells", "message"),
