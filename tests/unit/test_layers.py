@@ -30,8 +30,8 @@ BELOW: dict[str, set[str]] = {
     "runtime": {"core", "models", "solvers", "policies", "placement", "traces"},
     "cli": {"core", "models", "policies", "placement", "traces", "simulator", "report", "runtime", "testing"},
 }
-HEAVY = {"torch", "ray", "fastapi", "uvicorn", "flask", "pandas", "scipy"}
-PURE_ROOMS = ("core", "models", "policies", "placement")
+HEAVY = {"torch", "ray", "fastapi", "uvicorn", "flask", "pandas", "scipy", "highspy"}
+PURE_ROOMS = ("core", "models", "solvers", "policies", "placement")
 IMPURE = {"os", "time", "random", "logging", "socket", "subprocess", "datetime", "threading"}
 MAY_SAY_SIMULATE = {"simulator", "cli", "testing", "report", "__init__.py"}
 

@@ -50,7 +50,10 @@ class RateChanged(NamedTuple):
 
 
 class RegimeEntered(NamedTuple):
-    """A job adapted its batch size at `progress`; `speeds`, `regime_end` and `tail_s` are those of the new regime."""
+    """A job adapted its batch size at `progress`; `speeds`, `regime_end` and `tail_s` are those of the new regime.
+
+    `work` is the whole work where its unit changes with the regime: a step is another one at another batch size.
+    """
 
     time_s: float
     job: int
@@ -61,6 +64,7 @@ class RegimeEntered(NamedTuple):
     regime_end: float
     tail_s: float
     steps_left: float = math.nan
+    work: float = math.nan
 
 
 class JobEvicted(NamedTuple):

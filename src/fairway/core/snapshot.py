@@ -22,6 +22,7 @@ from fairway.core.arrays import Bools, Floats, Ints, frozen
 from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.core.errors import InputError, PolicyError
 from fairway.core.facts import NO_FACTS, Facts, Finished, History
+from fairway.core.pairing import NO_PAIRING, Pairing, PairTable
 
 
 class Names(NamedTuple):
@@ -45,6 +46,7 @@ class Frame(NamedTuple):
     facts: Mapping[int, Facts] = MappingProxyType({})
     history: History = History()
     down: Collection[int] = frozenset()
+    pairing: Pairing = NO_PAIRING
 
 
 class JobView(NamedTuple):
@@ -332,6 +334,13 @@ class Snapshot:
         return epochs, loss
 
     @property
+    def pairing(self) -> Pairing:
+        """How jobs run in pairs on the same GPUs, for policies that say in `knows` that they need "pairs"."""
+        if "pairs" not in self.knows:
+            raise PolicyError('the policy reads snapshot.pairing but does not declare knows = {"pairs"}')
+        return self.frame.pairing
+
+    @property
     def finished(self) -> Finished:
         """The jobs that ended most recently."""
         return self.frame.history.latest()
@@ -387,6 +396,7 @@ class Snapshot:
             facts={job: self.frame.facts[job] for job in jobs if job in self.frame.facts},
             history=self.frame.history.copy(),
             down=frozenset(self.frame.down),
+            pairing=self._pairs(),
         )
         return Snapshot(
             frame,
@@ -401,6 +411,10 @@ class Snapshot:
             self.demand,
             self.guarded,
         )
+
+    def _pairs(self) -> PairTable:
+        """What is known of pairs of the active jobs, where the policy may know it."""
+        return PairTable.of(self.frame.pairing, self.jobs.tolist()) if "pairs" in self.knows else NO_PAIRING
 
     def to_json(self) -> str:
         """Everything a decision depends on, as text; `Snapshot.from_json` gives an equal snapshot back."""
@@ -429,6 +443,7 @@ class Snapshot:
                 "facts": {job: facts.plain() for job in self.jobs.tolist() if (facts := self.frame.facts.get(job))},
                 "history": self.frame.history.plain(),
                 "down": sorted(self.frame.down),
+                "pairs": self._pairs().plain(),
                 "memory": _plain(self.memory),
             }
         )
@@ -455,6 +470,7 @@ class Snapshot:
                 {int(job): Facts.from_plain(facts) for job, facts in data["facts"].items()},
                 History.from_plain(data["history"]),
                 frozenset(data.get("down", ())),
+                PairTable.from_plain(data.get("pairs", ((), ()))),
             )
             return Snapshot(
                 frame,

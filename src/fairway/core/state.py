@@ -34,6 +34,7 @@ from fairway.core.event import (
 from fairway.core.facts import NO_FACTS, Facts, History
 from fairway.core.job import JobSpec
 from fairway.core.occupancy import Occupancy
+from fairway.core.pairing import NO_PAIRING, Pairing
 from fairway.core.sharing import heirs
 from fairway.core.snapshot import Frame, Names, Snapshot
 
@@ -59,7 +60,13 @@ class State:
     """Active jobs, who holds which GPU, which nodes are down, what the policy remembers."""
 
     def __init__(
-        self, cluster: Cluster, *, min_run_s: float = 0.0, replan_interval_s: float = 0.0, seed: int = 0
+        self,
+        cluster: Cluster,
+        *,
+        min_run_s: float = 0.0,
+        replan_interval_s: float = 0.0,
+        seed: int = 0,
+        pairing: Pairing = NO_PAIRING,
     ) -> None:
         self.cluster = cluster
         self.min_run_s = min_run_s
@@ -83,7 +90,8 @@ class State:
         self._users, self._queues, self._models = _Dictionary(), _Dictionary(), _Dictionary()
         names = Names(self._users.names, self._queues.names, self._models.names)
         self._frame = Frame(
-            *(cluster, names, self.ids, self.held_gpus, seed, replan_interval_s, self.facts, self.history, self._down)
+            *(cluster, names, self.ids, self.held_gpus, seed, replan_interval_s, self.facts, self.history, self._down),
+            pairing=pairing,
         )
         self._apply: dict[type[Any], Callable[[Any], None]] = {
             JobSubmitted: self._job_submitted,
@@ -250,6 +258,8 @@ class State:
         f[c.RATE, row] = event.rate
         f[c.READY_S, row] = event.time_s
         f[c.REGIME_END, row] = event.regime_end
+        if not math.isnan(event.work):
+            f[c.WORK, row] = event.work
         f[c.TAIL_S, row] = event.tail_s
         f[c.BEST_SPEED, row] = max(event.speeds)
         f[c.SPEEDS :, row] = event.speeds

@@ -34,6 +34,7 @@ from fairway.models.regimes import regime_at
 from fairway.models.restart import restart_cost_s
 from fairway.simulator.faults import Faults, Outage
 from fairway.simulator.ledger import Ledger
+from fairway.simulator.pairing import SimulatedPairing
 from fairway.simulator.rates import Rates
 from fairway.simulator.rules import Rules
 
@@ -144,6 +145,7 @@ class SimulatedEngine:
         self.left = len(jobs)
         self._grid = 1.0 / rules.time_quantum_s
         self._active: dict[int, _SimulatedJob] = {}
+        self.pairing = SimulatedPairing(rates, self._active)
         self._next_job = 0
         self._next_arrival_s = self._quantised(jobs[0].submitted_s) if jobs else math.inf
         self._queue: list[tuple[float, int, int, int]] = []

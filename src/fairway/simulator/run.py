@@ -118,7 +118,8 @@ def simulate(
     about: dict[str, Any] = {"located": placer.located, "round_s": length_s, "faults": faults, "seed": seed}
     engine = SimulatedEngine(machines, jobs, rates, world, tells=chosen.knows, **about)
     timed = _TimedPolicy(inside(shared, chosen, placer, length_s, world))
-    state = State(machines, min_run_s=world.min_run_s, replan_interval_s=world.replan_interval_s, seed=seed)
+    about = {"replan_interval_s": world.replan_interval_s, "seed": seed, "pairing": engine.pairing}
+    state = State(machines, min_run_s=world.min_run_s, **about)
     loop = Loop(engine, state, timed, placer, round_s=length_s, observer=observer)
     if len(jobs) >= COMPILE_FROM_JOBS:
         kernels.use_compiled()

@@ -1,0 +1,70 @@
+"""What two jobs do to one another on the same GPUs, as far as it is known beforehand.
+
+Jobs of one *kind* behave alike beside others, so a policy asks about kinds and not about every pair of jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+Factors = tuple[tuple[float, float], ...]
+"""For each GPU type: what the first and the second job keep of their speeds alone; zeros where they do not fit."""
+
+
+class Pairing(Protocol):
+    """Who knows how jobs run in pairs: an engine with a profile, or a table taken from one."""
+
+    def kind(self, job: int) -> Hashable:
+        """What the speeds of a job beside others depend on, as of now."""
+        ...
+
+    def factors(self, a: int, b: int) -> Factors:
+        """What two jobs of equal gangs keep of their speeds on each GPU type."""
+        ...
+
+
+class PairTable(NamedTuple):
+    """A pairing on its own: the kinds of some jobs, and the factors of each pair of kinds, the smaller first."""
+
+    kinds: Mapping[int, int]
+    by_kinds: Mapping[tuple[int, int], Factors]
+
+    @staticmethod
+    def of(pairing: Pairing, jobs: Iterable[int]) -> PairTable:
+        """What a pairing knows of the given jobs."""
+        codes: dict[Hashable, int] = {}
+        kinds: dict[int, int] = {}
+        first: list[int] = []
+        for job in jobs:
+            code = codes.setdefault(pairing.kind(job), len(codes))
+            kinds[job] = code
+            if code == len(first):
+                first.append(job)
+        factors = {(a, b): pairing.factors(first[a], first[b]) for b in range(len(first)) for a in range(b + 1)}
+        return PairTable(kinds, factors)
+
+    def kind(self, job: int) -> Hashable:
+        """The number of a job's kind; a job that the table does not know is alone in its own."""
+        return self.kinds.get(job, -1 - job)
+
+    def factors(self, a: int, b: int) -> Factors:
+        """The factors of two jobs; nothing where the table knows no more."""
+        x, y = self.kinds.get(a, -1), self.kinds.get(b, -1)
+        if x > y:
+            return tuple((second, first) for first, second in self.factors(b, a))
+        return self.by_kinds.get((x, y), ())
+
+    def plain(self) -> list[Any]:
+        """The table as JSON values."""
+        return [list(self.kinds.items()), [[*key, factors] for key, factors in self.by_kinds.items()]]
+
+    @staticmethod
+    def from_plain(values: list[Any]) -> PairTable:
+        """Read what `plain` gave."""
+        kinds, entries = values
+        table = {(a, b): tuple((float(x), float(y)) for x, y in factors) for a, b, factors in entries}
+        return PairTable({int(job): int(kind) for job, kind in kinds}, table)
+
+
+NO_PAIRING = PairTable({}, {})
