@@ -15,7 +15,8 @@ class JobSubmitted(NamedTuple):
     """A user asked for a job. `speeds` is its rate on its own gang for each GPU type (0: cannot run there).
 
     What an engine knows beyond that: `scaling`, the job's steps per second on 1, 2, … `gpus_max` GPUs; `loss`, how its
-    training loss falls; `steps_left`, for jobs whose steps are not their progress.
+    training loss falls; `steps_left`, for jobs whose steps are not their progress. `since_s` is when the job was asked
+    for, where an engine takes notice of it only later.
     """
 
     time_s: float
@@ -29,6 +30,7 @@ class JobSubmitted(NamedTuple):
     scaling: tuple[float, ...] = ()
     loss: LossCurve | None = None
     steps_left: float = math.nan
+    since_s: float = math.nan
 
 
 class JobStarted(NamedTuple):
@@ -41,12 +43,16 @@ class JobStarted(NamedTuple):
 
 
 class RateChanged(NamedTuple):
-    """A job was seen at `progress` and runs at `rate` from now on: a new partner, or a report of a live job."""
+    """A job was seen at `progress` and runs at `rate` from now on: a new partner, or a report of a live job.
+
+    `ran_s` is how long it computed in the round that ends now, where an engine counts that by rounds.
+    """
 
     time_s: float
     job: int
     progress: float
     rate: float
+    ran_s: float = math.nan
 
 
 class RegimeEntered(NamedTuple):

@@ -18,13 +18,18 @@ REMEMBERED_JOBS = 5_000
 
 
 class Facts(NamedTuple):
-    """One job. `scaling` is its steps per second on 1, 2, … GPUs. NaN, 0, () and None stand for "unknown"."""
+    """One job. NaN, 0, () and None stand for "unknown".
+
+    `scaling` is its steps per second on 1, 2, … GPUs. `ran_s` is how long it computed in the last round that it ran in,
+    where an engine counts that by rounds.
+    """
 
     skew: float = math.nan
     memory_bytes: int = 0
     scaling: tuple[float, ...] = ()
     loss: LossCurve | None = None
     steps_left: float = math.nan
+    ran_s: float = math.nan
 
     @staticmethod
     def of(spec: JobSpec, scaling: tuple[float, ...], loss: LossCurve | None, steps_left: float) -> Facts:
@@ -34,13 +39,13 @@ class Facts(NamedTuple):
 
     def plain(self) -> list[Any]:
         """The facts as JSON values."""
-        return [self.skew, self.memory_bytes, self.scaling, self.loss, self.steps_left]
+        return [self.skew, self.memory_bytes, self.scaling, self.loss, self.steps_left, self.ran_s]
 
     @staticmethod
     def from_plain(values: list[Any]) -> Facts:
         """Read what `plain` gave."""
-        skew, memory_bytes, scaling, loss, steps_left = values
-        return Facts(skew, memory_bytes, tuple(scaling), LossCurve(*loss) if loss else None, steps_left)
+        skew, memory_bytes, scaling, loss, *rest = values
+        return Facts(skew, memory_bytes, tuple(scaling), LossCurve(*loss) if loss else None, *rest)
 
 
 NO_FACTS = Facts()

@@ -47,6 +47,7 @@ class Frame(NamedTuple):
     history: History = History()
     down: Collection[int] = frozenset()
     pairing: Pairing = NO_PAIRING
+    round_s: float = 0.0
 
 
 class JobView(NamedTuple):
@@ -102,6 +103,12 @@ class Oracle:
 
     def _remaining_at(self, time_s: float) -> Floats:
         return kernels.remaining(self._floats, time_s)
+
+    @property
+    def work_left(self) -> Floats:
+        """What each job has still to do, in the units of its speeds."""
+        left: Floats = self._floats[c.WORK] - self._snapshot.progress
+        return left
 
     @property
     def steps_left(self) -> Floats:
@@ -244,6 +251,11 @@ class Snapshot:
     def replan_interval_s(self) -> float:
         """A policy that plans shares should plan anew at most this often."""
         return self.frame.replan_interval_s
+
+    @property
+    def round_s(self) -> float:
+        """The usual time from one round to the next; 0 where rounds are at events only."""
+        return self.frame.round_s
 
     def __len__(self) -> int:
         return int(self.ints.shape[1])
@@ -435,6 +447,7 @@ class Snapshot:
                 "free": self.free,
                 "demand": self.demand,
                 "replan_interval_s": self.replan_interval_s,
+                "round_s": self.round_s,
                 "names": [list(column) for column in self.names],
                 "floats": self.floats.tolist(),
                 "ints": self.ints.tolist(),
@@ -471,6 +484,7 @@ class Snapshot:
                 History.from_plain(data["history"]),
                 frozenset(data.get("down", ())),
                 PairTable.from_plain(data.get("pairs", ((), ()))),
+                data.get("round_s", 0.0),
             )
             return Snapshot(
                 frame,

@@ -67,6 +67,7 @@ class State:
         replan_interval_s: float = 0.0,
         seed: int = 0,
         pairing: Pairing = NO_PAIRING,
+        round_s: float = 0.0,
     ) -> None:
         self.cluster = cluster
         self.min_run_s = min_run_s
@@ -92,6 +93,7 @@ class State:
         self._frame = Frame(
             *(cluster, names, self.ids, self.held_gpus, seed, replan_interval_s, self.facts, self.history, self._down),
             pairing=pairing,
+            round_s=round_s,
         )
         self._apply: dict[type[Any], Callable[[Any], None]] = {
             JobSubmitted: self._job_submitted,
@@ -218,8 +220,9 @@ class State:
             raise EngineError(f"job number {job} is not above those of the jobs submitted before")
         self._last_job = job
         deadline = math.inf if spec.deadline_s is None else spec.deadline_s
+        asked_s = event.time_s if math.isnan(event.since_s) else event.since_s
         floats = [
-            *(event.time_s, spec.weight, deadline, event.work),
+            *(asked_s, spec.weight, deadline, event.work),
             *(0.0, 0.0, event.time_s, event.time_s, 0.0, 0.0, 0.0),
             *(event.restart_s, event.regime_end, event.tail_s, max(event.speeds)),
             *(event.regime_end / max(event.speeds) + event.tail_s, 0.0, math.inf, 1.0),
@@ -251,6 +254,8 @@ class State:
         f[c.RATE, row] = event.rate if self.table.i[c.HELD, row] else 0.0
         f[c.READY_S, row] = max(event.time_s, f[c.READY_S, row])
         self._anchor(row)
+        if not math.isnan(event.ran_s):
+            self.facts[event.job] = self.facts.get(event.job, NO_FACTS)._replace(ran_s=event.ran_s)
 
     def _regime_entered(self, event: RegimeEntered) -> None:
         row, f = self._row(event.job), self.table.f

@@ -23,6 +23,8 @@ from fairway.policies.gandiva_fair.stride import HORIZON_QUANTA, near_the_mean, 
 from fairway.policies.gandiva_fair.tickets import entitlements, job_tickets, user_tickets
 from fairway.policies.gandiva_fair.trade import trade_all, values_of, worth_of
 from fairway.policies.gandiva_fair.walk import Turn
+from fairway.policies.gavel.base import equal_time
+from fairway.policies.gavel.shares import Style, decide_by_shares
 from fairway.policies.registry import register
 
 _MOMENT_S = 1e-6
@@ -40,6 +42,7 @@ class GandivaFair:
     Suspends in place and places by itself. Users hold as many tickets as their jobs weigh on average. Turns change
     every `quantum_s`; `balance` is the gap in tickets per GPU between nodes above which jobs are moved; `retype_s` is
     how often jobs are assigned to GPU types anew; after `patience` blocked turns a gang has its node kept clear.
+    `published` is the rule of the same name in Shockwave's simulator: equal time for every job, whatever its gang.
     """
 
     quantum_s: float = 60.0
@@ -47,6 +50,7 @@ class GandivaFair:
     balance: float = 0.25
     retype_s: float = 600.0
     patience: int = 5
+    published: bool = False
 
     name: ClassVar[str] = "gandiva_fair"
     knows: ClassVar[frozenset[str]] = frozenset()
@@ -65,6 +69,8 @@ class GandivaFair:
     def decide(self, snapshot: Snapshot) -> Decision:
         if not len(snapshot):
             return nothing_granted(0)
+        if self.published:
+            return decide_by_shares(snapshot, equal_time, Style(published=True, shuffled=True))
         accounts, nodes = recall(snapshot), Nodes(snapshot)
         shares = self.shares(snapshot)
         tickets = job_tickets(shares.sum(axis=0), snapshot.user, snapshot.weight, snapshot.gpus)

@@ -1,0 +1,151 @@
+"""What the rounds mechanism remembers from one decision to the next: the plan, and what everybody has received of it.
+
+A *unit* is what shares are planned for: a job alone, or two jobs on the same GPUs. The account keeps job numbers, so it
+stays valid while rows come and go; as a decision's memory it is a dictionary of plain arrays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from fairway.core.arrays import Bools, Floats, Ints
+from fairway.core.snapshot import Snapshot
+
+NOBODY = -1
+
+
+@dataclass
+class Account:
+    """The accounts of all units; jobs alone come first, in the order of the snapshot's rows, then pairs.
+
+    `units[u]` are one or two job numbers (the second is -1 for a job alone). `planned` says whether the last plan knew
+    a unit; `x` is its share of time by GPU type, `received_s` what it has had since that plan (with half a round to
+    begin with), `deficit_s` what earlier plans left it short of. `skipped` counts the rounds in a row in which a gang's
+    turn had come but too few GPUs were left. `ran` are the (unit, type) of the round that has ended. `seen` is what
+    each job had at the last decision: seconds held, progress, batch size.
+    """
+
+    units: Ints
+    planned: Bools
+    x: Floats
+    received_s: Floats
+    deficit_s: Floats
+    skipped: Ints
+    ran: Ints
+    seen: Floats
+    capacity: Ints
+    planned_s: float = -1.0
+    stale: bool = True
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def empty(types: int) -> Account:
+        """The account before the first decision."""
+        none = np.zeros((0, types))
+        whole = np.zeros(0, dtype=np.int64)
+        two = np.zeros((0, 2), dtype=np.int64)
+        planned = np.zeros(0, dtype=bool)
+        return Account(two, planned, none, none, none, whole, two, np.zeros((0, 3)), np.zeros(types, dtype=np.int64))
+
+    @staticmethod
+    def from_memory(memory: Mapping[str, Any], types: int) -> Account:
+        """Read what `memory` gave, perhaps after a trip through JSON; anything else is an empty account."""
+        account = Account.empty(types)
+        if "units" not in memory or np.shape(memory["capacity"]) != (types,):
+            return account
+        for each in fields(Account):
+            old = getattr(account, each.name)
+            if isinstance(old, np.ndarray):
+                values = np.array(memory[each.name], dtype=old.dtype)
+                setattr(account, each.name, values.reshape(-1, *old.shape[1:]))
+            else:
+                setattr(account, each.name, memory[each.name])
+        return account
+
+    def memory(self) -> dict[str, Any]:
+        """The account as plain values."""
+        return {each.name: getattr(self, each.name) for each in fields(Account)}
+
+    @property
+    def is_pair(self) -> Bools:
+        """Which units are two jobs."""
+        return np.asarray(self.units[:, 1] != NOBODY)
+
+    def rows(self, snapshot: Snapshot) -> Ints:
+        """The rows of the jobs of each unit; -1 where there is no second one."""
+        rows = np.searchsorted(snapshot.jobs, self.units)
+        rows[self.units == NOBODY] = NOBODY
+        return rows
+
+
+def recall(snapshot: Snapshot, half_s: float) -> Account:
+    """The account as of now: what ran is credited, units of jobs that have gone are closed, newcomers are added."""
+    account = Account.from_memory(snapshot.memory, len(snapshot.capacity))
+    jobs = snapshot.jobs
+    _credit(account, snapshot)
+    here = np.isin(account.units, jobs) | (account.units == NOBODY)
+    stays = here.all(axis=1)
+    singles = ~account.is_pair
+    known = account.units[singles & stays, 0]
+    new = np.setdiff1d(jobs, known, assume_unique=True)
+    if len(new) or not stays.all():
+        account.stale = True
+        _rebuild(account, singles & stays, new, ~singles & stays, half_s)
+    account.ran = np.zeros((0, 2), dtype=np.int64)
+    account.seen = _seen(snapshot)
+    if not np.array_equal(account.capacity, snapshot.capacity):
+        account.capacity, account.stale = snapshot.capacity.copy(), True
+    return account
+
+
+def _rebuild(account: Account, singles: Bools, new: Ints, pairs: Bools, half_s: float) -> None:
+    """Old jobs, then newcomers with half a round to their credit, then old pairs."""
+    types, count = account.x.shape[1], len(new)
+
+    def joined(old: Any, fresh: Any) -> Any:
+        return np.concatenate([old[singles], fresh, old[pairs]])
+
+    account.units = joined(account.units, np.column_stack([new, np.full(count, NOBODY)]))
+    account.planned = joined(account.planned, np.zeros(count, dtype=bool))
+    account.x = joined(account.x, np.zeros((count, types)))
+    account.received_s = joined(account.received_s, np.full((count, types), half_s))
+    account.deficit_s = joined(account.deficit_s, np.zeros((count, types)))
+    account.skipped = joined(account.skipped, np.zeros(count, dtype=np.int64))
+
+
+def _seen(snapshot: Snapshot) -> Floats:
+    return np.column_stack([snapshot.attained_s, snapshot.progress, snapshot.batch_size.astype(np.float64)])
+
+
+def _credit(account: Account, snapshot: Snapshot) -> None:
+    """Book the time for which each unit of the last round really computed: without a restart, where that shows.
+
+    An engine of rounds tells the time; else it is what the progress since the last decision would take at the present
+    speed, and at most the time for which GPUs were held.
+    """
+    if not len(account.ran):
+        return
+    singles = ~account.is_pair
+    before, jobs = account.units[singles, 0], snapshot.jobs
+    now, then = _seen(snapshot), account.seen
+    at = np.minimum(np.searchsorted(before, jobs), max(len(before) - 1, 0))
+    known = before[at] == jobs
+    held_s = np.where(known, now[:, 0] - then[at, 0], 0.0)
+    done = now[:, 1] - then[at, 1]
+    steady = known & (now[:, 2] == then[at, 2]) & (snapshot.rate > 0) & (done >= 0)
+    ran_s = np.where(steady, np.minimum(held_s, done / np.where(snapshot.rate > 0, snapshot.rate, 1.0)), held_s)
+    rows = np.searchsorted(jobs, account.units)
+    for unit, kind in account.ran.tolist():
+        members = [row for row, job in zip(rows[unit], account.units[unit], strict=True) if job != NOBODY]
+        if all(row < len(jobs) for row in members) and (jobs[members] == account.units[unit][: len(members)]).all():
+            account.received_s[unit, kind] += max(_told_s(snapshot, row, float(ran_s[row])) for row in members)
+
+
+def _told_s(snapshot: Snapshot, row: int, otherwise_s: float) -> float:
+    told_s = snapshot.facts(row).ran_s
+    return otherwise_s if math.isnan(told_s) else told_s

@@ -1,0 +1,34 @@
+"""Equal division of the cluster: every job has its n-th of each GPU type and nothing is traded.
+
+The baseline that sharing incentive is measured against (Gavel, OSDI 2020).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fairway.policies.gavel.base import SharePolicy, equal_split
+from fairway.policies.gavel.shares import Style
+from fairway.policies.gavel.situation import Shares, Situation
+from fairway.policies.registry import register
+
+
+@register
+@dataclass(frozen=True)
+class Isolated(SharePolicy):
+    """Every job gets its n-th of each GPU type in turns, whatever its speed there.
+
+    Knows: gang sizes, the number of jobs. Preempts.
+    """
+
+    name: ClassVar[str] = "isolated"
+
+    @property
+    def style(self) -> Style:
+        """Speeds do not count, so the published runs go through the types in another order each round."""
+        return Style(published=self.published, shuffled=True)
+
+    def plan(self, situation: Situation) -> Shares:
+        """The equal split."""
+        return Shares(equal_split(situation))

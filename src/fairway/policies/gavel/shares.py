@@ -1,0 +1,193 @@
+"""Rounds from fractions: how every policy that plans shares of time has them carried out (Gavel, OSDI 2020).
+
+A policy gives each job a fraction of time on each GPU type. In every round the jobs that lag most behind their fraction
+go first: priority is the fraction over what the job received of the type since the plan, and what a plan leaves owing
+is carried on as a deficit that breaks ties. A plan is made when the set of jobs changes, at most every
+`replan_interval_s`.
+
+A gang that does not fit behind smaller jobs of higher priority would lose its turn again and again, because every plan
+starts the counting anew. After `PATIENCE` such rounds it is served before all others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from fairway.core.arrays import Bools, Ints
+from fairway.core.decision import Decision, Reason, nothing_granted
+from fairway.core.snapshot import Snapshot
+from fairway.policies.gavel.account import NOBODY, Account, recall
+from fairway.policies.gavel.select import choose
+from fairway.policies.gavel.shuffles import shuffled_types
+from fairway.policies.gavel.situation import Shares, Situation
+
+ROUND_S = 360.0
+"""The length of a round where nothing else is said."""
+PATIENCE = 3
+"""How often in a row a gang may be passed over before it is served first."""
+
+Plan = Callable[[Situation], Shares]
+
+
+class Style(NamedTuple):
+    """How a plan is carried out.
+
+    `published` does it as the Gavel artifact: no gang is served out of turn, plans do not follow a change of speeds,
+    and one is made in each of the first two rounds. `shuffled` goes through the GPU types in another order each round.
+    `idle_fill` lets jobs without a share use GPUs that would idle.
+    """
+
+    published: bool = False
+    shuffled: bool = False
+    idle_fill: bool = True
+
+
+NATIVE = Style()
+
+
+def decide_by_shares(snapshot: Snapshot, plan: Plan, style: Style = NATIVE) -> Decision:
+    """Plan if it is time to, then choose who runs in this round."""
+    if not len(snapshot):
+        return nothing_granted(0)
+    half_s = (snapshot.round_s or ROUND_S) / 2
+    account = recall(snapshot, half_s)
+    if _is_due(account, snapshot, style):
+        account = _planned(account, snapshot, plan, half_s)
+    rows = account.rows(snapshot)
+    kept = _protected(snapshot)
+    sizes, can_run = _sizes(snapshot, rows), _can_run(snapshot, account, rows)
+    free = snapshot.capacity.copy()
+    for row in kept:
+        if snapshot.host[row] < 0:
+            free[snapshot.gpu_type[row]] -= snapshot.held[row]
+    order = (
+        shuffled_types(snapshot.seed, len(free), snapshot.round)
+        if style.shuffled and style.published
+        else range(len(free))
+    )
+    chosen = choose(
+        account,
+        rows,
+        sizes,
+        can_run,
+        np.maximum(free, 0).tolist(),
+        order,
+        taken=kept,
+        first=() if style.published else _reserved(account),
+        idle_fill=style.idle_fill,
+        running=None if style.published else _running(snapshot, account, rows),
+    )
+    account.skipped[chosen.passed] += 1
+    account.skipped[[unit for unit, _ in chosen.units]] = 0
+    account.ran = np.array(chosen.units, dtype=np.int64).reshape(-1, 2)
+    return _decision(snapshot, account, rows, kept)
+
+
+def _is_due(account: Account, snapshot: Snapshot, style: Style) -> bool:
+    """Whether a plan is to be made now."""
+    if not account.stale and (style.published or not _speeds_changed(account, snapshot)):
+        return False
+    since_s = snapshot.now_s - account.planned_s
+    return account.planned_s <= 0.0 or since_s >= snapshot.replan_interval_s
+
+
+def _speeds_changed(account: Account, snapshot: Snapshot) -> bool:
+    """Whether a job has another speed than at the last plan."""
+    last = account.notes.get("speeds")
+    return last is None or not np.array_equal(np.asarray(last), snapshot.speeds.T)
+
+
+def _planned(account: Account, snapshot: Snapshot, plan: Plan, half_s: float) -> Account:
+    """Settle the old plan, make a new one and open its accounts."""
+    rows, types = len(snapshot), len(snapshot.capacity)
+    since_s = snapshot.now_s - account.planned_s if account.planned_s >= 0 else 0.0
+    owed_s = account.x * since_s - (account.received_s - half_s)
+    account.deficit_s = account.deficit_s + np.where(account.planned[:, None], owed_s, 0.0)
+    shares = plan(Situation(snapshot, account.x[:rows], account.notes))
+    pairs, pair_x = shares.pairs, shares.pair_x.reshape(-1, types)
+    jobs = snapshot.jobs
+    units = np.concatenate([np.column_stack([jobs, np.full(rows, NOBODY)]), jobs[pairs].reshape(-1, 2)])
+    return Account(
+        units=units,
+        planned=np.ones(len(units), dtype=bool),
+        x=np.concatenate([shares.x, pair_x]),
+        received_s=np.full((len(units), types), half_s),
+        deficit_s=np.concatenate([account.deficit_s[:rows], np.zeros((len(pairs), types))]),
+        skipped=np.concatenate([account.skipped[:rows], np.zeros(len(pairs), dtype=np.int64)]),
+        ran=account.ran,
+        seen=account.seen,
+        capacity=account.capacity,
+        planned_s=snapshot.now_s,
+        stale=False,
+        notes={**shares.notes, "speeds": snapshot.speeds.T.copy()},
+    )
+
+
+def _protected(snapshot: Snapshot) -> list[int]:
+    """Rows that were started a moment ago and stay where they are, with those whose GPUs they share."""
+    rows = set(snapshot.protected_rows.tolist()) if snapshot.guarded else set()
+    for row in list(rows):
+        host = int(snapshot.host[row])
+        if host >= 0:
+            rows.add(int(np.searchsorted(snapshot.jobs, host)))
+    return sorted(rows)
+
+
+def _sizes(snapshot: Snapshot, rows: Ints) -> Ints:
+    """GPUs of each unit: those of its first job, for pairs have equal gangs."""
+    return np.asarray(snapshot.gpus[rows[:, 0]])
+
+
+def _can_run(snapshot: Snapshot, account: Account, rows: Ints) -> Bools:
+    """Where each unit can run: both jobs of a pair must have a speed there, and the plan chose it as a pair."""
+    usable = snapshot.speeds.T > 0
+    second = np.where(account.is_pair[:, None], usable[rows[:, 1]], True)
+    return usable[rows[:, 0]] & second
+
+
+def _reserved(account: Account) -> list[int]:
+    """The gangs that have been passed over too often, the longest first."""
+    waiting = (account.skipped >= PATIENCE).nonzero()[0].tolist()
+    return sorted(waiting, key=lambda unit: (-int(account.skipped[unit]), unit))
+
+
+def _running(snapshot: Snapshot, account: Account, rows: Ints) -> Ints:
+    """The type on which a unit runs now as it is, or -1."""
+    alone = np.where(snapshot.running & (snapshot.host < 0), snapshot.gpu_type, -1)
+    kinds = alone[rows[:, 0]]
+    for unit in account.is_pair.nonzero()[0].tolist():
+        a, b = rows[unit].tolist()
+        kinds[unit] = int(snapshot.gpu_type[a]) if snapshot.share_gpus(a, b) else -1
+    return kinds
+
+
+def _decision(snapshot: Snapshot, account: Account, rows: Ints, kept: list[int]) -> Decision:
+    """Grants from the chosen units; whoever was just started goes on as it is."""
+    gpus, kinds = np.zeros(len(snapshot), dtype=np.int64), np.full(len(snapshot), -1, dtype=np.int64)
+    partners: dict[int, int] = {}
+    for row in kept:
+        gpus[row], kinds[row] = snapshot.held[row], snapshot.gpu_type[row]
+        if snapshot.host[row] >= 0:
+            partners[row] = int(np.searchsorted(snapshot.jobs, snapshot.host[row]))
+    for unit, kind in account.ran.tolist():
+        a, b = _host_first(snapshot, *rows[unit].tolist())
+        gpus[a], kinds[a] = snapshot.gpus[a], kind
+        if b >= 0:
+            gpus[b], kinds[b], partners[b] = snapshot.gpus[b], kind, a
+    reasons = np.where(gpus > 0, int(Reason.RUNS), int(Reason.NOT_ITS_TURN)).astype(np.int8)
+    wake_s = snapshot.now_s + (snapshot.round_s or ROUND_S)
+    if not gpus.any():
+        wake_s = account.planned_s + snapshot.replan_interval_s if account.stale else math.inf
+        wake_s = wake_s if wake_s > snapshot.now_s else math.inf
+    return Decision(gpus, reasons, kinds, wake_s=wake_s, memory=account.memory(), partners=partners)
+
+
+def _host_first(snapshot: Snapshot, a: int, b: int) -> tuple[int, int]:
+    """The two rows of a unit with the host before the guest: as they sit now, else the first submitted."""
+    if b >= 0 and snapshot.host[a] == snapshot.jobs[b]:
+        return b, a
+    return a, b
