@@ -148,6 +148,7 @@ class _Residuals(NamedTuple):
         return max(primal * PRIMAL_WEIGHT, float(np.abs(self.d).max(initial=0.0)), abs(self.t))
 
 
+@np.errstate(all="ignore")
 def solve(problem: Allocation, *, tolerance: float = TOLERANCE) -> Solution:
     """The best allocation. `optimal` is False where the floors cannot be kept or the method gets stuck."""
     a = _scaled(problem)
@@ -167,6 +168,7 @@ def solve(problem: Allocation, *, tolerance: float = TOLERANCE) -> Solution:
     return _unscaled(problem, a, kept, best < LOOSE, steps)
 
 
+@np.errstate(all="ignore")
 def centre(problem: Allocation) -> Solution:
     """The analytic centre: the point that keeps as far from all limits as it can. Gains and levels do not count."""
     a = _scaled(replace(problem, gain=np.zeros_like(problem.gain), level_gain=0.0))

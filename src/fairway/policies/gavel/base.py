@@ -10,8 +10,10 @@ import numpy as np
 from fairway.core.arrays import Floats
 from fairway.core.decision import Decision
 from fairway.core.snapshot import Snapshot
+from fairway.policies.gavel.pairs import paired
 from fairway.policies.gavel.shares import ROUND_S, Style, decide_by_shares
 from fairway.policies.gavel.situation import Shares, Situation
+from fairway.policies.gavel.throughputs import Outcome, Throughputs
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,48 @@ class SharePolicy:
 Heterogeneity = Literal["aware", "agnostic"]
 
 
+@dataclass(frozen=True)
+class PlanningPolicy(SharePolicy):
+    """A policy that plans by a program over effective throughputs.
+
+    `heterogeneity=agnostic` takes all GPU types that a job can use as equal. `packing` lets two jobs share GPUs.
+    """
+
+    heterogeneity: Heterogeneity = "aware"
+    packing: bool = False
+
+    oracles: ClassVar[frozenset[str]] = frozenset()
+    """What the program asks for beside speeds."""
+
+    @property
+    def knows(self) -> frozenset[str]:  # type: ignore[override]
+        """The oracles of the program, and what pairs of jobs do to one another where they may share."""
+        return self.oracles | {"pairs"} if self.packing else self.oracles
+
+    @property
+    def style(self) -> Style:
+        """Published runs of agnostic policies go through the types in another order each round."""
+        return Style(published=self.published, shuffled=self.heterogeneity == "agnostic")
+
+    def throughputs(self, situation: Situation) -> Throughputs:
+        """The speeds that the policy reckons with."""
+        rates = situation.rates if self.heterogeneity == "aware" else self.agnostic_rates(situation)
+        if self.packing:
+            return paired(situation, rates)
+        return Throughputs.alone(rates, situation.gangs, situation.capacity)
+
+    def agnostic_rates(self, situation: Situation) -> Floats:
+        """What an agnostic policy takes for speeds: the same on every type that a job can use."""
+        return usable(situation)
+
+    def shares(self, throughputs: Throughputs, outcome: Outcome) -> Shares:
+        """An outcome as shares; an equal split where the solver found none."""
+        if not outcome.optimal:
+            return Shares(_split(throughputs))
+        some = outcome.pair_x.any(axis=1)
+        return Shares(outcome.x, throughputs.pairs[some], outcome.pair_x[some])
+
+
 def usable(situation: Situation) -> Floats:
     """1 where a job can run now, else 0: what an agnostic policy sees of speeds."""
     return np.asarray((situation.rates > 0).astype(np.float64))
@@ -51,8 +95,11 @@ def usable(situation: Situation) -> Floats:
 
 def equal_split(situation: Situation) -> Floats:
     """Every job alone on its n-th of each type, time-sliced where its gang is larger, never more than all the time."""
-    jobs = len(situation.gangs)
-    split = situation.capacity[None, :] / (jobs * situation.gangs[:, None])
+    return _split(Throughputs.alone(situation.rates, situation.gangs, situation.capacity))
+
+
+def _split(throughputs: Throughputs) -> Floats:
+    split = throughputs.capacity[None, :] / (throughputs.jobs * throughputs.gangs[:, None])
     return np.asarray(split / np.maximum(split.sum(axis=1, keepdims=True), 1.0))
 
 

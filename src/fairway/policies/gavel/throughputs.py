@@ -68,8 +68,9 @@ class Throughputs:
         Jobs of weight 0 only keep their floors.
         """
         zero = np.zeros(self.jobs) if floors is None else floors
-        held = np.ones(self.jobs, dtype=np.bool_)
-        return self._solve(per_unit, weights, zero, held, np.zeros_like(self.rates), 1.0)
+        # A row without any speed has no room above its floor; such a job waits whatever is planned.
+        held = np.asarray(self.rates.any(axis=1) & (per_unit > 0))
+        return self._solve(per_unit, np.where(held, weights, 0.0), zero, held, np.zeros_like(self.rates), 1.0)
 
     def largest_sum(self, value: Floats, per_unit: Floats | None = None, floors: Floats | None = None) -> Outcome:
         """The largest sum of throughputs, each second on a type worth `value[m, type]` per unit.
@@ -84,7 +85,7 @@ class Throughputs:
     def centre_above(self, floors: Floats) -> Outcome:
         """The analytic centre of the allocations in which every throughput reaches its floor. Jobs alone only."""
         base = Allocation.over(self.gangs, self.capacity, self.rates > 0)
-        found = centre(replace(base, rows=self.rates, floors=floors, held=np.ones(self.jobs, dtype=np.bool_)))
+        found = centre(replace(base, rows=self.rates, floors=floors, held=np.asarray(self.rates.any(axis=1))))
         return Outcome(found.x, self._no_pairs(), self.of(found.x), 0.0, found.multipliers, found.optimal)
 
     def spend_rest(self, per_unit: Floats, outcome: Outcome, normal: Floats) -> Outcome:

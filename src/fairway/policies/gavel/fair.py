@@ -1,0 +1,50 @@
+"""Max-min fairness on mixed GPUs: least attained service as a linear program (Gavel, OSDI 2020).
+
+The job that gets least, measured against what an equal split of the cluster would give it and per GPU of its gang,
+gets as much as possible. Because every job may hold its n-th of each type, no job does worse than in an equal split.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fairway.core.arrays import Floats
+from fairway.policies.gavel.base import PlanningPolicy
+from fairway.policies.gavel.situation import Shares, Situation
+from fairway.policies.gavel.throughputs import Throughputs
+from fairway.policies.registry import register
+
+
+def equal_split_throughput(rates: Floats, capacity: Floats) -> Floats:
+    """What a job makes per second when its time is spread over the types as their GPUs are."""
+    return np.asarray(rates @ (capacity / max(float(capacity.sum()), 1.0)))
+
+
+def per_fair_share(throughputs: Throughputs, weights: Floats) -> Floats:
+    """What one unit of a job's throughput adds to its level: GPUs over weight and over the equal split's throughput."""
+    normal = equal_split_throughput(throughputs.rates, throughputs.capacity)
+    return np.asarray(throughputs.gangs / (weights * np.where(normal > 0, normal, 1.0)))
+
+
+@register
+@dataclass(frozen=True)
+class MaxMinFairness(PlanningPolicy):
+    """The job with the smallest normalised throughput gets as much as possible (least attained service as an LP).
+
+    Knows: speeds by GPU type, gang sizes, weights. Preempts. What the smallest level leaves unused goes, in a second
+    program, to the largest sum of normalised throughputs.
+    """
+
+    name: ClassVar[str] = "max_min_fairness"
+
+    def plan(self, situation: Situation) -> Shares:
+        """The highest level, then the largest sum above it."""
+        throughputs = self.throughputs(situation)
+        per_unit = per_fair_share(throughputs, situation.weights)
+        outcome = throughputs.highest_level(per_unit, np.ones(throughputs.jobs))
+        if not self.published:
+            outcome = throughputs.spend_rest(per_unit, outcome, 1.0 / per_unit)
+        return self.shares(throughputs, outcome)

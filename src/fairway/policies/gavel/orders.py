@@ -1,0 +1,93 @@
+"""First come and shortest first on mixed GPUs: in their order, jobs take the fastest GPUs that are left (Gavel)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fairway.core.arrays import Bools, Floats, Ints
+from fairway.policies.gavel.base import PlanningPolicy
+from fairway.policies.gavel.shares import Style
+from fairway.policies.gavel.situation import Shares, Situation
+from fairway.policies.registry import register
+
+
+def served_in_order(rates: Floats, gangs: Floats, capacity: Floats, order: Ints, keep: Floats, strict: bool) -> Floats:
+    """All the time on one type for each job that fits, in the given order; `keep` is who has which type already.
+
+    A job takes the fastest type with enough GPUs left, the first of equals. Where `strict`, nobody is served behind a
+    job that does not fit.
+    """
+    x = keep.copy()
+    left = capacity - gangs @ x
+    has: Bools = np.asarray(x.any(axis=1))
+    for row in order.tolist():
+        if has[row]:
+            continue
+        fits = (left >= gangs[row]) & (rates[row] > 0)
+        if not fits.any():
+            if strict and rates[row].any():
+                break
+            continue
+        kind = int(np.argmax(np.where(fits, rates[row], -1.0)))
+        x[row, kind] = 1.0
+        left[kind] -= gangs[row]
+    return x
+
+
+@register
+@dataclass(frozen=True)
+class GavelFifo(PlanningPolicy):
+    """First come, first served on mixed GPUs: each job in turn takes the fastest GPUs that are free, and keeps them.
+
+    Knows: speeds by GPU type, gang sizes. Does not preempt. The agnostic form takes the first type with enough GPUs.
+    """
+
+    name: ClassVar[str] = "gavel_fifo"
+
+    @property
+    def style(self) -> Style:
+        """Nobody runs out of turn, on idle GPUs either."""
+        return Style(published=self.published, shuffled=self.heterogeneity == "agnostic", idle_fill=False)
+
+    def plan(self, situation: Situation) -> Shares:
+        """Who has a type keeps it while its GPUs are there; the others follow in the order of submission."""
+        throughputs = self.throughputs(situation)
+        keep = _still_there(situation.previous, throughputs.rates, throughputs.gangs, throughputs.capacity)
+        order = np.arange(throughputs.jobs)
+        x = served_in_order(throughputs.rates, throughputs.gangs, throughputs.capacity, order, keep, strict=True)
+        return Shares(x)
+
+
+@register
+@dataclass(frozen=True)
+class GavelSjf(PlanningPolicy):
+    """Shortest job first on mixed GPUs: in the order of run time, jobs take the fastest GPUs that are left.
+
+    Knows: true remaining work, speeds by GPU type, gang sizes. Preempts.
+    """
+
+    name: ClassVar[str] = "gavel_sjf"
+    oracles: ClassVar[frozenset[str]] = frozenset({"duration"})
+
+    def plan(self, situation: Situation) -> Shares:
+        """The shortest first, whoever runs now."""
+        throughputs = self.throughputs(situation)
+        best = throughputs.rates.max(axis=1, initial=0.0)
+        length_s = situation.steps_left / np.where(best > 0, best, 1e-12)
+        order = np.argsort(length_s, kind="stable")
+        nobody = np.zeros_like(throughputs.rates)
+        x = served_in_order(throughputs.rates, throughputs.gangs, throughputs.capacity, order, nobody, strict=False)
+        return Shares(x)
+
+
+def _still_there(previous: Floats, rates: Floats, gangs: Floats, capacity: Floats) -> Floats:
+    """What was given before, without those whose type has lost the GPUs for them, the latest first."""
+    keep = np.where(rates > 0, previous, 0.0)
+    for kind in range(len(capacity)):
+        holders: Bools = keep[:, kind] > 0
+        over = np.cumsum(gangs * holders) > capacity[kind]
+        keep[over & holders, kind] = 0.0
+    return keep

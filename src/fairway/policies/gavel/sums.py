@@ -1,0 +1,115 @@
+"""Policies that maximise a sum: steps per second, or steps per dollar, with deadlines where there are any.
+
+Of Gavel (OSDI 2020). A sum has no sense of fairness: jobs that make few steps wait as long as others want the GPUs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fairway.core.arrays import Floats
+from fairway.policies.gavel.base import PlanningPolicy
+from fairway.policies.gavel.situation import Shares, Situation
+from fairway.policies.gavel.throughputs import Outcome, Throughputs
+from fairway.policies.registry import register
+
+
+@register
+@dataclass(frozen=True)
+class MaxThroughput(PlanningPolicy):
+    """As many steps per second as possible, all jobs together.
+
+    Knows: speeds by GPU type, gang sizes. Preempts. Not fair: jobs that make few steps a second wait.
+    """
+
+    name: ClassVar[str] = "max_throughput"
+
+    def value(self, situation: Situation) -> Floats:
+        """What a unit of throughput is worth on each GPU type."""
+        return np.ones(len(situation.capacity))
+
+    def plan(self, situation: Situation) -> Shares:
+        """The largest sum."""
+        throughputs = self.throughputs(situation)
+        return self.shares(throughputs, self.outcome(throughputs, situation))
+
+    def outcome(self, throughputs: Throughputs, situation: Situation) -> Outcome:
+        """The solved program."""
+        return throughputs.largest_sum(np.broadcast_to(self.value(situation), throughputs.rates.shape))
+
+
+@register
+@dataclass(frozen=True)
+class MinCost(MaxThroughput):
+    """As many steps per dollar as possible: each GPU type's steps count by its price.
+
+    Knows: speeds by GPU type, prices, gang sizes. Preempts. Types without a price count as 1 dollar an hour.
+    """
+
+    name: ClassVar[str] = "min_cost"
+
+    def value(self, situation: Situation) -> Floats:
+        """Steps per dollar and not per second; a type without a price costs 1."""
+        prices = [kind.price_per_h for kind in situation.snapshot.cluster.types]
+        return np.array([1.0 / price if price and price > 0 else 1.0 for price in prices])
+
+
+@register
+@dataclass(frozen=True)
+class MinCostSlo(MinCost):
+    """As many steps per dollar as possible while every deadline is kept.
+
+    Knows: speeds by GPU type, prices, deadlines, true remaining work. Preempts. Where not all deadlines can be kept,
+    those that ask for the most are given up one by one.
+    """
+
+    name: ClassVar[str] = "min_cost_slo"
+    oracles: ClassVar[frozenset[str]] = frozenset({"duration"})
+
+    def outcome(self, throughputs: Throughputs, situation: Situation) -> Outcome:
+        """The largest sum above the throughputs that deadlines ask for."""
+        value = np.broadcast_to(self.value(situation), throughputs.rates.shape)
+        floors = needed_for_deadlines(situation, throughputs)
+        return with_deadlines(throughputs, value, floors)
+
+
+def needed_for_deadlines(situation: Situation, throughputs: Throughputs) -> Floats:
+    """The throughput that each job needs to end in time; 0 where it has no deadline or cannot keep it any more."""
+    left_s = situation.snapshot.deadline_s - situation.snapshot.now_s
+    asks = np.isfinite(left_s) & (left_s > 0)
+    need = np.where(asks, situation.steps_left / np.where(asks, left_s, 1.0), 0.0)
+    return np.where(need <= throughputs.rates.max(axis=1, initial=0.0), need, 0.0)
+
+
+def with_deadlines(throughputs: Throughputs, value: Floats, floors: Floats) -> Outcome:
+    """The largest sum above the floors, without as few of them as possible where they cannot all be kept.
+
+    The most demanding ones (of the cluster's GPUs, at the job's best speed) are given up first, by bisection on how
+    many: so a dozen programs decide among a thousand deadlines.
+    """
+    best = throughputs.rates.max(axis=1, initial=0.0)
+    demand = throughputs.gangs * floors / np.where(best > 0, best, 1.0)
+    order = np.argsort(-demand, kind="stable")[: int((floors > 0).sum())]
+    ones = np.ones(throughputs.jobs)
+
+    def without(count: int) -> Outcome:
+        kept = floors.copy()
+        kept[order[:count]] = 0.0
+        return throughputs.largest_sum(value, ones, kept)
+
+    outcome = without(0)
+    if outcome.optimal or not len(order):
+        return outcome
+    least, most = 0, len(order)
+    outcome = without(most)
+    while most - least > 1:
+        middle = (least + most) // 2
+        tried = without(middle)
+        if tried.optimal:
+            most, outcome = middle, tried
+        else:
+            least = middle
+    return outcome
