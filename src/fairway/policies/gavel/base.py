@@ -10,7 +10,7 @@ import numpy as np
 from fairway.core.arrays import Floats
 from fairway.core.decision import Decision
 from fairway.core.snapshot import Snapshot
-from fairway.policies.gavel.pairs import paired
+from fairway.policies.gavel.pairs import noted_start, paired
 from fairway.policies.gavel.shares import ROUND_S, Style, decide_by_shares
 from fairway.policies.gavel.situation import Shares, Situation
 from fairway.policies.gavel.throughputs import Outcome, Throughputs
@@ -74,7 +74,7 @@ class PlanningPolicy(SharePolicy):
         rates = situation.rates if self.heterogeneity == "aware" else self.agnostic_rates(situation)
         if self.packing:
             return paired(situation, rates)
-        return Throughputs.alone(rates, situation.gangs, situation.capacity)
+        return Throughputs.alone(rates, situation.gangs, situation.capacity, self.published)
 
     def agnostic_rates(self, situation: Situation) -> Floats:
         """What an agnostic policy takes for speeds: the same on every type that a job can use."""
@@ -85,7 +85,8 @@ class PlanningPolicy(SharePolicy):
         if not outcome.optimal:
             return Shares(_split(throughputs))
         some = outcome.pair_x.any(axis=1)
-        return Shares(outcome.x, throughputs.pairs[some], outcome.pair_x[some])
+        notes = noted_start(throughputs, outcome)
+        return Shares(outcome.x, outcome.pairs[some], outcome.pair_x[some], notes)
 
 
 def usable(situation: Situation) -> Floats:

@@ -1,12 +1,98 @@
-"""Which jobs may share GPUs, and how fast they are then."""
+"""Which jobs may share GPUs, and what each keeps of its speed then (space sharing; Gavel, OSDI 2020).
+
+What two jobs do to one another depends on their kinds, so kinds are asked about, and not each of the pairs of jobs.
+Pairs that hardly gain are left out; of the others the solver finds by itself which ones a plan needs.
+"""
 
 from __future__ import annotations
 
-from fairway.core.arrays import Floats
-from fairway.policies.gavel.situation import Situation
-from fairway.policies.gavel.throughputs import Throughputs
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+
+from fairway.core.arrays import Floats, Ints
+from fairway.policies.gavel.situation import Shares, Situation
+from fairway.policies.gavel.throughputs import Outcome, Throughputs
+from fairway.solvers.paired import Start
+
+WORTHWHILE = 1.1
+"""What two jobs must keep of their speeds together, on some GPU type, to be worth a thought."""
+WORTH_NOTING = 300
+"""From so many columns in use on (150 jobs that all differ), a plan begins where the last one ended."""
+FIFO_WORTHWHILE = 1.5
+"""What a job that waits and one that runs must keep together for first come, first served to seat them together."""
 
 
-def paired(situation: Situation, rates: Floats) -> Throughputs:
-    """Speeds alone and in pairs."""
-    return Throughputs.alone(rates, situation.gangs, situation.capacity)
+def paired(situation: Situation, rates: Floats, worthwhile: float = WORTHWHILE) -> Throughputs:
+    """Speeds alone and beside others. Jobs of unequal gangs, or that do not fit in memory together, never share."""
+    pairing, gangs = situation.snapshot.pairing, situation.snapshot.gpus.tolist()
+    codes: dict[tuple[Hashable, int], int] = {}
+    first: list[int] = []
+    kinds: list[int] = []
+    for job, gang in zip(situation.snapshot.jobs.tolist(), gangs, strict=True):
+        code = codes.setdefault((pairing.kind(job), gang), len(first))
+        if code == len(first):
+            first.append(job)
+        kinds.append(code)
+    types = len(situation.capacity)
+    factors = np.zeros((len(first), len(first), types, 2))
+    sizes = [gang for _, gang in codes]
+    for b, second in enumerate(first):
+        for a in range(b + 1):
+            if sizes[a] != sizes[b]:
+                continue
+            both = np.array(pairing.factors(first[a], second)).reshape(-1, 2)
+            if len(both) == types and both.sum(axis=1).max() >= worthwhile:
+                factors[a, b], factors[b, a] = both, both[:, ::-1]
+    _even_inside(factors)
+    names, noted = situation.snapshot.jobs.copy(), situation.notes.get("start")
+    start = Start.from_plain(noted, names, types) if noted else None
+    kind_of = np.array(kinds, dtype=np.int64)
+    return Throughputs(rates, situation.gangs, situation.capacity, kind_of, factors, start=start, names=names)
+
+
+def noted_start(throughputs: Throughputs, outcome: Outcome) -> dict[str, Any]:
+    """What to note of an outcome so that the next plan finds its pairs sooner; nothing where that is soon anyway."""
+    if outcome.start is None or len(outcome.start.basic) < WORTH_NOTING:
+        return {}
+    return {"start": outcome.start.plain(throughputs.names)}
+
+
+def _even_inside(factors: Floats) -> None:
+    """Two jobs of one kind keep the mean of what the two seats do, whichever of them has which."""
+    diagonal = np.arange(len(factors))
+    factors[diagonal, diagonal] = factors[diagonal, diagonal].mean(axis=-1, keepdims=True)
+
+
+def fifo_partners(
+    throughputs: Throughputs, x: Floats, order: Ints, together: Ints | None = None, worthwhile: float = FIFO_WORTHWHILE
+) -> Shares:
+    """Seat jobs that wait beside jobs that have GPUs, in order, as long as each finds a partner that is worth it.
+
+    `x` is who has which type alone, `together` the pairs (first row, second row, type) that share already. The next
+    in order sits with whom it keeps most together; nobody is seated behind a job that finds no partner.
+    """
+    x = x.copy()
+    types = x.shape[1]
+    pairs = [] if together is None else [tuple(pair) for pair in together.tolist()]
+    busy = {row for a, b, _ in pairs for row in (a, b)}
+    kinds, factors = throughputs.kinds, throughputs.factors
+    for row in order.tolist():
+        if row in busy or x[row].any():
+            continue
+        hosts = (x.any(axis=1) & (throughputs.gangs == throughputs.gangs[row])).nonzero()[0]
+        on = x[hosts].argmax(axis=1)
+        keeps = factors[kinds[hosts], kinds[row], on]
+        sums = np.where((keeps.min(axis=1) > 0) & (throughputs.rates[row, on] > 0), keeps.sum(axis=1), 0.0)
+        if not len(hosts) or sums.max() <= worthwhile:
+            break
+        best = int(np.argmax(sums))
+        host, kind = int(hosts[best]), int(on[best])
+        x[host] = 0.0
+        pairs.append((min(host, row), max(host, row), kind))
+        busy |= {host, row}
+    columns = np.array(pairs, dtype=np.int64).reshape(-1, 3)
+    pair_x = np.zeros((len(pairs), types))
+    pair_x[np.arange(len(pairs)), columns[:, 2]] = 1.0
+    return Shares(x, columns[:, :2], pair_x)

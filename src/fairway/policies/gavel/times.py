@@ -63,8 +63,7 @@ def makespan_s(throughputs: Throughputs, left: Floats) -> float:
 def bisected_makespan(throughputs: Throughputs, left: Floats) -> Outcome:
     """As the Gavel artifact does it: halve an interval until its ends are within 5 %, and take a point inside.
 
-    Whether a makespan is possible is known from the exact one; the point is the analytic centre at the last possible
-    makespan, which is close to where an interior-point solver ends that has nothing to maximise.
+    Whether a makespan is possible is known from the exact one, so only the last of these programs is solved.
     """
     exact_s = makespan_s(throughputs, left)
     shortest_s, longest_s = SHORTEST_S, LONGEST_S
@@ -77,7 +76,7 @@ def bisected_makespan(throughputs: Throughputs, left: Floats) -> Outcome:
             longest_s = last_s = middle_s
         else:
             shortest_s = middle_s
-    return throughputs.centre_above(left / last_s)
+    return throughputs.above(left / last_s)
 
 
 @register
@@ -106,7 +105,8 @@ class FinishTimeFairness(PlanningPolicy):
         outcome, _ = smallest_rho(throughputs, left, waited_s, isolated_s + left / alone)
         if not self.published and outcome.optimal:
             outcome = throughputs.spend_rest(np.ones(len(left)), outcome, alone)
-        return self.shares(throughputs, outcome)._replace(notes=notes)
+        shares = self.shares(throughputs, outcome)
+        return shares._replace(notes={**shares.notes, **notes})
 
     def _isolated_so_far(self, situation: Situation, left: Floats, alone: Floats) -> tuple[Floats, dict[str, Any]]:
         """How long each job's progress would have taken on its share: what was done since the last plan, at the share
@@ -139,7 +139,7 @@ def smallest_rho(throughputs: Throughputs, left: Floats, waited_s: Floats, isola
     for _ in range(MOST_PROGRAMS):
         time_s = rho * isolated_s - waited_s
         wanted = np.where(runs, left / np.maximum(time_s, 1e-9 * isolated_s), 0.0)
-        found = throughputs.highest_level(ones, wanted)
+        found = throughputs.highest_level(ones, wanted, after=outcome)
         if not found.optimal:
             break
         outcome = found
