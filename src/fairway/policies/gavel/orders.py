@@ -40,9 +40,11 @@ def served_in_order(rates: Floats, gangs: Floats, capacity: Floats, order: Ints,
 @register
 @dataclass(frozen=True)
 class GavelFifo(PlanningPolicy):
-    """First come, first served on mixed GPUs: each job in turn takes the fastest GPUs that are free, and keeps them.
+    """First come, first served on mixed GPUs: each job in turn takes the fastest GPUs that are left.
 
-    Knows: speeds by GPU type, gang sizes. Does not preempt. The agnostic form takes the first type with enough GPUs.
+    Knows: speeds by GPU type, gang sizes. Does not stop jobs, but moves them to faster GPUs as their turn comes. The
+    agnostic form takes the first type with enough GPUs and stays there. Nobody is served behind a gang that does not
+    fit; in the published runs smaller jobs are.
     """
 
     name: ClassVar[str] = "gavel_fifo"
@@ -53,11 +55,14 @@ class GavelFifo(PlanningPolicy):
         return Style(published=self.published, shuffled=self.heterogeneity == "agnostic", idle_fill=False)
 
     def plan(self, situation: Situation) -> Shares:
-        """Who has a type keeps it while its GPUs are there; the others follow in the order of submission."""
+        """The fastest type that is left for each job, in the order of submission."""
         throughputs = self.throughputs(situation)
-        keep = _still_there(situation.previous, throughputs.rates, throughputs.gangs, throughputs.capacity)
+        keep = np.zeros_like(throughputs.rates)
+        if self.heterogeneity == "agnostic":
+            keep = _still_there(situation.previous, throughputs.rates, throughputs.gangs, throughputs.capacity)
         order = np.arange(throughputs.jobs)
-        x = served_in_order(throughputs.rates, throughputs.gangs, throughputs.capacity, order, keep, strict=True)
+        strict = not self.published
+        x = served_in_order(throughputs.rates, throughputs.gangs, throughputs.capacity, order, keep, strict=strict)
         return Shares(x)
 
 
