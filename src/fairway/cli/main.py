@@ -19,6 +19,7 @@ import typer
 from fairway import __version__
 from fairway.cli.compare import compare
 from fairway.cli.demo import demo
+from fairway.cli.estimate import estimate
 from fairway.cli.policies import policies
 from fairway.cli.report import report
 from fairway.cli.simulate import simulate
@@ -32,7 +33,7 @@ _PARSER_ERROR = cast(type[Exception], typer.BadParameter.__mro__[2])
 """The base of all errors of the option parser. Typer brings its own copy of Click or uses an installed one."""
 
 app = typer.Typer(name="fairway", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-for command in (simulate, compare, policies, report, demo, skew):
+for command in (simulate, compare, policies, report, demo, skew, estimate):
     app.command()(command)
 app.add_typer(trace, name="trace")
 

@@ -67,6 +67,11 @@ class GavelProfile:
     def gpu_types(self) -> tuple[str, ...]:
         return tuple(name for name in self._tables if not name.endswith(SPREAD_SUFFIX))
 
+    @property
+    def job_types(self) -> tuple[ProfileKey, ...]:
+        """The keys of the file's entries, by model, batch size and gang."""
+        return tuple(sorted(self._text_of_key, key=lambda key: (key.model, key.batch_size or 0, key.gpus)))
+
     def rate(self, model: str, batch_size: int | None, gpu_type: str, gpus: int, *, spread: bool = False) -> float:
         """Steps per second of a whole job; see `Profile.rate`. Gangs that were not measured are interpolated."""
         if gpus < 1:
@@ -84,6 +89,11 @@ class GavelProfile:
 
     def pair_rates(self, a: ProfileKey, b: ProfileKey, gpu_type: str) -> tuple[float, float] | None:
         """The measured rates of two jobs that share GPUs; None where there is no measurement or it is zero."""
+        pair = self.measured_pair(a, b, gpu_type)
+        return pair if pair is not None and min(pair) > 0 else None
+
+    def measured_pair(self, a: ProfileKey, b: ProfileKey, gpu_type: str) -> tuple[float, float] | None:
+        """The file's entry of two jobs that share GPUs, zeros where they did not fit; None where there is none."""
         table = self._find_table(gpu_type)
         text_a, text_b = self._find_text(a), self._find_text(b)
         if table is None or text_a is None or text_b is None:
@@ -91,8 +101,9 @@ class GavelProfile:
         rows = self._tables[table]
         pair = rows.get(text_a, {}).get(text_b)
         if pair is None:
-            pair = rows.get(text_b, {}).get(text_a, [0.0, 0.0])[::-1]
-        return (float(pair[0]), float(pair[1])) if min(pair) > 0 else None
+            reverse = rows.get(text_b, {}).get(text_a)
+            pair = None if reverse is None else reverse[::-1]
+        return None if pair is None else (float(pair[0]), float(pair[1]))
 
     def _find_text(self, key: ProfileKey) -> str | None:
         name = self._names.find(key.model)

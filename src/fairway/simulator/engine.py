@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
-from zlib import crc32
 
 from fairway.core.action import Action, Launch, Start, Suspend, Throttle
 from fairway.core.cluster import Cluster
@@ -20,7 +19,6 @@ from fairway.core.event import (
     JobEvicted,
     JobFinished,
     JobStarted,
-    JobSubmitted,
     NodeLost,
     NodeRestored,
     RateChanged,
@@ -28,15 +26,15 @@ from fairway.core.event import (
     Woken,
 )
 from fairway.core.job import JobSpec, Regime
-from fairway.core.sharing import heirs
-from fairway.models.convergence import drawn_curve
 from fairway.models.regimes import regime_at
 from fairway.models.restart import restart_cost_s
+from fairway.simulator.arrivals import Announcer, Arrivals
 from fairway.simulator.faults import Faults, Outage
 from fairway.simulator.ledger import Ledger
 from fairway.simulator.pairing import SimulatedPairing
 from fairway.simulator.rates import Rates
 from fairway.simulator.rules import Rules
+from fairway.simulator.sharing import SeatedJob, Sharing
 
 _CHANGE, _REPAIR = 0, 1
 MOST_EVICTIONS = 10_000
@@ -46,60 +44,44 @@ FEEDBACK_BATCHES = 100
 """How many mini-batches tell the owner whether a job is worth going on with (Gandiva's early feedback)."""
 
 
-class _SimulatedJob:
+class _SimulatedJob(SeatedJob):
     """The truth about an active job. `progress` is that at `ready_s`; from then on it grows by `rate`.
 
     `since_s`, `warm_s` and `marks` belong to the present allocation: its start, the end of its restart, and the (time,
     progress, rate) at each change of speed. If nothing comes between, the present regime's work is done at `done_s`;
-    what counts as its end is `finish_s`. `mates` are the jobs with which it shares GPUs, by number, and `host` is the
-    one whose guest it is, or -1. `left_gpus` are those on which it was suspended warm, at `left_s`.
+    what counts as its end is `finish_s`. `left_gpus` are those on which it was suspended warm, at `left_s`.
     """
 
     __slots__ = (
         "done_s",
-        "factor",
         "finish_s",
-        "gpus",
-        "host",
-        "job",
-        "kind",
         "left_gpus",
         "left_s",
         "marks",
-        "mates",
         "progress",
         "rate",
         "ready_s",
         "regime",
         "since_s",
-        "spec",
-        "throttle",
         "version",
         "warm_s",
         "work",
     )
 
     def __init__(self, job: int, spec: JobSpec, work: float, regime: Regime) -> None:
-        self.job = job
-        self.spec = spec
+        super().__init__(job, spec)
         self.work = work
         self.regime = regime
         self.progress = 0.0
         self.rate = 0.0
-        self.factor = 1.0
         self.ready_s = 0.0
         self.since_s = 0.0
         self.warm_s = 0.0
         self.marks: list[tuple[float, float, float]] = []
         self.done_s = math.nan
         self.finish_s = math.nan
-        self.gpus: tuple[int, ...] = ()
-        self.kind = -1
         self.left_gpus: tuple[int, ...] = ()
         self.left_s = 0.0
-        self.host = -1
-        self.mates: dict[int, _SimulatedJob] = {}
-        self.throttle = 1.0
         self.version = 0
 
     def done_at(self, now_s: float) -> float:
@@ -132,13 +114,10 @@ class SimulatedEngine:
         seed: int = 0,
     ) -> None:
         self.cluster = cluster
-        self.jobs = jobs
         self.rates = rates
         self.rules = rules
         self.located = located
         self.round_s = round_s
-        self.tells = tells
-        self.seed = seed
         self.ledger = Ledger(cluster, len(jobs))
         self.now_s = 0.0
         self.running = 0
@@ -146,8 +125,9 @@ class SimulatedEngine:
         self._grid = 1.0 / rules.time_quantum_s
         self._active: dict[int, _SimulatedJob] = {}
         self.pairing = SimulatedPairing(rates, self._active)
-        self._next_job = 0
-        self._next_arrival_s = self._quantised(jobs[0].submitted_s) if jobs else math.inf
+        self._sharing = Sharing(cluster, rates)
+        self._arrivals = Arrivals(jobs, self._quantised)
+        self._announcer = Announcer(rates, rules, tells, seed)
         self._queue: list[tuple[float, int, int, int]] = []
         self._outages = (faults or Faults()).outages(cluster)
         self._outage: Outage | None = next(self._outages, None)
@@ -174,11 +154,8 @@ class SimulatedEngine:
         while self._outage is not None and self._quantised(self._outage.start_s) <= now_s:
             self._fail(now_s, self._outage, events)
             self._outage = next(self._outages, None)
-        while self._next_arrival_s <= now_s:
-            events.append(self._submit(now_s, self._next_job, self.jobs[self._next_job]))
-            self._next_job += 1
-            more = self._next_job < len(self.jobs)
-            self._next_arrival_s = self._quantised(self.jobs[self._next_job].submitted_s) if more else math.inf
+        if self._arrivals.next_s <= now_s:
+            events.extend(self._submit(now_s, number, spec) for number, spec in self._arrivals.due(now_s))
         return events or (Woken(now_s),)
 
     def enact(self, now_s: float, actions: Sequence[Action]) -> Sequence[Event]:
@@ -217,7 +194,7 @@ class SimulatedEngine:
         queue = self._queue
         while queue and queue[0][1] == _CHANGE and not self._is_current(queue[0]):
             heapq.heappop(queue)
-        next_s = self._next_arrival_s
+        next_s = self._arrivals.next_s
         if queue and queue[0][0] < next_s:
             next_s = queue[0][0]
         if self._outage is not None and (next_s < math.inf or until_s < math.inf or self.running):
@@ -245,29 +222,15 @@ class SimulatedEngine:
                     self._finish(now_s, job, events)
 
     def _submit(self, now_s: float, number: int, spec: JobSpec) -> Event:
-        rates = self.rates
-        work, first = rates.work(spec), rates.regimes(spec)[0]
-        job = _SimulatedJob(number, spec, work, first)
-        self._active[number] = job
-        self.ledger.exclusive_s[number] = rates.alone_s(spec)
-        return JobSubmitted(
-            now_s,
-            number,
-            spec,
-            work,
-            rates.speeds_in(spec, first),
-            restart_cost_s(spec, self.rules.restart_cost_s),
-            first.until * work,
-            rates.tail_s(spec, first, work),
-            rates.scaling(spec) if "scaling" in self.tells else (),
-            (spec.loss or drawn_curve(self.seed, crc32(spec.id.encode()))) if "loss" in self.tells else None,
-            rates.steps_left(spec, first),
-        )
+        event = self._announcer.submitted(now_s, number, spec)
+        self._active[number] = _SimulatedJob(number, spec, event.work, self.rates.regimes(spec)[0])
+        self.ledger.exclusive_s[number] = self.rates.alone_s(spec)
+        return event
 
     def _start(self, now_s: float, action: Start, events: list[Event]) -> None:
         job = self._active[action.job]
         job.gpus, job.kind, job.throttle, job.host = action.gpus, action.gpu_type, action.throttle, action.host
-        if action.host >= 0 and not self._pack(now_s, job, self._active[action.host]):
+        if action.host >= 0 and not self._sharing.seat(job, self._active[action.host]):
             self._refuse(now_s, job, "does not fit beside its partner", events)
             return
         rate = self._rate(job)
@@ -293,43 +256,6 @@ class SimulatedEngine:
         job.gpus, job.factor, job.throttle, job.host = (), 1.0, 1.0, -1
         events.append(JobEvicted(now_s, job.job, job.progress, why))
 
-    def _pack(self, now_s: float, guest: _SimulatedJob, host: _SimulatedJob) -> bool:
-        """Seat a job on the GPUs of another and beside those that are there already; False where not all fit."""
-        wanted = set(guest.gpus)
-        others = [job for job in (host, *host.mates.values()) if not wanted.isdisjoint(job.gpus)]
-        if not (wanted <= set(host.gpus) and self._fit(guest, others)):
-            return False
-        for job in others:
-            guest.mates[job.job] = job
-            job.mates[guest.job] = guest
-        guest.factor = self._factor(guest)
-        return True
-
-    def _fit(self, guest: _SimulatedJob, others: list[_SimulatedJob]) -> bool:
-        """Whether a guest has the memory that it needs, and makes some progress, beside the others."""
-        memory = guest.spec.memory_bytes + sum(job.spec.memory_bytes for job in others)
-        if len(others) > 1 and memory > self.cluster.types[guest.kind].memory_bytes > 0:
-            return False
-        return all(min(self._pair_factors(guest, job)) > 0 for job in others)
-
-    def _pair_factors(self, a: _SimulatedJob, b: _SimulatedJob) -> tuple[float, float]:
-        """What each of two jobs keeps of its speed beside the other, whoever is asked about first."""
-        if a.job < b.job:
-            return self._pair_factors(b, a)[::-1]
-        return self.rates.pair_factors(a.spec, b.spec, (a.batch_size, b.batch_size), a.kind)
-
-    def _factor(self, job: _SimulatedJob) -> float:
-        """What a job keeps of its speed beside its mates: their delays add up on each GPU, the slowest GPU counts."""
-        if not job.mates:
-            return 1.0
-        delay = dict.fromkeys(job.gpus, 0.0)
-        for mate in job.mates.values():
-            keeps = self._pair_factors(job, mate)[0]
-            for gpu in mate.gpus:
-                if gpu in delay:
-                    delay[gpu] += mate.throttle * (1.0 / keeps - 1.0)
-        return job.throttle / (1.0 + max(delay.values()))
-
     def _throttle(self, now_s: float, job: _SimulatedJob, throttle: float, events: list[Event]) -> None:
         """A guest computes another part of the time; it and its mates change their speed."""
         job.throttle = throttle
@@ -342,7 +268,7 @@ class SimulatedEngine:
             return
         job.progress = job.done_at(now_s)
         job.ready_s = max(now_s, job.ready_s)
-        job.factor = self._factor(job)
+        job.factor = self._sharing.factor(job)
         self._set_rate(job, self._rate(job))
         events.append(RateChanged(now_s, job.job, job.progress, job.rate))
 
@@ -399,14 +325,7 @@ class SimulatedEngine:
 
     def _part(self, now_s: float, job: _SimulatedJob, leaving: set[int], events: list[Event]) -> None:
         """A job leaves the GPUs that it shares; the mates that stay change their speed."""
-        mates, job.mates, job.host = job.mates, {}, -1
-        hosts = heirs({mate.job: mate.gpus for mate in mates.values() if mate.host == job.job})
-        for mate in mates.values():
-            del mate.mates[job.job]
-            mate.host = hosts.get(mate.job, mate.host)
-            if mate.host < 0:
-                mate.throttle = 1.0
-        for mate in mates.values():
+        for mate in self._sharing.part(job):
             if mate.job not in leaving:
                 self._change_factor(now_s, mate, events)
 
@@ -450,10 +369,7 @@ class SimulatedEngine:
 
     def _refit(self, now_s: float, job: _SimulatedJob, events: list[Event]) -> None:
         """A job beside others has another batch size: who no longer fits beside it has to go, or itself if a guest."""
-        unfit = [mate for mate in job.mates.values() if not min(self._pair_factors(job, mate)) > 0]
-        losers = [mate for mate in unfit if job.host < 0 or job.job < mate.job]
-        if len(losers) < len(unfit):
-            losers = [job]
+        losers = self._sharing.losers(job)
         leaving = {job.job, *(loser.job for loser in losers)}
         for loser in losers:
             self._part(now_s, loser, leaving, events)
@@ -463,7 +379,7 @@ class SimulatedEngine:
                 continue
             self._release(now_s, loser, events)
             events.append(JobEvicted(now_s, loser.job, loser.progress, "no longer fits beside its partner"))
-        job.factor = self._factor(job)
+        job.factor = self._sharing.factor(job)
         for mate in job.mates.values():
             self._change_factor(now_s, mate, events)
 

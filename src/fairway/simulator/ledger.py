@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 
 import numpy as np
@@ -14,7 +15,11 @@ Segment = tuple[int, float, float, tuple[int, ...]]
 
 
 class Ledger:
-    """Per-job accounts, the segments of GPU use, and the course of the queue."""
+    """Per-job accounts, the segments of GPU use, and the course of the queue.
+
+    An engine that works in rounds counts two things by them: `present`, the mean number of active jobs in the rounds in
+    which each job was there, and `computed_gpu_s`, the GPU time in which somebody computed. NaN elsewhere.
+    """
 
     def __init__(self, cluster: Cluster, jobs: int) -> None:
         self.cluster = cluster
@@ -22,6 +27,8 @@ class Ledger:
         self.finished_s: Floats = np.full(jobs, np.nan)
         self.feedback_s: Floats = np.full(jobs, np.nan)
         self.exclusive_s: Floats = np.full(jobs, np.nan)
+        self.present: Floats = np.full(jobs, np.nan)
+        self.computed_gpu_s = math.nan
         self.held_s: Floats = np.zeros(jobs)
         self.held_gpu_s: Floats = np.zeros(jobs)
         self.lost_gpu_s: Floats = np.zeros(jobs)
@@ -32,13 +39,23 @@ class Ledger:
         self.segments: list[Segment] = []
         self._series = array("d")
 
-    def held(self, job: int, start_s: float, end_s: float, gpus: tuple[int, ...], kind: int, lost_s: float) -> None:
-        """A job held GPUs for a while; `lost_s` of it brought no lasting progress."""
+    def held(
+        self,
+        job: int,
+        start_s: float,
+        end_s: float,
+        gpus: tuple[int, ...],
+        kind: int,
+        lost_s: float,
+        paid_s: float | None = None,
+    ) -> None:
+        """A job held GPUs for a while; `lost_s` of it brought no lasting progress, `paid_s` (else all) costs money."""
+        paid_gpu_s = (end_s - start_s if paid_s is None else paid_s) * len(gpus)
         gpu_s = (end_s - start_s) * len(gpus)
         self.held_s[job] += end_s - start_s
         self.held_gpu_s[job] += gpu_s
         self.lost_gpu_s[job] += lost_s * len(gpus)
-        self.cost[job] += gpu_s / 3600.0 * self.cluster.types[kind].price_per_h
+        self.cost[job] += paid_gpu_s / 3600.0 * self.cluster.types[kind].price_per_h
         self.segments.append((job, start_s, end_s, gpus))
 
     def sample(self, time_s: float, busy_gpus: int, running: int, active: int) -> None:

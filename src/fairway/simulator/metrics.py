@@ -6,7 +6,7 @@ definitions: `static`     JCT / (E · max(1, N/M)), N jobs in the trace, M GPUs,
 idea); `isolated`   JCT / the time that the job would take alone on its share s = M/N of the cluster with that same N:
 a rigid gang
              of g GPUs is time-sliced when s < g, an elastic one shrinks to its share.
-rho > 1.05 counts as unfair.
+rho > 1.05 counts as unfair. An engine that works in rounds gives the mean number of active jobs by rounds itself.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ def fairness(ledger: Ledger, jobs: Sequence[JobSpec], done: Bools, total_jobs: i
     alone = np.where(ledger.exclusive_s > 0, ledger.exclusive_s, np.nan)
     present = np.ones(len(jobs))
     present[done] = mean_active(ledger.series(), submitted[done], ledger.finished_s[done])
+    present = np.where(np.isnan(ledger.present), present, ledger.present)
     share = gpus / present
     return {
         "static": np.where(done, jct / (alone * max(1.0, total_jobs / gpus)), np.nan),

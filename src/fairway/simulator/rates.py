@@ -16,9 +16,10 @@ import math
 from collections.abc import Sequence
 
 from fairway.core.cluster import Cluster
-from fairway.core.errors import EngineError
+from fairway.core.errors import EngineError, InputError
 from fairway.core.hardware import known_gpu
 from fairway.core.job import JobSpec, Regime
+from fairway.models.adaptation import course_of
 from fairway.models.profile import Profile, ProfileKey
 
 ELASTIC_EXPONENT = 0.9
@@ -32,10 +33,11 @@ _ONE_REGIME = (Regime(1.0),)
 class Rates:
     """Rates of jobs on a cluster, remembered by what they depend on."""
 
-    def __init__(self, cluster: Cluster, profile: Profile, *, spread_matters: bool) -> None:
+    def __init__(self, cluster: Cluster, profile: Profile, *, spread_matters: bool, adapts: bool = False) -> None:
         self.cluster = cluster
         self.profile = profile
         self.spread_matters = spread_matters
+        self.adapts = adapts
         self._speeds: dict[tuple[object, ...], tuple[float, ...]] = {}
         self._flat = (1.0,)
         self._flat_gpus = cluster.gpu_count if len(cluster.types) == 1 else 0
@@ -94,9 +96,30 @@ class Rates:
         return total_s
 
     def alone_s(self, spec: JobSpec) -> float:
-        """How long a job takes without interruption on its own gang, on the best GPU type."""
+        """How long a job takes without interruption on its own gang, on the best GPU type.
+
+        Where batch sizes adapt, that is the time of all its epochs, each at the batch size that is laid down for it.
+        """
+        epochs_s = self._epochs_s(spec) if self.adapts and not spec.regimes else 0.0
+        if epochs_s:
+            return epochs_s
         first, work = self.regimes(spec)[0], self.work(spec)
         return first.until * work / max(self.speeds_in(spec, first)) + self.tail_s(spec, first, work)
+
+    def _epochs_s(self, spec: JobSpec) -> float:
+        """The time of all epochs of a job; 0 where its model or one of the batch sizes is not known."""
+        course, total_s = course_of(spec), 0.0
+        if course is None or spec.steps is None:
+            return 0.0
+        for batch_size, epochs in course.profile(spec.steps):
+            try:
+                speed = max(self.speeds(spec, batch_size))
+            except InputError:
+                speed = 0.0
+            if not speed:
+                return 0.0
+            total_s += epochs * (course.samples / batch_size) / speed
+        return total_s
 
     def steps_left(self, spec: JobSpec, regime: Regime) -> float:
         """The steps that are left in a regime, for jobs whose steps are not their progress; else NaN."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -103,10 +104,15 @@ class Result:
 
     @property
     def utilisation(self) -> float | None:
-        """The share of all GPU time between first submission and last completion that somebody held."""
+        """The share of all GPU time between first submission and last completion that somebody held.
+
+        Where an engine counts by rounds, the share in which somebody computed.
+        """
         makespan, rows = self.makespan_s, self.ledger.series()
         if not makespan:
             return None
+        if not math.isnan(self.ledger.computed_gpu_s):
+            return self.ledger.computed_gpu_s / (self.cluster.gpu_count * makespan)
         first_s = float(self.submitted_s.min())
         times = np.clip(rows[:, 0], first_s, first_s + makespan)
         busy_gpu_s = float((rows[:-1, 1] * np.diff(times)).sum())

@@ -25,6 +25,10 @@ class Rules:
     gang on more nodes than needed run slower where a profile says so. `checkpoint_every_s` bounds what a node failure
     destroys. A job that was suspended warm loses `suspend_cost_s` when it resumes in place, `migrate_cost_s` elsewhere,
     and never more than a restart.
+    `rounds` is "clock" where rounds come at the multiples of `round_s`, "whole_steps" where each lasts until the last
+    of its jobs has made the whole steps that fit into it (see `simulator.rounds`). There a start costs something only
+    in a round in which the job computes for more than `charged_from_s`; `adapts` lets jobs change their batch sizes; a
+    job that has run `most_run` times as long as it takes alone counts as done.
     `progress` is "rate" where work is done at the rates of a profile, "epochs" where it is done epoch by epoch along
     measured validation curves (see `simulator.epochs`). `placement` is the usual one; `knobs` are the settings of a
     policy in the published simulator, by policy, which hold where the user does not say otherwise. `unmodelled` names
@@ -43,11 +47,21 @@ class Rules:
     checkpoint_every_s: float = 600.0
     suspend_cost_s: float = math.inf
     migrate_cost_s: float = math.inf
+    rounds: Literal["clock", "whole_steps"] = "clock"
+    charged_from_s: float = 0.0
+    adapts: bool = False
+    most_run: float = math.inf
     progress: Literal["rate", "epochs"] = "rate"
     placement: str = "packed"
     knobs: Mapping[str, str] = field(default_factory=dict)
     unmodelled: tuple[str, ...] = ()
 
+
+_PLANNERS = (
+    *("max_min_fairness", "isolated", "gavel_fifo", "gavel_sjf", "max_throughput", "min_cost", "min_cost_slo"),
+    *("min_makespan", "finish_time_fairness"),
+)
+"""Policies that plan shares of time and can do it as the published simulators do."""
 
 NATIVE = Rules("native", restart_cost_s=30.0, min_run_s=60.0, suspend_cost_s=1.0, migrate_cost_s=8.0)
 TIRESIAS = Rules(
@@ -63,7 +77,8 @@ GAVEL = Rules(
     replan_interval_s=1920.0,
     spread_matters=False,
     frees_gpus="at_round_end",
-    unmodelled=("whole steps per round", "a round ends with its last job"),
+    rounds="whole_steps",
+    knobs=dict.fromkeys(_PLANNERS, "published=on") | {"allox": "published=on,alpha=1"},
 )
 SHOCKWAVE = Rules(
     "shockwave",
@@ -73,7 +88,11 @@ SHOCKWAVE = Rules(
     replan_interval_s=1000.0,
     spread_matters=False,
     frees_gpus="at_round_end",
-    unmodelled=("whole steps per round", "a round ends with its last job", "batch-size requests"),
+    rounds="whole_steps",
+    charged_from_s=115.0,
+    adapts=True,
+    most_run=1.5,
+    knobs=dict.fromkeys((*_PLANNERS, "gandiva_fair"), "published=on") | {"allox": "published=on,alpha=0.2"},
 )
 POLLUX = Rules(
     "pollux",

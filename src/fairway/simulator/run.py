@@ -29,6 +29,7 @@ from fairway.simulator.epochs import EpochRates
 from fairway.simulator.faults import Faults
 from fairway.simulator.rates import Rates
 from fairway.simulator.result import Costs, Result, Settings
+from fairway.simulator.rounds import RoundEngine, engine_of
 from fairway.simulator.rules import Rules, rules_named
 from fairway.simulator.tenancy import TenantsGiven, impossible_here, inside, tenants_of, told
 from fairway.traces import read_cluster, read_trace
@@ -116,11 +117,11 @@ def simulate(
     jobs, skipped = _possible(workload, rates, skip_impossible, shared)
     length_s = chosen.round_s if world.round_s is None else world.round_s
     about: dict[str, Any] = {"located": placer.located, "round_s": length_s, "faults": faults, "seed": seed}
-    engine = SimulatedEngine(machines, jobs, rates, world, tells=chosen.knows, **about)
+    engine, loop_round_s = engine_of(machines, jobs, rates, world, tells=chosen.knows, **about)
     timed = _TimedPolicy(inside(shared, chosen, placer, length_s, world))
-    about = {"replan_interval_s": world.replan_interval_s, "seed": seed, "pairing": engine.pairing}
+    about = {"replan_interval_s": world.replan_interval_s, "seed": seed, "pairing": engine.pairing, "round_s": length_s}
     state = State(machines, min_run_s=world.min_run_s, **about)
-    loop = Loop(engine, state, timed, placer, round_s=length_s, observer=observer)
+    loop = Loop(engine, state, timed, placer, round_s=loop_round_s, observer=observer)
     if len(jobs) >= COMPILE_FROM_JOBS:
         kernels.use_compiled()
     _run(loop, engine, progress)
@@ -173,7 +174,7 @@ def _rates(world: Rules, machines: Cluster, table: Profile, workload: Workload) 
         if any(job.steps is not None for job in workload.jobs):
             wanted = "a directory of applications with validation-*.csv files (--profile DIR)"
             raise InputError(f"the {world.name} rules train in epochs: they need {wanted}, not {table.name}")
-    return Rates(machines, table, spread_matters=world.spread_matters)
+    return Rates(machines, table, spread_matters=world.spread_matters, adapts=world.adapts)
 
 
 def _possible(
@@ -200,7 +201,7 @@ def _possible(
     return tuple(jobs), skipped
 
 
-def _run(loop: Loop, engine: SimulatedEngine, progress: Progress | None) -> None:
+def _run(loop: Loop, engine: SimulatedEngine | RoundEngine, progress: Progress | None) -> None:
     """Step to the end, noting the course of the queue."""
     state, ledger, total = loop.state, engine.ledger, engine.left
     step, sample = loop.step, ledger.sample

@@ -21,6 +21,7 @@ from fairway.placement import placement as placement_named
 from fairway.simulator.engine import SimulatedEngine
 from fairway.simulator.faults import Faults
 from fairway.simulator.rates import Rates
+from fairway.simulator.rounds import RoundEngine, engine_of
 from fairway.simulator.rules import Rules, rules_named
 from fairway.testing.invariants import InvariantError, Invariants
 
@@ -107,9 +108,10 @@ def run_policy(
     """Simulate jobs, sorted by submit time, under a policy with the invariants on."""
     world = rules_named(rules)
     placer = placement_named(placement)
-    rates = Rates(cluster, load_profile(None), spread_matters=world.spread_matters)
+    rates = Rates(cluster, load_profile(None), spread_matters=world.spread_matters, adapts=world.adapts)
     round_s = policy.round_s if world.round_s is None else world.round_s
-    engine = SimulatedEngine(cluster, jobs, rates, world, located=placer.located, round_s=round_s, faults=faults)
+    about = {"located": placer.located, "faults": faults}
+    engine, round_s = engine_of(cluster, jobs, rates, world, round_s=round_s, **about)
     return run_engine(
         engine,
         policy,
@@ -125,6 +127,6 @@ def run_policy(
 
 def unfinished(run: Run, jobs: Sequence[JobSpec]) -> list[str]:
     """The ids of jobs that a simulated run left undone."""
-    if not isinstance(run.engine, SimulatedEngine):
+    if not isinstance(run.engine, SimulatedEngine | RoundEngine):
         raise TypeError("only a simulated run knows")
     return [jobs[row].id for row in np.isnan(run.engine.ledger.finished_s).nonzero()[0].tolist()]

@@ -16,7 +16,7 @@ import numpy as np
 
 from fairway.core.action import Action
 from fairway.core.decision import Decision
-from fairway.core.event import Event, JobCancelled, JobEvicted, JobFailed, JobFinished, JobSubmitted
+from fairway.core.event import Event, JobCancelled, JobEvicted, JobFailed, JobFinished, JobSubmitted, RegimeEntered
 from fairway.core.round import Engine
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
@@ -72,6 +72,9 @@ class Invariants:
         for event in events:
             self.journal.append(Entry(event))
             if isinstance(event, JobEvicted):
+                self._may_fall.add(event.job)
+            elif isinstance(event, RegimeEntered) and not math.isnan(event.work):
+                # The regime counts the work in other units, so the figure for what is done may be smaller.
                 self._may_fall.add(event.job)
             elif isinstance(event, JobFinished | JobFailed | JobCancelled):
                 self._left.add(event.job)

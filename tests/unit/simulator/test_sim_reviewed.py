@@ -13,6 +13,7 @@ from fairway.core.job import Regime
 from fairway.core.snapshot import Snapshot
 from fairway.simulator.faults import Outage
 from fairway.simulator.result import Result
+from fairway.simulator.rules import Rules
 from fairway.testing import Invariants
 
 
@@ -42,12 +43,13 @@ def test_a_job_that_ends_when_its_protection_ends_is_not_preempted() -> None:
 
 
 def test_gpus_freed_at_the_end_of_a_round_do_not_count_as_work() -> None:
-    one = run([JobSpec("a", 0, duration_s=10)], "v100:1", "fifo", rules="gavel")
+    ends = Rules("ends", round_s=360.0, frees_gpus="at_round_end")
+    one = run([JobSpec("a", 0, duration_s=10)], "v100:1", "fifo", rules=ends)
     assert one.utilisation == pytest.approx(1.0)
-    two = run([JobSpec("a", 0, duration_s=400), JobSpec("b", 0, duration_s=10)], "v100:1", "fifo", rules="gavel")
+    two = run([JobSpec("a", 0, duration_s=400), JobSpec("b", 0, duration_s=10)], "v100:1", "fifo", rules=ends)
     assert two.queue_s.tolist() == pytest.approx([0, 720])
     failed = Faults(schedule=(Outage(100, 0, 50),))
-    assert run([JobSpec("a", 0, duration_s=10)], "v100:1", "fifo", rules="gavel", faults=failed).jct_s[0] == 10
+    assert run([JobSpec("a", 0, duration_s=10)], "v100:1", "fifo", rules=ends, faults=failed).jct_s[0] == 10
 
 
 def test_a_pair_that_is_stopped_together_stands_still() -> None:

@@ -5,7 +5,7 @@ Both ask for throughputs in proportion to something: so the highest common level
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -131,25 +131,25 @@ def smallest_rho(throughputs: Throughputs, left: Floats, waited_s: Floats, isola
     factor more, is a linear program. Its solution has some largest rho itself, which is the next one to ask for; when
     the factor is 1 nobody can do better.
     """
-    ones = np.ones(throughputs.jobs)
-    runs = throughputs.rates.any(axis=1)
-    least = float((waited_s / isolated_s).max(initial=0.0, where=runs))
+    ones, runs = np.ones(throughputs.jobs), throughputs.rates.any(axis=1)
+    search = replace(throughputs, published=False)
+    one_type = len(throughputs.capacity) == 1 and not len(throughputs.factors)
     rho = _rho(throughputs.of(_even(throughputs)), left, waited_s, isolated_s, runs)
-    outcome = None
+    outcome, wanted = None, np.where(runs, left, 0.0)
     for _ in range(MOST_PROGRAMS):
-        time_s = rho * isolated_s - waited_s
-        wanted = np.where(runs, left / np.maximum(time_s, 1e-9 * isolated_s), 0.0)
-        found = throughputs.highest_level(ones, wanted, after=outcome)
+        time_s = np.maximum(rho * isolated_s - waited_s, 1e-9 * isolated_s)
+        wanted = np.where(runs, left / time_s, 0.0)
+        found = search.one_type_level(ones, wanted) if one_type else search.highest_level(ones, wanted)
         if not found.optimal:
             break
         outcome = found
         better = _rho(found.throughput, left, waited_s, isolated_s, runs)
-        if better >= rho * (1.0 - RHO_TOLERANCE) or better <= least:
-            rho = min(rho, better)
+        enough = better >= rho * (1.0 - RHO_TOLERANCE)
+        rho = min(rho, better)
+        if enough:
             break
-        rho = better
-    if outcome is None:
-        outcome = throughputs.highest_level(ones, np.where(runs, left, 0.0))
+    if outcome is None or throughputs.published:
+        outcome = throughputs.highest_level(ones, wanted)
     return outcome, rho
 
 

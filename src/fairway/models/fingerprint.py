@@ -1,0 +1,131 @@
+"""What a new kind of job keeps of its speed beside others, from a few measured pairs.
+
+The throughput estimator of Gavel (Narayanan et al., OSDI 2020, section 6): some kinds of jobs have been measured in all
+pairs and serve as *references*. A new kind is measured beside a few of them; its row is appended to their table and
+completed; the reference whose row points in the same direction is the one that it behaves like. Here a measured pair
+tells two numbers, what the new job keeps and what its partner keeps, and both are part of the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from fairway.core.arrays import Bools, Floats
+from fairway.models.completion import Completion, complete
+from fairway.models.names import ProfileKey
+
+Kept = Callable[[ProfileKey, ProfileKey, str], tuple[float, float] | None]
+"""What two jobs keep of their speeds on a GPU type: zeros where they do not fit, None where nobody knows."""
+
+PUBLISHED = Completion(rank=10, penalty=1e-2, turns=100, offsets=None, spread=1.0)
+"""As in Gavel's code: bare values, rank 10, mu = 0.01, up to 100 turns from factors of standard deviation 1."""
+
+
+class Row(NamedTuple):
+    """One kind beside each reference on each GPU type: what it keeps, and what the other one keeps."""
+
+    own: Floats
+    other: Floats
+
+    @property
+    def joined(self) -> Floats:
+        """Both as one long row."""
+        return np.concatenate([self.own.ravel(), self.other.ravel()])
+
+    @staticmethod
+    def split(joined: Floats, types: int) -> Row:
+        """Read what `joined` gave."""
+        own, other = joined.reshape(2, types, -1)
+        return Row(own, other)
+
+
+@dataclass(frozen=True)
+class ReferenceTable:
+    """Kinds that were measured with one another: `kept[a, t, b]` is what kind a keeps beside b on GPU type t.
+
+    NaN where a pair was not measured; 0 where it was and did not fit in memory.
+    """
+
+    kinds: tuple[ProfileKey, ...]
+    gpu_types: tuple[str, ...]
+    kept: Floats
+
+    @staticmethod
+    def of(kinds: Sequence[ProfileKey], gpu_types: Sequence[str], kept: Kept) -> ReferenceTable:
+        """Ask about every pair."""
+        table = np.full((len(kinds), len(gpu_types), len(kinds)), np.nan)
+        for t, gpu_type in enumerate(gpu_types):
+            for a, one in enumerate(kinds):
+                for b in range(a, len(kinds)):
+                    pair = kept(one, kinds[b], gpu_type)
+                    if pair is not None:
+                        table[a, t, b], table[b, t, a] = pair
+        return ReferenceTable(tuple(kinds), tuple(gpu_types), table)
+
+    def without(self, leave: Sequence[int]) -> ReferenceTable:
+        """The table of the other kinds."""
+        stay = [index for index in range(len(self.kinds)) if index not in set(leave)]
+        kept = self.kept[np.ix_(stay, range(len(self.gpu_types)), stay)]
+        return ReferenceTable(tuple(self.kinds[index] for index in stay), self.gpu_types, kept)
+
+    def row(self, kind: int, beside: Sequence[int]) -> Row:
+        """One kind beside some others."""
+        return Row(self.kept[kind][:, beside], self.kept[beside, :, kind].T)
+
+    @property
+    def joined(self) -> Floats:
+        """The rows of all kinds, each with what it keeps and what the others keep."""
+        own = self.kept.reshape(len(self.kinds), -1)
+        return np.hstack([own, self.kept.transpose(2, 1, 0).reshape(len(self.kinds), -1)])
+
+
+class Estimate(NamedTuple):
+    """A new kind's row in three ways, and the reference that it resembles most.
+
+    `nearest` is the row of that reference, as published; `completed` what the factorisation says; `mixed` their mean,
+    which errs less than either.
+    """
+
+    reference: int
+    nearest: Row
+    completed: Row
+    mixed: Row
+
+
+def estimate_row(table: ReferenceTable, measured: Row, how: Completion | None = None) -> Estimate:
+    """Estimate a new kind from what was measured of it (NaN elsewhere). Measured entries come back as they are."""
+    types = len(table.gpu_types)
+    reference, new = table.joined, measured.joined
+    values = np.vstack([reference, new])
+    filled = np.clip(complete(values, ~np.isnan(values), how), 0.0, 1.0)
+    likeness = cosines(filled[:-1], filled[-1])
+    nearest = int(np.argmax(likeness))
+    known: Bools = ~np.isnan(new)
+    like = np.where(known, new, filled[nearest])
+    return Estimate(
+        nearest,
+        Row.split(like, types),
+        Row.split(filled[-1], types),
+        Row.split((like + filled[-1]) / 2, types),
+    )
+
+
+def published_row(table: ReferenceTable, measured: Row, seed: int = 0) -> Row:
+    """The estimate of Gavel's code: only what the new job keeps is looked at; the nearest reference gives the rest."""
+    own = table.kept.reshape(len(table.kinds), -1)
+    values = np.vstack([own, measured.own.reshape(1, -1)])
+    filled = np.clip(complete(values, ~np.isnan(values), replace(PUBLISHED, seed=seed)), 0.0, 1.0)
+    nearest = int(np.argmax(cosines(filled[:-1], filled[-1])))
+    everything = np.clip(complete(table.joined, ~np.isnan(table.joined)), 0.0, 1.0)
+    return Row.split(everything[nearest], len(table.gpu_types))
+
+
+def cosines(rows: Floats, row: Floats) -> Floats:
+    """How alike in direction each of some rows is to one: 1 for the same direction, 0 for nothing in common."""
+    lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(row)
+    alike: Floats = rows @ row / np.where(lengths > 0, lengths, 1.0)
+    return alike

@@ -1,0 +1,62 @@
+"""Jobs on their way to a simulated engine, and what it says of each when it comes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from zlib import crc32
+
+from fairway.core.event import JobSubmitted
+from fairway.core.job import JobSpec
+from fairway.models.convergence import drawn_curve
+from fairway.models.restart import restart_cost_s
+from fairway.simulator.rates import Rates
+from fairway.simulator.rules import Rules
+
+
+class Arrivals:
+    """Jobs sorted by submit time. `next_s` is when the next one comes, on the engine's clock; infinite after all."""
+
+    def __init__(self, jobs: Sequence[JobSpec], clock: Callable[[float], float] = float) -> None:
+        self._jobs = jobs
+        self._clock = clock
+        self._next = 0
+        self.next_s = clock(jobs[0].submitted_s) if jobs else math.inf
+
+    def due(self, now_s: float) -> Iterator[tuple[int, JobSpec]]:
+        """The jobs that have come by now, with their numbers."""
+        while self.next_s <= now_s:
+            number = self._next
+            self._next += 1
+            more = self._next < len(self._jobs)
+            self.next_s = self._clock(self._jobs[self._next].submitted_s) if more else math.inf
+            yield number, self._jobs[number]
+
+
+class Announcer:
+    """Says what is known of a job that comes. `tells` is what the policy is told beyond what everybody sees."""
+
+    def __init__(self, rates: Rates, rules: Rules, tells: frozenset[str], seed: int) -> None:
+        self._rates = rates
+        self._rules = rules
+        self._tells = tells
+        self._seed = seed
+
+    def submitted(self, now_s: float, number: int, spec: JobSpec, since_s: float = math.nan) -> JobSubmitted:
+        """The event of a job that the engine takes notice of now; it was asked for at `since_s` if that was before."""
+        rates, tells = self._rates, self._tells
+        work, first = rates.work(spec), rates.regimes(spec)[0]
+        return JobSubmitted(
+            now_s,
+            number,
+            spec,
+            work,
+            rates.speeds_in(spec, first),
+            restart_cost_s(spec, self._rules.restart_cost_s),
+            first.until * work,
+            rates.tail_s(spec, first, work),
+            rates.scaling(spec) if "scaling" in tells else (),
+            (spec.loss or drawn_curve(self._seed, crc32(spec.id.encode()))) if "loss" in tells else None,
+            rates.steps_left(spec, first),
+            since_s,
+        )

@@ -1,0 +1,383 @@
+"""The engine of rounds: time advances by whole rounds, as in the simulators of Gavel (OSDI 2020) and Shockwave
+(NSDI 2023).
+
+In a round every job that holds GPUs makes as many whole steps as fit into it, and not more than it has left. The round
+is over when the last of its jobs is done, so it may be shorter than its nominal length. Whoever ends before that keeps
+its GPUs until then; nobody starts within a round. Jobs that adapt their batch size ask for another one at the end of a
+round, and get it at the end of the next round in which they run: from then on their work is counted in steps of the
+new size. See docs/rules.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from fairway.core.action import Action, Launch, Start, Suspend, Throttle
+from fairway.core.cluster import Cluster
+from fairway.core.errors import FairwayError, InputError
+from fairway.core.event import (
+    Event,
+    JobEvicted,
+    JobFinished,
+    JobStarted,
+    NodeLost,
+    NodeRestored,
+    RateChanged,
+    RegimeEntered,
+    Woken,
+)
+from fairway.core.job import JobSpec, Regime
+from fairway.models.adaptation import course_of
+from fairway.models.regimes import regime_at
+from fairway.models.restart import restart_cost_s
+from fairway.simulator.arrivals import Announcer, Arrivals
+from fairway.simulator.engine import FEEDBACK_BATCHES, MOST_EVICTIONS, MOST_IDLE_WAKES, SimulatedEngine
+from fairway.simulator.faults import Faults, Outage
+from fairway.simulator.ledger import Ledger
+from fairway.simulator.pairing import SimulatedPairing
+from fairway.simulator.rates import Rates
+from fairway.simulator.round_job import RoundJob, Turn
+from fairway.simulator.rules import Rules
+from fairway.simulator.sharing import Sharing
+
+
+class RoundEngine:
+    """Runs a list of jobs, sorted by submit time, on a cluster that exists only here, round by round.
+
+    The loop has to ask for a decision at every instant that `poll` reports (its own `round_s` is 0).
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        jobs: Sequence[JobSpec],
+        rates: Rates,
+        rules: Rules,
+        *,
+        located: bool = True,
+        round_s: float = 0.0,
+        faults: Faults | None = None,
+        tells: frozenset[str] = frozenset(),
+        seed: int = 0,
+    ) -> None:
+        if not round_s > 0:
+            raise InputError(
+                f"the {rules.name} rules advance by whole rounds: a round must be longer than {round_s:g} s"
+            )
+        self.cluster = cluster
+        self.rates = rates
+        self.rules = rules
+        self.located = located
+        self.round_s = round_s
+        self.ledger = Ledger(cluster, len(jobs))
+        self.ledger.computed_gpu_s = 0.0
+        self.now_s = 0.0
+        self.running = 0
+        self.left = len(jobs)
+        self._active: dict[int, RoundJob] = {}
+        self.pairing = SimulatedPairing(rates, self._active)
+        self._sharing = Sharing(cluster, rates)
+        self._arrivals = Arrivals(jobs)
+        self._announcer = Announcer(rates, rules, tells, seed)
+        self._outages = (faults or Faults()).outages(cluster)
+        self._outage: Outage | None = next(self._outages, None)
+        self._down_until_s: dict[int, float] = {}
+        self._rounds = 0
+        self._last_end_s = math.nan
+        self._seen = 0
+        self._idle_wakes = 0
+
+    def poll(self, until_s: float) -> Sequence[Event]:
+        """The events at the end of the round; if nothing runs, those of the next instant, `until_s` at the latest."""
+        if not self.left:
+            return ()
+        if self.running:
+            return self._run_round()
+        next_s = self._next_instant_s(until_s)
+        if until_s < next_s:
+            self.now_s = until_s
+            self._idle_wakes = self._idle_wakes + 1 if next_s == math.inf else 0
+            return (Woken(until_s),) if self._idle_wakes < MOST_IDLE_WAKES else ()
+        if next_s == math.inf:
+            return ()
+        self.now_s = next_s
+        self._idle_wakes = 0
+        events: list[Event] = []
+        self._change_nodes(next_s, self._failures_s(next_s), events)
+        self._admit(next_s, events)
+        return events or (Woken(next_s),)
+
+    def enact(self, now_s: float, actions: Sequence[Action]) -> Sequence[Event]:
+        """Carry out the actions of one round: everybody lets go first, then the others start."""
+        events: list[Event] = []
+        leaving = [self._active[action.job] for action in actions if not isinstance(action, Launch | Throttle)]
+        gone = {job.job for job in leaving}
+        for job in leaving:
+            for mate in self._sharing.part(job) if job.mates else ():
+                if mate.job not in gone:
+                    self._change_factor(now_s, mate, events)
+        for job in leaving:
+            self._release(job, now_s)
+        for action in actions:
+            if isinstance(action, Throttle):
+                self._throttle(now_s, self._active[action.job], action.throttle, events)
+            elif isinstance(action, Suspend):
+                self.ledger.preemptions[action.job] += 1
+            else:
+                self._start(now_s, action, events)
+        return events
+
+    def _next_instant_s(self, until_s: float) -> float:
+        next_s = min((self._arrivals.next_s, *self._down_until_s.values()))
+        if self._outage is not None and (next_s < math.inf or until_s < math.inf):
+            next_s = min(next_s, self._outage.start_s)
+        return max(next_s, self.now_s)
+
+    def _admit(self, now_s: float, events: list[Event]) -> None:
+        """Take in the jobs that have come by now."""
+        rates = self.rates
+        for number, spec in self._arrivals.due(now_s):
+            course = course_of(spec) if self.rules.adapts and not spec.regimes else None
+            course = course if course is not None and course.adapts else None
+            job = RoundJob(number, spec, rates.work(spec), rates.regimes(spec)[0], course)
+            alone_s = self.ledger.exclusive_s[number] = rates.alone_s(spec)
+            job.most_ran_s = self.rules.most_run * alone_s if job.whole else math.inf
+            job.first_round, job.seen_before = self._rounds, self._seen
+            self._active[number] = job
+            events.append(self._announcer.submitted(now_s, number, spec, spec.submitted_s))
+
+    def _start(self, now_s: float, action: Start, events: list[Event]) -> None:
+        job = self._active[action.job]
+        job.gpus, job.kind, job.throttle, job.host = action.gpus, action.gpu_type, action.throttle, action.host
+        if action.host >= 0 and not self._sharing.seat(job, self._active[action.host]):
+            self._refuse(now_s, job, "does not fit beside its partner", events)
+            return
+        job.rate = self._rate(job)
+        if not job.rate > 0:
+            self._refuse(now_s, job, "cannot run on these GPUs", events)
+            return
+        for mate in job.mates.values():
+            self._change_factor(now_s, mate, events)
+        job.owes_s = self._start_cost_s(job)
+        job.since_s = now_s
+        self.running += 1
+        if math.isnan(self.ledger.started_s[job.job]):
+            self.ledger.started_s[job.job] = now_s
+        self.ledger.starts[job.job] += 1
+        events.append(JobStarted(now_s, job.job, job.rate, now_s))
+
+    def _refuse(self, now_s: float, job: RoundJob, why: str, events: list[Event]) -> None:
+        """A job cannot run where it was to start; it waits as before."""
+        self._sharing.part(job)
+        job.gpus, job.rate, job.factor, job.throttle = (), 0.0, 1.0, 1.0
+        events.append(JobEvicted(now_s, job.job, job.progress, why))
+
+    def _start_cost_s(self, job: RoundJob) -> float:
+        """What a start costs in the round that begins: by absence from the one before, or as the rules say."""
+        charge = self.rules.charge
+        if charge == "absence":
+            pays = self._rounds > 0 and job.last_round != self._rounds - 1
+        else:
+            pays = charge == "start" or self.ledger.starts[job.job] > 0
+        return restart_cost_s(job.spec, self.rules.restart_cost_s) if pays else 0.0
+
+    def _rate(self, job: RoundJob) -> float:
+        """Work per second on the job's GPUs, at its batch size and beside its mates."""
+        return self.rates.rate_in(job.spec, job.regime, job.kind, job.gpus, self.located) * job.factor
+
+    def _throttle(self, now_s: float, job: RoundJob, throttle: float, events: list[Event]) -> None:
+        job.throttle = throttle
+        for one in (job, *job.mates.values()):
+            self._change_factor(now_s, one, events)
+
+    def _change_factor(self, now_s: float, job: RoundJob, events: list[Event]) -> None:
+        """A mate came, went or was throttled: the job goes on at another speed."""
+        job.factor = self._sharing.factor(job)
+        job.rate = self._rate(job)
+        events.append(RateChanged(now_s, job.job, job.progress, job.rate))
+
+    def _release(self, job: RoundJob, end_s: float) -> None:
+        """The job lets go of its GPUs and keeps its progress."""
+        self.ledger.held(job.job, job.since_s, end_s, job.gpus, job.kind, job.lost_s, job.paid_s)
+        job.gpus, job.rate, job.factor, job.throttle = (), 0.0, 1.0, 1.0
+        job.lost_s = job.paid_s = 0.0
+        self.running -= 1
+
+    def _leave(self, job: RoundJob, end_s: float) -> list[RoundJob]:
+        """The job lets go of GPUs that it may share; returns its mates, who go on at another speed."""
+        mates = self._sharing.part(job) if job.mates else []
+        for mate in mates:
+            mate.factor = self._sharing.factor(mate)
+            mate.rate = self._rate(mate)
+        self._release(job, end_s)
+        return mates
+
+    def _run_round(self) -> Sequence[Event]:
+        """One round from now to the end of its last job, and all that happens there."""
+        start_s = self.now_s
+        self._seen += len(self._active)
+        turns = self._turns(start_s)
+        end_s = max(turn.finish_s for turn in turns)
+        # After a pause the published simulators count run time from the end of the round before it.
+        since_s = start_s if math.isnan(self._last_end_s) else self._last_end_s
+        failed_s = self._failures_s(end_s)
+        finished: list[tuple[RoundJob, float]] = []
+        went_on: list[tuple[RoundJob, float, bool]] = []
+        for turn in turns:
+            if self._lost(turn, failed_s):
+                turn.job.lost_s += end_s - start_s
+                continue
+            ran_s = self._book(turn, start_s, since_s)
+            done_s = turn.job.ended_s(turn, start_s)
+            if math.isnan(done_s):
+                went_on.append((turn.job, ran_s, turn.steps > 0))
+            else:
+                finished.append((turn.job, done_s))
+        self._rounds += 1
+        self._last_end_s = self.now_s = end_s
+        events: list[Event] = []
+        for job, done_s in finished:
+            self._finish(end_s, job, done_s, events)
+        for job, ran_s, _ in went_on:
+            events.append(RateChanged(end_s, job.job, job.progress, job.rate, ran_s))
+        for job, _, made_steps in went_on:
+            if made_steps:
+                self._change_batch(end_s, job, events)
+        self._change_nodes(end_s, failed_s, events)
+        for job in self._active.values():
+            job.review()
+        self._admit(end_s, events)
+        return events
+
+    def _turns(self, start_s: float) -> list[Turn]:
+        """What everybody who holds GPUs does in this round; the jobs of a pair end together, with the later one."""
+        turns = [job.turn(start_s, self.round_s) for job in self._active.values() if job.gpus]
+        ends_s: dict[int, float] = {}
+        for turn in turns:
+            if turn.job.mates:
+                ends_s[turn.job.root] = max(ends_s.get(turn.job.root, start_s), turn.finish_s)
+        if not ends_s:
+            return turns
+        return [turn._replace(finish_s=ends_s.get(turn.job.root, turn.finish_s)) for turn in turns]
+
+    def _book(self, turn: Turn, start_s: float, since_s: float) -> float:
+        """Credit a job with its round; returns for how long it computed."""
+        job = turn.job
+        steps, ran_s = job.credit(turn, self._rounds, since_s, self.rules.charged_from_s)
+        if math.isnan(self.ledger.feedback_s[job.job]):
+            self._note_feedback(job, steps, start_s)
+        if job.host < 0:
+            # Jobs on the same GPUs end together, so the host counts for all of them.
+            self.ledger.computed_gpu_s += ran_s * len(job.gpus)
+        return ran_s
+
+    def _note_feedback(self, job: RoundJob, steps: float, start_s: float) -> None:
+        """When the job had made its first mini-batches, if that was in this round."""
+        target = self.rates.first_batches(job.spec, FEEDBACK_BATCHES, job.work)
+        if steps and job.made >= target:
+            self.ledger.feedback_s[job.job] = start_s + (target - (job.made - steps)) / job.rate
+
+    def _finish(self, now_s: float, job: RoundJob, done_s: float, events: list[Event]) -> None:
+        ledger = self.ledger
+        ledger.finished_s[job.job] = done_s
+        ledger.present[job.job] = (self._seen - job.seen_before) / (self._rounds - job.first_round)
+        if math.isnan(ledger.feedback_s[job.job]):
+            ledger.feedback_s[job.job] = done_s
+        events.append(JobFinished(now_s, job.job))
+        self._leave(job, done_s)
+        del self._active[job.job]
+        self.left -= 1
+
+    def _change_batch(self, now_s: float, job: RoundJob, events: list[Event]) -> None:
+        """A job that ran gets the batch size that it had asked for before, or comes into the next of its regimes."""
+        spec = job.spec
+        if spec.regimes:
+            regime = regime_at(spec.regimes, job.done / job.work)
+            if regime is not job.regime:
+                job.regime = regime
+                self._enter(now_s, job, self.rates.speeds_in(spec, regime), events)
+            return
+        batch, job.asked = job.asked, 0
+        if not batch or job.course is None:
+            return
+        speeds = self._speeds_at(spec, batch)
+        if any(speeds):
+            job.work, job.done = job.course.rescaled(job.work, job.done, job.batch_size or 0, batch)
+            job.regime = Regime(1.0, batch)
+            self._enter(now_s, job, speeds, events)
+
+    def _speeds_at(self, spec: JobSpec, batch: int) -> tuple[float, ...]:
+        """The job's speeds at another batch size; nothing where the profile does not know it."""
+        try:
+            return self.rates.speeds(spec, batch)
+        except InputError:
+            return ()
+
+    def _enter(self, now_s: float, job: RoundJob, speeds: tuple[float, ...], events: list[Event]) -> None:
+        """A job goes on at another batch size; whoever no longer fits has to go."""
+        for loser in self._sharing.losers(job) if job.mates else ():
+            self._throw_out(now_s, loser, "no longer fits beside its partner", events)
+        if job.gpus:
+            job.factor = self._sharing.factor(job)
+            job.rate = self._rate(job)
+            if not job.rate > 0:
+                self._throw_out(now_s, job, "outgrew its GPUs", events)
+        for mate in job.mates.values():
+            self._change_factor(now_s, mate, events)
+        end, tail_s = job.regime.until * job.work, self.rates.tail_s(job.spec, job.regime, job.work)
+        about = (job.batch_size or 0, speeds, end, tail_s, math.nan, job.work)
+        events.append(RegimeEntered(now_s, job.job, job.progress, job.rate, *about))
+
+    def _throw_out(self, now_s: float, job: RoundJob, why: str, events: list[Event]) -> None:
+        """A job loses its GPUs at the end of a round and waits; its mates go on."""
+        mates = self._leave(job, now_s)
+        events.append(JobEvicted(now_s, job.job, job.progress, why))
+        events.extend(RateChanged(now_s, mate.job, mate.progress, mate.rate) for mate in mates)
+
+    def _failures_s(self, until_s: float) -> dict[int, float]:
+        """The nodes that fail until then, and when each does."""
+        failed_s: dict[int, float] = {}
+        while self._outage is not None and self._outage.start_s <= until_s:
+            start_s, node, down_s = self._outage.start_s, self._outage.node, self._outage.down_s
+            if node not in self._down_until_s:
+                failed_s[node] = start_s
+            self._down_until_s[node] = max(start_s + down_s, self._down_until_s.get(node, 0.0))
+            self._outage = next(self._outages, None)
+        return failed_s
+
+    def _lost(self, turn: Turn, failed_s: dict[int, float]) -> bool:
+        """Whether a job's round is lost because a node under it failed before it had done its work."""
+        if not failed_s:
+            return False
+        nodes = {self.cluster.node_of_gpu[gpu] for gpu in turn.job.gpus}
+        return any(not (turn.all_left and turn.finish_s <= failed_s[node]) for node in nodes & failed_s.keys())
+
+    def _change_nodes(self, now_s: float, failed_s: dict[int, float], events: list[Event]) -> None:
+        """Nodes that failed throw their jobs out; nodes whose repair is over come back."""
+        for node in failed_s:
+            events.append(NodeLost(now_s, node))
+            for job in list(self._active.values()):
+                if any(self.cluster.node_of_gpu[gpu] == node for gpu in job.gpus):
+                    self._throw_out(now_s, job, "its node failed", events)
+                    self._count_eviction(job)
+        for node in [node for node, until_s in self._down_until_s.items() if until_s <= now_s]:
+            del self._down_until_s[node]
+            events.append(NodeRestored(now_s, node))
+
+    def _count_eviction(self, job: RoundJob) -> None:
+        self.ledger.evictions[job.job] += 1
+        if self.ledger.evictions[job.job] > MOST_EVICTIONS:
+            raise FairwayError(
+                f"job {job.spec.id!r} lost its GPUs to node failures {MOST_EVICTIONS} times; it cannot end"
+            )
+
+
+def engine_of(
+    cluster: Cluster, jobs: Sequence[JobSpec], rates: Rates, rules: Rules, *, round_s: float, **about: Any
+) -> tuple[SimulatedEngine | RoundEngine, float]:
+    """The engine that a rule set asks for, and the length of the loop's own rounds: 0 where the engine makes them."""
+    if rules.rounds == "whole_steps":
+        return RoundEngine(cluster, jobs, rates, rules, round_s=round_s, **about), 0.0
+    return SimulatedEngine(cluster, jobs, rates, rules, round_s=round_s, **about), round_s

@@ -1,0 +1,100 @@
+"""Jobs on the same GPUs: who sits beside whom, and what that costs each of them. Every simulated engine uses it."""
+
+from __future__ import annotations
+
+from typing import Self, TypeVar
+
+from fairway.core.cluster import Cluster
+from fairway.core.job import JobSpec
+from fairway.core.sharing import heirs
+from fairway.simulator.rates import Rates
+
+
+class SeatedJob:
+    """What sharing needs to know of an active job.
+
+    `mates` are the jobs with which it shares GPUs, by number, and `host` is the one whose guest it is, or -1. `factor`
+    is what it keeps of its speed beside them, `throttle` what part of the time it may compute.
+    """
+
+    __slots__ = ("factor", "gpus", "host", "job", "kind", "mates", "spec", "throttle")
+
+    def __init__(self, job: int, spec: JobSpec) -> None:
+        self.job = job
+        self.spec = spec
+        self.gpus: tuple[int, ...] = ()
+        self.kind = -1
+        self.host = -1
+        self.mates: dict[int, Self] = {}
+        self.factor = 1.0
+        self.throttle = 1.0
+
+    @property
+    def batch_size(self) -> int | None:
+        """The batch size now."""
+        raise NotImplementedError
+
+
+Seated = TypeVar("Seated", bound=SeatedJob)
+
+
+class Sharing:
+    """The laws of sharing on one cluster, with the pair rates of its profile."""
+
+    def __init__(self, cluster: Cluster, rates: Rates) -> None:
+        self.cluster = cluster
+        self.rates = rates
+
+    def seat(self, guest: Seated, host: Seated) -> bool:
+        """Seat a job on the GPUs of another and beside those that are there already; False where not all fit."""
+        wanted = set(guest.gpus)
+        others = [job for job in (host, *host.mates.values()) if not wanted.isdisjoint(job.gpus)]
+        if not (wanted <= set(host.gpus) and self._fit(guest, others)):
+            return False
+        for job in others:
+            guest.mates[job.job] = job
+            job.mates[guest.job] = guest
+        guest.factor = self.factor(guest)
+        return True
+
+    def _fit(self, guest: Seated, others: list[Seated]) -> bool:
+        """Whether a guest has the memory that it needs, and makes some progress, beside the others."""
+        memory = guest.spec.memory_bytes + sum(job.spec.memory_bytes for job in others)
+        if len(others) > 1 and memory > self.cluster.types[guest.kind].memory_bytes > 0:
+            return False
+        return all(min(self.pair_factors(guest, job)) > 0 for job in others)
+
+    def pair_factors(self, a: Seated, b: Seated) -> tuple[float, float]:
+        """What each of two jobs keeps of its speed beside the other, whoever is asked about first."""
+        if a.job < b.job:
+            return self.pair_factors(b, a)[::-1]
+        return self.rates.pair_factors(a.spec, b.spec, (a.batch_size, b.batch_size), a.kind)
+
+    def factor(self, job: Seated) -> float:
+        """What a job keeps of its speed beside its mates: their delays add up on each GPU, the slowest GPU counts."""
+        if not job.mates:
+            return 1.0
+        delay = dict.fromkeys(job.gpus, 0.0)
+        for mate in job.mates.values():
+            keeps = self.pair_factors(job, mate)[0]
+            for gpu in mate.gpus:
+                if gpu in delay:
+                    delay[gpu] += mate.throttle * (1.0 / keeps - 1.0)
+        return job.throttle / (1.0 + max(delay.values()))
+
+    def part(self, job: Seated) -> list[Seated]:
+        """A job leaves the GPUs that it shares; returns those who stay behind, whose speed is another one now."""
+        mates, job.mates, job.host = job.mates, {}, -1
+        hosts = heirs({mate.job: mate.gpus for mate in mates.values() if mate.host == job.job})
+        for mate in mates.values():
+            del mate.mates[job.job]
+            mate.host = hosts.get(mate.job, mate.host)
+            if mate.host < 0:
+                mate.throttle = 1.0
+        return list(mates.values())
+
+    def losers(self, job: Seated) -> list[Seated]:
+        """Who has to go where a job with another batch size no longer fits: its mates, or itself if it is a guest."""
+        unfit = [mate for mate in job.mates.values() if not min(self.pair_factors(job, mate)) > 0]
+        losers = [mate for mate in unfit if job.host < 0 or job.job < mate.job]
+        return losers if len(losers) == len(unfit) else [job]
