@@ -1,92 +1,359 @@
-"""Allocations in which two jobs may share GPUs, by HiGHS.
+"""Allocations in which two jobs may share GPUs: the optimum over all pairs, though few are ever looked at.
 
-A pair is one more column for each GPU type: it takes time of both jobs, GPUs once, and gives each job its speed beside
-the other. Pairs tie the blocks of jobs together, so the method for jobs alone does not apply.
+A pair is one more column for each GPU type: it takes time of both jobs, GPUs once, and gives each job what it keeps of
+its speed beside the other. There are too many to write down (100,000 for 256 jobs on three types), so jobs that are
+alike are planned together (`solvers.classes`), and columns are generated: the prices of an optimum over some pairs tell
+which others would improve it and how far it is from the optimum over all. Those come in, and HiGHS goes on from the
+basis that it had. Where hundreds of classes are left, a coarse program over groups of similar ones proposes the first
+pairs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from fairway.core.arrays import Floats, Ints
+from fairway.solvers.classes import Classes, Together, classes_of, grouped, members, partners, taken_apart
+from fairway.solvers.highs import ColumnProgram, Columns, Point
 from fairway.solvers.interior import Allocation
+
+PROVEN = 1e-7
+"""The part of the optimum that may be missing when the search for pairs ends."""
+NEW_PARTNERS = 8
+"""How many partners a class may get in one turn of the search."""
+MANY, GROUPS = 160, 96
+"""With more classes than `MANY`, a program over `GROUPS` groups of them proposes the first pairs."""
+POOR = 0.01
+"""A start that leaves more than this part of the optimum missing is helped by the coarse program, too."""
+MOST_TURNS = 60
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to search: from `classes` on, only until this part of the optimum is missing, or for so many turns."""
+
+    classes: int = 400
+    missing: float = 1e-3
+    turns: int = 3
+
+
+USUAL = Effort()
 
 
 @dataclass(frozen=True)
 class Paired:
-    """A problem over jobs alone, and pairs of rows with what each pair adds to their rows and to the gain, by type."""
+    """A problem over jobs alone, and what jobs keep beside others: `factors[kind, kind, type]` of the two jobs' kinds.
+
+    Rows and gains of a job count by that factor while it shares. Zeros say that two kinds do not share a type; jobs of
+    unequal gangs never do.
+    """
 
     alone: Allocation
-    pairs: Ints
-    rows: Floats
-    gain: Floats
+    kinds: Ints
+    factors: Floats
+
+
+class Start(NamedTuple):
+    """Where a search ended, as plain numbers, so that a similar one can begin there: the basis of the simplex method.
+
+    `basic` are the columns in it: a job, its partner (or -1) and a type; the level is (-1, -1, -1). `full` are the jobs
+    whose time is used up, `held` those on their floors, `spent` the types whose GPUs are. A class is named by its first
+    job.
+    """
+
+    basic: Ints
+    full: Ints
+    held: Ints
+    spent: Ints
+
+    def plain(self, names: Ints) -> list[list[int]]:
+        """The same with the names of jobs (numbers that stay) for their rows, as lists."""
+        columns = self.basic.copy()
+        columns[:, :2] = np.where(columns[:, :2] >= 0, names[columns[:, :2]], -1)
+        return [columns.ravel().tolist(), names[self.full].tolist(), names[self.held].tolist(), self.spent.tolist()]
+
+    @staticmethod
+    def from_plain(values: Sequence[Sequence[int]], names: Ints, types: int) -> Start:
+        """Read what `plain` gave, without the jobs that have gone. `names` are in rising order."""
+
+        def rows(numbers: Ints) -> Ints:
+            at = np.minimum(np.searchsorted(names, numbers), max(len(names) - 1, 0))
+            return np.where(numbers < 0, -1, np.where(names[at] == numbers, at, -2))
+
+        basic, full, held, spent = (np.array(part, dtype=np.int64) for part in values)
+        columns = basic.reshape(-1, 3)
+        columns[:, :2] = rows(columns[:, :2])
+        full, held = rows(full), rows(held)
+        stays = (columns > -2).all(axis=1) & (columns[:, 2] < types)
+        return Start(columns[stays], full[full >= 0], held[held >= 0], spent[spent < types])
 
 
 class PairedSolution(NamedTuple):
-    """Time alone and in pairs, the level, the multipliers of the rows, and whether all this is optimal."""
+    """Time alone and in pairs, the level, the multipliers of the rows; whether it is optimal, and how nearly.
+
+    `missing` bounds what a plan over all pairs could gain, as a part of what this one does. `start` is where the search
+    ended, after so many `iterations` of the simplex method.
+    """
 
     x: Floats
+    pairs: Ints
     pair_x: Floats
     level: float
     multipliers: Floats
     optimal: bool
+    missing: float = 0.0
+    start: Start | None = None
+    iterations: int = 0
 
 
-def solve_paired(problem: Paired) -> PairedSolution:
-    """The best allocation with pairs."""
-    import highspy
+def solve_paired(problem: Paired, start: Start | None = None, effort: Effort = USUAL) -> PairedSolution:
+    """The best allocation with pairs; `start` is where the search for a similar one ended."""
+    a = problem.alone
+    scaled, unit = _scaled(a)
+    classes, factors = classes_of(scaled, problem.kinds), _useful(problem.factors)
+    if start is not None:
+        search = Search(classes, factors, _started(start, classes))
+        search.begin_at(start)
+    else:
+        search = Search(classes, factors, _proposed(classes, factors) if len(classes.sizes) > MANY else Together.none())
+    if not search.run(effort):
+        jobs, types = a.usable.shape
+        none = np.zeros((0, 2), dtype=np.int64)
+        return PairedSolution(np.zeros((jobs, types)), none, np.zeros((0, types)), 0.0, np.zeros(jobs), False)
+    x = (search.x() / classes.sizes[:, None])[classes.of_job]
+    pairs, pair_x = taken_apart(classes, *search.together())
+    x, pair_x = _within_limits(a, x, pairs, pair_x)
+    multipliers = np.maximum(search.worth_of_rows, 0.0)[classes.of_job]
+    level = search.level * unit
+    return PairedSolution(x, pairs, pair_x, level, multipliers, True, search.missing, search.end(), search.iterations)
 
-    a, pairs = problem.alone, problem.pairs
-    jobs, types = a.usable.shape
-    lp = highspy.HighsLp()
-    alone, single_type = np.nonzero(a.usable & (a.capacity > 0))
-    good = (problem.rows.min(axis=2) > 0) & (a.capacity > 0)
-    pair, pair_type = np.nonzero(good)
-    first, second = pairs[pair, 0], pairs[pair, 1]
-    # Rows: time of each job, GPUs of each type, floor of each job. Columns: jobs alone, pairs, the level.
-    ones, pair_ones = np.ones(len(alone)), np.ones(len(pair))
-    index = [
-        np.column_stack([alone, jobs + single_type, jobs + types + alone]),
-        np.column_stack([first, second, jobs + pair_type, jobs + types + first, jobs + types + second]),
-        (jobs + types + np.arange(jobs))[a.weights > 0],
-    ]
-    value = [
-        np.column_stack([ones, a.gangs[alone], a.rows[alone, single_type] * a.held[alone]]),
-        np.column_stack(
-            [
-                *(pair_ones, pair_ones, a.gangs[first]),
-                problem.rows[pair, pair_type, 0] * a.held[first],
-                problem.rows[pair, pair_type, 1] * a.held[second],
-            ]
-        ),
-        -a.weights[a.weights > 0],
-    ]
-    counts = np.concatenate([np.full(len(alone), 3), np.full(len(pair), 5), np.full(1, len(index[2]))])
-    lp.num_col_ = len(alone) + len(pair) + 1
-    lp.num_row_ = 2 * jobs + types
-    lp.col_cost_ = -np.concatenate([a.gain[alone, single_type], problem.gain[pair, pair_type], [a.level_gain]])
-    lp.col_lower_ = np.zeros(lp.num_col_)
-    lp.col_upper_ = np.full(lp.num_col_, np.inf)
-    lp.row_lower_ = np.concatenate([np.full(jobs + types, -np.inf), np.where(a.held, a.floors, -np.inf)])
-    lp.row_upper_ = np.concatenate([np.ones(jobs), a.capacity, np.full(jobs, np.inf)])
-    lp.a_matrix_.start_ = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-    lp.a_matrix_.index_ = np.concatenate([part.ravel() for part in index]).astype(np.int32)
-    lp.a_matrix_.value_ = np.concatenate([part.ravel() for part in value])
-    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-    solver.setOptionValue("output_flag", False)
-    solver.setOptionValue("threads", 1)
-    solver.passModel(lp)
-    solver.run()
-    optimal = solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
-    x, pair_x = np.zeros((jobs, types)), np.zeros((len(pairs), types))
-    if not optimal:
-        return PairedSolution(x, pair_x, 0.0, np.zeros(jobs), False)
-    found = solver.getSolution()
-    columns = np.maximum(np.array(found.col_value), 0.0)
-    x[alone, single_type] = columns[: len(alone)]
-    pair_x[pair, pair_type] = columns[len(alone) : -1]
-    multipliers = np.abs(np.array(found.row_dual)[jobs + types :])
-    return PairedSolution(x, pair_x, float(columns[-1]), multipliers, True)
+
+def _scaled(a: Allocation) -> tuple[Allocation, float]:
+    """The problem with rows, gains and level of about 1, for HiGHS' limits are absolute; the unit of the level."""
+    usable = a.usable & (a.capacity > 0)
+    rows = np.where(usable, a.rows, 0.0) * a.held[:, None]
+    largest = rows.max(axis=1, initial=0.0)
+    weighs = a.held & (a.weights > 0)
+    reach = largest[weighs] / a.weights[weighs]
+    unit = float(reach[reach > 0].min(initial=np.inf))
+    unit = unit if np.isfinite(unit) else 1.0
+    divisor = np.where(weighs, a.weights * unit, np.where(largest > 0, largest, 1.0))
+    gain = np.where(usable, a.gain, 0.0)
+    top = max(float(np.abs(gain).max(initial=0.0)), abs(a.level_gain) * unit) or 1.0
+    scaled = Allocation(
+        gangs=a.gangs,
+        capacity=a.capacity,
+        usable=usable,
+        gain=gain / top,
+        rows=rows / divisor[:, None],
+        weights=weighs.astype(np.float64),
+        floors=np.where(a.held, a.floors / divisor, 0.0),
+        held=a.held,
+        level_gain=a.level_gain * unit / top,
+    )
+    return scaled, unit
+
+
+def _useful(factors: Floats) -> Floats:
+    """What the first job keeps (by type, kind, kind); 0 where sharing gives no more than taking turns would."""
+    both = (factors.min(axis=3) > 0) & (factors.sum(axis=3) > 1.0)
+    return np.ascontiguousarray(np.where(both, factors[..., 0], 0.0).transpose(2, 0, 1))
+
+
+def _started(start: Start, classes: Classes) -> Together:
+    """The pairs of a start."""
+    pairs = start.basic[start.basic[:, 1] >= 0]
+    return Together.of(classes.of_job[pairs[:, 0]], classes.of_job[pairs[:, 1]], pairs[:, 2])
+
+
+def _proposed(classes: Classes, factors: Floats) -> Together:
+    """The first pairs: those of classes in groups that share GPUs in a coarse plan."""
+    groups = grouped(classes, GROUPS)
+    search = Search(groups, factors, Together.none())
+    if not search.run(Effort(classes=0, missing=1e-4, turns=20)):
+        return Together.none()
+    found, inside = [Together.none()], members(groups)
+    columns, _ = search.together()
+    for a, b, kind in zip(*(column.tolist() for column in columns), strict=True):
+        first, second, _ = partners(inside[a], inside[b])
+        found.append(Together(first, second, np.full(len(first), kind)))
+    return Together.of(*Together.joined(found))
+
+
+def _within_limits(a: Allocation, x: Floats, pairs: Ints, pair_x: Floats) -> tuple[Floats, Floats]:
+    """The times without what rounding has left over the limits."""
+    load, time = a.gangs @ x, x.sum(axis=1)
+    if len(pairs):
+        load = load + a.gangs[pairs[:, 0]] @ pair_x
+        for side in (0, 1):
+            time += np.bincount(pairs[:, side], pair_x.sum(axis=1), minlength=len(time))
+    over = float((load / np.where(a.capacity > 0, a.capacity, 1.0)).max(initial=1.0))
+    over = max(over, float(time.max(initial=1.0)))
+    return x / over, pair_x / over
+
+
+class Search:
+    """A program over classes that takes in pairs until no other would improve it.
+
+    Rows: the time of each class, the GPUs of each type, the floor of each class. Columns: classes alone, the level,
+    pairs of classes. A pair inside a class takes two shares of its time.
+    """
+
+    def __init__(self, classes: Classes, factors: Floats, first: Together) -> None:
+        one, count = classes.one, classes.sizes
+        self.classes, self.factors = classes, factors
+        self.number, self.types = number, types = one.usable.shape
+        self.point: Point | None = None
+        self.missing = np.inf
+        self._begun = False
+        floors = np.where(one.held, count * one.floors, -np.inf)
+        self._program = ColumnProgram(
+            np.concatenate([np.full(number + types, -np.inf), floors]),
+            np.concatenate([count, one.capacity, np.full(number, np.inf)]),
+        )
+        self._alone = alone, kind = one.usable.nonzero()
+        rows = np.column_stack([alone, number + kind, number + types + alone])
+        values = np.column_stack([np.ones(len(alone)), one.gangs[alone], one.rows[alone, kind]])
+        self._program.add(Columns(rows, values, one.gain[alone, kind]))
+        weighs = (one.weights > 0).nonzero()[0]
+        level = -count[weighs].astype(np.float64)[None, :]
+        self._program.add(Columns((number + types + weighs)[None, :], level, np.array([one.level_gain])))
+        self._singles = len(alone) + 1
+        self._added = [Together.none()]
+        self._add(self._allowed(first))
+
+    def run(self, effort: Effort) -> bool:
+        """Solve, take in what improves the optimum, and so on; False where the floors cannot be kept."""
+        in_short = self.number > effort.classes
+        for turn in range(MOST_TURNS):
+            self.point = self._program.solve()
+            if self.point is None:
+                return False
+            better = self._improving(self.point)
+            enough = self.missing < (effort.missing if in_short else PROVEN)
+            if enough or not len(better.a) or (in_short and turn >= effort.turns):
+                break
+            if self._begun and turn == 0 and self.number > MANY and self.missing > POOR:
+                better = Together.joined([better, _proposed(self.classes, self.factors)])
+            self._add(self._allowed(Together.of(*better)))
+        return True
+
+    def begin_at(self, start: Start) -> None:
+        """Begin at the basis where another search ended, as far as it fits."""
+        self._begun = True
+        of_job, tight = self.classes.of_job, np.zeros(2 * self.number + self.types, dtype=np.bool_)
+        tight[of_job[start.full]] = True
+        tight[self.number + start.spent] = True
+        tight[self.number + self.types + of_job[start.held]] = True
+        names = {
+            (int(of_job[a]) if a >= 0 else -1, int(of_job[b]) if b >= 0 else -1, kind)
+            for a, b, kind in start.basic.tolist()
+        }
+        known = names | {(b, a, kind) for a, b, kind in names if b >= 0}
+        basic = [tuple(column) in known for column in self._columns().tolist()]
+        self._program.begin_at(np.array(basic, dtype=np.bool_), ~tight)
+
+    def end(self) -> Start:
+        """Where the search has ended."""
+        columns, rows = self._program.basis()
+        first = np.array([jobs[0] for jobs in members(self.classes)], dtype=np.int64)
+        basic = self._columns()[columns]
+        basic[:, :2] = np.where(basic[:, :2] >= 0, first[basic[:, :2]], -1)
+        full, spent, held = np.split(~rows, [self.number, self.number + self.types])
+        return Start(basic, first[full], first[held], spent.nonzero()[0])
+
+    def _columns(self) -> Ints:
+        """What each column of the program is: a class, its partner or -1, a type; the level is all -1."""
+        alone, kind = self._alone
+        singles = np.column_stack([alone, np.full(len(alone), -1), kind])
+        return np.concatenate([singles, np.full((1, 3), -1), np.column_stack(Together.joined(self._added))])
+
+    @property
+    def iterations(self) -> int:
+        """How many steps of the simplex method the search has taken."""
+        return self._program.iterations
+
+    @property
+    def level(self) -> float:
+        """The common level."""
+        return float(self._found.columns[self._singles - 1])
+
+    @property
+    def worth_of_rows(self) -> Floats:
+        """What a lower floor of each class would gain."""
+        return -self._found.multipliers[self.number + self.types :]
+
+    def x(self) -> Floats:
+        """The time of each class alone."""
+        x = np.zeros((self.number, self.types))
+        x[self._alone] = self._found.columns[: self._singles - 1]
+        return x
+
+    def together(self) -> tuple[Together, Floats]:
+        """The pairs that have time, and how much."""
+        times = self._found.columns[self._singles :]
+        used = times > 0
+        return Together.joined(self._added).only(used), times[used]
+
+    @property
+    def _found(self) -> Point:
+        assert self.point is not None
+        return self.point
+
+    def _allowed(self, columns: Together) -> Together:
+        """Without pairs of a job with itself, of unequal gangs, or on types where they do not fit."""
+        one, (a, b, kind) = self.classes.one, columns
+        good = ((a != b) | (self.classes.sizes[a] > 1)) & (one.gangs[a] == one.gangs[b])
+        good &= one.usable[a, kind] & one.usable[b, kind]
+        return columns.only(good & (self.factors[kind, self.classes.kinds[a], self.classes.kinds[b]] > 0))
+
+    def _add(self, columns: Together) -> None:
+        one, kinds, floor = self.classes.one, self.classes.kinds, self.number + self.types
+        for same in (False, True):
+            part = columns.only((columns.a == columns.b) == same)
+            a, b, kind = part
+            keeps, other = self.factors[kind, kinds[a], kinds[b]], self.factors[kind, kinds[b], kinds[a]]
+            gain = one.gain[a, kind] * keeps + one.gain[b, kind] * other
+            ones, first, second = np.ones(len(a)), one.rows[a, kind] * keeps, one.rows[b, kind] * other
+            if same:
+                rows, values = [a, self.number + kind, floor + a], [2 * ones, one.gangs[a], first + second]
+            else:
+                rows = [a, b, self.number + kind, floor + a, floor + b]
+                values = [ones, ones, one.gangs[a], first, second]
+            self._program.add(Columns(np.column_stack(rows), np.column_stack(values), gain))
+            self._added.append(part)
+
+    def _improving(self, point: Point) -> Together:
+        """The pairs whose columns would improve the optimum most, some for each class; notes what is missing.
+
+        A pair improves it by what its time is worth to both, less what both times and its GPUs cost. Half the best of
+        a class, added to the price of its time, makes the prices feasible for all pairs: so they bound the optimum.
+        """
+        one, kinds = self.classes.one, self.classes.kinds
+        worth = one.gain + self.worth_of_rows[:, None] * one.rows
+        time_cost, gpu_cost = point.multipliers[: self.number], point.multipliers[self.number :][: self.types]
+        found, bound = [Together.none()], 0.0
+        for gang in np.unique(one.gangs):
+            rows = (one.gangs == gang).nonzero()[0]
+            best, on = np.full((len(rows), len(rows)), -np.inf), np.zeros((len(rows), len(rows)), dtype=np.int64)
+            for kind in range(self.types):
+                gain = worth[rows, kind, None] * self.factors[kind][np.ix_(kinds[rows], kinds[rows])]
+                gain -= time_cost[rows, None] + gang * gpu_cost[kind] / 2
+                gain += gain.T
+                on[gain > best] = kind
+                np.maximum(best, gain, out=best)
+            np.fill_diagonal(best, np.where(self.classes.sizes[rows] > 1, np.diagonal(best), -np.inf))
+            top = best.max(axis=1)
+            bound += float(np.maximum(top, 0.0) @ self.classes.sizes[rows]) / 2
+            new = min(NEW_PARTNERS, len(rows))
+            second = np.argpartition(-best, new - 1, axis=1)[:, :new].ravel()
+            first = np.repeat(np.arange(len(rows)), new)
+            good = best[first, second] > 1e-9
+            first, second = first[good], second[good]
+            found.append(Together(rows[first], rows[second], on[first, second]))
+        self.missing = bound / max(abs(point.value), 1e-12)
+        return Together.of(*Together.joined(found))

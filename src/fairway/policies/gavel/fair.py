@@ -7,14 +7,14 @@ gets as much as possible. Because every job may hold its n-th of each type, no j
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fairway.core.arrays import Floats
 from fairway.policies.gavel.base import PlanningPolicy
 from fairway.policies.gavel.situation import Shares, Situation
-from fairway.policies.gavel.throughputs import Throughputs
+from fairway.policies.gavel.throughputs import Outcome, Throughputs
 from fairway.policies.registry import register
 
 
@@ -44,7 +44,33 @@ class MaxMinFairness(PlanningPolicy):
         """The highest level, then the largest sum above it."""
         throughputs = self.throughputs(situation)
         per_unit = per_fair_share(throughputs, situation.weights)
-        outcome = throughputs.highest_level(per_unit, np.ones(throughputs.jobs))
-        if not self.published:
-            outcome = throughputs.spend_rest(per_unit, outcome, 1.0 / per_unit)
-        return self.shares(throughputs, outcome)
+        first = throughputs.highest_level(per_unit, np.ones(throughputs.jobs), after=_last_time(situation))
+        if self.published:
+            return self.shares(throughputs, first)
+        shares = self.shares(throughputs, throughputs.spend_rest(per_unit, first, 1.0 / per_unit))
+        return shares._replace(notes={**shares.notes, **_noted(situation, first)})
+
+
+def _noted(situation: Situation, outcome: Outcome) -> dict[str, Any]:
+    """Where the next plan may start from: few jobs come or go between two of them."""
+    if outcome.prices is None or not outcome.optimal:
+        return {}
+    near = {"x": outcome.x, "multipliers": outcome.multipliers, "prices": outcome.prices, "level": outcome.level}
+    return {"near": {"jobs": situation.snapshot.jobs.copy(), **near}}
+
+
+def _last_time(situation: Situation) -> Outcome | None:
+    """The outcome of the last plan for the jobs of now; newcomers are given a mean job's part in it."""
+    near = situation.notes.get("near")
+    if near is None or len(near["prices"]) != len(situation.capacity) or not len(near["jobs"]):
+        return None
+    then, jobs = np.asarray(near["jobs"]), situation.snapshot.jobs
+    at = np.minimum(np.searchsorted(then, jobs), len(then) - 1)
+    known = then[at] == jobs
+    if 2 * int(known.sum()) < len(jobs):
+        return None
+    x, multipliers = np.asarray(near["x"]), np.asarray(near["multipliers"])
+    x = np.where(known[:, None], x[at], x.mean(axis=0))
+    multipliers = np.where(known, multipliers[at], multipliers.mean())
+    prices, none = np.asarray(near["prices"], dtype=np.float64), np.zeros((0, len(situation.capacity)))
+    return Outcome(x, none, np.zeros(len(jobs)), float(near["level"]), multipliers, True, prices=prices)

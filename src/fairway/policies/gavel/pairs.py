@@ -18,8 +18,8 @@ from fairway.solvers.paired import Start
 
 WORTHWHILE = 1.1
 """What two jobs must keep of their speeds together, on some GPU type, to be worth a thought."""
-WORTH_NOTING = 300
-"""From so many columns in use on (150 jobs that all differ), a plan begins where the last one ended."""
+WORTH_NOTING = 160
+"""From so many columns in use on (one for each job unlike all others) a plan begins where the last one ended."""
 FIFO_WORTHWHILE = 1.5
 """What a job that waits and one that runs must keep together for first come, first served to seat them together."""
 
@@ -43,7 +43,7 @@ def paired(situation: Situation, rates: Floats, worthwhile: float = WORTHWHILE) 
             if sizes[a] != sizes[b]:
                 continue
             both = np.array(pairing.factors(first[a], second)).reshape(-1, 2)
-            if len(both) == types and both.sum(axis=1).max() >= worthwhile:
+            if len(both) == types and both.sum(axis=1).max() >= worthwhile - 1e-9:
                 factors[a, b], factors[b, a] = both, both[:, ::-1]
     _even_inside(factors)
     names, noted = situation.snapshot.jobs.copy(), situation.notes.get("start")

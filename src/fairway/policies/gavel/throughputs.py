@@ -13,8 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fairway.core.arrays import Bools, Floats, Ints
+from fairway.solvers.classes import solve_alike
 from fairway.solvers.embedding import solve_embedded
-from fairway.solvers.interior import Allocation, solve
+from fairway.solvers.interior import Allocation, Solution
 from fairway.solvers.paired import Paired, Start, solve_paired
 
 NO_PAIRS: Ints = np.zeros((0, 2), dtype=np.int64)
@@ -23,11 +24,15 @@ KEEP = 1.0 - 1e-6
 """What a second stage must keep of the level that the first has reached."""
 
 
+BINDS = 1e-5
+"""A multiplier of this part of the mean shows that a job is held down by the level."""
+
+
 class Outcome(NamedTuple):
     """An allocation: time alone and in pairs, the throughput of each job, the level, and which rows hold it down.
 
-    `multipliers` are positive for the jobs whose rows cannot rise while all others keep theirs. `start` is where a
-    similar program may begin its search for pairs.
+    `multipliers` are positive for the jobs whose rows cannot rise while all others keep theirs, `prices` are those of
+    the GPU types. `start` is where a similar program may begin its search for pairs.
     """
 
     x: Floats
@@ -38,6 +43,7 @@ class Outcome(NamedTuple):
     optimal: bool
     pairs: Ints = NO_PAIRS
     start: Start | None = None
+    prices: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -131,10 +137,14 @@ class Throughputs:
         """A second stage: keep every row of an outcome, and use what capacity is left for the largest sum.
 
         A job's throughput counts in units of `normal`, so that no job is favoured for counting its steps otherwise.
+        Where the level holds every job down, there is nothing left to spend.
         """
+        able = self.rates.any(axis=1)
+        if not len(self.factors) and outcome.optimal and (outcome.multipliers[able] > BINDS / self.jobs).all():
+            return outcome
         floors = per_unit * outcome.throughput * KEEP
         worth = np.broadcast_to((1.0 / np.where(normal > 0, normal, 1.0))[:, None], self.rates.shape)
-        second = self.largest_sum(worth, per_unit, np.maximum(floors, 0.0), outcome)
+        second = self.largest_sum(worth, per_unit, np.maximum(floors, 0.0), outcome._replace(prices=None))
         return second._replace(level=outcome.level, start=outcome.start) if second.optimal else outcome
 
     def _no_pairs(self) -> Floats:
@@ -161,9 +171,16 @@ class Throughputs:
             level_gain=level_gain,
         )
         if not len(self.factors):
-            found = solve_embedded(problem) if self.published else solve(problem)
-            throughput = self.of(found.x)
-            return Outcome(found.x, self._no_pairs(), throughput, found.level, found.multipliers, found.optimal)
+            found = solve_embedded(problem) if self.published else solve_alike(problem, _near(after))
+            return Outcome(
+                found.x,
+                self._no_pairs(),
+                self.of(found.x),
+                found.level,
+                found.multipliers,
+                found.optimal,
+                prices=found.prices,
+            )
         start = self.start if after is None else after.start
         shared = solve_paired(Paired(problem, self.kinds, self.factors), start)
         throughput = self.of(shared.x, shared.pairs, shared.pair_x)
@@ -177,3 +194,10 @@ class Throughputs:
             shared.pairs,
             shared.start,
         )
+
+
+def _near(after: Outcome | None) -> Solution | None:
+    """An outcome as a place to start from."""
+    if after is None or after.prices is None:
+        return None
+    return Solution(after.x, after.level, after.multipliers, after.optimal, 0, after.prices)

@@ -1,0 +1,38 @@
+"""Allocations by the simplex method: for problems whose feasible set has no inside.
+
+Floors that are as high as they can be leave an interior-point method nothing to move in. A vertex is found all the
+same, and its multipliers are exact zeros where a limit does not bind.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fairway.solvers.highs import ColumnProgram, Columns
+from fairway.solvers.interior import Allocation, Solution
+
+
+def solve_at_vertex(problem: Allocation) -> Solution:
+    """The best allocation, at a corner. The level cannot be negative here."""
+    jobs, types = problem.usable.shape
+    job, kind = np.nonzero(problem.usable & (problem.capacity > 0))
+    largest = problem.rows.max(axis=1, initial=0.0)
+    unit = np.where(largest > 0, largest, 1.0)
+    time, gpus, row = np.arange(jobs), jobs + np.arange(types), jobs + types + np.arange(jobs)
+    lower = np.concatenate([np.full(jobs + types, -np.inf), np.where(problem.held, problem.floors / unit, -np.inf)])
+    upper = np.concatenate([np.ones(jobs), problem.capacity, np.full(jobs, np.inf)])
+    program = ColumnProgram(lower, upper)
+    values = np.column_stack([np.ones(len(job)), problem.gangs[job], problem.rows[job, kind] / unit[job]])
+    program.add(Columns(np.column_stack([time[job], gpus[kind], row[job]]), values, problem.gain[job, kind]))
+    rise = (problem.held & (problem.weights > 0)).nonzero()[0]
+    program.add(Columns(row[rise][None], -(problem.weights / unit)[rise][None], np.array([problem.level_gain])))
+    found = program.solve()
+    x = np.zeros((jobs, types))
+    if found is None:
+        return Solution(x, 0.0, np.zeros(jobs), False, 0, np.zeros(types))
+    x[job, kind] = found.columns[: len(job)]
+    x /= np.maximum(x.sum(axis=1, keepdims=True), 1.0)
+    x /= np.maximum((problem.gangs @ x) / np.where(problem.capacity > 0, problem.capacity, 1.0), 1.0)
+    level = float(found.columns[-1]) if len(rise) else 0.0
+    multipliers = np.maximum(-found.multipliers[row] / unit, 0.0)
+    return Solution(x, level, multipliers, True, program.iterations, np.maximum(found.multipliers[gpus], 0.0))
