@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from fairway.core.arrays import Floats
 from fairway.core.decision import Decision
 from fairway.core.snapshot import Snapshot
+from fairway.models.estimator import LearnedPairs
 from fairway.policies.gavel.pairs import noted_start, paired
 from fairway.policies.gavel.shares import ROUND_S, Style, decide_by_shares
 from fairway.policies.gavel.situation import Shares, Situation
@@ -50,11 +51,13 @@ Heterogeneity = Literal["aware", "agnostic"]
 class PlanningPolicy(SharePolicy):
     """A policy that plans by a program over effective throughputs.
 
-    `heterogeneity=agnostic` takes all GPU types that a job can use as equal. `packing` lets two jobs share GPUs.
+    `heterogeneity=agnostic` takes all GPU types that a job can use as equal. `packing` lets two jobs share GPUs; what
+    they do to one another is taken from the profile, or (`pairs=learned`) estimated and measured as they run.
     """
 
     heterogeneity: Heterogeneity = "aware"
     packing: bool = False
+    pairs: Literal["profile", "learned"] = "profile"
 
     oracles: ClassVar[frozenset[str]] = frozenset()
     """What the program asks for beside speeds."""
@@ -62,7 +65,24 @@ class PlanningPolicy(SharePolicy):
     @property
     def knows(self) -> frozenset[str]:  # type: ignore[override]
         """The oracles of the program, and what pairs of jobs do to one another where they may share."""
-        return self.oracles | {"pairs"} if self.packing else self.oracles
+        return self.oracles | {"pairs"} if self.packing and self.pairs == "profile" else self.oracles
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Plan if it is time to, then choose who runs in this round, and learn from the pairs that run."""
+        if not self.packing or self.pairs == "profile":
+            return super().decide(snapshot)
+        known = LearnedPairs.recall(snapshot.memory.get("pairs"))
+        before = known.memory()["kept"]
+        learned = known.observe(snapshot)
+        news = learned.memory()["kept"] != before
+
+        def plan(situation: Situation) -> Shares:
+            return self.plan(replace(situation, learned=learned))
+
+        decision = decide_by_shares(snapshot, plan, self.style, anew=news)
+        learned.expect(snapshot, decision.partners)
+        decision.memory = {**decision.memory, "pairs": learned.memory()}
+        return decision
 
     @property
     def style(self) -> Style:

@@ -21,7 +21,7 @@ import numpy as np
 from fairway.core.arrays import Bools, Floats, Ints
 from fairway.policies.gavel.entities import Course, Entities
 from fairway.policies.gavel.throughputs import Outcome, Throughputs
-from fairway.solvers.interior import Allocation, solve
+from fairway.solvers.interior import LOOSE, TOLERANCE, Allocation, solve
 from fairway.solvers.vertex import solve_at_vertex
 
 EXACT = 1e-9
@@ -32,6 +32,10 @@ NO_PRICE = 1e-7
 """A type that makes up less than this part of the cluster's worth has no price."""
 ROUNDING = 1e-13
 """What adding up costs may be wrong by, as a part."""
+ONE_WAY = 1e-5
+"""Costs that differ by less than this part may be equal."""
+ROUGH, FAR = 1e-4, 0.01
+"""How exact the prices are while a bound is still further than `FAR`, as a part, from the next."""
 MOST_HALVINGS = 200
 MOST_TRIALS = 40
 """Volumes tried before a phase is content with the smallest one."""
@@ -81,6 +85,7 @@ def _fill_by_types(throughputs: Throughputs, per_unit: Floats, entities: Entitie
         levels, made = course.at(volume), (rows * trial.x).sum(axis=1)
         opened = opened & ~exhausted
         caps = np.maximum(levels, rows[:, opened].max(axis=1, initial=0.0))
+        yard.settle(levels, caps, trial, np.where(opened, 0.0, trial.prices))
     outcome = _outcome(throughputs, trial.x, trial.optimal)
     return Filling(outcome, per_unit * outcome.throughput, phases)
 
@@ -99,22 +104,30 @@ class _Yard:
     def __init__(self, rows: Floats, gangs: Floats, capacity: Floats) -> None:
         self.rows, self.gangs, self.capacity = rows, gangs, capacity
         self._kinds: Ints = np.unique(np.column_stack([rows, gangs]), axis=0, return_inverse=True)[1].ravel()
+        self._settled, self._x = np.zeros(len(rows), dtype=np.bool_), np.zeros_like(rows)
 
     def highest(self, course: Course, volume: float, made: Floats, opened: Bools) -> tuple[float, _Trial, Bools]:
         """The largest volume whose levels can be kept, what comes of it, and which open types it exhausts.
 
         `made` are levels that can be kept, those of the volume to begin with.
         """
-        prices = opened / max(float(self.capacity @ opened), 1.0)
+        prices = opened * (self.gangs @ self.rows)
         top = self._within_worth(course, prices, volume, course.volume)
-        trial = self._tried(course.at(top), made)
-        trials = 1
-        while trial.optimal and trials < MOST_TRIALS:
+        trial = self._tried(course.at(top), made, ROUGH)
+        rough = True
+        for _ in range(MOST_TRIALS):
             at = self._within_worth(course, trial.prices, volume, top)
-            if top - at <= EXACT * top:
+            if at < top * (1.0 - EXACT):
+                # Any prices give a bound: as long as they come down by much, they need not be the best.
+                prices, rough = trial.prices, rough and at < top * (1.0 - FAR)
+            elif rough:
+                rough = False
+            else:
                 break
-            prices, top, trials = trial.prices, at, trials + 1
-            trial = self._tried(course.at(at), made)
+            top = at
+            trial = self._tried(course.at(at), made, ROUGH if rough else TOLERANCE)
+            if not trial.optimal:
+                break
         return top, trial, self._exhausted(trial, prices, opened)
 
     def _exhausted(self, trial: _Trial, prices: Floats, opened: Bools) -> Bools:
@@ -125,18 +138,35 @@ class _Yard:
         found = worth > np.maximum(slack, NO_PRICE)
         return np.asarray(opened & (found if found.any() else slack <= slack[opened].min()))
 
+    def settle(self, levels: Floats, caps: Floats, trial: _Trial, prices: Floats) -> None:
+        """Leave the jobs out of later trials that are stuck and have only one way to make their levels.
+
+        Whatever is done later, jobs that cannot rise make their levels as cheaply as they can at the prices at which
+        the types were exhausted.
+        """
+        stuck = (levels > 0) & (caps <= levels * (1.0 + EXACT)) & ~self._settled
+        if prices.any():
+            stuck &= _Costs(self.rows, self.gangs, prices).has_one_way(levels)
+            self._settled |= stuck
+            self._x[stuck] = trial.x[stuck]
+
+    def _capacity_left(self) -> Floats:
+        """What the jobs that are settled leave."""
+        return np.asarray(np.maximum(self.capacity - self.gangs @ self._x, 0.0))
+
     def _within_worth(self, course: Course, prices: Floats, low: float, high: float) -> float:
         """The largest volume in a range at which the costs do not exceed the worth of the cluster.
 
         The lower end can be kept, so that only what is added to it counts: costs that have come to the whole worth of a
         type before are not weighed against each other again.
         """
-        costs = _Costs(self.rows, self.gangs, prices)
-        spent, worth = costs.of(course.at(low)), float(prices @ self.capacity)
+        free = ~self._settled
+        costs = _Costs(self.rows[free], self.gangs[free], prices)
+        spent, worth = costs.of(course.at(low)[free]), float(prices @ self._capacity_left())
         room = max(worth - float(spent.sum()), 0.0) + ROUNDING * worth
 
         def over(volume: float) -> float:
-            return float((costs.of(course.at(volume)) - spent).sum()) - room
+            return float((costs.of(course.at(volume)[free]) - spent).sum()) - room
 
         above = over(high)
         if above <= 0.0:
@@ -158,25 +188,25 @@ class _Yard:
                 low, below, above, last = middle, value, above / 2 if last < 0 else above, -1
         return high
 
-    def _tried(self, levels: Floats, made: Floats) -> _Trial:
+    def _tried(self, levels: Floats, made: Floats, tolerance: float) -> _Trial:
         """Rise from what is made towards levels, as far as all can in proportion."""
-        jobs = levels > 0
-        x = np.zeros_like(self.rows)
+        jobs = (levels > 0) & ~self._settled
+        x = self._x.copy()
         if not jobs.any():
             return _Trial(x, np.zeros(len(self.capacity)), True)
         member, count, first = self._classes(levels, made, jobs)
         rows, z = self.rows[first], self.gangs[first] * count
-        base = Allocation.over(z, self.capacity, rows > 0)
+        base = Allocation.over(z, self._capacity_left(), rows > 0)
         problem = replace(base, rows=rows, weights=levels[first], held=np.ones(len(z), dtype=np.bool_), level_gain=1.0)
-        found = None if made.any() else solve(problem)
-        if found is None or not found.optimal:
+        found = None if made.any() else solve(problem, tolerance=tolerance)
+        if found is None or not (found.optimal or tolerance > LOOSE):
             floors = np.minimum(made, levels)[first]
             rise = levels[first] - floors
             # What rounding has left between a job that is stuck and its level must not hold down the others.
             rise[rise <= STILL * levels[first]] = 0.0
             found = solve_at_vertex(replace(problem, weights=rise, floors=floors))
         x[jobs] = found.x[member]
-        return _Trial(x, found.prices, found.optimal)
+        return _Trial(x, found.prices, found.optimal or tolerance > LOOSE)
 
     def _classes(self, levels: Floats, made: Floats, jobs: Bools) -> tuple[Ints, Floats, Ints]:
         """Jobs that are alike count as one: the class of each, how many there are in it, and one of them."""
@@ -201,28 +231,33 @@ class _Costs:
 
     def __init__(self, rows: Floats, gangs: Floats, prices: Floats) -> None:
         jobs, types = rows.shape
-        made = np.vstack([np.zeros(jobs), rows.T])
-        cost = np.vstack([np.zeros(jobs), prices[:, None] * gangs])
+        self._made = made = np.vstack([np.zeros(jobs), rows.T])
+        self._cost = cost = np.vstack([np.zeros(jobs), prices[:, None] * gangs])
         a, b = np.triu_indices(types + 1, 1)
-        swap = made[a] > made[b]
-        self._low = np.where(swap, made[b], made[a])
-        self._high = np.where(swap, made[a], made[b])
-        low_cost, wide = np.where(swap, cost[b], cost[a]), self._high > self._low
-        self._slope = np.divide(
-            np.where(swap, -1, 1) * (cost[b] - cost[a]),
-            self._high - self._low,
-            where=wide,
-            out=np.zeros_like(self._low),
-        )
-        self._start = np.where(wide, low_cost - self._slope * self._low, np.inf)
+        self._low, self._high = np.minimum(made[a], made[b]), np.maximum(made[a], made[b])
+        wide, width = self._high > self._low, made[b] - made[a]
+        self._slope = np.divide(cost[b] - cost[a], width, out=np.zeros_like(width), where=wide)
+        self._start = np.where(wide, cost[a] - self._slope * made[a], np.inf)
         self._most = made.max(axis=0)
 
     def of(self, levels: Floats) -> Floats:
         """The cost of each job's level."""
+        return np.where(levels > 0, self._ways(levels).min(axis=0), 0.0)
+
+    def has_one_way(self, levels: Floats) -> Bools:
+        """Whether each level is made most cheaply by one mix only, clearly apart from all others."""
+        ways = self._ways(levels)
+        at, column = ways.argmin(axis=0), np.arange(len(levels))
+        line = self._start[at, column] + self._slope[at, column] * self._made
+        above = self._cost - line
+        near = above <= ONE_WAY * np.maximum(self._cost.max(axis=0), 1e-300)
+        return np.asarray(np.isfinite(ways.min(axis=0)) & ((near & (self._made > 0)).sum(axis=0) + near[0] <= 2))
+
+    def _ways(self, levels: Floats) -> Floats:
         levels = np.minimum(levels, self._most)
         inside = (self._low <= levels) & (levels <= self._high)
-        cost = np.where(inside, self._start + self._slope * levels, np.inf).min(axis=0)
-        return np.where(levels > 0, cost, 0.0)
+        with np.errstate(invalid="ignore"):
+            return np.where(inside, self._start + self._slope * levels, np.inf)
 
 
 def _fill_in_stages(throughputs: Throughputs, per_unit: Floats, entities: Entities) -> Filling:

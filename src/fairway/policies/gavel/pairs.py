@@ -20,13 +20,15 @@ WORTHWHILE = 1.1
 """What two jobs must keep of their speeds together, on some GPU type, to be worth a thought."""
 WORTH_NOTING = 160
 """From so many columns in use on (one for each job unlike all others) a plan begins where the last one ended."""
+STAGES = ("start", "rest")
+"""What is noted of a plan: where its first and its second stage ended."""
 FIFO_WORTHWHILE = 1.5
 """What a job that waits and one that runs must keep together for first come, first served to seat them together."""
 
 
 def paired(situation: Situation, rates: Floats, worthwhile: float = WORTHWHILE) -> Throughputs:
     """Speeds alone and beside others. Jobs of unequal gangs, or that do not fit in memory together, never share."""
-    pairing, gangs = situation.snapshot.pairing, situation.snapshot.gpus.tolist()
+    pairing, gangs = situation.pairing, situation.snapshot.gpus.tolist()
     codes: dict[tuple[Hashable, int], int] = {}
     first: list[int] = []
     kinds: list[int] = []
@@ -46,17 +48,22 @@ def paired(situation: Situation, rates: Floats, worthwhile: float = WORTHWHILE) 
             if len(both) == types and both.sum(axis=1).max() >= worthwhile - 1e-9:
                 factors[a, b], factors[b, a] = both, both[:, ::-1]
     _even_inside(factors)
-    names, noted = situation.snapshot.jobs.copy(), situation.notes.get("start")
-    start = Start.from_plain(noted, names, types) if noted else None
-    kind_of = np.array(kinds, dtype=np.int64)
-    return Throughputs(rates, situation.gangs, situation.capacity, kind_of, factors, start=start, names=names)
+    names, kind_of = situation.snapshot.jobs.copy(), np.array(kinds, dtype=np.int64)
+    noted = (situation.notes.get(stage) for stage in STAGES)
+    start, rest = (Start.from_plain(plain, names, types) if plain else None for plain in noted)
+    return Throughputs(
+        rates, situation.gangs, situation.capacity, kind_of, factors, start=start, rest=rest, names=names
+    )
 
 
 def noted_start(throughputs: Throughputs, outcome: Outcome) -> dict[str, Any]:
     """What to note of an outcome so that the next plan finds its pairs sooner; nothing where that is soon anyway."""
-    if outcome.start is None or len(outcome.start.basic) < WORTH_NOTING:
-        return {}
-    return {"start": outcome.start.plain(throughputs.names)}
+    starts = zip(STAGES, (outcome.start, outcome.rest), strict=True)
+    return {
+        stage: start.plain(throughputs.names)
+        for stage, start in starts
+        if start is not None and len(start.basic) >= WORTH_NOTING
+    }
 
 
 def _even_inside(factors: Floats) -> None:

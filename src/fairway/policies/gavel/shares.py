@@ -49,12 +49,16 @@ class Style(NamedTuple):
 NATIVE = Style()
 
 
-def decide_by_shares(snapshot: Snapshot, plan: Plan, style: Style = NATIVE) -> Decision:
-    """Plan if it is time to, then choose who runs in this round."""
+def decide_by_shares(snapshot: Snapshot, plan: Plan, style: Style = NATIVE, *, anew: bool = False) -> Decision:
+    """Plan if it is time to, then choose who runs in this round.
+
+    `anew` says that something beside jobs and speeds has changed, which the plan depends on.
+    """
     if not len(snapshot):
         return nothing_granted(0)
     half_s = (snapshot.round_s or ROUND_S) / 2
     account = recall(snapshot, half_s)
+    account.stale |= anew
     if _is_due(account, snapshot, style):
         account = _planned(account, snapshot, plan, half_s)
     rows = account.rows(snapshot)

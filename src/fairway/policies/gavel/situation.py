@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fairway.core.arrays import Floats, Ints
+from fairway.core.pairing import Pairing
 from fairway.core.snapshot import Snapshot
 
 _NO_PAIRS = np.zeros((0, 2), dtype=np.int64)
@@ -39,17 +40,24 @@ class Situation:
     """The active jobs as an allocation problem, one entry per row of the snapshot.
 
     `previous` is what each row was given alone by the last plan (0 where it is new), `notes` what that plan noted.
+    `learned` is what a policy has found out about pairs itself, where it does not trust a profile.
     """
 
     snapshot: Snapshot
     previous: Floats
     notes: Mapping[str, Any] = field(default_factory=dict)
+    learned: Pairing | None = None
 
     @cached_property
     def rates(self) -> Floats:
         """Steps per second, one row per job and one column per GPU type; 0 where a job cannot run now."""
         fits = self.gangs[:, None] <= self.capacity[None, :]
         return np.asarray(np.ascontiguousarray(self.snapshot.speeds.T) * fits)
+
+    @property
+    def pairing(self) -> Pairing:
+        """How jobs run in pairs, as far as the policy knows."""
+        return self.snapshot.pairing if self.learned is None else self.learned
 
     @cached_property
     def gangs(self) -> Floats:

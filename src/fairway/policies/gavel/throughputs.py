@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
     """An allocation: time alone and in pairs, the throughput of each job, the level, and which rows hold it down.
 
     `multipliers` are positive for the jobs whose rows cannot rise while all others keep theirs, `prices` are those of
-    the GPU types. `start` is where a similar program may begin its search for pairs.
+    the GPU types. `start` is where a similar program may begin its search for pairs, `rest` where its second stage may.
     """
 
     x: Floats
@@ -43,6 +43,7 @@ class Outcome(NamedTuple):
     optimal: bool
     pairs: Ints = NO_PAIRS
     start: Start | None = None
+    rest: Start | None = None
     prices: Floats | None = None
 
 
@@ -52,8 +53,8 @@ class Throughputs:
 
     `kinds` is the kind of each job and `factors[kind, kind, type]` what the two jobs keep; without any factors jobs
     never share. Which of the possible pairs are used is found by each program: its outcome names them.
-    `published` solves programs without pairs as the public simulators did (see `solvers.embedding`). `start` is where
-    the search for pairs of an earlier plan ended, `names` what it calls the jobs.
+    `published` solves programs without pairs as the public simulators did (see `solvers.embedding`). `start` and
+    `rest` are where the search for pairs of an earlier plan ended, and that of its second stage.
     """
 
     rates: Floats
@@ -63,6 +64,7 @@ class Throughputs:
     factors: Floats
     published: bool = False
     start: Start | None = None
+    rest: Start | None = None
     names: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     @staticmethod
@@ -144,8 +146,11 @@ class Throughputs:
             return outcome
         floors = per_unit * outcome.throughput * KEEP
         worth = np.broadcast_to((1.0 / np.where(normal > 0, normal, 1.0))[:, None], self.rates.shape)
-        second = self.largest_sum(worth, per_unit, np.maximum(floors, 0.0), outcome._replace(prices=None))
-        return second._replace(level=outcome.level, start=outcome.start) if second.optimal else outcome
+        after = outcome._replace(prices=None, start=outcome.start if self.rest is None else self.rest)
+        second = self.largest_sum(worth, per_unit, np.maximum(floors, 0.0), after)
+        if not second.optimal:
+            return outcome
+        return second._replace(level=outcome.level, start=outcome.start, rest=second.start)
 
     def _no_pairs(self) -> Floats:
         return np.zeros((0, len(self.capacity)))
@@ -181,7 +186,7 @@ class Throughputs:
                 found.optimal,
                 prices=found.prices,
             )
-        start = self.start if after is None else after.start
+        start = self.start if after is None or after.start is None else after.start
         shared = solve_paired(Paired(problem, self.kinds, self.factors), start)
         throughput = self.of(shared.x, shared.pairs, shared.pair_x)
         return Outcome(

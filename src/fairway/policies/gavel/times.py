@@ -135,14 +135,14 @@ def smallest_rho(throughputs: Throughputs, left: Floats, waited_s: Floats, isola
     search = replace(throughputs, published=False)
     one_type = len(throughputs.capacity) == 1 and not len(throughputs.factors)
     rho = _rho(throughputs.of(_even(throughputs)), left, waited_s, isolated_s, runs)
-    outcome, wanted = None, np.where(runs, left, 0.0)
+    outcome, after, wanted = None, None, np.where(runs, left, 0.0)
     for _ in range(MOST_PROGRAMS):
         time_s = np.maximum(rho * isolated_s - waited_s, 1e-9 * isolated_s)
         wanted = np.where(runs, left / time_s, 0.0)
-        found = search.one_type_level(ones, wanted) if one_type else search.highest_level(ones, wanted)
+        found = search.one_type_level(ones, wanted) if one_type else search.highest_level(ones, wanted, after=after)
         if not found.optimal:
             break
-        outcome = found
+        outcome, after = found, found if len(throughputs.factors) else None
         better = _rho(found.throughput, left, waited_s, isolated_s, runs)
         enough = better >= rho * (1.0 - RHO_TOLERANCE)
         rho = min(rho, better)
