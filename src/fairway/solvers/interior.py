@@ -24,6 +24,8 @@ LOOSE = 1e-6
 """A point that the method cannot improve to `TOLERANCE` still counts as optimal when it is this good."""
 PRIMAL_WEIGHT = 1e-3
 MOST_STEPS = 100
+PATIENCE = 3
+"""After so many steps without an improvement a point that is good enough is taken."""
 BACK_OFF = 0.99
 NEARNESS = 0.05
 """How far a start from a known solution keeps from the limits, as a part of the usual start."""
@@ -186,7 +188,7 @@ def solve(problem: Allocation, *, near: Solution | None = None, tolerance: float
 def _solved_from(problem: Allocation, near: Solution | None, tolerance: float) -> Solution:
     a = _scaled(problem)
     start = 1.0 / max(float(a.held.sum()), 1.0) if a.gt > 0 else 1.0
-    point, best, kept, steps = _Point(a, start), np.inf, None, 0
+    point, best, kept, steps, idle = _Point(a, start), np.inf, None, 0, 0
     if near is not None:
         _move_near(point, a, near)
     for steps in range(MOST_STEPS):  # noqa: B007
@@ -195,8 +197,10 @@ def _solved_from(problem: Allocation, near: Solution | None, tolerance: float) -
         value = abs(float((a.g * point.primal.x).sum()) + a.gt * point.t)
         error = max(residuals.worst(a), total / (1.0 + value))
         if error < best:
-            best, kept = error, _values(point)
-        if best < tolerance or not error < 1e4 * max(best, 1e-2):
+            best, kept, idle = error, _values(point), 0
+        else:
+            idle += 1
+        if best < tolerance or (best < LOOSE and idle >= PATIENCE) or not error < 1e4 * max(best, 1e-2):
             break
         if not _improve(a, point, residuals, total):
             break

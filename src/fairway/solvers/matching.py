@@ -68,7 +68,6 @@ class _Groups:
         self.members: list[list[int]] = []
         self.cost = np.empty((times_s.shape[1], 0))
         self.switch = np.empty((0, 0))
-        self.mover = np.empty((0, 0), dtype=np.int64)
         self.next_seat_s = np.empty(0)
         self.levels = [0] * len(self.seats)
         for kind, seats in enumerate(self.seats):
@@ -87,22 +86,24 @@ class _Groups:
         self.cost = np.hstack([self.cost, added])
         self.next_seat_s = np.append(self.next_seat_s, [self.seats[kind][0]] * count)
         size = len(self.type)
-        self.switch, self.mover = np.full((size, size), np.inf), np.zeros((size, size), dtype=np.int64)
+        self.switch = np.full((size, size), np.inf)
         for group in range(size):
             self._recount(group)
 
     def _recount(self, group: int) -> None:
-        """What the cheapest move out of a group into each other one costs, and who makes it."""
+        """What the cheapest move out of a group into each other one costs."""
         members = self.members[group]
         if not members:
             self.switch[group] = np.inf
             return
-        moves = self.cost[members]
-        moves -= moves[:, group, None]
-        best = moves.argmin(axis=0)
-        self.mover[group] = np.array(members)[best]
-        self.switch[group] = moves[best, np.arange(len(best))]
+        rows = self.cost[members]
+        (rows - rows[:, group, None]).min(axis=0, out=self.switch[group])
         self.switch[group, group] = np.inf
+
+    def _mover(self, here: int, there: int) -> int:
+        """Who moves from one group to another at the least cost."""
+        members = self.members[here]
+        return members[int((self.cost[members, there] - self.cost[members, here]).argmin())]
 
     def add(self, job: int) -> None:
         """Seat one more job, moving others along a cheapest path of groups."""
@@ -110,36 +111,38 @@ class _Groups:
         group = int((reach + self.next_seat_s).argmin())
         path = [group]
         while via[path[-1]] >= 0:
-            path.append(via[path[-1]])
+            path.append(int(via[path[-1]]))
         path.reverse()
-        moved = [job, *(int(self.mover[here, there]) for here, there in pairwise(path))]
+        moved = [job, *(self._mover(here, there) for here, there in pairwise(path))]
         for at, mover in zip(path, moved, strict=True):
             self.members[at].append(mover)
         for at, mover in zip(path, moved[1:], strict=False):
             self.members[at].remove(mover)
-        seats, taken = self.seats[self.type[group]], len(self.members[group])
-        self.next_seat_s[group] = seats[taken] if taken < len(seats) else np.inf
-        kind = self.type[group]
+        kind, taken = self.type[group], len(self.members[group])
+        self.next_seat_s[group] = self.seats[kind][taken] if taken < len(self.seats[kind]) else np.inf
         if self.position[group] == self.levels[kind]:
             self._deepen(kind, 1 + self.levels[kind] // 2)
+        elif len(path) == 1:
+            row = self.cost[job]
+            np.minimum(self.switch[group], row - row[group], out=self.switch[group])
+            self.switch[group, group] = np.inf
         else:
             for at in path:
                 self._recount(at)
 
-    def _paths(self, job: int) -> tuple[Floats, list[int]]:
+    def _paths(self, job: int) -> tuple[Floats, Ints]:
         """The cheapest way into each group if the job comes in, and over which group it leads (-1: directly)."""
-        reach = self.cost[job].copy()
+        reach = self.cost[job]
         via = np.full(len(reach), -1)
         for _ in range(len(reach)):
             through = reach[:, None] + self.switch
-            best = through.argmin(axis=0)
-            length = through[best, np.arange(len(best))]
+            length = through.min(axis=0)
             better = length < reach - self.rounding_s
             if not better.any():
                 break
+            via[better] = through[:, better].argmin(axis=0)
             reach = np.where(better, length, reach)
-            via = np.where(better, best, via)
-        return reach, via.tolist()
+        return reach, via
 
     def matching(self) -> Matching:
         """Who sits where, and the sum of completion times."""

@@ -21,7 +21,7 @@ import numpy as np
 from fairway.core.arrays import Bools, Floats, Ints
 from fairway.policies.gavel.entities import Course, Entities
 from fairway.policies.gavel.throughputs import Outcome, Throughputs
-from fairway.solvers.interior import LOOSE, TOLERANCE, Allocation, solve
+from fairway.solvers.interior import Allocation, solve
 from fairway.solvers.vertex import solve_at_vertex
 
 EXACT = 1e-9
@@ -34,8 +34,6 @@ ROUNDING = 1e-13
 """What adding up costs may be wrong by, as a part."""
 ONE_WAY = 1e-5
 """Costs that differ by less than this part may be equal."""
-ROUGH, FAR = 1e-4, 0.01
-"""How exact the prices are while a bound is still further than `FAR`, as a part, from the next."""
 MOST_HALVINGS = 200
 MOST_TRIALS = 40
 """Volumes tried before a phase is content with the smallest one."""
@@ -113,21 +111,14 @@ class _Yard:
         """
         prices = opened * (self.gangs @ self.rows)
         top = self._within_worth(course, prices, volume, course.volume)
-        trial = self._tried(course.at(top), made, ROUGH)
-        rough = True
-        for _ in range(MOST_TRIALS):
+        trial = self._tried(course.at(top), made)
+        trials = 1
+        while trial.optimal and trials < MOST_TRIALS:
             at = self._within_worth(course, trial.prices, volume, top)
-            if at < top * (1.0 - EXACT):
-                # Any prices give a bound: as long as they come down by much, they need not be the best.
-                prices, rough = trial.prices, rough and at < top * (1.0 - FAR)
-            elif rough:
-                rough = False
-            else:
+            if top - at <= EXACT * top:
                 break
-            top = at
-            trial = self._tried(course.at(at), made, ROUGH if rough else TOLERANCE)
-            if not trial.optimal:
-                break
+            prices, top, trials = trial.prices, at, trials + 1
+            trial = self._tried(course.at(at), made)
         return top, trial, self._exhausted(trial, prices, opened)
 
     def _exhausted(self, trial: _Trial, prices: Floats, opened: Bools) -> Bools:
@@ -188,7 +179,7 @@ class _Yard:
                 low, below, above, last = middle, value, above / 2 if last < 0 else above, -1
         return high
 
-    def _tried(self, levels: Floats, made: Floats, tolerance: float) -> _Trial:
+    def _tried(self, levels: Floats, made: Floats) -> _Trial:
         """Rise from what is made towards levels, as far as all can in proportion."""
         jobs = (levels > 0) & ~self._settled
         x = self._x.copy()
@@ -198,15 +189,15 @@ class _Yard:
         rows, z = self.rows[first], self.gangs[first] * count
         base = Allocation.over(z, self._capacity_left(), rows > 0)
         problem = replace(base, rows=rows, weights=levels[first], held=np.ones(len(z), dtype=np.bool_), level_gain=1.0)
-        found = None if made.any() else solve(problem, tolerance=tolerance)
-        if found is None or not (found.optimal or tolerance > LOOSE):
+        found = None if made.any() else solve(problem)
+        if found is None or not found.optimal:
             floors = np.minimum(made, levels)[first]
             rise = levels[first] - floors
             # What rounding has left between a job that is stuck and its level must not hold down the others.
             rise[rise <= STILL * levels[first]] = 0.0
             found = solve_at_vertex(replace(problem, weights=rise, floors=floors))
         x[jobs] = found.x[member]
-        return _Trial(x, found.prices, found.optimal or tolerance > LOOSE)
+        return _Trial(x, found.prices, found.optimal)
 
     def _classes(self, levels: Floats, made: Floats, jobs: Bools) -> tuple[Ints, Floats, Ints]:
         """Jobs that are alike count as one: the class of each, how many there are in it, and one of them."""

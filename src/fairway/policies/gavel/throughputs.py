@@ -110,7 +110,7 @@ class Throughputs:
             return Outcome(np.zeros_like(self.rates), self._no_pairs(), np.zeros(self.jobs), 0.0, time, False)
         level = min(1.0 / most, float(self.capacity[0]) / gpus)
         x = (time * level)[:, None]
-        binding = (time == most) if level * most >= 1.0 else able
+        binding = (time == most).astype(np.float64) if level * most >= 1.0 else self.gangs * time
         return Outcome(x, self._no_pairs(), self.of(x), level, binding / binding.sum(), True)
 
     def largest_sum(
