@@ -14,6 +14,7 @@ import numpy as np
 
 from fairway.core.arrays import Floats, Ints
 from fairway.solvers.interior import Allocation, Solution, solve
+from fairway.solvers.single import solve_single
 
 DIGITS = 9
 """Jobs whose figures agree to so many digits are alike."""
@@ -159,7 +160,9 @@ def _taken(a: Allocation, rows: Ints) -> Allocation:
 
 
 def solve_alike(problem: Allocation, near: Solution | None = None) -> Solution:
-    """The best allocation of jobs alone: over classes where many jobs are alike, which is far quicker."""
+    """The best allocation of jobs alone: in closed form on one type, over classes where many jobs are alike."""
+    if np.count_nonzero(problem.capacity) == 1:
+        return solve_single(problem)
     jobs = len(problem.gangs)
     classes = classes_of(problem, np.zeros(jobs, dtype=np.int64))
     sizes, of_job = classes.sizes, classes.of_job

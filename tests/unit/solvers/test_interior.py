@@ -176,6 +176,25 @@ def test_a_bad_start_does_no_harm() -> None:
     assert solve(a, near=junk).level == pytest.approx(solve(a).level, rel=1e-6)
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_a_single_type_has_a_closed_form(seed: int) -> None:
+    a = random_problem(seed, jobs=9, types=1)
+    random = np.random.default_rng(seed)
+    floors = np.where(random.random(9) < 0.3, 0.2 * a.rows[:, 0] / a.gangs / 9, 0.0)
+    weights = np.where(random.random(9) < 0.2, 0.0, a.weights)
+    weights[0] = 1.0
+    levels = replace(a, floors=floors, weights=weights)
+    sums = replace(a, gain=a.rows, floors=floors, weights=np.zeros(9), level_gain=0.0)
+    for problem in (levels, sums):
+        expected, found = by_highs(problem), solve_alike(problem)
+        assert found.optimal == (expected is not None)
+        if expected is not None:
+            value = found.level if problem is levels else float((problem.gain * found.x).sum())
+            assert value == pytest.approx(expected, rel=1e-7)
+            assert_feasible(problem, found.x, 1e-9)
+            assert ((problem.rows * found.x).sum(axis=1) >= floors * (1 - 1e-9)).all()
+
+
 def test_classes_of_jobs_change_neither_level_nor_who_is_held_down() -> None:
     a = random_problem(2, jobs=5)
     many = np.repeat(np.arange(5), 40)

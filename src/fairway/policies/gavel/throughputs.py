@@ -100,19 +100,6 @@ class Throughputs:
         held = np.asarray(self.rates.any(axis=1) & (per_unit > 0))
         return self._solve(per_unit, np.where(held, weights, 0.0), zero, held, np.zeros_like(self.rates), 1.0, after)
 
-    def one_type_level(self, per_unit: Floats, weights: Floats) -> Outcome:
-        """`highest_level` on a single GPU type, in closed form: every job has just the time that the level asks for."""
-        rows = per_unit * self.rates[:, 0]
-        able = rows > 0
-        time = np.where(able, weights / np.where(able, rows, 1.0), 0.0)
-        most, gpus = float(time.max(initial=0.0)), float(self.gangs @ time)
-        if not most > 0:
-            return Outcome(np.zeros_like(self.rates), self._no_pairs(), np.zeros(self.jobs), 0.0, time, False)
-        level = min(1.0 / most, float(self.capacity[0]) / gpus)
-        x = (time * level)[:, None]
-        binding = (time == most).astype(np.float64) if level * most >= 1.0 else self.gangs * time
-        return Outcome(x, self._no_pairs(), self.of(x), level, binding / binding.sum(), True)
-
     def largest_sum(
         self,
         value: Floats,

@@ -133,14 +133,13 @@ def smallest_rho(throughputs: Throughputs, left: Floats, waited_s: Floats, isola
     """
     ones, runs = np.ones(throughputs.jobs), throughputs.rates.any(axis=1)
     search = replace(throughputs, published=False)
-    one_type = len(throughputs.capacity) == 1 and not len(throughputs.factors)
     low = float((waited_s / isolated_s).max(initial=0.0, where=runs))
     rho = high = _rho(throughputs.of(_even(throughputs)), left, waited_s, isolated_s, runs)
     outcome, wanted = None, np.where(runs, left, 0.0)
     for _ in range(MOST_PROGRAMS):
         time_s = np.maximum(rho * isolated_s - waited_s, 1e-9 * isolated_s)
         asked = np.where(runs, left / time_s, 0.0)
-        found = search.one_type_level(ones, asked) if one_type else search.highest_level(ones, asked)
+        found = search.highest_level(ones, asked)
         if not (found.optimal and found.level > 0):
             break
         outcome, wanted = found, asked
