@@ -26,8 +26,8 @@ class Account:
     `units[u]` are one or two job numbers (the second is -1 for a job alone). `planned` says whether the last plan knew
     a unit; `x` is its share of time by GPU type, `received_s` what it has had since that plan (with half a round to
     begin with), `deficit_s` what earlier plans left it short of. `skipped` counts the rounds in a row in which a gang's
-    turn had come but too few GPUs were left. `ran` are the (unit, type) of the round that has ended. `seen` is what
-    each job had at the last decision: seconds held, progress, batch size.
+    turn had come but too few GPUs were left. `ran` are the (unit, type) of the round that has ended; it began
+    at `began_s`. `seen` is what each job had at the last decision: seconds held, progress, batch size.
     """
 
     units: Ints
@@ -40,6 +40,7 @@ class Account:
     seen: Floats
     capacity: Ints
     planned_s: float = -1.0
+    began_s: float = -1e18
     stale: bool = True
     notes: Mapping[str, Any] = field(default_factory=dict)
 
@@ -56,7 +57,7 @@ class Account:
     def from_memory(memory: Mapping[str, Any], types: int) -> Account:
         """Read what `memory` gave, perhaps after a trip through JSON; anything else is an empty account."""
         account = Account.empty(types)
-        if "units" not in memory or np.shape(memory["capacity"]) != (types,):
+        if any(each.name not in memory for each in fields(Account)) or np.shape(memory["capacity"]) != (types,):
             return account
         for each in fields(Account):
             old = getattr(account, each.name)

@@ -12,7 +12,7 @@ from fairway.core.decision import Decision
 from fairway.core.snapshot import Snapshot
 from fairway.models.estimator import LearnedPairs
 from fairway.policies.gavel.pairs import noted_start, paired
-from fairway.policies.gavel.shares import ROUND_S, Style, decide_by_shares
+from fairway.policies.gavel.shares import Style, decide_by_shares
 from fairway.policies.gavel.situation import Shares, Situation
 from fairway.policies.gavel.throughputs import Outcome, Throughputs
 
@@ -28,7 +28,7 @@ class SharePolicy:
 
     name: ClassVar[str] = ""
     knows: ClassVar[frozenset[str]] = frozenset()
-    round_s: ClassVar[float] = ROUND_S
+    round_s: ClassVar[float] = 0.0
 
     def plan(self, situation: Situation) -> Shares:
         """The fractions of time that each job is to have."""

@@ -21,7 +21,7 @@ import numpy as np
 from fairway.core.arrays import Bools, Floats, Ints
 from fairway.policies.gavel.entities import Course, Entities
 from fairway.policies.gavel.throughputs import Outcome, Throughputs
-from fairway.solvers.interior import Allocation, Solution, solve
+from fairway.solvers.interior import Allocation, solve
 from fairway.solvers.vertex import solve_at_vertex
 
 EXACT = 1e-9
@@ -103,7 +103,6 @@ class _Yard:
         self.rows, self.gangs, self.capacity = rows, gangs, capacity
         self._kinds: Ints = np.unique(np.column_stack([rows, gangs]), axis=0, return_inverse=True)[1].ravel()
         self._settled, self._x = np.zeros(len(rows), dtype=np.bool_), np.zeros_like(rows)
-        self._last: tuple[Ints, Solution | None] = (np.zeros(0, dtype=np.int64), None)
 
     def highest(self, course: Course, volume: float, made: Floats, opened: Bools) -> tuple[float, _Trial, Bools]:
         """The largest volume whose levels can be kept, what comes of it, and which open types it exhausts.
@@ -190,8 +189,7 @@ class _Yard:
         rows, z = self.rows[first], self.gangs[first] * count
         base = Allocation.over(z, self._capacity_left(), rows > 0)
         problem = replace(base, rows=rows, weights=levels[first], held=np.ones(len(z), dtype=np.bool_), level_gain=1.0)
-        found = None if made.any() else solve(problem, near=self._near(first))
-        self._last = first, found
+        found = None if made.any() else solve(problem)
         if found is None or not found.optimal:
             floors = np.minimum(made, levels)[first]
             rise = levels[first] - floors
@@ -200,11 +198,6 @@ class _Yard:
             found = solve_at_vertex(replace(problem, weights=rise, floors=floors))
         x[jobs] = found.x[member]
         return _Trial(x, found.prices, found.optimal)
-
-    def _near(self, first: Ints) -> Solution | None:
-        """The solution of the last trial, where it was over the same classes."""
-        before, found = self._last
-        return found if np.array_equal(before, first) else None
 
     def _classes(self, levels: Floats, made: Floats, jobs: Bools) -> tuple[Ints, Floats, Ints]:
         """Jobs that are alike count as one: the class of each, how many there are in it, and one of them."""

@@ -47,13 +47,15 @@ def choose(
     taken: Sequence[int] = (),
     first: Sequence[int] = (),
     idle_fill: bool = True,
+    unplanned: bool = False,
     running: Ints | None = None,
 ) -> Chosen:
     """Go through the types in `order` and through the units of each by rank; every job runs once.
 
     `sizes[u]` are the GPUs of a unit, `can_run[u, kind]` where it can, `free[kind]` what there is. The jobs of the rows
     `taken` have their place already; the units of `first` are served before all others. Without `idle_fill` only units
-    of positive priority run. `running[u]` is the type on which a unit runs now: it goes before its equals.
+    of positive priority run; `unplanned` lets those run, too, that came after the plan. `running[u]` is the type on
+    which a unit runs now: it goes before its equals.
     """
     priority = priorities(account, can_run)
     left, busy = list(free), set(taken)
@@ -69,7 +71,7 @@ def choose(
         for unit in ranking(account, priority, kind, on_it).tolist():
             if left[kind] <= 0:
                 break
-            if not can_run[unit, kind] or not account.planned[unit]:
+            if not can_run[unit, kind] or not (account.planned[unit] or unplanned):
                 continue
             if priority[unit, kind] <= 0 and (not idle_fill or rows[unit, 1] >= 0):
                 continue

@@ -3,7 +3,7 @@
 A policy gives each job a fraction of time on each GPU type. In every round the jobs that lag most behind their fraction
 go first: priority is the fraction over what the job received of the type since the plan, and what a plan leaves owing
 is carried on as a deficit that breaks ties. A plan is made when the set of jobs changes, at most every
-`replan_interval_s`.
+`replan_interval_s`. Where the scheduler also asks at events between rounds, idle GPUs are filled and nobody is stopped.
 
 A gang that does not fit behind smaller jobs of higher priority would lose its turn again and again, because every plan
 starts the counting anew. After `PATIENCE` such rounds it is served before all others.
@@ -12,7 +12,7 @@ starts the counting anew. After `PATIENCE` such rounds it is served before all o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ from fairway.policies.gavel.situation import Shares, Situation
 
 ROUND_S = 360.0
 """The length of a round where nothing else is said."""
+MOMENT_S = 1e-3
 PATIENCE = 3
 """How often in a row a gang may be passed over before it is served first."""
 
@@ -52,43 +53,70 @@ NATIVE = Style()
 def decide_by_shares(snapshot: Snapshot, plan: Plan, style: Style = NATIVE, *, anew: bool = False) -> Decision:
     """Plan if it is time to, then choose who runs in this round.
 
-    `anew` says that something beside jobs and speeds has changed, which the plan depends on.
+    Between two rounds, where it is asked then, nobody is stopped: GPUs that have become idle are given to jobs that
+    wait. `anew` says that something beside jobs and speeds has changed, which the plan depends on.
     """
     if not len(snapshot):
         return nothing_granted(0)
     half_s = (snapshot.round_s or ROUND_S) / 2
     account = recall(snapshot, half_s)
     account.stale |= anew
-    if _is_due(account, snapshot, style):
-        account = _planned(account, snapshot, plan, half_s)
+    between = snapshot.round_s == 0 and style.idle_fill and snapshot.now_s < account.began_s + ROUND_S - MOMENT_S
+    if not between:
+        account.began_s = snapshot.now_s
+        if _is_due(account, snapshot, style):
+            account = _planned(account, snapshot, plan, half_s)
     rows = account.rows(snapshot)
-    kept = _protected(snapshot)
-    sizes, can_run = _sizes(snapshot, rows), _can_run(snapshot, account, rows)
+    kept = snapshot.running_rows.tolist() if between else _protected(snapshot)
+    ran = _next_round(snapshot, account, rows, kept, style, between)
+    account.ran = np.array(_going_on(snapshot, account, rows, kept) + ran, dtype=np.int64).reshape(-1, 2)
+    return _decision(snapshot, account, rows, kept, ran)
+
+
+def _next_round(
+    snapshot: Snapshot, account: Account, rows: Ints, kept: list[int], style: Style, between: bool
+) -> list[tuple[int, int]]:
+    """Who runs, and on which type, beside the rows that keep what they have."""
     free = snapshot.capacity.copy()
     for row in kept:
         if snapshot.host[row] < 0:
             free[snapshot.gpu_type[row]] -= snapshot.held[row]
-    order = (
-        shuffled_types(snapshot.seed, len(free), snapshot.round)
-        if style.shuffled and style.published
-        else range(len(free))
-    )
+    order: Sequence[int] = range(len(free))
+    if style.shuffled and style.published:
+        order = shuffled_types(snapshot.seed, len(free), snapshot.round)
     chosen = choose(
         account,
         rows,
-        sizes,
-        can_run,
+        snapshot.gpus[rows[:, 0]],
+        _can_run(snapshot, account, rows),
         np.maximum(free, 0).tolist(),
         order,
         taken=kept,
         first=() if style.published else _reserved(account),
         idle_fill=style.idle_fill,
+        unplanned=between,
         running=None if style.published else _running(snapshot, account, rows),
     )
-    account.skipped[chosen.passed] += 1
+    if not between:
+        account.skipped[chosen.passed] += 1
     account.skipped[[unit for unit, _ in chosen.units]] = 0
-    account.ran = np.array(chosen.units, dtype=np.int64).reshape(-1, 2)
-    return _decision(snapshot, account, rows, kept)
+    return chosen.units
+
+
+def _going_on(snapshot: Snapshot, account: Account, rows: Ints, kept: list[int]) -> list[tuple[int, int]]:
+    """The units of rows that keep what they have: alone, or as the pair that they are."""
+    units = [(row, int(snapshot.gpu_type[row])) for row in kept]
+    if not len(account.units) > len(snapshot):
+        return units
+    pairs = {frozenset(pair): unit for unit, pair in enumerate(rows.tolist()) if pair[1] >= 0}
+    for row in kept:
+        if snapshot.host[row] >= 0:
+            host = int(np.searchsorted(snapshot.jobs, snapshot.host[row]))
+            unit = pairs.get(frozenset((row, host)))
+            if unit is not None:
+                kind = int(snapshot.gpu_type[row])
+                units = [one for one in units if one[0] not in (row, host)] + [(unit, kind)]
+    return units
 
 
 def _is_due(account: Account, snapshot: Snapshot, style: Style) -> bool:
@@ -126,6 +154,7 @@ def _planned(account: Account, snapshot: Snapshot, plan: Plan, half_s: float) ->
         seen=account.seen,
         capacity=account.capacity,
         planned_s=snapshot.now_s,
+        began_s=account.began_s,
         stale=False,
         notes={**shares.notes, "speeds": snapshot.speeds.T.copy()},
     )
@@ -139,11 +168,6 @@ def _protected(snapshot: Snapshot) -> list[int]:
         if host >= 0:
             rows.add(int(np.searchsorted(snapshot.jobs, host)))
     return sorted(rows)
-
-
-def _sizes(snapshot: Snapshot, rows: Ints) -> Ints:
-    """GPUs of each unit: those of its first job, for pairs have equal gangs."""
-    return np.asarray(snapshot.gpus[rows[:, 0]])
 
 
 def _can_run(snapshot: Snapshot, account: Account, rows: Ints) -> Bools:
@@ -169,7 +193,9 @@ def _running(snapshot: Snapshot, account: Account, rows: Ints) -> Ints:
     return kinds
 
 
-def _decision(snapshot: Snapshot, account: Account, rows: Ints, kept: list[int]) -> Decision:
+def _decision(
+    snapshot: Snapshot, account: Account, rows: Ints, kept: list[int], ran: list[tuple[int, int]]
+) -> Decision:
     """Grants from the chosen units; whoever was just started goes on as it is."""
     gpus, kinds = np.zeros(len(snapshot), dtype=np.int64), np.full(len(snapshot), -1, dtype=np.int64)
     partners: dict[int, int] = {}
@@ -177,13 +203,13 @@ def _decision(snapshot: Snapshot, account: Account, rows: Ints, kept: list[int])
         gpus[row], kinds[row] = snapshot.held[row], snapshot.gpu_type[row]
         if snapshot.host[row] >= 0:
             partners[row] = int(np.searchsorted(snapshot.jobs, snapshot.host[row]))
-    for unit, kind in account.ran.tolist():
+    for unit, kind in ran:
         a, b = _host_first(snapshot, *rows[unit].tolist())
         gpus[a], kinds[a] = snapshot.gpus[a], kind
         if b >= 0:
             gpus[b], kinds[b], partners[b] = snapshot.gpus[b], kind, a
     reasons = np.where(gpus > 0, int(Reason.RUNS), int(Reason.NOT_ITS_TURN)).astype(np.int8)
-    wake_s = snapshot.now_s + (snapshot.round_s or ROUND_S)
+    wake_s = snapshot.now_s + snapshot.round_s if snapshot.round_s else account.began_s + ROUND_S
     if not gpus.any():
         wake_s = account.planned_s + snapshot.replan_interval_s if account.stale else math.inf
         wake_s = wake_s if wake_s > snapshot.now_s else math.inf
