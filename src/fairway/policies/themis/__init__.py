@@ -20,6 +20,7 @@ from fairway.core.snapshot import Snapshot
 from fairway.policies.registry import register
 from fairway.policies.themis.auction import offered_to, partial_allocation
 from fairway.policies.themis.bids import Grant, Market, market_of, tender_of
+from fairway.policies.themis.gathering import gathered
 from fairway.policies.themis.leftovers import enlarge, hand_out, outsiders
 from fairway.policies.themis.rho import AppBy, apps_of, relative_speeds
 
@@ -28,9 +29,11 @@ _SHORTEST_PART = 0.05
 
 
 class Sale(NamedTuple):
-    """What an auction led to: GPUs by row, and the part of a lease for rows whose apps paid with time."""
+    """What an auction led to: GPUs by row, concrete ones for rows that move closer together, and the part of a lease
+    that rows keep whose apps paid with time."""
 
     grants: dict[int, Grant]
+    placements: dict[int, tuple[int, ...]]
     parts: dict[int, float]
 
 
@@ -51,7 +54,7 @@ class Themis:
     app: AppBy = "job"
     leases: Literal["aligned", "own"] = "aligned"
     payment: Literal["gpus", "time"] = "gpus"
-    floor: float = 0.5
+    floor: float = 0.1
 
     name: ClassVar[str] = "themis"
     knows: ClassVar[frozenset[str]] = frozenset({"duration"})
@@ -60,8 +63,8 @@ class Themis:
     def __post_init__(self) -> None:
         if not 0 <= self.fairness <= 1:
             raise ValueError(f"fairness must be from 0 to 1, not {self.fairness:g}")
-        if not (math.isfinite(self.lease_s) and self.lease_s >= 1):
-            raise ValueError(f"lease_s must be at least 1, not {self.lease_s:g}")
+        if not (math.isfinite(self.lease_s) and self.lease_s >= 10):
+            raise ValueError(f"lease_s must be at least 10, not {self.lease_s:g}")
         if not 0 < self.floor <= 1:
             raise ValueError(f"floor must be in (0, 1], not {self.floor:g}")
 
@@ -73,12 +76,16 @@ class Themis:
         ends_s = self._lease_ends(snapshot)
         keeps = snapshot.running & (ends_s > snapshot.now_s + _MOMENT_S)
         keeps[snapshot.protected_rows] = True
-        sale = Sale({}, {})
+        # Who has just restarted works at least as long as the restart took, however short leases are.
+        keeps |= (
+            snapshot.running & (snapshot.launches > 1) & (snapshot.idle_since_s + snapshot.restart_s > snapshot.now_s)
+        )
+        sale = Sale({}, {}, {})
         offer = _pooled(snapshot, keeps)
         if any(offer) and not keeps.all():
             market = market_of(snapshot, apps, relative, ~keeps, self.lease_s, self.floor)
             sale = self._auction(snapshot, market, offer, ~keeps)
-        decision = _decision(snapshot, keeps, sale.grants)
+        decision = _decision(snapshot, keeps, sale)
         ends_s = self._new_ends(snapshot, decision, keeps, ends_s, sale)
         if _may_change(snapshot, decision):
             decision.wake_s = float(ends_s[decision.gpus > 0].min(initial=math.inf))
@@ -87,16 +94,16 @@ class Themis:
 
     def _auction(self, snapshot: Snapshot, market: Market, offer: list[int], on_offer: Bools) -> Sale:
         """Offer, bid, allocate, and hand out what is left."""
-        usable = [app for app, rows in market.open_rows.items() if any(_fits(market, row, offer) for row in rows)]
-        grants: dict[int, Grant] = {}
-        parts: dict[int, float] = {}
-        if not usable:
-            return Sale(grants, parts)
-        at = np.array(usable, dtype=np.int64)
-        bidders: list[int] = at[offered_to(market.apps.rho[at], self.fairness)].tolist()
+        room = (snapshot.gpus_min <= np.array(offer)[:, None]) & (snapshot.speeds > 0)
+        usable = np.unique(market.apps.of_row[on_offer & room.any(axis=0)])
+        if not len(usable):
+            return Sale({}, {}, {})
+        bidders: list[int] = usable[offered_to(market.apps.rho[usable], self.fairness)].tolist()
         tenders = [tender_of(market, app, offer) for app in bidders]
         outcome = partial_allocation([tender.bid for tender in tenders], offer)
         columns: Sequence[int] = outcome.columns if self.payment == "gpus" else outcome.won
+        grants: dict[int, Grant] = {}
+        parts: dict[int, float] = {}
         for tender, column, part in zip(tenders, columns, outcome.kept.tolist(), strict=True):
             for grant in tender.grants[column]:
                 grants[grant.row] = grant
@@ -109,7 +116,7 @@ class Themis:
             hand_out(market, grants, free, others)
             hand_out(market, grants, free, bidders)
             enlarge(market, grants, free, [*others, *bidders])
-        return Sale(grants, parts)
+        return Sale(grants, gathered(snapshot, market, ~on_offer, grants), parts)
 
     def _lease_ends(self, snapshot: Snapshot) -> Floats:
         """When the lease of each running row ends; of rows that were not seen before, counted from their start."""
@@ -145,18 +152,13 @@ def _pooled(snapshot: Snapshot, keeps: Bools) -> list[int]:
     return [max(int(count), 0) for count in snapshot.capacity - taken]
 
 
-def _fits(market: Market, row: int, offer: Sequence[int]) -> bool:
-    low = market.low[row]
-    return any(free >= low and market.speed[kind][row] > 0 for kind, free in enumerate(offer))
-
-
-def _decision(snapshot: Snapshot, keeps: Bools, grants: Mapping[int, Grant]) -> Decision:
+def _decision(snapshot: Snapshot, keeps: Bools, sale: Sale) -> Decision:
     gpus = np.where(keeps, snapshot.held, 0)
     kinds = np.where(keeps, snapshot.gpu_type, -1)
-    for row, grant in grants.items():
+    for row, grant in sale.grants.items():
         gpus[row], kinds[row] = grant.gpus, grant.kind
     reasons = np.multiply(gpus == 0, int(Reason.NOT_ITS_TURN), dtype=np.int8)
-    return Decision(gpus, reasons, gpu_types=kinds if len(snapshot.capacity) > 1 else None)
+    return Decision(gpus, reasons, gpu_types=kinds if len(snapshot.capacity) > 1 else None, placements=sale.placements)
 
 
 def _may_change(snapshot: Snapshot, decision: Decision) -> bool:

@@ -1,7 +1,7 @@
 """What agents bid: for each useful number of GPUs of each type the value 1/rho that the app would then have.
 
-All subsets of the offer would be exponentially many. An agent names sizes in whole gangs, on each GPU type that its jobs
-can use: one job its gang, or several sizes if it is elastic; an app of several jobs one, two, three, … of them.
+All subsets of the offer would be exponentially many. An agent names sizes in whole gangs, on each GPU type that its
+jobs can use: one job its gang, or several sizes if it is elastic; an app of several jobs one, two, three, … of them.
 """
 
 from __future__ import annotations
@@ -42,12 +42,13 @@ class Tender(NamedTuple):
 class Market:
     """What agents know when they bid, as plain lists: the rows on offer by app, and the speeds of rows by type.
 
-    `speed[kind][row]` is what one GPU of a type gets done, in GPUs of the row's best type, if the row has to start there;
-    `stays[row]` what it gets done on the GPUs that it holds. `base[app]` is the speed of those of its jobs whose leases
-    go on.
+    `times[app]` is what `value_of` needs. `speed[kind][row]` is what one GPU of a type gets done, in GPUs of the row's
+    best type, if the row has to start there; `stays[row]` what it gets done on the GPUs that it holds. `base[app]` is
+    the speed of those of its jobs whose leases go on.
     """
 
     apps: Apps
+    times: list[tuple[float, float, float, float]]
     floor: float
     open_rows: dict[int, list[int]]
     gpus: list[int]
@@ -65,12 +66,6 @@ class Market:
             return self.stays[row]
         return gpus * self.speed[kind][row]
 
-    def value(self, app: int, speed: float) -> float:
-        """1/rho of an app."""
-        a = self.apps
-        about = (float(a.elapsed_s[app]), float(a.left_gpu_s[app]), float(a.longest_s[app]), float(a.ideal_s[app]))
-        return value_of(*about, speed)
-
 
 def market_of(
     snapshot: Snapshot, apps: Apps, relative: Floats, on_offer: Bools, lease_s: float, floor: float
@@ -87,8 +82,10 @@ def market_of(
     rows = on_offer.nonzero()[0]
     for row, app in zip(rows.tolist(), apps.of_row[rows].tolist(), strict=True):
         open_rows.setdefault(app, []).append(row)
+    columns = (apps.elapsed_s, apps.left_gpu_s, apps.longest_s, apps.ideal_s)
     return Market(
         apps,
+        list(zip(*(column.tolist() for column in columns), strict=True)),
         floor,
         open_rows,
         snapshot.gpus.tolist(),
@@ -98,7 +95,7 @@ def market_of(
         snapshot.gpu_type.tolist(),
         (relative * efficiency).tolist(),
         stays.tolist(),
-        np.bincount(apps.of_row, goes_on, apps.count).tolist(),
+        np.bincount(apps.of_row, goes_on, apps.number).tolist(),
     )
 
 
@@ -111,18 +108,18 @@ def tender_of(market: Market, app: int, offer: Sequence[int]) -> Tender:
     values: list[float] = [0.0]
     grants: list[tuple[Grant, ...]] = [()]
     for columns in found:
-        counts = [0] * len(offer)
+        counts, speed = [0] * len(offer), base
         for grant in columns:
             counts[grant.kind] += grant.gpus
+            speed += market.speed_on(*grant)
         used.append(tuple(counts))
-        values.append(market.value(app, base + sum(market.speed_on(*grant) for grant in columns)))
+        values.append(value_of(*market.times[app], speed))
         grants.append(columns)
     if base > 0:
-        values[0] = market.value(app, base)
+        values[0] = value_of(*market.times[app], base)
     elif len(values) > 1:
         # Nothing at all would be worth nothing, and the product with it: see the documentation of the floor.
-        smallest = min(range(1, len(used)), key=lambda at: (sum(used[at]), -values[at]))
-        values[0] = market.floor * values[smallest]
+        values[0] = market.floor * min(values[1:])
     return Tender(Bid(used, values), grants)
 
 

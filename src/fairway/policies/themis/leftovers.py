@@ -20,15 +20,16 @@ def outsiders(snapshot: Snapshot, market: Market, bidders: Sequence[int], on_off
     took_part = set(bidders)
     outside = np.array([app for app in market.open_rows if app not in took_part], dtype=np.int64)
     rank = _distance(snapshot, market, on_offer)
-    chance = np.random.default_rng([snapshot.seed, snapshot.round]).random(market.apps.count)
-    return outside[np.lexsort((chance[outside], rank[outside]))].tolist()
+    chance = np.random.default_rng([snapshot.seed, snapshot.round]).random(market.apps.number)
+    order: list[int] = outside[np.lexsort((chance[outside], rank[outside]))].tolist()
+    return order
 
 
 def _distance(snapshot: Snapshot, market: Market, on_offer: Bools) -> Ints:
     """0 for apps that are on a machine with GPUs to give (their own, whose lease is over, included), 1 for those that
     have GPUs elsewhere, 2 for the others."""
     of_row = market.apps.of_row
-    rank = np.full(market.apps.count, 2, dtype=np.int64)
+    rank = np.full(market.apps.number, 2, dtype=np.int64)
     running = snapshot.running_rows
     kept = running[~on_offer[running]]
     np.minimum.at(rank, of_row[kept], 1)
@@ -50,37 +51,32 @@ def _distance(snapshot: Snapshot, market: Market, on_offer: Bools) -> Ints:
 
 def hand_out(market: Market, grants: dict[int, Grant], free: list[int], order: Sequence[int]) -> None:
     """A gang for one app after the other, in turns, while something fits."""
-    waiting = {app: [row for row in market.open_rows[app] if row not in grants] for app in order}
-    turn = [app for app in order if waiting[app]]
+    turn: Sequence[int] = order
     while turn and any(free):
         again = []
         for app in turn:
-            if _give_one(market, grants, free, waiting[app]):
+            if _give_one(market, grants, free, market.open_rows[app]):
                 again.append(app)
-            if not any(free):
-                return
+                if not any(free):
+                    return
         turn = again
 
 
-def _give_one(market: Market, grants: dict[int, Grant], free: list[int], rows: list[int]) -> bool:
-    """Serve the first row of an app that fits; says whether the app may want more."""
-    for at, row in enumerate(rows):
-        grant = next_gang(market, row, free)
+def _give_one(market: Market, grants: dict[int, Grant], free: list[int], rows: Sequence[int]) -> bool:
+    """Serve the first row of an app that waits and fits; says whether there was one."""
+    for row in rows:
+        grant = None if row in grants else next_gang(market, row, free)
         if grant is not None:
             grants[row] = grant
             free[grant.kind] -= grant.gpus
-            del rows[at]
-            return bool(rows)
+            return True
     return False
 
 
 def enlarge(market: Market, grants: dict[int, Grant], free: list[int], order: Sequence[int]) -> None:
     """Elastic rows take what nobody else can use, a GPU at a time in turns."""
     turn = [
-        row
-        for app in order
-        for row in market.open_rows[app]
-        if row in grants and grants[row].gpus < market.high[row]
+        row for app in order for row in market.open_rows[app] if row in grants and grants[row].gpus < market.high[row]
     ]
     while turn and any(free):
         again = []

@@ -1,8 +1,8 @@
 """The Nash product over bids: one column of each table, so that the product of values is as large as it can be.
 
 A dynamic programme over the GPUs on offer is exact, and gives in two sweeps also the optimum without each single
-bidder: what the first bidders reach within so many GPUs, and what the last ones reach within the rest. Where several GPU
-types make its grid too large, prices per type guide a greedy choice instead (a feasible, not always the best one).
+bidder: what the first bidders reach within so many GPUs, and what the last ones reach within the rest. Where several
+GPU types make its grid too large, prices per type guide the choice instead (feasible, not always the very best one).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairway.core.arrays import Bools, Floats, Ints
+from fairway.core.arrays import Floats
+from fairway.policies.themis.priced import PricedChoice
 
 LARGEST_GRID = 2_000_000
-"""Above so many cells (bidders times GPU counts) the choice is greedy."""
+"""Above so many cells (bidders times GPU counts) the choice is by prices."""
 LEAST_VALUE = 1e-9
 """Stands in for a value of nothing at all, whose logarithm does not exist: first as many bidders as possible get
 something, then the product counts, as usual for indivisible goods (Caragiannis et al., EC'16)."""
-_PRICE_STEPS = 40
 
 
 class Bid(NamedTuple):
@@ -54,7 +54,8 @@ def nash_product(bids: Sequence[Bid], capacity: Sequence[int], grid: int = LARGE
     useful = tuple(min(has, top) for has, top in zip(capacity, most, strict=True))
     if (len(bids) + 1) * math.prod(size + 1 for size in useful) <= grid:
         return _exact(bids, gains, useful)
-    return Greedy(bids, gains, useful).choice()
+    priced = PricedChoice([bid.gpus for bid in bids], gains, useful)
+    return Choice(priced.columns(), priced.others_gains())
 
 
 def _kinds(capacity: Sequence[int]) -> range:
@@ -98,80 +99,3 @@ def _chosen(best: Floats, reached: float, bid: Bid, gain: Sequence[float], left:
         if gain[column] > 0 and min(before) >= 0 and best[before] + gain[column] == reached:
             return column
     raise AssertionError("no column leads to the optimum")
-
-
-class Greedy:
-    """A feasible choice for large offers of several types: price the types, serve by gain per price, then improve."""
-
-    def __init__(self, bids: Sequence[Bid], gains: Sequence[Sequence[float]], capacity: tuple[int, ...]) -> None:
-        self.count, self.capacity = len(bids), np.array(capacity, dtype=np.int64)
-        sizes = [len(bid.values) for bid in bids]
-        self.first: Ints = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
-        self.owner: Ints = np.repeat(np.arange(self.count), sizes)
-        self.gpus: Ints = np.array([row for bid in bids for row in bid.gpus], dtype=np.int64)
-        self.gain: Floats = np.array([value for gain in gains for value in gain])
-        self.price = self._prices()
-
-    def choice(self) -> Choice:
-        """The columns, and what the others gain where each bidder's GPUs are handed to them."""
-        has: Ints = self.first.copy()
-        self._improve(has, self.capacity.copy())
-        idle: Ints = self.capacity - self.gpus[has].sum(axis=0)
-        known: dict[tuple[int, ...], tuple[float, set[int]]] = {}
-        others = np.zeros(self.count)
-        for bidder in range(self.count):
-            if has[bidder] == self.first[bidder]:
-                continue
-            offer = idle + self.gpus[has[bidder]]
-            key = tuple(offer.tolist())
-            if key not in known:
-                known[key] = self._regained(has, offer, -1)
-            others[bidder] = known[key][0]
-            if bidder in known[key][1]:
-                others[bidder] = self._regained(has, offer, bidder)[0]
-        return Choice((has - self.first).tolist(), others)
-
-    def _prices(self) -> Floats:
-        """Prices per GPU at which bidders who each take their best column ask for about what there is."""
-        fits = (self.gpus <= self.capacity).all(axis=1)
-        gain = np.where(fits, self.gain, 0.0)
-        price: Floats = np.full(len(self.capacity), float(gain.max()) / max(int(self.gpus.sum(axis=1).max()), 1))
-        step = 0.5
-        for _ in range(_PRICE_STEPS):
-            surplus = np.where(fits, gain - self.gpus @ price, -np.inf)
-            top = np.maximum.reduceat(surplus, self.first)
-            wins = surplus == top[self.owner]
-            share = wins / np.add.reduceat(wins.astype(np.float64), self.first)[self.owner]
-            demand = share @ self.gpus
-            price = price * np.clip((demand + 0.1) / (self.capacity + 0.1), 0.5, 2.0) ** step
-            step *= 0.95
-        return price
-
-    def _improve(self, has: Ints, free: Ints) -> None:
-        """Move bidders to better columns while some fits, by gain over price; the cost of what they have is given
-        back."""
-        while (found := self._next(has, free, -1)) >= 0:
-            bidder = self.owner[found]
-            free += self.gpus[has[bidder]] - self.gpus[found]
-            has[bidder] = found
-
-    def _regained(self, has: Ints, offer: Ints, skip: int) -> tuple[float, set[int]]:
-        """What bidders other than one gain from GPUs that it lets go, and who they are."""
-        now, free, total, who = has.copy(), offer.copy(), 0.0, set[int]()
-        while (found := self._next(now, free, skip)) >= 0:
-            bidder = int(self.owner[found])
-            total += float(self.gain[found] - self.gain[now[bidder]])
-            free += self.gpus[now[bidder]] - self.gpus[found]
-            now[bidder] = found
-            who.add(bidder)
-        return total, who
-
-    def _next(self, has: Ints, free: Ints, skip: int) -> int:
-        """The column that brings most for its price among those that still fit, or -1."""
-        more = self.gain - self.gain[has][self.owner]
-        extra = self.gpus - self.gpus[has][self.owner]
-        fits: Bools = (extra <= free).all(axis=1) & (more > 1e-12) & (self.owner != skip)
-        if not fits.any():
-            return -1
-        cost = np.maximum(extra @ self.price, 1e-12)
-        return int(np.where(fits, more / cost, -1.0).argmax())

@@ -1,7 +1,7 @@
 """Apps and their finish-time ratio: how late each will be, compared with a private share of the cluster.
 
-rho = T_sh / T_id. T_sh is the time from the app's arrival to its expected end under sharing, T_id the time that its work
-would take on a share R/N of the cluster of its own, where N is the number of apps, averaged over the app's life so far.
+rho = T_sh / T_id. T_sh is the time from the app's arrival to its expected end under sharing, T_id the time that its
+work would take on a share R/N of the cluster of its own, where N is the number of apps, averaged over its life so far.
 Work is counted in GPU-seconds on the GPU type that suits a job best.
 """
 
@@ -37,7 +37,7 @@ class Apps(NamedTuple):
     ideal_s: Floats
 
     @property
-    def count(self) -> int:
+    def number(self) -> int:
         """How many apps there are."""
         return len(self.keys)
 
@@ -69,20 +69,20 @@ def apps_of(snapshot: Snapshot, by: AppBy, relative: Floats) -> tuple[Apps, dict
     count, oracle = len(keys), snapshot.oracle
     total_gpu_s, left_gpu_s = oracle.total_s * snapshot.gpus, oracle.remaining_s * snapshot.gpus
     since_s, present, past_gpu_s, memory = _lives(snapshot, keys, of_row)
-    most = np.bincount(of_row, snapshot.gpus_max, count)
+    most = _summed(of_row, snapshot.gpus_max, count)
     reach = snapshot.cluster.gpus_by_type @ relative
-    share = np.bincount(of_row, reach, count) / np.bincount(of_row, minlength=count) / present
+    share = _summed(of_row, reach, count) / np.bincount(of_row, minlength=count) / present
     longest_s, longest_total_s = np.zeros(count), np.zeros(count)
     np.maximum.at(longest_s, of_row, left_gpu_s / snapshot.gpus_max)
     np.maximum.at(longest_total_s, of_row, total_gpu_s / snapshot.gpus_max)
-    work_gpu_s = np.bincount(of_row, total_gpu_s, count) + past_gpu_s
+    work_gpu_s = _summed(of_row, total_gpu_s, count) + past_gpu_s
     ideal_s = np.maximum(work_gpu_s / np.minimum(share, most), longest_total_s)
     apps = Apps(
         of_row,
         keys,
         since_s,
         np.maximum(snapshot.now_s - since_s, 0.0),
-        np.bincount(of_row, left_gpu_s, count),
+        _summed(of_row, left_gpu_s, count),
         longest_s,
         most,
         share,
@@ -91,6 +91,11 @@ def apps_of(snapshot: Snapshot, by: AppBy, relative: Floats) -> tuple[Apps, dict
     if by != "job":
         memory |= {"rows": snapshot.jobs.copy(), "row_apps": keys[of_row], "row_gpu_s": total_gpu_s}
     return apps, memory
+
+
+def _summed(of_row: Ints, values: Floats | Ints, count: int) -> Floats:
+    """Sums over the rows of each app."""
+    return np.bincount(of_row, values, count).astype(np.float64)
 
 
 def _lives(snapshot: Snapshot, keys: Ints, of_row: Ints) -> tuple[Floats, Floats, Floats, dict[str, Any]]:
@@ -135,4 +140,4 @@ def _ended(snapshot: Snapshot, known: Mapping[str, Any], keys: Ints) -> Floats:
     work_gpu_s = np.asarray(known["row_gpu_s"], dtype=np.float64)[ended]
     at = np.minimum(np.searchsorted(keys, owners), len(keys) - 1)
     here = keys[at] == owners
-    return np.bincount(at[here], work_gpu_s[here], len(keys))
+    return _summed(at[here], work_gpu_s[here], len(keys))

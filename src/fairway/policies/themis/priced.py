@@ -1,0 +1,175 @@
+"""A Nash product near the best for large offers of several GPU types: price the types, then let bidders choose.
+
+The prices minimise the Lagrangian dual, in which every bidder takes the column with the largest surplus of gain over
+cost; a little noise in that choice makes the dual smooth, so that Newton's method finds its minimum in a few steps, and
+the noise is then reduced. Bidders with a clear favourite choose first, those who are nearly indifferent fill the gaps;
+then whoever's GPUs are worth more to others makes room for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fairway.core.arrays import Bools, Floats, Ints
+
+_COOLINGS, _NEWTON_STEPS, _CLOSE_GPUS, _SWAPS = 6, 8, 0.05, 12
+_NEVER = -50.0
+"""The gain that stands for a column that does not fit at all."""
+
+
+class Regained(NamedTuple):
+    """What bidders gain from GPUs that another one lets go, and the columns that they then have."""
+
+    gain: float
+    has: Ints
+
+
+class PricedChoice:
+    """The tables of all bidders, column under column; `has` is the column that each bidder has."""
+
+    def __init__(
+        self, gpus: Sequence[Sequence[tuple[int, ...]]], gains: Sequence[Sequence[float]], capacity: Sequence[int]
+    ) -> None:
+        sizes = [len(gain) for gain in gains]
+        self.capacity: Ints = np.array(capacity, dtype=np.int64)
+        self.first: Ints = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
+        self.owner: Ints = np.repeat(np.arange(len(sizes)), sizes)
+        self.gpus: Ints = np.array([row for table in gpus for row in table], dtype=np.int64)
+        self.gain: Floats = np.array([value for gain in gains for value in gain])
+        fits = (self.gpus <= self.capacity).all(axis=1)
+        self.possible: Floats = np.where(fits, self.gain, _NEVER)
+        self.price = self._prices()
+        self.has: Ints = self.first.copy()
+        self._improve(self._serve())
+        self._swap()
+
+    def columns(self) -> list[int]:
+        """The column of each bidder, counted in its own table."""
+        columns: list[int] = (self.has - self.first).tolist()
+        return columns
+
+    def others_gains(self) -> Floats:
+        """What the others gain (at least) where each bidder's GPUs are handed to them."""
+        gains, known = np.zeros(len(self.first)), dict[tuple[int, ...], Regained]()
+        for bidder, offer in self._offers():
+            gains[bidder] = self._without(bidder, offer, known).gain
+        return gains
+
+    def _offers(self) -> list[tuple[int, tuple[int, ...]]]:
+        """The winners, and the GPUs that would be on offer without each."""
+        winners = (self.has != self.first).nonzero()[0]
+        offers = self._idle() + self.gpus[self.has[winners]]
+        return list(zip(winners.tolist(), map(tuple, offers.tolist()), strict=True))
+
+    def _idle(self) -> Ints:
+        idle: Ints = self.capacity - self.gpus[self.has].sum(axis=0)
+        return idle
+
+    def _without(self, bidder: int, offer: tuple[int, ...], known: dict[tuple[int, ...], Regained]) -> Regained:
+        """What the others make of the GPUs of one bidder and of idle ones; the same GPUs are looked at only once."""
+        found = known.get(offer)
+        if found is None:
+            found = known[offer] = self._regained(np.array(offer, dtype=np.int64), -1)
+        if found.has[bidder] != self.has[bidder]:
+            return self._regained(np.array(offer, dtype=np.int64), bidder)
+        return found
+
+    def _swap(self) -> None:
+        """Send away bidders whose GPUs are worth more to others, a few times at most."""
+        for _ in range(_SWAPS):
+            known: dict[tuple[int, ...], Regained] = {}
+            for bidder, offer in self._offers():
+                found = self._without(bidder, offer, known)
+                if found.gain > self.gain[self.has[bidder]] + 1e-9:
+                    self.has = found.has.copy()
+                    self.has[bidder] = self.first[bidder]
+                    self._improve(self._idle())
+                    break
+            else:
+                return
+
+    def _prices(self) -> Floats:
+        """The prices per GPU at which bidders ask for about what there is; 0 for types that nobody fights for."""
+        price = np.zeros(len(self.capacity))
+        noise = max(float(self.gain.max()), 1e-9) / 4.0
+        for _ in range(_COOLINGS):
+            for _ in range(_NEWTON_STEPS):
+                step, value = self._newton(price, noise)
+                if not step.any():
+                    break
+                part = 1.0
+                while part > 1e-3 and self._dual(np.maximum(price + part * step, 0.0), noise)[0] >= value - 1e-12:
+                    part /= 2.0
+                if part <= 1e-3:
+                    break
+                price = np.maximum(price + part * step, 0.0)
+            noise /= 3.0
+        return price
+
+    def _dual(self, price: Floats, noise: float) -> tuple[float, Floats]:
+        """The smoothed dual at these prices, and with what probability each column is chosen."""
+        surplus = (self.possible - self.gpus @ price) / noise
+        top = np.maximum.reduceat(surplus, self.first)
+        weight = np.exp(surplus - top[self.owner])
+        total = np.add.reduceat(weight, self.first)
+        value = float(price @ self.capacity) + noise * float((np.log(total) + top).sum())
+        return value, weight / total[self.owner]
+
+    def _newton(self, price: Floats, noise: float) -> tuple[Floats, float]:
+        """A step towards the minimum, zero where it is reached; a price of 0 stays while there is enough."""
+        value, chance = self._dual(price, noise)
+        wanted = chance[:, None] * self.gpus
+        mean = np.add.reduceat(wanted, self.first, axis=0)
+        left = self.capacity - mean.sum(axis=0)
+        moves: Bools = (price > 0) | (left < 0)
+        step = np.zeros(len(price))
+        if moves.any() and np.abs(left[moves]).max() >= _CLOSE_GPUS:
+            bend = (wanted.T @ self.gpus - mean.T @ mean)[np.ix_(moves, moves)] / noise
+            step[moves] = -np.linalg.solve(bend + 1e-9 * np.eye(len(bend)), left[moves])
+        return step, value
+
+    def _serve(self) -> Ints:
+        """Let each bidder take the column of largest surplus that still fits; says what stays free."""
+        surplus = self.gain - self.gpus @ self.price
+        best = np.maximum.reduceat(surplus, self.first)
+        second = np.maximum.reduceat(np.where(surplus == best[self.owner], -np.inf, surplus), self.first)
+        by_surplus = np.lexsort((-surplus, self.owner)).tolist()
+        gpus, free = self.gpus.tolist(), self.capacity.tolist()
+        ends = [*self.first[1:].tolist(), len(by_surplus)]
+        for bidder in (second - best).argsort(kind="stable").tolist():
+            for column in by_surplus[self.first[bidder] : ends[bidder]]:
+                if all(take <= left for take, left in zip(gpus[column], free, strict=True)):
+                    self.has[bidder] = column
+                    free = [left - take for take, left in zip(gpus[column], free, strict=True)]
+                    break
+        return np.array(free, dtype=np.int64)
+
+    def _improve(self, free: Ints) -> None:
+        """Move bidders to better columns while some fit; what they had is free again."""
+        while (found := self._next(self.has, free, -1)) >= 0:
+            bidder = self.owner[found]
+            free += self.gpus[self.has[bidder]] - self.gpus[found]
+            self.has[bidder] = found
+
+    def _regained(self, offer: Ints, skip: int) -> Regained:
+        """What bidders other than one make of GPUs that are let go."""
+        now, free, total = self.has.copy(), offer.copy(), 0.0
+        while (found := self._next(now, free, skip)) >= 0:
+            bidder = int(self.owner[found])
+            total += float(self.gain[found] - self.gain[now[bidder]])
+            free += self.gpus[now[bidder]] - self.gpus[found]
+            now[bidder] = found
+        return Regained(total, now)
+
+    def _next(self, has: Ints, free: Ints, skip: int) -> int:
+        """The column that brings most for its price among those that still fit, or -1."""
+        more = self.gain - self.gain[has][self.owner]
+        extra = self.gpus - self.gpus[has][self.owner]
+        fits: Bools = (extra <= free).all(axis=1) & (more > 1e-12) & (self.owner != skip)
+        if not fits.any():
+            return -1
+        cost = np.maximum(extra @ self.price, 1e-12)
+        return int(np.where(fits, more / cost, -1.0).argmax())
