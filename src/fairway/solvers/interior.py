@@ -142,7 +142,7 @@ def _move_near(point: _Point, a: _Scaled, near: Solution) -> None:
     primal.x[:] = (1.0 - NEARNESS) * np.maximum(near.x.T[a.types], 0.0) * a.use + NEARNESS * primal.x
     point.t = (1.0 - NEARNESS) * near.level / a.level_unit
     primal.by_job[:] = np.maximum(1.0 - primal.x.sum(axis=0), 0.1 * NEARNESS)
-    primal.by_type[:] = np.maximum(a.cap - primal.x @ a.z, 0.1 * NEARNESS * a.cap)
+    primal.by_type[:] = np.maximum(a.cap - _dots(primal.x, a.z), 0.1 * NEARNESS * a.cap)
     over = (a.c * primal.x).sum(axis=0) - a.w * point.t - a.b
     primal.by_row[:] = np.where(a.held > 0, np.maximum(over, 0.1 * NEARNESS), 1.0)
     dual.by_row[:] = np.maximum(near.multipliers, least) * a.held
@@ -193,7 +193,7 @@ def _solved_from(problem: Allocation, near: Solution | None, tolerance: float) -
         _move_near(point, a, near)
     for steps in range(MOST_STEPS):  # noqa: B007
         residuals = _residuals(a, point)
-        total = float(point.primal.all @ point.dual.all)
+        total = _dot(point.primal.all, point.dual.all)
         value = abs(float((a.g * point.primal.x).sum()) + a.gt * point.t)
         error = max(residuals.worst(a), total / (1.0 + value))
         if error < best:
@@ -260,7 +260,7 @@ def _unscaled(problem: Allocation, a: _Scaled, kept: _Values | None, optimal: bo
     prices[a.types] = kept.prices
     x[:, a.types] = (np.maximum(kept.x, 0.0) * a.use).T
     x /= np.maximum(x.sum(axis=1, keepdims=True), 1.0)
-    x /= np.maximum((problem.gangs @ x) / np.where(problem.capacity > 0, problem.capacity, 1.0), 1.0)
+    x /= np.maximum(_dots(x.T, problem.gangs) / np.where(problem.capacity > 0, problem.capacity, 1.0), 1.0)
     return Solution(x, kept.level * a.level_unit, kept.rows, optimal, steps, prices)
 
 
@@ -268,9 +268,9 @@ def _residuals(a: _Scaled, o: _Point) -> _Residuals:
     x, l = o.primal.x, o.dual.by_row  # noqa: E741
     d = (a.g + l * a.c - o.dual.by_job - o.dual.by_type[:, None] * a.z + o.dual.x) * a.use
     u = 1.0 - x.sum(axis=0) - o.primal.by_job
-    v = a.cap - x @ a.z - o.primal.by_type
+    v = a.cap - _dots(x, a.z) - o.primal.by_type
     q = ((a.c * x).sum(axis=0) - a.w * o.t - a.b - o.primal.by_row) * a.held
-    return _Residuals(d, u, v, q, a.gt - float(a.w @ l) if a.free_level else 0.0)
+    return _Residuals(d, u, v, q, a.gt - _dot(a.w, l) if a.free_level else 0.0)
 
 
 def _improve(a: _Scaled, o: _Point, residuals: _Residuals, total: float) -> bool:
@@ -279,7 +279,7 @@ def _improve(a: _Scaled, o: _Point, residuals: _Residuals, total: float) -> bool
     products = o.primal.all * o.dual.all
     guess, guess_dual, _ = newton.direction(residuals, -products)
     ahead, ahead_dual = _reach(o, guess, guess_dual)
-    left = float((o.primal.all + ahead * guess.all) @ (o.dual.all + ahead_dual * guess_dual.all))
+    left = _dot(o.primal.all + ahead * guess.all, o.dual.all + ahead_dual * guess_dual.all)
     centring = min((max(left, 0.0) / max(total, 1e-300)) ** 3, 1.0)
     aims = centring * total / o.count - products - guess.all * guess_dual.all
     return _move(o, *newton.direction(residuals, aims))
@@ -335,10 +335,10 @@ class _Newton:
         a, types = self.a, len(self.a.cap)
         m = np.empty((types + 1, types + 1))
         for i in range(types):
-            m[i, :types] = (self.cross[i] * self.d) @ self.zd[i]
-            m[i, i] = self.cross[i, i] @ self.zd[i] - self.o.primal.by_type[i] / self.o.dual.by_type[i]
-        m[:types, types] = m[types, :types] = (self.zd * self.rise) @ a.w
-        m[types, types] = (self.a11 * a.w / self.det) @ a.w if a.free_level else 1.0
+            m[i, :types] = _dots(self.cross[i] * self.d, self.zd[i])
+            m[i, i] = _dot(self.cross[i, i], self.zd[i]) - self.o.primal.by_type[i] / self.o.dual.by_type[i]
+        m[:types, types] = m[types, :types] = _dots(self.zd * self.rise, a.w)
+        m[types, types] = _dot(self.a11 * a.w / self.det, a.w) if a.free_level else 1.0
         return m
 
     def direction(self, r: _Residuals, aims: Floats) -> tuple[_Vector, _Vector, float]:
@@ -354,8 +354,8 @@ class _Newton:
         l0 = (self.c1 * r1 + self.a11 * r2) / self.det
         push = self.fall * r1 + self.rise * r2
         rhs = np.empty(types + 1)
-        rhs[:types] = r.v - want.by_type - (e + self.d * push) @ a.z
-        rhs[types] = r.t - float(a.w @ l0) if a.free_level else 0.0
+        rhs[:types] = r.v - want.by_type - _dots(e + self.d * push, a.z)
+        rhs[types] = r.t - _dot(a.w, l0) if a.free_level else 0.0
         found = _solved(self.matrix, rhs)
         dp, dt = found[:types], float(found[types])
         r2 = r2 + dt * a.w
@@ -363,7 +363,7 @@ class _Newton:
             others = dp[:, None] * self.d
             others[j] = dp[j]
             push[j] += dt * a.w * self.rise[j] + (self.cross[j] * others).sum(axis=0)
-        bent = dp @ (self.zd * self.fall), dp @ (self.zd * self.rise)
+        bent = _dots((self.zd * self.fall).T, dp), _dots((self.zd * self.rise).T, dp)
         step_dual.by_type[:] = dp
         step_dual.by_job[:] = (self.a22 * r1 + self.c1 * r2) / self.det + bent[0]
         step_dual.by_row[:] = ((self.c1 * r1 + self.a11 * r2) / self.det + bent[1]) * a.held
@@ -411,3 +411,13 @@ def _solved(matrix: Floats, rhs: Floats) -> Floats:
         return np.asarray(np.linalg.solve(matrix, rhs))
     except np.linalg.LinAlgError:
         return np.full(len(rhs), np.nan)
+
+
+def _dot(a: Floats, b: Floats) -> float:
+    """The inner product, without the threads of a linear-algebra library: they cost more than such products do."""
+    return float(np.einsum("i,i->", a, b))
+
+
+def _dots(rows: Floats, by: Floats) -> Floats:
+    """The inner product of each row with a vector."""
+    return np.asarray(np.einsum("ij,j->i", rows, by))

@@ -31,7 +31,7 @@ class Shares(NamedTuple):
         """The time that each row is to run on each type, alone or in pairs."""
         total = self.x.copy()
         for side in (0, 1):
-            np.add.at(total, self.pairs[:, side], self.pair_x)
+            np.add.at(total, self.pairs[:, side], self.pair_x.reshape(-1, total.shape[1]))
         return total
 
 
