@@ -18,7 +18,7 @@ from fairway.testing import InvariantError, check_policy, cluster, job
 from fairway.testing.builders import submitted
 from fairway.testing.harness import run_engine
 
-BLOCKS_AT_THE_HEAD = {"fifo", "capacity", "gavel_fifo"}
+BLOCKS_AT_THE_HEAD = {"allox", "fifo", "capacity", "gavel_fifo"}
 KNOBS = ["las:levels=100/1000/3333.3", "las:metric=time,levels=333.3", "proportional:quantum_s=33.3,by=user"]
 
 

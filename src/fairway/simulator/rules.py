@@ -59,7 +59,7 @@ class Rules:
 
 _PLANNERS = (
     *("max_min_fairness", "isolated", "gavel_fifo", "gavel_sjf", "max_throughput", "min_cost", "min_cost_slo"),
-    *("min_makespan", "finish_time_fairness"),
+    *("min_makespan", "finish_time_fairness", "water_filling", "hierarchical"),
 )
 """Policies that plan shares of time and can do it as the published simulators do."""
 

@@ -51,14 +51,26 @@ def cluster(spec: str = "v100:2x4") -> Cluster:
     return read_cluster(spec)
 
 
-def submitted(spec: JobSpec, number: int, machines: Cluster, time_s: float | None = None) -> JobSubmitted:
-    """The event with which an engine announces a job (one without regimes), with its speeds on this cluster."""
+def submitted(
+    spec: JobSpec,
+    number: int,
+    machines: Cluster,
+    time_s: float | None = None,
+    speeds: Sequence[float] | None = None,
+) -> JobSubmitted:
+    """The event with which an engine announces a job (one without regimes), with its speeds on this cluster.
+
+    `speeds` gives its rate on each GPU type, where it is not to be that of the built-in profile.
+    """
     rates = Rates(machines, load_profile(None), spread_matters=False)
     work = spec.steps if spec.steps is not None else spec.duration_s or 0.0
     restart_s = RESTART_S if spec.checkpoint_s is None else spec.checkpoint_s
     at_s = spec.submitted_s if time_s is None else time_s
-    speeds, loss = rates.speeds(spec, spec.batch_size), spec.loss or drawn_curve(0, number)
-    return JobSubmitted(at_s, number, spec, work, speeds, restart_s, work, 0.0, rates.scaling(spec), loss)
+    loss = spec.loss or drawn_curve(0, number)
+    if speeds is not None:
+        return JobSubmitted(at_s, number, spec, work, tuple(speeds), restart_s, work, 0.0, (), loss)
+    known = rates.speeds(spec, spec.batch_size)
+    return JobSubmitted(at_s, number, spec, work, known, restart_s, work, 0.0, rates.scaling(spec), loss)
 
 
 def state_of(
@@ -70,17 +82,20 @@ def state_of(
     attained: Mapping[str, float] | None = None,
     seed: int = 0,
     min_run_s: float = 0.0,
+    speeds: Mapping[str, Sequence[float]] | None = None,
+    **about: Any,
 ) -> State:
     """A state at `now_s` in which these jobs have come and some of them run.
 
     `running` says how many GPUs (placed in packed fashion) or which ones a job holds; `attained` for how many seconds
     it has held them, or, for a job that waits, had held its gang before it was stopped. Jobs submitted after `now_s`
-    are an error.
+    are an error. `speeds` gives rates by GPU type for jobs that wait; `about` is what else a `State` takes.
     """
     where = read_cluster(machines) if isinstance(machines, str) else machines
     order = sorted(jobs, key=lambda spec: spec.submitted_s)
     number = {spec.id: index for index, spec in enumerate(order)}
-    state = State(where, min_run_s=min_run_s, seed=seed)
+    state = State(where, min_run_s=min_run_s, seed=seed, **about)
+    told = dict(speeds or {})
     held = _placed(order, where, running or {})
     past = dict(attained or {})
     steps: list[tuple[float, int, str]] = []
@@ -98,7 +113,7 @@ def state_of(
     for time_s, what, name in sorted(steps, key=lambda step: step[:2]):
         spec, at = order[number[name]], number[name]
         if what == 0:
-            state.apply(submitted(spec, at, where, time_s))
+            state.apply(submitted(spec, at, where, time_s, told.get(name)))
             continue
         state.apply(Woken(time_s))
         if what == 1:

@@ -1,6 +1,6 @@
 """AlloX: jobs to interchangeable GPU types by minimum-cost matching (Le et al., EuroSys'20).
 
-Which job shall wait for a fast GPU, and which take a slow one now? A job that is the k-th from the end on its GPU delays
+Which job waits for a fast GPU, and which takes a slow one now? A job that is the k-th from the end on its GPU delays
 k jobs by its run time there, so the least sum of completion times is a cheapest matching of jobs and places in line.
 It is found anew whenever a job comes or ends; who is first in line on an idle GPU starts, and is not stopped again.
 Only the jobs of the users with the least progress take part, so that short jobs of some do not shut out the others.

@@ -19,17 +19,17 @@ def types_of(floor: Floor, rows: Ints, window: int) -> dict[int, int]:
     if len(floor.capacity) == 1:
         return dict.fromkeys(rows.tolist(), 0)
     area = times_s * gangs
-    inside = _shortest(area, window)
+    inside = shortest(area, window)
     finite_s = np.where(np.isfinite(times_s), times_s, 0.0)
     own = -finite_s * (gangs - 1)
     if len(inside) < len(rows):
-        own += finite_s * gangs * _jobs_behind(area, inside, floor.capacity)[:, None]
+        own += finite_s * gangs * jobs_behind(area, inside, floor.capacity)[:, None]
     seats = [floor.free_at_s(kind) for kind in range(len(floor.capacity))]
     matched = least_completion(area[:, inside], seats, own[:, inside])
     return dict(zip(rows[inside].tolist(), matched.types.tolist(), strict=True))
 
 
-def _shortest(area: Floats, window: int) -> Ints:
+def shortest(area: Floats, window: int) -> Ints:
     """The jobs that are among the shortest on some type, taken by turns, at most `window` of them."""
     if area.shape[1] <= window:
         return np.arange(area.shape[1])
@@ -38,7 +38,7 @@ def _shortest(area: Floats, window: int) -> Ints:
     return np.sort(np.argsort(best, kind="stable")[:window])
 
 
-def _jobs_behind(area: Floats, inside: Ints, capacity: Ints) -> Floats:
+def jobs_behind(area: Floats, inside: Ints, capacity: Ints) -> Floats:
     """How many of the jobs that are not looked at will queue behind those that are, per GPU of each type.
 
     They are all longer, so they come later; types take them in proportion to how fast they work.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -13,6 +14,8 @@ from fairway.core.snapshot import Snapshot
 from fairway.policies.allox.floor import Floor
 from fairway.policies.allox.matched import types_of
 from fairway.policies.allox.progress import Progress
+from fairway.policies.allox.published import published_plan
+from fairway.policies.gavel.shares import Style, decide_by_shares
 from fairway.policies.registry import register
 
 
@@ -22,13 +25,16 @@ class AlloX:
     """Least mean completion time over GPU types by matching, among the users with the least progress.
 
     Knows: run times, speeds by GPU type, gang sizes, owners. Does not preempt. `alpha` is the part of the users that
-    takes part at a time: 1 looks at completion times alone.
+    takes part at a time: 1 looks at completion times alone. `published` plans shares of time as Gavel's port of AlloX
+    does.
     """
 
     alpha: float = 0.3
     score: Literal["instant", "cumulative"] = "instant"
     idle: Literal["wait", "fill"] = "wait"
-    window: int = 100
+    patience: float = 10.0
+    window: int = 50
+    published: bool = False
 
     name: ClassVar[str] = "allox"
     knows: ClassVar[frozenset[str]] = frozenset({"duration"})
@@ -37,10 +43,14 @@ class AlloX:
     def __post_init__(self) -> None:
         if not 0 < self.alpha <= 1:
             raise ValueError(f"alpha must be above 0 and at most 1, not {self.alpha:g}")
+        if not self.patience >= 0:
+            raise ValueError(f"patience must be at least 0, not {self.patience:g}")
         if self.window < 1:
             raise ValueError(f"window must be at least 1, not {self.window}")
 
     def decide(self, snapshot: Snapshot) -> Decision:
+        if self.published:
+            return decide_by_shares(snapshot, partial(published_plan, alpha=self.alpha), Style(published=True))
         floor, progress = Floor(snapshot), Progress(snapshot, cumulative=self.score == "cumulative")
         if self.alpha < 1:
             self._serve_overdue(snapshot, floor, progress)
@@ -50,15 +60,15 @@ class AlloX:
         return _decision(snapshot, floor, planned, progress.memory())
 
     def _serve_overdue(self, snapshot: Snapshot, floor: Floor, progress: Progress) -> None:
-        """Who has nothing running and has waited for its run time over alpha goes first: matching alone starves long
-        jobs as long as shorter ones come."""
-        limit_s = floor.times_s.min(axis=0, initial=np.inf) / self.alpha
-        late = snapshot.now_s - snapshot.idle_since_s > limit_s
+        """Who has nothing running and has waited much longer than its work takes goes first: matching alone starves
+        long jobs for as long as shorter ones come."""
+        work_s = np.where(floor.possible, floor.times_s.min(axis=0, initial=np.inf), 0.0) * floor.gangs
+        late = snapshot.now_s - snapshot.idle_since_s > self.patience * work_s
         while floor.free.any():
-            rows = [row for row in floor.waiting.tolist() if late[row] and not progress.runs(row)]
-            if not rows:
+            rows = floor.waiting[late[floor.waiting] & progress.without_running(floor.waiting)]
+            if not len(rows):
                 return
-            row = min(rows, key=lambda row: (snapshot.idle_since_s[row], row))
+            row = int(rows[snapshot.idle_since_s[rows].argmin()])
             if not floor.start_or_reserve(row):
                 return
             progress.add(row, floor.kinds[row])

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fairway.core.arrays import Floats, Ints
+from fairway.core.arrays import Bools, Floats, Ints
 from fairway.core.snapshot import Snapshot
 
 
@@ -40,9 +40,9 @@ class Progress:
         self.now[self.user[row]] += self.worth[kind, row]
         self.jobs_running[self.user[row]] += 1
 
-    def runs(self, row: int) -> bool:
-        """Whether the owner of a row has a job that runs."""
-        return bool(self.jobs_running[self.user[row]])
+    def without_running(self, rows: Ints) -> Bools:
+        """Which of the rows belong to users none of whose jobs runs."""
+        return np.asarray(self.jobs_running[self.user[rows]] == 0)
 
     def lowest(self, waiting: Ints, alpha: float) -> Ints:
         """The rows of the users with the lowest scores, a part `alpha` of those that wait; ties by the longest wait."""
