@@ -437,7 +437,6 @@ def test_as_few_deadlines_as_possible_are_given_up(types: int) -> None:
     assert lost <= (0 if types == 1 else 3)
 
 
-@pytest.mark.xfail(strict=True, reason="the search for pairs gives up where jobs alone cannot keep the floors")
 def test_deadlines_that_only_sharing_can_keep_are_kept() -> None:
     """Two jobs on one GPU that keep 80 % of their speed beside the other, and need 70 % and 75 % of it."""
     problem = _problem(0, jobs=2, types=1, singles=True, gaps=False)

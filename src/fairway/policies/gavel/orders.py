@@ -9,6 +9,7 @@ import numpy as np
 
 from fairway.core.arrays import Bools, Floats, Ints
 from fairway.policies.gavel.base import PlanningPolicy
+from fairway.policies.gavel.pairs import fifo_partners
 from fairway.policies.gavel.shares import Style
 from fairway.policies.gavel.situation import Shares, Situation
 from fairway.policies.registry import register
@@ -44,7 +45,8 @@ class GavelFifo(PlanningPolicy):
 
     Knows: speeds by GPU type, gang sizes. Does not stop jobs, but moves them to faster GPUs as their turn comes. The
     agnostic form takes the first type with enough GPUs and stays there. Nobody is served behind a gang that does not
-    fit; in the published runs smaller jobs are.
+    fit; in the published runs smaller jobs are. With `packing`, jobs that wait sit beside those that run, in order, as
+    long as two keep more than 1.5 of their speeds together.
     """
 
     name: ClassVar[str] = "gavel_fifo"
@@ -63,7 +65,7 @@ class GavelFifo(PlanningPolicy):
         order = np.arange(throughputs.jobs)
         strict = not self.published
         x = served_in_order(throughputs.rates, throughputs.gangs, throughputs.capacity, order, keep, strict=strict)
-        return Shares(x)
+        return fifo_partners(throughputs, x, order) if self.packing else Shares(x)
 
 
 @register

@@ -16,8 +16,8 @@ from fairway.policies.gavel.situation import Shares, Situation
 from fairway.policies.gavel.throughputs import Outcome, Throughputs
 from fairway.solvers.paired import Start
 
-WORTHWHILE = 1.1
-"""What two jobs must keep of their speeds together, on some GPU type, to be worth a thought."""
+WORTHWHILE = 1.0
+"""Two jobs that keep no more than this of their speeds together, on every GPU type, do better by taking turns."""
 WORTH_NOTING = 160
 """From so many columns in use on (one for each job unlike all others) a plan begins where the last one ended."""
 STAGES = ("start", "rest")
@@ -45,7 +45,7 @@ def paired(situation: Situation, rates: Floats, worthwhile: float = WORTHWHILE) 
             if sizes[a] != sizes[b]:
                 continue
             both = np.array(pairing.factors(first[a], second)).reshape(-1, 2)
-            if len(both) == types and both.sum(axis=1).max() >= worthwhile - 1e-9:
+            if len(both) == types and both.sum(axis=1).max() > worthwhile - 1e-9:
                 factors[a, b], factors[b, a] = both, both[:, ::-1]
     _even_inside(factors)
     names, kind_of = situation.snapshot.jobs.copy(), np.array(kinds, dtype=np.int64)

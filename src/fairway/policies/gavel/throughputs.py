@@ -114,7 +114,14 @@ class Throughputs:
         if per_unit is None or floors is None:
             none = np.zeros(self.jobs)
             return self._solve(none, none, none, np.zeros(self.jobs, dtype=np.bool_), value, 0.0, after)
-        return self._solve(per_unit, np.zeros(self.jobs), floors, floors > 0, value, 0.0, after)
+        found = self._solve(per_unit, np.zeros(self.jobs), floors, floors > 0, value, 0.0, after)
+        if found.optimal or not len(self.factors):
+            return found
+        # Perhaps only jobs that share can keep these floors: see how far all can be raised, and go on from there.
+        first = self.highest_level(per_unit, floors, after=after)
+        if not (first.optimal and first.level >= 1.0):
+            return found
+        return self._solve(per_unit, np.zeros(self.jobs), floors, floors > 0, value, 0.0, first)
 
     def above(self, floors: Floats) -> Outcome:
         """Some allocation in which every throughput reaches its floor; not optimal where there is none."""

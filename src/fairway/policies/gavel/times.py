@@ -135,11 +135,12 @@ def smallest_rho(throughputs: Throughputs, left: Floats, waited_s: Floats, isola
     search = replace(throughputs, published=False)
     low = float((waited_s / isolated_s).max(initial=0.0, where=runs))
     rho = high = _rho(throughputs.of(_even(throughputs)), left, waited_s, isolated_s, runs)
-    outcome, wanted = None, np.where(runs, left, 0.0)
+    outcome: Outcome | None = None
+    wanted = np.where(runs, left, 0.0)
     for _ in range(MOST_PROGRAMS):
         time_s = np.maximum(rho * isolated_s - waited_s, 1e-9 * isolated_s)
         asked = np.where(runs, left / time_s, 0.0)
-        found = search.highest_level(ones, asked)
+        found = search.highest_level(ones, asked, after=outcome if len(search.factors) else None)
         if not (found.optimal and found.level > 0):
             break
         outcome, wanted = found, asked
