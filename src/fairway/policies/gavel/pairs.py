@@ -45,7 +45,7 @@ def paired(situation: Situation, rates: Floats, worthwhile: float = WORTHWHILE) 
             if sizes[a] != sizes[b]:
                 continue
             both = np.array(pairing.factors(first[a], second)).reshape(-1, 2)
-            if len(both) == types and both.sum(axis=1).max() > worthwhile - 1e-9:
+            if len(both) == types and both.sum(axis=1).max() > worthwhile + 1e-9:
                 factors[a, b], factors[b, a] = both, both[:, ::-1]
     _even_inside(factors)
     names, kind_of = situation.snapshot.jobs.copy(), np.array(kinds, dtype=np.int64)
