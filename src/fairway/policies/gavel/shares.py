@@ -6,7 +6,7 @@ is carried on as a deficit that breaks ties. A plan is made when the set of jobs
 `replan_interval_s`. Where the scheduler also asks at events between rounds, idle GPUs are filled and nobody is stopped.
 
 A gang that does not fit behind smaller jobs of higher priority would lose its turn again and again, because every plan
-starts the counting anew. After `PATIENCE` such rounds it is served before all others.
+starts the counting anew. After `PATIENCE` such rounds, or once it is owed a whole round, it is served before others.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _next_round(
         np.maximum(free, 0).tolist(),
         order,
         taken=kept,
-        first=() if style.published else _reserved(account),
+        first=() if style.published else _reserved(snapshot, account, rows),
         idle_fill=style.idle_fill,
         unplanned=between,
         running=None if style.published else _running(snapshot, account, rows),
@@ -177,10 +177,14 @@ def _can_run(snapshot: Snapshot, account: Account, rows: Ints) -> Bools:
     return usable[rows[:, 0]] & second
 
 
-def _reserved(account: Account) -> list[int]:
-    """The gangs that have been passed over too often, the longest first."""
-    waiting = (account.skipped >= PATIENCE).nonzero()[0].tolist()
-    return sorted(waiting, key=lambda unit: (-int(account.skipped[unit]), unit))
+def _reserved(snapshot: Snapshot, account: Account, rows: Ints) -> list[int]:
+    """The gangs that go first: passed over too often, or owed a whole round because smaller jobs fill every one."""
+    length_s = snapshot.round_s or ROUND_S
+    since_s = snapshot.now_s - account.planned_s if account.planned_s >= 0 else 0.0
+    owed_s = (account.deficit_s + account.x * since_s - (account.received_s - length_s / 2)).sum(axis=1)
+    gangs = (snapshot.gpus[rows[:, 0]] > 1) & account.planned & (owed_s >= length_s)
+    waiting = ((account.skipped >= PATIENCE) | gangs).nonzero()[0].tolist()
+    return sorted(waiting, key=lambda unit: (-float(owed_s[unit]), unit))
 
 
 def _running(snapshot: Snapshot, account: Account, rows: Ints) -> Ints:
