@@ -6,7 +6,6 @@ stays valid while rows come and go; as a decision's memory it is a dictionary of
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fairway.core.arrays import Bools, Floats, Ints
+from fairway.core.facts import NO_FACTS
 from fairway.core.snapshot import Snapshot
 
 NOBODY = -1
@@ -140,13 +140,21 @@ def _credit(account: Account, snapshot: Snapshot) -> None:
     done = now[:, 1] - then[at, 1]
     steady = known & (now[:, 2] == then[at, 2]) & (snapshot.rate > 0) & (done >= 0)
     ran_s = np.where(steady, np.minimum(held_s, done / np.where(snapshot.rate > 0, snapshot.rate, 1.0)), held_s)
-    rows = np.searchsorted(jobs, account.units)
-    for unit, kind in account.ran.tolist():
-        members = [row for row, job in zip(rows[unit], account.units[unit], strict=True) if job != NOBODY]
-        if all(row < len(jobs) for row in members) and (jobs[members] == account.units[unit][: len(members)]).all():
-            account.received_s[unit, kind] += max(_told_s(snapshot, row, float(ran_s[row])) for row in members)
+    ran_s = _as_told(snapshot, ran_s)
+    units, kinds = account.ran[:, 0], account.ran[:, 1]
+    rows = np.searchsorted(jobs, account.units[units])
+    here = (rows < len(jobs)) & (jobs[np.minimum(rows, len(jobs) - 1)] == account.units[units])
+    alone = account.units[units, 1] == NOBODY
+    of_rows = ran_s[np.minimum(rows, len(jobs) - 1)]
+    time_s = np.where(alone, of_rows[:, 0], of_rows.max(axis=1))
+    whole = here[:, 0] & (here[:, 1] | alone)
+    account.received_s[units[whole], kinds[whole]] += time_s[whole]
 
 
-def _told_s(snapshot: Snapshot, row: int, otherwise_s: float) -> float:
-    told_s = snapshot.facts(row).ran_s
-    return otherwise_s if math.isnan(told_s) else told_s
+def _as_told(snapshot: Snapshot, ran_s: Floats) -> Floats:
+    """The times for which jobs ran in the last round, as an engine that counts by rounds tells them."""
+    facts = snapshot.frame.facts
+    if not facts:
+        return ran_s
+    told_s = np.array([facts.get(job, NO_FACTS).ran_s for job in snapshot.jobs.tolist()])
+    return np.where(np.isnan(told_s), ran_s, told_s)
