@@ -160,13 +160,13 @@ def settings_of(given: argparse.Namespace, workload: Workload) -> tuple[str, lis
             Setting(
                 "the same, plans whenever jobs come or go", "shockwave", {"replan_interval_s": 0.0}, SHOCKWAVE_AT_ONCE
             ),
-            Setting("native rules, rounds of 120 s", "native", {"round_s": 120.0}, {}),
+            Setting("native rules", "native", {}, {}),
         ]
         return given.cluster or "v100:32", tables
     published = GAVEL_MULTI if any(job.gpus > 1 for job in workload.jobs) else GAVEL_SINGLE
     tables = [
         Setting("rules of Gavel's simulator", "gavel", {}, published),
-        Setting("native rules, rounds of 360 s", "native", {"round_s": 360.0}, {}),
+        Setting("native rules", "native", {}, {}),
     ]
     return given.cluster or "v100:36,p100:36,k80:36", tables
 

@@ -73,9 +73,6 @@ def _error(got: float | None, wanted: float) -> float:
     return got / wanted - 1.0
 
 
-# ---------------------------------------------------------------- Shockwave: 120 jobs that adapt, on 32 GPUs
-
-
 @cache
 def _shockwave(policy: str, replan_interval_s: float | None = None) -> Result:
     return simulate(
@@ -98,10 +95,10 @@ def _published() -> dict[str, Any]:
 SHOCKWAVE = {
     "max_min_fairness:heterogeneity=agnostic": ("max_min_fairness", 0.001, 118),
     "min_makespan:heterogeneity=agnostic": ("min_total_duration", 0.001, 118),
-    "max_throughput": ("max_sum_throughput_perf", 0.02, 90),
+    "max_throughput": ("max_sum_throughput_perf", 0.02, 105),
     "gandiva_fair": ("gandiva_fair", 1e-6, 120),
     # 32 equal GPUs make many equal matchings; the published run broke these ties in another way.
-    "allox": ("allox", 0.04, 25),
+    "allox": ("allox", 0.04, 55),
     # Published with another solver (a barrier method) on a program with many optima.
     "finish_time_fairness": ("finish_time_fairness", 0.04, 0),
 }
@@ -157,9 +154,6 @@ def test_planning_at_every_change_explains_the_published_gap_in_completion_times
     shockwave = _published()["tacc_32gpus/shockwave_simulation"]
     assert at_once.mean_jct_s is not None
     assert at_once.mean_jct_s < shockwave["avg_jct"] < _shockwave(NAMES["max_min_fairness"]).jct_s.mean()
-
-
-# ---------------------------------------------------------------- Gavel: 120 or 200 jobs on three GPU types
 
 
 def _without_prices(cluster: Cluster) -> Cluster:

@@ -73,7 +73,7 @@ class GavelFifo(PlanningPolicy):
 class GavelSjf(PlanningPolicy):
     """Shortest job first on mixed GPUs: in the order of run time, jobs take the fastest GPUs that are left.
 
-    Knows: true remaining work, speeds by GPU type, gang sizes. Preempts.
+    Knows: true remaining work (an oracle), speeds by GPU type, gang sizes. Preempts.
     """
 
     name: ClassVar[str] = "gavel_sjf"

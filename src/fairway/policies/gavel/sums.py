@@ -62,7 +62,7 @@ class MinCost(MaxThroughput):
 class MinCostSlo(MinCost):
     """As many steps per dollar as possible while every deadline is kept.
 
-    Knows: speeds by GPU type, prices, deadlines, true remaining work. Preempts. Where not all deadlines can be kept,
+    Knows: speeds by GPU type, prices, deadlines, true remaining work (an oracle). Preempts. Where not all deadlines can be kept,
     those that ask for the most are given up one by one.
     """
 

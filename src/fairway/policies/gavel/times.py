@@ -34,7 +34,7 @@ def _best_known_rate(situation: Situation) -> Floats:
 class MinMakespan(PlanningPolicy):
     """All present jobs end as early as possible: throughputs in proportion to the work that is left.
 
-    Knows: true remaining work, speeds by GPU type, gang sizes. Preempts.
+    Knows: true remaining work (an oracle), speeds by GPU type, gang sizes. Preempts.
     """
 
     name: ClassVar[str] = "min_makespan"
@@ -84,7 +84,7 @@ def bisected_makespan(throughputs: Throughputs, left: Floats) -> Outcome:
 class FinishTimeFairness(PlanningPolicy):
     """The job that is worst off against its own share of the cluster, by when it will end, is helped most.
 
-    Knows: true remaining work, speeds by GPU type, gang sizes. Preempts. The min-max-rho program that stands for Themis
+    Knows: true remaining work (an oracle), speeds by GPU type, gang sizes. Preempts. The min-max-rho program that stands for Themis
     in many comparisons; `themis` holds the auctions.
     """
 
