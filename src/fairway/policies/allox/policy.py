@@ -24,9 +24,9 @@ from fairway.policies.registry import register
 class AlloX:
     """Least mean completion time over GPU types by matching, among the users with the least progress.
 
-    Knows: run times, speeds by GPU type, gang sizes, owners. Does not preempt. `alpha` is the part of the users that
-    takes part at a time: 1 looks at completion times alone. `published` plans shares of time as Gavel's port of AlloX
-    does.
+    Knows: run times (an oracle), speeds by GPU type, gang sizes, owners. Does not preempt. `alpha` is the part of the
+    users that takes part at a time: 1 looks at completion times alone. `published` plans shares of time as Gavel's
+    port of AlloX does.
     """
 
     alpha: float = 0.3

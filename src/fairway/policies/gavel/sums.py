@@ -62,8 +62,8 @@ class MinCost(MaxThroughput):
 class MinCostSlo(MinCost):
     """As many steps per dollar as possible while every deadline is kept.
 
-    Knows: speeds by GPU type, prices, deadlines, true remaining work (an oracle). Preempts. Where not all deadlines can be kept,
-    those that ask for the most are given up one by one.
+    Knows: speeds by GPU type, prices, deadlines, true remaining work (an oracle). Preempts. Where not all deadlines can
+    be kept, those that ask for the most are given up one by one.
     """
 
     name: ClassVar[str] = "min_cost_slo"

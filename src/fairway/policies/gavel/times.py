@@ -84,8 +84,8 @@ def bisected_makespan(throughputs: Throughputs, left: Floats) -> Outcome:
 class FinishTimeFairness(PlanningPolicy):
     """The job that is worst off against its own share of the cluster, by when it will end, is helped most.
 
-    Knows: true remaining work (an oracle), speeds by GPU type, gang sizes. Preempts. The min-max-rho program that stands for Themis
-    in many comparisons; `themis` holds the auctions.
+    Knows: true remaining work (an oracle), speeds by GPU type, gang sizes. Preempts. The min-max-rho program that
+    stands for Themis in many comparisons; `themis` holds the auctions.
     """
 
     name: ClassVar[str] = "finish_time_fairness"

@@ -42,7 +42,7 @@ class Sale(NamedTuple):
 class Themis:
     """Auctions of leased GPUs among the apps that are furthest behind their finish-time fair share.
 
-    Knows: true run times (for rho), speeds by GPU type, gang sizes, owners. Preempts when leases end.
+    Knows: true run times (an oracle, for rho), speeds by GPU type, gang sizes, owners. Preempts when leases end.
 
     The worst-off 1 - `fairness` of the apps bid. With `leases=aligned` all leases end at multiples of `lease_s`, else
     each lasts that long. Having nothing counts as `floor` times the value of the smallest gang. A bidder that keeps a
