@@ -85,7 +85,6 @@ class RoundEngine:
         self._outage: Outage | None = next(self._outages, None)
         self._down_until_s: dict[int, float] = {}
         self._rounds = 0
-        self._last_end_s = math.nan
         self._seen = 0
         self._idle_wakes = 0
 
@@ -220,8 +219,6 @@ class RoundEngine:
         self._seen += len(self._active)
         turns = self._turns(start_s)
         end_s = max(turn.finish_s for turn in turns)
-        # After a pause the published simulators count run time from the end of the round before it.
-        since_s = start_s if math.isnan(self._last_end_s) else self._last_end_s
         failed_s = self._failures_s(end_s)
         finished: list[tuple[RoundJob, float]] = []
         went_on: list[tuple[RoundJob, float, bool]] = []
@@ -229,14 +226,14 @@ class RoundEngine:
             if self._lost(turn, failed_s):
                 turn.job.lost_s += end_s - start_s
                 continue
-            ran_s = self._book(turn, start_s, since_s)
+            ran_s = self._book(turn, start_s)
             done_s = turn.job.ended_s(turn, start_s)
             if math.isnan(done_s):
                 went_on.append((turn.job, ran_s, turn.steps > 0))
             else:
                 finished.append((turn.job, done_s))
         self._rounds += 1
-        self._last_end_s = self.now_s = end_s
+        self.now_s = end_s
         events: list[Event] = []
         for job, done_s in finished:
             self._finish(end_s, job, done_s, events)
@@ -262,10 +259,10 @@ class RoundEngine:
             return turns
         return [turn._replace(finish_s=ends_s.get(turn.job.root, turn.finish_s)) for turn in turns]
 
-    def _book(self, turn: Turn, start_s: float, since_s: float) -> float:
+    def _book(self, turn: Turn, start_s: float) -> float:
         """Credit a job with its round; returns for how long it computed."""
         job = turn.job
-        steps, ran_s = job.credit(turn, self._rounds, since_s, self.rules.charged_from_s)
+        steps, ran_s = job.credit(turn, self._rounds, start_s, self.rules.charged_from_s)
         if math.isnan(self.ledger.feedback_s[job.job]):
             self._note_feedback(job, steps, start_s)
         if job.host < 0:

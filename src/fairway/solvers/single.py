@@ -13,6 +13,8 @@ from fairway.core.arrays import Bools, Floats
 from fairway.solvers.interior import Allocation, Solution
 
 TIED = 1e-9
+GAIN_DIGITS = 12
+"""Gains that agree to so many digits of the largest are the same."""
 
 
 def solve_single(a: Allocation) -> Solution:
@@ -46,16 +48,19 @@ def _level(a: Allocation, kind: int, rows: Floats, able: Bools, least: Floats, r
 
 
 def _filled(a: Allocation, kind: int, time: Floats, rest: float) -> Floats:
-    """Give what is left to the jobs that gain most per GPU."""
+    """Give what is left to the jobs that gain most per GPU; those that gain the same share it."""
     gain = np.where(a.usable[:, kind], a.gain[:, kind], 0.0) / a.gangs
-    order = np.argsort(-gain, kind="stable")
-    order = order[gain[order] > 0]
-    wants = (a.gangs * (1.0 - time))[order]
+    values, group = np.unique(-gain.round(GAIN_DIGITS - _magnitude(gain)), return_inverse=True)
+    wants = np.bincount(group, a.gangs * (1.0 - time), len(values))
     before = np.concatenate([[0.0], np.cumsum(wants)[:-1]])
     given = np.clip(rest - before, 0.0, wants)
-    full = time.copy()
-    full[order] += given / a.gangs[order]
-    return np.minimum(full, 1.0)
+    part = np.where((values < 0) & (wants > 0), given / np.where(wants > 0, wants, 1.0), 0.0)
+    return np.minimum(time + (1.0 - time) * part[group], 1.0)
+
+
+def _magnitude(values: Floats) -> int:
+    top = float(values.max(initial=0.0))
+    return int(np.ceil(np.log10(top))) if top > 0 else 0
 
 
 def _solution(a: Allocation, kind: int, time: Floats, level: float, multipliers: Floats, optimal: bool) -> Solution:

@@ -27,7 +27,7 @@ class Account:
     a unit; `x` is its share of time by GPU type, `received_s` what it has had since that plan (with half a round to
     begin with), `deficit_s` what earlier plans left it short of. `skipped` counts the rounds in a row in which a gang's
     turn had come but too few GPUs were left. `ran` are the (unit, type) of the round that has ended; it began
-    at `began_s`. `seen` is what each job had at the last decision: seconds held, progress, batch size.
+    at `began_s`. `attained_s` is how long each job had held GPUs at the last decision.
     """
 
     units: Ints
@@ -37,7 +37,7 @@ class Account:
     deficit_s: Floats
     skipped: Ints
     ran: Ints
-    seen: Floats
+    attained_s: Floats
     capacity: Ints
     planned_s: float = -1.0
     began_s: float = -1e18
@@ -51,7 +51,7 @@ class Account:
         whole = np.zeros(0, dtype=np.int64)
         two = np.zeros((0, 2), dtype=np.int64)
         planned = np.zeros(0, dtype=bool)
-        return Account(two, planned, none, none, none, whole, two, np.zeros((0, 3)), np.zeros(types, dtype=np.int64))
+        return Account(two, planned, none, none, none, whole, two, np.zeros(0), np.zeros(types, dtype=np.int64))
 
     @staticmethod
     def from_memory(memory: Mapping[str, Any], types: int) -> Account:
@@ -98,7 +98,7 @@ def recall(snapshot: Snapshot, half_s: float) -> Account:
         account.stale = True
         _rebuild(account, singles & stays, new, ~singles & stays, half_s)
     account.ran = np.zeros((0, 2), dtype=np.int64)
-    account.seen = _seen(snapshot)
+    account.attained_s = snapshot.attained_s.copy()
     if not np.array_equal(account.capacity, snapshot.capacity):
         account.capacity, account.stale = snapshot.capacity.copy(), True
     return account
@@ -119,27 +119,13 @@ def _rebuild(account: Account, singles: Bools, new: Ints, pairs: Bools, half_s: 
     account.skipped = joined(account.skipped, np.zeros(count, dtype=np.int64))
 
 
-def _seen(snapshot: Snapshot) -> Floats:
-    return np.column_stack([snapshot.attained_s, snapshot.progress, snapshot.batch_size.astype(np.float64)])
-
-
 def _credit(account: Account, snapshot: Snapshot) -> None:
-    """Book the time for which each unit of the last round really computed: without a restart, where that shows.
-
-    An engine of rounds tells the time; else it is what the progress since the last decision would take at the present
-    speed, and at most the time for which GPUs were held.
-    """
+    """Book the time that each unit of the last round has had: as an engine of rounds tells, else while it held GPUs."""
     if not len(account.ran):
         return
-    singles = ~account.is_pair
-    before, jobs = account.units[singles, 0], snapshot.jobs
-    now, then = _seen(snapshot), account.seen
+    before, jobs = account.units[~account.is_pair, 0], snapshot.jobs
     at = np.minimum(np.searchsorted(before, jobs), max(len(before) - 1, 0))
-    known = before[at] == jobs
-    held_s = np.where(known, now[:, 0] - then[at, 0], 0.0)
-    done = now[:, 1] - then[at, 1]
-    steady = known & (now[:, 2] == then[at, 2]) & (snapshot.rate > 0) & (done >= 0)
-    ran_s = np.where(steady, np.minimum(held_s, done / np.where(snapshot.rate > 0, snapshot.rate, 1.0)), held_s)
+    ran_s = np.where(before[at] == jobs, snapshot.attained_s - account.attained_s[at], 0.0)
     ran_s = _as_told(snapshot, ran_s)
     units, kinds = account.ran[:, 0], account.ran[:, 1]
     rows = np.searchsorted(jobs, account.units[units])

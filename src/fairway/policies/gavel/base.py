@@ -68,9 +68,13 @@ class PlanningPolicy(SharePolicy):
         return self.oracles | {"pairs"} if self.packing and self.pairs == "profile" else self.oracles
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Plan if it is time to, then choose who runs in this round, and learn from the pairs that run."""
+        """Plan if it is time to, then choose who runs in this round."""
+        return self.decided(snapshot)
+
+    def decided(self, snapshot: Snapshot, *, anew: bool = False) -> Decision:
+        """A decision, learning from the pairs that run where no profile is to be trusted; `anew` asks for a plan."""
         if not self.packing or self.pairs == "profile":
-            return super().decide(snapshot)
+            return decide_by_shares(snapshot, self.plan, self.style, anew=anew)
         known = LearnedPairs.recall(snapshot.memory.get("pairs"))
         before = known.memory()["kept"]
         learned = known.observe(snapshot)
@@ -79,7 +83,7 @@ class PlanningPolicy(SharePolicy):
         def plan(situation: Situation) -> Shares:
             return self.plan(replace(situation, learned=learned))
 
-        decision = decide_by_shares(snapshot, plan, self.style, anew=news)
+        decision = decide_by_shares(snapshot, plan, self.style, anew=anew or news)
         learned.expect(snapshot, decision.partners)
         decision.memory = {**decision.memory, "pairs": learned.memory()}
         return decision

@@ -47,7 +47,9 @@ class MaxMinFairness(PlanningPolicy):
         first = throughputs.highest_level(per_unit, np.ones(throughputs.jobs), after=_last_time(situation))
         if self.published:
             return self.shares(throughputs, first)
-        shares = self.shares(throughputs, throughputs.spend_rest(per_unit, first, 1.0 / per_unit))
+        # Beyond the level a heavier job's progress is worth more, not less.
+        normal = 1.0 / (per_unit * situation.weights**2)
+        shares = self.shares(throughputs, throughputs.spend_rest(per_unit, first, normal))
         return shares._replace(notes={**shares.notes, **_noted(situation, first)})
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fairway.policies.gavel.base import SharePolicy, equal_split
+from fairway.policies.gavel.base import PlanningPolicy, equal_split
 from fairway.policies.gavel.shares import Style
 from fairway.policies.gavel.situation import Shares, Situation
 from fairway.policies.registry import register
@@ -16,10 +16,10 @@ from fairway.policies.registry import register
 
 @register
 @dataclass(frozen=True)
-class Isolated(SharePolicy):
+class Isolated(PlanningPolicy):
     """Every job gets its n-th of each GPU type in turns, whatever its speed there.
 
-    Knows: gang sizes, the number of jobs. Preempts.
+    Knows: gang sizes, the number of jobs. Preempts. Nothing is traded, so the knobs of the family change nothing here.
     """
 
     name: ClassVar[str] = "isolated"

@@ -73,7 +73,8 @@ class GavelFifo(PlanningPolicy):
 class GavelSjf(PlanningPolicy):
     """Shortest job first on mixed GPUs: in the order of run time, jobs take the fastest GPUs that are left.
 
-    Knows: true remaining work (an oracle), speeds by GPU type, gang sizes. Preempts.
+    Knows: true remaining work (an oracle), speeds by GPU type, gang sizes. Preempts. With `packing`, jobs that wait sit
+    beside those that run as under `gavel_fifo`.
     """
 
     name: ClassVar[str] = "gavel_sjf"
@@ -87,7 +88,7 @@ class GavelSjf(PlanningPolicy):
         order = np.argsort(length_s, kind="stable")
         nobody = np.zeros_like(throughputs.rates)
         x = served_in_order(throughputs.rates, throughputs.gangs, throughputs.capacity, order, nobody, strict=False)
-        return Shares(x)
+        return fifo_partners(throughputs, x, order) if self.packing else Shares(x)
 
 
 def _still_there(previous: Floats, rates: Floats, gangs: Floats, capacity: Floats) -> Floats:

@@ -94,7 +94,7 @@ def _next_round(
         taken=kept,
         first=() if style.published else _reserved(snapshot, account, rows),
         idle_fill=style.idle_fill,
-        unplanned=between,
+        unplanned=style.idle_fill and not style.published,
         running=None if style.published else _running(snapshot, account, rows),
     )
     if not between:
@@ -124,7 +124,7 @@ def _is_due(account: Account, snapshot: Snapshot, style: Style) -> bool:
     if not account.stale and (style.published or not _speeds_changed(account, snapshot)):
         return False
     since_s = snapshot.now_s - account.planned_s
-    return account.planned_s <= 0.0 or since_s >= snapshot.replan_interval_s
+    return account.planned_s <= 0.0 or since_s >= snapshot.replan_interval_s - MOMENT_S
 
 
 def _speeds_changed(account: Account, snapshot: Snapshot) -> bool:
@@ -151,7 +151,7 @@ def _planned(account: Account, snapshot: Snapshot, plan: Plan, half_s: float) ->
         deficit_s=np.concatenate([account.deficit_s[:rows], np.zeros((len(pairs), types))]),
         skipped=np.concatenate([account.skipped[:rows], np.zeros(len(pairs), dtype=np.int64)]),
         ran=account.ran,
-        seen=account.seen,
+        attained_s=account.attained_s,
         capacity=account.capacity,
         planned_s=snapshot.now_s,
         began_s=account.began_s,
@@ -178,11 +178,12 @@ def _can_run(snapshot: Snapshot, account: Account, rows: Ints) -> Bools:
 
 
 def _reserved(snapshot: Snapshot, account: Account, rows: Ints) -> list[int]:
-    """The gangs that go first: passed over too often, or owed a whole round because smaller jobs fill every one."""
+    """The gangs that go first: passed over too often, or owed a whole round more than others because they fill each."""
     length_s = snapshot.round_s or ROUND_S
     since_s = snapshot.now_s - account.planned_s if account.planned_s >= 0 else 0.0
     owed_s = (account.deficit_s + account.x * since_s - (account.received_s - length_s / 2)).sum(axis=1)
-    gangs = (snapshot.gpus[rows[:, 0]] > 1) & account.planned & (owed_s >= length_s)
+    usual_s = max(float(owed_s[account.planned].mean()), 0.0) if account.planned.any() else 0.0
+    gangs = (snapshot.gpus[rows[:, 0]] > 1) & account.planned & (owed_s >= usual_s + length_s)
     waiting = ((account.skipped >= PATIENCE) | gangs).nonzero()[0].tolist()
     return sorted(waiting, key=lambda unit: (-float(owed_s[unit]), unit))
 

@@ -11,7 +11,10 @@ from typing import ClassVar
 import numpy as np
 
 from fairway.core.arrays import Floats
+from fairway.core.decision import Decision
+from fairway.core.snapshot import Snapshot
 from fairway.policies.gavel.base import PlanningPolicy
+from fairway.policies.gavel.shares import ROUND_S
 from fairway.policies.gavel.situation import Shares, Situation
 from fairway.policies.gavel.throughputs import Outcome, Throughputs
 from fairway.policies.registry import register
@@ -69,6 +72,10 @@ class MinCostSlo(MinCost):
     name: ClassVar[str] = "min_cost_slo"
     oracles: ClassVar[frozenset[str]] = frozenset({"duration"})
 
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """As others, but with a plan for every round while there are deadlines: what restarts cost must be made up."""
+        return self.decided(snapshot, anew=bool(np.isfinite(snapshot.deadline_s).any()) and not self.published)
+
     def outcome(self, throughputs: Throughputs, situation: Situation) -> Outcome:
         """The largest sum above the throughputs that deadlines ask for."""
         value = np.broadcast_to(self.value(situation), throughputs.rates.shape)
@@ -77,11 +84,18 @@ class MinCostSlo(MinCost):
 
 
 def needed_for_deadlines(situation: Situation, throughputs: Throughputs) -> Floats:
-    """The throughput that each job needs to end in time; 0 where it has no deadline or cannot keep it any more."""
-    left_s = situation.snapshot.deadline_s - situation.snapshot.now_s
+    """The throughput that each job needs to end in time; 0 where it has no deadline or has missed it.
+
+    A job that has begun is allowed for its restarts (the one that it waits for, and one more, because whoever gets only
+    a part of the time is stopped again) and for a round. If it can hardly make it then, it asks for all the time.
+    """
+    snapshot, best = situation.snapshot, throughputs.rates.max(axis=1, initial=0.0)
+    begun = snapshot.launches > 0
+    spare_s = begun * (snapshot.restart_s * (1.0 + ~snapshot.running) + (snapshot.round_s or ROUND_S))
+    left_s = snapshot.deadline_s - snapshot.now_s
     asks = np.isfinite(left_s) & (left_s > 0)
-    need = np.where(asks, situation.steps_left / np.where(asks, left_s, 1.0), 0.0)
-    return np.where(need <= throughputs.rates.max(axis=1, initial=0.0), need, 0.0)
+    need = np.where(asks, situation.steps_left / np.maximum(np.where(asks, left_s - spare_s, 1.0), 1e-3), 0.0)
+    return np.where(begun, np.minimum(need, best), np.where(need <= best, need, 0.0))
 
 
 def with_deadlines(throughputs: Throughputs, value: Floats, floors: Floats) -> Outcome:

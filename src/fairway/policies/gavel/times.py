@@ -5,6 +5,7 @@ Both ask for throughputs in proportion to something: so the highest common level
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -66,6 +67,8 @@ def bisected_makespan(throughputs: Throughputs, left: Floats) -> Outcome:
     Whether a makespan is possible is known from the exact one, so only the last of these programs is solved.
     """
     exact_s = makespan_s(throughputs, left)
+    if exact_s == math.inf:
+        return throughputs.above(np.zeros(len(left)))
     shortest_s, longest_s = SHORTEST_S, LONGEST_S
     while longest_s < exact_s:
         longest_s *= 10.0
@@ -147,9 +150,11 @@ def smallest_rho(throughputs: Throughputs, left: Floats, waited_s: Floats, isola
         parts = found.multipliers / max(float(found.multipliers.sum()), 1e-300)
         slope = float((parts * isolated_s / time_s).sum(where=runs))
         low, high = (low, rho) if found.level >= 1.0 else (rho, high)
-        nearer = rho - (found.level - 1.0) / (found.level * slope) if slope > 0 else rho
-        if abs(nearer - rho) <= RHO_TOLERANCE * rho:
+        step = (found.level - 1.0) / (found.level * slope) if slope > 0 else 0.0
+        if (found.level >= 1.0 and step <= RHO_TOLERANCE * rho) or high - low <= RHO_TOLERANCE * high:
             break
+        # A little to the feasible side, where the search shall end.
+        nearer = (rho - step) * (1.0 + RHO_TOLERANCE / 2)
         rho = nearer if low < nearer < high else (low + high) / 2
     if outcome is None or throughputs.published:
         outcome = throughputs.highest_level(ones, wanted)
