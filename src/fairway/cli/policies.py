@@ -42,7 +42,9 @@ def _described(name: str, cls: type[Policy]) -> dict[str, Any]:
 
     text = inspect.cleandoc(cls.__doc__ or "")
     told = _told(cls)
-    says = next((line.partition("Knows:")[2].strip() for line in text.splitlines() if "Knows:" in line), "")
+    paragraph = " ".join(text.partition("Knows:")[2].partition("\n\n")[0].split())
+    says = ". ".join(paragraph.split(". ")[:2]).rstrip(".")
+    says = f"{says}." if says else ""
     return {
         "name": name,
         "about": text.partition("\n")[0],

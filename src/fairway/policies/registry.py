@@ -89,7 +89,9 @@ def _values(name: str, text: str, knobs: Mapping[str, Any], hints: Mapping[str, 
     values: dict[str, Any] = {}
     for item in filter(None, text.split(",")):
         key, equals, value = item.partition("=")
-        if key not in knobs or not equals:
+        if key in knobs and not equals:
+            raise InputError(f"policy {name!r}: the knob {key!r} needs a value, like {key}=…")
+        if key not in knobs:
             has = ", ".join(knobs) or "none"
             raise InputError(f"policy {name!r} has no knob {key!r}; its knobs: {has}")
         if key in values:

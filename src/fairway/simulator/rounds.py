@@ -42,6 +42,9 @@ from fairway.simulator.round_job import RoundJob, Turn
 from fairway.simulator.rules import Rules
 from fairway.simulator.sharing import Sharing
 
+NEARLY_S = 5.0
+"""A job that computes for all but so much of a round is charged for its start, however short rounds are."""
+
 
 class RoundEngine:
     """Runs a list of jobs, sorted by submit time, on a cluster that exists only here, round by round.
@@ -85,6 +88,8 @@ class RoundEngine:
         self._outage: Outage | None = next(self._outages, None)
         self._down_until_s: dict[int, float] = {}
         self._rounds = 0
+        # Published for rounds of 120 s: all but the last, short ones are charged.
+        self._charged_from_s = min(rules.charged_from_s, max(round_s - NEARLY_S, 0.0))
         self._seen = 0
         self._idle_wakes = 0
 
@@ -262,7 +267,7 @@ class RoundEngine:
     def _book(self, turn: Turn, start_s: float) -> float:
         """Credit a job with its round; returns for how long it computed."""
         job = turn.job
-        steps, ran_s = job.credit(turn, self._rounds, start_s, self.rules.charged_from_s)
+        steps, ran_s = job.credit(turn, self._rounds, start_s, self._charged_from_s)
         if math.isnan(self.ledger.feedback_s[job.job]):
             self._note_feedback(job, steps, start_s)
         if job.host < 0:

@@ -181,7 +181,7 @@ def test_the_registry_knows_the_baselines() -> None:
         ("las:levels=a", "must be of type float"),
         ("las:metric=space", "must be one of gpu_time, time"),
         ("las:levels=1,levels=2", "given twice"),
-        ("las:levels", "has no knob"),
+        ("las:levels", "needs a value"),
         ("las:levels=inf", "must be finite"),
     ],
 )

@@ -43,10 +43,11 @@ def served_in_order(rates: Floats, gangs: Floats, capacity: Floats, order: Ints,
 class GavelFifo(PlanningPolicy):
     """First come, first served on mixed GPUs: each job in turn takes the fastest GPUs that are left.
 
-    Knows: speeds by GPU type, gang sizes. Does not stop jobs, but moves them to faster GPUs as their turn comes. The
+    Knows: speeds by GPU type, gang sizes. Stops nobody, but moves jobs to faster GPUs that become free, in order. The
     agnostic form takes the first type with enough GPUs and stays there. Nobody is served behind a gang that does not
-    fit; in the published runs smaller jobs are. With `packing`, jobs that wait sit beside those that run, in order, as
-    long as two keep more than 1.5 of their speeds together.
+    fit. In the published runs all are served anew at each plan, and smaller jobs pass a gang that does not fit. With
+    `packing`, jobs that wait sit beside those that run, in order, as long as two keep more than 1.5 of their speeds
+    together.
     """
 
     name: ClassVar[str] = "gavel_fifo"
@@ -59,12 +60,15 @@ class GavelFifo(PlanningPolicy):
     def plan(self, situation: Situation) -> Shares:
         """The fastest type that is left for each job, in the order of submission."""
         throughputs = self.throughputs(situation)
-        keep = np.zeros_like(throughputs.rates)
-        if self.heterogeneity == "agnostic":
-            keep = _still_there(situation.previous, throughputs.rates, throughputs.gangs, throughputs.capacity)
+        rates, gangs, capacity = throughputs.rates, throughputs.gangs, throughputs.capacity
+        if not self.published:
+            keep = _moved_up(_held_alone(situation), rates, gangs, capacity, situation)
+        elif self.heterogeneity == "agnostic":
+            keep = _still_there(situation.previous, rates, gangs, capacity)
+        else:
+            keep = np.zeros_like(rates)
         order = np.arange(throughputs.jobs)
-        strict = not self.published
-        x = served_in_order(throughputs.rates, throughputs.gangs, throughputs.capacity, order, keep, strict=strict)
+        x = served_in_order(rates, gangs, capacity, order, keep, strict=not self.published)
         return fifo_partners(throughputs, x, order) if self.packing else Shares(x)
 
 
@@ -89,6 +93,31 @@ class GavelSjf(PlanningPolicy):
         nobody = np.zeros_like(throughputs.rates)
         x = served_in_order(throughputs.rates, throughputs.gangs, throughputs.capacity, order, nobody, strict=False)
         return fifo_partners(throughputs, x, order) if self.packing else Shares(x)
+
+
+def _held_alone(situation: Situation) -> Floats:
+    """Who holds GPUs of which type now, guests aside."""
+    snapshot = situation.snapshot
+    x = np.zeros_like(situation.rates)
+    rows = (snapshot.running & (snapshot.host < 0)).nonzero()[0]
+    x[rows, snapshot.gpu_type[rows]] = 1.0
+    return np.where(situation.rates > 0, x, 0.0)
+
+
+def _moved_up(keep: Floats, rates: Floats, gangs: Floats, capacity: Floats, situation: Situation) -> Floats:
+    """Running jobs, in order, on faster types that have GPUs for them beside everybody who runs there."""
+    x, left = keep.copy(), capacity - gangs @ keep
+    fixed = set(situation.snapshot.protected_rows.tolist())
+    for row in np.flatnonzero(keep.any(axis=1)).tolist():
+        now = int(np.argmax(keep[row]))
+        fits = (left >= gangs[row]) & (rates[row] > rates[row, now] * (1.0 + 1e-9))
+        if fits.any() and row not in fixed:
+            better = int(np.argmax(np.where(fits, rates[row], -1.0)))
+            x[row] = 0.0
+            x[row, better] = 1.0
+            left[better] -= gangs[row]
+            left[now] += gangs[row]
+    return x
 
 
 def _still_there(previous: Floats, rates: Floats, gangs: Floats, capacity: Floats) -> Floats:

@@ -46,6 +46,11 @@ class Style(NamedTuple):
     shuffled: bool = False
     idle_fill: bool = True
 
+    @property
+    def in_order(self) -> bool:
+        """Whether nobody is served out of turn."""
+        return not self.idle_fill and not self.published
+
 
 NATIVE = Style()
 
@@ -70,7 +75,7 @@ def decide_by_shares(snapshot: Snapshot, plan: Plan, style: Style = NATIVE, *, a
     kept = snapshot.running_rows.tolist() if between else _protected(snapshot)
     ran = _next_round(snapshot, account, rows, kept, style, between)
     account.ran = np.array(_going_on(snapshot, account, rows, kept) + ran, dtype=np.int64).reshape(-1, 2)
-    return _decision(snapshot, account, rows, kept, ran)
+    return _decision(snapshot, account, rows, kept, ran, style)
 
 
 def _next_round(
@@ -199,7 +204,7 @@ def _running(snapshot: Snapshot, account: Account, rows: Ints) -> Ints:
 
 
 def _decision(
-    snapshot: Snapshot, account: Account, rows: Ints, kept: list[int], ran: list[tuple[int, int]]
+    snapshot: Snapshot, account: Account, rows: Ints, kept: list[int], ran: list[tuple[int, int]], style: Style
 ) -> Decision:
     """Grants from the chosen units; whoever was just started goes on as it is."""
     gpus, kinds = np.zeros(len(snapshot), dtype=np.int64), np.full(len(snapshot), -1, dtype=np.int64)
@@ -213,12 +218,18 @@ def _decision(
         gpus[a], kinds[a] = snapshot.gpus[a], kind
         if b >= 0:
             gpus[b], kinds[b], partners[b] = snapshot.gpus[b], kind, a
-    reasons = np.where(gpus > 0, int(Reason.RUNS), int(Reason.NOT_ITS_TURN)).astype(np.int8)
+    waits = np.where(snapshot.launches > 0, int(Reason.NOT_ITS_TURN), int(Reason.OUTRANKED))
+    reasons = np.where(gpus > 0, int(Reason.RUNS), waits).astype(np.int8)
+    ahead = -1
+    if style.in_order and not gpus.all():
+        first = int(np.argmin(gpus > 0))
+        reasons[gpus == 0], reasons[first] = int(Reason.BEHIND), int(Reason.TYPE_FULL)
+        ahead = int(snapshot.jobs[first])
     wake_s = snapshot.now_s + snapshot.round_s if snapshot.round_s else account.began_s + ROUND_S
     if not gpus.any():
         wake_s = account.planned_s + snapshot.replan_interval_s if account.stale else math.inf
         wake_s = wake_s if wake_s > snapshot.now_s else math.inf
-    return Decision(gpus, reasons, kinds, wake_s=wake_s, memory=account.memory(), partners=partners)
+    return Decision(gpus, reasons, kinds, ahead, wake_s=wake_s, memory=account.memory(), partners=partners)
 
 
 def _host_first(snapshot: Snapshot, a: int, b: int) -> tuple[int, int]:

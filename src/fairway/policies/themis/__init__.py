@@ -157,13 +157,20 @@ def _decision(snapshot: Snapshot, keeps: Bools, sale: Sale) -> Decision:
     kinds = np.where(keeps, snapshot.gpu_type, -1)
     for row, grant in sale.grants.items():
         gpus[row], kinds[row] = grant.gpus, grant.kind
-    reasons = np.multiply(gpus == 0, int(Reason.NOT_ITS_TURN), dtype=np.int8)
+    waits = np.where(snapshot.launches > 0, int(Reason.NOT_ITS_TURN), int(Reason.OUTRANKED))
+    reasons = np.where(gpus > 0, int(Reason.RUNS), waits).astype(np.int8)
     return Decision(gpus, reasons, gpu_types=kinds if len(snapshot.capacity) > 1 else None, placements=sale.placements)
 
 
 def _may_change(snapshot: Snapshot, decision: Decision) -> bool:
-    """Whether the end of a lease can bring anything: somebody waits, or an elastic job could be larger."""
+    """Whether the end of a lease can bring anything: somebody waits, or could have more or faster GPUs that idle."""
     if not decision.gpus.all():
         return True
-    idle = int(snapshot.capacity.sum()) > int(decision.gpus.sum())
-    return idle and bool((decision.gpus < snapshot.gpus_max).any())
+    kinds = snapshot.gpu_type if decision.gpu_types is None else decision.gpu_types
+    kinds = np.where(kinds >= 0, kinds, 0)
+    idle = snapshot.capacity - np.bincount(kinds, decision.gpus, len(snapshot.capacity))
+    if idle.sum() > 0 and bool((decision.gpus < snapshot.gpus_max).any()):
+        return True
+    now = snapshot.speeds[kinds, np.arange(len(snapshot))]
+    faster = (snapshot.speeds > now * (1.0 + 1e-9)) & (snapshot.gpus_min <= idle[:, None])
+    return bool(faster.any())
