@@ -131,7 +131,7 @@ def _facts(results: Sequence[Mapping[str, Any]]) -> str:
         ("cluster", f"{_several(results, 'cluster')} ({_several(results, 'gpus')} GPUs)"),
         ("rules", _several(results, "rules")),
         ("placement", _several(results, "placement")),
-        ("round", _several(results, "round_s", " s")),
+        ("round", "at events" if not any(r.get("round_s") for r in results) else _several(results, "round_s", " s")),
         ("restart cost", _several(results, "restart_cost_s", " s")),
         ("seed" if len({r.get("seed") for r in results}) < 2 else "seeds", _several(results, "seed")),
         ("jobs", _several(results, "jobs")),
