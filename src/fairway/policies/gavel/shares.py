@@ -66,7 +66,8 @@ def decide_by_shares(snapshot: Snapshot, plan: Plan, style: Style = NATIVE, *, a
     half_s = (snapshot.round_s or ROUND_S) / 2
     account = recall(snapshot, half_s)
     account.stale |= anew
-    between = snapshot.round_s == 0 and style.idle_fill and snapshot.now_s < account.began_s + ROUND_S - MOMENT_S
+    fills = style.idle_fill and not style.published
+    between = fills and snapshot.round_s == 0 and snapshot.now_s < account.began_s + ROUND_S - MOMENT_S
     if not between:
         account.began_s = snapshot.now_s
         if _is_due(account, snapshot, style):
