@@ -68,7 +68,7 @@ class Progress:
 
 def _past(snapshot: Snapshot, users: int) -> Floats:
     past, known = np.zeros(users), snapshot.memory
-    if known:
+    if "past" in known:
         before = len(known["past"])
         past[:before] = np.asarray(known["past"]) + np.asarray(known["now"]) * (snapshot.now_s - known["now_s"])
     return past

@@ -54,7 +54,7 @@ def recall(snapshot: Snapshot) -> Accounts:
         owed_gpu_s=np.zeros((len(snapshot.capacity), users)),
         closed={},
     )
-    if snapshot.memory:
+    if "owners" in snapshot.memory:
         _continue(snapshot, snapshot.memory, accounts)
     _see_homes(snapshot, accounts)
     return accounts

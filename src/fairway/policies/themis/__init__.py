@@ -120,7 +120,7 @@ class Themis:
 
     def _lease_ends(self, snapshot: Snapshot) -> Floats:
         """When the lease of each running row ends; of rows that were not seen before, counted from their start."""
-        known: Mapping[str, Any] = snapshot.memory
+        known: Mapping[str, Any] = snapshot.memory if "ends_s" in snapshot.memory else {}
         ends_s = self._full_lease_end_s(snapshot.since_s)
         if known:
             before = np.asarray(known["jobs"], dtype=np.int64)

@@ -103,7 +103,8 @@ def _lives(snapshot: Snapshot, keys: Ints, of_row: Ints) -> tuple[Floats, Floats
 
     The number of apps is added up over time (`area`); what that sum was when an app came gives its average.
     """
-    now_s, count, known = snapshot.now_s, len(keys), snapshot.memory
+    now_s, count = snapshot.now_s, len(keys)
+    known = snapshot.memory if "area" in snapshot.memory else {}
     area = 0.0
     since_s, past_gpu_s = np.full(count, np.inf), np.zeros(count)
     np.minimum.at(since_s, of_row, snapshot.submitted_s)
