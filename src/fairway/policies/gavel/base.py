@@ -101,8 +101,8 @@ class PlanningPolicy(SharePolicy):
         return Throughputs.alone(rates, situation.gangs, situation.capacity, self.published)
 
     def agnostic_rates(self, situation: Situation) -> Floats:
-        """What an agnostic policy takes for speeds: the same on every type that a job can use."""
-        return usable(situation)
+        """What an agnostic policy takes for speeds: the same on every type that a job can use (published: on all)."""
+        return np.ones_like(situation.rates) if self.published else usable(situation)
 
     def shares(self, throughputs: Throughputs, outcome: Outcome) -> Shares:
         """An outcome as shares; an equal split where the solver found none."""

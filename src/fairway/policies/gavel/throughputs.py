@@ -159,7 +159,9 @@ class Throughputs:
         level_gain: float,
         after: Outcome | None = None,
     ) -> Outcome:
-        base = Allocation.over(self.gangs, self.capacity, self.rates > 0)
+        # The public code plans time also where a job makes nothing, which moves the centre of the other times.
+        everywhere = self.published and not len(self.factors)
+        base = Allocation.over(self.gangs, self.capacity, (self.rates > 0) | everywhere)
         problem = replace(
             base,
             gain=value * self.rates,

@@ -23,11 +23,15 @@ RHO_TOLERANCE = 1e-5
 MOST_PROGRAMS = 20
 
 
-def _best_known_rate(situation: Situation) -> Floats:
-    """What an agnostic policy that needs times takes for a job's speed on every type: that on the first type."""
+def _best_known_rate(situation: Situation, everywhere: bool) -> Floats:
+    """What an agnostic policy that needs times takes for a job's speed on each type: that on the first type.
+
+    Unless `everywhere`, as in the public code, a job has no speed where it cannot run.
+    """
     first = situation.rates[:, :1]
     fastest = situation.rates.max(axis=1, keepdims=True, initial=0.0)
-    return np.where(situation.rates > 0, np.where(first > 0, first, fastest), 0.0)
+    known = np.where(first > 0, first, fastest)
+    return np.where((situation.rates > 0) | everywhere, known, 0.0)
 
 
 @register
@@ -43,7 +47,7 @@ class MinMakespan(PlanningPolicy):
 
     def agnostic_rates(self, situation: Situation) -> Floats:
         """The speed on the first type, everywhere."""
-        return _best_known_rate(situation)
+        return _best_known_rate(situation, self.published)
 
     def plan(self, situation: Situation) -> Shares:
         """Throughputs in proportion to the work left, then the largest sum above them."""
@@ -96,7 +100,7 @@ class FinishTimeFairness(PlanningPolicy):
 
     def agnostic_rates(self, situation: Situation) -> Floats:
         """The speed on the first type, everywhere."""
-        return _best_known_rate(situation)
+        return _best_known_rate(situation, self.published)
 
     def plan(self, situation: Situation) -> Shares:
         """The smallest largest rho, then the largest sum that keeps it."""
