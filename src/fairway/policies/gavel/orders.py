@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from fairway.core.arrays import Bools, Floats, Ints
-from fairway.policies.gavel.base import PlanningPolicy
+from fairway.policies.gavel.base import PlanningPolicy, usable
 from fairway.policies.gavel.pairs import fifo_partners
 from fairway.policies.gavel.shares import Style
 from fairway.policies.gavel.situation import Shares, Situation
@@ -38,9 +38,18 @@ def served_in_order(rates: Floats, gangs: Floats, capacity: Floats, order: Ints,
     return x
 
 
+@dataclass(frozen=True)
+class Ordered(PlanningPolicy):
+    """Jobs in some order, each on one type."""
+
+    def agnostic_rates(self, situation: Situation) -> Floats:
+        """The same on every type that a job can use: who is sent elsewhere would never run."""
+        return usable(situation)
+
+
 @register
 @dataclass(frozen=True)
-class GavelFifo(PlanningPolicy):
+class GavelFifo(Ordered):
     """First come, first served on mixed GPUs: each job in turn takes the fastest GPUs that are left.
 
     Knows: speeds by GPU type, gang sizes. Stops nobody, but moves jobs to faster GPUs that become free, in order. The
@@ -74,7 +83,7 @@ class GavelFifo(PlanningPolicy):
 
 @register
 @dataclass(frozen=True)
-class GavelSjf(PlanningPolicy):
+class GavelSjf(Ordered):
     """Shortest job first on mixed GPUs: in the order of run time, jobs take the fastest GPUs that are left.
 
     Knows: true remaining work (an oracle), speeds by GPU type, gang sizes. Preempts. With `packing`, jobs that wait sit
