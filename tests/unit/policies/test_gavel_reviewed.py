@@ -113,4 +113,5 @@ def test_every_policy_of_the_family_takes_the_knobs_of_the_family() -> None:
         "max_min_fairness finish_time_fairness min_makespan max_throughput gavel_fifo gavel_sjf min_cost min_cost_slo"
     )
     for name in [*names.split(), "water_filling", "hierarchical", "isolated"]:
-        make_policy(f"{name}:heterogeneity=agnostic,packing=on")
+        policy = make_policy(f"{name}:heterogeneity=agnostic,packing=on")
+        assert (policy.heterogeneity, policy.packing) == ("agnostic", True)  # type: ignore[attr-defined]

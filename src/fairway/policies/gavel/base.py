@@ -107,7 +107,7 @@ class PlanningPolicy(SharePolicy):
     def shares(self, throughputs: Throughputs, outcome: Outcome) -> Shares:
         """An outcome as shares; an equal split where the solver found none."""
         if not outcome.optimal:
-            return Shares(_split(throughputs))
+            return Shares(throughputs.even())
         some = outcome.pair_x.any(axis=1)
         notes = noted_start(throughputs, outcome)
         return Shares(outcome.x, outcome.pairs[some], outcome.pair_x[some], notes)
@@ -116,16 +116,6 @@ class PlanningPolicy(SharePolicy):
 def usable(situation: Situation) -> Floats:
     """1 where a job can run now, else 0: what an agnostic policy sees of speeds."""
     return np.asarray((situation.rates > 0).astype(np.float64))
-
-
-def equal_split(situation: Situation) -> Floats:
-    """Every job alone on its n-th of each type, time-sliced where its gang is larger, never more than all the time."""
-    return _split(Throughputs.alone(situation.rates, situation.gangs, situation.capacity))
-
-
-def _split(throughputs: Throughputs) -> Floats:
-    split = throughputs.capacity[None, :] / (throughputs.jobs * throughputs.gangs[:, None])
-    return np.asarray(split / np.maximum(split.sum(axis=1, keepdims=True), 1.0))
 
 
 def equal_time(situation: Situation) -> Shares:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fairway.policies.gavel.base import PlanningPolicy, equal_split
+from fairway.policies.gavel.base import PlanningPolicy
 from fairway.policies.gavel.shares import Style
 from fairway.policies.gavel.situation import Shares, Situation
+from fairway.policies.gavel.throughputs import Throughputs
 from fairway.policies.registry import register
 
 
@@ -31,4 +32,4 @@ class Isolated(PlanningPolicy):
 
     def plan(self, situation: Situation) -> Shares:
         """The equal split."""
-        return Shares(equal_split(situation))
+        return Shares(Throughputs.alone(situation.rates, situation.gangs, situation.capacity).even())

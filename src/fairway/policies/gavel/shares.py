@@ -47,6 +47,11 @@ class Style(NamedTuple):
     idle_fill: bool = True
 
     @property
+    def fills(self) -> bool:
+        """Whether idle GPUs go to whoever waits, in the plan or not, as soon as they idle."""
+        return self.idle_fill and not self.published
+
+    @property
     def in_order(self) -> bool:
         """Whether nobody is served out of turn."""
         return not self.idle_fill and not self.published
@@ -66,8 +71,7 @@ def decide_by_shares(snapshot: Snapshot, plan: Plan, style: Style = NATIVE, *, a
     half_s = (snapshot.round_s or ROUND_S) / 2
     account = recall(snapshot, half_s)
     account.stale |= anew
-    fills = style.idle_fill and not style.published
-    between = fills and snapshot.round_s == 0 and snapshot.now_s < account.began_s + ROUND_S - MOMENT_S
+    between = style.fills and snapshot.round_s == 0 and snapshot.now_s < account.began_s + ROUND_S - MOMENT_S
     if not between:
         account.began_s = snapshot.now_s
         if _is_due(account, snapshot, style):
@@ -100,7 +104,7 @@ def _next_round(
         taken=kept,
         first=() if style.published else _reserved(snapshot, account, rows),
         idle_fill=style.idle_fill,
-        unplanned=style.idle_fill and not style.published,
+        unplanned=style.fills,
         running=None if style.published else _running(snapshot, account, rows),
     )
     if not between:

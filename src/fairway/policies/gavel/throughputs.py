@@ -77,6 +77,12 @@ class Throughputs:
     def jobs(self) -> int:
         return len(self.gangs)
 
+    def even(self) -> Floats:
+        """Every job alone on its n-th of each type, time-sliced where its gang is larger, never more than all the
+        time."""
+        split = self.capacity[None, :] / (self.jobs * self.gangs[:, None])
+        return np.asarray(split / np.maximum(split.sum(axis=1, keepdims=True), 1.0))
+
     def of(self, x: Floats, pairs: Ints | None = None, pair_x: Floats | None = None) -> Floats:
         """The effective throughput of each job under an allocation."""
         total: Floats = (self.rates * x).sum(axis=1)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fairway.core.arrays import Floats
-from fairway.policies.gavel.base import PlanningPolicy, equal_split
+from fairway.policies.gavel.base import PlanningPolicy
 from fairway.policies.gavel.situation import Shares, Situation
 from fairway.policies.gavel.throughputs import Outcome, Throughputs
 from fairway.policies.registry import register
@@ -105,7 +105,7 @@ class FinishTimeFairness(PlanningPolicy):
     def plan(self, situation: Situation) -> Shares:
         """The smallest largest rho, then the largest sum that keeps it."""
         throughputs, left = self.throughputs(situation), situation.steps_left
-        alone = throughputs.of(equal_split(situation))
+        alone = throughputs.of(throughputs.even())
         alone = np.where(alone > 0, alone, 1.0)
         waited_s = situation.waited_s
         isolated_s, notes = self._isolated_so_far(situation, left, alone)
@@ -141,7 +141,7 @@ def smallest_rho(throughputs: Throughputs, left: Floats, waited_s: Floats, isola
     ones, runs = np.ones(throughputs.jobs), throughputs.rates.any(axis=1)
     search = replace(throughputs, published=False)
     low = float((waited_s / isolated_s).max(initial=0.0, where=runs))
-    rho = high = _rho(throughputs.of(_even(throughputs)), left, waited_s, isolated_s, runs)
+    rho = high = _rho(throughputs.of(throughputs.even()), left, waited_s, isolated_s, runs)
     outcome: Outcome | None = None
     wanted = np.where(runs, left, 0.0)
     for _ in range(MOST_PROGRAMS):
@@ -163,11 +163,6 @@ def smallest_rho(throughputs: Throughputs, left: Floats, waited_s: Floats, isola
     if outcome is None or throughputs.published:
         outcome = throughputs.highest_level(ones, wanted)
     return outcome, _rho(outcome.throughput, left, waited_s, isolated_s, runs)
-
-
-def _even(throughputs: Throughputs) -> Floats:
-    share = throughputs.capacity[None, :] / (throughputs.jobs * throughputs.gangs[:, None])
-    return np.asarray(share / np.maximum(share.sum(axis=1, keepdims=True), 1.0))
 
 
 def _rho(throughput: Floats, left: Floats, waited_s: Floats, isolated_s: Floats, runs: Any) -> float:
