@@ -63,7 +63,7 @@ def test_the_profile_of_every_job_is_the_published_one() -> None:
 
 def test_the_exclusive_run_time_of_every_job_is_the_published_one() -> None:
     profile = load_profile(THROUGHPUTS)
-    rates = Rates(cluster("v100:32x1"), profile, spread_matters=False, adapts=True)
+    rates = Rates(cluster("v100:32x1"), profile, spread_matters=False, adapts="requests")
     for job, known in zip(_jobs(), _json("shockwave_tacc120_profiles.json"), strict=True):
         for batch_size, epoch_s in known["epoch_seconds_by_bs"].items():
             speed = profile.rate(job.model, int(batch_size), "v100", job.gpus)

@@ -9,14 +9,15 @@ import math
 from typing import NamedTuple, TypeAlias
 
 from fairway.core.job import JobSpec, LossCurve
+from fairway.core.prospect import Prospect
 
 
 class JobSubmitted(NamedTuple):
     """A user asked for a job. `speeds` is its rate on its own gang for each GPU type (0: cannot run there).
 
     What an engine knows beyond that: `scaling`, the job's steps per second on 1, 2, … `gpus_max` GPUs; `loss`, how its
-    training loss falls; `steps_left`, for jobs whose steps are not their progress. `since_s` is when the job was asked
-    for, where an engine takes notice of it only later.
+    training loss falls; `steps_left`, for jobs whose steps are not their progress; `prospect`, the batch sizes that it
+    may go through. `since_s` is when the job was asked for, where an engine takes notice of it only later.
     """
 
     time_s: float
@@ -31,6 +32,7 @@ class JobSubmitted(NamedTuple):
     loss: LossCurve | None = None
     steps_left: float = math.nan
     since_s: float = math.nan
+    prospect: Prospect | None = None
 
 
 class JobStarted(NamedTuple):

@@ -12,6 +12,7 @@ import numpy as np
 
 from fairway.core.arrays import Floats, Ints, frozen
 from fairway.core.job import JobSpec, LossCurve
+from fairway.core.prospect import Entry, Prospect
 
 REMEMBERED_JOBS = 5_000
 """How many ended jobs a state remembers."""
@@ -21,7 +22,8 @@ class Facts(NamedTuple):
     """One job. NaN, 0, () and None stand for "unknown".
 
     `scaling` is its steps per second on 1, 2, … GPUs. `ran_s` is how long it computed in the last round that it ran in,
-    where an engine counts that by rounds.
+    where an engine counts that by rounds. `prospect` is what its owner told of its training, `entries` are the regimes
+    that it was seen to enter.
     """
 
     skew: float = math.nan
@@ -30,22 +32,42 @@ class Facts(NamedTuple):
     loss: LossCurve | None = None
     steps_left: float = math.nan
     ran_s: float = math.nan
+    prospect: Prospect | None = None
+    entries: tuple[Entry, ...] = ()
 
     @staticmethod
-    def of(spec: JobSpec, scaling: tuple[float, ...], loss: LossCurve | None, steps_left: float) -> Facts:
+    def of(
+        spec: JobSpec,
+        scaling: tuple[float, ...],
+        loss: LossCurve | None,
+        steps_left: float,
+        prospect: Prospect | None = None,
+    ) -> Facts:
         """What an engine tells of a job, with what its owner said."""
         skew = math.nan if spec.skew is None else spec.skew
-        return Facts(skew, spec.memory_bytes, scaling, loss, steps_left)
+        return Facts(skew, spec.memory_bytes, scaling, loss, steps_left, prospect=prospect)
 
     def plain(self) -> list[Any]:
         """The facts as JSON values."""
-        return [self.skew, self.memory_bytes, self.scaling, self.loss, self.steps_left, self.ran_s]
+        prospect = None if self.prospect is None else self.prospect.plain()
+        known = [self.skew, self.memory_bytes, self.scaling, self.loss, self.steps_left, self.ran_s]
+        return [*known, prospect, [list(entry) for entry in self.entries]]
 
     @staticmethod
     def from_plain(values: list[Any]) -> Facts:
         """Read what `plain` gave."""
-        skew, memory_bytes, scaling, loss, *rest = values
-        return Facts(skew, memory_bytes, tuple(scaling), LossCurve(*loss) if loss else None, *rest)
+        skew, memory_bytes, scaling, loss, steps_left, ran_s, *rest = values
+        prospect, entries = rest or (None, ())
+        return Facts(
+            skew,
+            memory_bytes,
+            tuple(scaling),
+            LossCurve(*loss) if loss else None,
+            steps_left,
+            ran_s,
+            Prospect.from_plain(prospect) if prospect else None,
+            tuple(Entry(*entry) for entry in entries),
+        )
 
 
 NO_FACTS = Facts()

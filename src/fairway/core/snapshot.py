@@ -23,6 +23,7 @@ from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.core.errors import InputError, PolicyError
 from fairway.core.facts import NO_FACTS, Facts, Finished, History
 from fairway.core.pairing import NO_PAIRING, Pairing, PairTable
+from fairway.core.prospect import Training, spells_of
 
 
 class Names(NamedTuple):
@@ -318,8 +319,8 @@ class Snapshot:
         return Oracle(self)
 
     def facts(self, row: int) -> Facts:
-        """What everybody may know of a row beside its columns: memory and skew."""
-        return self._told(row)._replace(scaling=(), loss=None, steps_left=math.nan)
+        """What everybody may know of a row beside its columns: memory, skew, and the regimes that it has entered."""
+        return self._told(row)._replace(scaling=(), loss=None, steps_left=math.nan, prospect=None)
 
     def _told(self, row: int) -> Facts:
         return self.frame.facts.get(int(self.ints[c.JOB, row]), NO_FACTS)
@@ -344,6 +345,22 @@ class Snapshot:
             if curve is not None:
                 epochs[row], loss[row] = curve.epochs * done[row], curve.at(float(done[row]))
         return epochs, loss
+
+    def training(self, row: int) -> Training | None:
+        """A row's epochs and batch sizes, announced and seen, for policies that declare knows = {"regimes"}.
+
+        None where its owner has told nothing of them.
+        """
+        if "regimes" not in self.knows:
+            raise PolicyError('the policy reads snapshot.training but does not declare knows = {"regimes"}')
+        told = self._told(row)
+        if told.prospect is None:
+            return None
+        work = float(self.floats[c.WORK, row])
+        done = min(float(self.progress[row]) / work, 1.0) if work > 0 else 1.0
+        epochs, stages = told.prospect
+        first = stages[0].batch_size if stages else int(self.batch_size[row])
+        return Training(epochs, stages, spells_of(told.entries, first, done, epochs))
 
     @property
     def pairing(self) -> Pairing:

@@ -35,6 +35,7 @@ from fairway.core.facts import NO_FACTS, Facts, History
 from fairway.core.job import JobSpec
 from fairway.core.occupancy import Occupancy
 from fairway.core.pairing import NO_PAIRING, Pairing
+from fairway.core.prospect import entered
 from fairway.core.sharing import heirs
 from fairway.core.snapshot import Frame, Names, Snapshot
 
@@ -238,7 +239,7 @@ class State:
         self._demand += spec.gpus
         self.specs[job] = spec
         self.ids[job] = spec.id
-        facts = Facts.of(spec, event.scaling, event.loss, event.steps_left)
+        facts = Facts.of(spec, event.scaling, event.loss, event.steps_left, event.prospect)
         if facts != NO_FACTS:
             self.facts[job] = facts
 
@@ -269,8 +270,10 @@ class State:
         f[c.BEST_SPEED, row] = max(event.speeds)
         f[c.SPEEDS :, row] = event.speeds
         self.table.i[c.BATCH_SIZE, row] = event.batch_size
-        if not math.isnan(event.steps_left):
-            self.facts[event.job] = self.facts.get(event.job, NO_FACTS)._replace(steps_left=event.steps_left)
+        facts, work = self.facts.get(event.job, NO_FACTS), float(f[c.WORK, row])
+        entries = entered(facts.entries, event.batch_size, event.progress / work if work > 0 else 0.0)
+        steps_left = facts.steps_left if math.isnan(event.steps_left) else event.steps_left
+        self.facts[event.job] = facts._replace(entries=entries, steps_left=steps_left)
         self._anchor(row)
 
     def _job_evicted(self, event: JobEvicted) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from functools import cache, cached_property
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from fairway.core.job import Adaptation, JobSpec
 from fairway.models.names import ModelNames
@@ -92,27 +92,39 @@ class Course:
         return math.ceil(steps / self.steps_per_epoch(self.batch_size))
 
     def profile(self, steps: float) -> list[tuple[int, int]]:
-        """The batch sizes of the profile and for how many epochs each is used in all."""
-        epochs, counts = self.epochs(steps), dict[int, int]()
-        for batch_size, many in self._stretches(epochs):
+        """The batch sizes of the artifact's profile and for how many epochs each is used in all."""
+        runs, counts = self.stretches(self.epochs(steps)), dict[int, int]()
+        if len(runs) > 2 and self.doublings:
+            # The artifact's tables leave the last epoch at the first batch size once there are two doublings.
+            runs[-1] = (runs[-1][0], runs[-1][1] - 1)
+            runs.append((self.batch_size, 1))
+        for batch_size, many in runs:
             if many:
                 counts[batch_size] = counts.get(batch_size, 0) + many
         return list(counts.items())
 
-    def _stretches(self, epochs: int) -> list[tuple[int, int]]:
-        first = self.batch_size
+    def stretches(self, epochs: int) -> list[tuple[int, int]]:
+        """The batch sizes that are laid down, in their order, and for how many epochs each is used in a row."""
         if self.doublings:
-            starts = [0, *(start for start in self.doublings if start < epochs), epochs]
-            runs = [(first << turn, until - since) for turn, (since, until) in enumerate(pairwise(starts))]
-            if len(runs) > 2:
-                # The artifact's tables leave the last epoch at the first batch size once there are two doublings.
-                runs[-1] = (runs[-1][0], runs[-1][1] - 1)
-                runs.append((first, 1))
-            return runs
+            return self._doubled(epochs)
         if not self.adapts:
-            return [(first, epochs)]
-        small = sum(epoch <= EARLY_PART * epochs or self.critical(epoch, profile=True) for epoch in range(epochs))
-        return [(first, small), (self.largest, epochs - small)]
+            return [(self.batch_size, epochs)]
+        small = [epoch <= EARLY_PART * epochs or self.critical(epoch, profile=True) for epoch in range(epochs)]
+        return self._alternated(small)
+
+    def requested(self, epochs: int) -> list[tuple[int, int]]:
+        """The same for a job that asks for its batch sizes as it goes (see `wanted`)."""
+        if self.doublings or not self.adapts:
+            return self.stretches(epochs)
+        return self._alternated([self.critical(epoch) for epoch in range(epochs)])
+
+    def _doubled(self, epochs: int) -> list[tuple[int, int]]:
+        starts = [0, *(start for start in self.doublings if start < epochs), epochs]
+        return [(self.batch_size << turn, until - since) for turn, (since, until) in enumerate(pairwise(starts))]
+
+    def _alternated(self, small: list[bool]) -> list[tuple[int, int]]:
+        runs = ((one, len(list(many))) for one, many in groupby(small))
+        return [(self.batch_size if one else self.largest, many) for one, many in runs]
 
     def critical(self, epoch: int, *, profile: bool = False) -> bool:
         """Whether Accordion finds an epoch critical; the profile knows two more such stretches of Recommendation."""

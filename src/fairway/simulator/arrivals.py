@@ -59,4 +59,5 @@ class Announcer:
             (spec.loss or drawn_curve(self._seed, crc32(spec.id.encode()))) if "loss" in tells else None,
             rates.steps_left(spec, first),
             since_s,
+            rates.prospect(spec) if "regimes" in tells else None,
         )

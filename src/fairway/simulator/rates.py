@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 from fairway.core.cluster import Cluster
 from fairway.core.errors import EngineError, InputError
 from fairway.core.hardware import known_gpu
 from fairway.core.job import JobSpec, Regime
-from fairway.models.adaptation import course_of
+from fairway.core.prospect import Prospect, Stage
+from fairway.models.adaptation import Course, course_of
 from fairway.models.profile import Profile, ProfileKey
 
 ELASTIC_EXPONENT = 0.9
@@ -28,17 +30,23 @@ MINI_BATCH_S = 0.6
 PAIR_SPEED = 0.55
 """Speed of each of two packed jobs where no profile knows the pair: together a little more than one alone."""
 _ONE_REGIME = (Regime(1.0),)
+_UNCOUNTED_EPOCHS = 100.0
+"""Where nothing tells how many epochs a job makes, its progress is counted in hundredths."""
+
+
+Adapts = Literal["never", "regimes", "requests"]
 
 
 class Rates:
-    """Rates of jobs on a cluster, remembered by what they depend on."""
+    """Rates of jobs on a cluster, remembered by what they depend on. `adapts` is that of the rules."""
 
-    def __init__(self, cluster: Cluster, profile: Profile, *, spread_matters: bool, adapts: bool = False) -> None:
+    def __init__(self, cluster: Cluster, profile: Profile, *, spread_matters: bool, adapts: Adapts = "never") -> None:
         self.cluster = cluster
         self.profile = profile
         self.spread_matters = spread_matters
         self.adapts = adapts
         self._speeds: dict[tuple[object, ...], tuple[float, ...]] = {}
+        self._regimes: dict[tuple[object, ...], tuple[Regime, ...]] = {}
         self._flat = (1.0,)
         self._flat_gpus = cluster.gpu_count if len(cluster.types) == 1 else 0
 
@@ -69,18 +77,79 @@ class Rates:
         return work
 
     def regimes(self, spec: JobSpec) -> tuple[Regime, ...]:
-        """The stretches in which a job does its work; at least one."""
-        return spec.regimes or _ONE_REGIME
+        """The stretches in which a job does its work; at least one.
+
+        Where they are not given they follow from how the job adapts, under rules that lay that down.
+        """
+        if spec.regimes or spec.adaptation in ("none", "tuned") or self.adapts != "regimes":
+            return spec.regimes or _ONE_REGIME
+        key = (spec.model, spec.adaptation, spec.batch_size, spec.steps, spec.gpus, spec.gpu_types, spec.memory_bytes)
+        found = self._regimes.get(key)
+        if found is None:
+            found = self._regimes[key] = self._laid_down(spec)
+        return found
+
+    def _laid_down(self, spec: JobSpec) -> tuple[Regime, ...]:
+        course = course_of(spec)
+        if course is None or spec.steps is None or not course.adapts:
+            return _ONE_REGIME
+        whole, done = spec.steps / course.steps_per_epoch(course.batch_size), 0
+        regimes: list[Regime] = []
+        for batch_size, epochs in course.stretches(course.epochs(spec.steps)):
+            done += epochs
+            batch = batch_size if self._fits(spec, batch_size) else course.batch_size
+            if regimes and regimes[-1].batch_size == batch:
+                regimes.pop()
+            regimes.append(Regime(min(done / whole, 1.0), batch))
+        return (*regimes[:-1], Regime(1.0, regimes[-1].batch_size)) if len(regimes) > 1 else _ONE_REGIME
+
+    def _fits(self, spec: JobSpec, batch_size: int) -> bool:
+        """Whether a job can go on at a batch size wherever it can begin: scripts look at memory before they grow."""
+        try:
+            grown = self.speeds(spec, batch_size)
+        except InputError:
+            return False
+        return all(now > 0 for now, first in zip(grown, self.speeds(spec, spec.batch_size), strict=True) if first > 0)
+
+    def prospect(self, spec: JobSpec) -> Prospect:
+        """What the job's owner can tell of its training: epochs, and batch sizes in their order with their speeds."""
+        course = None if spec.regimes else course_of(spec)
+        epochs = _UNCOUNTED_EPOCHS if course is None or spec.steps is None else float(course.epochs(spec.steps))
+        if self.adapts == "requests" and course is not None and course.adapts:
+            return Prospect(epochs, self._requested_stages(spec, course, int(epochs)))
+        regimes, work = self.regimes(spec), self.work(spec)
+        per_s = epochs / work if work > 0 else 0.0
+        stages = (
+            Stage(
+                regime.batch_size or spec.batch_size or 0,
+                tuple(speed * per_s for speed in self.speeds_in(spec, regime)),
+            )
+            for regime in regimes
+        )
+        return Prospect(epochs, tuple(stages))
+
+    def _requested_stages(self, spec: JobSpec, course: Course, epochs: int) -> tuple[Stage, ...]:
+        stages: list[Stage] = []
+        for batch, _ in course.requested(epochs):
+            if not self._fits(spec, batch):
+                break
+            per_s = batch / course.samples
+            stages.append(Stage(batch, tuple(speed * per_s for speed in self.speeds(spec, batch))))
+        return tuple(stages)
 
     def speeds_in(self, spec: JobSpec, regime: Regime) -> tuple[float, ...]:
         """The job's rate on its own gang by GPU type, in one of its regimes."""
-        return self.regime_speeds(spec, regime) if spec.regimes else self.speeds(spec, spec.batch_size)
+        return self.regime_speeds(spec, regime) if self._scales(spec) else self.speeds(spec, spec.batch_size)
+
+    def _scales(self, spec: JobSpec) -> bool:
+        """Whether the work of all regimes is counted in one unit, so that a larger batch makes more of it at once."""
+        return bool(spec.regimes) or self.adapts == "regimes"
 
     def rate_in(self, spec: JobSpec, regime: Regime, kind: int, gpus: tuple[int, ...], located: bool) -> float:
         """The rate on concrete GPUs of one type, in one of the job's regimes."""
         batch_size = regime.batch_size or spec.batch_size
         rate = self.rate(spec, batch_size, kind, gpus, located)
-        if spec.regimes:
+        if self._scales(spec):
             own = self.speeds(spec, batch_size)[kind]
             rate *= self.regime_speeds(spec, regime)[kind] / own if own else 0.0
         return rate
@@ -88,7 +157,7 @@ class Rates:
     def tail_s(self, spec: JobSpec, regime: Regime, work: float) -> float:
         """How long the regimes after this one will take on the best GPU type."""
         total_s, start = 0.0, regime.until
-        for later in spec.regimes:
+        for later in self.regimes(spec):
             if later.until > start:
                 share = later.until - start
                 total_s += share * work / max(self.regime_speeds(spec, later))
@@ -100,7 +169,7 @@ class Rates:
 
         Where batch sizes adapt, that is the time of all its epochs, each at the batch size that is laid down for it.
         """
-        epochs_s = self._epochs_s(spec) if self.adapts and not spec.regimes else 0.0
+        epochs_s = self._epochs_s(spec) if self.adapts == "requests" and not spec.regimes else 0.0
         if epochs_s:
             return epochs_s
         first, work = self.regimes(spec)[0], self.work(spec)
@@ -221,7 +290,7 @@ def impossible(spec: JobSpec, rates: Rates) -> str | None:
     if spec.gpus > most:
         return f"its gang of {spec.gpus} GPUs is larger than the {most} GPUs of one type that there are"
     speeds = [rates.speeds(spec, spec.batch_size)]
-    speeds += [rates.regime_speeds(spec, regime) for regime in spec.regimes]
+    speeds += [rates.speeds_in(spec, regime) for regime in rates.regimes(spec)]
     if any(all(speed > 0 for speed in kind) for kind in zip(*speeds, strict=True)):
         return None
     if spec.gpu_types and not any(_matches(gpu.name, spec.gpu_types) for gpu in rates.cluster.types):

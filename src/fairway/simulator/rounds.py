@@ -143,7 +143,7 @@ class RoundEngine:
         """Take in the jobs that have come by now."""
         rates = self.rates
         for number, spec in self._arrivals.due(now_s):
-            course = course_of(spec) if self.rules.adapts and not spec.regimes else None
+            course = course_of(spec) if self.rules.adapts == "requests" and not spec.regimes else None
             course = course if course is not None and course.adapts else None
             job = RoundJob(number, spec, rates.work(spec), rates.regimes(spec)[0], course)
             alone_s = self.ledger.exclusive_s[number] = rates.alone_s(spec)

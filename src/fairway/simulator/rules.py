@@ -27,8 +27,10 @@ class Rules:
     and never more than a restart.
     `rounds` is "clock" where rounds come at the multiples of `round_s`, "whole_steps" where each lasts until the last
     of its jobs has made the whole steps that fit into it (see `simulator.rounds`). There a start costs something only
-    in a round in which the job computes for more than `charged_from_s`; `adapts` lets jobs change their batch sizes; a
+    in a round in which the job computes for more than `charged_from_s`; a
     job that has run `most_run` times as long as it takes alone counts as done.
+    `adapts` says whether jobs of Accordion and GNS change their batch sizes: at the epochs that are laid down for their
+    models ("regimes"), or by asking at the ends of rounds ("requests"). Explicit regimes of a job always count.
     `progress` is "rate" where work is done at the rates of a profile, "epochs" where it is done epoch by epoch along
     measured validation curves (see `simulator.epochs`). `placement` is the usual one; `knobs` are the settings of a
     policy in the published simulator, by policy, which hold where the user does not say otherwise. `unmodelled` names
@@ -49,7 +51,7 @@ class Rules:
     migrate_cost_s: float = math.inf
     rounds: Literal["clock", "whole_steps"] = "clock"
     charged_from_s: float = 0.0
-    adapts: bool = False
+    adapts: Literal["never", "regimes", "requests"] = "never"
     most_run: float = math.inf
     progress: Literal["rate", "epochs"] = "rate"
     placement: str = "packed"
@@ -63,7 +65,7 @@ _PLANNERS = (
 )
 """Policies that plan shares of time and can do it as the published simulators do."""
 
-NATIVE = Rules("native", restart_cost_s=30.0, min_run_s=60.0, suspend_cost_s=1.0, migrate_cost_s=8.0)
+NATIVE = Rules("native", restart_cost_s=30.0, min_run_s=60.0, suspend_cost_s=1.0, migrate_cost_s=8.0, adapts="regimes")
 TIRESIAS = Rules(
     "tiresias",
     round_s=0.0,
@@ -90,7 +92,7 @@ SHOCKWAVE = Rules(
     frees_gpus="at_round_end",
     rounds="whole_steps",
     charged_from_s=115.0,
-    adapts=True,
+    adapts="requests",
     most_run=1.5,
     knobs=dict.fromkeys((*_PLANNERS, "gandiva_fair"), "published=on") | {"allox": "published=on,alpha=0.2"},
 )

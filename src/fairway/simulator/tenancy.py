@@ -49,7 +49,7 @@ def impossible_here(job: JobSpec, rates: Rates, tenants: Tenants | None) -> str 
     why = impossible(job, rates)
     if why is not None or tenants is None:
         return why
-    regimes = [rates.regime_speeds(job, regime) for regime in job.regimes]
+    regimes = [rates.speeds_in(job, regime) for regime in rates.regimes(job)]
     slowest = [min(speeds) for speeds in zip(rates.speeds(job, job.batch_size), *regimes, strict=True)]
     return tenants.impossible(job, slowest)
 

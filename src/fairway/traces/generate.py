@@ -112,13 +112,15 @@ def shockwave_like(
     accordion: float = 0.5,
     gns: float = 0.5,
     scale_mix: tuple[float, ...] = (0.6, 0.3, 0.09, 0.01),
+    rate: Rate | None = None,
 ) -> Workload:
     """Jobs after Shockwave (NSDI'23), many of which change their batch size while they train.
 
     Durations are drawn from 100 even steps between `min_h` and `max_h`: 72 % from the lowest fifth, 20 % from the next
     three tenths, 5 % from the next four, 3 % from the top tenth. `static`, `accordion` and `gns` are the shares of the
     three modes; accordion needs a run of 1,000 s, or the job is static. A duration is that at the first batch size;
-    regimes say how much faster the later ones go (see `regimes_of`).
+    regimes say how much faster the later ones go (see `regimes_of`). A `rate` turns durations into steps, whose regimes
+    then follow from the job's model and mode.
     """
     rng = _generator(jobs, seed)
     _at_least(mean_interarrival_s, 0, "mean_interarrival_s")
@@ -137,17 +139,18 @@ def shockwave_like(
         mode = names[int(rng.choice(3, p=modes))]
         if mode == "accordion" and duration_s < 1000:
             mode = "none"
+        gpus = 1 if model in SINGLE_GPU_MODELS else gpus
         out.append(
             JobSpec(
                 id=str(index),
                 submitted_s=_ms(arrivals[index]),
-                gpus=1 if model in SINGLE_GPU_MODELS else gpus,
-                duration_s=duration_s,
+                gpus=gpus,
                 model=model,
                 dataset=DATASETS[model],
                 batch_size=batch,
                 adaptation=mode,
-                regimes=regimes_of(mode, model, batch),
+                regimes=() if rate else regimes_of(mode, model, batch),
+                **_work(model, batch, gpus, duration_s, rate),
             )
         )
     return Workload.of(out, source=f"shockwave-like seed {seed}", format="generated")
