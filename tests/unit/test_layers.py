@@ -25,6 +25,7 @@ BELOW: dict[str, set[str]] = {
     "policies": {"core", "models", "solvers"},
     "placement": {"core", "models"},
     "traces": {"core"},
+    "train": set(),
     "report": {"core", "models", "policies", "placement", "traces", "simulator"},
     "simulator": {"core", "models", "solvers", "policies", "placement", "traces"},
     "runtime": {"core", "models", "solvers", "policies", "placement", "traces"},
@@ -103,6 +104,13 @@ def test_the_core_needs_only_numpy_and_the_standard_library() -> None:
     for path in sorted((SOURCE / "core").glob("*.py")):
         for name, _ in _imports(path):
             assert name.split(".")[0] in allowed, f"{_name(path)} imports {name}"
+
+
+def test_the_training_library_needs_only_the_standard_library() -> None:
+    # It is loaded into other people's training scripts, so it brings nothing along, not even NumPy.
+    for path in sorted((SOURCE / "train").glob("*.py")):
+        for name, _ in _imports(path):
+            assert name.split(".")[0] in sys.stdlib_module_names | {"fairway"}, f"{_name(path)} imports {name}"
 
 
 @pytest.mark.parametrize("room", PURE_ROOMS)

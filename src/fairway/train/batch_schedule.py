@@ -1,0 +1,134 @@
+"""Batch sizes and learning rates that follow from what was measured: by the gradient noise scale, and by Accordion.
+
+Both decide at the ends of epochs only, because a scheduler counts epochs and a data loader can be rebuilt there.
+Both count samples over all replicas. How a learning rate follows is a separate rule, `rate_factor`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+from fairway.train.accordion import CriticalRegime
+from fairway.train.states import State, read_state
+
+RateRule: TypeAlias = Literal["linear", "sqrt", "linear_then_sqrt"]
+RATE_RULES: tuple[RateRule, ...] = ("linear", "sqrt", "linear_then_sqrt")
+KNEE = 8.0
+"""Up to which ratio of batch sizes the learning rate is proportional under `linear_then_sqrt`."""
+
+
+def rate_factor(ratio: float, rule: RateRule = "linear_then_sqrt", knee: float = KNEE) -> float:
+    """By what to multiply the learning rate when the batch is `ratio` times as large.
+
+    `linear` is the rule of Goyal et al. (2017), `sqrt` that of Krizhevsky (2014). `linear_then_sqrt` is linear up to
+    `knee` and grows with the square root from there, without a jump: a bare square root above the knee would
+    lower the rate when the batch grows past it.
+
+    >>> [rate_factor(ratio) for ratio in (0.5, 1, 8, 32)]
+    [0.5, 1.0, 8.0, 16.0]
+    """
+    if not ratio > 0 or not knee > 0:
+        raise ValueError(f"ratio and knee must be positive, not {ratio} and {knee}")
+    if rule == "sqrt":
+        return math.sqrt(ratio)
+    if rule == "linear" or (rule == "linear_then_sqrt" and ratio <= knee):
+        return float(ratio)
+    if rule == "linear_then_sqrt":
+        return knee * math.sqrt(ratio / knee)
+    raise ValueError(f"{rule!r} is not one of {', '.join(RATE_RULES)}")
+
+
+class NoiseScaleSchedule:
+    """Doubles the batch at the end of an epoch in which the gradient noise scale is above it, as KungFu does.
+
+    A noise scale equal to the batch does not suffice, one decision doubles once, and the batch never exceeds `largest`,
+    the samples that fit into the memory of all replicas. It never shrinks by itself.
+    """
+
+    kind = "noise_scale_schedule"
+
+    def __init__(
+        self, first: int = 16, largest: int = 4096, interval: int = 1, rule: RateRule = "linear_then_sqrt"
+    ) -> None:
+        if not 0 < first <= largest or interval < 1:
+            raise ValueError(f"need 0 < first <= largest and interval >= 1, not {first}, {largest} and {interval}")
+        rate_factor(1.0, rule)
+        self.first = first
+        self.largest = largest
+        self.interval = interval
+        self.rule: RateRule = rule
+        self.batch = first
+        self.epochs = 0
+
+    def end_epoch(self, noise_scale: float | None) -> int:
+        """The batch size of the next epoch; there is a decision every `interval` epochs, if there is an estimate."""
+        self.epochs += 1
+        if noise_scale is None or not math.isfinite(noise_scale) or self.epochs % self.interval:
+            return self.batch
+        if noise_scale > self.batch and 2 * self.batch <= self.largest:
+            self.batch *= 2
+        return self.batch
+
+    @property
+    def rate_factor(self) -> float:
+        """By what to multiply the learning rate that belongs to the first batch size."""
+        return rate_factor(self.batch / self.first, self.rule)
+
+    def state(self) -> State:
+        """What a resumed job needs, as JSON values."""
+        return {"kind": self.kind, "batch": self.batch, "epochs": self.epochs}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` gave; a batch too large for the memory that there is now is halved until it fits."""
+        batch, epochs = read_state(state, self.kind, "batch", "epochs")
+        self.batch, self.epochs = int(batch), int(epochs)
+        while self.batch > self.largest:
+            self.batch //= 2
+
+
+class AccordionSchedule:
+    """The small batch in critical regimes, and the large one elsewhere; it falls back when a regime turns critical."""
+
+    kind = "accordion_schedule"
+
+    def __init__(
+        self,
+        small: int,
+        large: int,
+        interval: int = 10,
+        eta: float = 0.5,
+        rule: RateRule = "linear_then_sqrt",
+    ) -> None:
+        if not 0 < small <= large:
+            raise ValueError(f"need 0 < small <= large, not {small} and {large}")
+        rate_factor(1.0, rule)
+        self.small = small
+        self.large = large
+        self.rule: RateRule = rule
+        self.regime = CriticalRegime(interval, eta)
+
+    @property
+    def batch(self) -> int:
+        """The batch size of the present epoch."""
+        return self.small if self.regime.critical else self.large
+
+    def end_epoch(self, norm: float) -> int:
+        """Take the accumulated gradient's norm of the epoch that ended; the batch size of the next one."""
+        self.regime.end_epoch(norm)
+        return self.batch
+
+    @property
+    def rate_factor(self) -> float:
+        """By what to multiply the learning rate that belongs to the small batch."""
+        return rate_factor(self.batch / self.small, self.rule)
+
+    def state(self) -> State:
+        """What a resumed job needs, as JSON values."""
+        return {"kind": self.kind, "regime": self.regime.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` gave."""
+        (regime,) = read_state(state, self.kind, "regime")
+        self.regime.restore(regime)
