@@ -20,6 +20,7 @@ from fairway import __version__
 from fairway.cli.compare import compare
 from fairway.cli.demo import demo
 from fairway.cli.estimate import estimate
+from fairway.cli.forecast import forecast
 from fairway.cli.policies import policies
 from fairway.cli.report import report
 from fairway.cli.simulate import simulate
@@ -33,7 +34,7 @@ _PARSER_ERROR = cast(type[Exception], typer.BadParameter.__mro__[2])
 """The base of all errors of the option parser. Typer brings its own copy of Click or uses an installed one."""
 
 app = typer.Typer(name="fairway", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-for command in (simulate, compare, policies, report, demo, skew, estimate):
+for command in (simulate, compare, policies, report, demo, skew, estimate, forecast):
     app.command()(command)
 app.add_typer(trace, name="trace")
 
