@@ -7,6 +7,7 @@ does not tell when it will change: that depends on how training goes, and a sche
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 
@@ -23,6 +24,11 @@ class Prospect(NamedTuple):
 
     epochs: float
     stages: tuple[Stage, ...]
+
+    def on(self, kinds: Sequence[int]) -> Prospect:
+        """The same on a cluster that has only some of the GPU types, in another order."""
+        stages = (Stage(batch_size, tuple(speeds[kind] for kind in kinds)) for batch_size, speeds in self.stages)
+        return Prospect(self.epochs, tuple(stages))
 
     def plain(self) -> list[Any]:
         """The prospect as JSON values."""
@@ -43,11 +49,15 @@ class Spell(NamedTuple):
 
 
 class Training(NamedTuple):
-    """A job's prospect together with what has been seen: the spells so far, the last of which goes on."""
+    """A job's prospect together with what has been seen: the spells so far, the last of which goes on.
+
+    `speed` is how many epochs per second it makes now; 0 while it waits.
+    """
 
     epochs: float
     stages: tuple[Stage, ...]
     spells: tuple[Spell, ...]
+    speed: float = 0.0
 
     @property
     def done(self) -> float:
@@ -71,7 +81,11 @@ def entered(entries: tuple[Entry, ...], batch_size: int, since: float) -> tuple[
 
 
 def spells_of(entries: tuple[Entry, ...], first_batch: int, done: float, epochs: float) -> tuple[Spell, ...]:
-    """Epochs by regime after a part of the work is `done`; a job begins with its first batch size."""
-    starts = entries if entries and entries[0].since <= 0 else (Entry(first_batch, 0.0), *entries)
+    """Epochs by regime after a part of the work is `done`; a job begins with its first batch size.
+
+    A regime that was entered a second time, after a fall-back into it, is one spell all the same.
+    """
+    starts = list(entries[:1] if entries and entries[0].since <= 0 else (Entry(first_batch, 0.0),))
+    starts += [entry for before, entry in pairwise((*starts, *entries)) if entry.batch_size != before.batch_size]
     ends = [*(entry.since for entry in starts[1:]), max(done, starts[-1].since)]
     return tuple(Spell(entry.batch_size, (end - entry.since) * epochs) for entry, end in zip(starts, ends, strict=True))

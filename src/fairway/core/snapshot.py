@@ -360,7 +360,8 @@ class Snapshot:
         done = min(float(self.progress[row]) / work, 1.0) if work > 0 else 1.0
         epochs, stages = told.prospect
         first = stages[0].batch_size if stages else int(self.batch_size[row])
-        return Training(epochs, stages, spells_of(told.entries, first, done, epochs))
+        speed = float(self.floats[c.RATE, row]) * epochs / work if work > 0 else 0.0
+        return Training(epochs, stages, spells_of(told.entries, first, done, epochs), speed)
 
     @property
     def pairing(self) -> Pairing:

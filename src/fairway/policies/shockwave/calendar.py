@@ -1,0 +1,105 @@
+"""The rounds that a plan has laid down, and which of them is on: what the policy remembers from round to round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fairway.core.arrays import Bools, Ints
+from fairway.core.snapshot import Snapshot
+
+_KEY = "shockwave"
+
+
+@dataclass
+class Calendar:
+    """Planned rounds as lists of job numbers; `at` is the next one to begin, and the present one began at `began_s`.
+
+    `order` is who takes GPUs that nobody has a plan for. `jobs`, `batches` and `capacity` are those that were planned
+    for, `kinds` the GPU type of each job; `fair` and `paces` belong to the estimates. `gap` is that of the last plan.
+    """
+
+    rounds: list[list[int]] = field(default_factory=list)
+    at: int = 0
+    began_s: float = -np.inf
+    order: list[int] = field(default_factory=list)
+    jobs: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    batches: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    kinds: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    capacity: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    fair: Mapping[str, Any] = field(default_factory=dict)
+    paces: dict[str, Any] = field(default_factory=dict)
+    gap: float = 0.0
+
+    @staticmethod
+    def recall(memory: Mapping[str, Any]) -> Calendar:
+        """What an earlier decision remembered; an empty calendar where nothing, or nothing of ours, is there."""
+        known = memory.get(_KEY)
+        if not isinstance(known, Mapping):
+            return Calendar()
+        columns = ("jobs", "batches", "kinds", "capacity")
+        about: dict[str, Any] = {name: np.asarray(value) if name in columns else value for name, value in known.items()}
+        return Calendar(**about)
+
+    def memory(self) -> dict[str, Any]:
+        """Plain values that `recall` reads."""
+        return {_KEY: dict(vars(self))}
+
+    def is_stale(self, snapshot: Snapshot, replan_rounds: int) -> bool:
+        """Whether a new plan is due: a job came, left or changed its batch size, nodes did, or the plan is old."""
+        return (
+            self.at >= min(replan_rounds, len(self.rounds))
+            or not np.array_equal(self.jobs, snapshot.jobs)
+            or not np.array_equal(self.batches, snapshot.batch_size)
+            or not np.array_equal(self.capacity, snapshot.capacity)
+        )
+
+    def same_jobs(self, snapshot: Snapshot) -> bool:
+        """Whether nobody has come or left since the last plan."""
+        return bool(np.array_equal(self.jobs, snapshot.jobs) and np.array_equal(self.capacity, snapshot.capacity))
+
+    def write(self, snapshot: Snapshot, plan: Bools, urgency: Any, kinds: Ints, gap: float) -> None:
+        """Lay down a new plan from the present instant on."""
+        jobs = snapshot.jobs.tolist()
+        self.rounds = [[jobs[row] for row in planned.nonzero()[0].tolist()] for planned in plan]
+        self.at, self.gap = 0, gap
+        first = np.where(plan.any(axis=0), plan.argmax(axis=0), len(plan))
+        self.order = [jobs[row] for row in np.lexsort((-urgency, first)).tolist()]
+        self.jobs, self.batches, self.kinds = snapshot.jobs.copy(), snapshot.batch_size.copy(), kinds
+        self.capacity = snapshot.capacity.copy()
+
+    def kind_of(self, snapshot: Snapshot) -> Ints:
+        """The GPU type that every row is planned for, -1 where there is no plan."""
+        kinds = np.full(len(snapshot), -1, dtype=np.int64)
+        _, old, new = np.intersect1d(self.jobs, snapshot.jobs, assume_unique=True, return_indices=True)
+        kinds[new] = self.kinds[old]
+        return kinds
+
+
+class WaitTexts(Mapping[int, str]):
+    """For every waiting row what the plan says of it; made when somebody asks."""
+
+    def __init__(self, calendar: Calendar, snapshot: Snapshot, waiting: Ints, round_s: float) -> None:
+        self._calendar = calendar
+        self._jobs = {row: int(snapshot.jobs[row]) for row in waiting.tolist()}
+        self._now_s = snapshot.now_s
+        self._round_s = round_s
+
+    def __getitem__(self, row: int) -> str:
+        job, calendar = self._jobs[row], self._calendar
+        next_s = max(calendar.began_s + self._round_s - self._now_s, 0.0)
+        for ahead, planned in enumerate(calendar.rounds[calendar.at :]):
+            if job in planned:
+                return f"planned to run in {next_s + ahead * self._round_s:.0f} s, if nobody comes or leaves before"
+        if job not in calendar.order:
+            return f"came after the last plan; the next round, in {next_s:.0f} s, is planned with it"
+        return f"has no round among the next {len(calendar.rounds) - calendar.at}: they are worth more to others"
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._jobs)
+
+    def __len__(self) -> int:
+        return len(self._jobs)

@@ -1,0 +1,83 @@
+"""When a job would be done on its fair share of the cluster: what its actual finish is measured against.
+
+A job's fair run time is its run time over its share. The share depends on how many jobs there are, so it is estimated
+anew whenever one comes or leaves, and the target is the mean of the estimates over the job's life so far, with some
+weight on the latest (Shockwave, NSDI 2023, as its artifact does it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from fairway.core.arrays import Floats
+from fairway.core.snapshot import Snapshot
+
+LATEST_WEIGHT = 0.1
+"""What the latest estimate counts beside the mean over the past."""
+
+ShareRule = Literal["jobs", "gpus"]
+
+
+def share_of(snapshot: Snapshot, rule: ShareRule) -> Floats:
+    """The part of the time that each job may run on an equal share of the cluster.
+
+    `jobs` compares the number of jobs with that of GPUs, whatever the gangs (as Shockwave and its metric do); `gpus`
+    counts that a gang of w GPUs runs on its share of the cluster only a w-th as often.
+    """
+    gpus, jobs = float(snapshot.capacity.sum()), len(snapshot)
+    equal = gpus / jobs if jobs else 1.0
+    gangs = np.ones(jobs) if rule == "jobs" else snapshot.gpus.astype(np.float64)
+    share: Floats = np.minimum(1.0, max(equal, 1e-9) / gangs)
+    return share
+
+
+@dataclass
+class FairTimes:
+    """The estimates of every row so far: their integral over time, how long that is, and the latest one."""
+
+    summed: Floats
+    since_s: Floats
+    latest_s: Floats
+    updated_s: float
+
+    @staticmethod
+    def recall(snapshot: Snapshot, memory: Mapping[str, Any]) -> FairTimes:
+        """The estimates that are remembered of the jobs in the snapshot; NaN for those that are new."""
+        rows = len(snapshot)
+        times = FairTimes(np.zeros(rows), np.zeros(rows), np.full(rows, np.nan), snapshot.now_s)
+        if memory:
+            known = np.asarray(memory["jobs"], dtype=np.int64)
+            _, old, new = np.intersect1d(known, snapshot.jobs, assume_unique=True, return_indices=True)
+            for name in ("summed", "since_s", "latest_s"):
+                getattr(times, name)[new] = np.asarray(memory[name], dtype=np.float64)[old]
+            times.updated_s = float(memory["updated_s"])
+        return times
+
+    def advance(self, now_s: float) -> None:
+        """The latest estimates have held until now."""
+        known = ~np.isnan(self.latest_s)
+        passed_s = max(now_s - self.updated_s, 0.0)
+        self.summed[known] += self.latest_s[known] * passed_s
+        self.since_s[known] += passed_s
+        self.updated_s = now_s
+
+    def estimate(self, total_s: Floats, share: Floats, *, anew: bool) -> None:
+        """Estimate all fair run times `anew`, or only those of new jobs."""
+        fresh = np.isnan(self.latest_s) | anew
+        self.latest_s = np.where(fresh, total_s / share, self.latest_s)
+
+    @property
+    def target_s(self) -> Floats:
+        """The fair run time, from submission to finish, that counts for each row."""
+        mean_s = np.where(self.since_s > 0, self.summed / np.maximum(self.since_s, 1e-9), self.latest_s)
+        target_s: Floats = (1.0 - LATEST_WEIGHT) * mean_s + LATEST_WEIGHT * self.latest_s
+        return target_s
+
+    def memory(self, snapshot: Snapshot) -> dict[str, Any]:
+        """Plain values that `recall` reads."""
+        about = {"summed": self.summed, "since_s": self.since_s, "latest_s": self.latest_s}
+        return {"jobs": snapshot.jobs.copy(), "updated_s": self.updated_s, **about}

@@ -1,0 +1,128 @@
+"""What is expected of every job: the run time that is left, by forecast, on the GPUs that it is to run on."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fairway.core.arrays import Floats, Ints
+from fairway.core.prospect import Training
+from fairway.core.snapshot import Snapshot
+from fairway.models.forecast import Method, forecast
+
+_UNTOLD_S = 3600.0
+"""The run time of a job of which nothing is told, before any job has ended."""
+_SLOWEST, _FASTEST = 0.1, 10.0
+"""A job's measured pace counts within these bounds."""
+_SHORTEST_S = 1.0
+_STAYS = 0.8
+"""A job that runs stays with its GPU type unless another one would be done in this part of the time."""
+
+
+class Outlook(NamedTuple):
+    """One entry per row. `kinds` is the GPU type that a row is to run on, -1 if there is none.
+
+    `epochs` and `done` count epochs, in all and so far. `ran_s` is how long the epochs so far take on that type without
+    interruption, `left_s` the expected run time from now on; `spread_s` one standard deviation of it. `epoch_s` is the
+    mean duration of an epoch so far. `paces` are measured speeds relative to what was announced.
+    """
+
+    kinds: Ints
+    epochs: Floats
+    done: Floats
+    ran_s: Floats
+    left_s: Floats
+    spread_s: Floats
+    epoch_s: Floats
+    paces: dict[str, float]
+
+    def of(self, rows: Ints) -> Outlook:
+        """The outlook of some rows."""
+        parts = {name: getattr(self, name)[rows] for name in self._fields if name != "paces"}
+        return Outlook(**parts, paces={})
+
+    @property
+    def total_s(self) -> Floats:
+        """The expected run time of all epochs."""
+        total_s: Floats = self.ran_s + self.left_s
+        return total_s
+
+
+def look(snapshot: Snapshot, method: Method, known_paces: dict[str, Any]) -> Outlook:
+    """Forecast every job; paces that were measured before are remembered for jobs that wait."""
+    speeds = snapshot.speeds
+    best = speeds.argmax(axis=0)
+    paces: dict[str, float] = {}
+    rows = [_row(snapshot, row, int(best[row]), method, known_paces, paces) for row in range(len(snapshot))]
+    epochs, done, ran_s, left_s, spread_s = np.array(rows, dtype=np.float64).reshape(len(snapshot), 5).T
+    kinds = np.where(speeds.max(axis=0) > 0, best, -1)
+    if len(snapshot.capacity) > 1:
+        kinds = _homes(snapshot, left_s)
+        slower = speeds.max(axis=0) / np.maximum(speeds[kinds, np.arange(len(snapshot))], 1e-300)
+        slower = np.where(kinds >= 0, slower, 1.0)
+        ran_s, left_s, spread_s = ran_s * slower, left_s * slower, spread_s * slower
+    per_epoch_s = (ran_s + left_s) / np.maximum(epochs, 1e-9)
+    mean_s = np.where(done >= 1.0, ran_s / np.maximum(done, 1.0), per_epoch_s)
+    return Outlook(kinds, epochs, done, ran_s, np.maximum(left_s, _SHORTEST_S), spread_s, mean_s, paces)
+
+
+def _row(
+    snapshot: Snapshot, row: int, kind: int, method: Method, known: dict[str, Any], paces: dict[str, float]
+) -> tuple[float, float, float, float, float]:
+    """Epochs, epochs done, their run time, what is left and its spread, on the type that suits the job best."""
+    training = snapshot.training(row)
+    if training is None or not training.stages or not all(stage.speeds[kind] > 0 for stage in training.stages):
+        return _untold(snapshot, row)
+    epoch_s = [1.0 / stage.speeds[kind] for stage in training.stages]
+    job = str(int(snapshot.jobs[row]))
+    pace = _pace(snapshot, row, training) or float(known.get(job, 1.0))
+    if pace != 1.0:
+        paces[job] = pace
+        epoch_s = [one / pace for one in epoch_s]
+    expected = forecast(training, epoch_s, method)
+    by_batch = {stage.batch_size: one for stage, one in zip(training.stages, epoch_s, strict=True)}
+    ran_s = sum(spell.epochs * by_batch.get(spell.batch_size, expected.epoch_s) for spell in training.spells)
+    return training.epochs, training.done, ran_s, expected.remaining_s, expected.spread_s
+
+
+def _pace(snapshot: Snapshot, row: int, training: Training) -> float:
+    """How fast a running job is, relative to what was announced for its batch size; 0 where nothing is measured."""
+    if not training.speed > 0:
+        return 0.0
+    kind, batch = int(snapshot.gpu_type[row]), training.spells[-1].batch_size
+    announced = next((stage.speeds[kind] for stage in training.stages if stage.batch_size == batch), 0.0)
+    if not announced > 0:
+        return 0.0
+    pace = min(max(training.speed / announced, _SLOWEST), _FASTEST)
+    return 1.0 if abs(pace - 1.0) < 1e-6 else pace
+
+
+def _untold(snapshot: Snapshot, row: int) -> tuple[float, float, float, float, float]:
+    """A job of which nothing is told may be anywhere in its life: it is expected to go on for as long as it has run,
+    and at least for half of what others took."""
+    ran_s = float(snapshot.attained_s[row])
+    usual_s = float(np.median(snapshot.finished.seconds)) if snapshot.finished_count else _UNTOLD_S
+    left_s = max(ran_s, usual_s / 2, _SHORTEST_S)
+    return 100.0, 100.0 * ran_s / (ran_s + left_s), ran_s, left_s, left_s
+
+
+def _homes(snapshot: Snapshot, left_s: Floats) -> Ints:
+    """A GPU type for every job, the longest first, so that all types are busy for about as long."""
+    capacity = snapshot.capacity.astype(np.float64)
+    speeds, gangs = snapshot.speeds, snapshot.gpus
+    busy_s = np.zeros(len(capacity))
+    homes = np.full(len(snapshot), -1, dtype=np.int64)
+    best = speeds.max(axis=0)
+    for row in np.argsort(-left_s * gangs, kind="stable").tolist():
+        usable = (speeds[:, row] > 0) & (capacity >= gangs[row])
+        if not usable.any():
+            continue
+        lasts_s = left_s[row] * best[row] / np.where(usable, speeds[:, row], 1.0)
+        busy = busy_s + lasts_s * gangs[row] / np.maximum(capacity, 1.0)
+        ends_s = np.where(usable, np.maximum(busy, lasts_s), np.inf)
+        kind, now = int(np.argmin(ends_s)), int(snapshot.gpu_type[row])
+        if snapshot.held[row] and usable[now] and ends_s[kind] > _STAYS * ends_s[now]:
+            kind = now
+        homes[row], busy_s[kind] = kind, busy[kind]
+    return homes
