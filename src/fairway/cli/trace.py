@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fairway.cli.files import STDOUT, check_outputs, write_chunks
 from fairway.core.errors import InputError
+
+if TYPE_CHECKING:
+    from fairway.traces.generate import Rate
 
 trace = typer.Typer(rich_markup_mode=None, help="Describe, convert and generate traces.")
 
@@ -80,6 +84,12 @@ def generate(
     ] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", help="How many jobs", metavar="N")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Another seed, other jobs", metavar="N")] = None,
+    profile: Annotated[
+        str | None, typer.Option("--profile", help="Count work in steps, at these throughputs", metavar="PATH")
+    ] = None,
+    gpu_type: Annotated[
+        str | None, typer.Option("--gpu-type", help="Count work in steps, as made on this GPU (v100)", metavar="NAME")
+    ] = None,
 ) -> None:
     """Make up a workload. The same parameters and seed give the same jobs.
 
@@ -89,23 +99,41 @@ def generate(
     philly-like     load gpus users
     \b
     fairway trace generate philly-like --jobs 5000 --set gpus=128 --set load=0.9 -o busy.jsonl
+    fairway trace generate shockwave-like --profile tacc_throughputs.json -o adaptive.jsonl
     """
     from fairway.traces import generate as generated
 
-    check_outputs({"--output": target})
-    options: dict[str, str | int] = {}
+    check_outputs({"--output": target}, [] if profile is None else [profile])
+    options = _options(jobs, seed, setting or ())
+    rate = None if profile is None and gpu_type is None else _rate(profile, gpu_type or "v100")
+    _write(generated(name, rate=rate, **options), target)
+
+
+def _options(jobs: int | None, seed: int | None, settings: Sequence[str]) -> dict[str, Any]:
+    """The parameters of a generator as they were given."""
+    options: dict[str, Any] = {}
     if jobs is not None:
         options["jobs"] = jobs
     if seed is not None:
         options["seed"] = seed
-    for item in setting or ():
+    for item in settings:
         key, equals, value = item.partition("=")
         if not equals or not key:
             raise InputError(f"--set {item}: expected KEY=VALUE")
+        if key == "rate":
+            raise InputError(f"--set {item}: give --profile or --gpu-type instead")
         if key in options:
             raise InputError(f"--set {item}: {key} is given twice")
         options[key] = value
-    _write(generated(name, **options), target)
+    return options
+
+
+def _rate(profile: str | None, gpu_type: str) -> Rate:
+    """Steps per second of a model on a GPU type, from a profile or the built-in estimates."""
+    from fairway.models.profile import load_profile
+
+    table = load_profile(profile)
+    return lambda model, batch_size, gpus: table.rate(model, batch_size, gpu_type, gpus)
 
 
 @trace.command()

@@ -150,11 +150,15 @@ class JobSpec:
         for regime in self.regimes:
             if not last < regime.until <= 1:
                 return "regimes must end at rising fractions of the work, within (0, 1]"
+            if regime.batch_size is not None and regime.batch_size < 1:
+                return f"a regime's batch size {regime.batch_size} is not at least 1"
             if not (math.isfinite(regime.speed) and regime.speed > 0):
                 return f"a regime's speed {regime.speed} is not a positive number"
             last = regime.until
         if self.regimes and last != 1.0:
             return "the last regime must end at 1"
+        if self.adaptation == "schedule" and not self.regimes:
+            return "the adaptation 'schedule' needs regimes"
         return None if self.loss is None else _problem_in_loss(self.loss)
 
 

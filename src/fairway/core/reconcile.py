@@ -16,6 +16,7 @@ def reconcile(snapshot: Snapshot, decision: Decision, planned: Plan) -> list[Act
     launches: list[Action] = []
     joins: list[Action] = []
     jobs, held, warm, throttles = snapshot.jobs, snapshot.held, decision.warm, decision.throttles
+    changed: set[int] = set()
     start: Start
     for row, gpus, gpu_type, host in planned.targets:
         job, holds = int(jobs[row]), int(held[row])
@@ -28,10 +29,12 @@ def reconcile(snapshot: Snapshot, decision: Decision, planned: Plan) -> list[Act
             start, place = Launch(job, gpus, gpu_type, host, throttle), launches
         elif len(gpus) != holds:
             start, place = Resize(job, gpus, gpu_type, host, throttle, warm), changes
-        elif gpus != snapshot.gpus_held(row) or host != int(snapshot.host[row]):
+        elif gpus != snapshot.gpus_held(row) or host != int(snapshot.host[row]) or host in changed:
+            # A guest whose host lets go of its GPUs is nobody's guest then, even if both are to be where they were.
             start, place = Move(job, gpus, gpu_type, host, throttle, warm), changes
         else:
             continue
+        changed.add(job)
         # A guest joins its host, so the host must be there first.
         (place if host < 0 else joins).append(start)
     eased: list[Action] = [Throttle(int(jobs[row]), throttles.get(row, 1.0)) for row in planned.throttles]

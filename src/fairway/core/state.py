@@ -273,7 +273,8 @@ class State:
         facts, work = self.facts.get(event.job, NO_FACTS), float(f[c.WORK, row])
         entries = entered(facts.entries, event.batch_size, event.progress / work if work > 0 else 0.0)
         steps_left = facts.steps_left if math.isnan(event.steps_left) else event.steps_left
-        self.facts[event.job] = facts._replace(entries=entries, steps_left=steps_left)
+        scaling = event.scaling or facts.scaling
+        self.facts[event.job] = facts._replace(entries=entries, steps_left=steps_left, scaling=scaling)
         self._anchor(row)
 
     def _job_evicted(self, event: JobEvicted) -> None:

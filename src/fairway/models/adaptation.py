@@ -6,8 +6,8 @@ twice, and they differ. The *profile* lays down a batch size for every epoch; it
 which its completion time is compared. In the *simulated* run a job asks at the end of a round for another batch size,
 judging by the epochs that it has done.
 
-The figures below (sizes of data sets, critical regimes, epochs of the doublings) are those of that artifact. A model
-that is not among them trains with one batch size.
+The figures below (sizes of data sets, critical regimes, epochs of the doublings) are those of that artifact. For
+models that are not among them `models.courses` has a general law.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Course:
     @cached_property
     def adapts(self) -> bool:
         """Whether the batch size may ever be another one."""
-        return bool(self.doublings) or (self.method == "accordion" and self.largest > 0)
+        return bool(self.doublings) or (self.method == "accordion" and self.largest > self.batch_size)
 
     def steps_per_epoch(self, batch_size: int) -> int:
         """Whole steps of one epoch."""

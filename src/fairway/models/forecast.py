@@ -31,6 +31,7 @@ class Forecast(NamedTuple):
 
     `epochs` are the expected totals of the stages, `left` the part of them that is to come. `remaining_s` is the
     expected time of that part and `spread_s` one standard deviation of it; `epoch_s` is an epoch's duration at present.
+    `longest_s` is the time if all that is left were trained in the slowest of the stages that may still come.
     """
 
     epochs: tuple[float, ...]
@@ -38,6 +39,7 @@ class Forecast(NamedTuple):
     remaining_s: float
     spread_s: float
     epoch_s: float
+    longest_s: float
 
 
 class _Seen(NamedTuple):
@@ -103,7 +105,7 @@ def _all_in(stage: int, seen: _Seen, left: float, epoch_s: Sequence[float]) -> F
     epochs[stage] += left
     rest[stage] = left
     remaining_s = left * epoch_s[stage] if left else 0.0
-    return Forecast(tuple(epochs), tuple(rest), remaining_s, 0.0, epoch_s[seen.present])
+    return Forecast(tuple(epochs), tuple(rest), remaining_s, 0.0, epoch_s[seen.present], remaining_s)
 
 
 def _restated(seen: _Seen, left: float, epoch_s: Sequence[float]) -> Forecast:
@@ -125,7 +127,8 @@ def _restated(seen: _Seen, left: float, epoch_s: Sequence[float]) -> Forecast:
     rest = (0.0,) * first + (each,) * many
     remaining_s = left * mean_s if left else 0.0
     spread_s = _deviation_s(left, square / many, mean_s, left)
-    return Forecast(tuple(epochs), rest, remaining_s, spread_s, epoch_s[seen.present])
+    longest_s = left * max(epoch_s[first:]) if left else 0.0
+    return Forecast(tuple(epochs), rest, remaining_s, spread_s, epoch_s[seen.present], longest_s)
 
 
 def _bayes(training: Training, seen: _Seen, epoch_s: Sequence[float]) -> Forecast:
@@ -162,7 +165,8 @@ def _bayes(training: Training, seen: _Seen, epoch_s: Sequence[float]) -> Forecas
             left[stage] = share / len(stages)
     ahead *= scale
     spread_s = _deviation_s(ahead, square / ahead, remaining_s / ahead, mass) if ahead else 0.0
-    return Forecast(tuple(epochs), tuple(left), remaining_s, spread_s, epoch_s[seen.present])
+    longest_s = max(remaining_s, max(0.0, known - done) * max(epoch_s))
+    return Forecast(tuple(epochs), tuple(left), remaining_s, spread_s, epoch_s[seen.present], longest_s)
 
 
 def _by_batch(training: Training) -> tuple[dict[int, list[int]], dict[int, float], float]:

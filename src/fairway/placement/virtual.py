@@ -13,6 +13,7 @@ import numpy as np
 
 from fairway.core import columns as c
 from fairway.core.arrays import Floats, Ints, frozen
+from fairway.core.facts import Facts
 from fairway.core.occupancy import Occupancy
 from fairway.core.snapshot import Snapshot
 from fairway.placement.tenants import VirtualCluster
@@ -40,7 +41,10 @@ def tenant_view(
     capacity = totals.copy()
     for node in lost:
         capacity[part.cluster.node_type[node]] -= part.cells[node].gpus
-    frame = snapshot.frame._replace(cluster=part.cluster, held_gpus=held, down=frozenset(lost))
+    facts = snapshot.frame.facts
+    if "regimes" in snapshot.knows and len(snapshot.capacity) > 1:
+        facts = _facts_on_types(facts, ints[c.JOB].tolist(), part.kinds)
+    frame = snapshot.frame._replace(cluster=part.cluster, held_gpus=held, down=frozenset(lost), facts=facts)
     blocks = (frame, frozen(floats), frozen(ints), snapshot.now_s, round_number, frozen(capacity))
     busy = int(ints[c.HELD][ints[c.HOST] < 0].sum())
     return Snapshot(*blocks, memory, snapshot.knows, int(capacity.sum()) - busy, _demand(ints), snapshot.guarded)
@@ -60,6 +64,15 @@ def leftover_view(
     blocks = (frame, frozen(snapshot.floats[:, rows]), frozen(ints), snapshot.now_s, snapshot.round, frozen(total))
     busy = int(ints[c.HELD][ints[c.HOST] < 0].sum())
     return Snapshot(*blocks, memory, snapshot.knows, int(total.sum()) - busy, _demand(ints), snapshot.guarded)
+
+
+def _facts_on_types(facts: Mapping[int, Facts], jobs: Sequence[int], kinds: Sequence[int]) -> dict[int, Facts]:
+    """What is told of some jobs, with the speeds of their prospects on some of the GPU types only."""
+    told = {job: facts[job] for job in jobs if job in facts}
+    return {
+        job: fact._replace(prospect=fact.prospect.on(kinds)) if fact.prospect is not None else fact
+        for job, fact in told.items()
+    }
 
 
 def _demand(ints: Ints) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from zlib import crc32
 
 from fairway.core.event import JobSubmitted
-from fairway.core.job import JobSpec
+from fairway.core.job import JobSpec, Regime
 from fairway.models.convergence import drawn_curve
 from fairway.models.restart import restart_cost_s
 from fairway.simulator.rates import Rates
@@ -61,3 +61,7 @@ class Announcer:
             since_s,
             rates.prospect(spec) if "regimes" in tells else None,
         )
+
+    def scaling(self, spec: JobSpec, regime: Regime) -> tuple[float, ...]:
+        """What is told of the speed on 1, 2, … GPUs when a job enters a regime; nothing where it stays as it was."""
+        return self._rates.scaling_in(spec, regime) if "scaling" in self._tells else ()

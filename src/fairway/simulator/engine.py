@@ -356,6 +356,8 @@ class SimulatedEngine:
         job.progress = job.regime.until * job.work
         job.regime = regime_at(self.rates.regimes(job.spec), job.regime.until)
         job.ready_s = job.finish_s
+        # What was done by now is the regime before; the work of the new one is not, even if it is the last.
+        job.done_s = math.inf
         if job.mates:
             self._refit(now_s, job, events)
         rate = self._rate(job) if job.gpus else 0.0
@@ -387,7 +389,8 @@ class SimulatedEngine:
         spec, regime, batch = job.spec, job.regime, job.batch_size or 0
         speeds, tail_s = self.rates.speeds_in(spec, regime), self.rates.tail_s(spec, regime, job.work)
         done, end, left = job.done_at(now_s), regime.until * job.work, self.rates.steps_left(spec, regime)
-        return RegimeEntered(now_s, job.job, done, job.rate, batch, speeds, end, tail_s, left)
+        about = (batch, speeds, end, tail_s, left, math.nan, self._announcer.scaling(spec, regime))
+        return RegimeEntered(now_s, job.job, done, job.rate, *about)
 
     def _fail(self, now_s: float, outage: Outage, events: list[Event]) -> None:
         """A node goes down: its jobs fall back to their last checkpoint and wait."""

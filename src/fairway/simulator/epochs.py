@@ -13,6 +13,7 @@ from itertools import accumulate
 
 from fairway.core.cluster import Cluster
 from fairway.core.job import JobSpec, Regime
+from fairway.core.prospect import Prospect, Stage
 from fairway.models.pollux_profile import Application, PolluxProfile
 from fairway.models.pollux_timings import Shape, packed_shape
 from fairway.simulator.rates import Rates
@@ -118,6 +119,19 @@ class EpochRates(Rates):
         splits = ((n, application.split(batch, n, timings)) for n in range(1, most + 1))
         return tuple(1.0 / timings.iteration_s(packed_shape(n, size), split) for n, split in splits)
 
+    def scaling_in(self, spec: JobSpec, regime: Regime) -> tuple[float, ...]:
+        """An iteration takes as long in every epoch."""
+        return super().scaling_in(spec, regime) if spec.steps is None else ()
+
+    def prospect(self, spec: JobSpec) -> Prospect:
+        """The epochs of the application, at one batch size and at the speed that they have in the mean."""
+        if spec.steps is None:
+            return super().prospect(spec)
+        epochs, ends = len(self.regimes(spec)), self._application(spec).ends.tolist()
+        lengths = [end - start for start, end in zip([0.0, *ends], ends, strict=False)]
+        per_s = tuple(_per_s(lengths, goodputs) for goodputs in self._own_goodputs(spec))
+        return Prospect(float(epochs), (Stage(spec.batch_size or 0, per_s),))
+
     def first_batches(self, spec: JobSpec, batches: int, work: float) -> float:
         """The progress of a job's first iterations, at the gain of its first epoch."""
         if spec.steps is None:
@@ -178,6 +192,12 @@ class EpochRates(Rates):
             ]
             found = self._tails[key] = list(accumulate(reversed(lengths), initial=0.0))[::-1]
         return found
+
+
+def _per_s(lengths: list[float], speeds: list[float]) -> float:
+    """Epochs per second where all of them are made one after the other; 0 where one cannot be."""
+    taken_s = sum(length / speed for length, speed in zip(lengths, speeds, strict=True)) if all(speeds) else 0.0
+    return len(lengths) / taken_s if taken_s > 0 else 0.0
 
 
 def _asks(spec: JobSpec) -> _Asks:

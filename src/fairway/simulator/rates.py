@@ -22,6 +22,7 @@ from fairway.core.hardware import known_gpu
 from fairway.core.job import JobSpec, Regime
 from fairway.core.prospect import Prospect, Stage
 from fairway.models.adaptation import Course, course_of
+from fairway.models.courses import epochs_of, laid_down
 from fairway.models.profile import Profile, ProfileKey
 
 ELASTIC_EXPONENT = 0.9
@@ -30,9 +31,6 @@ MINI_BATCH_S = 0.6
 PAIR_SPEED = 0.55
 """Speed of each of two packed jobs where no profile knows the pair: together a little more than one alone."""
 _ONE_REGIME = (Regime(1.0),)
-_UNCOUNTED_EPOCHS = 100.0
-"""Where nothing tells how many epochs a job makes, its progress is counted in hundredths."""
-
 
 Adapts = Literal["never", "regimes", "requests"]
 
@@ -86,60 +84,56 @@ class Rates:
         key = (spec.model, spec.adaptation, spec.batch_size, spec.steps, spec.gpus, spec.gpu_types, spec.memory_bytes)
         found = self._regimes.get(key)
         if found is None:
-            found = self._regimes[key] = self._laid_down(spec)
+            found = self._regimes[key] = laid_down(spec, lambda batch_size: self._fits(spec, batch_size))
         return found
 
-    def _laid_down(self, spec: JobSpec) -> tuple[Regime, ...]:
-        course = course_of(spec)
-        if course is None or spec.steps is None or not course.adapts:
-            return _ONE_REGIME
-        whole, done = spec.steps / course.steps_per_epoch(course.batch_size), 0
-        regimes: list[Regime] = []
-        for batch_size, epochs in course.stretches(course.epochs(spec.steps)):
-            done += epochs
-            batch = batch_size if self._fits(spec, batch_size) else course.batch_size
-            if regimes and regimes[-1].batch_size == batch:
-                regimes.pop()
-            regimes.append(Regime(min(done / whole, 1.0), batch))
-        return (*regimes[:-1], Regime(1.0, regimes[-1].batch_size)) if len(regimes) > 1 else _ONE_REGIME
+    def known_speeds(self, spec: JobSpec, batch_size: int) -> tuple[float, ...]:
+        """The job's speeds at another batch size; nothing where the profile does not know it."""
+        try:
+            return self.speeds(spec, batch_size)
+        except InputError:
+            return ()
 
     def _fits(self, spec: JobSpec, batch_size: int) -> bool:
         """Whether a job can go on at a batch size wherever it can begin: scripts look at memory before they grow."""
-        try:
-            grown = self.speeds(spec, batch_size)
-        except InputError:
+        grown = self.known_speeds(spec, batch_size)
+        if not grown:
             return False
         return all(now > 0 for now, first in zip(grown, self.speeds(spec, spec.batch_size), strict=True) if first > 0)
 
     def prospect(self, spec: JobSpec) -> Prospect:
         """What the job's owner can tell of its training: epochs, and batch sizes in their order with their speeds."""
-        course = None if spec.regimes else course_of(spec)
-        epochs = _UNCOUNTED_EPOCHS if course is None or spec.steps is None else float(course.epochs(spec.steps))
-        if self.adapts == "requests" and course is not None and course.adapts:
-            return Prospect(epochs, self._requested_stages(spec, course, int(epochs)))
-        regimes, work = self.regimes(spec), self.work(spec)
-        per_s = epochs / work if work > 0 else 0.0
+        course = course_of(spec) if self.adapts == "requests" and not spec.regimes else None
+        if course is not None and course.adapts and spec.steps is not None:
+            epochs = course.epochs(spec.steps)
+            return Prospect(float(epochs), self._requested_stages(spec, course, epochs))
+        whole, work = epochs_of(spec), self.work(spec)
+        per_s = whole / work if work > 0 else 0.0
         stages = (
             Stage(
                 regime.batch_size or spec.batch_size or 0,
                 tuple(speed * per_s for speed in self.speeds_in(spec, regime)),
             )
-            for regime in regimes
+            for regime in self.regimes(spec)
         )
-        return Prospect(epochs, tuple(stages))
+        return Prospect(whole, tuple(stages))
 
     def _requested_stages(self, spec: JobSpec, course: Course, epochs: int) -> tuple[Stage, ...]:
+        """The stages of a job that asks for its batch sizes; it stays where the next one cannot be granted."""
         stages: list[Stage] = []
         for batch, _ in course.requested(epochs):
-            if not self._fits(spec, batch):
+            speeds = self.known_speeds(spec, batch)
+            if not any(speeds):
                 break
             per_s = batch / course.samples
-            stages.append(Stage(batch, tuple(speed * per_s for speed in self.speeds(spec, batch))))
+            stages.append(Stage(batch, tuple(speed * per_s for speed in speeds)))
         return tuple(stages)
 
     def speeds_in(self, spec: JobSpec, regime: Regime) -> tuple[float, ...]:
         """The job's rate on its own gang by GPU type, in one of its regimes."""
-        return self.regime_speeds(spec, regime) if self._scales(spec) else self.speeds(spec, spec.batch_size)
+        if self._scales(spec):
+            return self.regime_speeds(spec, regime)
+        return self.speeds(spec, regime.batch_size or spec.batch_size)
 
     def _scales(self, spec: JobSpec) -> bool:
         """Whether the work of all regimes is counted in one unit, so that a larger batch makes more of it at once."""
@@ -181,10 +175,7 @@ class Rates:
         if course is None or spec.steps is None:
             return 0.0
         for batch_size, epochs in course.profile(spec.steps):
-            try:
-                speed = max(self.speeds(spec, batch_size))
-            except InputError:
-                speed = 0.0
+            speed = max(self.known_speeds(spec, batch_size), default=0.0)
             if not speed:
                 return 0.0
             total_s += epochs * (course.samples / batch_size) / speed
@@ -216,11 +207,15 @@ class Rates:
         return rate
 
     def scaling(self, spec: JobSpec) -> tuple[float, ...]:
-        """The rate on 1, 2, … up to `gpus_max` GPUs of the type that suits the job best."""
-        speeds = self.speeds(spec, spec.batch_size)
+        """The rate on 1, 2, … up to `gpus_max` GPUs of the type that suits the job best, when it begins."""
+        return self.scaling_in(spec, self.regimes(spec)[0])
+
+    def scaling_in(self, spec: JobSpec, regime: Regime) -> tuple[float, ...]:
+        """The same in one of the job's regimes; nothing where all are alike."""
+        speeds, batch_size = self.speeds_in(spec, regime), regime.batch_size or spec.batch_size
         kind = max(range(len(speeds)), key=speeds.__getitem__)
         most = min(spec.gpus_max, int(self.cluster.gpus_by_type[kind]))
-        return tuple(speeds[kind] * self._scaling(spec, spec.batch_size, kind, n) for n in range(1, most + 1))
+        return tuple(speeds[kind] * self._scaling(spec, batch_size, kind, n) for n in range(1, most + 1))
 
     def first_batches(self, spec: JobSpec, batches: int, work: float) -> float:
         """The work of a job's first mini-batches. Where a log tells only times, a mini-batch is taken as 0.6 s."""

@@ -294,9 +294,9 @@ class RoundEngine:
 
     def _change_batch(self, now_s: float, job: RoundJob, events: list[Event]) -> None:
         """A job that ran gets the batch size that it had asked for before, or comes into the next of its regimes."""
-        spec = job.spec
-        if spec.regimes:
-            regime = regime_at(spec.regimes, job.done / job.work)
+        spec, regimes = job.spec, self.rates.regimes(job.spec)
+        if len(regimes) > 1:
+            regime = regime_at(regimes, job.done / job.work)
             if regime is not job.regime:
                 job.regime = regime
                 self._enter(now_s, job, self.rates.speeds_in(spec, regime), events)
@@ -304,18 +304,11 @@ class RoundEngine:
         batch, job.asked = job.asked, 0
         if not batch or job.course is None:
             return
-        speeds = self._speeds_at(spec, batch)
+        speeds = self.rates.known_speeds(spec, batch)
         if any(speeds):
             job.work, job.done = job.course.rescaled(job.work, job.done, job.batch_size or 0, batch)
             job.regime = Regime(1.0, batch)
             self._enter(now_s, job, speeds, events)
-
-    def _speeds_at(self, spec: JobSpec, batch: int) -> tuple[float, ...]:
-        """The job's speeds at another batch size; nothing where the profile does not know it."""
-        try:
-            return self.rates.speeds(spec, batch)
-        except InputError:
-            return ()
 
     def _enter(self, now_s: float, job: RoundJob, speeds: tuple[float, ...], events: list[Event]) -> None:
         """A job goes on at another batch size; whoever no longer fits has to go."""
@@ -329,7 +322,8 @@ class RoundEngine:
         for mate in job.mates.values():
             self._change_factor(now_s, mate, events)
         end, tail_s = job.regime.until * job.work, self.rates.tail_s(job.spec, job.regime, job.work)
-        about = (job.batch_size or 0, speeds, end, tail_s, math.nan, job.work)
+        scaling = self._announcer.scaling(job.spec, job.regime)
+        about = (job.batch_size or 0, speeds, end, tail_s, math.nan, job.work, scaling)
         events.append(RegimeEntered(now_s, job.job, job.progress, job.rate, *about))
 
     def _throw_out(self, now_s: float, job: RoundJob, why: str, events: list[Event]) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fairway.testing.builders import (
+        adaptive_workload,
         cluster,
         job,
         random_cluster,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from fairway.testing.invariants import InvariantError, Invariants, state_digest
 
 _HOMES = {
+    "adaptive_workload": "builders",
     "cluster": "builders",
     "job": "builders",
     "random_cluster": "builders",
@@ -48,6 +50,7 @@ __all__ = [
     "Invariants",
     "Run",
     "Troubles",
+    "adaptive_workload",
     "check_policy",
     "cluster",
     "job",

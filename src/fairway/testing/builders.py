@@ -15,7 +15,7 @@ import numpy as np
 from fairway.core.action import Launch, Suspend
 from fairway.core.cluster import Cluster
 from fairway.core.event import JobStarted, JobSubmitted, Woken
-from fairway.core.job import JobSpec, Workload
+from fairway.core.job import JobSpec, Regime, Workload
 from fairway.core.occupancy import Occupancy
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
@@ -220,6 +220,47 @@ def random_workload(
             )
         )
     return Workload.of(specs, source=f"random seed {seed}")
+
+
+def adaptive_workload(seed: int, *, jobs: int = 10, span_s: float = 300.0, elastic: bool = True) -> Workload:
+    """Jobs that change their batch size while they train (Accordion, GNS, schedules), and some that do not.
+
+    They count steps or seconds, fit on every GPU type of 8 GiB and more, and run for a few minutes on a V100.
+    """
+    random = np.random.default_rng([seed, 3])
+    kinds = (
+        ("VGG19", 8, "accordion"),
+        ("YOLOv3", 4, "gns"),
+        ("DeepSpeech2", 10, "gns"),
+        ("Recommendation", 512, "accordion"),
+        ("VGG19", 16, "schedule"),
+        ("", None, "schedule"),
+        ("ResNet-18", 32, "none"),
+        ("", None, "none"),
+    )
+    specs = []
+    for index in range(jobs):
+        model, batch_size, method = kinds[index % len(kinds)]
+        gpus = 1 if model == "Recommendation" else int(random.choice([1, 1, 2, 3]))
+        low, high = (1, gpus + 1) if elastic and random.random() < 0.3 else (gpus, gpus)
+        amount = float(random.integers(200, 2000))
+        work = {"steps": amount * (5 if model == "Recommendation" else 1)} if model else {"duration_s": amount / 3}
+        about: dict[str, Any] = {"model": model, "batch_size": batch_size, "adaptation": method, **work}
+        if method == "schedule":
+            grown = None if batch_size is None else (batch_size, 4 * batch_size, 2 * batch_size)
+            about["regimes"] = _schedule(random, grown)
+        at_s = float(random.integers(0, int(3 * span_s))) / 3
+        specs.append(JobSpec(f"job-{index}", at_s, gpus, low, high, user=f"user-{index % 3}", **about))
+    return Workload.of(specs, source=f"adaptive seed {seed}")
+
+
+def _schedule(random: np.random.Generator, batches: tuple[int, ...] | None) -> tuple[Regime, ...]:
+    """Three regimes: of these batch sizes, or of other speeds."""
+    first, second = sorted(random.choice(np.arange(1, 30), 2, replace=False) / 30)
+    speeds = (1.0, 1.0, 1.0) if batches else (1.0, 2.5, 0.6)
+    sizes = batches or (None, None, None)
+    ends = (float(first), float(second), 1.0)
+    return tuple(Regime(*regime) for regime in zip(ends, sizes, speeds, strict=True))
 
 
 def _types_for(random: np.random.Generator, where: Cluster) -> tuple[tuple[str, ...], int]:

@@ -36,6 +36,7 @@ from fairway.simulator.engine import SimulatedEngine
 from fairway.simulator.faults import Faults, Outage
 from fairway.simulator.rules import rules_named
 from fairway.testing.builders import (
+    adaptive_workload,
     cluster,
     job,
     random_cluster,
@@ -226,9 +227,19 @@ def _check_corners(make: Maker) -> None:
         if make().round_s == 0 and make().decide(alone).gpus.tolist() != [gpus]:
             raise AssertionError(f"a job of {gpus} GPUs, alone on a cluster of 8, is not started")
     _check_all_down(make)
+    _check_adaptive(make)
     ended = run_policy(make(), [job("only", 2, 100 / 3)], cluster("v100:2x4"))
     if unfinished(ended, [job("only", 2, 100 / 3)]):
         raise AssertionError("a job alone on the cluster is never finished")
+
+
+def _check_adaptive(make: Maker) -> None:
+    """Jobs that change their batch size while they train, on one GPU type and on two, all come to their end."""
+    for where, seed in (("v100:2x4", 0), ("v100:1x4,t4:1x4", 1)):
+        jobs = adaptive_workload(seed, jobs=8).jobs
+        undone = unfinished(run_policy(make(), jobs, cluster(where), seed=seed), jobs)
+        if undone:
+            raise AssertionError(f"these jobs, some of which adapt, are never finished: {', '.join(undone)}")
 
 
 def _check_all_down(make: Maker) -> None:

@@ -110,7 +110,7 @@ def run_policy(
     placer = placement_named(placement)
     rates = Rates(cluster, load_profile(None), spread_matters=world.spread_matters, adapts=world.adapts)
     round_s = policy.round_s if world.round_s is None else world.round_s
-    about = {"located": placer.located, "faults": faults}
+    about = {"located": placer.located, "faults": faults, "tells": policy.knows, "seed": seed}
     engine, round_s = engine_of(cluster, jobs, rates, world, round_s=round_s, **about)
     return run_engine(
         engine,

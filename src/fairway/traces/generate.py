@@ -1,7 +1,8 @@
 """Seeded workloads after the published ones: Gavel's and Shockwave's generators, and a log shaped like Philly's.
 
 Everything comes from one numpy `Generator(PCG64(seed))`, so the same parameters give the same jobs on every machine.
-Times are whole milliseconds. Work is a duration on the gang asked for, so that no profile is needed to run it.
+Times are whole milliseconds. Work is a duration on the gang asked for, so that no profile is needed to run it; the
+first two generators make steps of it where they are given the speed of a model.
 """
 
 from __future__ import annotations
@@ -44,6 +45,9 @@ BATCH_EXPONENT = {"ResNet-18": 0.20, "ResNet-50": 0.09, "Transformer": 0.03, "LM
 
 _TABLE = [(model, batch) for model, batches in BATCH_SIZES.items() for batch in batches]
 _TABLE_MULTI_GPU = [(model, batch) for model, batch in _TABLE if model not in SINGLE_GPU_MODELS]
+NOT_IN_SHOCKWAVE = frozenset((("ResNet-18", 16), ("ResNet-50", 128), ("Transformer", 256)))
+"""What Shockwave (NSDI'23) leaves out of that table."""
+_TABLE_SHOCKWAVE = [kind for kind in _TABLE if kind not in NOT_IN_SHOCKWAVE]
 _PHILLY_MIX = {1: 0.93, 2: 0.02, 4: 0.02, 8: 0.02, 16: 0.003, 32: 0.001, 64: 0.0002, 128: 0.0001}
 _PHILLY_MEDIAN_S, _PHILLY_P99_S = 1100.0, 250_000.0
 _Z99 = 2.3263478740408408
@@ -130,9 +134,12 @@ def shockwave_like(
     steps = np.linspace(min_h * 3600, max_h * 3600, 100)
     arrivals = _poisson_arrivals(rng, jobs, mean_interarrival_s)
     names: tuple[Adaptation, ...] = ("none", "accordion", "gns")
+    table = [(model, batch) for model, batch in _TABLE_SHOCKWAVE if rate is None or rate(model, batch, 1) > 0]
+    if not table:
+        raise InputError("no model of Shockwave's table has a speed here")
     out = []
     for index in range(jobs):
-        model, batch = _TABLE[int(rng.integers(len(_TABLE)))]
+        model, batch = table[int(rng.integers(len(table)))]
         low, high = ((0, 20), (20, 50), (50, 90), (90, 100))[int(rng.choice(4, p=[0.72, 0.20, 0.05, 0.03]))]
         duration_s = _ms(steps[int(rng.integers(low, high))])
         gpus = 2 ** int(rng.choice(4, p=scales))
@@ -228,16 +235,20 @@ GENERATORS: dict[str, Callable[..., Workload]] = {
 """The generators by name, as the command line offers them."""
 
 
-def generate(name: str, **options: Any) -> Workload:
+def generate(name: str, *, rate: Rate | None = None, **options: Any) -> Workload:
     """Run a generator by name. Options may be texts from a command line; they are read as the parameter's type."""
     if name not in GENERATORS:
         raise InputError(f"unknown generator {shown(name)}; known: {', '.join(GENERATORS)}")
+    if rate is not None and "rate" not in inspect.signature(GENERATORS[name]).parameters:
+        raise InputError(f"{name} has no models, so there are no steps to count; it takes no profile")
     known = parameters(name)
     given = {}
     for key, value in options.items():
         if key not in known:
             raise InputError(f"{name} has no parameter {shown(key)}; known: {', '.join(known)}")
         given[key] = _read_option(key, value, known[key][0]) if isinstance(value, str) else value
+    if rate is not None:
+        given["rate"] = rate
     return GENERATORS[name](**given)
 
 

@@ -250,3 +250,12 @@ def test_durations_read_well(seconds: float | None, text: str) -> None:
 
 def test_counts_read_well() -> None:
     assert (count(1, "job"), count(2000, "job")) == ("1 job", "2,000 jobs")
+
+
+def test_trace_generate_counts_steps_on_a_gpu_type(shell: Shell) -> None:
+    options = ("trace", "generate", "shockwave-like", "--jobs", "6")
+    assert shell(*options, "--gpu-type", "v100", "-o", shell.path("steps.jsonl")).code == 0
+    jobs = read_trace(shell.path("steps.jsonl")).jobs
+    assert all(job.steps and job.duration_s is None and not job.regimes for job in jobs)
+    refused = shell("trace", "generate", "philly-like", "--gpu-type", "v100", "-o", shell.path("x.jsonl"))
+    assert (refused.code, "takes no profile" in refused.err) == (2, True)

@@ -204,3 +204,12 @@ def test_progress_never_falls_at_whatever_instant_one_looks(profile: PolluxProfi
     jobs = [train(f"job-{n}", 1 + n % 3, submitted_s=3.1 * n, batch=100 * (1 + n % 2)) for n in range(10)]
     result = run(profile, *jobs, where="aws:2x3", policy="las", round_s=round_s, observer=Invariants())
     assert result.finished == len(jobs)
+
+
+def test_a_prospect_counts_the_epochs_of_the_application_at_one_batch_size(profile: PolluxProfile) -> None:
+    rates = EpochRates(cluster("aws:1x1"), profile)
+    prospect = rates.prospect(train())
+    assert prospect.epochs == 3.0
+    (stage,) = prospect.stages
+    assert (stage.batch_size, stage.speeds) == (100, (pytest.approx(1 / 10.3),))
+    assert len(rates.prospect(JobSpec("timed", 0.0, duration_s=100.0)).stages) == 1
