@@ -141,9 +141,11 @@ def _decided(snapshot: Snapshot, calendar: Calendar, kept: list[int], planned: l
     if free.any():
         known = [row_of[job] for job in calendar.order if job in row_of]
         late = np.setdiff1d(np.arange(rows), known).tolist()
+        gangs, room = snapshot.gpus.tolist(), int(free.max())
         for row in (*known, *late):
-            if not gpus[row]:
+            if gangs[row] <= room:
                 _give(snapshot, row, homes, gpus, kinds, free, anywhere=True)
+                room = int(free.max())
     waiting: Bools = gpus == 0
     waits = np.where(snapshot.launches > 0, int(Reason.NOT_ITS_TURN), int(Reason.OUTRANKED))
     reasons = np.where(waiting, waits, int(Reason.RUNS)).astype(np.int8)

@@ -38,7 +38,7 @@ class Calendar:
     def recall(memory: Mapping[str, Any]) -> Calendar:
         """What an earlier decision remembered; an empty calendar where nothing, or nothing of ours, is there."""
         known = memory.get(_KEY)
-        if not isinstance(known, Mapping):
+        if not isinstance(known, Mapping) or known.keys() != vars(Calendar()).keys():
             return Calendar()
         columns = ("jobs", "batches", "kinds", "capacity")
         about: dict[str, Any] = {name: np.asarray(value) if name in columns else value for name, value in known.items()}

@@ -24,8 +24,9 @@ class Outlook(NamedTuple):
     """One entry per row. `kinds` is the GPU type that a row is to run on, -1 if there is none.
 
     `epochs` and `done` count epochs, in all and so far. `ran_s` is how long the epochs so far take on that type without
-    interruption, `left_s` the expected run time from now on; `spread_s` one standard deviation of it. `epoch_s` is the
-    mean duration of an epoch so far. `paces` are measured speeds relative to what was announced.
+    interruption, `left_s` the expected run time from now on; `longest_s` what it is if the slowest batch size that is
+    announced goes on to the end. `epoch_s` is the mean duration of an epoch so far. `paces` are measured speeds
+    relative to what was announced.
     """
 
     kinds: Ints
@@ -33,7 +34,7 @@ class Outlook(NamedTuple):
     done: Floats
     ran_s: Floats
     left_s: Floats
-    spread_s: Floats
+    longest_s: Floats
     epoch_s: Floats
     paces: dict[str, float]
 
@@ -54,26 +55,33 @@ def look(snapshot: Snapshot, method: Method, known_paces: dict[str, Any]) -> Out
     speeds = snapshot.speeds
     best = speeds.argmax(axis=0)
     paces: dict[str, float] = {}
-    rows = [_row(snapshot, row, int(best[row]), method, known_paces, paces) for row in range(len(snapshot))]
-    epochs, done, ran_s, left_s, spread_s = np.array(rows, dtype=np.float64).reshape(len(snapshot), 5).T
+    usual_s = _usual_s(snapshot)
+    rows = [
+        _row(snapshot, row, int(best[row]), method, known_paces, paces) or _untold(snapshot, row, usual_s)
+        for row in range(len(snapshot))
+    ]
+    epochs, done, ran_s, left_s, longest_s = np.array(rows, dtype=np.float64).reshape(len(snapshot), 5).T
     kinds = np.where(speeds.max(axis=0) > 0, best, -1)
     if len(snapshot.capacity) > 1:
         kinds = _homes(snapshot, left_s)
         slower = speeds.max(axis=0) / np.maximum(speeds[kinds, np.arange(len(snapshot))], 1e-300)
         slower = np.where(kinds >= 0, slower, 1.0)
-        ran_s, left_s, spread_s = ran_s * slower, left_s * slower, spread_s * slower
+        ran_s, left_s, longest_s = ran_s * slower, left_s * slower, longest_s * slower
     per_epoch_s = (ran_s + left_s) / np.maximum(epochs, 1e-9)
     mean_s = np.where(done >= 1.0, ran_s / np.maximum(done, 1.0), per_epoch_s)
-    return Outlook(kinds, epochs, done, ran_s, np.maximum(left_s, _SHORTEST_S), spread_s, mean_s, paces)
+    return Outlook(kinds, epochs, done, ran_s, np.maximum(left_s, _SHORTEST_S), longest_s, mean_s, paces)
 
 
 def _row(
     snapshot: Snapshot, row: int, kind: int, method: Method, known: dict[str, Any], paces: dict[str, float]
-) -> tuple[float, float, float, float, float]:
-    """Epochs, epochs done, their run time, what is left and its spread, on the type that suits the job best."""
+) -> tuple[float, float, float, float, float] | None:
+    """Epochs, epochs done, their run time, what is left and at the longest, on the type that suits the job best.
+
+    None where its owner has not told enough.
+    """
     training = snapshot.training(row)
     if training is None or not training.stages or not all(stage.speeds[kind] > 0 for stage in training.stages):
-        return _untold(snapshot, row)
+        return None
     epoch_s = [1.0 / stage.speeds[kind] for stage in training.stages]
     job = str(int(snapshot.jobs[row]))
     pace = _pace(snapshot, row, training) or float(known.get(job, 1.0))
@@ -83,7 +91,7 @@ def _row(
     expected = forecast(training, epoch_s, method)
     by_batch = {stage.batch_size: one for stage, one in zip(training.stages, epoch_s, strict=True)}
     ran_s = sum(spell.epochs * by_batch.get(spell.batch_size, expected.epoch_s) for spell in training.spells)
-    return training.epochs, training.done, ran_s, expected.remaining_s, expected.spread_s
+    return training.epochs, training.done, ran_s, expected.remaining_s, expected.longest_s
 
 
 def _pace(snapshot: Snapshot, row: int, training: Training) -> float:
@@ -98,11 +106,15 @@ def _pace(snapshot: Snapshot, row: int, training: Training) -> float:
     return 1.0 if abs(pace - 1.0) < 1e-6 else pace
 
 
-def _untold(snapshot: Snapshot, row: int) -> tuple[float, float, float, float, float]:
+def _usual_s(snapshot: Snapshot) -> float:
+    """How long jobs run: the median of those that ended last."""
+    return float(np.median(snapshot.finished.seconds)) if snapshot.finished_count else _UNTOLD_S
+
+
+def _untold(snapshot: Snapshot, row: int, usual_s: float) -> tuple[float, float, float, float, float]:
     """A job of which nothing is told may be anywhere in its life: it is expected to go on for as long as it has run,
     and at least for half of what others took."""
     ran_s = float(snapshot.attained_s[row])
-    usual_s = float(np.median(snapshot.finished.seconds)) if snapshot.finished_count else _UNTOLD_S
     left_s = max(ran_s, usual_s / 2, _SHORTEST_S)
     return 100.0, 100.0 * ran_s / (ran_s + left_s), ran_s, left_s, left_s
 

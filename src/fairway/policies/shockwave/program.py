@@ -17,6 +17,9 @@ from fairway.solvers.window import Preference, Window, concave
 
 ENDOWMENT = 1.0
 """What a job has without the window: all that is left is done once, sooner or later."""
+CAUTION = 0.5
+"""Where between the expected and the longest run time a job is taken to end, as far as the makespan is concerned: a job
+that turns out longer than expected cannot be helped any more, one that turns out shorter does no harm."""
 STAY = 2.0
 """How many times as urgent a job must be to take the place of one that runs."""
 _LEAST_RHO, _MOST_RHO = 1e-2, 1e2
@@ -50,10 +53,9 @@ class Market(NamedTuple):
         """Run time that 0, 1, … rounds give."""
         return np.arange(self.rounds + 1) * np.float64(self.round_s)
 
-    @property
-    def left_s(self) -> Floats:
+    def left_after(self, left_s: Floats) -> Floats:
         """What each job has left after 0, 1, … rounds."""
-        return np.maximum(0.0, self.outlook.left_s[:, None] - self.given_s)
+        return np.maximum(0.0, left_s[:, None] - self.given_s)
 
 
 def best_rho(market: Market) -> Floats:
@@ -78,7 +80,8 @@ def own_program(market: Market, makespan_weight: float, ftf_power: float) -> tup
     price = makespan_weight / (market.rounds * market.round_s)
     needed = np.maximum(np.ceil(left_s / market.round_s), 1.0)
     urgency = budgets / (market.gangs * needed)
-    window = Window(market.gangs, market.capacity, values, market.left_s, price)
+    late_s = left_s + CAUTION * np.maximum(market.outlook.longest_s - left_s, 0.0)
+    window = Window(market.gangs, market.capacity, values, market.left_after(late_s), price)
     return window, Preference(urgency, market.running, STAY)
 
 
@@ -95,11 +98,14 @@ def published_program(market: Market, makespan_weight: float, ftf_power: float) 
     budgets, least = np.ones(jobs), _fair_rounds(market)
     if (least <= rounds).all() and float((least * market.gangs).sum()) <= market.capacity * rounds:
         short = np.minimum(np.arange(rounds + 1) - least[:, None], 0)
-        values = logs + _FORCED * short
+        # A round that is owed counts for more than all that the longest run time could gain by it.
+        owed = _FORCED + 2.0 * makespan_weight * rounds * market.round_s
+        values = logs + owed * short
     else:
         budgets = published_budgets(market, ftf_power)
         values = budgets[:, None] * logs
-    window = Window(market.gangs, market.capacity, concave(values), market.left_s, makespan_weight)
+    left_s = market.left_after(outlook.left_s)
+    window = Window(market.gangs, market.capacity, concave(values), left_s, makespan_weight)
     return window, Preference(budgets, market.running, 1.0)
 
 
