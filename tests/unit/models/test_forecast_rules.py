@@ -50,14 +50,21 @@ def test_the_expected_run_time_is_a_saw_tooth() -> None:
 
 def test_reactive_and_agnostic_rules_go_on_as_now_and_as_at_first() -> None:
     now = training(TWO, (512, 30), (4096, 20))
-    assert forecast(now, (10, 4), "reactive") == ((30, 70), (0, 50), 200, 0, 4)
-    assert forecast(now, (10, 4), "agnostic") == ((80, 20), (50, 0), 500, 0, 4)
+    assert forecast(now, (10, 4), "reactive") == ((30, 70), (0, 50), 200, 0, 4, 200)
+    assert forecast(now, (10, 4), "agnostic") == ((80, 20), (50, 0), 500, 0, 4, 500)
 
 
 @pytest.mark.parametrize("method", ["restatement", "reactive", "agnostic"])
 def test_one_stage_leaves_nothing_to_guess(method: Method) -> None:
-    assert forecast(training((64,), (64, 12.25)), (7,), method) == ((100,), (87.75,), 87.75 * 7, 0, 7)
+    assert forecast(training((64,), (64, 12.25)), (7,), method) == ((100,), (87.75,), 87.75 * 7, 0, 7, 87.75 * 7)
     assert forecast(training((64,)), (7,), method).remaining_s == 700
+
+
+def test_the_longest_time_is_that_of_the_slowest_stage_that_may_still_come() -> None:
+    stages = (16, 32, 64)
+    assert forecast(training(stages, (16, 10)), (3, 9, 4)).longest_s == 90 * 9
+    assert forecast(training(stages, (16, 10), (64, 5)), (3, 9, 4)).longest_s == 85 * 4
+    assert forecast(training(stages, (16, 10)), (3, 9, 4), "bayes").longest_s == 90 * 9
 
 
 @pytest.mark.parametrize("method", METHODS)
