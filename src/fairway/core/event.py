@@ -77,6 +77,16 @@ class RegimeEntered(NamedTuple):
     scaling: tuple[float, ...] = ()
 
 
+class JobUpdated(NamedTuple):
+    """The owner changed the terms of a job."""
+
+    time_s: float
+    job: int
+    weight: float
+    priority: int
+    deadline_s: float
+
+
 class JobEvicted(NamedTuple):
     """A job lost its GPUs without being told to (a node failed, a launch was refused) and waits at `progress`."""
 
@@ -133,6 +143,7 @@ Event: TypeAlias = (
     | JobStarted
     | RateChanged
     | RegimeEntered
+    | JobUpdated
     | JobEvicted
     | JobFinished
     | JobFailed

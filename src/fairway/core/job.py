@@ -54,7 +54,8 @@ class JobSpec:
     (equal to `gpus` for a rigid job). Memory is per GPU. `checkpoint_s` is the cost of one stop and restart where
     the job knows it; None leaves it to the rules. `gpu_types` limits where it may run; empty means anywhere.
     `batch_size` is per GPU and pass; `global_batch` counts the samples of one update of the weights, where gradients
-    of several passes are accumulated (None: `batch_size` on every GPU of the gang).
+    of several passes are accumulated (None: `batch_size` on every GPU of the gang). A job that is not `preemptible`
+    keeps its GPUs, once it has some, until it ends.
     """
 
     id: str
@@ -86,6 +87,7 @@ class JobSpec:
     gpu_share: float = 1.0
     status: str = ""
     loss: LossCurve | None = None
+    preemptible: bool = True
 
     def __post_init__(self) -> None:
         if self.gpus_min == 0:

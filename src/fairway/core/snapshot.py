@@ -475,7 +475,7 @@ class Snapshot:
                 "history": self.frame.history.plain(),
                 "down": sorted(self.frame.down),
                 "pairs": self._pairs().plain(),
-                "memory": _plain(self.memory),
+                "memory": plain_memory(self.memory),
             }
         )
 
@@ -521,14 +521,14 @@ class Snapshot:
             raise InputError(f"this is not a Fairway snapshot ({type(error).__name__}: {error})") from None
 
 
-def _plain(value: Any) -> Any:
-    """Policy memory as JSON values."""
+def plain_memory(value: Any) -> Any:
+    """What a policy remembers as JSON values."""
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain_memory(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain_memory(item) for item in value]
     return value

@@ -25,6 +25,7 @@ from fairway.core.event import (
     JobFinished,
     JobStarted,
     JobSubmitted,
+    JobUpdated,
     NodeLost,
     NodeRestored,
     RateChanged,
@@ -101,6 +102,7 @@ class State:
             JobStarted: self._job_started,
             RateChanged: self._rate_changed,
             RegimeEntered: self._regime_entered,
+            JobUpdated: self._job_updated,
             JobEvicted: self._job_evicted,
             JobFinished: self._job_left,
             JobFailed: self._job_left,
@@ -181,8 +183,11 @@ class State:
         f, i, gpus = self.table.f, self.table.i, start.gpus
         self.held_gpus[start.job] = gpus
         until_s = self.now_s
-        if i[c.PRIORITY, row] >= 0:
-            until_s = self._guard_until_s = self.now_s + self.min_run_s - _EARLY_S
+        if not self.specs[start.job].preemptible:
+            until_s = self._guard_until_s = math.inf
+        elif i[c.PRIORITY, row] >= 0:
+            until_s = self.now_s + self.min_run_s - _EARLY_S
+            self._guard_until_s = max(self._guard_until_s, until_s)
         gang = kernels.begin(f, i, row, self.now_s, until_s, (len(gpus), start.gpu_type, start.host))
         f[c.THROTTLE, row] = start.throttle
         self._guests += start.host >= 0
@@ -276,6 +281,11 @@ class State:
         scaling = event.scaling or facts.scaling
         self.facts[event.job] = facts._replace(entries=entries, steps_left=steps_left, scaling=scaling)
         self._anchor(row)
+
+    def _job_updated(self, event: JobUpdated) -> None:
+        row, f = self._row(event.job), self.table.f
+        f[c.WEIGHT, row], f[c.DEADLINE_S, row] = event.weight, event.deadline_s
+        self.table.i[c.PRIORITY, row] = event.priority
 
     def _job_evicted(self, event: JobEvicted) -> None:
         row = self._row(event.job)

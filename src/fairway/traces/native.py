@@ -148,7 +148,9 @@ def _value(key: str, value: Any, hint: Any) -> Any:
         return None
     if hint in (float, float | None):
         return _float(key, value)
-    wanted, name = (str, "a text") if hint is str else (int, "a whole number")
+    kinds: dict[Any, str] = {str: "a text", bool: "true or false", int: "a whole number"}
+    wanted = hint if hint in kinds else int
+    name = kinds[wanted]
     if type(value) is not wanted:
         raise _LineError(f"{key} {shown(value)} is not {name}")
     return value

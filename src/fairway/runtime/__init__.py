@@ -1,0 +1,1 @@
+"""Real jobs: the daemon, its journal, and the engines that run processes."""

@@ -1,0 +1,1 @@
+"""Where real jobs run: on this machine, or on many."""

@@ -1,0 +1,230 @@
+"""The processes of this machine's jobs, driven towards what is wanted of each.
+
+For every job there is a target (GPUs, or none) and there may be an attempt that lives. `converge` takes the next step
+from the one to the other: start, suspend, let go on, or ask to stop. It is called when the target changes, when an
+attempt ends, and after a restart of the scheduler, so there is one way to get anywhere.
+
+GPUs are taken by processes, not by decisions: an attempt that was asked to stop has its GPUs until it is gone, and
+whoever is to have them next starts then.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from fairway.runtime import processes
+from fairway.runtime.processes import Outcome, Running
+
+Status = Literal["running", "paused", "stopping"]
+
+
+class Target(NamedTuple):
+    """GPUs that a job is to have; as a guest of `host` (a job number) it shares them."""
+
+    gpus: tuple[int, ...]
+    host: int = -1
+
+
+@dataclass
+class Live:
+    """An attempt that lives."""
+
+    job: int
+    gpus: tuple[int, ...]
+    running: Running
+    token: str
+    status: Status = "running"
+    host: int = -1
+    began_s: float = field(default_factory=time.monotonic)
+
+
+class Started(NamedTuple):
+    """A job's processes compute: they were started, or let go on."""
+
+    job: int
+    resumed: bool
+
+
+class Ended(NamedTuple):
+    """An attempt is over."""
+
+    job: int
+    outcome: Outcome
+
+
+Notice = Started | Ended
+
+
+class LocalProcesses:
+    """All attempts on this machine.
+
+    `launch(job, gpus)` prepares an attempt and returns its directory, its token and what to start; it has made sure
+    that a restarted scheduler will know of it. `stays(job)` says whether a job is suspended in place rather than
+    stopped, and `anywhere` whether GPUs are interchangeable (they are, where they are virtual).
+    """
+
+    def __init__(
+        self,
+        launch: Callable[[int, tuple[int, ...]], tuple[Path, str, dict[str, Any]]],
+        stays: Callable[[int], bool],
+        *,
+        anywhere: bool,
+    ) -> None:
+        self._launch = launch
+        self._stays = stays
+        self._anywhere = anywhere
+        self.live: dict[int, Live] = {}
+        self.targets: dict[int, Target] = {}
+        self._notices: list[Notice] = []
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+        self._poll = select.poll()
+        self._poll.register(self._wake_read, select.POLLIN)
+        self._by_fd: dict[int, Live] = {}
+
+    def wake(self) -> None:
+        """Make `wait` return now; may be called from any thread."""
+        try:
+            os.write(self._wake_write, b"!")
+        except BlockingIOError:
+            return
+
+    def set_targets(self, targets: Iterable[tuple[int, Target | None]]) -> None:
+        """Change what is wanted of some jobs, and go towards it."""
+        jobs = []
+        for job, target in targets:
+            jobs.append(job)
+            if target is None:
+                self.targets.pop(job, None)
+            else:
+                self.targets[job] = target
+        # Whoever lets go comes first, so that its GPUs may be free for the others.
+        for job in sorted(jobs, key=lambda job: job in self.targets):
+            self.converge(job)
+
+    def converge(self, job: int) -> None:
+        """Take the next step towards what is wanted of a job, if it can be taken now."""
+        live, target = self.live.get(job), self.targets.get(job)
+        if live is None:
+            if target is not None and self._are_free(job, target):
+                self._start(job, target)
+            return
+        if live.status == "stopping":
+            return
+        if target is None:
+            self._let_go(live)
+        elif not self._is_at(live, target):
+            self._stop(live)
+        elif live.status == "paused" and self._are_free(job, target):
+            live.gpus, live.host, live.status = target.gpus, target.host, "running"
+            live.running.go_on()
+            self._notices.append(Started(job, resumed=True))
+
+    def stop(self, job: int) -> bool:
+        """Ask an attempt to stop whatever is wanted of the job; False if there is none."""
+        live = self.live.get(job)
+        if live is None:
+            return False
+        self._stop(live)
+        return True
+
+    def adopt(self, job: int, gpus: tuple[int, ...], running: Running, token: str) -> None:
+        """Take over an attempt that an earlier scheduler started."""
+        self._watch(Live(job, gpus, running, token))
+
+    def wait(self, seconds: float) -> list[Notice]:
+        """What happened, after at most so many seconds."""
+        if not self._notices:
+            for fd, _ in self._poll.poll(max(0.0, min(seconds, 3600.0)) * 1000.0):
+                if fd == self._wake_read:
+                    self._drain()
+                else:
+                    self._end(self._by_fd[fd])
+        notices, self._notices = self._notices, []
+        return notices
+
+    def busy(self) -> dict[int, list[int]]:
+        """Which jobs' processes sit on each GPU."""
+        taken: dict[int, list[int]] = {}
+        for live in self.live.values():
+            if live.status != "paused":
+                for gpu in live.gpus:
+                    taken.setdefault(gpu, []).append(live.job)
+        return taken
+
+    def _is_at(self, live: Live, target: Target) -> bool:
+        return live.gpus == target.gpus or (self._anywhere and len(live.gpus) == len(target.gpus))
+
+    def _are_free(self, job: int, target: Target) -> bool:
+        """Whether nobody sits on the GPUs of a target but those with whom it is to share them."""
+        taken = self.busy()
+        for gpu in target.gpus:
+            for other in taken.get(gpu, ()):
+                if other != job and not self._share(other, target):
+                    return False
+        return True
+
+    def _share(self, other: int, target: Target) -> bool:
+        theirs = self.targets.get(other)
+        return target.host >= 0 and (other == target.host or (theirs is not None and theirs.host == target.host))
+
+    def _start(self, job: int, target: Target) -> None:
+        directory, token, launch = self._launch(job, target.gpus)
+        running = processes.start(directory, launch)
+        self._watch(Live(job, target.gpus, running, token, host=target.host))
+        self._notices.append(Started(job, resumed=False))
+
+    def _watch(self, live: Live) -> None:
+        self.live[live.job] = live
+        self._by_fd[live.running.pidfd] = live
+        self._poll.register(live.running.pidfd, select.POLLIN)
+
+    def _let_go(self, live: Live) -> None:
+        if live.status == "paused":
+            return
+        if self._stays(live.job):
+            live.status = "paused"
+            live.running.pause()
+            self._retry_others(live.job)
+        else:
+            self._stop(live)
+
+    def _stop(self, live: Live) -> None:
+        if live.status != "stopping":
+            live.status = "stopping"
+            live.running.stop()
+
+    def _end(self, live: Live) -> None:
+        """An attempt's keeper is gone: find out how it ended, and let those start who waited for its GPUs."""
+        self._poll.unregister(live.running.pidfd)
+        del self._by_fd[live.running.pidfd]
+        del self.live[live.job]
+        live.running.close()
+        outcome = processes.outcome(live.running.directory)
+        if outcome is None:
+            processes.kill_strays(live.running.directory, live.token)
+            outcome = processes.LOST
+        self._notices.append(Ended(live.job, outcome))
+
+    def settle(self) -> None:
+        """Start whoever waits for GPUs that have become free."""
+        self._retry_others(-1)
+
+    def _retry_others(self, job: int) -> None:
+        for other in list(self.targets):
+            if other != job and (other not in self.live or self.live[other].status == "paused"):
+                self.converge(other)
+
+    def _drain(self) -> None:
+        try:
+            while os.read(self._wake_read, 4096):
+                pass
+        except BlockingIOError:
+            return

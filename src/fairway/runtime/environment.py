@@ -1,0 +1,85 @@
+"""What a job's processes find in their environment: as torchrun would set it, and what is Fairway's own."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fairway.runtime.records import Attempt, JobRecord
+
+LOG_BYTES = 100 * 1024 * 1024
+"""A rank's log is cut when it has grown to this; one older piece is kept."""
+_KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "TZ")
+
+
+def launch_of(record: JobRecord, attempt: Attempt, folder: Path, devices: Sequence[str] | None) -> dict[str, Any]:
+    """What a keeper is to start. `devices` names the GPUs for CUDA; None where they are virtual."""
+    request = record.request
+    world = len(attempt.gpus) if request.processes == "per_gpu" else 1
+    common = {
+        **{name: os.environ[name] for name in _KEPT if name in os.environ},
+        **request.env,
+        **_own(record, attempt, folder),
+        "WORLD_SIZE": str(world),
+        "LOCAL_WORLD_SIZE": str(world),
+        "NODE_RANK": "0",
+        "GROUP_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "TORCHELASTIC_RESTART_COUNT": str(attempt.number - 1),
+        "CUDA_VISIBLE_DEVICES": "" if devices is None else ",".join(devices),
+    }
+    if request.slurm_env:
+        common |= _slurm(record, world)
+    ranks = [
+        {
+            "argv": list(request.command),
+            "env": {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            "log": str(folder / f"attempt-{attempt.number}" / f"rank-{rank}.log"),
+        }
+        for rank in range(world)
+    ]
+    left_s = None if request.limit_s is None else max(request.limit_s - record.ran_s, 0.1)
+    return {
+        "ranks": ranks,
+        "cwd": request.cwd,
+        "grace_s": request.grace_s,
+        "limit_s": left_s,
+        "log_bytes": LOG_BYTES,
+    }
+
+
+def _own(record: JobRecord, attempt: Attempt, folder: Path) -> Mapping[str, str]:
+    request = record.request
+    return {
+        "FAIRWAY_JOB_ID": record.id,
+        "FAIRWAY_JOB_NAME": request.name,
+        "FAIRWAY_ATTEMPT": attempt.token,
+        "FAIRWAY_RESTART_COUNT": str(attempt.number - 1),
+        "FAIRWAY_CHECKPOINT_DIR": str(folder / "checkpoints"),
+        "FAIRWAY_REPORT": str(folder / "reports.jsonl"),
+        "FAIRWAY_GRACE_SECONDS": f"{request.grace_s:g}",
+        "FAIRWAY_RESUME": "1" if attempt.resume else "0",
+        "FAIRWAY_REASON": record.reason,
+    }
+
+
+def _slurm(record: JobRecord, world: int) -> dict[str, str]:
+    return {
+        "SLURM_JOB_ID": record.id.split("_")[0],
+        "SLURM_JOB_NAME": record.request.name,
+        "SLURM_NTASKS": str(world),
+        "SLURM_NNODES": "1",
+        "SLURM_GPUS_ON_NODE": str(world),
+        **({"SLURM_ARRAY_TASK_ID": str(task)} if (task := record.request.array_task) is not None else {}),
+    }
+
+
+def free_port() -> int:
+    """A port that nobody listens on right now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,105 @@
+"""What a live job is taken to be before it has said anything: its work, its speeds, its prospects."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+from fairway.core.cluster import Cluster
+from fairway.core.event import JobSubmitted
+from fairway.core.hardware import known_gpu
+from fairway.core.job import JobSpec
+from fairway.core.prospect import Prospect, Stage
+from fairway.runtime.records import JobRecord
+from fairway.runtime.request import JobRequest
+
+UNKNOWN_S = 3600.0
+"""How long a job is taken to run of which nothing is known."""
+UNKNOWN_RESTART_S = 10.0
+REMEMBERED = 20
+_EPOCHS = 100.0
+ELASTIC_EXPONENT = 0.9
+
+
+class RunTimes:
+    """How long jobs have run that were alike: of the same user and name, or of the same model."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], deque[float]] = {}
+
+    def learn(self, record: JobRecord) -> None:
+        """A job has done its work."""
+        for key in _keys(record.request):
+            self._known.setdefault(key, deque(maxlen=REMEMBERED)).append(record.ran_s)
+
+    def expected_s(self, request: JobRequest) -> float:
+        """What is expected of a job: as its owner says, as others like it took, at most its time limit."""
+        limit_s = request.limit_s or math.inf
+        if request.expected_s is not None:
+            return min(request.expected_s, limit_s)
+        for key in _keys(request):
+            known = sorted(self._known.get(key, ()))
+            if known:
+                return min(max(known[len(known) // 2], 1.0), limit_s)
+        return min(UNKNOWN_S, limit_s)
+
+
+def _keys(request: JobRequest) -> list[tuple[str, str]]:
+    keys = [(request.user, f"name {request.name}")] if request.name else []
+    return [*keys, ("", f"model {request.model}")] if request.model else keys
+
+
+def speeds_of(request: JobRequest, cluster: Cluster) -> tuple[float, ...]:
+    """Relative speeds on the GPU types of the cluster, the fastest usable one being 1; 0 where a job may not run."""
+    usable = []
+    for kind, gpu in enumerate(cluster.types):
+        fits = not (request.memory_bytes > gpu.memory_bytes > 0) and request.gpus <= cluster.gpus_by_type[kind]
+        wanted = not request.gpu_types or any(_is(gpu.name, name) for name in request.gpu_types)
+        usable.append(gpu.speed if fits and wanted else 0.0)
+    best = max(usable)
+    return tuple(speed / best if best else 0.0 for speed in usable)
+
+
+def _is(name: str, wanted: str) -> bool:
+    known = known_gpu(name)
+    return name.lower() == wanted.lower() or (known is not None and known_gpu(wanted) == known)
+
+
+def submitted(record: JobRecord, cluster: Cluster, expected_s: float, time_s: float, restart_s: float) -> JobSubmitted:
+    """The event with which the scheduler's state takes up a job. Its work is counted in seconds until it reports."""
+    request = record.request
+    speeds = speeds_of(request, cluster)
+    spec = JobSpec(
+        id=record.id,
+        submitted_s=time_s,
+        gpus=request.gpus,
+        gpus_min=request.gpus_min,
+        gpus_max=request.gpus_max,
+        duration_s=expected_s,
+        model=request.model,
+        batch_size=request.batch_size,
+        user=request.user,
+        queue=request.queue,
+        name=request.name,
+        weight=request.weight,
+        priority=request.priority,
+        deadline_s=None if request.deadline_s is None else time_s + request.deadline_s,
+        gpu_types=request.gpu_types,
+        memory_bytes=request.memory_bytes,
+        preemptible=request.preempt != "never",
+    )
+    epochs = request.epochs or _EPOCHS
+    stage = Stage(request.batch_size or 0, tuple(speed * epochs / expected_s for speed in speeds))
+    scaling = tuple((count / request.gpus) ** ELASTIC_EXPONENT for count in range(1, request.gpus_max + 1))
+    return JobSubmitted(
+        time_s,
+        record.number,
+        spec,
+        expected_s,
+        speeds,
+        restart_s,
+        expected_s,
+        0.0,
+        scaling,
+        prospect=Prospect(epochs, (stage,)),
+    )

@@ -1,0 +1,54 @@
+"""Placement of live jobs: who is suspended in place can only go on where its memory is."""
+
+from __future__ import annotations
+
+from fairway.core.occupancy import Occupancy
+from fairway.core.plan import Placer
+from fairway.core.snapshot import Snapshot
+from fairway.runtime.live import LiveEngine
+
+
+class AtHome:
+    """Any placement, except for jobs that are suspended on real GPUs: they resume where they are or wait."""
+
+    def __init__(self, placer: Placer, engine: LiveEngine) -> None:
+        self.placer = placer
+        self.engine = engine
+        self.name = placer.name
+        self.located = placer.located
+
+    def suited(self, snapshot: Snapshot, row: int) -> Placer:
+        """The placement for a row."""
+        home = self.engine.home(int(snapshot.jobs[row]))
+        return Fixed(home) if home else self.placer.suited(snapshot, row)
+
+    def retry_s(self, snapshot: Snapshot, row: int) -> float:
+        """When a row that found no place may find one."""
+        return self.placer.retry_s(snapshot, row)
+
+    def place(self, occupancy: Occupancy, gpus: int, gpu_type: int) -> tuple[int, ...] | None:
+        """Free GPUs for a gang."""
+        return self.placer.place(occupancy, gpus, gpu_type)
+
+
+class Fixed:
+    """One place and no other."""
+
+    name = "fixed"
+    located = True
+
+    def __init__(self, gpus: tuple[int, ...]) -> None:
+        self.gpus = gpus
+
+    def suited(self, snapshot: Snapshot, row: int) -> Placer:
+        """Itself."""
+        return self
+
+    def retry_s(self, snapshot: Snapshot, row: int) -> float:
+        """Whoever sits there may leave at any time, and that is an event."""
+        return float("inf")
+
+    def place(self, occupancy: Occupancy, gpus: int, gpu_type: int) -> tuple[int, ...] | None:
+        """The place, if it is free and of the size wanted."""
+        free = len(self.gpus) == gpus and not any(occupancy.tenants(gpu) for gpu in self.gpus)
+        return self.gpus if free else None

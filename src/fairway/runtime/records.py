@@ -1,0 +1,181 @@
+"""What is known of every job, for users and across restarts: its request, its state, its attempts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from fairway.runtime.request import JobRequest
+
+
+class JobState(StrEnum):
+    """Where a job is in its life. The words are those that users of Slurm know."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    SUSPENDED = "SUSPENDED"
+    PREEMPTED = "PREEMPTED"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    TIMEOUT = "TIMEOUT"
+    NODE_FAIL = "NODE_FAIL"
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will happen to the job."""
+        return self in _ENDED
+
+    @property
+    def waits(self) -> bool:
+        """Whether it holds no GPUs and may still get some."""
+        return self in _WAITING
+
+
+_WAITING = frozenset((JobState.PENDING, JobState.SUSPENDED, JobState.PREEMPTED))
+_ENDED = frozenset(JobState) - _WAITING - {JobState.RUNNING}
+
+
+@dataclass
+class Attempt:
+    """One start of a job's processes. Times are seconds since 1970."""
+
+    number: int
+    gpus: list[int]
+    token: str
+    launched_s: float
+    started_s: float | None = None
+    ended_s: float | None = None
+    codes: list[int] = field(default_factory=list)
+    cause: str = ""
+    resume: bool = False
+
+
+@dataclass
+class Progress:
+    """What a job has reported of its training, and when it was last seen to move."""
+
+    step: float = 0.0
+    steps: float | None = None
+    epoch: float | None = None
+    loss: float | None = None
+    batch_size: int | None = None
+    samples_per_s: float | None = None
+    steps_per_s: float | None = None
+    noise_scale: float | None = None
+    checkpoint: str | None = None
+    checkpoint_step: float = 0.0
+    checkpoint_s: float | None = None
+    reported_s: float | None = None
+
+
+@dataclass
+class JobRecord:
+    """One job. `number` is the scheduler's, `id` the owner's name for it."""
+
+    number: int
+    id: str
+    request: JobRequest
+    submitted_s: float
+    state: JobState = JobState.PENDING
+    reason: str = ""
+    started_s: float | None = None
+    ended_s: float | None = None
+    exit_code: int | None = None
+    held: bool = False
+    suspended: bool = False
+    cancelled: bool = False
+    failures: int = 0
+    preemptions: int = 0
+    not_before_s: float | None = None
+    ran_s: float = 0.0
+    gpu_s: float = 0.0
+    attempts: list[Attempt] = field(default_factory=list)
+    progress: Progress = field(default_factory=Progress)
+
+    @property
+    def attempt(self) -> Attempt | None:
+        """The latest attempt."""
+        return self.attempts[-1] if self.attempts else None
+
+    def plain(self) -> dict[str, Any]:
+        """The record as JSON values."""
+        out = {name: value for name, value in vars(self).items() if name not in ("request", "attempts", "progress")}
+        out["request"] = self.request.plain()
+        out["attempts"] = [asdict(attempt) for attempt in self.attempts]
+        out["progress"] = asdict(self.progress)
+        return out
+
+    @staticmethod
+    def from_plain(values: dict[str, Any]) -> JobRecord:
+        """Read what `plain` gave."""
+        known = dict(values)
+        known["request"] = JobRequest.from_plain(known["request"])
+        known["state"] = JobState(known["state"])
+        known["attempts"] = [Attempt(**attempt) for attempt in known["attempts"]]
+        known["progress"] = Progress(**known["progress"])
+        return JobRecord(**known)
+
+
+class Book:
+    """All jobs by number and id; which have changed since the last look."""
+
+    def __init__(self) -> None:
+        self._by_number: dict[int, JobRecord] = {}
+        self._by_id: dict[str, JobRecord] = {}
+        self._by_key: dict[str, int] = {}
+        self._changed: dict[int, JobRecord] = {}
+        self.next_number = 0
+        self.next_id = 1
+
+    def add(self, record: JobRecord) -> None:
+        """Take up a job."""
+        self._by_number[record.number] = record
+        self._by_id[record.id] = record
+        if record.request.client_key is not None:
+            self._by_key[f"{record.request.user}\0{record.request.client_key}"] = record.number
+        self.next_number = max(self.next_number, record.number + 1)
+        self.next_id = max(self.next_id, int(record.id.split("_")[0]) + 1)
+
+    def touch(self, record: JobRecord) -> None:
+        """Say that a record was changed and has to be stored."""
+        self._changed[record.number] = record
+
+    def take_changed(self) -> list[JobRecord]:
+        """The records that have to be stored now."""
+        changed, self._changed = list(self._changed.values()), {}
+        return changed
+
+    def with_key(self, user: str, key: str) -> JobRecord | None:
+        """The job that a user has submitted under a key of theirs."""
+        number = self._by_key.get(f"{user}\0{key}")
+        return None if number is None else self._by_number[number]
+
+    def __getitem__(self, number: int) -> JobRecord:
+        return self._by_number[number]
+
+    def get(self, name: str) -> JobRecord | None:
+        """A job by its id."""
+        return self._by_id.get(name)
+
+    def tasks(self, name: str) -> list[JobRecord]:
+        """The job of this id, or all tasks of the array of this id."""
+        found = self._by_id.get(name)
+        if found is not None:
+            return [found]
+        return [record for key, record in self._by_id.items() if key.startswith(f"{name}_")]
+
+    def __iter__(self) -> Iterator[JobRecord]:
+        return iter(list(self._by_number.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_number)
+
+
+def now_s() -> float:
+    """The time of day, in seconds since 1970."""
+    return time.time()

@@ -1,0 +1,385 @@
+"""A live scheduler: the one loop around live processes, with a journal that lets it be killed at any instant.
+
+Every step is written down before it is acted on. A restart replays the log of all jobs that have not ended, which gives
+the same state again, finds the processes that went on meanwhile, and takes the next step towards what was decided.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from fairway.core.action import Action
+from fairway.core.cluster import Cluster
+from fairway.core.decision import Decision
+from fairway.core.errors import FairwayError, InputError
+from fairway.core.event import Event, JobCancelled, JobEvicted, Woken
+from fairway.core.plan import Placer
+from fairway.core.policy import Policy
+from fairway.core.round import Loop
+from fairway.core.snapshot import Snapshot, plain_memory
+from fairway.core.state import State
+from fairway.runtime.estimates import UNKNOWN_RESTART_S, speeds_of, submitted
+from fairway.runtime.gate import Gate, Limits
+from fairway.runtime.journal import DiskFullError, Journal, StoredJob
+from fairway.runtime.live import Clock, LiveEngine
+from fairway.runtime.placing import AtHome
+from fairway.runtime.records import Book, JobRecord, JobState
+from fairway.runtime.request import JobRequest
+
+MEMORY_EVERY_S = 10.0
+FULL_RETRY_S = 1.0
+MIN_RUN_S = 5.0
+"""A job that was just started is left alone for this long."""
+
+
+class UnknownJobError(FairwayError):
+    """There is no job of this id."""
+
+
+class WrongStateError(FairwayError):
+    """The job is in a state in which this cannot be done."""
+
+
+class Scheduler:
+    """Jobs, processes and the loop between them. `run` blocks; everything public may be called from any thread."""
+
+    def __init__(
+        self,
+        folder: Path,
+        cluster: Cluster,
+        policy: Policy,
+        placer: Placer,
+        *,
+        devices: Sequence[str] | None = None,
+        round_s: float | None = None,
+        limits: Limits | None = None,
+        seed: int = 0,
+        min_run_s: float = MIN_RUN_S,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.cluster = cluster
+        self.journal = Journal(folder / "journal.db")
+        facts = self.journal.facts()
+        clock = Clock(float(facts.get("origin_s", time.time())), float(facts.get("last_s", 0.0)))
+        self.book = Book()
+        self.engine = LiveEngine(cluster, devices, folder / "jobs", self.book, clock)
+        self.state = State(cluster, min_run_s=min_run_s, seed=seed, round_s=round_s or policy.round_s)
+        self.gate = Gate(policy, limits)
+        self.engine.state, self.engine.save, self.engine.on_end = self.state, self._save, self._note_end
+        length_s = policy.round_s if round_s is None else round_s
+        placed = AtHome(placer, self.engine)
+        self.loop = Loop(self.engine, self.state, self.gate, placed, round_s=length_s, observer=self)
+        self.listeners: list[Callable[[Sequence[Event]], None]] = []
+        self.decide_s = 0.0
+        self._dependants: dict[str, set[int]] = {}
+        self._memory_s = 0.0
+        self._policy_text = policy.name
+        self._recover(facts)
+
+    # --- running -----------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Schedule until `close` is called."""
+        self.engine.processes.settle()
+        if self.state.active:
+            self.engine.alarm(self.engine.clock.now_s())
+        while self.loop.step():
+            pass
+        self._save()
+        self.journal.close()
+
+    def start(self) -> threading.Thread:
+        """Run in a thread of its own."""
+        thread = threading.Thread(target=self.run, name="scheduler", daemon=True)
+        thread.start()
+        return thread
+
+    def close(self) -> None:
+        """Stop scheduling; processes go on, and a later scheduler finds them."""
+        self.engine.close()
+
+    def ask(self, command: Callable[[float], tuple[list[Event], Any]]) -> Any:
+        """Carry out a command in the scheduler's thread and wait for its answer."""
+        answer: Future[Any] = self.engine.ask(command)
+        return answer.result()
+
+    # --- what users ask for ------------------------------------------------------------------------------------------
+
+    def submit(self, requests: Sequence[JobRequest], *, array: bool = False) -> list[JobRecord]:
+        """Take jobs in; those that were submitted before under the same key are returned as they are."""
+        for request in requests:
+            self._refuse_impossible(request)
+
+        def command(now_s: float) -> tuple[list[Event], list[JobRecord]]:
+            events, records, base = list[Event](), list[JobRecord](), self.book.next_id
+            for request in requests:
+                known = self.book.with_key(request.user, request.client_key) if request.client_key else None
+                if known is not None:
+                    records.append(known)
+                    continue
+                name = f"{base}_{request.array_task}" if array else str(self.book.next_id)
+                record = self._taken(request, name, now_s)
+                records.append(record)
+                expected_s = self.engine.times.expected_s(request)
+                events.append(submitted(record, self.cluster, expected_s, now_s, UNKNOWN_RESTART_S))
+            return events, records
+
+        return list(self.ask(command))
+
+    def cancel(self, name: str) -> list[JobRecord]:
+        """End jobs; their processes are asked to stop, and killed after their grace period."""
+        return self._each(name, self._cancelled)
+
+    def suspend(self, name: str) -> list[JobRecord]:
+        """Take a running job off its GPUs until it is resumed."""
+        return self._each(name, lambda record, now_s: self._set_aside(record, now_s, suspended=True))
+
+    def requeue(self, name: str) -> list[JobRecord]:
+        """Stop a running job and let it wait for its turn again; or have a job that has ended run once more."""
+        return self._each(name, self._requeued)
+
+    def hold(self, name: str) -> list[JobRecord]:
+        """Do not start a job until it is released."""
+        return self._each(name, lambda record, now_s: self._set_aside(record, now_s, suspended=False))
+
+    def release(self, name: str) -> list[JobRecord]:
+        """Let a held or suspended job run again."""
+        return self._each(name, self._released)
+
+    def set_policy(self, policy: Policy, text: str) -> None:
+        """Go on with another policy. Nobody is stopped by the change itself; what the old one remembered is dropped."""
+
+        def command(now_s: float) -> tuple[list[Event], None]:
+            self.gate.policy = policy
+            self.state.memory = {}
+            self._policy_text = text
+            with self.journal.transaction():
+                self.journal.set_facts({"policy": text, "memory": {}})
+            self.engine.alarm(now_s)
+            return [], None
+
+        self.ask(command)
+
+    # --- the observer of the loop ------------------------------------------------------------------------------------
+
+    def after_events(self, state: State, events: Sequence[Event]) -> None:
+        """Write down what happened; then those who asked get their answers."""
+        self._write([event for event in events if type(event) is not Woken])
+        answers, self.engine.answers = self.engine.answers, []
+        for answer, result in answers:
+            answer.set_result(result)
+        for listener in self.listeners:
+            listener(events)
+
+    def after_round(self, snapshot: Snapshot, decision: Decision, actions: Sequence[Action]) -> None:
+        """Write down what was decided, before it is done."""
+        now_s = snapshot.now_s
+        if actions or now_s >= self._memory_s:
+            self._memory_s = now_s + MEMORY_EVERY_S
+            facts = {"memory": plain_memory(decision.memory), "round": self.state.round, "last_s": now_s}
+            # The instant of the round, which may be later than the last event.
+            self._write((Woken(now_s),) if actions else (), actions=actions, facts=facts)
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _write(
+        self, events: Sequence[Event], *, actions: Sequence[Action] = (), facts: Mapping[str, Any] | None = None
+    ) -> None:
+        """One transaction. Where there is no room the scheduler waits for some; running jobs are not affected."""
+        changed = [_stored(record) for record in self.book.take_changed()]
+        if not (events or actions or changed or facts):
+            return
+        while True:
+            try:
+                with self.journal.transaction():
+                    self.journal.save_jobs(changed)
+                    self.journal.append(events)
+                    self.journal.append(actions, max(self.state.round, 1))
+                    if facts:
+                        self.journal.set_facts(facts)
+                return
+            except DiskFullError:
+                time.sleep(FULL_RETRY_S)
+
+    def _save(self) -> None:
+        """Store records that have changed outside of events."""
+        self._write(())
+
+    def _recover(self, facts: Mapping[str, Any]) -> None:
+        """Take up where an earlier scheduler stopped."""
+        if "origin_s" not in facts:
+            with self.journal.transaction():
+                self.journal.set_facts({"origin_s": self.engine.clock.origin_s})
+        for stored in self.journal.jobs():
+            record = JobRecord.from_plain(stored.record)
+            self.book.add(record)
+            if record.state is JobState.COMPLETED:
+                self.engine.times.learn(record)
+        self._replay()
+        self.state.memory = facts.get("memory", {})
+        self.state.round = int(facts.get("round", 0))
+        for record in self.book:
+            if not record.state.ended:
+                self._look_at(record, self.engine.clock.now_s())
+        events = self.engine.adopt()
+        for event in events:
+            self.state.apply(event)
+        self._write(events)
+        self.engine.converge()
+        self.journal.compact()
+
+    def _replay(self) -> None:
+        """Apply the log to the state: events one by one, the actions of a round together."""
+        actions: list[Action] = []
+        round_number = 0
+        for entry in self.journal.log():
+            if entry.round != round_number and actions:
+                self.state.commit(actions)
+                actions = []
+            round_number = entry.round
+            if entry.round:
+                actions.append(entry.thing)
+            else:
+                self.engine.recall(entry.thing)
+                self.state.apply(entry.thing)
+        if actions:
+            self.state.commit(actions)
+
+    def _taken(self, request: JobRequest, name: str, now_s: float) -> JobRecord:
+        record = JobRecord(self.book.next_number, name, request, self.engine.clock.date_s(now_s), held=request.hold)
+        self.book.add(record)
+        self.book.touch(record)
+        for one in request.depends:
+            self._dependants.setdefault(one.job, set()).add(record.number)
+        self._look_at(record, now_s)
+        return record
+
+    def _refuse_impossible(self, request: JobRequest) -> None:
+        if not any(speeds_of(request, self.cluster)):
+            types = ", ".join(
+                f"{gpu.name} × {self.cluster.gpus_by_type[k]}" for k, gpu in enumerate(self.cluster.types)
+            )
+            raise InputError(f"no GPUs here can ever run this job ({request.gpus} GPUs asked for; there are {types})")
+        for one in request.depends:
+            if not self.book.tasks(one.job):
+                raise InputError(f"it is to wait for job {one.job!r}, which does not exist")
+
+    def _each(self, name: str, act: Callable[[JobRecord, float], list[Event]]) -> list[JobRecord]:
+        """Do something to a job, or to all tasks of an array."""
+
+        def command(now_s: float) -> tuple[list[Event], list[JobRecord]]:
+            records = self.book.tasks(name)
+            if not records:
+                raise UnknownJobError(f"there is no job {name!r}")
+            events: list[Event] = []
+            for record in records:
+                events += act(record, now_s)
+                self.book.touch(record)
+            return events, records
+
+        return list(self.ask(command))
+
+    def _cancelled(self, record: JobRecord, now_s: float) -> list[Event]:
+        if record.state.ended:
+            return []
+        record.cancelled = True
+        record.state, record.reason = JobState.CANCELLED, "cancelled"
+        record.ended_s = self.engine.clock.date_s(now_s)
+        self.engine.processes.targets.pop(record.number, None)
+        self.engine.processes.stop(record.number)
+        self.gate.outside.pop(record.number, None)
+        self._note_end(record)
+        return [JobCancelled(now_s, record.number)]
+
+    def _set_aside(self, record: JobRecord, now_s: float, *, suspended: bool) -> list[Event]:
+        if record.state.ended:
+            raise WrongStateError(f"job {record.id} is {record.state}; it cannot be held or suspended")
+        record.held, record.suspended = record.held or not suspended, record.suspended or suspended
+        self._look_at(record, now_s)
+        if record.state is not JobState.RUNNING or not suspended:
+            return []
+        record.state = JobState.SUSPENDED
+        return self._off(record, now_s, "suspended by its owner")
+
+    def _off(self, record: JobRecord, now_s: float, why: str) -> list[Event]:
+        """Take a running job off its GPUs."""
+        self.engine.account(record, now_s)
+        progress = self.engine.progress(record)
+        self.engine.processes.set_targets([(record.number, None)])
+        self.engine.alarm(now_s)
+        return [JobEvicted(now_s, record.number, progress, why)]
+
+    def _released(self, record: JobRecord, now_s: float) -> list[Event]:
+        if record.state.ended:
+            raise WrongStateError(f"job {record.id} is {record.state}; it cannot be released")
+        record.held = record.suspended = False
+        self._look_at(record, now_s)
+        self.engine.alarm(now_s)
+        return []
+
+    def _requeued(self, record: JobRecord, now_s: float) -> list[Event]:
+        if record.state is not JobState.RUNNING:
+            raise WrongStateError(f"job {record.id} is {record.state}; only running jobs can be put back in the queue")
+        record.state = JobState.PENDING
+        events = self._off(record, now_s, "put back in the queue")
+        self.engine.processes.stop(record.number)
+        return events
+
+    def _note_end(self, record: JobRecord) -> None:
+        """A job has ended or waits for a retry: those who wait for it may come in, or never will."""
+        self._look_at(record, self.engine.clock.now_s())
+        if record.state.ended:
+            for number in self._dependants.pop(record.id, set()):
+                self._look_at(self.book[number], self.engine.clock.now_s())
+            self.engine.alarm(self.engine.clock.now_s())
+
+    def _look_at(self, record: JobRecord, now_s: float) -> None:
+        """Decide whether a job is let in."""
+        why = "" if record.state.ended else self._why_outside(record, now_s)
+        if why:
+            self.gate.outside[record.number] = why
+        else:
+            self.gate.outside.pop(record.number, None)
+
+    def _why_outside(self, record: JobRecord, now_s: float) -> str:
+        if record.suspended:
+            return "suspended by its owner; `fairway resume` lets it go on"
+        if record.held:
+            return "held by its owner; `fairway release` lets it run"
+        clock, request = self.engine.clock, record.request
+        begins = max(request.begin_s or 0.0, record.not_before_s or 0.0) - clock.origin_s
+        if begins > now_s:
+            self.engine.alarm(begins)
+            self.engine.call_at(begins, lambda at_s: self._look_at(record, at_s))
+            return record.reason or f"not to start for another {begins - now_s:.0f} s"
+        for one in request.depends:
+            why = _blocked(one.kind, self.book.tasks(one.job))
+            if why:
+                return f"waits for job {one.job}: {why}"
+        return ""
+
+
+def _blocked(kind: str, others: list[JobRecord]) -> str:
+    """Why a dependency is not met."""
+    if not others:
+        return "it does not exist any more"
+    if any(not other.state.ended for other in others):
+        return "it has not ended"
+    good = all(other.state is JobState.COMPLETED for other in others)
+    if kind == "afterok" and not good:
+        return "it did not complete, so this one never starts"
+    if kind == "afternotok" and good:
+        return "it completed, so this one never starts"
+    return ""
+
+
+def _stored(record: JobRecord) -> StoredJob:
+    key = record.request.client_key
+    unique = None if key is None else f"{record.request.user}\0{key}"
+    return StoredJob(record.number, record.id, unique, record.state.ended, record.plain())
