@@ -60,6 +60,7 @@ class Scheduler:
         limits: Limits | None = None,
         seed: int = 0,
         min_run_s: float = MIN_RUN_S,
+        policy_text: str = "",
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
@@ -79,7 +80,7 @@ class Scheduler:
         self.decide_s = 0.0
         self._dependants: dict[str, set[int]] = {}
         self._memory_s = 0.0
-        self._policy_text = policy.name
+        self.policy_text = policy_text or policy.name
         self._recover(facts)
 
     # --- running -----------------------------------------------------------------------------------------------------
@@ -158,7 +159,7 @@ class Scheduler:
         def command(now_s: float) -> tuple[list[Event], None]:
             self.gate.policy = policy
             self.state.memory = {}
-            self._policy_text = text
+            self.policy_text = text
             with self.journal.transaction():
                 self.journal.set_facts({"policy": text, "memory": {}})
             self.engine.alarm(now_s)
@@ -213,16 +214,17 @@ class Scheduler:
 
     def _recover(self, facts: Mapping[str, Any]) -> None:
         """Take up where an earlier scheduler stopped."""
-        if "origin_s" not in facts:
-            with self.journal.transaction():
-                self.journal.set_facts({"origin_s": self.engine.clock.origin_s})
+        with self.journal.transaction():
+            self.journal.set_facts({"origin_s": self.engine.clock.origin_s, "policy": self.policy_text})
+            if facts.get("policy") != self.policy_text:
+                self.journal.set_facts({"memory": {}})
         for stored in self.journal.jobs():
             record = JobRecord.from_plain(stored.record)
             self.book.add(record)
             if record.state is JobState.COMPLETED:
                 self.engine.times.learn(record)
         self._replay()
-        self.state.memory = facts.get("memory", {})
+        self.state.memory = facts.get("memory", {}) if facts.get("policy") == self.policy_text else {}
         self.state.round = int(facts.get("round", 0))
         for record in self.book:
             if not record.state.ended:
