@@ -22,6 +22,9 @@ from fairway.core.arrays import Bools, Floats, Ints
 
 _BISECTIONS = 100
 _CLOSE = 1e-9
+_CLOSE_ENOUGH = 1e-4
+"""Where rounds of this part of all that can be gained are lost, it is worth looking at more latest finishes."""
+_ZOOMS, _POINTS = 5, 8
 
 
 class Window(NamedTuple):
@@ -85,10 +88,14 @@ def plan_window(window: Window, preference: Preference | None = None) -> Planned
     if preference is None:
         preference = Preference(np.ones(jobs), np.zeros(jobs, dtype=bool))
     bound, limits = _bound(window)
-    plans = (_packed(window, _filled(window, limit), preference) for limit in limits)
+    idle = window.objective(np.zeros(jobs, dtype=np.int64))
+    fillings = [_filled(window, limit) for limit in limits]
+    if max(map(window.objective, fillings), default=bound) < bound - _CLOSE_ENOUGH * (bound - idle):
+        fillings += [_filled(window, limit) for limit in _closer(window, limits)]
+    plans = (_packed(window, counts, preference) for counts in fillings)
     best = max(plans, key=lambda plan: window.objective(plan.sum(axis=0)), default=np.zeros((rounds, jobs), dtype=bool))
     counts = best.sum(axis=0)
-    return Planned(best, counts, window.objective(counts), bound, window.objective(np.zeros(jobs, dtype=np.int64)))
+    return Planned(best, counts, window.objective(counts), bound, idle)
 
 
 def concave(values: Floats) -> Floats:
@@ -188,6 +195,25 @@ def _worth_trying(limits: list[float]) -> list[float]:
     return sorted({distinct[0], distinct[middle - 1], distinct[middle], distinct[-1]})
 
 
+def _closer(window: Window, limits: list[float]) -> list[float]:
+    """Latest finishes between the limits, closer and closer about the one that can be filled best.
+
+    At the price that fills the window two latest finishes may be worth the same, one with too many rounds and one with
+    too few. The best plan then ends between them. What a filling is worth is concave in its latest finish, but for
+    whole rounds.
+    """
+    low, high = limits[0], limits[-1]
+    worth = dict[float, float]()
+    for _ in range(_ZOOMS):
+        points = np.linspace(low, high, _POINTS + 1).tolist()
+        for point in points:
+            if point not in worth:
+                worth[point] = window.objective(_filled(window, point))
+        at = max(range(len(points)), key=lambda at: worth[points[at]])
+        low, high = points[max(at - 1, 0)], points[min(at + 1, _POINTS)]
+    return sorted(sorted(worth), key=lambda point: -worth[point])[:3]
+
+
 def _filled(window: Window, latest: float) -> Ints:
     """Numbers of rounds: as many as it takes to end by `latest`, then the most valuable ones while there is room."""
     rounds = window.rounds
@@ -232,33 +258,40 @@ def _cut(window: Window, counts: Ints, room: int) -> Ints:
 
 
 def _packed(window: Window, counts: Ints, preference: Preference) -> Bools:
-    """Rounds for everybody: laid out from the first round on, or from the last one where that fits better.
+    """Rounds for everybody: laid out from the first round on, or in another way where that fits better.
 
     From the first round on the more urgent jobs come first, and late gangs may find no room. From the last round on the
     less urgent ones are laid out first, which are large and long; what is left for the first rounds is small and fits.
+    Where not everybody finds room, it should not be the jobs that end last which go without.
     """
     wanted = window.objective(counts)
-    best = _laid_out(window, counts, preference, backward=False)
-    reached = window.objective(best.sum(axis=0))
-    if reached < wanted - _CLOSE * abs(wanted):
-        other = _laid_out(window, counts, preference, backward=True)
-        if window.objective(other.sum(axis=0)) > reached:
-            return other
+    best, reached = np.zeros((window.rounds, len(counts)), dtype=bool), -np.inf
+    for last_first, backward in ((False, False), (False, True), (True, False), (True, True)):
+        plan = _laid_out(window, counts, preference, backward=backward, last_first=last_first)
+        value = window.objective(plan.sum(axis=0))
+        if value > reached:
+            best, reached = plan, value
+        if reached >= wanted - _CLOSE * abs(wanted):
+            break
     return best
 
 
-def _laid_out(window: Window, counts: Ints, preference: Preference, *, backward: bool) -> Bools:
-    """Round by round: first who would otherwise miss some, then by urgency."""
+def _laid_out(window: Window, counts: Ints, preference: Preference, *, backward: bool, last_first: bool) -> Bools:
+    """Round by round: first who would otherwise miss some, then by urgency.
+
+    With `last_first`, those whose missing a round would make the latest finish later go before all others.
+    """
     rounds, jobs = window.rounds, len(counts)
     plan = np.zeros((rounds, jobs), dtype=bool)
     free = np.full(rounds, window.capacity)
     owed = counts.copy()
+    critical = _ends_last(window, counts) if last_first else np.zeros(jobs, dtype=bool)
     ran = np.zeros(jobs, dtype=bool) if backward else preference.runs
     for left, at in zip(range(rounds, 0, -1), range(rounds)[:: -1 if backward else 1], strict=True):
         urgency = preference.urgency * np.where(preference.runs if backward else ran, preference.stay, 1.0)
         rank = np.where(ran, urgency / preference.stay, urgency) if backward else -urgency
         must = owed >= left
-        order = np.lexsort((rank, -np.where(must, window.gangs, 0), ~must))
+        order = np.lexsort((rank, -np.where(must, window.gangs, 0), ~(must & critical), ~must))
         order = order[owed[order] > 0]
         free[at] = _take(plan[at], order, window.gangs, window.capacity)
         owed -= plan[at]
@@ -266,6 +299,14 @@ def _laid_out(window: Window, counts: Ints, preference: Preference, *, backward:
     _settle(window, plan, free, owed)
     _fill_gaps(window, plan, free)
     return plan
+
+
+def _ends_last(window: Window, counts: Ints) -> Bools:
+    """The jobs that would end later than all others end now, if they missed a round."""
+    rows = np.arange(len(counts))
+    latest = window.left[rows, counts].max(initial=0.0)
+    ends_last: Bools = (counts > 0) & (window.left[rows, np.maximum(counts - 1, 0)] > latest)
+    return ends_last
 
 
 def _take(chosen: Bools, order: Ints, gangs: Ints, free: int) -> int:
