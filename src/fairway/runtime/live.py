@@ -19,12 +19,14 @@ from typing import Any
 
 from fairway.core.action import Action, Suspend, Throttle
 from fairway.core.cluster import Cluster
+from fairway.core.errors import FairwayError
 from fairway.core.event import (
     Event,
     JobEvicted,
     JobFailed,
     JobFinished,
     JobStarted,
+    JobSubmitted,
     RateChanged,
     RegimeEntered,
     Woken,
@@ -44,6 +46,10 @@ RATE_EVERY_S = 5.0
 BACK_OFF_S, MOST_BACK_OFF_S = 5.0, 600.0
 MOST_LOST = 10
 """How often a job may lose its processes through no fault of its own before it is given up."""
+
+
+class StoppedError(FairwayError):
+    """The scheduler takes no commands any more."""
 
 
 class Clock:
@@ -88,19 +94,30 @@ class LiveEngine:
         self._readers: dict[int, ReportReader] = {}
         self._rated_s: dict[int, float] = {}
         self._in_steps: set[int] = set()
+        self.expected_s: dict[int, float] = {}
         self._alarms: list[float] = []
         self._due: list[tuple[float, int, Callable[[float], None]]] = []
         self._calls = 0
         self._next_reports_s = 0.0
-        self._since: dict[int, float] = {}
 
     def ask(self, command: Command) -> Future[Any]:
         """Have a command carried out by the scheduler's thread; the answer comes when what it changed is on disk."""
         answer: Future[Any] = Future()
         with self._lock:
+            if self.closing:
+                raise StoppedError("the scheduler has stopped")
             self._inbox.append((command, answer))
         self.processes.wake()
         return answer
+
+    def refuse_all(self, error: BaseException | None) -> None:
+        """The scheduler has ended: nobody is to wait for an answer."""
+        self.closing = True
+        with self._lock:
+            waiting, self._inbox = [answer for _, answer in self._inbox], []
+        for answer in [*waiting, *(answer for answer, _ in self.answers)]:
+            answer.set_exception(StoppedError(f"the scheduler has stopped{f': {error}' if error else ''}"))
+        self.answers = []
 
     def close(self) -> None:
         """Make `poll` say that there is nothing left to wait for."""
@@ -166,8 +183,8 @@ class LiveEngine:
                 continue
             found = processes.find(self._directory(record, attempt))
             if isinstance(found, Running):
-                self.processes.adopt(record.number, tuple(attempt.gpus), found, attempt.token)
-                self._since[record.number] = now_s
+                paused = record.state is JobState.SUSPENDED
+                self.processes.adopt(record.number, tuple(attempt.gpus), found, attempt.token, paused=paused)
                 self._watch_reports(record)
                 if record.cancelled:
                     self.processes.stop(record.number)
@@ -194,8 +211,13 @@ class LiveEngine:
 
     def recall(self, event: Event) -> None:
         """Take note of an event of the past that is replayed."""
-        if isinstance(event, RegimeEntered) and not math.isnan(event.work):
-            self._in_steps.add(event.job)
+        if isinstance(event, JobSubmitted):
+            self.expected_s[event.job] = event.work
+        elif isinstance(event, RegimeEntered) and not math.isnan(event.work):
+            if self.book[event.job].progress.steps_per_s is None:
+                self.expected_s[event.job] = event.work
+            else:
+                self._in_steps.add(event.job)
 
     def call_at(self, time_s: float, act: Callable[[float], None]) -> None:
         """Do something at an instant, before the round that is then."""
@@ -211,6 +233,11 @@ class LiveEngine:
     def progress(self, record: JobRecord) -> float:
         """Work that a job has done, in the unit that the state counts in, if its processes stay or save it now."""
         return record.progress.step if record.number in self._in_steps else record.ran_s
+
+    def ran_s(self, record: JobRecord, now_s: float) -> float:
+        """For how long a job has run by now."""
+        since_s = record.since_s
+        return record.ran_s + (0.0 if since_s is None else max(self.clock.date_s(now_s) - since_s, 0.0))
 
     def _next_alarm_s(self) -> float:
         return self._alarms[0] if self._alarms else math.inf
@@ -240,7 +267,7 @@ class LiveEngine:
             attempt.started_s = date_s
         record.started_s = record.started_s or date_s
         record.state, record.reason = JobState.RUNNING, ""
-        self._since[record.number] = now_s
+        record.since_s = date_s
         self._watch_reports(record)
         self.book.touch(record)
         return [JobStarted(now_s, record.number, self._rate(record), now_s)]
@@ -313,7 +340,7 @@ class LiveEngine:
         """The job is over for good."""
         record.state, record.reason, record.ended_s = state, why, self.clock.date_s(now_s)
         self.processes.targets.pop(record.number, None)
-        for kept in (self._readers, self._rated_s):
+        for kept in (self._readers, self._rated_s, self.expected_s):
             kept.pop(record.number, None)
         self._in_steps.discard(record.number)
         self.book.touch(record)
@@ -336,10 +363,11 @@ class LiveEngine:
 
     def account(self, record: JobRecord, now_s: float) -> None:
         """Book the time that the job has run since it was last looked at."""
-        since_s = self._since.pop(record.number, None)
-        if since_s is not None and record.attempt is not None:
-            record.ran_s += now_s - since_s
-            record.gpu_s += (now_s - since_s) * len(record.attempt.gpus)
+        if record.since_s is not None and record.attempt is not None:
+            passed_s = max(self.clock.date_s(now_s) - record.since_s, 0.0)
+            record.ran_s += passed_s
+            record.gpu_s += passed_s * len(record.attempt.gpus)
+            record.since_s = None
 
     def _stays(self, job: int) -> bool:
         record = self.book[job]
@@ -371,7 +399,9 @@ class LiveEngine:
 
     def _watch_reports(self, record: JobRecord) -> None:
         if record.number not in self._readers:
-            self._readers[record.number] = ReportReader(self._folder(record) / "reports.jsonl")
+            self._readers[record.number] = ReportReader(
+                self._folder(record) / "reports.jsonl", record.progress.read_bytes
+            )
 
     def _read_reports(self, record: JobRecord) -> tuple[bool, bool]:
         """Take in what a job has reported since; whether that was anything, and whether its batch size changed."""
@@ -381,22 +411,37 @@ class LiveEngine:
             for report in reader.new_lines():
                 changed |= take_in(record.progress, report, now_s)
                 any_new = True
+            record.progress.read_bytes = reader.offset
         return any_new, changed
 
     def _reports(self, now_s: float) -> list[Event]:
         """What jobs have reported, as events: now and then their speed, at once another batch size."""
-        events: list[Event] = []
+        events = self._overdue(now_s)
         for job in list(self._readers):
             record = self.book[job]
             new, changed = self._read_reports(record)
             if not new:
                 continue
             self.book.touch(record)
-            if self.state.held_gpus.get(job) and record.state is JobState.RUNNING:
+            if job in self.state.held_gpus and record.state is JobState.RUNNING:
                 due = changed or now_s >= self._rated_s.get(job, 0.0)
                 if due and record.progress.steps_per_s:
                     self._rated_s[job] = now_s + RATE_EVERY_S
                     events.append(self._seen(record, changed, now_s))
+        return events
+
+    def _overdue(self, now_s: float) -> list[Event]:
+        """Jobs that report nothing and have run as long as expected are expected to go on as long again."""
+        events: list[Event] = []
+        for job in self.state.held_gpus.keys() - self._in_steps:
+            record = self.book[job]
+            ran_s = self.ran_s(record, now_s)
+            expected_s = self.expected_s.get(job, math.inf)
+            if record.state is JobState.RUNNING and ran_s > expected_s:
+                twice_s = self.expected_s[job] = 2.0 * ran_s
+                speeds, batch = speeds_of(record.request, self.cluster), record.request.batch_size or 0
+                rate = self._rate(record)
+                events.append(RegimeEntered(now_s, job, ran_s, rate, batch, speeds, twice_s, 0.0, work=twice_s))
         return events
 
     def _seen(self, record: JobRecord, changed: bool, now_s: float) -> Event:
@@ -407,8 +452,7 @@ class LiveEngine:
         if job in self._in_steps and not changed:
             return RateChanged(now_s, job, progress.step, speed)
         if total is None:
-            rate = self._rate(record)
-            return RateChanged(now_s, job, min(record.ran_s + now_s - self._since.get(job, now_s), 1e15), rate)
+            return RateChanged(now_s, job, self.ran_s(record, now_s), self._rate(record))
         self._in_steps.add(job)
         kind = self.cluster.node_type[self.cluster.node_of_gpu[self.state.held_gpus[job][0]]]
         relative = speeds_of(record.request, self.cluster)

@@ -57,7 +57,7 @@ class Attempt:
 
 @dataclass
 class Progress:
-    """What a job has reported of its training, and when it was last seen to move."""
+    """What a job has reported of its training, and when it was last seen to move; `read_bytes` of it have been read."""
 
     step: float = 0.0
     steps: float | None = None
@@ -71,11 +71,15 @@ class Progress:
     checkpoint_step: float = 0.0
     checkpoint_s: float | None = None
     reported_s: float | None = None
+    read_bytes: int = 0
 
 
 @dataclass
 class JobRecord:
-    """One job. `number` is the scheduler's, `id` the owner's name for it."""
+    """One job. `number` is the scheduler's, `id` the owner's name for it.
+
+    `ran_s` and `gpu_s` count up to `since_s`, the date since which it has run without a break, where it runs.
+    """
 
     number: int
     id: str
@@ -94,6 +98,7 @@ class JobRecord:
     not_before_s: float | None = None
     ran_s: float = 0.0
     gpu_s: float = 0.0
+    since_s: float | None = None
     attempts: list[Attempt] = field(default_factory=list)
     progress: Progress = field(default_factory=Progress)
 

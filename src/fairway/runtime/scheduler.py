@@ -77,7 +77,8 @@ class Scheduler:
         placed = AtHome(placer, self.engine)
         self.loop = Loop(self.engine, self.state, self.gate, placed, round_s=length_s, observer=self)
         self.listeners: list[Callable[[Sequence[Event]], None]] = []
-        self.decide_s = 0.0
+        self.failure: BaseException | None = None
+        self.on_stop: Callable[[], None] = lambda: None
         self._dependants: dict[str, set[int]] = {}
         self._memory_s = 0.0
         self.policy_text = policy_text or policy.name
@@ -86,14 +87,25 @@ class Scheduler:
     # --- running -----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Schedule until `close` is called."""
-        self.engine.processes.settle()
-        if self.state.active:
-            self.engine.alarm(self.engine.clock.now_s())
-        while self.loop.step():
-            pass
-        self._save()
-        self.journal.close()
+        """Schedule until `close` is called.
+
+        An error that nobody expected ends the scheduler, not the jobs: what is on disk is sound, and whoever starts it
+        again takes up from there.
+        """
+        try:
+            self.engine.processes.settle()
+            if self.state.active:
+                self.engine.alarm(self.engine.clock.now_s())
+            while self.loop.step():
+                pass
+            self._save()
+        except BaseException as error:
+            self.failure = error
+            raise
+        finally:
+            self.engine.refuse_all(self.failure)
+            self.journal.close()
+            self.on_stop()
 
     def start(self) -> threading.Thread:
         """Run in a thread of its own."""
@@ -128,7 +140,9 @@ class Scheduler:
                 record = self._taken(request, name, now_s)
                 records.append(record)
                 expected_s = self.engine.times.expected_s(request)
-                events.append(submitted(record, self.cluster, expected_s, now_s, UNKNOWN_RESTART_S))
+                event = submitted(record, self.cluster, expected_s, now_s, UNKNOWN_RESTART_S)
+                self.engine.recall(event)
+                events.append(event)
             return events, records
 
         return list(self.ask(command))

@@ -135,9 +135,9 @@ class LocalProcesses:
         self._stop(live)
         return True
 
-    def adopt(self, job: int, gpus: tuple[int, ...], running: Running, token: str) -> None:
+    def adopt(self, job: int, gpus: tuple[int, ...], running: Running, token: str, *, paused: bool = False) -> None:
         """Take over an attempt that an earlier scheduler started."""
-        self._watch(Live(job, gpus, running, token))
+        self._watch(Live(job, gpus, running, token, "paused" if paused else "running"))
 
     def wait(self, seconds: float) -> list[Notice]:
         """What happened, after at most so many seconds."""
