@@ -1,4 +1,4 @@
-"""`fairway demo`: everything once, on a made-up workload."""
+"""`fairway demo`: everything once, on a made-up workload, or (`--live`) with a few real jobs."""
 
 from __future__ import annotations
 
@@ -13,26 +13,42 @@ from fairway.cli.world import World, check_seed
 from fairway.core.errors import InputError
 
 CLUSTER, GPUS, LOAD, USERS = "v100:8x4", 32, 1.1, 8
+MOST_JOBS = 1_000_000
 LONGEST_H = 12.0
 """Without a cut, one job of weeks would be most of the work of so short a log."""
 
 
 def demo(
-    jobs: Annotated[int, typer.Option("--jobs", help="How many jobs", metavar="N")] = 300,
+    live: Annotated[bool, typer.Option("--live", help="Run real small jobs instead, beside their forecast")] = False,
+    jobs: Annotated[int | None, typer.Option("--jobs", help="How many jobs: 300, or 12 live", metavar="N")] = None,
     seed: Annotated[int, typer.Option("--seed", help="Another seed, other jobs", metavar="N")] = 0,
     out: Annotated[str, typer.Option("--out", help="Where the files go", metavar="DIR")] = "out/demo",
 ) -> None:
     """Generate a workload shaped like Microsoft's Philly cluster, compare all policies on it, write the report.
 
+    With --live: a dozen real trainings (plain Python) on 4 virtual GPUs, stopped and resumed by the scheduler.
+
     \b
     fairway demo --jobs 1000 --seed 7 --out /tmp/demo
+    fairway demo --live
     """
+    check_seed(seed)
+    if jobs is not None and not 1 <= jobs <= MOST_JOBS:
+        raise InputError(f"--jobs {jobs} is not from 1 to {MOST_JOBS}")
+    if live:
+        from fairway.cli.live_demo import JOBS, live_demo
+
+        live_demo(JOBS if jobs is None else jobs, seed, _folder(out))
+    else:
+        _simulated_demo(300 if jobs is None else jobs, seed, out)
+
+
+def _simulated_demo(jobs: int, seed: int, out: str) -> None:
     from fairway.cli import output
     from fairway.cli.runs import run_all
     from fairway.report import comparison_rows
     from fairway.traces import generate, write_trace
 
-    check_seed(seed)
     workload = generate("philly-like", jobs=jobs, seed=seed, gpus=GPUS, load=LOAD, users=USERS, longest_h=LONGEST_H)
     folder = _folder(out)
     trace, page = str(folder / "trace.jsonl"), str(folder / "report.html")

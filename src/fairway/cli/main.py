@@ -17,15 +17,24 @@ from typing import Annotated, Any, cast
 import typer
 
 from fairway import __version__
+from fairway.cli.cluster import nodes, policy, share
 from fairway.cli.compare import compare
 from fairway.cli.demo import demo
 from fairway.cli.estimate import estimate
 from fairway.cli.forecast import forecast
+from fairway.cli.jobs import cancel, history, hold, ls, release, requeue, resume, show, suspend, update
+from fairway.cli.live import exit_code_of
+from fairway.cli.logs import logs
 from fairway.cli.policies import policies
 from fairway.cli.report import report
+from fairway.cli.salvage import salvage
 from fairway.cli.simulate import simulate
 from fairway.cli.skew import skew
+from fairway.cli.submit import TakesCommand, run, submit
+from fairway.cli.top import top
 from fairway.cli.trace import trace
+from fairway.cli.up import down, reload, status, up
+from fairway.cli.why import what_if, why
 from fairway.core.errors import FairwayError
 
 OK, BUG, BAD_INPUT, INTERRUPTED, CLOSED_PIPE, TERMINATED = 0, 1, 2, 130, 141, 143
@@ -34,7 +43,31 @@ _PARSER_ERROR = cast(type[Exception], typer.BadParameter.__mro__[2])
 """The base of all errors of the option parser. Typer brings its own copy of Click or uses an installed one."""
 
 app = typer.Typer(name="fairway", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-for command in (simulate, compare, policies, report, demo, skew, estimate, forecast):
+for command in (up, down, status, reload):
+    app.command()(command)
+for command in (submit, run):
+    app.command(cls=TakesCommand)(command)
+for command in (
+    ls,
+    show,
+    logs,
+    cancel,
+    suspend,
+    resume,
+    requeue,
+    hold,
+    release,
+    update,
+    why,
+    what_if,
+    top,
+    nodes,
+    share,
+    history,
+):
+    app.command()(command)
+app.add_typer(policy, name="policy")
+for command in (salvage, simulate, compare, policies, report, demo, skew, estimate, forecast):
     app.command()(command)
 app.add_typer(trace, name="trace")
 
@@ -48,6 +81,8 @@ def fairway(
 
     \b
     First steps:
+      fairway up                                                    schedule jobs on this machine
+      fairway submit --gpus 1 -- python train.py                    hand in a job
       fairway demo                                                  compare all policies on a made-up workload
       fairway simulate jobs.csv --cluster v100:16x4 --policy srtf   replay a trace
       fairway compare jobs.csv --cluster v100:16x4 --html out.html  all policies, as a report
@@ -89,7 +124,8 @@ def _explain(error: Exception) -> int:
         traceback.print_exception(error)
     if isinstance(error, FairwayError):
         _complain(f"error: {error}")
-    elif isinstance(error, _PARSER_ERROR):
+        return exit_code_of(error)
+    if isinstance(error, _PARSER_ERROR):
         _complain(f"error: {_usage(error)}")
     elif isinstance(error, BrokenPipeError) and error.filename is None:
         _silence_stdout()

@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import math
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fairway.cli.options import option, takes
 from fairway.core.errors import FairwayError, InputError, PolicyError
 
 if TYPE_CHECKING:
@@ -27,41 +26,37 @@ if TYPE_CHECKING:
 MAX_SEED = 2**63 - 1
 
 
-def _option(name: str, text: str, metavar: str | None = None) -> Any:
-    return typer.Option(name, help=text, metavar=metavar)
-
-
 @dataclass(frozen=True)
 class World:
     """What a trace is replayed on, and by which rules."""
 
     cluster: Annotated[
-        str, _option("--cluster", "v100:32, v100:16x4 (16 nodes of 4), v100:4x8,k80:8x4, or a file", "SPEC")
+        str, option("--cluster", "v100:32, v100:16x4 (16 nodes of 4), v100:4x8,k80:8x4, or a file", "SPEC")
     ]
     profile: Annotated[
         str | None,
-        _option("--profile", "Throughputs: Gavel's JSON, or a directory in Pollux' format; else estimates", "PATH"),
+        option("--profile", "Throughputs: Gavel's JSON, or a directory in Pollux' format; else estimates", "PATH"),
     ] = None
-    rules: Annotated[str, _option("--rules", "native, gavel, shockwave, tiresias or pollux", "NAME")] = "native"
+    rules: Annotated[str, option("--rules", "native, gavel, shockwave, tiresias or pollux", "NAME")] = "native"
     round_s: Annotated[
-        float | None, _option("--round", "Seconds between decisions, 0 for at every event; else the rules' own", "S")
+        float | None, option("--round", "Seconds between decisions, 0 for at every event; else the rules' own", "S")
     ] = None
     restart_cost_s: Annotated[
-        float | None, _option("--restart-cost", "Seconds that a restarted job loses; else the rules' own", "S")
+        float | None, option("--restart-cost", "Seconds that a restarted job loses; else the rules' own", "S")
     ] = None
     replan_interval_s: Annotated[
-        float | None, _option("--replan-interval", "Seconds between plans of a policy that plans shares", "S")
+        float | None, option("--replan-interval", "Seconds between plans of a policy that plans shares", "S")
     ] = None
     placement: Annotated[
         str | None,
-        _option(
+        option(
             "--placement",
             "packed, spread, freest, skew[:knobs] or count (GPU counts only); else the rules' own",
             "NAME",
         ),
     ] = None
-    seed: Annotated[int, _option("--seed", "Seed of failures and of policies that draw lots", "N")] = 0
-    format: Annotated[str | None, _option("--format", "The trace's format, if its content is ambiguous", "NAME")] = None
+    seed: Annotated[int, option("--seed", "Seed of failures and of policies that draw lots", "N")] = 0
+    format: Annotated[str | None, option("--format", "The trace's format, if its content is ambiguous", "NAME")] = None
     skip_impossible: Annotated[
         bool, typer.Option("--skip-impossible", help="Leave out jobs that can never run here, and count them")
     ] = False
@@ -69,23 +64,23 @@ class World:
         bool, typer.Option("--any-type", help="Let jobs that ask for a GPU type run on any: a log on other hardware")
     ] = False
     plugin: Annotated[
-        list[str] | None, _option("--plugin", "A Python file with policies of your own; may be repeated", "FILE")
+        list[str] | None, option("--plugin", "A Python file with policies of your own; may be repeated", "FILE")
     ] = None
     mtbf_hours: Annotated[
-        float | None, _option("--mtbf-hours", "Let each node fail at random, once in so many hours on average", "H")
+        float | None, option("--mtbf-hours", "Let each node fail at random, once in so many hours on average", "H")
     ] = None
     repair_hours: Annotated[
-        float | None, _option("--repair-hours", "How long a failed node is away; 1 unless told", "H")
+        float | None, option("--repair-hours", "How long a failed node is away; 1 unless told", "H")
     ] = None
     faults: Annotated[
-        str | None, _option("--faults", "Planned failures: a CSV file with time_s,node,down_s", "FILE")
+        str | None, option("--faults", "Planned failures: a CSV file with time_s,node,down_s", "FILE")
     ] = None
     tenants: Annotated[
-        str | None, _option("--tenants", "Virtual clusters: a TOML file with the cells of each tenant", "FILE")
+        str | None, option("--tenants", "Virtual clusters: a TOML file with the cells of each tenant", "FILE")
     ] = None
 
     def __post_init__(self) -> None:
-        for option, value in (
+        for name, value in (
             ("--round", self.round_s),
             ("--restart-cost", self.restart_cost_s),
             ("--replan-interval", self.replan_interval_s),
@@ -93,7 +88,7 @@ class World:
             ("--repair-hours", self.repair_hours),
         ):
             if value is not None and not (math.isfinite(value) and value >= 0):
-                raise InputError(f"{option} must be a finite number of at least 0, not {value}")
+                raise InputError(f"{name} must be a finite number of at least 0, not {value}")
         if self.tenants == "":
             raise InputError("--tenants names no file")
         if self.mtbf_hours == 0:
@@ -205,28 +200,7 @@ class Scene:
 
 def takes_world(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command all options of `World` in the place of its parameter `world`."""
-    hints = get_type_hints(World, include_extras=True)
-    shared = [
-        inspect.Parameter(
-            f.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if f.default is MISSING else f.default,
-            annotation=hints[f.name],
-        )
-        for f in fields(World)
-    ]
-    parameters: list[inspect.Parameter] = []
-    for own in inspect.signature(command, eval_str=True).parameters.values():
-        parameters += shared if own.name == "world" else [own.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
-
-    @functools.wraps(command)
-    def with_world(**given: Any) -> None:
-        command(world=World(**{f.name: given.pop(f.name) for f in fields(World)}), **given)
-
-    del with_world.__wrapped__
-    with_world.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    with_world.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return with_world
+    return takes(world=World)(command)
 
 
 def check_seed(seed: int) -> None:

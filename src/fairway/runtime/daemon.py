@@ -15,20 +15,24 @@ from fairway.placement import placement as placement_named
 from fairway.policies import make_policy
 from fairway.runtime.keeper import started_at, write_over
 from fairway.runtime.machine import Machine, found_machine
+from fairway.runtime.nvml import Sitters
 from fairway.runtime.scheduler import Scheduler
+from fairway.runtime.settings import Settings
+from fairway.runtime.watch import Watch
 
 DEFAULT_POLICY = "tiresias"
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to run. `policy` None goes on with the policy of last time."""
+    """How to run. `policy` None goes on with that of last time, `config` None with the state directory's own file."""
 
     folder: Path
     policy: str | None = None
     round_s: float | None = None
     gpus: str = "auto"
     placement: str = "packed"
+    config: Path | None = None
 
 
 class AlreadyUpError(FairwayError):
@@ -42,9 +46,20 @@ class Daemon:
         options.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.options = options
         self._lock = _locked(options.folder / "lock")
-        self.machine = machine or found_machine(options.gpus)
+        try:
+            self.machine = machine or found_machine(options.gpus)
+            self.scheduler = self._made_scheduler()
+            self.settings = Settings(self.scheduler, options.config)
+            self._watch = Watch(self.scheduler, self.settings, self._sitters())
+        except BaseException:
+            os.close(self._lock)
+            raise
+        self._thread: threading.Thread | None = None
+
+    def _made_scheduler(self) -> Scheduler:
+        options = self.options
         policy_text = options.policy or _last_policy(options.folder) or DEFAULT_POLICY
-        self.scheduler = Scheduler(
+        return Scheduler(
             options.folder,
             self.machine.cluster,
             make_policy(policy_text),
@@ -53,7 +68,29 @@ class Daemon:
             round_s=options.round_s,
             policy_text=policy_text,
         )
-        self._thread: threading.Thread | None = None
+
+    def _sitters(self) -> Sitters | None:
+        """Who else is on our GPUs. They are looked at once before anything can be started there."""
+        if self.machine.nvml is None or self.machine.devices is None:
+            return None
+        sitters = Sitters(self.machine.nvml, self.machine.devices, self.scheduler.engine.keepers)
+        self.scheduler.engine.processes.blocked = sitters.look()
+        return sitters
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """Who may control all jobs, beside root and whoever runs the scheduler."""
+        return self.settings.config.operators
+
+    @property
+    def foreign(self) -> dict[int, str]:
+        """GPUs that nobody is started on now, by number, with the reason: others compute there, or they are broken."""
+        return dict(self.scheduler.engine.processes.blocked)
+
+    def reload(self) -> str:
+        """Read the configuration again; what was read. An error leaves the old one in force."""
+        self.settings.reload()
+        return str(self.settings.path)
 
     @property
     def socket(self) -> Path:
@@ -63,11 +100,13 @@ class Daemon:
     def start(self, **about: Any) -> None:
         """Schedule in a thread, and leave word of who we are."""
         self._thread = self.scheduler.start()
+        self._watch.start()
         told = {"pid": os.getpid(), "start": started_at(os.getpid()), "socket": str(self.socket), **about}
         write_over(self.options.folder / "daemon.json", told)
 
     def close(self) -> None:
         """Stop scheduling. Jobs go on running; the next scheduler of this directory takes them over."""
+        self._watch.close()
         self.scheduler.close()
         if self._thread is not None:
             self._thread.join()

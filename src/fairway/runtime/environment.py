@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pwd
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,12 +17,15 @@ LOG_BYTES = 100 * 1024 * 1024
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "TZ")
 
 
-def launch_of(record: JobRecord, attempt: Attempt, folder: Path, devices: Sequence[str] | None) -> dict[str, Any]:
+def launch_of(
+    record: JobRecord, attempt: Attempt, folder: Path, devices: Sequence[str] | None, log_bytes: int = LOG_BYTES
+) -> dict[str, Any]:
     """What a keeper is to start. `devices` names the GPUs for CUDA; None where they are virtual."""
     request = record.request
     world = len(attempt.gpus) if request.processes == "per_gpu" else 1
     common = {
         **{name: os.environ[name] for name in _KEPT if name in os.environ},
+        **_at_home(account_of(record)),
         **request.env,
         **_own(record, attempt, folder),
         "WORLD_SIZE": str(world),
@@ -33,7 +38,7 @@ def launch_of(record: JobRecord, attempt: Attempt, folder: Path, devices: Sequen
         "CUDA_VISIBLE_DEVICES": "" if devices is None else ",".join(devices),
     }
     if request.slurm_env:
-        common |= _slurm(record, world)
+        common |= _slurm(record, world, len(attempt.gpus))
     ranks = [
         {
             "argv": list(request.command),
@@ -48,8 +53,40 @@ def launch_of(record: JobRecord, attempt: Attempt, folder: Path, devices: Sequen
         "cwd": request.cwd,
         "grace_s": request.grace_s,
         "limit_s": left_s,
-        "log_bytes": LOG_BYTES,
+        "ran_s": record.ran_s,
+        "log_bytes": log_bytes,
+        "account": account_of(record),
     }
+
+
+def account_of(record: JobRecord) -> str:
+    """Whom a job's processes run as; "" where that is the scheduler's own user, as always unless it is root."""
+    account = record.request.account
+    return account if os.geteuid() == 0 and account != "root" else ""
+
+
+def hand_over(folder: Path, account: str) -> None:
+    """Give a job's own files to the account that it runs as; one that is gone fails when the job is started."""
+    if not account:
+        return
+    with contextlib.suppress(KeyError):
+        owner = pwd.getpwnam(account)
+        os.chown(folder / "checkpoints", owner.pw_uid, owner.pw_gid)
+        (folder / "checkpoints").chmod(0o700)
+        report = os.open(folder / "reports.jsonl", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        os.fchown(report, owner.pw_uid, owner.pw_gid)
+        os.close(report)
+
+
+def _at_home(account: str) -> dict[str, str]:
+    """What a login sets, for an account that is not ours."""
+    if not account:
+        return {}
+    try:
+        found = pwd.getpwnam(account)
+    except KeyError:
+        return {}
+    return {"HOME": found.pw_dir, "USER": account, "LOGNAME": account, "SHELL": found.pw_shell or "/bin/sh"}
 
 
 def _own(record: JobRecord, attempt: Attempt, folder: Path) -> Mapping[str, str]:
@@ -64,17 +101,24 @@ def _own(record: JobRecord, attempt: Attempt, folder: Path) -> Mapping[str, str]
         "FAIRWAY_GRACE_SECONDS": f"{request.grace_s:g}",
         "FAIRWAY_RESUME": "1" if attempt.resume else "0",
         "FAIRWAY_REASON": record.reason,
+        **({} if request.batch_size is None else {"FAIRWAY_BATCH_SIZE": str(request.batch_size)}),
     }
 
 
-def _slurm(record: JobRecord, world: int) -> dict[str, str]:
+def _slurm(record: JobRecord, world: int, gpus: int) -> dict[str, str]:
+    array = record.id.split("_")[0]
     return {
-        "SLURM_JOB_ID": record.id.split("_")[0],
+        "SLURM_JOB_ID": array,
+        "SLURM_SUBMIT_DIR": record.request.cwd,
         "SLURM_JOB_NAME": record.request.name,
         "SLURM_NTASKS": str(world),
         "SLURM_NNODES": "1",
-        "SLURM_GPUS_ON_NODE": str(world),
-        **({"SLURM_ARRAY_TASK_ID": str(task)} if (task := record.request.array_task) is not None else {}),
+        "SLURM_GPUS_ON_NODE": str(gpus),
+        **(
+            {"SLURM_ARRAY_TASK_ID": str(task), "SLURM_ARRAY_JOB_ID": array}
+            if (task := record.request.array_task) is not None
+            else {}
+        ),
     }
 
 

@@ -54,15 +54,17 @@ def speeds_of(request: JobRequest, cluster: Cluster) -> tuple[float, ...]:
     usable = []
     for kind, gpu in enumerate(cluster.types):
         fits = not (request.memory_bytes > gpu.memory_bytes > 0) and request.gpus <= cluster.gpus_by_type[kind]
-        wanted = not request.gpu_types or any(_is(gpu.name, name) for name in request.gpu_types)
+        wanted = not request.gpu_types or any(same_type(gpu.name, name) for name in request.gpu_types)
         usable.append(gpu.speed if fits and wanted else 0.0)
     best = max(usable)
     return tuple(speed / best if best else 0.0 for speed in usable)
 
 
-def _is(name: str, wanted: str) -> bool:
-    known = known_gpu(name)
-    return name.lower() == wanted.lower() or (known is not None and known_gpu(wanted) == known)
+def same_type(name: str, wanted: str) -> bool:
+    """Whether a GPU type is the one wanted; what follows an `@` only tells variants of one type apart."""
+    base = name.partition("@")[0]
+    known = known_gpu(base)
+    return wanted.lower() in (name.lower(), base.lower()) or (known is not None and known_gpu(wanted) == known)
 
 
 def submitted(record: JobRecord, cluster: Cluster, expected_s: float, time_s: float, restart_s: float) -> JobSubmitted:

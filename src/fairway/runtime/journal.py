@@ -3,24 +3,33 @@
 Three kinds of content. `jobs` holds one record per job that was ever submitted. `log` holds, in order, the events and
 actions of jobs that have not ended: replaying them gives the scheduler's state back. `facts` holds single values (the
 policy and its memory, the clock's origin, settings). All that one step of the scheduler writes is one transaction, on
-disk before anything is done about it. When a job has ended its entries are of no use any more and are compacted away.
+disk before anything is done about it.
+
+The log stays small: the entries of a job go when it ends, and of several reports of its speed in a row only the last
+one is kept.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairway.core.errors import FairwayError
+from fairway.core.errors import FairwayError, InputError
 from fairway.runtime.codec import from_plain, to_plain
 
 SCHEMA = 1
-COMPACT_FROM = 20_000
-"""Entries of ended jobs that may pile up before they are thrown out."""
+APPLICATION = 0x46574159
+"""What marks a database as a journal of Fairway."""
+COMPACT_EVERY = 20_000
+"""New entries after which the log is looked through for those that are of no use any more."""
+ROOM_BYTES = 16 * 1024 * 1024
+"""With less room than this on its disk, nothing new is taken in, so that what runs can still be written down."""
 
 _TABLES = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -68,7 +77,7 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._db = _opened(path)
-        self._ended_entries = 0
+        self._since_compaction = 0
 
     def close(self) -> None:
         """Fold the write-ahead log into the file and let go of it."""
@@ -84,7 +93,7 @@ class Journal:
         except BaseException as error:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
-            if isinstance(error, sqlite3.OperationalError) and "full" in str(error):
+            if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorname", "") in _NO_ROOM:
                 raise DiskFullError(f"no room left to write {self.path}") from None
             if isinstance(error, sqlite3.DatabaseError):
                 raise JournalError(f"{self.path}: {error}; `fairway salvage` saves what can be read") from None
@@ -98,12 +107,13 @@ class Journal:
             rows.append((fields.get("job"), round_number, kind, json.dumps(fields, separators=(",", ":"))))
         if rows:
             self._db.executemany("INSERT INTO log (job, round, kind, fields) VALUES (?, ?, ?, ?)", rows)
+            self._since_compaction += len(rows)
 
     def save_jobs(self, jobs: Iterable[StoredJob]) -> None:
-        """Add or replace records."""
+        """Add or replace records. The log of a job that has ended is dropped: call this after `append`."""
         rows = [(*job[:3], int(job.ended), json.dumps(job.record, separators=(",", ":"))) for job in jobs]
         self._db.executemany("INSERT OR REPLACE INTO jobs VALUES (?, ?, ?, ?, ?)", rows)
-        self._ended_entries += sum(job.ended for job in jobs if isinstance(job, StoredJob))
+        self._db.executemany("DELETE FROM log WHERE job = ?", [(row[0],) for row in rows if row[3]])
 
     def set_facts(self, facts: Mapping[str, Any]) -> None:
         """Keep single values."""
@@ -112,13 +122,15 @@ class Journal:
 
     def facts(self) -> dict[str, Any]:
         """All single values."""
-        return {name: json.loads(value) for name, value in self._db.execute("SELECT name, value FROM facts")}
+        with self._readable():
+            return {name: json.loads(value) for name, value in self._db.execute("SELECT name, value FROM facts")}
 
     def jobs(self, *, ended: bool | None = None) -> Iterator[StoredJob]:
         """The records in order of submission; only those that have ended, or have not, if asked."""
         where = "" if ended is None else f" WHERE ended = {int(ended)}"
-        for number, name, key, done, record in self._db.execute(f"SELECT * FROM jobs{where} ORDER BY number"):
-            yield StoredJob(number, name, key, bool(done), json.loads(record))
+        with self._readable():
+            for number, name, key, done, record in self._db.execute(f"SELECT * FROM jobs{where} ORDER BY number"):
+                yield StoredJob(number, name, key, bool(done), json.loads(record))
 
     def log(self) -> Iterator[Entry]:
         """The entries of jobs that have not ended, and those of no job, in order."""
@@ -126,78 +138,120 @@ class Journal:
             "SELECT seq, round, kind, fields FROM log LEFT JOIN jobs ON log.job = jobs.number "
             "WHERE log.job IS NULL OR jobs.ended = 0 ORDER BY seq"
         )
-        for seq, round_number, kind, fields in self._db.execute(query):
-            yield Entry(seq, round_number, from_plain(kind, json.loads(fields)))
+        with self._readable():
+            for seq, round_number, kind, fields in self._db.execute(query):
+                yield Entry(seq, round_number, from_plain(kind, json.loads(fields)))
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.DatabaseError, ValueError, InputError) as error:
+            raise _damaged(self.path, str(error)) from None
+
+    def drop_log(self) -> None:
+        """Forget all entries; the records stay."""
+        self._db.execute("DELETE FROM log")
+
+    def tidy(self) -> int:
+        """Compact if much has been written since the last time; returns how many entries went."""
+        return self.compact() if self._since_compaction >= COMPACT_EVERY else 0
 
     def compact(self) -> int:
-        """Throw out the entries of jobs that have ended; returns how many there were."""
-        with self.transaction():
-            gone = self._db.execute("DELETE FROM log WHERE job IN (SELECT number FROM jobs WHERE ended = 1)").rowcount
-        self._db.execute("PRAGMA incremental_vacuum(1000)")
+        """Throw out entries that make no difference to whoever replays the log; returns how many there were.
+
+        They are those of jobs that have ended, reports of speed that another one of the same job follows at once, and
+        instants at which nothing was done.
+        """
+        self._since_compaction = 0
+        try:
+            with self.transaction():
+                gone = sum(self._db.execute(statement).rowcount for statement in _USELESS)
+            self._db.execute("PRAGMA incremental_vacuum(2000)").fetchall()
+        except (DiskFullError, sqlite3.OperationalError):
+            return 0
         return int(gone)
 
     def size(self) -> int:
         """How many entries the log has."""
         return int(self._db.execute("SELECT count(*) FROM log").fetchone()[0])
 
+    def refuse_if_full(self) -> None:
+        """Raise `DiskFullError` if there is too little room to take anything new in. May be called from any thread."""
+        with contextlib.suppress(OSError):
+            if shutil.disk_usage(self.path.parent).free < ROOM_BYTES:
+                raise DiskFullError(f"less than {ROOM_BYTES >> 20} MiB are free for {self.path}; nothing new is taken")
+
+
+_NO_ROOM = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHMSIZE")
+_NEXT = "SELECT seq FROM (SELECT seq, kind, lead(kind) OVER ({}) AS next FROM log) WHERE kind = '{}' AND next = kind"
+_USELESS = (
+    "DELETE FROM log WHERE job IN (SELECT number FROM jobs WHERE ended = 1)",
+    f"DELETE FROM log WHERE seq IN ({_NEXT.format('PARTITION BY job ORDER BY seq', 'RateChanged')})",
+    f"DELETE FROM log WHERE seq IN ({_NEXT.format('ORDER BY seq', 'Woken')})",
+)
+
+
+def _damaged(path: Path, why: str) -> JournalError:
+    return JournalError(
+        f"{path} is damaged or no journal of Fairway ({why}); nothing was changed. "
+        f"`fairway salvage {path} NEW` saves what can be read"
+    )
+
 
 def _opened(path: Path) -> sqlite3.Connection:
     """A connection to a sound journal of the present schema, made or brought up to date where necessary."""
     try:
         db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
-        # Without tables it is new, or its making was interrupted before anything was in it.
-        fresh = not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if fresh:
-            db.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = FULL")
-        found = db.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if found != "ok":
-            raise sqlite3.DatabaseError(found)
-        version = int(db.execute("PRAGMA user_version").fetchone()[0])
-        if fresh:
-            db.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {SCHEMA}; COMMIT;")
-        elif version != SCHEMA:
-            _migrate(db, version, path)
+    except sqlite3.Error as error:
+        raise JournalError(f"{path} cannot be opened: {error}") from None
+    try:
+        _made_sound(db, path)
+    except sqlite3.OperationalError as error:
+        db.close()
+        if getattr(error, "sqlite_errorname", "") in _NO_ROOM:
+            raise DiskFullError(f"no room left to write {path}") from None
+        raise JournalError(f"{path} cannot be opened: {error}; nothing was changed") from None
     except sqlite3.DatabaseError as error:
-        raise JournalError(
-            f"{path} is damaged or no journal of Fairway ({error}); nothing was changed. "
-            f"`fairway salvage {path} NEW` saves what can be read"
-        ) from None
+        db.close()
+        raise _damaged(path, str(error)) from None
+    except BaseException:
+        db.close()
+        raise
     return db
 
 
-def _migrate(db: sqlite3.Connection, version: int, path: Path) -> None:
-    if not 0 < version < SCHEMA:
+def _made_sound(db: sqlite3.Connection, path: Path) -> None:
+    # Without tables it is new, or its making was interrupted before anything was in it.
+    tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    version = int(db.execute("PRAGMA user_version").fetchone()[0])
+    # Nothing is written before it is known to be ours.
+    if tables and (db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION or not {"jobs", "log"} <= tables):
+        raise JournalError(f"{path} is a database, but no journal of Fairway; nothing was changed")
+    if tables and not 0 < version <= SCHEMA:
         raise JournalError(f"{path} has schema {version}; this Fairway reads up to {SCHEMA}. Nothing was changed")
+    found = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if found != "ok":
+        raise sqlite3.DatabaseError(found)
+    if not tables:
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = FULL")
+    if not tables:
+        about = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {SCHEMA}"
+        db.executescript(f"BEGIN; {_TABLES} {about}; COMMIT;")
+    elif version < SCHEMA:
+        _migrate(db, version, path)
+
+
+def _migrate(db: sqlite3.Connection, version: int, path: Path) -> None:
+    """Bring an older journal up to date, one schema after the other; a copy of it as it was is left beside it."""
+    with contextlib.closing(sqlite3.connect(path.with_name(f"{path.name}.schema-{version}"))) as copy:
+        db.backup(copy)
     for step in range(version, SCHEMA):
-        db.executescript(f"BEGIN; {_MIGRATIONS[step]} PRAGMA user_version = {step + 1}; COMMIT;")
-
-
-def salvage(damaged: Path, fresh: Path) -> tuple[int, int]:
-    """Copy what can be read of a damaged journal into a new one; returns how many jobs and log entries that were.
-
-    A job whose entries are incomplete is still there with its record, and its command can be submitted again.
-    """
-    if fresh.exists():
-        raise JournalError(f"{fresh} exists; give the name of a new file")
-    target = Journal(fresh)
-    source = sqlite3.connect(f"file:{damaged}?mode=ro", uri=True)
-    counts = []
-    for table, columns in (("facts", 2), ("jobs", 5), ("log", 5)):
-        with target.transaction():
-            counts.append(_copied(source, target._db, table, columns))
-    target.close()
-    return counts[1], counts[2]
-
-
-def _copied(source: sqlite3.Connection, target: sqlite3.Connection, table: str, columns: int) -> int:
-    """Copy the rows of a table one by one, until one cannot be read."""
-    marks, copied = ", ".join("?" * columns), 0
-    try:
-        for row in source.execute(f"SELECT * FROM {table}"):
-            target.execute(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", row)
-            copied += 1
-    except sqlite3.DatabaseError:
-        return copied
-    return copied
+        try:
+            db.executescript(f"BEGIN; {_MIGRATIONS[step]} PRAGMA user_version = {step + 1}; COMMIT;")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise

@@ -7,6 +7,7 @@ scheduler: whoever starts the scheduler again finds in the attempt's directory w
     keeper.json   who keeps it; made once, by the keeper, or by a scheduler that finds that none has started
     ranks.json    the processes that were started
     exit.json     how they ended; nothing of the attempt is left behind then
+    reserve       room for exit.json, taken at the start, so that a full disk does not lose how a job ended
 
 Signals: SIGTERM asks the ranks to stop and kills them after their grace period, SIGUSR1 suspends them in place, SIGUSR2
 lets them go on.
@@ -14,23 +15,31 @@ lets them go on.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import errno
+import functools
 import json
 import os
-import shutil
+import pwd
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 HANDLED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-_POLL_S = 1.0
+_POLL_S, _QUICK_POLL_S = 1.0, 0.05
+"""How often logs are looked at, and how often where one grows quickly."""
 _GANG_GRACE_S = 10.0
 """How long the other ranks have to stop when one of them has failed."""
 _KILL_EVERY_S = 0.2
+_CHECKPOINTED = 75
+_RESERVE_BYTES = 65_536
+_FULL_RETRY_S = 1.0
 
 
 def write_new(path: Path, content: Any) -> bool:
@@ -46,33 +55,59 @@ def write_new(path: Path, content: Any) -> bool:
     return True
 
 
-def write_over(path: Path, content: Any) -> None:
+def write_over(path: Path, content: Any, mode: int = 0o644) -> None:
     """Make or replace a file at once; it is on disk when this returns."""
     scratch = path.with_name(f"{path.name}.{os.getpid()}")
-    _write(scratch, content)
+    _write(scratch, content, mode)
     scratch.replace(path)
 
 
-def _write(path: Path, content: Any) -> None:
-    with path.open("w", encoding="utf-8") as file:
+def _write(path: Path, content: Any, mode: int = 0o644) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    with os.fdopen(fd, "w", encoding="utf-8") as file:
         json.dump(content, file)
         file.flush()
         os.fsync(file.fileno())
 
 
-def started_at(pid: int) -> int:
-    """When a process was started, in clock ticks since boot: with its pid it names a process for good; -1 if gone."""
+def stat_fields(pid: int) -> list[str]:
+    """What the kernel tells of a process from its state on (field 3 of its `stat`); nothing if it is gone."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return -1
-    fields = text[text.rfind(")") + 2 :].split()
-    return -1 if fields[0] in ("Z", "X") else int(fields[19])
+        return []
+    # Its name is in brackets and may hold anything, brackets among it.
+    return text[text.rfind(")") + 2 :].split()
+
+
+def started_at(pid: int) -> int:
+    """When a process was started, in clock ticks since boot: with its pid it names a process for good; -1 if gone."""
+    fields = stat_fields(pid)
+    return -1 if not fields or fields[0] in ("Z", "X") else int(fields[19])
 
 
 def identity(pid: int) -> list[int]:
     """A process by pid and start."""
     return [pid, started_at(pid)]
+
+
+def boot_id() -> str:
+    """Which boot of the machine this is: pids and start times of another one say nothing."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def memory_kills() -> int:
+    """How many processes the kernel has killed for want of memory since boot; -1 where it does not tell."""
+    try:
+        for line in Path("/proc/vmstat").read_text(encoding="ascii").splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    except (OSError, ValueError):
+        return -1
+    return -1
 
 
 class Keeper:
@@ -83,24 +118,30 @@ class Keeper:
         self.launch: dict[str, Any] = json.loads((directory / "launch.json").read_text(encoding="utf-8"))
         self.ranks: dict[int, int] = {}
         self.codes: dict[int, int] = {}
+        self.handles: list[subprocess.Popen[bytes]] = []
         self.cause = ""
         self.kill_at_s = float("inf")
         self.limit_s = float(self.launch.get("limit_s") or "inf")
         self.ran_s = 0.0
+        self.launched_s = 0.0
         self.stopped = False
         self.killed = False
+        self.sizes: dict[str, int] = {}
+        self.poll_s = _QUICK_POLL_S
 
     def run(self) -> None:
         """From the first rank's start to the end of the last process."""
         signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
-        if not write_new(self.directory / "keeper.json", identity(os.getpid())):
+        if not write_new(self.directory / "keeper.json", [*identity(os.getpid()), boot_id()]):
             return
+        self._reserve()
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        kills = memory_kills()
         problem = self._start_all()
-        write_over(self.directory / "ranks.json", [identity(pid) for pid in self.ranks])
+        self._note_ranks()
         seen_s = time.monotonic()
         while len(self.codes) < len(self.ranks):
-            caught = signal.sigtimedwait(HANDLED, max(min(self._wait_s(), _POLL_S), 0.0))
+            caught = signal.sigtimedwait(HANDLED, max(min(self._wait_s(), self.poll_s), 0.0))
             now_s = time.monotonic()
             self.ran_s += 0.0 if self.stopped else now_s - seen_s
             seen_s = now_s
@@ -108,9 +149,39 @@ class Keeper:
             self._reap()
             self._look_after(now_s)
         self._clear()
+        for rank in self.launch["ranks"]:
+            self._rotate(Path(rank["log"]))
         codes = [self.codes[pid] for pid in self.ranks]
         outcome = {"codes": codes, "cause": self.cause, "killed": self.killed, "problem": problem, "time": time.time()}
-        write_over(self.directory / "exit.json", outcome)
+        self._tell({**outcome, "memory_kills": -1 if kills < 0 else memory_kills() - kills})
+
+    def _reserve(self) -> None:
+        try:
+            with (self.directory / "reserve").open("wb") as file:
+                file.write(b" " * _RESERVE_BYTES)
+        except OSError:
+            return
+
+    def _note_ranks(self) -> None:
+        try:
+            write_over(self.directory / "ranks.json", [identity(pid) for pid in self.ranks])
+        except OSError as error:
+            # It only helps to find strays, and they are also known by their environment.
+            print(f"ranks.json cannot be written: {error}", file=sys.stderr)
+
+    def _tell(self, outcome: dict[str, Any]) -> None:
+        """Write down how it ended. Without room it waits for some: what is not written down counts as not done."""
+        while True:
+            try:
+                (self.directory / "reserve").unlink(missing_ok=True)
+                write_over(self.directory / "exit.json", outcome)
+                return
+            except OSError as error:
+                print(f"exit.json cannot be written: {error}", file=sys.stderr)
+                if not self.directory.exists():
+                    # Somebody has removed it: there is nobody left to tell.
+                    return
+                time.sleep(_FULL_RETRY_S)
 
     def _wait_s(self) -> float:
         now_s = time.monotonic()
@@ -123,34 +194,67 @@ class Keeper:
             log = Path(rank["log"])
             try:
                 with log.open("ab", buffering=0) as out:
+                    account = self._account(out.fileno())
                     process = subprocess.Popen(
                         rank["argv"],
-                        cwd=self.launch["cwd"],
+                        cwd="/" if account else self.launch["cwd"],
                         env=rank["env"],
                         stdin=subprocess.DEVNULL,
                         stdout=out,
                         stderr=subprocess.STDOUT,
                         start_new_session=True,
-                        preexec_fn=_prepare_rank,
+                        preexec_fn=functools.partial(_prepare_rank, self.launch["cwd"] if account else None),
+                        **account,
                     )
-            except (OSError, subprocess.SubprocessError) as error:
-                problem = f"{type(error).__name__}: {error}"
-                with log.open("a", encoding="utf-8", errors="replace") as out_text:
-                    out_text.write(f"fairway: cannot start {rank['argv'][0]!r}: {problem}\n")
+            except (KeyError, OSError, ValueError, subprocess.SubprocessError) as error:
+                problem = _problem(error, rank["argv"][0], self.launch["cwd"])
+                with contextlib.suppress(OSError), log.open("a", encoding="utf-8", errors="replace") as out_text:
+                    out_text.write(f"fairway: cannot start: {problem}\n")
                 self._stop("start", 0.0)
                 return problem
+            # Kept, because Python would else reap a rank that has ended by the time the next one is started.
+            self.handles.append(process)
             self.ranks[process.pid] = len(self.ranks)
         return ""
+
+    def _account(self, log: int) -> dict[str, Any]:
+        """Whom the ranks run as, if that is not us; the log is then theirs, and so is a directory to share files in."""
+        name = self.launch.get("account")
+        if not name:
+            return {}
+        found = pwd.getpwnam(name)
+        os.umask(0o077)
+        os.fchown(log, found.pw_uid, found.pw_gid)
+        os.fchmod(log, 0o600)
+        shared = self.directory / "shared"
+        if not shared.exists():
+            shared.mkdir(mode=0o700)
+            os.chown(shared, found.pw_uid, found.pw_gid)
+        groups = os.getgrouplist(name, found.pw_gid)
+        return {"user": found.pw_uid, "group": found.pw_gid, "extra_groups": groups, "umask": 0o022}
 
     def _handle(self, signo: int) -> None:
         if signo in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             self._stop("request", float(self.launch["grace_s"]))
         elif signo == signal.SIGUSR1:
-            self.stopped = True
-            self._signal_all(signal.SIGSTOP)
+            self._pause()
         elif signo == signal.SIGUSR2:
             self.stopped = False
             self._signal_all(signal.SIGCONT)
+
+    def _pause(self) -> None:
+        """Suspend everything below us, also what has left its group or was started in the meantime."""
+        if self.cause:
+            return
+        self.stopped = True
+        self._signal_all(signal.SIGSTOP)
+        for _ in range(100):
+            moving = [pid for pid in descendants(os.getpid()) if (stat_fields(pid) or "X")[0] not in "TtZX"]
+            if not moving:
+                return
+            for pid in moving:
+                _kill(pid, signal.SIGSTOP)
+            time.sleep(0.002)
 
     def _stop(self, cause: str, grace_s: float) -> None:
         """Ask all ranks to stop; the first cause counts."""
@@ -161,18 +265,41 @@ class Keeper:
         self._signal_all(signal.SIGCONT)
         self._signal_all(signal.SIGTERM)
 
+    def _look_at_limit(self) -> None:
+        """Take over a time limit that was changed since."""
+        with contextlib.suppress(OSError, ValueError):
+            made_s = (self.directory / "launch.json").stat().st_mtime
+            if made_s != self.launched_s:
+                self.launched_s = made_s
+                launch = json.loads((self.directory / "launch.json").read_text(encoding="utf-8"))
+                self.limit_s = float(launch.get("limit_s") or "inf")
+
     def _look_after(self, now_s: float) -> None:
         """Time limits, grace periods, failed gangs and logs that grow too large."""
+        self._look_at_limit()
         if now_s >= self.kill_at_s:
             self.killed = True
             self._kill_all()
             self.kill_at_s = now_s + _KILL_EVERY_S
         elif not self.cause and self.ran_s >= self.limit_s:
             self._stop("limit", float(self.launch["grace_s"]))
-        elif not self.cause and any(self.codes.values()):
-            self._stop("gang", min(_GANG_GRACE_S, float(self.launch["grace_s"])))
-        for rank in self.launch["ranks"]:
-            _rotate(Path(rank["log"]), int(self.launch["log_bytes"]))
+        elif not self.cause and any(self.codes.values()) and len(self.codes) < len(self.ranks):
+            grace_s = float(self.launch["grace_s"])
+            # One that has saved its state leaves the others the time to save theirs.
+            saved = all(code in (0, _CHECKPOINTED) for code in self.codes.values())
+            self._stop("gang", grace_s if saved else min(_GANG_GRACE_S, grace_s))
+        fast = [self._rotate(Path(rank["log"])) for rank in self.launch["ranks"]]
+        self.poll_s = _QUICK_POLL_S if any(fast) else min(2 * self.poll_s, _POLL_S)
+
+    def _rotate(self, log: Path) -> bool:
+        """Keep a log within bounds; whether it grows so quickly that it has to be looked at more often."""
+        most, name = int(self.launch["log_bytes"]), str(log)
+        size = _size(log)
+        grown, self.sizes[name] = size - self.sizes.get(name, 0), size
+        if size > most:
+            _cut(log, size, most)
+            self.sizes[name] = 0
+        return grown > most // 8
 
     def _signal_all(self, signo: int) -> None:
         """Signal the group of every rank that lives; when suspending, also processes that have left their group."""
@@ -180,13 +307,13 @@ class Keeper:
             if pid not in self.codes:
                 _kill_group(pid, signo)
         if signo in (signal.SIGSTOP, signal.SIGCONT):
-            for pid in _descendants(os.getpid()):
+            for pid in descendants(os.getpid()):
                 _kill(pid, signo)
 
     def _kill_all(self) -> None:
         for pid in self.ranks:
             _kill_group(pid, signal.SIGKILL)
-        for pid in _descendants(os.getpid()):
+        for pid in descendants(os.getpid()):
             _kill(pid, signal.SIGKILL)
 
     def _reap(self) -> None:
@@ -204,21 +331,30 @@ class Keeper:
 
     def _clear(self) -> None:
         """Kill what the ranks have left behind: everything they ever started is below us."""
+        pause_s = 0.005
         while True:
             self._reap()
-            left = _descendants(os.getpid())
+            left = descendants(os.getpid())
             if not left:
                 return
             # Stopped first, so that nothing can start another process while the others are killed.
             for signo in (signal.SIGSTOP, signal.SIGKILL):
                 for pid in left:
                     _kill(pid, signo)
-            time.sleep(0.005)
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _KILL_EVERY_S)
 
 
-def _prepare_rank() -> None:
+def _prepare_rank(cwd: str | None) -> None:
+    """In the new process, when it is its owner's: `cwd` is entered here, where that needs the owner's rights."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if cwd is not None:
+        try:
+            os.chdir(cwd)
+        except OSError as error:
+            os.write(2, f"fairway: the working directory {cwd!r}: {error.strerror}\n".encode())
+            os._exit(126)
 
 
 def _prctl(option: int, value: int) -> None:
@@ -239,31 +375,69 @@ def _kill_group(pid: int, signo: int) -> None:
         return
 
 
-def _descendants(root: int) -> list[int]:
-    """All processes below one, nearest first."""
+def descendants(root: int) -> list[int]:
+    """All processes below one that live, nearest first."""
     found, level = list[int](), [root]
+    below = _children if Path(f"/proc/{root}/task/{root}/children").exists() else _family()
     while level:
-        below = []
-        for pid in level:
-            try:
-                for task in Path(f"/proc/{pid}/task").iterdir():
-                    below += [int(child) for child in (task / "children").read_text(encoding="ascii").split()]
-            except OSError:
-                continue
-        found += below
-        level = below
+        level = [child for pid in level for child in below(pid)]
+        found += level
     return [pid for pid in found if started_at(pid) >= 0]
 
 
-def _rotate(log: Path, most_bytes: int) -> None:
-    """Keep a log within bounds: its content goes to a second file, and writers go on at the start of the first."""
+def _children(pid: int) -> list[int]:
+    children: list[int] = []
     try:
-        if log.stat().st_size <= most_bytes:
-            return
-        shutil.copyfile(log, log.with_name(log.name + ".1"))
-        os.truncate(log, 0)
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                children += [int(child) for child in (task / "children").read_text(encoding="ascii").split()]
     except OSError:
-        return
+        return children
+    return children
+
+
+def _family() -> Callable[[int], list[int]]:
+    """Children by parent from one look at all processes, for kernels that do not list children."""
+    known: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            fields = stat_fields(int(entry.name))
+            if fields:
+                known.setdefault(int(fields[1]), []).append(int(entry.name))
+    return lambda pid: known.get(pid, [])
+
+
+def _problem(error: Exception, program: str, cwd: str) -> str:
+    """Why a program could not be started, for its owner."""
+    if not Path(cwd).is_dir():
+        return f"the working directory {cwd!r} does not exist"
+    if isinstance(error, OSError) and error.strerror:
+        if error.errno == errno.E2BIG:
+            return f"{program!r}: its arguments and environment are too large for this machine"
+        return f"{program!r}: {error.strerror}"
+    return f"{program!r}: {type(error).__name__}: {error}"
+
+
+def _size(log: Path) -> int:
+    try:
+        return log.stat().st_size
+    except OSError:
+        return 0
+
+
+def _cut(log: Path, size: int, most_bytes: int) -> None:
+    """Move the end of a log to a second file; writers, which append, go on at the start of the first."""
+    try:
+        with log.open("rb") as source, log.with_name(log.name + ".1").open("wb") as target:
+            source.seek(max(0, size - most_bytes))
+            left = min(size, most_bytes)
+            # Not up to its end: a job may write faster than this reads.
+            while left > 0 and (piece := source.read(min(left, 1 << 20))):
+                left -= target.write(piece)
+    except OSError as error:
+        print(f"{log} is cut without keeping the old part: {error}", file=sys.stderr)
+    with contextlib.suppress(OSError):
+        os.truncate(log, 0)
 
 
 if __name__ == "__main__":

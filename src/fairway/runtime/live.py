@@ -39,11 +39,14 @@ from fairway.runtime.outcomes import Verdict, verdict
 from fairway.runtime.processes import Outcome, Running
 from fairway.runtime.records import Attempt, Book, JobRecord, JobState
 from fairway.runtime.reports import ReportReader, take_in
+from fairway.runtime.restarts import RestartCosts
 
 REPORTS_EVERY_S = 0.5
 RATE_EVERY_S = 5.0
 """How often the measured speed of a job becomes an event."""
 BACK_OFF_S, MOST_BACK_OFF_S = 5.0, 600.0
+_FOLLOW_S = 1.0
+"""By how much the time of day has to be ahead for the clock to follow it."""
 MOST_LOST = 10
 """How often a job may lose its processes through no fault of its own before it is given up."""
 
@@ -53,16 +56,30 @@ class StoppedError(FairwayError):
 
 
 class Clock:
-    """Seconds since the scheduler's first start; never goes back, whatever happens to the time of day."""
+    """Seconds since the scheduler's first start.
+
+    When the time of day is set back it goes on at its pace; when that is set forward, or the machine has slept, it
+    follows.
+    """
 
     def __init__(self, origin_s: float, at_least_s: float = 0.0) -> None:
         self.origin_s = origin_s
-        self._last_s = at_least_s
+        self._base = (time.monotonic(), max(at_least_s, time.time() - origin_s))
 
     def now_s(self) -> float:
         """The present instant."""
-        self._last_s = max(self._last_s, time.time() - self.origin_s)
-        return self._last_s
+        ticks_s, (base_ticks_s, base_s) = time.monotonic(), self._base
+        now_s = max(base_s + ticks_s - base_ticks_s, base_s)
+        today_s = time.time() - self.origin_s
+        if today_s > now_s + _FOLLOW_S:
+            now_s = today_s
+            self._base = (ticks_s, now_s)
+        return now_s
+
+    def at_least(self, time_s: float) -> None:
+        """Be no earlier than an instant of the past that is known."""
+        if self.now_s() < time_s:
+            self._base = (time.monotonic(), time_s)
 
     def date_s(self, time_s: float) -> float:
         """An instant as seconds since 1970."""
@@ -83,10 +100,13 @@ class LiveEngine:
         self.book = book
         self.clock = clock
         self.times = RunTimes()
+        self.restarts = RestartCosts()
         self.state: State
         self.save: Callable[[], None] = lambda: None
         self.processes = LocalProcesses(self._prepare, self._stays, anywhere=devices is None)
         self.closing = False
+        self.round_s = 0.0
+        self.log_bytes = environment.LOG_BYTES
         self.answers: list[tuple[Future[Any], Any]] = []
         self.on_end: Callable[[JobRecord], None] = lambda record: None
         self._inbox: list[tuple[Command, Future[Any]]] = []
@@ -130,15 +150,14 @@ class LiveEngine:
 
     def poll(self, until_s: float) -> Sequence[Event]:
         """Wait for something to happen, until `until_s` at the latest."""
+        until_s = self._latest_round_s(until_s)
         while not self.closing:
-            now_s = self.clock.now_s()
-            if now_s >= until_s:
-                return (Woken(max(until_s, self.state.now_s)),)
+            now_s = self._now_s(until_s)
             events = self._commands(now_s)
-            if not events:
+            if not events and not self.answers:
                 wait_s = min(until_s, self._next_alarm_s(), self._next_reports_s) - now_s
                 notices = self.processes.wait(0.0 if self._inbox else wait_s)
-                now_s = self.clock.now_s()
+                now_s = self._now_s(until_s)
                 for notice in notices:
                     events += self._noticed(notice, now_s)
                 if any(isinstance(notice, Ended) for notice in notices):
@@ -152,9 +171,18 @@ class LiveEngine:
                 while self._due and self._due[0][0] <= now_s:
                     heapq.heappop(self._due)[2](now_s)
                 events = events or [Woken(now_s)]
-            if events or self.answers:
+            if events or self.answers or now_s >= until_s:
                 return events or [Woken(now_s)]
         return ()
+
+    def _latest_round_s(self, until_s: float) -> float:
+        """Of several rounds that should have been by now the last: after a pause, not all of them are made up for."""
+        late_s = self.clock.now_s() - until_s
+        return until_s + self.round_s * math.floor(late_s / self.round_s) if 0 < self.round_s <= late_s else until_s
+
+    def _now_s(self, until_s: float) -> float:
+        """The present instant, but none beyond the one that is waited for: a round that is due must not be missed."""
+        return max(min(self.clock.now_s(), until_s), self.state.now_s)
 
     def enact(self, now_s: float, actions: Sequence[Action]) -> Sequence[Event]:
         """Set the processes their targets; who can be started at once is."""
@@ -169,7 +197,7 @@ class LiveEngine:
                 targets.append((action.job, Target(action.gpus, action.host)))
         self.processes.set_targets(targets)
         events: list[Event] = []
-        for notice in self.processes.wait(0.0):
+        for notice in self.processes.noticed():
             events += self._noticed(notice, now_s)
         self.save()
         return events
@@ -179,7 +207,7 @@ class LiveEngine:
         now_s, events = self.clock.now_s(), list[Event]()
         for record in self.book:
             attempt = record.attempt
-            if record.state.ended or attempt is None or attempt.ended_s is not None:
+            if attempt is None or attempt.ended_s is not None:
                 continue
             found = processes.find(self._directory(record, attempt))
             if isinstance(found, Running):
@@ -225,6 +253,14 @@ class LiveEngine:
         heapq.heappush(self._due, (time_s, self._calls, act))
         self.alarm(time_s)
 
+    def keepers(self) -> dict[int, set[int]]:
+        """The pids of the keepers that have attempts on each GPU. May be called from any thread."""
+        found: dict[int, set[int]] = {}
+        for live in list(self.processes.live.values()):
+            for gpu in live.gpus:
+                found.setdefault(gpu, set()).add(live.running.pid)
+        return found
+
     def home(self, job: int) -> tuple[int, ...]:
         """The GPUs on which a job is suspended in place, where it matters which they are."""
         live = self.processes.live.get(job)
@@ -233,6 +269,11 @@ class LiveEngine:
     def progress(self, record: JobRecord) -> float:
         """Work that a job has done, in the unit that the state counts in, if its processes stay or save it now."""
         return record.progress.step if record.number in self._in_steps else record.ran_s
+
+    def set_limit(self, record: JobRecord) -> None:
+        """Hold an attempt that lives to the job's new time limit."""
+        if record.number in self.processes.live and record.attempt is not None:
+            processes.set_limit(self._directory(record, record.attempt), record.request.limit_s)
 
     def ran_s(self, record: JobRecord, now_s: float) -> float:
         """For how long a job has run by now."""
@@ -265,6 +306,9 @@ class LiveEngine:
         date_s = self.clock.date_s(now_s)
         if attempt is not None and attempt.started_s is None:
             attempt.started_s = date_s
+        if notice.resumed:
+            # The time in which it stood still says nothing about its speed.
+            record.progress.reported_s = None
         record.started_s = record.started_s or date_s
         record.state, record.reason = JobState.RUNNING, ""
         record.since_s = date_s
@@ -290,6 +334,8 @@ class LiveEngine:
         self.account(record, now_s)
         attempt.ended_s = outcome.ended_s or self.clock.date_s(now_s)
         attempt.codes, attempt.cause = list(outcome.codes), outcome.cause
+        self.restarts.ended(record)
+        self._watch_reports(record)
         self._read_reports(record)
         self.book.touch(record)
         if record.state.ended:
@@ -299,6 +345,10 @@ class LiveEngine:
         asked = outcome.cause == "request"
         logs = [self._log(record, attempt, rank) for rank in range(len(outcome.codes))]
         judged = verdict(outcome, asked=asked, logs=logs)
+        if judged.next == "again" and asked and record.number in self.processes.targets:
+            return self._moves(record, judged, now_s)
+        # It is for the next decision to say whether and where it runs again.
+        self.processes.targets.pop(record.number, None)
         if judged.next == "done":
             return self._done(record, now_s)
         if judged.next == "again" and (asked or record.request.preempt == "checkpoint"):
@@ -311,12 +361,17 @@ class LiveEngine:
         self._leave(record, JobState.COMPLETED, "", now_s)
         return [JobFinished(now_s, record.number)]
 
+    def _moves(self, record: JobRecord, judged: Verdict, now_s: float) -> list[Event]:
+        """It was stopped to go on elsewhere, or with other GPUs, which the state holds for it already."""
+        record.state, record.reason = JobState.PREEMPTED, judged.why
+        return [RateChanged(now_s, record.number, self.saved(record), 0.0)]
+
     def _again(self, record: JobRecord, judged: Verdict, now_s: float) -> list[Event]:
         """It will run again, from its last checkpoint."""
         if not record.suspended:
             record.state = JobState.PREEMPTED
         record.reason = judged.why
-        return [JobEvicted(now_s, record.number, self._saved(record), judged.why)]
+        return [JobEvicted(now_s, record.number, self.saved(record), judged.why)]
 
     def _failed(self, record: JobRecord, judged: Verdict, now_s: float) -> list[Event]:
         """It failed, or its machine did; it is tried again after a while if it may be."""
@@ -334,7 +389,7 @@ class LiveEngine:
         record.state, record.reason = JobState.PENDING, f"{judged.why}; tried again in {wait_s:.0f} s"
         self.alarm(now_s + wait_s)
         self.on_end(record)
-        return [JobEvicted(now_s, record.number, self._saved(record), judged.why)]
+        return [JobEvicted(now_s, record.number, self.saved(record), judged.why)]
 
     def _leave(self, record: JobRecord, state: JobState, why: str, now_s: float) -> None:
         """The job is over for good."""
@@ -346,7 +401,7 @@ class LiveEngine:
         self.book.touch(record)
         self.on_end(record)
 
-    def _saved(self, record: JobRecord) -> float:
+    def saved(self, record: JobRecord) -> float:
         """Progress that a new attempt begins with, in the unit that the state counts in."""
         if record.number in self._in_steps:
             return record.progress.checkpoint_step
@@ -357,6 +412,7 @@ class LiveEngine:
     def _mark_preempted(self, record: JobRecord, now_s: float) -> None:
         self.account(record, now_s)
         record.preemptions += 1
+        self.restarts.asked(record, self.clock.date_s(now_s))
         stays = self._stays(record.number)
         record.state = JobState.SUSPENDED if stays else JobState.PREEMPTED
         self.book.touch(record)
@@ -385,8 +441,13 @@ class LiveEngine:
         self.save()
         folder = self._folder(record)
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        environment.hand_over(folder, environment.account_of(record))
         names = None if self.devices is None else [self.devices[gpu] for gpu in gpus]
-        return self._directory(record, attempt), attempt.token, environment.launch_of(record, attempt, folder, names)
+        return (
+            self._directory(record, attempt),
+            attempt.token,
+            environment.launch_of(record, attempt, folder, names, log_bytes=self.log_bytes),
+        )
 
     def _folder(self, record: JobRecord) -> Path:
         return self.folder / record.id
@@ -410,6 +471,7 @@ class LiveEngine:
             now_s = time.time()
             for report in reader.new_lines():
                 changed |= take_in(record.progress, report, now_s)
+                self.restarts.reported(record)
                 any_new = True
             record.progress.read_bytes = reader.offset
         return any_new, changed

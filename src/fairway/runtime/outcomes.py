@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -13,7 +14,8 @@ CHECKPOINTED = 75
 """The exit code with which a job says: my state is saved, run me again."""
 _SIGNALLED = (128 + 9, 128 + 15)
 _TAIL_BYTES = 8192
-_OUT_OF_MEMORY = (b"out of memory", b"OutOfMemoryError", b"MemoryError", b"Cannot allocate memory")
+_OUT_OF_MEMORY = (b"out of memory", b"outofmemoryerror", b"memoryerror", b"cannot allocate memory", b"bad_alloc")
+_MEANINGS = {126: "its command is not executable", 127: "its command was not found"}
 
 Next = Literal["done", "again", "retry", "lost", "failed"]
 
@@ -31,7 +33,9 @@ class Verdict(NamedTuple):
 def verdict(outcome: Outcome, *, asked: bool, logs: list[Path]) -> Verdict:
     """Judge an attempt. `asked`: the scheduler had asked it to stop and wants it to run again later."""
     codes = outcome.codes
-    worst = next((code for code in codes if code not in (0, CHECKPOINTED)), 0)
+    bad = [code for code in codes if code not in (0, CHECKPOINTED)]
+    # When one rank fails the others are stopped; the code that counts is that of the one that failed.
+    worst = next((code for code in bad if code not in _SIGNALLED), bad[0] if bad else 0)
     if outcome.cause == "lost":
         return Verdict("lost", JobState.NODE_FAIL, -1, outcome.problem)
     if codes and not any(codes):
@@ -41,9 +45,8 @@ def verdict(outcome: Outcome, *, asked: bool, logs: list[Path]) -> Verdict:
     stopped = [code for code in codes if code not in (0, CHECKPOINTED, *_SIGNALLED)]
     if CHECKPOINTED in codes and not stopped:
         return Verdict("again", JobState.PREEMPTED, CHECKPOINTED, "saved its state and stopped")
-    if asked and not stopped:
-        killed = "did not stop within its grace period and was killed" if outcome.killed else "was stopped"
-        return Verdict("again", JobState.PREEMPTED, worst, killed)
+    if asked and codes:
+        return Verdict("again", JobState.PREEMPTED, worst, _told_stop(outcome, worst))
     if outcome.problem:
         return Verdict("retry", JobState.FAILED, 127, f"cannot be started: {outcome.problem}")
     if _ran_out_of_memory(codes, outcome, logs):
@@ -51,17 +54,46 @@ def verdict(outcome: Outcome, *, asked: bool, logs: list[Path]) -> Verdict:
     return Verdict("retry", JobState.FAILED, worst, _told(worst))
 
 
+def _told_stop(outcome: Outcome, worst: int) -> str:
+    """How it took our asking it to stop. Many programs leave with an error then, which is not a failure of theirs."""
+    if outcome.killed:
+        return "did not stop within its grace period and was killed"
+    return "was stopped" if worst in _SIGNALLED else f"was stopped and left with code {worst}"
+
+
 def _told(code: int) -> str:
+    if code == 128 + 9:
+        return "was killed (signal 9) by somebody else than Fairway"
     if code > 128:
-        return f"was ended by signal {code - 128}"
+        return f"was ended by signal {code - 128}{_named(code - 128)}"
+    if code in _MEANINGS:
+        return f"exited with code {code} ({_MEANINGS[code]})"
     return f"exited with code {code}"
 
 
+def _named(signo: int) -> str:
+    try:
+        return f" ({signal.Signals(signo).name})"
+    except ValueError:
+        return ""
+
+
 def _ran_out_of_memory(codes: tuple[int, ...], outcome: Outcome, logs: list[Path]) -> bool:
-    """Whether a rank said so, or was killed by somebody who was not us: the kernel does that when memory is short."""
-    if 128 + 9 in codes and not outcome.killed and outcome.cause in ("", "gang"):
+    """Whether a rank said so, or was killed by the kernel, which does that when memory is short.
+
+    Where the kernel does not count whom it killed, a rank that was killed and not by us is taken to be such a one.
+    """
+    if 128 + 9 in codes and not outcome.killed and outcome.cause in ("", "gang") and outcome.memory_kills:
         return True
-    return any(any(mark in tail(log) for mark in _OUT_OF_MEMORY) for log in logs)
+    return any(any(mark in _end_of(log) for mark in _OUT_OF_MEMORY) for log in logs)
+
+
+def _end_of(log: Path) -> bytes:
+    """The end of a log in lower case, with that of its older piece where it was just cut."""
+    end = tail(log)
+    if len(end) < _TAIL_BYTES:
+        end = tail(log.with_name(log.name + ".1"), _TAIL_BYTES - len(end)) + end
+    return end.lower()
 
 
 def tail(log: Path, most_bytes: int = _TAIL_BYTES) -> bytes:

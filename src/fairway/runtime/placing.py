@@ -19,8 +19,9 @@ class AtHome:
 
     def suited(self, snapshot: Snapshot, row: int) -> Placer:
         """The placement for a row."""
-        home = self.engine.home(int(snapshot.jobs[row]))
-        return Fixed(home) if home else self.placer.suited(snapshot, row)
+        home, blocked = self.engine.home(int(snapshot.jobs[row])), self.engine.processes.blocked
+        placer = Fixed(home) if home else self.placer.suited(snapshot, row)
+        return Around(placer, tuple(blocked)) if blocked else placer
 
     def retry_s(self, snapshot: Snapshot, row: int) -> float:
         """When a row that found no place may find one."""
@@ -29,6 +30,34 @@ class AtHome:
     def place(self, occupancy: Occupancy, gpus: int, gpu_type: int) -> tuple[int, ...] | None:
         """Free GPUs for a gang."""
         return self.placer.place(occupancy, gpus, gpu_type)
+
+
+class Around:
+    """Any placement, around GPUs that are out of order or that others compute on."""
+
+    def __init__(self, placer: Placer, blocked: tuple[int, ...]) -> None:
+        self.placer = placer
+        self.blocked = blocked
+        self.name = placer.name
+        self.located = placer.located
+
+    def suited(self, snapshot: Snapshot, row: int) -> Placer:
+        """The placement for a row."""
+        return Around(self.placer.suited(snapshot, row), self.blocked)
+
+    def retry_s(self, snapshot: Snapshot, row: int) -> float:
+        """When a row that found no place may find one."""
+        return self.placer.retry_s(snapshot, row)
+
+    def place(self, occupancy: Occupancy, gpus: int, gpu_type: int) -> tuple[int, ...] | None:
+        """Free GPUs for a gang that are not blocked."""
+        scratch = occupancy.copy()
+        for gpu in self.blocked:
+            if not scratch.tenants(gpu) and scratch.node_of_gpu[gpu] not in scratch.down:
+                scratch.take((gpu,))
+        if scratch.free_by_type[gpu_type] < gpus:
+            return None
+        return self.placer.place(scratch, gpus, gpu_type)
 
 
 class Fixed:

@@ -6,12 +6,14 @@ and its start time, so a pid that was used again is never taken for ours.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,13 +27,17 @@ _KEEPER = str(Path(keeper.__file__).resolve())
 
 
 class Outcome(NamedTuple):
-    """How an attempt ended: exit codes by rank, why it was stopped ("" if it was not), and what went wrong."""
+    """How an attempt ended: exit codes by rank, why it was stopped ("" if it was not), and what went wrong.
+
+    `memory_kills` is how many processes the kernel has killed for want of memory meanwhile; -1 where it does not tell.
+    """
 
     codes: tuple[int, ...]
     cause: str = ""
     killed: bool = False
     problem: str = ""
     ended_s: float | None = None
+    memory_kills: int = -1
 
 
 LOST = Outcome((), "lost", problem="its keeper is gone")
@@ -83,13 +89,14 @@ class Running:
 def start(directory: Path, launch: Mapping[str, Any]) -> Running:
     """Start an attempt; its directory is made here. It goes on if the scheduler ends."""
     directory.mkdir(parents=True, exist_ok=True)
-    keeper.write_over(directory / "launch.json", launch)
+    # It holds the job's environment, which is nobody else's business.
+    keeper.write_over(directory / "launch.json", launch, 0o600)
     # Signals that come before the keeper is ready for them have to wait, not to end it.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, keeper.HANDLED)
     try:
         with (directory / "keeper.log").open("ab") as errors:
             child = subprocess.Popen(
-                [sys.executable, "-I", "-S", _KEEPER, str(directory)],
+                [sys.executable, "-I", "-S", "-X", "utf8", _KEEPER, str(directory)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
@@ -99,6 +106,14 @@ def start(directory: Path, launch: Mapping[str, Any]) -> Running:
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return Running(directory, child.pid, keeper.started_at(child.pid), os.pidfd_open(child.pid), child)
+
+
+def set_limit(directory: Path, limit_s: float | None) -> None:
+    """Give an attempt that lives another time limit, counted over all attempts; its keeper reads it within a second."""
+    path = directory / "launch.json"
+    launch = json.loads(path.read_text(encoding="utf-8"))
+    launch["limit_s"] = None if limit_s is None else max(limit_s - launch.get("ran_s", 0.0), 0.1)
+    keeper.write_over(path, launch, 0o600)
 
 
 def find(directory: Path) -> Running | Outcome | None:
@@ -111,14 +126,14 @@ def find(directory: Path) -> Running | Outcome | None:
         return ended
     if not directory.exists() or keeper.write_new(directory / "keeper.json", NOBODY):
         return None
-    pid, started = json.loads((directory / "keeper.json").read_text(encoding="utf-8"))
+    pid, started, boot = _keeper_of(directory)
     if [pid, started] == NOBODY:
         return None
     try:
         pidfd = os.pidfd_open(pid)
     except OSError:
         return outcome(directory) or LOST
-    if keeper.started_at(pid) != started:
+    if keeper.started_at(pid) != started or boot != keeper.boot_id():
         os.close(pidfd)
         return outcome(directory) or LOST
     return Running(directory, pid, started, pidfd)
@@ -128,37 +143,73 @@ def outcome(directory: Path) -> Outcome | None:
     """How an attempt ended, if it has written that down."""
     try:
         told = json.loads((directory / "exit.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        about = (told["cause"], told["killed"], told["problem"], told["time"], told.get("memory_kills", -1))
+        return Outcome(tuple(told["codes"]), *about)
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    return Outcome(tuple(told["codes"]), told["cause"], told["killed"], told["problem"], told["time"])
 
 
-def kill_strays(directory: Path, token: str) -> int:
-    """Kill what is left of an attempt whose keeper was killed: its ranks, and processes with its token in their
-    environment. Returns how many there were."""
-    known: list[list[int]] = []
+def _keeper_of(directory: Path) -> tuple[int, int, str]:
+    """Who keeps an attempt: pid, start and boot. A file that cannot be read names a process that does not exist."""
     try:
-        known = json.loads((directory / "ranks.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        known = []
-    strays = {pid for pid, started in known if keeper.started_at(pid) == started}
-    strays |= set(_marked(f"FAIRWAY_ATTEMPT={token}".encode()))
-    for signo in (signal.SIGSTOP, signal.SIGKILL):
-        for pid in strays:
-            try:
-                os.kill(pid, signo)
-            except (ProcessLookupError, PermissionError):
-                continue
-    return len(strays)
+        pid, started, *boot = json.loads((directory / "keeper.json").read_text(encoding="utf-8"))
+        return int(pid), int(started), str(boot[0]) if boot else keeper.boot_id()
+    except (OSError, ValueError, TypeError):
+        return 2**31 - 1, -2, ""
 
 
-def _marked(mark: bytes) -> list[int]:
-    found = []
+def kill_strays(directory: Path, token: str, *, just_now: bool = False) -> int:
+    """Kill what is left of an attempt whose keeper was killed; returns how many processes there were.
+
+    They are its ranks, processes with its token in their environment, and what these have started. `just_now`: its
+    keeper was seen to end this moment, so that the sessions of its ranks are still theirs and nobody else's.
+    """
+    killed: set[int] = set()
+    for _ in range(100):
+        strays = _strays(directory, token, just_now=just_now)
+        if not strays:
+            break
+        # Stopped first, so that nothing can start another process while the others are killed.
+        for signo in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in strays:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signo)
+        killed |= strays
+        time.sleep(0.005)
+    return len(killed)
+
+
+def _strays(directory: Path, token: str, *, just_now: bool) -> set[int]:
+    mark = f"FAIRWAY_ATTEMPT={token}".encode()
+    ranks = _ranks(directory)
+    found: set[int] = set()
+    parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if mark in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-            except OSError:
-                continue
+        fields = keeper.stat_fields(int(entry.name)) if entry.name.isdigit() else []
+        if not fields or fields[0] in ("Z", "X"):
+            continue
+        pid, session, start = int(entry.name), int(fields[3]), int(fields[19])
+        parents[pid] = int(fields[1])
+        of_session = just_now and session in ranks and keeper.started_at(session) in (-1, ranks[session])
+        if ranks.get(pid) == start or of_session or mark in _environment(pid):
+            found.add(pid)
+    while below := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= below
     return found
+
+
+def _ranks(directory: Path) -> dict[int, int]:
+    """The ranks of an attempt by pid, with their start; none where they are of an earlier boot."""
+    if _keeper_of(directory)[2] != keeper.boot_id():
+        return {}
+    try:
+        return dict(json.loads((directory / "ranks.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -71,6 +71,10 @@ class Progress:
     checkpoint_step: float = 0.0
     checkpoint_s: float | None = None
     reported_s: float | None = None
+    samples: float | None = None
+    epochs: float | None = None
+    batch_sizes: list[int] | None = None
+    save_s: float | None = None
     read_bytes: int = 0
 
 
@@ -111,8 +115,9 @@ class JobRecord:
         """The record as JSON values."""
         out = {name: value for name, value in vars(self).items() if name not in ("request", "attempts", "progress")}
         out["request"] = self.request.plain()
-        out["attempts"] = [asdict(attempt) for attempt in self.attempts]
-        out["progress"] = asdict(self.progress)
+        # Not `asdict`, which copies every value: this is done for every change of every job.
+        out["attempts"] = [dict(vars(attempt)) for attempt in self.attempts]
+        out["progress"] = dict(vars(self.progress))
         return out
 
     @staticmethod
@@ -172,7 +177,7 @@ class Book:
         found = self._by_id.get(name)
         if found is not None:
             return [found]
-        return [record for key, record in self._by_id.items() if key.startswith(f"{name}_")]
+        return [record for key, record in list(self._by_id.items()) if key.startswith(f"{name}_")]
 
     def __iter__(self) -> Iterator[JobRecord]:
         return iter(list(self._by_number.values()))

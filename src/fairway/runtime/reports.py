@@ -14,7 +14,8 @@ from typing import Any
 from fairway.runtime.records import Progress
 
 MOST_LINE = 65_536
-_NUMBERS = ("step", "steps", "epoch", "loss", "samples_per_s", "noise_scale")
+_NUMBERS = ("step", "steps", "epoch", "epochs", "loss", "samples", "samples_per_s", "noise_scale", "save_s")
+MOST_BATCH_SIZES = 64
 _SMOOTHING = 0.3
 """How much the latest speed counts against the mean of those before."""
 
@@ -55,6 +56,9 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 def take_in(progress: Progress, report: Mapping[str, Any], now_s: float) -> bool:
     """Bring a job's progress up to date; whether its batch size is another one than before."""
     time_s = _number(report.get("time")) or now_s
+    if report.get("started") is True:
+        # A new attempt: what lies between its first report and the last one before was waiting, not training.
+        progress.reported_s = None
     before_s, before = progress.reported_s, progress.step
     for name in _NUMBERS:
         value = _number(report.get(name))
@@ -69,12 +73,19 @@ def take_in(progress: Progress, report: Mapping[str, Any], now_s: float) -> bool
     if isinstance(report.get("checkpoint"), str):
         progress.checkpoint, progress.checkpoint_step = report["checkpoint"], progress.step
         progress.checkpoint_s = time_s
+    sizes = report.get("batch_sizes")
+    if isinstance(sizes, list) and 0 < len(sizes) <= MOST_BATCH_SIZES and all(_is_count(size) for size in sizes):
+        progress.batch_sizes = sizes
     batch = report.get("batch_size")
-    changed = isinstance(batch, int) and batch > 0 and batch != progress.batch_size
+    changed = _is_count(batch) and batch != progress.batch_size
     if changed:
         changed = progress.batch_size is not None
         progress.batch_size = batch
     return changed
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**40
 
 
 def _number(value: Any) -> float | None:

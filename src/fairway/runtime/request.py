@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
@@ -20,6 +21,7 @@ DEPENDENCIES: tuple[DependencyKind, ...] = ("afterok", "afterany", "afternotok")
 
 MOST_ARGUMENTS, MOST_TEXT, MOST_ENVIRONMENT = 4096, 131_072, 1024
 MOST_GPUS = 4096
+MOST_INT = 2**53
 _NAME = re.compile(r"[^\x00-\x1f\x7f/]{0,200}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -40,7 +42,9 @@ class JobRequest:
     "checkpoint" (SIGTERM, it saves and exits with 75), by "suspend" in place (its memory stays), by a "restart" from
     the beginning, or "never". `limit_s` is the longest it may run, `expected_s` a guess of its run time. `steps`,
     `epochs`, `model` and `batch_size` tell schedulers more where they are known. `processes` starts the command once,
-    or once for each GPU with ranks as torchrun would give them. `client_key` makes a submission idempotent.
+    or once for each GPU with ranks as torchrun would give them. `client_key` makes a submission idempotent. `account`
+    is whom the processes run as where the scheduler is root's; it is set by whoever has checked who submits. Of an
+    array at most `array_at_once` tasks run at a time, if that is not 0.
     """
 
     command: tuple[str, ...]
@@ -72,7 +76,9 @@ class JobRequest:
     batch_size: int | None = None
     slurm_env: bool = False
     array_task: int | None = None
+    array_at_once: int = 0
     client_key: str | None = None
+    account: str = ""
 
     def __post_init__(self) -> None:
         low, high = self.gpus_min or self.gpus, self.gpus_max or self.gpus
@@ -88,9 +94,8 @@ class JobRequest:
 
     def plain(self) -> dict[str, Any]:
         """The request as JSON values, without what has its default."""
-        made = asdict(self)
-        made["depends"] = [asdict(one) for one in self.depends]
-        return {one.name: made[one.name] for one in fields(self) if made[one.name] not in (_default(one), [], ())}
+        made = {**vars(self), "env": dict(self.env), "depends": [asdict(one) for one in self.depends]}
+        return {name: made[name] for name, default in _defaults() if made[name] not in (default, [], ())}
 
     @staticmethod
     def from_plain(values: Mapping[str, Any]) -> JobRequest:
@@ -107,8 +112,10 @@ class JobRequest:
         return replace(self, array_task=number, env={**self.env, "FAIRWAY_ARRAY_TASK_ID": str(number)})
 
 
-def _default(one: Any) -> Any:
-    return one.default if one.default_factory is None or not callable(one.default_factory) else None
+@cache
+def _defaults() -> tuple[tuple[str, Any], ...]:
+    """The fields of a request with what they are where nothing else is said."""
+    return tuple((one.name, None if callable(one.default_factory) else one.default) for one in fields(JobRequest))
 
 
 def _problem_in_command(request: JobRequest) -> str | None:
@@ -136,12 +143,14 @@ def _problem_in_demands(request: JobRequest) -> str | None:
         return f"GPUs {request.gpus_min}..{request.gpus_max} with {request.gpus} to begin with make no sense"
     if request.elastic and request.preempt != "checkpoint":
         return "only jobs that can be preempted by checkpoint can change their number of GPUs"
-    if request.memory_bytes < 0:
-        return "memory is negative"
+    if not 0 <= request.memory_bytes <= MOST_INT:
+        return f"memory {request.memory_bytes} is not from 0 to {MOST_INT} bytes"
     if request.preempt not in PREEMPTS:
         return f"preempt {request.preempt!r} is not one of {', '.join(PREEMPTS)}"
     if request.processes not in ("one", "per_gpu"):
         return f"processes {request.processes!r} is neither 'one' nor 'per_gpu'"
+    if not 0 <= request.array_at_once <= 1_000_000:
+        return f"{request.array_at_once} tasks of an array at a time make no sense"
     if not 0 <= request.retries <= 1000:
         return f"retries {request.retries} is not from 0 to 1000"
     if any(one.kind not in DEPENDENCIES for one in request.depends):
@@ -163,8 +172,8 @@ def _problem_in_terms(request: JobRequest) -> str | None:
         return f"weight {request.weight} is not a positive number"
     if abs(request.priority) > MOST_PRIORITY:
         return f"priority {request.priority} is not from -{MOST_PRIORITY} to {MOST_PRIORITY}"
-    if request.batch_size is not None and request.batch_size < 1:
-        return f"batch size {request.batch_size} is not at least 1"
+    if request.batch_size is not None and not 1 <= request.batch_size <= MOST_INT:
+        return f"batch size {request.batch_size} is not from 1 to {MOST_INT}"
     if request.client_key is not None and not 0 < len(request.client_key) <= 200:
         return "the client key is empty or longer than 200 characters"
     return None

@@ -6,10 +6,12 @@ the same state again, finds the processes that went on meanwhile, and takes the 
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +19,25 @@ from fairway.core.action import Action
 from fairway.core.cluster import Cluster
 from fairway.core.decision import Decision
 from fairway.core.errors import FairwayError, InputError
-from fairway.core.event import Event, JobCancelled, JobEvicted, Woken
+from fairway.core.event import Event, JobCancelled, JobEvicted, JobUpdated, Woken
 from fairway.core.plan import Placer
 from fairway.core.policy import Policy
 from fairway.core.round import Loop
 from fairway.core.snapshot import Snapshot, plain_memory
 from fairway.core.state import State
-from fairway.runtime.estimates import UNKNOWN_RESTART_S, speeds_of, submitted
+from fairway.runtime.arrays import Arrays
+from fairway.runtime.estimates import speeds_of, submitted
 from fairway.runtime.gate import Gate, Limits
 from fairway.runtime.journal import DiskFullError, Journal, StoredJob
 from fairway.runtime.live import Clock, LiveEngine
 from fairway.runtime.placing import AtHome
+from fairway.runtime.rebuild import fingerprint, queued_anew, renumber
 from fairway.runtime.records import Book, JobRecord, JobState
 from fairway.runtime.request import JobRequest
 
 MEMORY_EVERY_S = 10.0
 FULL_RETRY_S = 1.0
+UPDATABLE = ("priority", "weight", "limit_s", "deadline_s", "name")
 MIN_RUN_S = 5.0
 """A job that was just started is left alone for this long."""
 
@@ -72,14 +77,20 @@ class Scheduler:
         self.engine = LiveEngine(cluster, devices, folder / "jobs", self.book, clock)
         self.state = State(cluster, min_run_s=min_run_s, seed=seed, round_s=round_s or policy.round_s)
         self.gate = Gate(policy, limits)
+        self.gate.blocked = lambda: self.engine.processes.blocked
         self.engine.state, self.engine.save, self.engine.on_end = self.state, self._save, self._note_end
-        length_s = policy.round_s if round_s is None else round_s
+        length_s = self.engine.round_s = policy.round_s if round_s is None else round_s
         placed = AtHome(placer, self.engine)
         self.loop = Loop(self.engine, self.state, self.gate, placed, round_s=length_s, observer=self)
         self.listeners: list[Callable[[Sequence[Event]], None]] = []
+        self.watchers: list[Callable[[Decision, Sequence[Action]], None]] = []
+        self.on_full: Callable[[], None] = lambda: None
         self.failure: BaseException | None = None
         self.on_stop: Callable[[], None] = lambda: None
+        self.admission: Callable[[list[JobRequest]], list[JobRequest]] = lambda requests: requests
+        self._impossible: set[int] = set()
         self._dependants: dict[str, set[int]] = {}
+        self._arrays = Arrays()
         self._memory_s = 0.0
         self.policy_text = policy_text or policy.name
         self._recover(facts)
@@ -128,19 +139,23 @@ class Scheduler:
         """Take jobs in; those that were submitted before under the same key are returned as they are."""
         for request in requests:
             self._refuse_impossible(request)
+        self.journal.refuse_if_full()
 
         def command(now_s: float) -> tuple[list[Event], list[JobRecord]]:
             events, records, base = list[Event](), list[JobRecord](), self.book.next_id
-            for request in requests:
-                known = self.book.with_key(request.user, request.client_key) if request.client_key else None
+            new = [at for at, request in enumerate(requests) if self._known(request) is None]
+            admitted = dict(zip(new, self.admission([requests[at] for at in new]), strict=True))
+            for at, asked in enumerate(requests):
+                known = self._known(asked)
                 if known is not None:
                     records.append(known)
                     continue
+                request = admitted[at]
                 name = f"{base}_{request.array_task}" if array else str(self.book.next_id)
                 record = self._taken(request, name, now_s)
                 records.append(record)
                 expected_s = self.engine.times.expected_s(request)
-                event = submitted(record, self.cluster, expected_s, now_s, UNKNOWN_RESTART_S)
+                event = submitted(record, self.cluster, expected_s, now_s, self.engine.restarts.expected_s(request))
                 self.engine.recall(event)
                 events.append(event)
             return events, records
@@ -156,7 +171,7 @@ class Scheduler:
         return self._each(name, lambda record, now_s: self._set_aside(record, now_s, suspended=True))
 
     def requeue(self, name: str) -> list[JobRecord]:
-        """Stop a running job and let it wait for its turn again; or have a job that has ended run once more."""
+        """Stop a running job and let it wait for its turn again."""
         return self._each(name, self._requeued)
 
     def hold(self, name: str) -> list[JobRecord]:
@@ -166,6 +181,13 @@ class Scheduler:
     def release(self, name: str) -> list[JobRecord]:
         """Let a held or suspended job run again."""
         return self._each(name, self._released)
+
+    def update(self, name: str, changes: Mapping[str, Any]) -> list[JobRecord]:
+        """Change the terms of a job: its priority, weight, limit_s, deadline_s or name."""
+        for one in changes:
+            if one not in UPDATABLE:
+                raise InputError(f"{one!r} of a job cannot be changed; {', '.join(UPDATABLE)} can")
+        return self._each(name, lambda record, now_s: self.set_terms(record, now_s, changes))
 
     def set_policy(self, policy: Policy, text: str) -> None:
         """Go on with another policy. Nobody is stopped by the change itself; what the old one remembered is dropped."""
@@ -200,6 +222,8 @@ class Scheduler:
             facts = {"memory": plain_memory(decision.memory), "round": self.state.round, "last_s": now_s}
             # The instant of the round, which may be later than the last event.
             self._write((Woken(now_s),) if actions else (), actions=actions, facts=facts)
+        for watcher in self.watchers:
+            watcher(decision, actions)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -213,13 +237,15 @@ class Scheduler:
         while True:
             try:
                 with self.journal.transaction():
-                    self.journal.save_jobs(changed)
                     self.journal.append(events)
                     self.journal.append(actions, max(self.state.round, 1))
+                    self.journal.save_jobs(changed)
                     if facts:
                         self.journal.set_facts(facts)
+                self.journal.tidy()
                 return
             except DiskFullError:
+                self.on_full()
                 time.sleep(FULL_RETRY_S)
 
     def _save(self) -> None:
@@ -228,27 +254,53 @@ class Scheduler:
 
     def _recover(self, facts: Mapping[str, Any]) -> None:
         """Take up where an earlier scheduler stopped."""
-        with self.journal.transaction():
-            self.journal.set_facts({"origin_s": self.engine.clock.origin_s, "policy": self.policy_text})
-            if facts.get("policy") != self.policy_text:
-                self.journal.set_facts({"memory": {}})
+        machine = fingerprint(self.cluster, self.engine.devices)
+        anew = facts.get("machine", machine) != machine or bool(facts.get("salvaged"))
         for stored in self.journal.jobs():
             record = JobRecord.from_plain(stored.record)
             self.book.add(record)
             if record.state is JobState.COMPLETED:
                 self.engine.times.learn(record)
-        self._replay()
-        self.state.memory = facts.get("memory", {}) if facts.get("policy") == self.policy_text else {}
+        keep = facts.get("policy") == self.policy_text and not anew
+        self.state.memory = facts.get("memory", {}) if keep else {}
         self.state.round = int(facts.get("round", 0))
-        for record in self.book:
+        told = {"origin_s": self.engine.clock.origin_s, "policy": self.policy_text, "machine": machine}
+        gone: set[int] = set()
+        with self.journal.transaction():
+            self.journal.set_facts({**told, "salvaged": False} if keep else {**told, "salvaged": False, "memory": {}})
+            if anew:
+                gone = self._rebuild(facts.get("machine"))
+        if not anew:
+            self._replay()
+            self.engine.clock.at_least(self.state.now_s)
+        # Those that were running first: of an array that is limited, they are the ones that go on.
+        for record in sorted(self.book, key=lambda one: not one.attempts):
             if not record.state.ended:
+                self._note_dependencies(record)
                 self._look_at(record, self.engine.clock.now_s())
         events = self.engine.adopt()
         for event in events:
             self.state.apply(event)
         self._write(events)
+        for job in gone:
+            self.engine.processes.stop(job)
         self.engine.converge()
         self.journal.compact()
+
+    def _rebuild(self, before: Sequence[Any] | None) -> set[int]:
+        """Queue all jobs anew, where the log means nothing any more; returns those that sit on GPUs that are gone."""
+        engine = self.engine
+        events, self._impossible = queued_anew(self.book, self.cluster, engine.times, engine.clock, engine.saved)
+        for event in events:
+            engine.recall(event)
+            self.state.apply(event)
+        self.journal.drop_log()
+        self.journal.append(events)
+        gone = renumber(self.book, before[1] if before else None, engine.devices)
+        for record in self.book:
+            if not record.state.ended:
+                self.book.touch(record)
+        return gone
 
     def _replay(self) -> None:
         """Apply the log to the state: events one by one, the actions of a round together."""
@@ -271,10 +323,16 @@ class Scheduler:
         record = JobRecord(self.book.next_number, name, request, self.engine.clock.date_s(now_s), held=request.hold)
         self.book.add(record)
         self.book.touch(record)
-        for one in request.depends:
-            self._dependants.setdefault(one.job, set()).add(record.number)
+        self._note_dependencies(record)
         self._look_at(record, now_s)
         return record
+
+    def _note_dependencies(self, record: JobRecord) -> None:
+        for one in record.request.depends:
+            self._dependants.setdefault(one.job, set()).add(record.number)
+
+    def _known(self, request: JobRequest) -> JobRecord | None:
+        return self.book.with_key(request.user, request.client_key) if request.client_key else None
 
     def _refuse_impossible(self, request: JobRequest) -> None:
         if not any(speeds_of(request, self.cluster)):
@@ -294,9 +352,17 @@ class Scheduler:
             if not records:
                 raise UnknownJobError(f"there is no job {name!r}")
             events: list[Event] = []
+            refused: list[FairwayError] = []
             for record in records:
-                events += act(record, now_s)
+                try:
+                    events += act(record, now_s)
+                except WrongStateError as error:
+                    refused.append(error)
+                    continue
                 self.book.touch(record)
+            # Of an array, those tasks are meant with which it can be done; `act` refuses before it changes anything.
+            if len(refused) == len(records):
+                raise refused[0]
             return events, records
 
         return list(self.ask(command))
@@ -339,6 +405,18 @@ class Scheduler:
         self.engine.alarm(now_s)
         return []
 
+    def set_terms(self, record: JobRecord, now_s: float, changes: Mapping[str, Any]) -> list[Event]:
+        """Change the terms of a job, in the scheduler's thread; the event that tells the state."""
+        if record.state.ended:
+            raise WrongStateError(f"job {record.id} is {record.state}; it cannot be changed")
+        record.request = request = replace(record.request, **changes)
+        if "limit_s" in changes:
+            self.engine.set_limit(record)
+        self.engine.alarm(now_s)
+        submitted_s = record.submitted_s - self.engine.clock.origin_s
+        deadline_s = math.inf if request.deadline_s is None else submitted_s + request.deadline_s
+        return [JobUpdated(now_s, record.number, request.weight, request.priority, deadline_s)]
+
     def _requeued(self, record: JobRecord, now_s: float) -> list[Event]:
         if record.state is not JobState.RUNNING:
             raise WrongStateError(f"job {record.id} is {record.state}; only running jobs can be put back in the queue")
@@ -351,23 +429,32 @@ class Scheduler:
         """A job has ended or waits for a retry: those who wait for it may come in, or never will."""
         self._look_at(record, self.engine.clock.now_s())
         if record.state.ended:
-            for number in self._dependants.pop(record.id, set()):
-                self._look_at(self.book[number], self.engine.clock.now_s())
+            # Others may wait for this job, or for the whole array that it is a task of.
+            for name in {record.id, record.id.partition("_")[0]}:
+                for number in self._dependants.get(name, ()):
+                    self._look_at(self.book[number], self.engine.clock.now_s())
             self.engine.alarm(self.engine.clock.now_s())
 
     def _look_at(self, record: JobRecord, now_s: float) -> None:
         """Decide whether a job is let in."""
-        why = "" if record.state.ended else self._why_outside(record, now_s)
+        ended = record.state.ended
+        why = "" if ended else self._why_outside(record, now_s)
+        next_in = self._arrays.left(record) if why or ended else []
+        why = why or ("" if ended else self._arrays.refused(record))
         if why:
             self.gate.outside[record.number] = why
         else:
             self.gate.outside.pop(record.number, None)
+        for other in next_in:
+            self._look_at(other, now_s)
 
     def _why_outside(self, record: JobRecord, now_s: float) -> str:
         if record.suspended:
             return "suspended by its owner; `fairway resume` lets it go on"
         if record.held:
             return "held by its owner; `fairway release` lets it run"
+        if record.number in self._impossible:
+            return "no GPUs that are here now can run it"
         clock, request = self.engine.clock, record.request
         begins = max(request.begin_s or 0.0, record.not_before_s or 0.0) - clock.origin_s
         if begins > now_s:

@@ -1,4 +1,10 @@
-"""What a training script imports: measuring how noisy its gradients are, and choosing batch sizes by that.
+"""What a training script imports: a session with the scheduler, and batch sizes chosen by how noisy gradients are.
+
+    from fairway import train
+
+    session = train.session(steps=1000)
+    for step in session.steps(save, load):
+        session.report(loss=train_on(step))
 
 This room needs the standard library only and works with torch where a script has loaded it.
 """
@@ -6,21 +12,36 @@ This room needs the standard library only and works with torch where a script ha
 from __future__ import annotations
 
 from fairway.train.accordion import CriticalRegime, EpochGradient, LayerRegimes
+from fairway.train.adaptive import AccordionBatch, Batch, GivenBatch, NoiseScaleBatch
 from fairway.train.batch_schedule import AccordionSchedule, NoiseScaleSchedule, rate_factor
 from fairway.train.gradients import gradients_of, squared_norm
 from fairway.train.noise_scale import ConsecutiveNoiseEstimator, Noise, NoiseEstimator, ReplicaNoiseEstimator
+from fairway.train.probe import NoiseProbe
+from fairway.train.sampler import Position, Sampler
+from fairway.train.scheduled import Session, session
+from fairway.train.stopping import shield_worker
 
 __all__ = [
+    "AccordionBatch",
     "AccordionSchedule",
+    "Batch",
     "ConsecutiveNoiseEstimator",
     "CriticalRegime",
     "EpochGradient",
+    "GivenBatch",
     "LayerRegimes",
     "Noise",
     "NoiseEstimator",
+    "NoiseProbe",
+    "NoiseScaleBatch",
     "NoiseScaleSchedule",
+    "Position",
     "ReplicaNoiseEstimator",
+    "Sampler",
+    "Session",
     "gradients_of",
     "rate_factor",
+    "session",
+    "shield_worker",
     "squared_norm",
 ]

@@ -152,7 +152,7 @@ class ReplicaNoiseEstimator(NoiseEstimator):
         finite: the norms are averaged over the group, so all processes get the same estimate, or all skip the step.
         `batch` is that of one process. Without a process group there is one process, and nothing to be learned.
         """
-        (small, large), processes = _mean_over_processes((local, reduced), group)
+        (small, large), processes = mean_over_processes((local, reduced), group)
         return self.observe_norms(small, large, batch, batch * processes)
 
 
@@ -213,7 +213,7 @@ class ConsecutiveNoiseEstimator(NoiseEstimator):
         self.start_anew()
 
 
-def _mean_over_processes(values: Sequence[float], group: Any) -> tuple[list[float], int]:
+def mean_over_processes(values: Sequence[float], group: Any) -> tuple[list[float], int]:
     """Numbers averaged over the processes of a group of `torch.distributed`, and how many processes those are."""
     # Where torch is not loaded there is no process group either, and loading it takes seconds.
     torch, distributed = sys.modules.get("torch"), sys.modules.get("torch.distributed")

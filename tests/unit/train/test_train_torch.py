@@ -16,7 +16,7 @@ from fairway.train import (
     gradients_of,
     squared_norm,
 )
-from fairway.train.noise_scale import _mean_over_processes
+from fairway.train.noise_scale import mean_over_processes
 
 torch: Any = pytest.importorskip("torch")
 PROCESSES = 2
@@ -167,4 +167,4 @@ def test_processes_share_one_estimate(tmp_path: Path) -> None:
 
 
 def test_without_a_process_group_a_process_is_alone() -> None:
-    assert _mean_over_processes((1.0, 2.0), None) == ([1.0, 2.0], 1)
+    assert mean_over_processes((1.0, 2.0), None) == ([1.0, 2.0], 1)

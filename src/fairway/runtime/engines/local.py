@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import select
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -33,7 +33,7 @@ class Target(NamedTuple):
 
 @dataclass
 class Live:
-    """An attempt that lives."""
+    """An attempt that lives. `adopted`: an earlier scheduler started it, and may have left it suspended or not."""
 
     job: int
     gpus: tuple[int, ...]
@@ -41,6 +41,7 @@ class Live:
     token: str
     status: Status = "running"
     host: int = -1
+    adopted: bool = False
     began_s: float = field(default_factory=time.monotonic)
 
 
@@ -66,7 +67,8 @@ class LocalProcesses:
 
     `launch(job, gpus)` prepares an attempt and returns its directory, its token and what to start; it has made sure
     that a restarted scheduler will know of it. `stays(job)` says whether a job is suspended in place rather than
-    stopped, and `anywhere` whether GPUs are interchangeable (they are, where they are virtual).
+    stopped, and `anywhere` whether GPUs are interchangeable (they are, where they are virtual). Nobody is started on
+    GPUs that are `blocked`, by number with the reason: somebody else computes there, or they are out of order.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class LocalProcesses:
         self._poll = select.poll()
         self._poll.register(self._wake_read, select.POLLIN)
         self._by_fd: dict[int, Live] = {}
+        self.blocked: Mapping[int, str] = {}
 
     def wake(self) -> None:
         """Make `wait` return now; may be called from any thread."""
@@ -122,8 +125,8 @@ class LocalProcesses:
             self._let_go(live)
         elif not self._is_at(live, target):
             self._stop(live)
-        elif live.status == "paused" and self._are_free(job, target):
-            live.gpus, live.host, live.status = target.gpus, target.host, "running"
+        elif (live.status == "paused" or live.adopted) and self._are_free(job, target):
+            live.gpus, live.host, live.status, live.adopted = target.gpus, target.host, "running", False
             live.running.go_on()
             self._notices.append(Started(job, resumed=True))
 
@@ -137,7 +140,7 @@ class LocalProcesses:
 
     def adopt(self, job: int, gpus: tuple[int, ...], running: Running, token: str, *, paused: bool = False) -> None:
         """Take over an attempt that an earlier scheduler started."""
-        self._watch(Live(job, gpus, running, token, "paused" if paused else "running"))
+        self._watch(Live(job, gpus, running, token, "paused" if paused else "running", adopted=True))
 
     def wait(self, seconds: float) -> list[Notice]:
         """What happened, after at most so many seconds."""
@@ -147,6 +150,11 @@ class LocalProcesses:
                     self._drain()
                 else:
                     self._end(self._by_fd[fd])
+        notices, self._notices = self._notices, []
+        return notices
+
+    def noticed(self) -> list[Notice]:
+        """What has happened by our own doing; ends of processes are left for `wait`, after which a round is due."""
         notices, self._notices = self._notices, []
         return notices
 
@@ -164,6 +172,8 @@ class LocalProcesses:
 
     def _are_free(self, job: int, target: Target) -> bool:
         """Whether nobody sits on the GPUs of a target but those with whom it is to share them."""
+        if self.blocked and job not in self.live and any(gpu in self.blocked for gpu in target.gpus):
+            return False
         taken = self.busy()
         for gpu in target.gpus:
             for other in taken.get(gpu, ()):
@@ -176,8 +186,13 @@ class LocalProcesses:
         return target.host >= 0 and (other == target.host or (theirs is not None and theirs.host == target.host))
 
     def _start(self, job: int, target: Target) -> None:
-        directory, token, launch = self._launch(job, target.gpus)
-        running = processes.start(directory, launch)
+        try:
+            directory, token, launch = self._launch(job, target.gpus)
+            running = processes.start(directory, launch)
+        except OSError as error:
+            # A full disk or too many processes: the machine's fault, not the job's.
+            self._notices.append(Ended(job, Outcome((), "lost", problem=f"cannot be started here: {error}")))
+            return
         self._watch(Live(job, target.gpus, running, token, host=target.host))
         self._notices.append(Started(job, resumed=False))
 
@@ -187,8 +202,9 @@ class LocalProcesses:
         self._poll.register(live.running.pidfd, select.POLLIN)
 
     def _let_go(self, live: Live) -> None:
-        if live.status == "paused":
+        if live.status == "paused" and not live.adopted:
             return
+        live.adopted = False
         if self._stays(live.job):
             live.status = "paused"
             live.running.pause()
@@ -209,7 +225,7 @@ class LocalProcesses:
         live.running.close()
         outcome = processes.outcome(live.running.directory)
         if outcome is None:
-            processes.kill_strays(live.running.directory, live.token)
+            processes.kill_strays(live.running.directory, live.token, just_now=True)
             outcome = processes.LOST
         self._notices.append(Ended(live.job, outcome))
 

@@ -1,0 +1,55 @@
+"""Live and simulated, side by side: the same jobs as real processes and in the simulator, from their own trace.
+
+python benchmarks/fidelity.py [--jobs 30] [--gpus 8] [--mean 4] [--seed 1] [--policy NAME ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from fairway.testing.twin import Terms, random_jobs, run_live, run_simulated
+
+ROUND_S = 1.0
+POLICIES = ("fifo", "tiresias:queues=4/12", "max_min_fairness", "shockwave")
+BY_ROUNDS = ("max_min_fairness", "shockwave")
+
+
+def main() -> None:
+    """Run every policy twice and print both sides."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=30)
+    parser.add_argument("--gpus", type=int, default=8)
+    parser.add_argument("--mean", type=float, default=4.0, help="mean run time of a job in seconds")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--policy", action="append")
+    options = parser.parse_args()
+    jobs = random_jobs(options.jobs, options.seed, mean_s=options.mean, over_s=2.0 * options.mean)
+    print(f"{len(jobs)} jobs of about {options.mean:g} s on {options.gpus} virtual GPUs; rounds of {ROUND_S:g} s")
+    print(
+        f"{'policy':<22}{'makespan live':>14}{'simulated':>11}{'':>8}{'mean JCT live':>15}{'simulated':>11}{'':>8}",
+        end="",
+    )
+    print(f"{'preemptions':>13}{'start':>9}{'stop':>7}")
+    for policy in options.policy or POLICIES:
+        by_rounds = policy.partition(":")[0] in BY_ROUNDS
+        terms = Terms(policy, options.gpus, ROUND_S if by_rounds else 0.0)
+        with tempfile.TemporaryDirectory(prefix="fairway-fidelity-") as folder:
+            live = run_live(jobs, terms, Path(folder))
+        simulated = run_simulated(live.workload, terms)
+        print(_row(policy, live, simulated), flush=True)
+
+
+def _row(policy: str, live, simulated) -> str:  # type: ignore[no-untyped-def]
+    makespan_s, jct_s = simulated.makespan_s, simulated.mean_jct_s
+    return (
+        f"{policy:<22}{live.makespan_s:>12.2f} s{makespan_s:>9.2f} s{100 * (makespan_s / live.makespan_s - 1):>+6.1f} %"
+        f"{live.mean_jct_s:>13.2f} s{jct_s:>9.2f} s{100 * (jct_s / live.mean_jct_s - 1):>+6.1f} %"
+        f"{live.preemptions:>6d} /{int(simulated.ledger.preemptions.sum()):>4d}"
+        f"{1000 * live.costs.start_s:>7.0f} ms{1000 * live.costs.stop_s:>5.0f} ms"
+    )
+
+
+if __name__ == "__main__":
+    main()

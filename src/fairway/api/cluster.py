@@ -1,0 +1,88 @@
+"""The part of the API about the cluster: nodes, shares, the policy, the scheduler itself, events and figures."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Request
+from starlette.responses import Response, StreamingResponse
+
+from fairway.api import views
+from fairway.api.answers import Answer
+from fairway.api.house import House
+from fairway.api.jobs import refuse_files
+from fairway.api.people import NotAllowedError
+from fairway.api.schema import Nodes, PolicyIn, PolicyOut, Reloaded, Share, Status
+from fairway.policies import make_policy
+
+_FIGURES = "text/plain; version=0.0.4; charset=utf-8"
+_EVENTS: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "Events, for ever"}
+}
+_PROMETHEUS: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus' format"}
+}
+
+
+def cluster_router(house: House) -> APIRouter:
+    """All routes about the cluster."""
+    router = APIRouter(tags=["cluster"])
+    _add_state(router, house)
+    _add_policy(router, house)
+    _add_streams(router, house)
+    return router
+
+
+def _add_state(router: APIRouter, house: House) -> None:
+    @router.get("/nodes", responses={200: {"model": Nodes}})
+    def nodes() -> Response:
+        """Machines, their GPUs, and who has them."""
+        return Answer({"nodes": views.nodes(house.daemon)})
+
+    @router.get("/share", responses={200: {"model": Share}})
+    def share() -> Response:
+        """What every user has now and has had."""
+        return Answer({"users": views.share(house.scheduler)})
+
+    @router.get("/status", responses={200: {"model": Status}})
+    def status(request: Request) -> Response:
+        """The scheduler itself, and who you are to it."""
+        return Answer(views.status(house.daemon, house.room, house.person(request), house.began_s))
+
+
+def _add_policy(router: APIRouter, house: House) -> None:
+    @router.get("/policy", responses={200: {"model": PolicyOut}})
+    def policy() -> Response:
+        """The policy that decides now."""
+        return Answer(views.policy(house.scheduler))
+
+    @router.put("/policy", responses={200: {"model": PolicyOut}})
+    def set_policy(request: Request, body: PolicyIn) -> Response:
+        """Go on with another policy. Nobody is stopped by the change itself. For operators."""
+        person = house.person(request)
+        if not person.operator:
+            raise NotAllowedError(f"only operators change the policy; you are {person.name}")
+        refuse_files(house, person, body.policy)
+        house.scheduler.set_policy(make_policy(body.policy), body.policy)
+        return Answer(views.policy(house.scheduler))
+
+    @router.post("/reload", responses={200: {"model": Reloaded}})
+    def reload(request: Request) -> Response:
+        """Read the configuration again, now. One with an error changes nothing. For operators."""
+        person = house.person(request)
+        if not person.operator:
+            raise NotAllowedError(f"only operators have the configuration read; you are {person.name}")
+        return Answer({"file": house.daemon.reload()})
+
+
+def _add_streams(router: APIRouter, house: House) -> None:
+    @router.get("/events", response_class=StreamingResponse, responses=_EVENTS)
+    async def events(last: Annotated[str | None, Header(alias="Last-Event-ID", max_length=100)] = None) -> Response:
+        """What happens, as server-sent events. With the id of the last event seen, those after it come first."""
+        headers = {"Cache-Control": "no-store"}
+        return StreamingResponse(house.stream.follow(last), media_type="text/event-stream", headers=headers)
+
+    @router.get("/metrics", response_class=Response, responses=_PROMETHEUS)
+    def metrics() -> Response:
+        """Figures for Prometheus."""
+        return Response(house.figures.text(), media_type=_FIGURES)

@@ -1,0 +1,66 @@
+"""The door of the API: who is asking, and how large a request may be, before anything else looks at it."""
+
+from __future__ import annotations
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fairway.api.errors import refusal
+from fairway.api.people import Access, NoTokenError
+
+MOST_BODY_BYTES = 1024 * 1024
+PERSON = "fairway.person"
+"""Where a request's scope holds who sent it."""
+
+
+class Door:
+    """An ASGI application behind a door. Strangers are answered with 401, bodies that are too large with 413."""
+
+    def __init__(self, app: ASGIApp, access: Access, most_bytes: int = MOST_BODY_BYTES) -> None:
+        self._app = app
+        self._access = access
+        self._most_bytes = most_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            person = self._access.person(scope)
+        except NoTokenError as error:
+            headers = {"WWW-Authenticate": "Bearer", "Connection": "close"}
+            await refusal(401, str(error), headers)(scope, receive, send)
+            return
+        body = None if self._announced(scope) else await self._read(receive)
+        if body is None:
+            why = f"the body is larger than {self._most_bytes} bytes"
+            await refusal(413, why, {"Connection": "close"})(scope, receive, send)
+            return
+        sent = False
+
+        async def again() -> Message:
+            nonlocal sent
+            if sent:
+                return await receive()
+            sent = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await self._app({**scope, PERSON: person}, again, send)
+
+    def _announced(self, scope: Scope) -> bool:
+        """Whether the request itself says that it is too large."""
+        length = dict(scope["headers"]).get(b"content-length", b"0")
+        return length.isdigit() and (len(length) > 18 or int(length) > self._most_bytes)
+
+    async def _read(self, receive: Receive) -> bytes | None:
+        parts, size = list[bytes](), 0
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                return b"".join(parts)
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > self._most_bytes:
+                return None
+            if not message.get("more_body", False):
+                return b"".join(parts)

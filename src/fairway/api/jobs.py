@@ -1,0 +1,252 @@
+"""The part of the API that is about jobs: submit, list, look at, control, change, read."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Header, Path, Query, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import Response, StreamingResponse
+
+from fairway.api import views
+from fairway.api.answers import Answer
+from fairway.api.house import House
+from fairway.api.logs import Logs
+from fairway.api.people import NotAllowedError, Person
+from fairway.api.schema import (
+    MOST_INT,
+    MOST_JOBS,
+    ArrayJob,
+    Job,
+    Key,
+    Name,
+    Rows,
+    Seconds,
+    Submission,
+    Update,
+    WhatIf,
+)
+from fairway.core.errors import InputError
+from fairway.policies.registry import files_of_knobs
+from fairway.runtime.records import JobRecord, JobState
+from fairway.runtime.request import JobRequest
+from fairway.runtime.scheduler import UnknownJobError
+
+VERBS = ("cancel", "suspend", "resume", "requeue", "hold", "release")
+MOST_FORECASTS = 2
+"""Forecasts that are worked on at a time; each can take seconds."""
+_JSON = "application/json"
+_PLAIN = "text/plain; charset=utf-8"
+_TEXT: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "What the job has written"}
+}
+Id = Annotated[str, Path(max_length=200, description="a job, a task (ID_k) or an array")]
+Limit = Annotated[int, Query(ge=1, le=1_000_000)]
+Since = Annotated[Seconds | None, Query(description="a date in seconds since 1970")]
+Jobs = Annotated[Submission | Annotated[list[Submission], Body(min_length=1, max_length=MOST_JOBS)], Body()]
+
+
+def jobs_router(house: House) -> APIRouter:
+    """All routes about jobs."""
+    router = APIRouter(tags=["jobs"])
+    _add_submit(router, house)
+    _add_reading(router, house)
+    _add_control(router, house)
+    _add_logs(router, house)
+    _add_forecasts(router, house)
+    return router
+
+
+def _add_submit(router: APIRouter, house: House) -> None:
+    @router.post("/jobs", status_code=201, responses={200: {"model": Rows}, 201: {"model": Rows}})
+    def submit(
+        request: Request, body: Jobs, key: Annotated[Key | None, Header(alias="Idempotency-Key")] = None
+    ) -> Response:
+        """Submit a job, an array, or a list of jobs: all of them, or none.
+
+        With an idempotency key (this header, or the field `client_key`) the same submission can be sent again: it is
+        taken once, and answered with 200 and the jobs of the first time.
+        """
+        person = house.person(request)
+        house.room.refuse_if_full()
+        asked = body if isinstance(body, list) else [body]
+        if len(asked) > 1 and any(one.array is not None for one in asked):
+            raise InputError("an array cannot be submitted in a list with other jobs")
+        requests = _requests(house, person, asked, key)
+        records = house.scheduler.submit(requests, array=asked[0].array is not None)
+        # The configuration may have added to a request, but its command stays the very object that was read here.
+        new = {id(request.command) for request in requests}
+        status = 201 if any(id(record.request.command) in new for record in records) else 200
+        return Response(house.listing.text(records), status, media_type=_JSON)
+
+
+def _requests(house: House, person: Person, asked: Sequence[Submission], key: str | None) -> list[JobRequest]:
+    """What is to be submitted, checked; nothing has been changed yet if one is refused."""
+    requests = []
+    for number, one in enumerate(asked):
+        own_key = one.client_key or (key if key is None or len(asked) == 1 else f"{key}/{number}")
+        request = _request(house, person, one, own_key)
+        if one.array is None:
+            requests.append(request)
+            continue
+        if len(set(one.array)) != len(one.array):
+            raise InputError("array: a task number is there twice")
+        requests += [replace(request.task(task), client_key=own_key and f"{own_key}/{task}") for task in one.array]
+    keys = [request.client_key for request in requests if request.client_key is not None]
+    if len(set(keys)) != len(keys):
+        raise InputError("client_key: two jobs of this submission have the same")
+    return requests
+
+
+def _request(house: House, person: Person, one: Submission, key: str | None) -> JobRequest:
+    fields = one.model_dump(exclude={"array", "user", "client_key"}, exclude_none=True)
+    user, account = house.access.owner(person, one.user)
+    return JobRequest.from_plain({**fields, "user": user, "account": account, "client_key": key})
+
+
+def _add_reading(router: APIRouter, house: House) -> None:
+    @router.get("/jobs", responses={200: {"model": Rows}})
+    def ls(
+        state: Annotated[list[JobState] | None, Query(description="one state, or several")] = None,
+        user: Annotated[Name | None, Query()] = None,
+        queue: Annotated[Name | None, Query()] = None,
+        since: Since = None,
+        limit: Limit = 100_000,
+    ) -> Response:
+        """Jobs in order of submission: the latest `limit` of those that were submitted at or after `since`."""
+        wanted = _chosen(house, state, user, queue)
+        found = [one for one in wanted if since is None or one.submitted_s >= since]
+        return Response(house.listing.text(found[-limit:]), media_type=_JSON)
+
+    @router.get("/history", responses={200: {"model": Rows}})
+    def history(
+        user: Annotated[Name | None, Query()] = None,
+        queue: Annotated[Name | None, Query()] = None,
+        since: Since = None,
+        limit: Limit = 1000,
+    ) -> Response:
+        """Jobs that have ended at or after `since`, the latest first."""
+        wanted = _chosen(house, [state for state in JobState if state.ended], user, queue)
+        ended = [(one.ended_s or 0.0, one) for one in wanted if since is None or (one.ended_s or 0.0) >= since]
+        ended.sort(key=lambda pair: (-pair[0], -pair[1].number))
+        return Response(house.listing.text([one for _, one in ended[:limit]]), media_type=_JSON)
+
+    @router.get("/jobs/{name}", responses={200: {"model": Job | ArrayJob}})
+    def show(request: Request, name: Id) -> Response:
+        """Everything about one job; of an array, its tasks."""
+        person, records = house.person(request), _found(house, name)
+        if records[0].id != name:
+            return Answer({"id": name, "tasks": views.rows(house.scheduler, records)})
+        with_env = house.access.may_control(person, records[0].request.user)
+        return Answer(views.full(house.scheduler, records[0], with_env=with_env))
+
+
+def _chosen(house: House, states: list[JobState] | None, user: str | None, queue: str | None) -> list[JobRecord]:
+    found = list(house.scheduler.book)
+    if states is not None:
+        some = frozenset(states)
+        found = [one for one in found if one.state in some]
+    if user is not None:
+        found = [one for one in found if one.request.user == user]
+    if queue is not None:
+        found = [one for one in found if one.request.queue == queue]
+    return found
+
+
+def _found(house: House, name: str) -> list[JobRecord]:
+    records = house.scheduler.book.tasks(name)
+    if not records:
+        raise UnknownJobError(f"there is no job {name!r}")
+    return records
+
+
+def _add_control(router: APIRouter, house: House) -> None:
+    def add(verb: str, act: Callable[[str], list[JobRecord]], what: str) -> None:
+        @router.post(f"/jobs/{{name}}/{verb}", name=verb, description=what, responses={200: {"model": Rows}})
+        def control(request: Request, name: Id) -> Response:
+            _owned(house, house.person(request), name)
+            return Answer({"jobs": views.rows(house.scheduler, act(name))})
+
+    scheduler = house.scheduler
+    add("cancel", scheduler.cancel, "End a job. Its processes are asked to stop, and killed after their grace period.")
+    add("suspend", scheduler.suspend, "Take a job off its GPUs until it is resumed.")
+    add("resume", scheduler.release, "Let a suspended or held job go on.")
+    add("requeue", scheduler.requeue, "Stop a running job and let it wait for its turn again.")
+    add("hold", scheduler.hold, "Do not start a job until it is released.")
+    add("release", scheduler.release, "Let a held or suspended job run.")
+
+    @router.patch("/jobs/{name}", responses={200: {"model": Rows}})
+    def update(request: Request, name: Id, body: Update) -> Response:
+        """Change a job's terms; a new time limit counts for what runs, too."""
+        _owned(house, house.person(request), name)
+        changes = body.model_dump(exclude_unset=True)
+        if not changes:
+            raise InputError("there is nothing to change")
+        return Answer({"jobs": views.rows(scheduler, scheduler.update(name, changes))})
+
+
+def _owned(house: House, person: Person, name: str) -> None:
+    """Refuse whoever may not control a job."""
+    for record in _found(house, name):
+        if not house.access.may_control(person, record.request.user):
+            raise NotAllowedError(f"job {record.id} is {record.request.user}'s; you are {person.name}")
+
+
+def _add_logs(router: APIRouter, house: House) -> None:
+    @router.get("/jobs/{name}/logs", response_class=StreamingResponse, responses=_TEXT)
+    async def logs(
+        name: Id,
+        rank: Annotated[int | None, Query(ge=0, le=4096, description="all, where none is given")] = None,
+        attempt: Annotated[int | None, Query(ge=1, le=1_000_000)] = None,
+        offset: Annotated[int | None, Query(ge=0, le=MOST_INT, description="of one rank, in bytes")] = None,
+        tail: Annotated[int | None, Query(ge=0, le=1_000_000, description="so many of the last lines")] = None,
+        follow: Annotated[bool, Query(description="go on until the job has ended")] = False,
+    ) -> Response:
+        """What a job has written, over all its attempts. Where there are several ranks, lines begin with `[rank]`."""
+        records = _found(house, name)
+        if records[0].id != name:
+            raise InputError(f"{name} is an array; ask for one of its tasks, such as {records[0].id}")
+        found = Logs(house.scheduler, records[0], rank=rank, attempt=attempt)
+        if offset is not None and (tail is not None or len(found.ranks()) > 1):
+            raise InputError("an offset needs one rank, and no tail")
+        if follow:
+            coming = found.follow(lambda: house.closing, offset=offset or 0, tail=tail)
+            return StreamingResponse(coming, media_type=_PLAIN)
+        return StreamingResponse(found.now(offset=offset or 0, tail=tail), media_type=_PLAIN)
+
+
+def _add_forecasts(router: APIRouter, house: House) -> None:
+    busy = threading.BoundedSemaphore(MOST_FORECASTS)
+
+    def alone(work: Callable[[], dict[str, Any]]) -> Response:
+        if not busy.acquire(timeout=1.0):
+            raise HTTPException(429, "other forecasts are being made; ask again in a moment", {"Retry-After": "2"})
+        try:
+            return Answer(work())
+        finally:
+            busy.release()
+
+    @router.get("/jobs/{name}/why", responses={200: {"content": {"application/json": {}}}})
+    def why(name: Id) -> Response:
+        """Why a job waits: the policy's own reason, who is ahead of it, what would free it, and when."""
+        from fairway.api.what_if import why as why_so
+
+        return alone(lambda: why_so(house.scheduler, name))
+
+    @router.post("/what-if", responses={200: {"content": {"application/json": {}}}})
+    def what_if(request: Request, body: WhatIf) -> Response:
+        """When jobs start and end: those in the queue, others that are not submitted, or all under another policy."""
+        from fairway.api.what_if import what_if as look
+
+        refuse_files(house, house.person(request), body.policy or "")
+        question = body.model_dump(exclude_none=True, exclude_unset=True)
+        return alone(lambda: look(house.scheduler, question))
+
+
+def refuse_files(house: House, person: Person, policy: str) -> None:
+    """Knobs that come from files are read by the scheduler's user, so only they, or root, may ask for that."""
+    if files_of_knobs(policy) and person.uid not in (0, house.access.own_uid):
+        raise NotAllowedError("only the scheduler's own user can have a policy read files")

@@ -1,0 +1,219 @@
+"""What jobs have written: read from the files of their ranks, over all attempts, and followed while they run.
+
+The log of a rank is what its attempts have written, one after the other. Where one grew too large, its older part was
+cut off; offsets count what is there now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fairway.runtime.records import JobRecord
+from fairway.runtime.scheduler import Scheduler
+
+CHUNK_BYTES = 65536
+POLL_S = 0.2
+MOST_TAIL_BYTES = 64 * 1024 * 1024
+AFTER_END_S = 10.0
+MOST_LINE_BYTES = 65536
+"""A line that is longer is passed on in pieces, each marked."""
+
+
+@dataclass
+class _Rank:
+    """Where the reading of one rank's log has come to."""
+
+    number: int
+    attempt: int = 1
+    at: int = 0
+    rest: bytes = b""
+    old: bool = field(default=True)
+
+
+class Logs:
+    """The logs of one job. `rank` and `attempt` choose one of several."""
+
+    def __init__(
+        self, scheduler: Scheduler, record: JobRecord, *, rank: int | None = None, attempt: int | None = None
+    ) -> None:
+        self._record = record
+        self._folder = scheduler.folder / "jobs" / record.id
+        self._rank = rank
+        self._attempt = attempt
+
+    def attempts(self) -> list[int]:
+        """The attempts to read, in order."""
+        known = [attempt.number for attempt in list(self._record.attempts)]
+        return known if self._attempt is None else [one for one in known if one == self._attempt]
+
+    def ranks(self) -> list[int]:
+        """The ranks to read, in order: those of all attempts."""
+        if self._rank is not None:
+            return [self._rank]
+        each = 1 if self._record.request.processes == "one" else 0
+        sizes = [each or len(attempt.gpus) for attempt in list(self._record.attempts)]
+        return list(range(max(sizes, default=each or 1)))
+
+    def files(self, rank: int, attempt: int) -> list[Path]:
+        """The files of one rank in one attempt, the older part first."""
+        log = self._folder / f"attempt-{attempt}" / f"rank-{rank}.log"
+        return [log.with_name(log.name + ".1"), log]
+
+    def now(self, *, offset: int = 0, tail: int | None = None) -> Iterator[bytes]:
+        """What is there at this moment; with several ranks one after the other, each line marked with its rank."""
+        for rank in self.ranks():
+            pieces = _from(self._all_files(rank), offset) if tail is None else _last_lines(self._all_files(rank), tail)
+            yield from _marked(pieces, self._mark(rank))
+
+    async def follow(
+        self, closing: Callable[[], bool], *, offset: int = 0, tail: int | None = None, poll_s: float = POLL_S
+    ) -> AsyncIterator[bytes]:
+        """What is there, and then what comes, until the job has ended or `closing` says that we have to."""
+        places: dict[int, _Rank] = {}
+        if tail is not None:
+            for rank in self.ranks():
+                places[rank] = place = self._end_of(rank)
+                for piece in _marked(_last_lines(self._all_files(rank), tail, place.at), self._mark(rank)):
+                    yield piece
+        skip = offset
+        while True:
+            ended = self._is_over()
+            moved = False
+            for rank in self.ranks():
+                place = places.setdefault(rank, _Rank(rank))
+                for piece in self._news(place):
+                    moved = True
+                    cut, skip = piece[skip:], max(skip - len(piece), 0)
+                    if cut:
+                        yield self._shown(place, cut)
+                    if closing():
+                        return
+            if closing() or (ended and not moved):
+                break
+            if not moved:
+                await asyncio.sleep(poll_s)
+        for place in places.values():
+            if place.rest:
+                yield self._mark(place.number) + place.rest + b"\n"
+
+    def _is_over(self) -> bool:
+        """Whether nothing more is to come: the job has ended and its processes are gone, or the attempt is over."""
+        record = self._record
+        attempts = list(record.attempts)
+        if self._attempt is not None and len(attempts) >= self._attempt:
+            return attempts[self._attempt - 1].ended_s is not None
+        if not record.state.ended:
+            return False
+        gone = not attempts or attempts[-1].ended_s is not None
+        return gone or time.time() > (record.ended_s or 0.0) + record.request.grace_s + AFTER_END_S
+
+    def _all_files(self, rank: int) -> list[Path]:
+        return [file for attempt in self.attempts() for file in self.files(rank, attempt)]
+
+    def _mark(self, rank: int) -> bytes:
+        """What lines begin with where there are several ranks."""
+        return f"[{rank}] ".encode() if len(self.ranks()) > 1 else b""
+
+    def _end_of(self, rank: int) -> _Rank:
+        """The place after everything that is there."""
+        attempts = self.attempts()
+        if not attempts:
+            return _Rank(rank)
+        return _Rank(rank, attempts[-1], _size(self.files(rank, attempts[-1])[1]), old=False)
+
+    def _news(self, place: _Rank) -> Iterator[bytes]:
+        """What a rank has written since, attempt by attempt."""
+        for attempt in self.attempts():
+            if attempt < place.attempt:
+                continue
+            if attempt > place.attempt:
+                place.attempt, place.at, place.old = attempt, 0, True
+            before, log = self.files(place.number, attempt)
+            if place.old:
+                place.old = False
+                yield from _from([before], 0)
+            size = _size(log)
+            if size < place.at:
+                # It was cut: what we had not read yet is at the end of the older part.
+                yield from _from([before], place.at)
+                place.at = 0
+            for piece in _from([log], place.at):
+                place.at += len(piece)
+                yield piece
+
+    def _shown(self, place: _Rank, piece: bytes) -> bytes:
+        """A piece of one rank among several: whole lines with its mark; what is no whole line waits."""
+        mark = self._mark(place.number)
+        if not mark:
+            return piece
+        text, place.rest = _whole_lines(place.rest + piece, mark)
+        return text
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
+
+
+def _from(files: list[Path], offset: int) -> Iterator[bytes]:
+    """The content of files one after the other, from a byte on."""
+    for file in files:
+        try:
+            with file.open("rb") as content:
+                size = _size(file)
+                if offset >= size > 0 or size == 0:
+                    offset -= size
+                    continue
+                content.seek(offset)
+                offset = 0
+                while piece := content.read(CHUNK_BYTES):
+                    yield piece
+        except OSError:
+            continue
+
+
+def _last_lines(files: list[Path], count: int, size: int | None = None) -> Iterator[bytes]:
+    """The last lines of files one after the other; `size` is how much of the last file counts."""
+    parts: list[bytes] = []
+    ends, total = 0, 0
+    for file in reversed(files):
+        try:
+            with file.open("rb") as content:
+                at = _size(file) if size is None or file != files[-1] else size
+                while at > 0 and ends <= count and total < MOST_TAIL_BYTES:
+                    step = min(at, CHUNK_BYTES)
+                    at -= step
+                    content.seek(at)
+                    parts.append(content.read(step))
+                    ends += parts[-1].count(b"\n")
+                    total += step
+        except OSError:
+            continue
+    text = b"".join(reversed(parts))
+    end = b"\n" if text.endswith(b"\n") else b""
+    if text and count:
+        yield b"\n".join(text.removesuffix(b"\n").split(b"\n")[-count:]) + end
+
+
+def _marked(pieces: Iterator[bytes], mark: bytes) -> Iterator[bytes]:
+    """Every line with a mark before it, and an end to the last one; as it is where there is no mark."""
+    rest = b""
+    for piece in pieces:
+        text, rest = _whole_lines(rest + piece, mark) if mark else (piece, b"")
+        yield text
+    if rest:
+        yield mark + rest + b"\n"
+
+
+def _whole_lines(text: bytes, mark: bytes) -> tuple[bytes, bytes]:
+    """The lines of a text with a mark before each, and the rest that is no whole line yet."""
+    *lines, rest = text.split(b"\n")
+    if len(rest) > MOST_LINE_BYTES:
+        lines, rest = [*lines, rest], b""
+    return b"".join(mark + line + b"\n" for line in lines), rest

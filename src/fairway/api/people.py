@@ -1,0 +1,109 @@
+"""Who asks, and what they may do: everybody sees everything, and controls what is theirs.
+
+On the Unix socket the kernel says who is at the other end. Root, the scheduler's own user and operators control every
+job. A scheduler of root runs jobs as whoever submits them. Any other scheduler can run them only as its own user, so
+there strangers look but do not submit, unless it was opened to them.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import pwd
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from fairway.core.errors import FairwayError
+
+_names: dict[int, str] = {}
+PEER = "uid:"
+"""How the address of a peer on the Unix socket begins; its user id follows."""
+
+
+class NotAllowedError(FairwayError):
+    """This user may not do this."""
+
+
+class NoTokenError(FairwayError):
+    """The request came over TCP and does not carry the token."""
+
+
+@dataclass(frozen=True)
+class Person:
+    """Whoever sent a request."""
+
+    uid: int
+    name: str
+    operator: bool
+
+    @property
+    def root(self) -> bool:
+        return self.uid == 0
+
+
+@dataclass(frozen=True)
+class Access:
+    """The rules of one scheduler. `token` is for TCP: whoever has it is taken for the scheduler's own user."""
+
+    own_uid: int = field(default_factory=os.geteuid)
+    operators: Callable[[], Collection[str]] = tuple
+    token: str | None = None
+    open_to_all: bool = False
+
+    def person(self, scope: dict[str, Any] | Any) -> Person:
+        """Who sent a request, by its ASGI scope; `NoTokenError` if that cannot be told."""
+        host = (scope.get("client") or ("", 0))[0]
+        uid = int(host[len(PEER) :]) if host.startswith(PEER) else self._by_token(scope)
+        name = user_name(uid)
+        return Person(uid, name, uid in (0, self.own_uid) or name in self.operators())
+
+    def may_control(self, person: Person, owner: str) -> bool:
+        """Whether somebody may change a job of `owner`."""
+        return person.operator or person.name == owner
+
+    def owner(self, person: Person, asked: str) -> tuple[str, str]:
+        """For whom a submission is taken, and as whom its processes run; "" is the scheduler's own user.
+
+        Names that are nobody's account are labels: such jobs run as whoever submits them.
+        """
+        if asked and asked != person.name and not person.operator:
+            raise NotAllowedError(f"you are {person.name} and cannot submit for {asked}")
+        if self.own_uid != 0:
+            if not (person.operator or self.open_to_all):
+                own = user_name(self.own_uid)
+                raise NotAllowedError(f"this scheduler runs all jobs as {own}; {person.name} may look, but not submit")
+            return asked or person.name, ""
+        owner = asked or person.name
+        account = owner if user_id(owner) is not None else person.name
+        if user_id(account) is None:
+            raise NotAllowedError(f"{account} has no account on this machine that a job could run as")
+        if user_id(account) == 0 and not person.root:
+            raise NotAllowedError(f"{person.name} cannot submit jobs that run as {account}")
+        return owner, account
+
+    def _by_token(self, scope: Any) -> int:
+        given = dict(scope.get("headers") or ()).get(b"authorization", b"")
+        wanted = f"Bearer {self.token}".encode()
+        if self.token is None or not hmac.compare_digest(given, wanted):
+            raise NoTokenError("the header `Authorization: Bearer TOKEN` is missing or its token is wrong")
+        return self.own_uid
+
+
+def user_name(uid: int) -> str:
+    """The name of an account; its number where it has none."""
+    # Kept, because a directory service may be far away, and this is asked with every request.
+    if uid not in _names:
+        try:
+            _names[uid] = pwd.getpwuid(uid).pw_name
+        except KeyError:
+            return str(uid)
+    return _names[uid]
+
+
+def user_id(name: str) -> int | None:
+    """The number of an account, if there is one of this name."""
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except (KeyError, ValueError, UnicodeError):
+        return None

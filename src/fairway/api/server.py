@@ -1,0 +1,226 @@
+"""Serving the API: on a Unix socket that every user of the machine may connect to, and on loopback TCP if asked.
+
+On the socket the kernel tells who connects. Over TCP nobody can, so there a token is needed; it is in the state
+directory, in a file that only the scheduler's user can read. SIGTERM and SIGINT end it: no more requests are taken,
+answers that are on their way are finished, and jobs go on running.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import os
+import secrets
+import signal
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from fairway.api.app import make_app, operators_of
+from fairway.api.people import PEER, Access
+from fairway.client import TOKEN
+from fairway.core.errors import InputError
+from fairway.runtime.daemon import Daemon
+
+GRACE_S = 5.0
+"""How long answers may take once the server is to stop."""
+BACKLOG = 1024
+_CREDENTIALS = struct.Struct("3i")
+
+
+class PeerProtocol(H11Protocol):
+    """HTTP in which a peer on a Unix socket has its user id for an address."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take note of who has connected."""
+        super().connection_made(transport)
+        peer: socket.socket = transport.get_extra_info("socket")
+        if peer.family == socket.AF_UNIX:
+            told = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            pid, uid, _ = _CREDENTIALS.unpack(told)
+            self.client = (f"{PEER}{uid}", pid)
+
+
+def serve(
+    daemon: Daemon,
+    listen: str | None = None,
+    *,
+    open_to_all: bool = False,
+    on_ready: Callable[[], None] = lambda: None,
+) -> None:
+    """Schedule and serve until SIGTERM or SIGINT; starts the daemon and closes it.
+
+    `listen` is a loopback address such as 127.0.0.1:8080. `on_ready` is called when requests are answered.
+    """
+    server = Server(daemon, listen, open_to_all=open_to_all)
+    try:
+        server.run(on_ready)
+    finally:
+        server.close()
+
+
+class Server:
+    """A daemon behind its API. `run` blocks; `stop` may be called from any thread."""
+
+    def __init__(self, daemon: Daemon, listen: str | None = None, *, open_to_all: bool = False) -> None:
+        self.daemon = daemon
+        folder = daemon.options.folder
+        _protect(folder)
+        self._sockets = [_unix_socket(daemon.socket)]
+        token = None
+        if listen is not None:
+            try:
+                self._sockets.append(_tcp_socket(listen))
+            except BaseException:
+                self._sockets[0].close()
+                raise
+            token = kept_token(folder / TOKEN)
+        self.address: tuple[str, int] | None = self._sockets[-1].getsockname()[:2] if listen is not None else None
+        access = Access(operators=operators_of(daemon), token=token, open_to_all=open_to_all)
+        self.app: FastAPI = make_app(daemon, access)
+        self._uvicorn = _Uvicorn(_settings(self.app), self.app.state.house.close)
+
+    def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
+        """Schedule and serve until stopped."""
+        about = {} if self.address is None else {"listen": "{}:{}".format(*self.address)}
+        self.daemon.scheduler.on_stop = self.stop
+        self.daemon.start(**about)
+        self._uvicorn.on_ready = on_ready
+        self._uvicorn.run(self._sockets)
+
+    def stop(self) -> None:
+        """Finish answers and return from `run`."""
+        self._uvicorn.should_exit = True
+
+    def close(self) -> None:
+        """Stop scheduling and give everything back. Jobs go on running."""
+        for one in self._sockets:
+            one.close()
+        self.daemon.socket.unlink(missing_ok=True)
+        self.daemon.close()
+
+
+class _Uvicorn(uvicorn.Server):
+    """A server that ends streams first when it is to stop, and leaves what comes after to its caller."""
+
+    def __init__(self, config: uvicorn.Config, end_streams: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._end_streams = end_streams
+        self.on_ready: Callable[[], None] = lambda: None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen."""
+        await super().startup(sockets)
+        self.on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more requests, and finish those that are there."""
+        self._end_streams()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop at SIGTERM and SIGINT. Unlike uvicorn's own way the signal is not raised again afterwards."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {one: signal.signal(one, self.handle_exit) for one in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)
+
+
+def _settings(app: FastAPI) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=PeerProtocol,
+        ws="none",
+        loop="asyncio",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        # Who sends a request is what the kernel says, never a header.
+        proxy_headers=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=int(GRACE_S),
+    )
+
+
+def _protect(folder: Path) -> None:
+    """Let others pass through the directory to the socket, and look at nothing in it."""
+    folder.chmod(0o711)
+    for name in ("journal.db", "journal.db-wal", "journal.db-shm", "lock", "daemon.json"):
+        if (folder / name).exists():
+            (folder / name).chmod(0o600)
+    jobs = folder / "jobs"
+    jobs.mkdir(exist_ok=True)
+    # Where jobs run as whoever submitted them, they have to get to their own directories.
+    jobs.chmod(0o711 if os.geteuid() == 0 else 0o700)
+
+
+def _unix_socket(path: Path) -> socket.socket:
+    """A listening socket that every user may connect to. We have the lock, so one that is there already is dead."""
+    path.unlink(missing_ok=True)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # By way of the open directory, because the kernel takes only short paths.
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        made.bind(f"/proc/self/fd/{folder}/{path.name}")
+        path.chmod(0o666)
+        made.listen(BACKLOG)
+    except BaseException:
+        made.close()
+        raise
+    finally:
+        os.close(folder)
+    return made
+
+
+def _tcp_socket(listen: str) -> socket.socket:
+    host, _, port = listen.rpartition(":")
+    host = host.strip("[]") or "127.0.0.1"
+    try:
+        address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
+    except ValueError:
+        raise InputError(f"--listen {listen!r} is not an address like 127.0.0.1:8080") from None
+    if not address.is_loopback:
+        raise InputError(f"--listen {listen!r}: only this machine itself can be listened to, such as 127.0.0.1:8080")
+    if not port.isdecimal() or int(port) > 65535:
+        raise InputError(f"--listen {listen!r}: {port!r} is not a port")
+    made = socket.socket(socket.AF_INET if address.version == 4 else socket.AF_INET6, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((str(address), int(port)))
+        made.listen(BACKLOG)
+    except OSError as error:
+        made.close()
+        raise InputError(f"--listen {listen!r}: {error.strerror}") from None
+    return made
+
+
+def kept_token(path: Path) -> str:
+    """The token of a state directory; made up when there is none, readable for its owner only."""
+    try:
+        path.chmod(0o600)
+        found = path.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        found = ""
+    if found:
+        return found
+    made = secrets.token_urlsafe(32)
+    scratch = path.with_name("token.new")
+    with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(f"{made}\n")
+    scratch.replace(path)
+    return made

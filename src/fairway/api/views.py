@@ -1,0 +1,209 @@
+"""Answers about jobs, nodes and users, as JSON values.
+
+They are read from records while the scheduler works on them, so each value is true of some recent instant. Lists are
+made without models: 10,000 rows have to be told in a moment.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from fairway import __version__
+from fairway.api.people import Person, user_name
+from fairway.api.room import Room
+from fairway.policies import policies
+from fairway.runtime.daemon import Daemon
+from fairway.runtime.records import JobRecord, JobState
+from fairway.runtime.scheduler import Scheduler
+
+MOST_SHOWN = 200
+"""Characters of a command in a list."""
+_TRIES = 100
+T = TypeVar("T")
+
+
+def steady(read: Callable[[], T]) -> T:
+    """Read something that the scheduler's thread may be changing: again, if it was changed meanwhile."""
+    for _ in range(_TRIES):
+        try:
+            return read()
+        except RuntimeError:
+            continue
+    return read()
+
+
+def row(scheduler: Scheduler, record: JobRecord, now_s: float) -> dict[str, Any]:
+    """One job in a list; `now_s` is the scheduler's present."""
+    request, progress, attempt = record.request, record.progress, record.attempt
+    running = record.state is JobState.RUNNING
+    ran_s, gpu_s, held = record.ran_s, record.gpu_s, 0
+    if running and attempt is not None:
+        held = len(attempt.gpus)
+        ran_s = scheduler.engine.ran_s(record, now_s)
+        gpu_s += max(ran_s - record.ran_s, 0.0) * held
+    return {
+        "id": record.id,
+        "name": request.name,
+        "user": request.user,
+        "queue": request.queue,
+        "state": record.state,
+        "reason": record.reason or scheduler.gate.outside.get(record.number, ""),
+        "gpus": request.gpus,
+        "gpus_min": request.gpus_min,
+        "gpus_max": request.gpus_max,
+        "gpus_held": held,
+        "priority": request.priority,
+        "submitted_s": record.submitted_s,
+        "started_s": record.started_s,
+        "ended_s": record.ended_s,
+        "ran_s": ran_s,
+        "gpu_s": gpu_s,
+        "attempts": len(record.attempts),
+        "preemptions": record.preemptions,
+        "exit_code": record.exit_code,
+        "step": progress.step,
+        "steps": progress.steps or request.steps,
+        "command": _in_short(request.command),
+    }
+
+
+def rows(scheduler: Scheduler, records: Iterable[JobRecord]) -> list[dict[str, Any]]:
+    """Jobs in a list."""
+    now_s = scheduler.engine.clock.now_s()
+    return [row(scheduler, record, now_s) for record in records]
+
+
+def full(scheduler: Scheduler, record: JobRecord, *, with_env: bool) -> dict[str, Any]:
+    """One job with everything that is known of it."""
+    request = record.request.plain()
+    if not with_env:
+        request.pop("env", None)
+    return {
+        **row(scheduler, record, scheduler.engine.clock.now_s()),
+        "held": record.held,
+        "suspended": record.suspended,
+        "failures": record.failures,
+        "not_before_s": record.not_before_s,
+        "request": request,
+        "progress": asdict(record.progress),
+        "history": [
+            {name: value for name, value in asdict(attempt).items() if name != "token"}
+            for attempt in list(record.attempts)
+        ],
+    }
+
+
+def nodes(daemon: Daemon) -> list[dict[str, Any]]:
+    """Every machine with its GPUs and who has them."""
+    scheduler, cluster = daemon.scheduler, daemon.machine.cluster
+    taken = steady(scheduler.engine.processes.busy)
+    foreign, devices = foreign_gpus(daemon), daemon.machine.devices
+    book, out = scheduler.book, []
+    for number, node in enumerate(cluster.nodes):
+        first = cluster.first_gpu[number]
+        gpus = []
+        for gpu in range(first, first + node.gpus):
+            jobs, why = taken.get(gpu, []), foreign.get(gpu, "")
+            use = "held" if jobs else "foreign" if why else "idle"
+            device = None if devices is None else devices[gpu]
+            ids = [book[job].id for job in jobs]
+            gpus.append({"index": gpu - first, "device": device, "use": use, "jobs": ids, "reason": why})
+        memory = cluster.types[cluster.node_type[number]].memory_bytes
+        out.append({"name": node.name, "gpu_type": node.gpu_type, "memory_bytes": int(memory), "gpus": gpus})
+    return out
+
+
+def foreign_gpus(daemon: Daemon) -> dict[int, str]:
+    """GPUs that processes of others are on, with who that is, as far as this machine can tell."""
+    found: dict[int, str] = getattr(daemon, "foreign", None) or {}
+    return dict(found)
+
+
+def gpu_uses(daemon: Daemon) -> dict[str, int]:
+    """How many GPUs are held, idle, and in the hands of others."""
+    uses = Counter(gpu["use"] for node in nodes(daemon) for gpu in node["gpus"])
+    return {use: uses.get(use, 0) for use in ("held", "idle", "foreign")}
+
+
+def share(scheduler: Scheduler) -> list[dict[str, Any]]:
+    """Every user with what they hold and have had; the largest first."""
+    users: dict[str, dict[str, Any]] = {}
+    now_s, total = scheduler.engine.clock.now_s(), len(scheduler.cluster.node_of_gpu)
+    for record in scheduler.book:
+        name = record.request.user
+        one = users.get(name)
+        if one is None:
+            one = {"user": name, "gpus_held": 0, "share": 0.0, "gpu_s": 0.0, "running": 0, "waiting": 0, "ended": 0}
+            users[name] = one
+        one["gpu_s"] += record.gpu_s
+        if record.state is JobState.RUNNING and record.attempt is not None:
+            held = len(record.attempt.gpus)
+            one["running"] += 1
+            one["gpus_held"] += held
+            one["gpu_s"] += max(scheduler.engine.ran_s(record, now_s) - record.ran_s, 0.0) * held
+        else:
+            one["ended" if record.state.ended else "waiting"] += 1
+    for one in users.values():
+        one["share"] = one["gpus_held"] / total
+    return sorted(users.values(), key=lambda one: (-one["gpu_s"], one["user"]))
+
+
+def policy(scheduler: Scheduler) -> dict[str, Any]:
+    """The policy that decides now."""
+    return {
+        "policy": scheduler.policy_text,
+        "name": scheduler.gate.name,
+        "round_s": scheduler.loop.round_s,
+        "problem": scheduler.gate.problem,
+        "known": sorted(policies()),
+    }
+
+
+def status(daemon: Daemon, room: Room, person: Person, began_s: float) -> dict[str, Any]:
+    """The scheduler itself, and who asks."""
+    scheduler, free_bytes = daemon.scheduler, room.free_bytes()
+    clock, cluster = scheduler.engine.clock, scheduler.cluster
+    uses = gpu_uses(daemon)
+    return {
+        "version": __version__,
+        "pid": os.getpid(),
+        "user": user_name(os.geteuid()),
+        "folder": str(daemon.options.folder),
+        "since_s": began_s,
+        "now_s": clock.date_s(clock.now_s()),
+        "policy": scheduler.policy_text,
+        "problem": scheduler.gate.problem,
+        "cluster": cluster.text or " ".join(f"{node.gpu_type}:{node.gpus}" for node in cluster.nodes),
+        "gpus": len(cluster.node_of_gpu),
+        "gpus_held": uses["held"],
+        "jobs": states(scheduler),
+        "rounds": scheduler.state.round,
+        "free_bytes": free_bytes,
+        "accepts": free_bytes >= room.kept_free_bytes,
+        "you": person.name,
+        "operator": person.operator,
+    }
+
+
+def states(scheduler: Scheduler) -> dict[str, int]:
+    """How many jobs are in each state."""
+    found = Counter(record.state for record in scheduler.book)
+    return {str(state): found.get(state, 0) for state in JobState}
+
+
+@lru_cache(maxsize=20_000)
+def _in_short(command: tuple[str, ...]) -> str:
+    """A command as one would type it, cut where it is long."""
+    words, length = [], 0
+    for word in command:
+        words.append(word if word.isalnum() else shlex.quote(word[:MOST_SHOWN]))
+        length += len(word) + 1
+        if length > MOST_SHOWN:
+            break
+    return " ".join(words)[:MOST_SHOWN]

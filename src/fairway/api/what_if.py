@@ -1,0 +1,225 @@
+"""What will happen: the live state rolled forward in the simulator, as it is or with one thing changed.
+
+Every job is taken to need what its owner, its own reports or others like it say, and the policy decides as it would
+live, with what it remembers. Nothing is changed by asking. Limits: the first 10,000 jobs, 30 days, 10 seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fairway.api.present import Door, Present, copied_present, with_columns
+from fairway.core.errors import InputError
+from fairway.core.event import JobSubmitted
+from fairway.core.policy import Policy
+from fairway.policies import make_policy
+from fairway.runtime.estimates import UNKNOWN_S, speeds_of, submitted
+from fairway.runtime.explain import explain
+from fairway.runtime.records import JobRecord
+from fairway.runtime.request import JobRequest
+from fairway.runtime.scheduler import Scheduler, UnknownJobError
+from fairway.simulator import onward
+from fairway.simulator.onward import Outlook, look_onward
+
+MOST_NEW = 1_000
+MOST_DAYS = 30.0
+WHY_WALL_S = 3.0
+_FIELDS = {"policy", "job", "jobs", "ids", "horizon_s"}
+
+
+def what_if(scheduler: Scheduler, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Estimate when jobs start and end.
+
+    `body` may have `policy` (another one than now), `job` or `jobs` (not yet submitted; fields of a submission),
+    `ids` (only these are told about) and `horizon_s`. Times are seconds since 1970, those with `in` seconds from now.
+    """
+    body = body or {}
+    _refuse_nonsense(body)
+    policy = make_policy(str(body["policy"])) if body.get("policy") else None
+    requests = [_request(fields) for fields in [*body.get("jobs", ()), *([body["job"]] if body.get("job") else [])]]
+    for request in requests:
+        if not any(speeds_of(request, scheduler.cluster)):
+            raise InputError(f"no GPUs here can ever run a job with {request.gpus} GPUs of these types")
+    records = [_known_job(scheduler, name) for name in body.get("ids", ())]
+    present = copied_present(scheduler, keep={record.number for record in records})
+    newcomers = _newcomers(scheduler, present, requests)
+    wanted = {*(record.number for record in records), *(event.job for event in newcomers)}
+    limits = onward.AS_FAR._replace(horizon_s=float(body.get("horizon_s") or MOST_DAYS * 86400.0))
+    about = {"newcomers": newcomers, "wanted": wanted if records else (), "limits": limits}
+    outlook, used = _rolled(scheduler, present, policy, **about)
+    told = _told(scheduler, present, outlook, records, requests)
+    told["policy"] = scheduler.policy_text if policy is None else str(body["policy"])
+    told["problem"] = used.problem
+    if policy is not None or newcomers:
+        before, _ = _rolled(scheduler, present, None, wanted=(), limits=limits)
+        told["otherwise"] = {"policy": scheduler.policy_text, **_figures(scheduler, present, before)}
+    return told
+
+
+def why(scheduler: Scheduler, name: str) -> dict[str, Any]:
+    """`explain` with an estimate of start and end."""
+    return explain(scheduler, name, forecast=_forecast)
+
+
+def _forecast(scheduler: Scheduler, record: JobRecord) -> dict[str, Any]:
+    present = copied_present(scheduler, keep={record.number})
+    limits = onward.AS_FAR._replace(wall_s=WHY_WALL_S)
+    outlook, _ = _rolled(scheduler, present, None, wanted={record.number}, limits=limits)
+    told = _estimate(scheduler, present, outlook, record.number) | {"basis": _basis(scheduler, record)}
+    start_s = outlook.started_s.get(record.number)
+    if start_s is not None:
+        running = {int(job) for job in present.snapshot.jobs[present.snapshot.running]}
+        earlier = [
+            (begun_s, job)
+            for job, begun_s in outlook.started_s.items()
+            if job not in running and (begun_s, job) < (start_s, record.number)
+        ]
+        told["before"] = [scheduler.book[job].id for _, job in sorted(earlier)]
+    return told | {"cut": outlook.cut}
+
+
+def _refuse_nonsense(body: Mapping[str, Any]) -> None:
+    unknown = set(body) - _FIELDS
+    if unknown:
+        raise InputError(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(sorted(_FIELDS))}")
+    for name, kind in (("jobs", list), ("ids", list), ("job", dict), ("policy", str)):
+        if body.get(name) is not None and not isinstance(body[name], kind):
+            raise InputError(f"{name} is not a {'text' if kind is str else kind.__name__}")
+    if len(body.get("jobs") or ()) > MOST_NEW:
+        raise InputError(f"there are more than {MOST_NEW} new jobs")
+    horizon_s = body.get("horizon_s")
+    if horizon_s is not None and (isinstance(horizon_s, bool) or not isinstance(horizon_s, int | float)):
+        raise InputError("horizon_s is not a number")
+    if horizon_s is not None and not 0 < horizon_s <= MOST_DAYS * 86400.0:
+        raise InputError(f"horizon_s is not from 0 to {MOST_DAYS * 86400.0:.0f} s ({MOST_DAYS:g} days)")
+
+
+def _request(fields: Any) -> JobRequest:
+    """A job that is not submitted; it needs no command."""
+    if not isinstance(fields, Mapping):
+        raise InputError("a job is an object with the fields of a submission")
+    try:
+        return JobRequest.from_plain({"command": ("true",), **fields})
+    except (TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"this job cannot be taken: {error}") from None
+
+
+def _known_job(scheduler: Scheduler, name: Any) -> JobRecord:
+    record = scheduler.book.get(str(name))
+    if record is None:
+        raise UnknownJobError(f"there is no job {str(name)!r}")
+    return record
+
+
+def _newcomers(scheduler: Scheduler, present: Present, requests: Sequence[JobRequest]) -> list[JobSubmitted]:
+    """Jobs that are not submitted, as if they were now."""
+    now_s, events = present.snapshot.now_s, []
+    for at, request in enumerate(requests):
+        record = JobRecord(present.next_number + at, f"new-{at + 1}", request, scheduler.engine.clock.date_s(now_s))
+        expected_s = scheduler.engine.times.expected_s(request)
+        restart_s = scheduler.engine.restarts.expected_s(request)
+        events.append(submitted(record, scheduler.cluster, expected_s, now_s, restart_s))
+    return events
+
+
+def _rolled(scheduler: Scheduler, present: Present, policy: Policy | None, **about: Any) -> tuple[Outlook, Door]:
+    """Roll the present forward under a policy; None goes on with that of now, and with what it remembers."""
+    snapshot, gate, loop = present.snapshot, scheduler.gate, scheduler.loop
+    if policy is not None:
+        snapshot = with_columns(snapshot, snapshot.floats, snapshot.ints, {})
+    door = Door(policy or gate.policy, gate.limits, present.outside, present.conditions)
+    outlook = look_onward(
+        snapshot,
+        present.specs,
+        door,
+        getattr(loop.placer, "placer", loop.placer),
+        round_s=loop.round_s if policy is None else policy.round_s,
+        min_run_s=scheduler.state.min_run_s,
+        restart_s=present.restart_s,
+        observer=door,
+        **about,
+    )
+    return outlook, door
+
+
+def _told(
+    scheduler: Scheduler,
+    present: Present,
+    outlook: Outlook,
+    records: Sequence[JobRecord],
+    requests: Sequence[JobRequest],
+) -> dict[str, Any]:
+    clock, now_s = scheduler.engine.clock, present.snapshot.now_s
+    asked = records or [scheduler.book[job] for job in present.snapshot.jobs.tolist()]
+    jobs = [
+        {
+            "id": record.id,
+            "user": record.request.user,
+            "state": str(record.state),
+            "gpus": record.request.gpus,
+            **_estimate(scheduler, present, outlook, record.number),
+            "basis": _basis(scheduler, record),
+        }
+        for record in asked
+    ]
+    new = [
+        _estimate(scheduler, present, outlook, present.next_number + at) | {"gpus": request.gpus}
+        for at, request in enumerate(requests)
+    ]
+    return {
+        "now_s": clock.date_s(now_s),
+        "until_s": clock.date_s(outlook.until_s),
+        "cut": outlook.cut,
+        "left_out": present.left_out,
+        "jobs": jobs,
+        "new": new,
+        **_figures(scheduler, present, outlook),
+    }
+
+
+def _figures(scheduler: Scheduler, present: Present, outlook: Outlook) -> dict[str, Any]:
+    """How the jobs that are there now fare in all."""
+    clock, now_s = scheduler.engine.clock, present.snapshot.now_s
+    jobs = present.snapshot.jobs.tolist()
+    ends = [outlook.finished_s[job] for job in jobs if job in outlook.finished_s]
+    jct = [
+        clock.date_s(outlook.finished_s[job]) - scheduler.book[job].submitted_s
+        for job in jobs
+        if job in outlook.finished_s
+    ]
+    return {
+        "finished": len(ends),
+        "not_finished": len(jobs) - len(ends),
+        "mean_jct_s": sum(jct) / len(jct) if jct else None,
+        "all_done_in_s": max(ends) - now_s if len(ends) == len(jobs) and ends else None,
+        "preemptions": sum(outlook.preemptions.get(job, 0) for job in jobs),
+    }
+
+
+def _estimate(scheduler: Scheduler, present: Present, outlook: Outlook, job: int) -> dict[str, Any]:
+    """Start and end of one job; null where it does not come that far."""
+    clock, now_s, rows = scheduler.engine.clock, present.snapshot.now_s, present.snapshot.frame.held_gpus
+    start_s, finish_s = outlook.started_s.get(job), outlook.finished_s.get(job)
+    told: dict[str, Any] = {}
+    if job in rows:
+        start_s = None
+    for name, time_s in (("start", start_s), ("finish", finish_s)):
+        told[f"{name}_s"] = None if time_s is None else clock.date_s(time_s)
+        told[f"{name}_in_s"] = None if time_s is None else max(time_s - now_s, 0.0)
+    told["preemptions"] = outlook.preemptions.get(job, 0)
+    if finish_s is None and job in present.outside and job not in present.conditions:
+        told["why"] = present.outside[job]
+    return told
+
+
+def _basis(scheduler: Scheduler, record: JobRecord) -> str:
+    """Where the run time that is expected of a job comes from."""
+    progress, request = record.progress, record.request
+    if progress.steps_per_s and (progress.steps or request.steps):
+        return "its own reports"
+    if request.expected_s is not None:
+        return "its owner's word"
+    if scheduler.engine.times.expected_s(request) not in (UNKNOWN_S, request.limit_s):
+        return "jobs like it that have ended"
+    return "its time limit" if request.limit_s is not None else "nothing is known of it; an hour is assumed"

@@ -1,0 +1,166 @@
+"""The verbs that look at jobs and that change what becomes of them."""
+
+from __future__ import annotations
+
+import sys
+import time as clock
+from typing import Annotated, Any
+
+import typer
+
+from fairway.cli.live import Where, for_each, told_state
+from fairway.cli.options import takes
+from fairway.core.errors import InputError
+
+_Job = Annotated[str, typer.Argument(help="Its id; ID_k for a task of an array", metavar="JOB")]
+_Jobs = Annotated[list[str], typer.Argument(help="Ids; that of an array means all its tasks", metavar="JOB…")]
+_User = Annotated[str | None, typer.Option("--user", "-u", help="Only those of this user", metavar="NAME")]
+_Limit = Annotated[int | None, typer.Option("--limit", "-n", help="At most so many", metavar="N", min=1)]
+_Since = Annotated[str | None, typer.Option("--since", help="Not older than 2h, or than a date", metavar="T")]
+
+UNENDED = ("PENDING", "RUNNING", "SUSPENDED", "PREEMPTED")
+_STATES = (*UNENDED, "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY")
+NO_LIMIT = "none"
+
+
+@takes(where=Where)
+def ls(
+    where: Where,
+    every: Annotated[bool, typer.Option("--all", "-a", help="Also those that have ended")] = False,
+    in_state: Annotated[
+        list[str] | None, typer.Option("--status", "-s", help="Only in this state", metavar="STATE")
+    ] = None,
+    user: _User = None,
+    queue: Annotated[str | None, typer.Option("--queue", "-q", help="Only in this queue", metavar="NAME")] = None,
+    since: _Since = None,
+    limit: _Limit = None,
+) -> None:
+    """List jobs that run or wait.
+
+    \b
+    fairway ls
+    fairway ls --all --since 1d
+    fairway ls -s running -u ann --json
+    """
+    from fairway.cli.live_tables import jobs_table
+
+    states = [_state(one) for one in in_state or ()]
+    if not states and not every:
+        states = list(UNENDED)
+    client = where.client()
+    rows = client.ls(state=states, user=user, queue=queue, since=_since_s(since), limit=limit)
+    where.show(rows, lambda: jobs_table(rows) if rows else "no jobs\n")
+
+
+@takes(where=Where)
+def show(where: Where, job: _Job) -> None:
+    """Show everything about a job: what was asked for, where it is, its attempts and its progress."""
+    from fairway.cli.live_tables import job_table
+
+    told = where.client().show(job)
+    where.show(told, lambda: job_table(told))
+
+
+@takes(where=Where)
+def history(where: Where, user: _User = None, since: _Since = None, limit: _Limit = 50) -> None:
+    """List jobs that have ended, the latest first."""
+    from fairway.cli.live_tables import history_table
+
+    rows = where.client().history(user=user, since=_since_s(since), limit=limit)
+    where.show(rows, lambda: history_table(rows) if rows else "no jobs\n")
+
+
+@takes(where=Where)
+def cancel(where: Where, jobs: _Jobs) -> None:
+    """End jobs. Their processes are asked to stop, and killed after their grace period."""
+    _act(where, jobs, "cancel")
+
+
+@takes(where=Where)
+def suspend(where: Where, jobs: _Jobs) -> None:
+    """Take jobs off their GPUs until they are resumed."""
+    _act(where, jobs, "suspend")
+
+
+@takes(where=Where)
+def resume(where: Where, jobs: _Jobs) -> None:
+    """Let suspended jobs go on."""
+    _act(where, jobs, "resume")
+
+
+@takes(where=Where)
+def requeue(where: Where, jobs: _Jobs) -> None:
+    """Stop running jobs and let them wait for their turn again."""
+    _act(where, jobs, "requeue")
+
+
+@takes(where=Where)
+def hold(where: Where, jobs: _Jobs) -> None:
+    """Do not start jobs until they are released."""
+    _act(where, jobs, "hold")
+
+
+@takes(where=Where)
+def release(where: Where, jobs: _Jobs) -> None:
+    """Let held jobs run."""
+    _act(where, jobs, "release")
+
+
+@takes(where=Where)
+def update(
+    where: Where,
+    jobs: _Jobs,
+    priority: Annotated[int | None, typer.Option("--priority", help="More is more urgent", metavar="N")] = None,
+    weight: Annotated[float | None, typer.Option("--weight", help="Its share", metavar="W")] = None,
+    time: Annotated[str | None, typer.Option("--time", help="Its time limit; none takes it away", metavar="T")] = None,
+    deadline: Annotated[
+        str | None, typer.Option("--deadline", help="From its submission on; none takes it away", metavar="T")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Another name", metavar="NAME")] = None,
+) -> None:
+    """Change the terms of jobs that have not ended.
+
+    \b
+    fairway update 12 --priority 10 --time 4h
+    """
+    from fairway.submission.quantities import duration_s
+
+    changes: dict[str, Any] = {
+        key: value for key, value in (("priority", priority), ("weight", weight), ("name", name)) if value is not None
+    }
+    for key, text in (("limit_s", time), ("deadline_s", deadline)):
+        if text is not None:
+            changes[key] = None if text == NO_LIMIT else duration_s(text)
+    if not changes:
+        raise InputError("there is nothing to change; see fairway update --help")
+    client = where.client()
+    rows = for_each(jobs, lambda one: client.update(one, **changes))
+    where.show(rows, lambda: "".join(f"job {row['id']} updated\n" for row in rows))
+
+
+def _act(where: Where, jobs: list[str], verb: str) -> None:
+    client = where.client()
+    rows = for_each(jobs, getattr(client, verb))
+    where.show(rows, lambda: "".join(map(told_state, rows)))
+    sys.stdout.flush()
+
+
+def _state(text: str) -> str:
+    found = text.upper()
+    if found not in _STATES:
+        raise InputError(f"{text!r} is no state; there are {', '.join(_STATES).lower()}")
+    return found
+
+
+def _since_s(text: str | None) -> float | None:
+    """A date, or so long ago."""
+    if text is None:
+        return None
+    from datetime import datetime
+
+    from fairway.submission.quantities import duration_s, instant_s
+
+    try:
+        return max(clock.time() - duration_s(text), 0.0)
+    except InputError:
+        return max(instant_s(text, datetime.now().astimezone()), 0.0)

@@ -1,0 +1,113 @@
+"""What all verbs of the live scheduler share: where it is, what they print, and the exit codes of what goes wrong."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fairway.cli.options import flag, option
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from fairway.client import Client
+
+BAD_INPUT, NOT_UP, NO_SUCH_JOB, NOT_ALLOWED = 2, 3, 4, 5
+_BY_STATUS = {401: NOT_ALLOWED, 403: NOT_ALLOWED, 404: NO_SUCH_JOB, 409: NOT_ALLOWED}
+
+
+@dataclass(frozen=True)
+class Where:
+    """Which scheduler is meant, and how it is to be shown."""
+
+    state: Annotated[
+        str | None, option("--state", "The state directory; else $FAIRWAY_STATE or ~/.local/state/fairway", "DIR")
+    ] = None
+    url: Annotated[str | None, option("--url", "A scheduler that listens on TCP, with $FAIRWAY_TOKEN", "URL")] = None
+    json: Annotated[bool, flag("--json", "Print JSON")] = False
+
+    @property
+    def folder(self) -> Path:
+        """The state directory."""
+        return state_folder(self.state)
+
+    def client(self) -> Client:
+        """A connection to the scheduler."""
+        from fairway.client import Client
+
+        return Client(Path(self.state) if self.state is not None else None, self.url)
+
+    def show(self, told: Any, picture: Callable[[], RenderableType | str]) -> None:
+        """Print what was told, as JSON or as people like it."""
+        from fairway.cli import output
+
+        if self.json:
+            sys.stdout.writelines(json_lines(told))
+        else:
+            seen = picture()
+            if isinstance(seen, str):
+                sys.stdout.write(seen)
+            else:
+                output.show(seen)
+
+
+def state_folder(state: str | None) -> Path:
+    """A state directory as it was named, or the usual one."""
+    from fairway.client import default_folder
+
+    return (Path(state) if state is not None else default_folder()).expanduser().absolute()
+
+
+def json_lines(told: Any) -> Iterable[str]:
+    """A list with one element per line, so that it can be grepped, or an object."""
+    import json
+
+    if not isinstance(told, list):
+        yield json.dumps(told, indent=1, ensure_ascii=False) + "\n"
+        return
+    yield "["
+    for index, one in enumerate(told):
+        yield (",\n" if index else "\n") + json.dumps(one, ensure_ascii=False)
+    yield "\n]\n"
+
+
+def exit_code_of(error: Exception) -> int:
+    """The exit code of an error that a user can cause."""
+    from fairway.client import NotUpError, RefusedError
+
+    if isinstance(error, NotUpError):
+        return NOT_UP
+    if isinstance(error, RefusedError):
+        return _BY_STATUS.get(error.status, BAD_INPUT)
+    return int(getattr(error, "exit_code", BAD_INPUT))
+
+
+def for_each(names: Iterable[str], act: Callable[[str], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Do something to several jobs. One that is refused does not keep the others from it; it is complained of after."""
+    from fairway.cli import output
+    from fairway.client import RefusedError
+
+    rows: list[dict[str, Any]] = []
+    refused: list[RefusedError] = []
+    for name in names:
+        try:
+            rows += act(name)
+        except RefusedError as error:
+            refused.append(error)
+    if not refused:
+        return rows
+    for row in rows:
+        sys.stdout.write(told_state(row))
+    for one in refused[:-1]:
+        output.say("error", str(one))
+    raise refused[-1]
+
+
+def told_state(row: Mapping[str, Any]) -> str:
+    """A job and where it is now, in a line."""
+    reason = row.get("reason") or ""
+    why = f": {reason}" if reason and reason.upper() != row["state"] else ""
+    return f"job {row['id']} {row['state']}{why}\n"

@@ -1,0 +1,99 @@
+"""A live run as a result, in the format that the simulator's results have: one report shows both."""
+
+from __future__ import annotations
+
+import math
+import resource
+from collections.abc import Sequence
+from typing import Any
+
+from fairway.core.action import Action, Suspend, Throttle
+from fairway.core.decision import Decision
+from fairway.core.event import (
+    Event,
+    JobCancelled,
+    JobEvicted,
+    JobFailed,
+    JobFinished,
+    JobStarted,
+    JobSubmitted,
+)
+from fairway.core.job import JobSpec
+from fairway.core.snapshot import Snapshot
+from fairway.core.state import State
+from fairway.runtime.scheduler import Scheduler
+from fairway.simulator.ledger import Ledger
+from fairway.simulator.result import Costs, Result, Settings
+
+
+class Tape:
+    """Listens to the loop beside the scheduler, and notes who held which GPUs when.
+
+    At most `jobs` jobs are expected; it has to be there before the first of them.
+    """
+
+    def __init__(self, scheduler: Scheduler, jobs: int) -> None:
+        self.scheduler = scheduler
+        self.ledger = Ledger(scheduler.cluster, jobs)
+        self.specs: list[JobSpec] = []
+        self._held: dict[int, tuple[float, tuple[int, ...], int]] = {}
+        scheduler.loop.observer = self
+
+    def after_events(self, state: State, events: Sequence[Event]) -> None:
+        """Pass on what happened, and note starts and ends."""
+        self.scheduler.after_events(state, events)
+        for event in events:
+            self._note(event)
+        self.ledger.sample(state.now_s, state.busy_gpus, len(state.held_gpus), state.active)
+
+    def after_round(self, snapshot: Snapshot, decision: Decision, actions: Sequence[Action]) -> None:
+        """Pass on what was decided, and note who lets go and who gets."""
+        self.scheduler.after_round(snapshot, decision, actions)
+        for action in actions:
+            if isinstance(action, Throttle):
+                continue
+            self._let_go(action.job, snapshot.now_s)
+            if isinstance(action, Suspend):
+                self.ledger.preemptions[action.job] += 1
+            else:
+                self._held[action.job] = (snapshot.now_s, action.gpus, action.gpu_type)
+                self.ledger.starts[action.job] += 1
+
+    def result(self, policy: str, trace: str) -> Result:
+        """What came of it, on the clock of the scheduler."""
+        state, loop = self.scheduler.state, self.scheduler.loop
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        costs = Costs(state.round, 0.0, usage.ru_utime + usage.ru_stime, state.now_s, usage.ru_maxrss * 1024)
+        cluster = self.scheduler.cluster
+        settings = Settings(
+            policy=policy,
+            knows=tuple(sorted(self.scheduler.gate.knows)),
+            trace=trace,
+            cluster=cluster.text,
+            rules="live",
+            placement=loop.placer.name,
+            profile="durations",
+            round_s=loop.round_s,
+            restart_cost_s=0.0,
+            replan_interval_s=0.0,
+            seed=state.seed,
+        )
+        return Result(settings, costs, cluster, self.specs, self.ledger, {})
+
+    def _note(self, event: Any) -> None:
+        if isinstance(event, JobSubmitted):
+            self.specs.append(event.spec)
+            self.ledger.exclusive_s[event.job] = event.work / max(event.speeds)
+        elif isinstance(event, JobStarted):
+            if math.isnan(self.ledger.started_s[event.job]):
+                self.ledger.started_s[event.job] = event.time_s
+        elif isinstance(event, JobFinished | JobFailed | JobCancelled | JobEvicted):
+            self._let_go(event.job, event.time_s)
+            if isinstance(event, JobFinished):
+                self.ledger.finished_s[event.job] = event.time_s
+
+    def _let_go(self, job: int, now_s: float) -> None:
+        held = self._held.pop(job, None)
+        if held is not None:
+            since_s, gpus, kind = held
+            self.ledger.held(job, since_s, now_s, gpus, kind, 0.0)

@@ -1,0 +1,234 @@
+"""Tables of the live scheduler: jobs, GPUs, users, and one job in full."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import rich.box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fairway.cli.output import count, duration, pairs_table, percent
+
+Row = Mapping[str, Any]
+
+STYLES = {
+    "RUNNING": "green",
+    "SUSPENDED": "yellow",
+    "PREEMPTED": "yellow",
+    "FAILED": "red",
+    "TIMEOUT": "red",
+    "NODE_FAIL": "red",
+    "OUT_OF_MEMORY": "red",
+    "CANCELLED": "dim",
+    "COMPLETED": "dim",
+}
+
+
+def table_of(*headings: str, right: Sequence[str] = ()) -> Table:
+    """An empty table in the style of all of them."""
+    table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
+    for heading in headings:
+        last = heading == headings[-1]
+        table.add_column(heading, justify="right" if heading in right else "left", no_wrap=not last)
+    return table
+
+
+def jobs_table(rows: Sequence[Row], now_s: float | None = None) -> Table:
+    """Jobs that run or wait, and what became of others."""
+    now_s = time.time() if now_s is None else now_s
+    table = table_of("job", "name", "user", "state", "GPUs", "ran", "since", "progress", "why or what", right=("GPUs",))
+    for row in rows:
+        table.add_row(
+            Text(row["id"], style="bold"),
+            Text(_short(row["name"], 24)),
+            Text(_short(row["user"], 16)),
+            Text(row["state"], style=STYLES.get(row["state"], "")),
+            Text(gpus_text(row)),
+            Text(duration(row["ran_s"]) if row["started_s"] else "–"),
+            Text(ago(row["ended_s"] or row["submitted_s"], now_s)),
+            Text(progress_text(row)),
+            Text(_short(row["reason"] or row["command"], 100)),
+        )
+    return table
+
+
+def gpus_text(row: Row) -> str:
+    """What a job has or asks for: `2`, `1-4`, `2 of 1-4`."""
+    low, high = row["gpus_min"], row["gpus_max"]
+    asked = f"{row['gpus']}" if low == high else f"{low}-{high}"
+    return f"{row['gpus_held']} of {asked}" if low != high and row["gpus_held"] else asked
+
+
+def progress_text(row: Row) -> str:
+    """How far it is, if it says so."""
+    if not row["step"]:
+        return ""
+    return f"{row['step']:,.0f}" + (f"/{row['steps']:,.0f}" if row["steps"] else "")
+
+
+def ago(date_s: float, now_s: float) -> str:
+    """How long something is past."""
+    return duration(float(round(max(now_s - date_s, 0.0))))
+
+
+def date(date_s: float | None) -> str:
+    """A date in local time."""
+    return "–" if date_s is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(date_s))
+
+
+def history_table(rows: Sequence[Row]) -> Table:
+    """Jobs that have ended."""
+    table = table_of(
+        "job", "name", "user", "state", "GPUs", "ran", "waited", "ended", "code", "why", right=("GPUs", "code")
+    )
+    for row in rows:
+        waited = (row["ended_s"] or row["submitted_s"]) - row["submitted_s"] - row["ran_s"]
+        cells = (
+            row["id"],
+            _short(row["name"], 24),
+            row["user"],
+            row["state"],
+            gpus_text(row),
+            duration(row["ran_s"]),
+            duration(max(waited, 0.0)),
+            date(row["ended_s"]),
+            "–" if row["exit_code"] is None else str(row["exit_code"]),
+            _short(row["reason"], 80),
+        )
+        table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in cells))
+    return table
+
+
+def job_table(told: Row) -> RenderableType:
+    """One job in full, or the tasks of an array."""
+    if "tasks" in told:
+        return jobs_table(told["tasks"])
+    request, progress = told["request"], told["progress"]
+    rows = [
+        ("job", f"{told['id']} {told['name']}".rstrip()),
+        ("state", told["state"] + (f": {told['reason']}" if told["reason"] else "")),
+        ("user", told["user"] + (f", queue {told['queue']}" if told["queue"] else "")),
+        ("command", shlex.join(request["command"])),
+        ("directory", request.get("cwd", "/")),
+        ("GPUs", _gpus_in_full(told)),
+        ("submitted", date(told["submitted_s"])),
+        ("started", date(told["started_s"])),
+        ("ended", date(told["ended_s"])),
+        ("ran", f"{duration(told['ran_s'])} · {duration(told['gpu_s'])} of GPUs"),
+        ("preempted", f"{count(told['preemptions'], 'time')} · by {request.get('preempt', 'suspend')}"),
+    ]
+    rows += [(name, text) for name, text in _terms(request) if text]
+    if told["exit_code"] is not None:
+        rows.append(("exit code", str(told["exit_code"])))
+    if progress.get("reported_s"):
+        rows.append(("progress", _progress_in_full(told, progress)))
+    return Group(pairs_table(rows), _attempts(told["history"])) if told["history"] else pairs_table(rows)
+
+
+def _gpus_in_full(told: Row) -> str:
+    types = told["request"].get("gpu_types") or ()
+    ranks = " · a process per GPU" if told["request"].get("processes") == "per_gpu" else ""
+    return gpus_text(told) + (f" of {' or '.join(types)}" if types else "") + ranks
+
+
+def _terms(request: Row) -> list[tuple[str, str]]:
+    depends = ", ".join(f"{one['kind']}:{one['job']}" for one in request.get("depends", ()))
+    texts = [("priority", str(request.get("priority", "")))]
+    for name, label in (("limit_s", "time limit"), ("expected_s", "expected"), ("grace_s", "grace period")):
+        texts.append((label, duration(request[name]) if request.get(name) is not None else ""))
+    deadline = request.get("deadline_s")
+    texts.append(("deadline", f"{duration(deadline)} after submission" if deadline is not None else ""))
+    texts.append(("not before", date(request["begin_s"]) if request.get("begin_s") else ""))
+    return [*texts, ("waits for", depends), ("retries", str(request.get("retries", "")))]
+
+
+def _progress_in_full(told: Row, progress: Row) -> str:
+    parts = [f"step {progress_text(told) or 0}"]
+    if progress.get("steps_per_s"):
+        parts.append(f"{progress['steps_per_s']:.3g} steps/s")
+    if progress.get("loss") is not None:
+        parts.append(f"loss {progress['loss']:.4g}")
+    if progress.get("batch_size"):
+        parts.append(f"batch size {progress['batch_size']:,}")
+    if progress.get("checkpoint"):
+        parts.append(f"checkpoint at step {progress['checkpoint_step']:,.0f}: {progress['checkpoint']}")
+    return " · ".join(parts)
+
+
+def _attempts(history: Sequence[Row]) -> Table:
+    table = table_of("attempt", "GPUs", "started", "ran", "exit codes", "ended by", right=("attempt",))
+    for one in history:
+        end_s = one["ended_s"] or time.time()
+        began_s = one["started_s"] or one["launched_s"]
+        cells = (
+            str(one["number"]),
+            ",".join(map(str, one["gpus"])),
+            date(began_s),
+            duration(max(end_s - began_s, 0.0)),
+            " ".join(map(str, one["codes"])) or ("–" if one["ended_s"] else "runs"),
+            one["cause"],
+        )
+        table.add_row(*(Text(cell) for cell in cells))
+    return table
+
+
+def nodes_table(nodes: Sequence[Row]) -> Table:
+    """Machines and their GPUs."""
+    table = table_of("node", "GPU", "type", "memory", "use", "jobs", right=("GPU", "memory"))
+    for node in nodes:
+        memory = f"{node['memory_bytes'] / 2**30:.0f} GiB" if node["memory_bytes"] else "–"
+        for gpu in node["gpus"]:
+            style = {"held": "green", "foreign": "yellow", "lost": "red"}.get(gpu["use"], "dim")
+            who = " ".join(gpu["jobs"]) or gpu["reason"]
+            cells = (node["name"], str(gpu["index"]), node["gpu_type"], memory)
+            table.add_row(*(Text(cell) for cell in cells), Text(gpu["use"], style=style), Text(who))
+    return table
+
+
+def share_table(users: Sequence[Row]) -> Table:
+    """What users have and have had."""
+    numbers = ("GPUs now", "of all", "GPU time", "of all GPU time", "running", "waiting", "ended")
+    table = table_of("user", *numbers, right=numbers)
+    total = sum(user["gpu_s"] for user in users)
+    for user in users:
+        cells = (
+            user["user"],
+            str(user["gpus_held"]),
+            percent(user["share"]),
+            duration(user["gpu_s"]),
+            percent(user["gpu_s"] / total if total else None),
+            *(f"{user[name]:,}" for name in ("running", "waiting", "ended")),
+        )
+        table.add_row(*(Text(cell) for cell in cells))
+    return table
+
+
+def status_table(status: Row) -> Table:
+    """The scheduler itself."""
+    jobs = ", ".join(f"{number:,} {state.lower()}" for state, number in status["jobs"].items() if number)
+    rows = [
+        ("scheduler", f"Fairway {status['version']} · pid {status['pid']} of {status['user']}"),
+        ("state directory", status["folder"]),
+        ("policy", status["policy"] + (f" · {status['problem']}" if status["problem"] else "")),
+        ("GPUs", f"{status['gpus_held']} of {status['gpus']} held · {status['cluster']}"),
+        ("jobs", jobs or "none"),
+        ("decisions", f"{status['rounds']:,}"),
+        ("disk", _disk(status)),
+        ("you", status["you"] + (" · you control all jobs" if status["operator"] else "")),
+    ]
+    return pairs_table(rows)
+
+
+def _disk(status: Row) -> str:
+    free = f"{status['free_bytes'] / 2**30:,.1f} GiB free"
+    return free if status["accepts"] else f"{free}: too little, submissions are refused"
+
+
+def _short(text: str, most: int) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"

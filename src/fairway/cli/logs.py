@@ -1,0 +1,175 @@
+"""`fairway logs`: what a job has written, and what it writes, over its restarts and over those of the scheduler."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fairway.cli.live import Where
+from fairway.cli.options import takes
+from fairway.core.errors import InputError
+
+if TYPE_CHECKING:
+    from fairway.client import Client
+
+LOOK_EVERY_S = 0.25
+_ENDED = frozenset(("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"))
+
+
+@takes(where=Where)
+def logs(
+    where: Where,
+    job: Annotated[str, typer.Argument(help="Its id", metavar="JOB")],
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on until the job has ended, whatever happens to it")
+    ] = False,
+    rank: Annotated[int | None, typer.Option("--rank", help="Of one rank only", metavar="R", min=0)] = None,
+    attempt: Annotated[int | None, typer.Option("--attempt", help="Of one attempt only", metavar="N", min=1)] = None,
+    tail: Annotated[
+        int | None, typer.Option("--tail", "-n", help="Begin with the last so many lines", metavar="N", min=0)
+    ] = None,
+) -> None:
+    """Show what a job has written. Where it has several ranks, each line begins with its rank.
+
+    \b
+    fairway logs 12 -f
+    fairway logs 12 --rank 0 --tail 20
+    """
+    if where.json:
+        raise InputError("logs are shown as they are; `fairway show --json` tells where a job is")
+    client = where.client()
+    if follow and attempt is None:
+        try:
+            Follower(client, job, rank=rank, tail=tail).run()
+        except KeyboardInterrupt:
+            return
+        return
+    for piece in client.logs(job, rank=rank, attempt=attempt, tail=tail, follow=follow):
+        _write(piece)
+
+
+def _write(piece: bytes) -> None:
+    """Bytes as they are; a test may have put a stream of text in the place of standard output."""
+    sys.stdout.flush()
+    stream = getattr(sys.stdout, "buffer", None)
+    if stream is None:
+        sys.stdout.write(piece.decode(errors="replace"))
+    else:
+        stream.write(piece)
+    sys.stdout.flush()
+
+
+class Follower:
+    """Shows the logs of all ranks of a job as they grow.
+
+    Each rank is followed by a thread of its own, which knows how far it has read: when the scheduler is restarted it
+    reads on from there, and nothing is shown twice or lost.
+    """
+
+    def __init__(self, client: Client, job: str, *, rank: int | None = None, tail: int | None = None) -> None:
+        self._client = client
+        self._job = job
+        self._rank = rank
+        self._tail = tail
+        self._read: dict[int, int] = {}
+        self._rest: dict[int, bytes] = {}
+        self._threads: dict[int, threading.Thread] = {}
+        self._writing = threading.Lock()
+        self._over = self._several = False
+        self._problem: Exception | None = None
+
+    def run(self) -> None:
+        """Show everything until the job has ended."""
+        self._over = False
+        self._threads = {rank: thread for rank, thread in self._threads.items() if thread.is_alive()}
+        while True:
+            told = self._shown()
+            if "tasks" in told:
+                raise InputError(f"{self._job} is an array; name one of its tasks, such as {told['tasks'][0]['id']}")
+            ranks = self._ranks(told)
+            self._several = len(ranks) > 1
+            for rank in ranks:
+                if rank not in self._threads:
+                    thread = threading.Thread(target=self._follow, args=(rank,), daemon=True)
+                    self._threads[rank] = thread
+                    thread.start()
+            if told["state"] in _ENDED:
+                self._over = True
+                for thread in self._threads.values():
+                    thread.join()
+                self._finish()
+                if self._problem is not None:
+                    raise self._problem
+                return
+            time.sleep(LOOK_EVERY_S)
+
+    def _shown(self) -> dict[str, Any]:
+        """The job, waiting for a scheduler that is away for a while."""
+        from fairway.cli import output
+        from fairway.client import NotUpError
+
+        told = False
+        while True:
+            try:
+                return self._client.show(self._job)
+            except NotUpError as error:
+                if not self._threads:
+                    raise
+                if not told:
+                    output.say("note", f"{error}; the job goes on, and so does this when it is back")
+                    told = True
+                time.sleep(LOOK_EVERY_S)
+
+    def _ranks(self, told: dict[str, Any]) -> list[int]:
+        if self._rank is not None:
+            return [self._rank]
+        if told["request"].get("processes") != "per_gpu":
+            return [0] if told["history"] else []
+        return list(range(max((len(one["gpus"]) for one in told["history"]), default=0)))
+
+    def _follow(self, rank: int) -> None:
+        """Show what one rank writes until the job is over."""
+        from fairway.client import ClientError, RefusedError
+
+        while True:
+            over, where = self._over, self._place(rank)
+            try:
+                self._show(rank, self._client.logs(self._job, rank=rank, follow=True, **where))
+            except RefusedError as error:
+                self._problem = error
+                return
+            except ClientError:
+                over = False
+            if over:
+                return
+            time.sleep(LOOK_EVERY_S / 2)
+
+    def _place(self, rank: int) -> dict[str, int]:
+        """Where to read on. How far that is is not known of a log whose beginning was left out."""
+        read = self._read.setdefault(rank, 0)
+        if self._tail is not None:
+            return {"tail": 0 if read else self._tail}
+        return {"offset": read} if read else {}
+
+    def _show(self, rank: int, pieces: Iterator[bytes]) -> None:
+        """Write pieces as they come; with a mark where there are several ranks, and then whole lines only."""
+        for piece in pieces:
+            self._read[rank] += len(piece)
+            text = self._rest.pop(rank, b"") + piece
+            if self._several:
+                *lines, self._rest[rank] = text.split(b"\n")
+                text = b"".join(f"[{rank}] ".encode() + line + b"\n" for line in lines)
+            with self._writing:
+                _write(text)
+
+    def _finish(self) -> None:
+        """Show last lines that have no end."""
+        for rank, rest in sorted(self._rest.items()):
+            if rest:
+                _write(f"[{rank}] ".encode() + rest + b"\n")
+        self._rest = {}

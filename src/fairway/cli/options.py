@@ -1,0 +1,62 @@
+"""Options that several commands share: a dataclass whose fields carry them, in the place of one parameter."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from typing import Any, get_type_hints
+
+import typer
+
+Command = Callable[..., None]
+
+
+def option(name: str, text: str, metavar: str | None = None) -> Any:
+    """An option with a value."""
+    return typer.Option(name, help=text, metavar=metavar)
+
+
+def flag(name: str, text: str) -> Any:
+    """An option that is on when it is there."""
+    return typer.Option(name, help=text)
+
+
+def takes(**shared: type[Any]) -> Callable[[Command], Command]:
+    """Give a command all options of some dataclasses, each in the place of the parameter of that name."""
+
+    def with_options(command: Command) -> Command:
+        parameters: list[inspect.Parameter] = []
+        for own in inspect.signature(command, eval_str=True).parameters.values():
+            if own.name in shared:
+                parameters += _parameters(shared[own.name])
+            else:
+                parameters.append(own.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+        @functools.wraps(command)
+        def called(**given: Any) -> None:
+            made = {
+                name: kind(**{one.name: given.pop(one.name) for one in fields(kind)}) for name, kind in shared.items()
+            }
+            command(**made, **given)
+
+        del called.__wrapped__
+        called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return called
+
+    return with_options
+
+
+def _parameters(kind: type[Any]) -> list[inspect.Parameter]:
+    hints = get_type_hints(kind, include_extras=True)
+    return [
+        inspect.Parameter(
+            one.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if one.default is MISSING else one.default,
+            annotation=hints[one.name],
+        )
+        for one in fields(kind)
+    ]

@@ -1,0 +1,88 @@
+"""The scheduler as a service of its user, by systemd. No root is needed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fairway.core.errors import InputError
+
+if TYPE_CHECKING:
+    from fairway.cli.up import Settings
+
+UNIT = "fairway.service"
+
+
+def install(settings: Settings) -> None:
+    """Write the unit and start it; where there is no systemd, print it."""
+    from fairway.cli import output
+
+    text = unit(settings)
+    if not _has_systemd():
+        sys.stdout.write(text)
+        output.say("note", f"systemd is not there for you, so nothing was installed; this is the unit, {UNIT}")
+        return
+    path = _folder() / UNIT
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    for words in (["daemon-reload"], ["enable", UNIT], ["restart", UNIT]):
+        done = subprocess.run(["systemctl", "--user", *words], capture_output=True, text=True, check=False)
+        if done.returncode:
+            why = " ".join(done.stderr.split()) or f"it ended with {done.returncode}"
+            raise InputError(f"systemctl --user {' '.join(words)}: {why}", path=str(path))
+    sys.stdout.write(f"fairway: {path} is installed and started; `fairway status` shows it\n")
+    output.say("note", "`loginctl enable-linger` keeps it running while you are not logged in")
+
+
+def unit(settings: Settings) -> str:
+    """The unit file. Only the scheduler is stopped with it: jobs go on, and the next one takes them over."""
+    words = [sys.executable, "-m", "fairway.cli.main", "up", "--state", str(settings.folder), "--gpus", settings.gpus]
+    for name, value in (("--policy", settings.policy), ("--listen", settings.listen)):
+        words += [name, value] if value is not None else []
+    words += ["--round", f"{settings.round:g}"] if settings.round is not None else []
+    words += ["--placement", settings.placement]
+    words += ["--config", str(Path(settings.config).absolute())] if settings.config is not None else []
+    words += ["--open-to-all"] if settings.open_to_all else []
+    return (
+        "[Unit]\n"
+        f"Description=Fairway, the GPU scheduler of {_plain(str(settings.folder))}\n"
+        "\n"
+        "[Service]\n"
+        f"ExecStart={' '.join(map(_quoted, words))}\n"
+        f"Environment={_quoted('PATH=' + os.environ.get('PATH', os.defpath), command=False)}\n"
+        "KillMode=process\n"
+        "Restart=on-failure\n"
+        "RestartSec=2\n"
+        "\n"
+        "[Install]\n"
+        "WantedBy=default.target\n"
+    )
+
+
+def _plain(text: str) -> str:
+    if any(not character.isprintable() for character in text):
+        raise InputError(f"{text!r} cannot stand in a unit of systemd")
+    return text.replace("%", "%%")
+
+
+def _quoted(text: str, *, command: bool = True) -> str:
+    """A word as systemd reads it: quoted, with nothing that it would replace."""
+    inside = _plain(text).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{inside.replace("$", "$$") if command else inside}"'
+
+
+def _folder() -> Path:
+    config = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(config) if config else Path.home() / ".config") / "systemd" / "user"
+
+
+def _has_systemd() -> bool:
+    """Whether the services of this user are run by systemd."""
+    if shutil.which("systemctl") is None:
+        return False
+    words = ["systemctl", "--user", "show-environment"]
+    return subprocess.run(words, capture_output=True, check=False).returncode == 0

@@ -1,0 +1,133 @@
+"""`fairway submit` and `fairway run`: hand in a job, and stay with it if asked to."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from fairway.cli.asking import Asked, draft_of
+from fairway.cli.live import Where
+from fairway.cli.options import takes
+from fairway.core.errors import InputError
+
+if TYPE_CHECKING:
+    from fairway.client import Client
+
+_LITERAL = "fairway.literal"
+_GIVEN_UP, _CANCELLED = 1, 130
+
+_Words = Annotated[
+    list[str] | None,
+    typer.Argument(help="After --, a command; or an sbatch script or SkyPilot task", metavar="[--] COMMAND…"),
+]
+_Key = Annotated[
+    str | None,
+    typer.Option("--key", help="Submitted again under the same key it is the same job", metavar="KEY"),
+]
+
+
+class TakesCommand(TyperCommand):
+    """A command whose options end with the first word that is none: the rest belongs to the job."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Note whether the words stood after `--`; the parser would drop that."""
+        ctx.allow_interspersed_args = False
+        before = list(args)
+        rest = super().parse_args(ctx, args)
+        words = ctx.params.get("words") or ()
+        at = len(before) - len(words) - 1
+        ctx.meta[_LITERAL] = at >= 0 and before[at] == "--"
+        return rest
+
+
+@takes(asked=Asked, where=Where)
+def submit(
+    context: typer.Context,
+    asked: Asked,
+    where: Where,
+    words: _Words = None,
+    key: _Key = None,
+    parsable: Annotated[bool, typer.Option("--parsable", help="Print the job's id and nothing else")] = False,
+) -> None:
+    """Submit a job.
+
+    \b
+    fairway submit --gpus 1 -- python train.py --lr 0.1
+    fairway submit --gpus 1-4 --time 8h --depends afterok:12 -- python train.py
+    fairway submit --array 0-9%3 -- bash -c 'python train.py --seed $FAIRWAY_ARRAY_TASK_ID'
+    fairway submit -- torchrun --nnodes=1:4 --nproc-per-node=8 train.py
+    fairway submit train.sbatch
+    fairway submit task.yaml
+    """
+    rows = _submitted(where.client(), words or (), asked, key, literal=context.meta[_LITERAL])
+    name = rows[0]["id"].partition("_")[0] if len(rows) > 1 else rows[0]["id"]
+    if parsable:
+        sys.stdout.write(f"{name}\n")
+        return
+    tasks = f", {len(rows):,} tasks" if len(rows) > 1 else ""
+    why = f": {rows[0]['reason']}" if rows[0]["reason"] else ""
+    where.show(rows, lambda: f"job {name} submitted{tasks}{why}\n")
+
+
+@takes(asked=Asked, where=Where)
+def run(context: typer.Context, asked: Asked, where: Where, words: _Words = None, key: _Key = None) -> None:
+    """Submit a job, show what it writes, and end with its exit code. Ctrl-C cancels it.
+
+    \b
+    fairway run --gpus 1 -- python train.py
+    """
+    if asked.array is not None:
+        raise InputError("run stays with one job; submit takes arrays")
+    if where.json:
+        raise InputError("run prints what the job writes; submit --json tells its id")
+    client = where.client()
+    rows = _submitted(client, words or (), asked, key, literal=context.meta[_LITERAL])
+    if len(rows) != 1:
+        raise InputError(f"this is an array of {len(rows)} tasks, now submitted; `fairway logs` shows one of them")
+    raise typer.Exit(_stayed_with(client, rows[0]["id"]))
+
+
+def _submitted(
+    client: Client, words: Sequence[str], asked: Asked, key: str | None, *, literal: bool
+) -> list[dict[str, Any]]:
+    from fairway.cli import output
+
+    draft = draft_of(words, asked, literal=literal)
+    body = draft.request(os.environ).plain()
+    if draft.array is not None:
+        body["array"] = list(draft.array.tasks)
+        if draft.array.at_once:
+            body["array_at_once"] = draft.array.at_once
+    rows = client.submit(body, key=key)
+    for remark in draft.remarks:
+        output.say("note", remark)
+    return rows
+
+
+def _stayed_with(client: Client, name: str) -> int:
+    """Show a job's output until it has ended; its exit code."""
+    from fairway.cli import output
+    from fairway.cli.logs import Follower
+
+    output.say("note", f"this is job {name}")
+    follower = Follower(client, name)
+    try:
+        follower.run()
+    except (KeyboardInterrupt, SystemExit) as stopped:
+        output.say("note", f"cancelling job {name}; once more leaves it to itself")
+        client.cancel(name)
+        # What it writes while it stops is shown, too.
+        follower.run()
+        return _CANCELLED if isinstance(stopped, KeyboardInterrupt) else int(stopped.code or 0)
+    told = client.wait(name)
+    if told["state"] != "COMPLETED":
+        output.say("note", f"job {name} {told['state']}" + (f": {told['reason']}" if told["reason"] else ""))
+    code = told["exit_code"]
+    if told["state"] == "CANCELLED":
+        return _CANCELLED
+    return code if isinstance(code, int) and 0 < code < 256 else _GIVEN_UP if told["state"] != "COMPLETED" else 0

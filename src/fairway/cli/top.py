@@ -1,0 +1,106 @@
+"""`fairway top`: the queue and the GPUs, live."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fairway.cli.jobs import UNENDED
+from fairway.cli.live import Where
+from fairway.cli.options import takes
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from fairway.client import Client
+
+_OVERHEAD_LINES = 8
+"""Lines of the screen that are not jobs."""
+_ORDER = {"RUNNING": 0, "SUSPENDED": 1, "PREEMPTED": 1, "PENDING": 2}
+
+
+@takes(where=Where)
+def top(
+    where: Where,
+    once: Annotated[bool, typer.Option("--once", help="Show it once and end")] = False,
+    every: Annotated[float, typer.Option("--every", help="Seconds between looks", metavar="S", min=0.1)] = 1.0,
+) -> None:
+    """Watch the queue and the GPUs. Ctrl-C ends the watching, nothing else."""
+    client = where.client()
+    if once or where.json or not sys.stdout.isatty():
+        seen = look(client)
+        where.show(seen, lambda: picture(seen))
+        return
+    try:
+        _watch(client, every)
+    except KeyboardInterrupt:
+        return
+
+
+def look(client: Client) -> dict[str, Any]:
+    """Everything that is shown, at one moment."""
+    jobs = client.ls(state=UNENDED)
+    jobs.sort(key=lambda row: _ORDER.get(row["state"], 3))
+    return {"status": client.status(), "nodes": client.nodes(), "jobs": jobs}
+
+
+def picture(seen: Mapping[str, Any], lines: int | None = None, note: str = "") -> RenderableType:
+    """A header, the GPUs in a line, and the jobs that fit."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from fairway.cli.live_tables import jobs_table
+
+    status, jobs = seen["status"], seen["jobs"]
+    shown = jobs if lines is None else jobs[: max(lines - _OVERHEAD_LINES, 3)]
+    states = [row["state"] for row in jobs]
+    running = states.count("RUNNING")
+    head = (
+        f"{status['policy']} · {status['gpus_held']} of {status['gpus']} GPUs held · {running:,} running · "
+        f"{len(jobs) - running:,} waiting"
+    )
+    parts: list[RenderableType] = [Text(head, style="bold"), _gpus(seen["nodes"]), jobs_table(shown)]
+    if status["problem"]:
+        parts.insert(1, Text(status["problem"], style="red"))
+    if len(jobs) > len(shown):
+        parts.append(Text(f"and {len(jobs) - len(shown):,} more", style="dim"))
+    if note:
+        parts.append(Text(note, style="yellow"))
+    return Group(*parts)
+
+
+def _gpus(nodes: list[Mapping[str, Any]]) -> RenderableType:
+    """One word per GPU: the jobs on it, `·` if it is idle, `×` if others are on it."""
+    from rich.text import Text
+
+    line = Text()
+    for node in nodes:
+        line.append(f"{node['name']} {node['gpu_type']} ", style="dim")
+        for gpu in node["gpus"]:
+            marks = {"held": "+".join(gpu["jobs"]), "idle": "·", "foreign": "×", "lost": "!"}
+            style = {"held": "green", "foreign": "yellow", "lost": "red"}.get(gpu["use"], "dim")
+            line.append(f"[{marks.get(gpu['use'], '?')}]", style=style)
+        line.append(" ")
+    return line
+
+
+def _watch(client: Client, every_s: float) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    from fairway.client import ClientError
+
+    console = Console(highlight=False, markup=False)
+    seen, note = look(client), ""
+    with Live(picture(seen, console.height), console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            time.sleep(every_s)
+            try:
+                seen, note = look(client), ""
+            except ClientError as error:
+                note = str(error)
+            live.update(picture(seen, console.height, note), refresh=True)

@@ -1,0 +1,224 @@
+"""`fairway up`, `down` and `status`: the scheduler itself."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fairway.cli.live import NOT_ALLOWED, Where, state_folder
+from fairway.cli.options import flag, option, takes
+from fairway.core.errors import FairwayError, InputError
+
+if TYPE_CHECKING:
+    from fairway.runtime.daemon import Daemon
+    from fairway.runtime.processes import Running
+
+STOP_S = 30.0
+"""How long a scheduler may take to finish its answers and end."""
+
+
+class DownError(FairwayError):
+    """The scheduler cannot be stopped."""
+
+    exit_code = NOT_ALLOWED
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to run a scheduler."""
+
+    policy: Annotated[
+        str | None, option("--policy", "Who gets GPUs; the policy of last time, or tiresias", "NAME[:key=value,…]")
+    ] = None
+    round: Annotated[
+        float | None, option("--round", "Seconds between decisions, 0 for at every event; else the policy's own", "S")
+    ] = None
+    gpus: Annotated[
+        str, option("--gpus", "auto: those of this machine, or a slot per core; N: so many virtual ones", "auto|N")
+    ] = "auto"
+    state: Annotated[
+        str | None, option("--state", "The state directory; else $FAIRWAY_STATE or ~/.local/state/fairway", "DIR")
+    ] = None
+    listen: Annotated[
+        str | None, option("--listen", "Also on loopback TCP, with a token, such as 127.0.0.1:8080", "ADDR")
+    ] = None
+    placement: Annotated[str, option("--placement", "Which GPUs a job gets; see `fairway simulate --help`", "NAME")] = (
+        "packed"
+    )
+    config: Annotated[str | None, option("--config", "Queues, limits and users; else DIR/fairway.toml", "FILE")] = None
+    open_to_all: Annotated[bool, flag("--open-to-all", "Let other users submit; their jobs run as you")] = False
+
+    @property
+    def folder(self) -> Path:
+        """The state directory."""
+        return state_folder(self.state)
+
+    def check(self) -> None:
+        """Complain about a name or number that makes no sense, before anything is started."""
+        from fairway.placement import placement
+        from fairway.policies import make_policy
+
+        if self.round is not None and not 0 <= self.round <= 86400:
+            raise InputError(f"--round {self.round:g} is not from 0 to 86400 s")
+        if self.policy is not None:
+            make_policy(self.policy)
+        placement(self.placement)
+        if self.config is not None and not Path(self.config).is_file():
+            raise InputError("there is no such file", path=self.config)
+
+    def daemon(self) -> Daemon:
+        """The scheduler, not yet started."""
+        from fairway.runtime.daemon import Daemon, Options
+
+        config = None if self.config is None else Path(self.config).absolute()
+        return Daemon(Options(self.folder, self.policy, self.round, self.gpus, self.placement, config))
+
+
+@takes(settings=Settings)
+def up(
+    settings: Settings,
+    service: Annotated[
+        bool, typer.Option("--service", help="Install and start it as a service of yours instead (systemd)")
+    ] = False,
+) -> None:
+    """Start the scheduler of this machine, in the foreground. Ctrl-C ends scheduling; jobs go on running.
+
+    \b
+    fairway up
+    fairway up --gpus 4 --policy las --state /tmp/try
+    fairway up --service
+    """
+    from fairway.runtime.daemon import AlreadyUpError
+
+    settings.check()
+    if service:
+        from fairway.cli.service import install
+
+        install(settings)
+        return
+    from fairway.api.server import serve
+
+    try:
+        daemon = settings.daemon()
+    except AlreadyUpError as error:
+        raise DownError(str(error)) from None
+    except OSError as error:
+        raise InputError(f"the state directory cannot be used: {error.strerror}", path=str(settings.folder)) from None
+    serve(daemon, settings.listen, open_to_all=settings.open_to_all, on_ready=lambda: _greet(daemon, settings))
+    going = sum(record.state == "RUNNING" for record in daemon.scheduler.book)
+    waiting = sum(record.state.waits for record in daemon.scheduler.book)
+    _say(f"scheduling has stopped; {_left(going, waiting)}")
+
+
+def _greet(daemon: Daemon, settings: Settings) -> None:
+    """One line of where it listens and what it has found."""
+    scheduler, cluster = daemon.scheduler, daemon.machine.cluster
+    kinds = ", ".join(f"{cluster.gpus_by_type[at]} × {kind.name}" for at, kind in enumerate(cluster.types))
+    what = f"virtual GPUs ({kinds})" if daemon.machine.devices is None else f"GPUs ({kinds})"
+    active = sum(not record.state.ended for record in scheduler.book)
+    taken = f" · {active:,} jobs taken over" if active else ""
+    also = f" and {settings.listen}" if settings.listen else ""
+    _say(f"{what} · policy {scheduler.policy_text}{taken} · listening on {daemon.socket}{also}")
+
+
+def _left(going: int, waiting: int) -> str:
+    if not going and not waiting:
+        return "no job was left"
+    jobs = f"{going} running and {waiting} waiting"
+    return f"jobs go on by themselves ({jobs}), and the next `fairway up` takes them over"
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"fairway: {text}\n")
+    sys.stdout.flush()
+
+
+@takes(where=Where)
+def down(
+    where: Where,
+    jobs: Annotated[
+        str,
+        typer.Option(
+            "--jobs", help="leave: they go on; stop: they save, stop and run again later", metavar="leave|stop"
+        ),
+    ] = "leave",
+) -> None:
+    """Stop the scheduler. Jobs go on running by themselves, or are stopped until it is started again.
+
+    \b
+    fairway down
+    fairway down --jobs stop
+    """
+    from fairway.client import NotUpError
+    from fairway.runtime.daemon import running_daemon
+
+    if jobs not in ("leave", "stop"):
+        raise InputError(f"--jobs {jobs!r} is neither leave nor stop")
+    if where.url is not None:
+        raise InputError("down stops the scheduler of a state directory on this machine; --url makes no sense")
+    told = running_daemon(where.folder)
+    if told is None and jobs == "leave":
+        raise NotUpError(f"no scheduler is running at {where.folder}")
+    if told is not None:
+        _end(int(told["pid"]))
+    stopped = _stop_jobs(where.folder) if jobs == "stop" else 0
+    done = {"stopped": told is not None, "jobs_stopped": stopped}
+    also = f"; {stopped} running jobs were stopped and wait for the next one" if jobs == "stop" else ""
+    where.show(done, lambda: f"the scheduler has stopped{also}\n" if told else f"no scheduler was running{also}\n")
+
+
+def _end(pid: int) -> None:
+    """Ask a scheduler to end, and wait until it has."""
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        signal.pidfd_send_signal(process, signal.SIGTERM)
+        if not select.select([process], [], [], STOP_S)[0]:
+            raise DownError(f"the scheduler (pid {pid}) has not ended within {STOP_S:g} s")
+    except ProcessLookupError:
+        return
+    except PermissionError:
+        raise DownError(f"the scheduler (pid {pid}) is not yours to stop") from None
+    finally:
+        os.close(process)
+
+
+def _stop_jobs(folder: Path) -> int:
+    """Ask all processes of jobs to save and stop, and wait for them. The next scheduler finds them stopped by us."""
+    from fairway.runtime import processes
+
+    found = [processes.find(attempt) for attempt in sorted(folder.glob("jobs/*/attempt-*"))]
+    running: list[Running] = [one for one in found if isinstance(one, processes.Running)]
+    for one in running:
+        one.stop()
+    for one in running:
+        while not one.ended:
+            time.sleep(0.05)
+        one.close()
+    return len(running)
+
+
+@takes(where=Where)
+def status(where: Where) -> None:
+    """Show the scheduler itself: policy, GPUs, queue and disk."""
+    from fairway.cli.live_tables import status_table
+
+    told = where.client().status()
+    where.show(told, lambda: status_table(told))
+
+
+@takes(where=Where)
+def reload(where: Where) -> None:
+    """Have the configuration read again. One with an error changes nothing, and is told about."""
+    told = where.client().reload()
+    where.show(told, lambda: f"{told['file']} was read\n")

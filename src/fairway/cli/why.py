@@ -1,0 +1,156 @@
+"""`fairway why` and `fairway what-if`: the reasons of the present, and a look ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fairway.cli.asking import Asked, draft_of
+from fairway.cli.live import Where
+from fairway.cli.options import takes
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Row = Mapping[str, Any]
+
+
+@takes(where=Where)
+def why(where: Where, job: Annotated[str, typer.Argument(help="Its id", metavar="JOB")]) -> None:
+    """Say why a job waits: the policy's own reason, who is ahead of it, what would free it, and when that may be."""
+    told = where.client().why(job)
+    where.show(told, lambda: _reasons(told))
+
+
+def _reasons(told: Row) -> RenderableType:
+    from fairway.cli.output import pairs_table
+
+    rows = [("job", f"{told['id']} {told['state']}"), ("reason", told["reason"] or "none"), ("policy", told["policy"])]
+    if told.get("position"):
+        rows.append(("position", f"{told['position']} of {told.get('waiting', told['position'])}"))
+    ahead = [f"{one['id']} ({one['why']})" for one in told.get("ahead", ())]
+    if told.get("more_ahead"):
+        ahead.append(f"and {told['more_ahead']:,} more")
+    rows += [("ahead", ", ".join(ahead))] if ahead else []
+    rows += [("would free it", _event(one)) for one in told.get("frees", ())]
+    estimate = told.get("estimate") or {}
+    rows += [(name, text) for name, text in _estimates(estimate) if text]
+    return pairs_table(rows)
+
+
+def _event(one: Row) -> str:
+    from fairway.cli.output import count, duration
+
+    who = f"job {one['id']} " if one.get("id") else ""
+    when = f" in {duration(one['in_s'])}" if one.get("in_s") is not None else ""
+    gpus = f" ({count(one['gpus'], 'GPU')})" if one.get("gpus") else ""
+    how = f": {one['command']}" if one.get("command") else ""
+    return f"{who}{one['what']}{when}{gpus}{how}"
+
+
+def _estimates(estimate: Row) -> list[tuple[str, str]]:
+    from fairway.cli.output import duration
+
+    starts, ends = estimate.get("start_in_s"), estimate.get("finish_in_s")
+    return [
+        ("may start", "" if starts is None else f"in {duration(starts)}"),
+        ("may end", "" if ends is None else f"in {duration(ends)}"),
+        ("estimated from", str(estimate.get("basis", "")) if estimate else ""),
+        ("estimate", str(estimate.get("cut", "") or "")),
+    ]
+
+
+@takes(asked=Asked, where=Where)
+def what_if(
+    context: typer.Context,
+    asked: Asked,
+    where: Where,
+    words: Annotated[
+        list[str] | None, typer.Argument(help="Jobs to tell about, or the command of a new one", metavar="[JOB…]")
+    ] = None,
+    policy: Annotated[
+        str | None, typer.Option("--policy", help="If this one decided from now on", metavar="POLICY")
+    ] = None,
+    horizon: Annotated[str | None, typer.Option("--horizon", help="How far to look ahead; 30d", metavar="T")] = None,
+) -> None:
+    """Estimate when jobs start and end: those in the queue, a new one, or all under another policy.
+
+    \b
+    fairway what-if
+    fairway what-if 12 13
+    fairway what-if --gpus 4 --expect 2h
+    fairway what-if --policy srtf
+    """
+    from fairway.submission.quantities import duration_s
+
+    question: dict[str, Any] = {}
+    if asked != Asked() or (words and not all(_is_id(word) for word in words)):
+        question |= _new_jobs(words or ["true"], asked)
+    elif words:
+        question["ids"] = list(words)
+    if policy is not None:
+        question["policy"] = policy
+    if horizon is not None:
+        question["horizon_s"] = duration_s(horizon)
+    told = where.client().what_if(**question)
+    where.show(told, lambda: _outlook(told))
+
+
+def _is_id(word: str) -> bool:
+    return word.replace("_", "", 1).isdigit()
+
+
+def _new_jobs(words: Sequence[str], asked: Asked) -> dict[str, Any]:
+    """A job that is not submitted; an array is as many of it. What it would run does not matter, only its terms."""
+    draft = draft_of(words, asked, literal=False)
+    fields = draft.request({}).plain()
+    for unknown in ("client_key", "array_at_once", "user"):
+        fields.pop(unknown, None)
+    tasks = len(draft.array.tasks) if draft.array is not None else 1
+    return {"job": fields} if tasks == 1 else {"jobs": [fields] * tasks}
+
+
+def _outlook(told: Row) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    from fairway.cli.live_tables import table_of
+
+    table = table_of(
+        "job", "user", "state", "GPUs", "starts in", "ends in", "preempted", "estimated from", right=("GPUs",)
+    )
+    for row in [*told["new"], *told["jobs"]]:
+        cells = (
+            row.get("id", "new"),
+            row.get("user", ""),
+            row.get("state", ""),
+            str(row["gpus"]),
+            "runs" if row.get("state") == "RUNNING" else _in(row["start_in_s"]),
+            _in(row["finish_in_s"]),
+            str(row["preemptions"] or ""),
+            row.get("why") or row.get("basis", ""),
+        )
+        table.add_row(*(Text(cell) for cell in cells))
+    lines = [_figures(told["policy"], told)]
+    if "otherwise" in told:
+        lines.append(_figures(f"as it is ({told['otherwise']['policy']})", told["otherwise"]))
+    if told["left_out"]:
+        lines.append(f"{told['left_out']:,} jobs were left out")
+    lines += [text for text in (told["cut"], told["problem"]) if text]
+    return Group(table, *(Text(str(line)) for line in lines))
+
+
+def _in(seconds: float | None) -> str:
+    from fairway.cli.output import duration
+
+    return "–" if seconds is None else duration(seconds)
+
+
+def _figures(name: str, told: Row) -> str:
+    parts = [f"{name}: mean completion time {_in(told['mean_jct_s'])}", f"all done in {_in(told['all_done_in_s'])}"]
+    parts.append(f"{told['preemptions']:,} preemptions")
+    if told["not_finished"]:
+        parts.append(f"{told['not_finished']:,} do not end within the time looked at")
+    return " · ".join(parts)

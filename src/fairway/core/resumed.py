@@ -1,0 +1,73 @@
+"""A state that goes on from a snapshot: what rolls a running cluster forward without touching it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fairway.core import columns as c
+from fairway.core.job import JobSpec
+from fairway.core.snapshot import Snapshot
+from fairway.core.state import State
+
+OVERRUN = 0.5
+"""A job that has done all the work that was expected of it is taken to need this part of its time so far once more."""
+
+
+def resumed(snapshot: Snapshot, specs: Mapping[int, JobSpec], *, min_run_s: float = 0.0) -> State:
+    """A state of its own in which everything is as the snapshot shows it, job numbers and memory included.
+
+    `specs` are the jobs by number. The snapshot must be a copy: its columns are read once, here.
+    """
+    frame = snapshot.frame
+    state = State(
+        frame.cluster,
+        min_run_s=min_run_s,
+        replan_interval_s=frame.replan_interval_s,
+        seed=frame.seed,
+        pairing=frame.pairing,
+        round_s=frame.round_s,
+    )
+    state.now_s, state.round, state.memory = snapshot.now_s, snapshot.round, snapshot.memory
+    # Codes of names have to stay the same, because policies remember them.
+    for codes, names in zip((state._users, state._queues, state._models), snapshot.names, strict=True):
+        for name in names:
+            codes.code(name)
+    for row, job in enumerate(snapshot.jobs.tolist()):
+        state.table.append(snapshot.floats[:, row].tolist(), snapshot.ints[:, row].tolist())
+        state.specs[job], state.ids[job] = specs[job], snapshot.job_id(job)
+        if job in frame.facts:
+            state.facts[job] = frame.facts[job]
+    _take_gpus(state, snapshot)
+    _extend_overdue(state, snapshot)
+    state.history._f, state.history._i = frame.history._f.copy(), frame.history._i.copy()
+    state.history._end, state.history.count = frame.history._end, frame.history.count
+    return state
+
+
+def _take_gpus(state: State, snapshot: Snapshot) -> None:
+    """Book what is held, by hosts before guests, and what is down."""
+    held, host = snapshot.frame.held_gpus, snapshot.host
+    jobs = snapshot.jobs.tolist()
+    for row in sorted(snapshot.running_rows.tolist(), key=lambda row: host[row] >= 0):
+        state.held_gpus[jobs[row]] = held[jobs[row]]
+        state.occupancy.take(held[jobs[row]])
+    for node in sorted(snapshot.down_nodes):
+        state.occupancy.lose(node)
+        state._down.add(node)
+    state._count_capacity()
+    running = snapshot.running
+    state._guests = int((host >= 0).sum())
+    state._demand = int(snapshot.held[running].sum() + snapshot.gpus[~running].sum())
+    state._guard_until_s = float(snapshot.floats[c.PROTECTED_UNTIL_S][running].max(initial=0.0))
+    state._last_job = jobs[-1] if jobs else -1
+
+
+def _extend_overdue(state: State, snapshot: Snapshot) -> None:
+    """Work is only an estimate where nobody knows better; who is beyond it has still to end some time."""
+    done, f = snapshot.progress, state.table.f
+    for row in (done >= snapshot.floats[c.WORK] * (1.0 - 1e-9)).nonzero()[0].tolist():
+        at = state.table.start + row
+        more = OVERRUN * max(float(snapshot.attained_s[row]), 1.0) * float(snapshot.best_speed[row])
+        f[c.PROGRESS0, at], f[c.READY_S, at] = done[row], max(state.now_s, float(f[c.READY_S, at]))
+        f[c.WORK, at] = f[c.REGIME_END, at] = done[row] + more
+        state._anchor(at)

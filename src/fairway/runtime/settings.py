@@ -1,0 +1,106 @@
+"""The configuration of a running scheduler: read at the start, again when its file changes, and when it is asked to.
+
+A file with an error changes nothing: the scheduler goes on with what it had, and says what is wrong.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fairway.core.event import Event
+from fairway.runtime.config import NO_CONFIG, Config, ConfigError, parse_config, read_config
+from fairway.runtime.entry import admitted, changed_terms
+from fairway.runtime.limits import Limits
+from fairway.runtime.request import JobRequest
+from fairway.runtime.scheduler import Scheduler
+
+FILE_NAME = "fairway.toml"
+
+
+class Settings:
+    """The configuration in force, and the file that it is from."""
+
+    def __init__(self, scheduler: Scheduler, path: Path | None = None) -> None:
+        """Read the file given, or `fairway.toml` of the state directory if there is one. Errors are raised."""
+        self.path = path or scheduler.folder / FILE_NAME
+        self.config = NO_CONFIG
+        self.problem = ""
+        self._required = path is not None
+        self._scheduler = scheduler
+        self._stamp = self._seen()
+        before = _of_last_time(scheduler.journal.facts().get("config"))
+        self._take(self._read(), before)
+
+    def reload(self) -> Config:
+        """Read the file again. If it cannot be used the old configuration stays, and the error is raised."""
+        self._stamp = self._seen()
+        try:
+            config = self._read()
+        except ConfigError as error:
+            self.problem = f"{error}; the configuration from before is still in force"
+            raise
+        self.problem = ""
+        if config != self.config:
+            self._take(config, self.config)
+        return config
+
+    def poll(self) -> str | None:
+        """Reload if the file has changed; what came of that, if it did."""
+        if self._seen() == self._stamp:
+            return None
+        try:
+            self.reload()
+        except ConfigError:
+            return self.problem
+        return f"{self.path} was read again"
+
+    def _seen(self) -> tuple[int, int, int] | None:
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+    def _read(self) -> Config:
+        if not self._required and not self.path.exists():
+            return NO_CONFIG
+        return read_config(self.path)
+
+    def _take(self, config: Config, before: Config) -> None:
+        """Put a configuration in force. Jobs that are queued get their new weights and priorities."""
+        self.config = config
+        scheduler = self._scheduler
+        scheduler.gate.limits = Limits(config)
+        scheduler.engine.log_bytes = config.defaults.log_bytes
+        scheduler.admission = self._admitted if config != NO_CONFIG else lambda requests: requests
+        text = "" if config == NO_CONFIG else self.path.read_text(encoding="utf-8")
+
+        def command(now_s: float) -> tuple[list[Event], None]:
+            events: list[Event] = []
+            for record in scheduler.book:
+                if not record.state.ended:
+                    changed = changed_terms(record.request, before, config)
+                    if changed is not record.request:
+                        terms = {"weight": changed.weight, "priority": changed.priority}
+                        events += scheduler.set_terms(record, now_s, terms)
+                        scheduler.book.touch(record)
+            with scheduler.journal.transaction():
+                scheduler.journal.set_facts({"config": text})
+            scheduler.engine.alarm(now_s)
+            return events, None
+
+        # Not waited for: at the start the scheduler does not run yet, and nothing depends on the answer.
+        scheduler.engine.ask(command)
+
+    def _admitted(self, requests: list[JobRequest]) -> list[JobRequest]:
+        active = ((spec.user, spec.queue) for spec in self._scheduler.state.specs.values())
+        return admitted(requests, self.config, active)
+
+
+def _of_last_time(text: Any) -> Config:
+    """The configuration that queued jobs were admitted under, as far as it can be read."""
+    try:
+        return parse_config(text) if isinstance(text, str) else NO_CONFIG
+    except ConfigError:
+        return NO_CONFIG

@@ -1,0 +1,201 @@
+"""Rolling a cluster forward from the middle: the state of an instant in, starts and ends to come out.
+
+The same loop, policy, memory and job numbers as where the snapshot was taken; only the engine is a simulated one, in
+which every job does the work that is expected of it at the speeds seen so far.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fairway.core import columns as c
+from fairway.core.action import Action, Launch
+from fairway.core.event import Event, JobStarted, JobSubmitted, RateChanged
+from fairway.core.job import JobSpec, Regime
+from fairway.core.plan import Placer
+from fairway.core.policy import Policy
+from fairway.core.resumed import resumed
+from fairway.core.round import Loop
+from fairway.core.snapshot import Snapshot
+from fairway.core.state import State
+from fairway.models.profile import load_profile
+from fairway.simulator.engine import SimulatedEngine
+from fairway.simulator.rates import ELASTIC_EXPONENT, Rates
+from fairway.simulator.rules import Rules
+
+_ONE_REGIME = (Regime(1.0),)
+
+
+class Limits(NamedTuple):
+    """How far to look: simulated seconds, steps of the loop, and seconds of waiting for the answer."""
+
+    horizon_s: float = 30 * 86400.0
+    steps: int = 200_000
+    wall_s: float = 10.0
+
+
+AS_FAR = Limits()
+
+
+class Outlook(NamedTuple):
+    """What is to come, by job number, on the clock of the snapshot. Who is missing has not come that far.
+
+    `until_s` is how far was looked; `cut` says why not to the end, if so.
+    """
+
+    started_s: dict[int, float]
+    finished_s: dict[int, float]
+    preemptions: dict[int, int]
+    until_s: float
+    cut: str
+
+
+class SeenRates(Rates):
+    """Rates as they were seen: every job has its own work and speeds, in whatever unit they are counted."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__(state.cluster, load_profile(None), spread_matters=False)
+        snapshot = state.snapshot()
+        speeds = snapshot.speeds.copy()
+        for row in snapshot.running_rows.tolist():
+            # What a running job makes now tells more than what was thought when it came.
+            own = speeds[snapshot.gpu_type[row], row]
+            now = float(snapshot.rate[row]) / float((snapshot.held[row] / snapshot.gpus[row]) ** ELASTIC_EXPONENT)
+            speeds[:, row] *= now / own if now > 0 and own > 0 and snapshot.throttle[row] == 1.0 else 1.0
+        works: list[float] = snapshot.floats[c.WORK].tolist()
+        self._seen = {
+            state.ids[job]: (works[row], tuple(speeds[:, row].tolist()))
+            for row, job in enumerate(snapshot.jobs.tolist())
+        }
+
+    def work(self, spec: JobSpec) -> float:
+        """How much a job has to do."""
+        return self._seen[spec.id][0]
+
+    def speeds(self, spec: JobSpec, batch_size: int | None) -> tuple[float, ...]:
+        """A job's rate on its own gang for each GPU type."""
+        return self._seen[spec.id][1]
+
+    def regimes(self, spec: JobSpec) -> tuple[Regime, ...]:
+        """What is seen now goes on to the end."""
+        return _ONE_REGIME
+
+
+class Numbered:
+    """An engine whose jobs are known outside by other numbers than 0, 1, 2 …"""
+
+    def __init__(self, engine: SimulatedEngine, numbers: Sequence[int]) -> None:
+        self.engine = engine
+        self.numbers = numbers
+        self._inside = {number: at for at, number in enumerate(numbers)}
+
+    def poll(self, until_s: float) -> Sequence[Event]:
+        """The engine's events under the numbers of outside."""
+        return [self._told(event) for event in self.engine.poll(until_s)]
+
+    def enact(self, now_s: float, actions: Sequence[Action]) -> Sequence[Event]:
+        """The actions under the engine's own numbers."""
+        return [self._told(event) for event in self.engine.enact(now_s, [self._meant(action) for action in actions])]
+
+    def _told(self, event: Any) -> Event:
+        told: Event = event._replace(job=self.numbers[event.job]) if hasattr(event, "job") else event
+        return told
+
+    def _meant(self, action: Any) -> Action:
+        changed = {"job": self._inside[action.job]}
+        if getattr(action, "host", -1) >= 0:
+            changed["host"] = self._inside[action.host]
+        meant: Action = action._replace(**changed)
+        return meant
+
+
+def look_onward(
+    snapshot: Snapshot,
+    specs: Mapping[int, JobSpec],
+    policy: Policy,
+    placer: Placer,
+    *,
+    round_s: float,
+    min_run_s: float,
+    restart_s: Mapping[int, float],
+    newcomers: Sequence[JobSubmitted] = (),
+    limits: Limits = AS_FAR,
+    wanted: Collection[int] = (),
+    observer: Any = None,
+) -> Outlook:
+    """Roll a snapshot (a copy) forward under a policy, until all jobs (or those `wanted`) are done or a limit is met.
+
+    `restart_s` is what a stop and restart of each job costs. `newcomers` are submitted at the instant of the snapshot.
+    `observer` is told of the loop's steps, as everywhere.
+    """
+    state = resumed(snapshot, specs, min_run_s=min_run_s)
+    for event in newcomers:
+        state.apply(event)
+    numbers = sorted(state.specs)
+    jobs = [replace(state.specs[n], submitted_s=state.now_s, checkpoint_s=restart_s.get(n)) for n in numbers]
+    rules = Rules("live", min_run_s=min_run_s)
+    # What the policy is to be told of jobs is in the state already.
+    engine = SimulatedEngine(state.cluster, jobs, SeenRates(state), rules, located=placer.located, round_s=round_s)
+    world = Numbered(engine, numbers)
+    _set_up(state, engine, world)
+    loop = Loop(world, state, policy, placer, round_s=round_s, observer=observer)
+    cut = _roll(loop, engine, [at for at, number in enumerate(numbers) if number in wanted], limits)
+    ledger = engine.ledger
+    return Outlook(
+        _known(numbers, ledger.started_s.tolist()),
+        _known(numbers, ledger.finished_s.tolist()),
+        dict(zip(numbers, ledger.preemptions.tolist(), strict=True)),
+        state.now_s,
+        cut,
+    )
+
+
+def _set_up(state: State, engine: SimulatedEngine, world: Numbered) -> None:
+    """Bring the engine to where the state is: progress made, GPUs held. What it tells of that is known already."""
+    engine.poll(math.inf)
+    state.now_s = engine.now_s
+    snapshot = state.snapshot()
+    progress = dict(zip(snapshot.jobs.tolist(), snapshot.progress.tolist(), strict=True))
+    for at, done in enumerate(progress.values()):
+        engine.set_progress(at, done)
+    host, kinds, throttle = snapshot.host, snapshot.gpu_type, snapshot.throttle
+    rows = sorted(snapshot.running_rows.tolist(), key=lambda row: host[row] >= 0)
+    launches = [
+        Launch(int(snapshot.jobs[row]), snapshot.gpus_held(row), int(kinds[row]), int(host[row]), float(throttle[row]))
+        for row in rows
+    ]
+    for event in world.enact(state.now_s, launches):
+        if isinstance(event, JobStarted | RateChanged):
+            state.apply(RateChanged(event.time_s, event.job, progress[event.job], event.rate))
+    # From now on a start is a restart for whoever has run before.
+    engine.ledger.starts[:] = snapshot.launches
+
+
+def _roll(loop: Loop, engine: SimulatedEngine, wanted: list[int], limits: Limits) -> str:
+    """Step until there is nothing left to know; returns what stopped it before."""
+    state, began_s, deadline_s = loop.state, loop.state.now_s, time.monotonic() + limits.wall_s
+    if loop.round_s == 0 and state.active:
+        loop.run_round()
+    left = engine.left
+    for step in range(limits.steps):
+        if not loop.step():
+            return ""
+        if engine.left != left:
+            left = engine.left
+            if wanted and not np.isnan(engine.ledger.finished_s[wanted]).any():
+                return ""
+        if state.now_s - began_s > limits.horizon_s:
+            return f"nothing was looked at beyond {limits.horizon_s / 86400.0:g} days"
+        if not step % 16 and time.monotonic() > deadline_s:
+            return f"looking ahead was stopped after {limits.wall_s:g} s"
+    return f"looking ahead was stopped after {limits.steps} steps"
+
+
+def _known(numbers: Sequence[int], times_s: Sequence[float]) -> dict[int, float]:
+    return {number: time_s for number, time_s in zip(numbers, times_s, strict=True) if time_s == time_s}

@@ -1,0 +1,91 @@
+"""A job being put together: what a file says, what the command line adds, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fairway.core.errors import InputError
+from fairway.runtime.request import JobRequest
+from fairway.submission.quantities import Array, Gpus
+
+_CARRIED = (
+    "PATH",
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+    "CONDA_DEFAULT_ENV",
+    "PYTHONPATH",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "CUDA_HOME",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+)
+"""What the commands of a shell need to be found again. Everything else stays there: jobs are seen by other users."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Fields of a request, as far as they are known, and remarks for whoever submits.
+
+    `export` is what is to be taken from the submitter's environment: "paths", "all", "none", or names with commas.
+    """
+
+    fields: Mapping[str, Any]
+    array: Array | None = None
+    export: str = "paths"
+    remarks: tuple[str, ...] = field(default=())
+
+    def upon(self, other: Draft) -> Draft:
+        """This draft where it says something, and another one where it does not."""
+        return replace(other.over(self.fields, self.array), export=self.export, remarks=other.remarks + self.remarks)
+
+    def over(self, fields: Mapping[str, Any], array: Array | None = None, export: str | None = None) -> Draft:
+        """The same with other fields, which count more; environments are joined."""
+        joined = {**self.fields, **{name: value for name, value in fields.items() if name != "env"}}
+        env = {**self.fields.get("env", {}), **fields.get("env", {})}
+        if env:
+            joined["env"] = env
+        return replace(self, fields=joined, array=array or self.array, export=export or self.export)
+
+    def request(self, environment: Mapping[str, str]) -> JobRequest:
+        """The request, checked, with what it takes along from the submitter's environment."""
+        fields = dict(self.fields)
+        if gpus_vary(fields):
+            # A range can only mean that the job is stopped and started again with another number.
+            fields.setdefault("preempt", "checkpoint")
+        env = {**carried(environment, self.export), **fields.pop("env", {})}
+        try:
+            return JobRequest(**fields, env=env)
+        except TypeError as error:
+            raise InputError(f"this job cannot be taken: {error}") from None
+
+
+def gpus_vary(fields: Mapping[str, Any]) -> bool:
+    """Whether an elastic range was asked for."""
+    return bool(fields.get("gpus_min", 0) != fields.get("gpus_max", 0))
+
+
+def gpu_fields(asked: Gpus) -> dict[str, Any]:
+    """A number or range of GPUs as fields of a request. A range begins with its least, so that the job can start."""
+    fields: dict[str, Any] = {"gpus": asked.least, "gpus_min": asked.least, "gpus_max": asked.most}
+    if asked.type:
+        fields["gpu_types"] = (asked.type,)
+    return fields
+
+
+def carried(environment: Mapping[str, str], export: str) -> dict[str, str]:
+    """The part of an environment that goes along with a job."""
+    if export == "none":
+        return {}
+    if export == "all":
+        return {name: value for name, value in environment.items() if _is_sound(name, value)}
+    names = _CARRIED if export == "paths" else tuple(name.strip() for name in export.split(","))
+    return {name: environment[name] for name in names if name in environment}
+
+
+def _is_sound(name: str, value: str) -> bool:
+    """Exported shell functions and what Fairway sets itself stay behind."""
+    return name.isidentifier() and name.isascii() and not name.startswith(("FAIRWAY_", "SLURM_")) and "\0" not in value

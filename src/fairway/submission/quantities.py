@@ -1,0 +1,188 @@
+"""Durations, memory, GPU counts, arrays and dependencies as people write them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from fairway.core.errors import InputError
+from fairway.runtime.request import DEPENDENCIES, MOST_GPUS, Dependency
+
+MOST_TASKS = 10_000
+"""Tasks that one array may have."""
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_UNIT_WORDS = re.compile(
+    r"(s|sec|secs|second|seconds)|(m|min|mins|minute|minutes)|(h|hr|hrs|hour|hours)|(d|day|days)|(w|week|weeks)"
+)
+_PART = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]+)")
+_CLOCK = re.compile(r"(?:([0-9]{1,6})-)?([0-9]{1,6})(?::([0-9]{1,6}))?(?::([0-9]{1,6}))?")
+_MEMORY = re.compile(r"([0-9]*\.?[0-9]+)\s*([kmgt])(?:i?b)?", re.IGNORECASE)
+_TASKS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?(?::([0-9]{1,9}))?")
+_JOB_ID = re.compile(r"[0-9]{1,18}(?:_[0-9]{1,9})?")
+_GPU_TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_. -]{0,60}")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}.*")
+
+
+def duration_s(text: str) -> float:
+    """Seconds: `90`, `30m`, `2h`, `1h30m`, `1.5 days`, `12:00:00` (hours first), `30:00` (minutes), `1-12:00:00`."""
+    plain = text.strip().lower()
+    if re.fullmatch(r"[0-9]*\.?[0-9]+", plain):
+        return float(plain)
+    parts = _in_parts(plain)
+    if parts is not None:
+        return parts
+    if ":" in plain or re.fullmatch(r"[0-9]+-[0-9]+", plain):
+        clock = clock_s(plain)
+        if clock is not None:
+            return clock
+    raise InputError(f"{text!r} is no duration; write 90, 30m, 2h, 1h30m, 12:00:00 or 1-12:00:00")
+
+
+def _in_parts(text: str) -> float | None:
+    """`1h30m` and the like; None if it is not made of numbers with units."""
+    total, at = 0.0, 0
+    while at < len(text):
+        found = _PART.match(text, at)
+        unit = found and _UNIT_WORDS.fullmatch(found[2])
+        if not found or not unit:
+            return None
+        total += float(found[1]) * list(_UNITS.values())[(unit.lastindex or 1) - 1]
+        at = found.end()
+    return total if at else None
+
+
+def clock_s(text: str, *, bare_s: float = 60.0) -> float | None:
+    """Slurm's way: `D-H`, `D-H:M`, `D-H:M:S`, `H:M:S`, `M:S`, or a bare number of `bare_s` each; None if it is none."""
+    found = _CLOCK.fullmatch(text.strip())
+    if found is None:
+        return None
+    days, *rest = (None if part is None else float(part) for part in found.groups())
+    first, second, third = rest
+    assert first is not None
+    if days is not None:
+        return days * 86400 + first * 3600 + (second or 0) * 60 + (third or 0)
+    if third is not None:
+        return first * 3600 + (second or 0) * 60 + third
+    return first * bare_s if second is None else first * 60 + second
+
+
+def memory_bytes(text: str) -> int:
+    """Bytes: `16G`, `16GB`, `16GiB` are all 16 × 2³⁰."""
+    found = _MEMORY.fullmatch(text.strip())
+    if found is None:
+        raise InputError(f"{text!r} is no amount of memory; write 512M or 16G")
+    return int(float(found[1]) * 1024 ** ("kmgt".index(found[2].lower()) + 1))
+
+
+class Gpus(NamedTuple):
+    """A number of GPUs, or a range of them, perhaps of one type."""
+
+    least: int
+    most: int
+    type: str = ""
+
+    def times(self, low: int, high: int) -> Gpus:
+        """For so many nodes."""
+        return Gpus(self.least * low, self.most * high, self.type)
+
+
+def gpus(text: str) -> Gpus:
+    """`4`, the elastic range `1-4`, and `a100:4` with a type."""
+    kind, colon, number = text.strip().rpartition(":")
+    if colon and kind.isdigit():
+        kind, colon, number = "", "", f"{kind}-{number}"
+    low, high = count_range(number, what="--gpus", separators="-")
+    if colon and not _GPU_TYPE.fullmatch(kind):
+        raise InputError(f"--gpus {text!r}: {kind!r} is no GPU type")
+    return Gpus(low, high, kind)
+
+
+def count_range(text: str, *, what: str, separators: str = "-:") -> tuple[int, int]:
+    """`4` or `1-4`; from 1 on."""
+    found = re.fullmatch(rf"([0-9]{{1,6}})(?:[{re.escape(separators)}]([0-9]{{1,6}}))?", text.strip())
+    if found is None:
+        raise InputError(f"{what} {text!r} is neither a number, like 4, nor a range, like 1{separators[0]}4")
+    low = int(found[1])
+    high = low if found[2] is None else int(found[2])
+    if not 1 <= low <= high <= MOST_GPUS:
+        raise InputError(f"{what} {text!r} is not from 1 to {MOST_GPUS}, the smaller number first")
+    return low, high
+
+
+class Array(NamedTuple):
+    """Numbers of the tasks of an array, and how many of them may run at a time (0: as many as there is room for)."""
+
+    tasks: tuple[int, ...]
+    at_once: int = 0
+
+
+def array(text: str) -> Array:
+    """`0-9`, `1,3,5-7`, `0-20:4`, and `0-9%3` for at most three at a time."""
+    listed, percent, most = text.strip().partition("%")
+    if percent and not (most.isdigit() and int(most) >= 1):
+        raise InputError(f"array {text!r}: after % stands how many tasks may run at a time")
+    tasks: list[int] = []
+    for part in listed.split(","):
+        found = _TASKS.fullmatch(part.strip())
+        if found is None:
+            raise InputError(f"array {text!r} is not written like 0-9, 1,3,5-7, 0-20:4 or 0-9%3")
+        low, high, step = int(found[1]), int(found[2] or found[1]), int(found[3] or 1)
+        if high < low or step < 1:
+            raise InputError(f"array {text!r}: {part.strip()!r} has no tasks")
+        if (high - low) // step + len(tasks) >= MOST_TASKS:
+            raise InputError(f"array {text!r} has more than {MOST_TASKS:,} tasks")
+        tasks += range(low, high + 1, step)
+    if len(set(tasks)) < len(tasks):
+        raise InputError(f"array {text!r} has a task twice")
+    return Array(tuple(tasks), int(most or 0))
+
+
+def dependencies(texts: Sequence[str]) -> tuple[Dependency, ...]:
+    """`afterok:12`, `afterok:12:13,afterany:14_3`; a bare id means afterok."""
+    found: list[Dependency] = []
+    for text in texts:
+        for part in text.split(","):
+            kind, colon, ids = part.strip().partition(":")
+            if not colon:
+                kind, ids = "afterok", kind
+            known = next((one for one in DEPENDENCIES if one == kind), None)
+            if known is None:
+                raise InputError(f"dependency {text!r}: {kind!r} is not one of {', '.join(DEPENDENCIES)}")
+            for name in ids.split(":"):
+                if not _JOB_ID.fullmatch(name):
+                    raise InputError(f"dependency {text!r}: {name!r} is no job id, like 12 or 12_3")
+                found.append(Dependency(known, name))
+    return tuple(found)
+
+
+def instant_s(text: str, now: datetime) -> float:
+    """A time in seconds since 1970: `30m` and `now+30m` from now, `16:00`, `2026-01-31`, `2026-01-31T16:00`."""
+    plain = text.strip()
+    if plain.lower() in ("now", "today"):
+        return now.timestamp()
+    if plain.lower().startswith("now+"):
+        return now.timestamp() + duration_s(plain[4:])
+    clock = re.fullmatch(r"([01]?[0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9]))?", plain)
+    if clock is not None:
+        at = now.replace(hour=int(clock[1]), minute=int(clock[2]), second=int(clock[3] or 0), microsecond=0)
+        return (at if at > now else at + timedelta(days=1)).timestamp()
+    if _DATE.fullmatch(plain):
+        try:
+            return datetime.fromisoformat(plain).astimezone().timestamp()
+        except (ValueError, OverflowError, OSError):
+            raise InputError(f"{text!r} is no date; write 2026-01-31 or 2026-01-31T16:00") from None
+    try:
+        return now.timestamp() + duration_s(plain)
+    except InputError:
+        raise InputError(f"{text!r} is no time; write 30m, 16:00, 2026-01-31 or 2026-01-31T16:00") from None
+
+
+def variable(text: str) -> tuple[str, str]:
+    """`NAME=value`."""
+    name, equals, value = text.partition("=")
+    if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise InputError(f"{text!r} is not written like NAME=value")
+    return name, value

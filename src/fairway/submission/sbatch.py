@@ -1,0 +1,305 @@
+"""sbatch scripts, unchanged: their `#SBATCH` lines are read, and the script itself is run.
+
+Lines count until the first command, as with Slurm. What has no meaning on this machine is remarked upon and left out.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from fairway.core.errors import InputError
+from fairway.submission.draft import Draft, gpu_fields
+from fairway.submission.quantities import Gpus, array, clock_s, count_range, dependencies, instant_s, variable
+from fairway.submission.shell import run_script, run_script_text
+
+_SHORT = {
+    "J": "job-name",
+    "N": "nodes",
+    "G": "gpus",
+    "t": "time",
+    "a": "array",
+    "d": "dependency",
+    "o": "output",
+    "e": "error",
+    "D": "chdir",
+    "H": "hold",
+    "b": "begin",
+    "p": "partition",
+    "n": "ntasks",
+    "c": "cpus-per-task",
+    "A": "account",
+    "q": "qos",
+    "C": "constraint",
+    "w": "nodelist",
+    "x": "exclude",
+    "L": "licenses",
+    "M": "clusters",
+    "S": "core-spec",
+}
+_FLAGS = frozenset(
+    (
+        "requeue",
+        "no-requeue",
+        "hold",
+        "exclusive",
+        "oversubscribe",
+        "overcommit",
+        "spread-job",
+        "contiguous",
+        "parsable",
+        "test-only",
+        "wait",
+        "get-user-env",
+        "ignore-pbs",
+        "reboot",
+        "use-min-nodes",
+        "verbose",
+        "quiet",
+    )
+)
+_SHELLS = ("bash", "sh", "dash", "ksh", "zsh")
+
+
+def is_sbatch(text: str) -> bool:
+    """Whether a file has lines for sbatch."""
+    return re.search(r"^#SBATCH\s", text, re.MULTILINE) is not None
+
+
+def from_sbatch(path: Path, arguments: Sequence[str], now: datetime) -> Draft:
+    """Read a script and say how it is to be run."""
+    text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    read = _Reader(str(path), now)
+    for line, name, value in _options(text, str(path)):
+        read.take(line, name, value)
+    fields = {"name": path.name, **read.all_fields()}
+    interpreter = _interpreter(text)
+    if interpreter:
+        fields["command"] = (*interpreter, str(path.resolve()), *arguments)
+    else:
+        fields["command"] = run_script(str(path.resolve()), tuple(arguments))
+    return Draft(fields, read.array, read.export, tuple(read.remarks))
+
+
+def from_sbatch_text(text: str, arguments: Sequence[str], now: datetime) -> Draft:
+    """Read a script that is no file, as from a pipe; it is kept with the job."""
+    read = _Reader("standard input", now)
+    for line, name, value in _options(text, "standard input"):
+        read.take(line, name, value)
+    fields = {"name": "sbatch", **read.all_fields()}
+    fields["command"] = run_script_text(text, "sbatch", tuple(arguments))
+    return Draft(fields, read.array, read.export, tuple(read.remarks))
+
+
+def _interpreter(text: str) -> list[str]:
+    """What runs the script, if it is no shell."""
+    first = text.partition("\n")[0]
+    words = first[2:].split() if first.startswith("#!") else []
+    names = [Path(word).name for word in words]
+    return [] if not words or any(name in _SHELLS for name in names) else words
+
+
+def _options(text: str, path: str) -> Iterator[tuple[int, str, str | None]]:
+    """The options of the lines before the first command: line, name, value."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or (line.startswith("#") and not line.startswith("#SBATCH")):
+            continue
+        if not line.startswith("#SBATCH"):
+            return
+        try:
+            words = shlex.split(line.removeprefix("#SBATCH"), comments=True)
+        except ValueError as error:
+            raise InputError(f"this line cannot be read: {error}", path=path, line=number) from None
+        yield from ((number, name, value) for name, value in _pairs(words, path, number))
+
+
+def _pairs(words: list[str], path: str, line: int) -> Iterator[tuple[str, str | None]]:
+    """Options with their values: `--name=value`, `--name value`, `-Nvalue`, `-N value`."""
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            given: str | None = value if equals else None
+        elif word.startswith("-") and len(word) > 1:
+            name, given = _SHORT.get(word[1], word[:2]), word[2:].removeprefix("=") or None
+        else:
+            raise InputError(f"{word!r} is no option of sbatch", path=path, line=line)
+        if given is None and name not in _FLAGS and rest and not rest[0].startswith("-"):
+            given = rest.pop(0)
+        yield name, given
+
+
+class _Reader:
+    """Takes options one by one. GPUs are put together at the end, as they may be given per node."""
+
+    def __init__(self, path: str, now: datetime) -> None:
+        self.path = path
+        self.now = now
+        self.fields: dict[str, Any] = {}
+        self.array: Any = None
+        self.export = "paths"
+        self.remarks: list[str] = []
+        self._nodes = (1, 1)
+        self._tasks, self._tasks_per_node = 1, False
+        self._total: Gpus | None = None
+        self._per: tuple[str, Gpus] | None = None
+        self._warned_s = 0.0
+
+    def take(self, line: int, name: str, value: str | None) -> None:
+        """One option; whatever is wrong with it is told with its line."""
+        act = _ACTS.get(name)
+        if act is None:
+            self.remarks.append(f"{self.path}:{line}: --{name.lstrip('-')} has no meaning here and was left out")
+            return
+        if value is None and name not in _FLAGS:
+            raise InputError(f"--{name} has no value", path=self.path, line=line)
+        try:
+            act(self, value or "")
+        except InputError as error:
+            raise InputError(f"--{name}: {error.message}", path=self.path, line=line) from None
+
+    def all_fields(self) -> dict[str, Any]:
+        """The fields of the request, but for the command."""
+        tasks = self._tasks * (self._nodes[0] if self._tasks_per_node else 1)
+        if tasks > 1:
+            self.fields.setdefault("env", {})["FAIRWAY_TASKS"] = str(tasks)
+        return {**self.fields, **self._gpu_fields(tasks), **self._limit_fields(), "slurm_env": True}
+
+    def _gpu_fields(self, tasks: int) -> dict[str, Any]:
+        """All GPUs of the job on this one machine."""
+        low, high = self._nodes
+        if self._total is not None:
+            wanted = self._total
+        elif self._per is not None:
+            each, count = self._per
+            wanted = count.times(tasks, tasks) if each == "task" else count.times(low, high)
+        else:
+            wanted = Gpus(1, 1).times(low, high)
+            self.remarks.append(f"{self.path}: no GPUs are asked for; the job gets {wanted.least}")
+        if (low, high) != (1, 1):
+            self.remarks.append(f"{self.path}: this machine is one node; the job gets all its GPUs there")
+        return gpu_fields(wanted)
+
+    def _limit_fields(self) -> dict[str, Any]:
+        """Slurm warns before the time limit; here the grace period follows it. Together they are as long as asked."""
+        limit_s = self.fields.get("limit_s", 0.0)
+        return {"limit_s": limit_s - self._warned_s} if limit_s > self._warned_s > 0 else {}
+
+    def set(self, name: str, value: Any) -> None:
+        """Note a field of the request."""
+        self.fields[name] = value
+
+    def nodes(self, text: str) -> None:
+        """Nodes, or a range of them."""
+        self._nodes = count_range(text, what="nodes", separators="-")
+
+    def tasks(self, text: str, *, per_node: bool) -> None:
+        """Tasks that `srun` starts."""
+        self._tasks, self._tasks_per_node = count_range(text, what="ntasks", separators="-")[0], per_node
+
+    def total(self, text: str) -> None:
+        """GPUs of the whole job."""
+        self._total = _typed(text)
+
+    def per(self, each: str, text: str) -> None:
+        """GPUs per node or task."""
+        self._per = each, _typed(text)
+
+    def gres(self, text: str) -> None:
+        """Generic resources; GPUs are all that counts here."""
+        for part in text.split(","):
+            name, _, rest = part.removeprefix("gres/").removeprefix("gres:").partition(":")
+            if name.partition("=")[0] == "gpu":
+                rest = rest or name.partition("=")[2]
+                asked = re.sub(r"\(.*\)$", "", rest).replace("=", ":") or "1"
+                # A type alone means one of it.
+                self._per = "node", _typed(asked if asked.rpartition(":")[2].isdigit() else f"{asked}:1")
+            else:
+                self.remarks.append(f"{self.path}: the resource {name!r} is not known here and was left out")
+
+    def time(self, text: str) -> None:
+        """The time limit; a bare number is minutes."""
+        if text.lower() in ("unlimited", "infinite", "0"):
+            return
+        seconds = clock_s(text)
+        if not seconds:
+            raise InputError(f"{text!r} is no time limit; Slurm writes minutes, H:M:S or D-H:M:S")
+        self.fields["limit_s"] = seconds
+
+    def requeue(self, _: str) -> None:
+        """A script that may be started again reads its last checkpoint."""
+        self.fields["preempt"] = "checkpoint"
+
+    def no_requeue(self, _: str) -> None:
+        """A script that must not be started again is suspended in place."""
+        self.fields["preempt"] = "suspend"
+
+    def signal(self, text: str) -> None:
+        """`USR1@90`: a warning so long before the end, which is the grace period here."""
+        found = re.fullmatch(r"(?:[BR]+:)?([A-Za-z0-9]+)(?:@([0-9]+))?", text)
+        if found is None:
+            raise InputError(f"{text!r} is not written like TERM@90")
+        name = found[1].upper().removeprefix("SIG")
+        if name not in ("TERM", "15"):
+            self.remarks.append(f"{self.path}: --signal={text}: jobs are asked to stop by SIGTERM, not by {found[1]}")
+        self._warned_s = float(found[2] or 60)
+        self.fields["grace_s"] = self._warned_s
+
+    def dependency(self, text: str) -> None:
+        """What it waits for; `singleton` has no counterpart."""
+        if text == "singleton":
+            self.remarks.append(f"{self.path}: --dependency=singleton has no meaning here and was left out")
+            return
+        self.fields["depends"] = dependencies([text])
+
+    def output(self, text: str) -> None:
+        """Where users look for the output: a link to the log."""
+        self.fields.setdefault("env", {})["FAIRWAY_OUTPUT"] = text
+
+    def exported(self, text: str) -> None:
+        """`ALL`, `NONE`, names, and names with values."""
+        names = []
+        for part in text.split(","):
+            if part.upper() in ("ALL", "NONE", "NIL"):
+                names.append(part.lower().replace("nil", "none"))
+            elif "=" in part:
+                name, value = variable(part)
+                self.fields.setdefault("env", {})[name] = value
+            else:
+                names.append(part)
+        self.export = "all" if "all" in names else ",".join(one for one in names if one != "none") or "none"
+
+
+def _typed(text: str) -> Gpus:
+    """`4` or `a100:4`."""
+    kind, _, number = text.rpartition(":")
+    low, _ = count_range(number, what="GPUs", separators="-")
+    return Gpus(low, low, kind)
+
+
+_ACTS: dict[str, Callable[[_Reader, str], None]] = {
+    "job-name": lambda read, text: read.set("name", text),
+    "nodes": _Reader.nodes,
+    "ntasks": lambda read, text: read.tasks(text, per_node=False),
+    "ntasks-per-node": lambda read, text: read.tasks(text, per_node=True),
+    "gpus": _Reader.total,
+    "gpus-per-node": lambda read, text: read.per("node", text),
+    "gpus-per-task": lambda read, text: read.per("task", text),
+    "gres": _Reader.gres,
+    "time": _Reader.time,
+    "array": lambda read, text: setattr(read, "array", array(text)),
+    "requeue": _Reader.requeue,
+    "no-requeue": _Reader.no_requeue,
+    "signal": _Reader.signal,
+    "dependency": _Reader.dependency,
+    "output": _Reader.output,
+    "chdir": lambda read, text: read.set("cwd", str(Path(text).resolve())),
+    "export": _Reader.exported,
+    "hold": lambda read, _: read.set("hold", True),
+    "begin": lambda read, text: read.set("begin_s", instant_s(text, read.now)),
+}

@@ -1,0 +1,66 @@
+"""Scripts that are run by a shell, so that they can be asked to stop like any other job.
+
+A shell that is asked to stop ends at once and takes the code of nobody along; the training below it would be killed
+while it saves. So scripts are read by a shell that waits for the command that it runs, and ends with its code.
+"""
+
+from __future__ import annotations
+
+STOPPABLE = "trap 'exit $?' TERM\n"
+"""When the command that runs now has ended, end with its code: 75 says that it has saved its state."""
+
+_LINKED = """\
+if [ -n "$FAIRWAY_OUTPUT" ]; then
+  o=$FAIRWAY_OUTPUT
+  o=${o//%A/${FAIRWAY_JOB_ID%%_*}}; o=${o//%a/$FAIRWAY_ARRAY_TASK_ID}; o=${o//%j/$FAIRWAY_JOB_ID}
+  o=${o//%x/$FAIRWAY_JOB_NAME}; o=${o//%u/$USER}; o=${o//%N/$(hostname)}; o=${o//%[nts]/0}
+  if [ -L "$o" ] || [ ! -e "$o" ]; then ln -sfn -- "$(readlink "/proc/$$/fd/1")" "$o"; fi
+fi
+"""
+"""Make the file where users look for the output of their job a link to its log."""
+
+_SRUN = """\
+srun() {
+  local n=${FAIRWAY_TASKS:-1} i c code=0 stopped= pids=()
+  while [ $# -gt 0 ]; do
+    case $1 in
+      -n|--ntasks) n=$2; shift 2;;
+      --ntasks=*) n=${1#*=}; shift;;
+      -n[0-9]*) n=${1#-n}; shift;;
+      --) shift; break;;
+      --*=*|-[a-zA-Z]?*) shift;;
+      --label|--unbuffered|--exclusive|--overlap|--pty|--no-kill|--kill-on-bad-exit|--quiet|--verbose) shift;;
+      -l|-u|-k|-K|-Q|-v|-X|-O|-s) shift;;
+      -*) shift 2;;
+      *) break;;
+    esac
+  done
+  export SLURM_NTASKS=$n SLURM_NPROCS=$n
+  if [ "$n" -le 1 ]; then SLURM_PROCID=0 SLURM_LOCALID=0 "$@"; return; fi
+  trap 'stopped=1' TERM
+  for ((i = 0; i < n; i++)); do SLURM_PROCID=$i SLURM_LOCALID=$i "$@" & pids+=($!); done
+  for i in "${pids[@]}"; do
+    while wait "$i"; c=$?; [ $c -gt 128 ] && kill -0 "$i" 2>/dev/null; do :; done
+    if [ $c -ne 0 ]; then code=$c; fi
+  done
+  trap 'exit $?' TERM
+  if [ -n "$stopped" ]; then exit $code; fi
+  return $code
+}
+"""
+"""What `srun` does in a batch script: start the tasks. They are told apart by SLURM_PROCID, as with Slurm's own."""
+
+
+def run_script(path: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
+    """A command that runs an sbatch script."""
+    return ("bash", "-c", _LINKED + _SRUN + STOPPABLE + '. "$0"\n', path, *arguments)
+
+
+def run_script_text(text: str, name: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
+    """A command that runs an sbatch script which is no file."""
+    return ("bash", "-c", _LINKED + _SRUN + STOPPABLE + text, name, *arguments)
+
+
+def run_text(text: str, name: str) -> tuple[str, ...]:
+    """A command that runs lines of shell."""
+    return ("bash", "-c", STOPPABLE + text, name)

@@ -1,0 +1,150 @@
+"""SkyPilot task files: what they say about a job is taken over, what they say about clouds is not.
+
+`run` is executed once on this machine, with all GPUs; `setup` before it, once per job. Fields of clouds get a remark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fairway.core.errors import InputError
+from fairway.submission.draft import Draft, gpu_fields
+from fairway.submission.quantities import Gpus
+from fairway.submission.shell import run_text
+
+_TAKEN = frozenset(("name", "num_nodes", "resources", "envs", "secrets", "workdir", "setup", "run"))
+_SETUP = """\
+done=$FAIRWAY_CHECKPOINT_DIR/.setup-done
+if [ ! -e "$done" ]; then
+  bash -ec "$FAIRWAY_SETUP" || exit $?
+  touch "$done"
+fi
+"""
+"""Setting up is done once for a job, not at each of its starts."""
+
+
+def from_skypilot(path: Path, arguments: Sequence[str], env: Mapping[str, str]) -> Draft:
+    """Read a task. `env` has variables that were given beside it, which it may demand."""
+    if arguments:
+        raise InputError("a task file takes no arguments; give variables with --env", path=str(path))
+    task = _loaded(path)
+    remarks = [f"{path}: {name!r} has no meaning here and was left out" for name in task if name not in _TAKEN]
+    run = _text(task, "run", path)
+    if not run:
+        raise InputError("there is nothing to `run`", path=str(path))
+    nodes = _whole(task.get("num_nodes", 1), "num_nodes", path)
+    each, more = _accelerators(task.get("resources"), path)
+    remarks += more
+    total = Gpus(each.least * nodes, each.most * nodes)
+    if nodes > 1:
+        remarks.append(f"{path}: this machine is one node; the job gets {total.least} GPUs of it")
+    fields: dict[str, Any] = {**gpu_fields(total)}
+    if each.type:
+        fields["gpu_types"] = tuple(each.type.split("|"))
+    if task.get("name") is not None:
+        fields["name"] = str(task["name"])
+    fields["env"] = {**_variables(task, path, env), **_node_variables(total.least)}
+    where = task.get("workdir")
+    if where is not None:
+        if not isinstance(where, str):
+            raise InputError("workdir: only a local directory can be used", path=str(path))
+        fields["cwd"] = str(Path(where).expanduser().resolve())
+    setup = _text(task, "setup", path)
+    if setup:
+        fields["env"]["FAIRWAY_SETUP"] = setup
+    fields["command"] = run_text((_SETUP if setup else "") + run, path.name)
+    return Draft(fields, remarks=tuple(remarks))
+
+
+def _loaded(path: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else None
+        raise InputError(f"this is not YAML: {error.problem}", path=str(path), line=line) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"this is not YAML: {error}", path=str(path)) from None
+    if len(documents) != 1 or not isinstance(documents[0], dict):
+        raise InputError("this is not one task with named fields", path=str(path))
+    return {str(name): value for name, value in documents[0].items()}
+
+
+def _text(task: Mapping[str, Any], name: str, path: Path) -> str:
+    value = task.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise InputError(f"{name} must be lines of shell", path=str(path))
+    return value if value.endswith("\n") else f"{value}\n"
+
+
+def _whole(value: Any, name: str, path: Path) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError(f"{name}: {value!r} is not a number from 1", path=str(path))
+    return value
+
+
+def _accelerators(resources: Any, path: Path) -> tuple[Gpus, list[str]]:
+    """GPUs per node, several types with | between, and remarks."""
+    if resources is None:
+        resources = {}
+    if not isinstance(resources, dict):
+        raise InputError("resources must have named fields", path=str(path))
+    remarks = [
+        f"{path}: resources.{name} is about clouds and was left out" for name in resources if name != "accelerators"
+    ]
+    asked = resources.get("accelerators")
+    if asked is None:
+        return Gpus(1, 1), [*remarks, f"{path}: no accelerators are asked for; the job gets 1 GPU"]
+    if isinstance(asked, dict):
+        pairs = [(str(name), 1 if count is None else count) for name, count in asked.items()]
+    else:
+        pairs = [_pair(one, path) for one in (asked if isinstance(asked, list) else [asked])]
+    counts = {_whole(_exact(count), "resources.accelerators", path) for _, count in pairs}
+    if len(counts) != 1:
+        raise InputError("resources.accelerators: there must be the same number of each type", path=str(path))
+    number = counts.pop()
+    return Gpus(number, number, "|".join(name for name, _ in pairs)), remarks
+
+
+def _pair(text: Any, path: Path) -> tuple[str, Any]:
+    """`A100:8` or `A100`."""
+    if not isinstance(text, str) or not text:
+        raise InputError(f"resources.accelerators: {text!r} is not written like A100:8", path=str(path))
+    name, colon, count = text.partition(":")
+    return name, (int(count) if count.isdigit() else count) if colon else 1
+
+
+def _exact(count: Any) -> Any:
+    """A count that is whole, whether it was written as 1 or 1.0."""
+    return int(count) if isinstance(count, float) and count.is_integer() else count
+
+
+def _variables(task: Mapping[str, Any], path: Path, given: Mapping[str, str]) -> dict[str, str]:
+    """Variables of the task; one without a value has to come from the command line."""
+    found: dict[str, str] = {}
+    for section in ("envs", "secrets"):
+        named = task.get(section) or {}
+        if not isinstance(named, dict):
+            raise InputError(f"{section} must have named fields", path=str(path))
+        for name, value in named.items():
+            if value is None and str(name) not in given:
+                raise InputError(f"{section}.{name} has no value; give it with --env {name}=…", path=str(path))
+            if isinstance(value, dict | list):
+                raise InputError(f"{section}.{name} is not a text", path=str(path))
+            if value is not None:
+                found[str(name)] = str(value).lower() if isinstance(value, bool) else str(value)
+    return found
+
+
+def _node_variables(gpus: int) -> dict[str, str]:
+    return {
+        "SKYPILOT_NODE_RANK": "0",
+        "SKYPILOT_NUM_NODES": "1",
+        "SKYPILOT_NODE_IPS": "127.0.0.1",
+        "SKYPILOT_NUM_GPUS_PER_NODE": str(gpus),
+    }

@@ -1,0 +1,123 @@
+"""A driver's library for tests: GPUs that are what a test says."""
+
+# The names are those of the library that it stands for.
+# ruff: noqa: N802
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+
+class NVMLError(Exception):
+    """What the library raises."""
+
+
+@dataclass
+class FakeGpu:
+    """One GPU. `lost` makes everything about it fail."""
+
+    name: str = "NVIDIA H200"
+    uuid: str = "GPU-0"
+    memory_bytes: int = 141 << 30
+    mig: int = 0
+    remapped: tuple[int, int, int, int] | None = (0, 0, 0, 0)
+    ecc: int = 0
+    lost: bool = False
+    pids: list[int] = field(default_factory=list)
+    percent: int = 0
+    cores: int | None = 10496
+    clock_mhz: int = 1860
+    memory_mhz: int = 9751
+    bus_bits: int = 384
+
+
+class FakeNvml:
+    """Stands for the module `pynvml`."""
+
+    NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1
+    NVML_VOLATILE_ECC = 0
+    NVML_CLOCK_SM = 1
+    NVML_CLOCK_MEM = 2
+    nvmlEventTypeXidCriticalError = 8  # noqa: N815
+    NVMLError = NVMLError
+
+    def __init__(self, gpus: list[FakeGpu], *, driver: bool = True) -> None:
+        self.all = gpus
+        self.driver = driver
+        self.xids: list[tuple[FakeGpu, int]] = []
+
+    def nvmlInit(self) -> None:
+        if not self.driver:
+            raise NVMLError("Driver Not Loaded")
+
+    def nvmlSystemGetDriverVersion(self) -> bytes:
+        return b"570.1"
+
+    def nvmlDeviceGetCount(self) -> int:
+        return len(self.all)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> FakeGpu:
+        return self._sound(self.all[index])
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> FakeGpu:
+        return self._sound(next(gpu for gpu in self.all if gpu.uuid == uuid))
+
+    def nvmlDeviceGetName(self, gpu: FakeGpu) -> str:
+        return gpu.name
+
+    def nvmlDeviceGetUUID(self, gpu: FakeGpu) -> bytes:
+        return gpu.uuid.encode()
+
+    def nvmlDeviceGetMemoryInfo(self, gpu: FakeGpu) -> Any:
+        return SimpleNamespace(total=gpu.memory_bytes)
+
+    def nvmlDeviceGetMigMode(self, gpu: FakeGpu) -> tuple[int, int]:
+        if gpu.mig < 0:
+            raise NVMLError("Not Supported")
+        return gpu.mig, gpu.mig
+
+    def nvmlDeviceGetRemappedRows(self, gpu: FakeGpu) -> tuple[int, int, int, int]:
+        if gpu.remapped is None:
+            raise NVMLError("Not Supported")
+        return gpu.remapped
+
+    def nvmlDeviceGetTotalEccErrors(self, gpu: FakeGpu, kind: int, counter: int) -> int:
+        if gpu.ecc < 0:
+            raise NVMLError("Not Supported")
+        return gpu.ecc
+
+    def nvmlDeviceGetComputeRunningProcesses(self, gpu: FakeGpu) -> list[Any]:
+        return [SimpleNamespace(pid=pid, usedGpuMemory=1 << 30) for pid in gpu.pids]
+
+    def nvmlDeviceGetUtilizationRates(self, gpu: FakeGpu) -> Any:
+        return SimpleNamespace(gpu=gpu.percent, memory=0)
+
+    def nvmlDeviceGetNumGpuCores(self, gpu: FakeGpu) -> int:
+        if gpu.cores is None:
+            raise NVMLError("Not Supported")
+        return gpu.cores
+
+    def nvmlDeviceGetMaxClockInfo(self, gpu: FakeGpu, clock: int) -> int:
+        return gpu.clock_mhz if clock == self.NVML_CLOCK_SM else gpu.memory_mhz
+
+    def nvmlDeviceGetMemoryBusWidth(self, gpu: FakeGpu) -> int:
+        return gpu.bus_bits
+
+    def nvmlEventSetCreate(self) -> object:
+        return object()
+
+    def nvmlDeviceRegisterEvents(self, gpu: FakeGpu, kind: int, events: object) -> None:
+        assert kind == self.nvmlEventTypeXidCriticalError
+
+    def nvmlEventSetWait_v2(self, events: object, timeout_ms: int) -> Any:
+        if not self.xids:
+            raise NVMLError("Timeout")
+        gpu, xid = self.xids.pop(0)
+        return SimpleNamespace(device=gpu, eventData=xid)
+
+    def _sound(self, gpu: FakeGpu) -> FakeGpu:
+        if gpu.lost:
+            raise NVMLError("GPU is lost")
+        return gpu

@@ -1,0 +1,215 @@
+"""The same workload twice: live, with real processes, and simulated from the trace that the live run left.
+
+What differs between the two worlds is measured in the live run and told to the simulator: how long processes take to
+start and to stop. Everything else has to come out alike by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fairway.core.job import JobSpec, Workload
+from fairway.placement import placement
+from fairway.policies import make_policy
+from fairway.runtime.machine import virtual_machine
+from fairway.runtime.records import JobRecord, JobState
+from fairway.runtime.request import JobRequest, Preempt
+from fairway.runtime.scheduler import Scheduler
+from fairway.simulator.result import Result
+from fairway.simulator.rules import Rules
+from fairway.simulator.run import simulate
+
+SLEEPER = Path(__file__).with_name("sleeper.py")
+PATIENCE_S = 600.0
+RESTART_S = 0.2
+"""What a restart of such a job is taken to cost before any was seen; a policy would not stop jobs of seconds else."""
+
+
+class SleepingJob(NamedTuple):
+    """A job of so many steps; it is submitted `at_s` seconds after the first."""
+
+    name: str
+    user: str
+    at_s: float
+    gpus: int
+    steps: int
+    step_s: float
+    preempt: Preempt
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How both worlds are run."""
+
+    policy: str
+    gpus: int = 8
+    round_s: float = 0.0
+    min_run_s: float = 0.5
+
+
+class Costs(NamedTuple):
+    """What processes cost, as the median of the live run: to begin to train, to be gone, to save and be gone."""
+
+    start_s: float
+    end_s: float
+    stop_s: float
+
+
+class LiveRun(NamedTuple):
+    """What came of the live run; `workload` is its trace."""
+
+    records: list[JobRecord]
+    workload: Workload
+    costs: Costs
+
+    @property
+    def makespan_s(self) -> float:
+        """From the first submission to the last end."""
+        return max(_ended_s(one) for one in self.records) - min(one.submitted_s for one in self.records)
+
+    @property
+    def mean_jct_s(self) -> float:
+        """The mean time from submission to end."""
+        return statistics.fmean(_ended_s(one) - one.submitted_s for one in self.records)
+
+    @property
+    def preemptions(self) -> int:
+        """How often GPUs were taken away."""
+        return sum(one.preemptions for one in self.records)
+
+
+def random_jobs(count: int, seed: int, *, mean_s: float, over_s: float, step_s: float = 0.05) -> list[SleepingJob]:
+    """Jobs of several lengths and sizes that come within `over_s` seconds."""
+    dice = random.Random(seed)
+    jobs = []
+    for at in range(count):
+        length_s = min(max(dice.lognormvariate(0.0, 0.7) * 0.8 * mean_s, 0.4 * mean_s), 3.0 * mean_s)
+        about = (dice.uniform(0.0, over_s) if at else 0.0, dice.choice((1, 1, 1, 2, 2, 4)), round(length_s / step_s))
+        preempt: Preempt = "suspend" if dice.random() < 0.5 else "checkpoint"
+        jobs.append(SleepingJob(f"job{at}", f"user{at % 3}", *about, step_s, preempt))
+    return sorted(jobs, key=lambda job: job.at_s)
+
+
+def run_live(
+    jobs: Sequence[SleepingJob], terms: Terms, folder: Path, watch: Callable[[Scheduler], None] | None = None
+) -> LiveRun:
+    """Run jobs for real and wait for the last; the scheduler has `folder` to itself."""
+    scheduler = Scheduler(
+        folder,
+        virtual_machine(terms.gpus).cluster,
+        make_policy(terms.policy),
+        placement("packed"),
+        round_s=terms.round_s or None,
+        min_run_s=terms.min_run_s,
+        policy_text=terms.policy,
+    )
+    scheduler.engine.restarts.unknown_s = RESTART_S
+    thread = scheduler.start()
+    try:
+        began_s = time.monotonic()
+        for job in jobs:
+            while time.monotonic() < began_s + job.at_s:
+                time.sleep(min(max(began_s + job.at_s - time.monotonic(), 0.0), 0.05))
+                if watch is not None:
+                    watch(scheduler)
+            scheduler.submit([_request(job)])
+        deadline_s = time.monotonic() + PATIENCE_S
+        while any(not record.state.ended for record in scheduler.book):
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"not all jobs ended within {PATIENCE_S:g} s")
+            time.sleep(0.02)
+            if watch is not None:
+                watch(scheduler)
+    finally:
+        _end(scheduler)
+        scheduler.close()
+        thread.join()
+    origin_s = scheduler.engine.clock.origin_s
+    records = list(scheduler.book)
+    failed = [f"{record.id}: {record.reason}" for record in records if record.state is not JobState.COMPLETED]
+    if failed:
+        raise RuntimeError(f"jobs did not complete: {'; '.join(failed)}")
+    notes = {record.number: _notes(folder, record) for record in records}
+    costs = _costs(records, notes)
+    return LiveRun(records, Workload.of([_spec(one, notes[one.number], costs, origin_s) for one in records]), costs)
+
+
+def run_simulated(workload: Workload, terms: Terms) -> Result:
+    """The same workload in the simulator, under the same terms."""
+    rules = Rules("twin", min_run_s=terms.min_run_s, spread_matters=False)
+    return simulate(
+        workload,
+        cluster=virtual_machine(terms.gpus).cluster,
+        policy=terms.policy,
+        rules=rules,
+        round_s=terms.round_s,
+        placement="packed",
+    )
+
+
+def _end(scheduler: Scheduler) -> None:
+    """Leave no process behind, also after a failure."""
+    for record in scheduler.book:
+        if not record.state.ended:
+            scheduler.cancel(record.id)
+    deadline_s = time.monotonic() + 30.0
+    while scheduler.engine.processes.live and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+
+
+def _request(job: SleepingJob) -> JobRequest:
+    return JobRequest(
+        command=(sys.executable, "-I", "-S", str(SLEEPER), str(job.steps), str(job.step_s)),
+        user=job.user,
+        name=job.name,
+        gpus=job.gpus,
+        preempt=job.preempt,
+        expected_s=job.steps * job.step_s,
+        grace_s=10.0,
+    )
+
+
+def _ended_s(record: JobRecord) -> float:
+    assert record.ended_s is not None
+    return record.ended_s
+
+
+def _notes(folder: Path, record: JobRecord) -> list[dict[str, Any]]:
+    text = (folder / "jobs" / record.id / "checkpoints" / "times.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def _costs(records: Sequence[JobRecord], notes: dict[int, list[dict[str, Any]]]) -> Costs:
+    """The medians of what is not training: at starts, at ends, and at stops that were asked for."""
+    start_s, end_s, stop_s = list[float](), list[float](), list[float]()
+    for record in records:
+        for attempt, note in zip(record.attempts, notes[record.number], strict=True):
+            assert attempt.ended_s is not None
+            start_s.append(note["began_s"] - attempt.launched_s)
+            if note["asked_s"]:
+                stop_s.append(attempt.ended_s - note["asked_s"][0])
+        end_s.append(_ended_s(record) - notes[record.number][-1]["ended_s"])
+    return Costs(statistics.median(start_s), statistics.median(end_s), statistics.median(stop_s) if stop_s else 0.0)
+
+
+def _spec(record: JobRecord, notes: Sequence[dict[str, Any]], costs: Costs, origin_s: float) -> JobSpec:
+    """A job as the live run saw it: how long it trained, and what its stops and starts cost."""
+    request = record.request
+    trained_s = sum(note["trained_s"] for note in notes)
+    return JobSpec(
+        id=record.id,
+        submitted_s=record.submitted_s - origin_s,
+        gpus=request.gpus,
+        duration_s=trained_s + costs.start_s + costs.end_s,
+        user=request.user,
+        name=request.name,
+        checkpoint_s=0.0 if request.preempt == "suspend" else costs.start_s + costs.stop_s,
+    )

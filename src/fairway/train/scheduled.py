@@ -1,0 +1,376 @@
+"""A training loop that can be scheduled: the session between a training script and Fairway.
+
+The scheduler may want the GPUs of a job at any time. It sends SIGTERM; the session notes that, has the state saved
+after the step that is under way, and ends the process with the exit code that means "run me again". The next attempt
+finds the checkpoint. Outside Fairway a session does nothing, so the same script runs with and without.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import json
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn
+
+from fairway.train.adaptive import Batch
+from fairway.train.checkpoints import Checkpoint, Checkpoints, sync
+from fairway.train.context import Context
+from fairway.train.course import Course, Step
+from fairway.train.ranks import GO_ON, STOP, Ranks
+from fairway.train.reporter import Lines, Reporter
+from fairway.train.sampler import Sampler
+from fairway.train.saving import Load, Save, Saving
+from fairway.train.stopping import REQUEUE_CODE, StopFlag
+
+
+class Session:
+    """What a training script and the scheduler tell one another; made by `session()`."""
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        steps: int | None = None,
+        epochs: float | None = None,
+        batch_size: int | None = None,
+        checkpoint_dir: str | Path | None = None,
+        keep: int = 2,
+        agree_every: int = 1,
+    ) -> None:
+        self.context = context
+        self.total = steps
+        self.ranks = Ranks(context, agree_every)
+        self._stop = StopFlag()
+        lines = Lines(context.report, speaks=lambda: self.rank == 0)
+        self._reporter = Reporter(lines, total=steps, batch_size=batch_size)
+        self._checkpoints = _checkpoints(context, checkpoint_dir, keep)
+        self._saved_step: int | None = None
+        if context.scheduled:
+            self._stop.install()
+            atexit.register(self._reporter.flush)
+        if self._checkpoints is not None and self.rank == 0:
+            self._checkpoints.clear_parts()
+        self.announce(steps=steps, epochs=epochs, batch_size=batch_size)
+
+    # --- where we are ------------------------------------------------------------------------------------------------
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether Fairway runs this process."""
+        return self.context.scheduled
+
+    @property
+    def rank(self) -> int:
+        """The number of this process among those of the job."""
+        return self.ranks.rank
+
+    @property
+    def world_size(self) -> int:
+        """How many processes the job has now; it may be another number after the next restart."""
+        return self.ranks.size
+
+    @property
+    def grace_s(self) -> float:
+        """How long the job may take to stop."""
+        return self.context.grace_s
+
+    def local_batch(self, batch_size: int) -> int:
+        """How many samples of a global batch this process trains, so that all processes together train all of it."""
+        each, left = divmod(batch_size, self.world_size)
+        return each + (self.rank < left)
+
+    def sampler(self, samples: int, *, seed: int = 0, shards: int | None = None) -> Sampler:
+        """The samples of this process in each step; global batches do not depend on how many processes there are."""
+        return Sampler(samples, seed=seed, rank=self.rank, world_size=self.world_size, shards=shards)
+
+    def wanted_batch(self) -> int | None:
+        """The batch size that the scheduler wants, if it wants one; the same for all ranks of a process group."""
+        return self.ranks.highest(_wanted(self.context) or 0) or None
+
+    def mean(self, value: float) -> float:
+        """The mean of a number over the ranks of a process group, as of a loss that is to be reported."""
+        return self.ranks.mean(value)
+
+    # --- reports -----------------------------------------------------------------------------------------------------
+
+    def announce(self, **about: Any) -> None:
+        """Tell the scheduler what is to come: `steps`, `epochs`, `batch_size`, `batch_sizes` in their order."""
+        self._reporter.announce(**about)
+
+    def report(
+        self,
+        step: float | None = None,
+        *,
+        samples: float | None = None,
+        loss: Any = None,
+        batch_size: int | None = None,
+        epoch: float | None = None,
+        noise_scale: float | None = None,
+    ) -> None:
+        """Tell the scheduler how far training is: `step` steps are done (in a loop of this session it knows that).
+
+        `batch_size` counts the samples of a step over all processes, `samples` those since the last report, if that
+        is another number. Cheap enough for every step: a few lines per second are written, by rank 0, and a loss
+        on a GPU is read only for those. Nothing that goes wrong here is raised.
+        """
+        reporter = self._reporter
+        reporter.epoch = reporter.epoch if epoch is None else epoch
+        reporter.noise_scale = reporter.noise_scale if noise_scale is None else noise_scale
+        reporter.report(step, samples, batch_size, loss)
+
+    def close(self) -> None:
+        """Write what was held back and give SIGTERM back to whoever had it. A process that ends need not do it."""
+        self._reporter.flush()
+        atexit.unregister(self._reporter.flush)
+        self._stop.remove()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- checkpoints -------------------------------------------------------------------------------------------------
+
+    def resume(self) -> Path | None:
+        """Where the state is from which to go on; None to begin at the beginning."""
+        found = self.checkpoint
+        if found is None:
+            return None
+        self._reporter.begin_at(found.state.get("progress", found.step), float(found.state.get("samples", 0.0)))
+        return found.path
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The checkpoint from which to go on, and after which step it was saved."""
+        return None if self._checkpoints is None else self._checkpoints.latest()
+
+    def checkpoint_path(self, step: int) -> Path | None:
+        """A name for a checkpoint that the script writes by itself, to be followed by `saved`; None for nowhere."""
+        return None if self._checkpoints is None else self._checkpoints.path(step)
+
+    def saved(self, path: str | Path, step: int, **state: Any) -> None:
+        """A checkpoint after so many steps is complete: from now on it counts. Call it on rank 0, or on all ranks.
+
+        The file (or directory) is on disk before the scheduler hears of it.
+        """
+        if self._checkpoints is not None and self.rank == 0:
+            sync(Path(path))
+            self._register(Path(path), step, state)
+
+    def save(self, step: int, write: Save, *, everyone: bool = False, **state: Any) -> float:
+        """Write a checkpoint after so many steps, at once or not at all, and let it count; how many seconds it took.
+
+        `write` gets a path and is called on rank 0; with `everyone` on all ranks, for each to put its part into the
+        directory at that path. Where there is no place for checkpoints this does nothing.
+        """
+        if self._checkpoints is None or self._saved_step == step:
+            return 0.0
+        began_s = time.monotonic()
+        if everyone:
+            path = self._write_together(self._checkpoints, step, write)
+        else:
+            path = self._checkpoints.write(step, write) if self.rank == 0 else None
+        self._saved_step = step
+        took_s = time.monotonic() - began_s
+        if path is not None:
+            self._register(path, step, state, took_s)
+        return took_s
+
+    def _write_together(self, checkpoints: Checkpoints, step: int, write: Save) -> Path | None:
+        """Every rank writes its part; the path for rank 0, whose word counts, when all have."""
+        part = checkpoints.part(step)
+        part.mkdir(exist_ok=True)
+        write(part)
+        sync(part)
+        if not self.ranks.meet(self.grace_s):
+            warnings.warn("fairway: not every rank has saved; the checkpoint does not count", stacklevel=3)
+            return None
+        return checkpoints.complete(step) if self.rank == 0 else None
+
+    def _register(self, path: Path, step: int, state: Mapping[str, Any], took_s: float | None = None) -> None:
+        assert self._checkpoints is not None
+        progress = state.get("progress", step)
+        self._reporter.pass_step(progress)
+        self._checkpoints.register(path, step, {"samples": self._reporter.samples, **state})
+        self._reporter.write(step=progress, checkpoint=str(path.absolute()), save_s=took_s)
+        if took_s is not None and self.scheduled and took_s > self.grace_s:
+            late = f"saving took {took_s:.0f} s; when the job is stopped it has only {self.grace_s:.0f} s"
+            warnings.warn(f"fairway: {late}", stacklevel=3)
+
+    # --- loops -------------------------------------------------------------------------------------------------------
+
+    def should_stop(self) -> bool:
+        """Whether to save and leave now. All ranks get the same answer after the same step, so all must ask."""
+        return self._decide(GO_ON) == STOP
+
+    def exit_for_requeue(self) -> NoReturn:
+        """End the process and ask to be run again: the state is saved."""
+        self._reporter.flush()
+        self.ranks.part()
+        sys.exit(REQUEUE_CODE)
+
+    def steps(
+        self,
+        save: Save | None = None,
+        load: Load | None = None,
+        *,
+        start: int = 0,
+        every: int | None = None,
+        every_s: float = 300.0,
+        everyone: bool = False,
+    ) -> Iterator[int]:
+        """Count the steps of a training from where it was left, or from `start`, to the number that was announced.
+
+        `load` gets the checkpoint, if there is one. `save` is called every `every` steps, or after `every_s` seconds,
+        and before the process ends because the scheduler wants it to. See `save` about `everyone`.
+        """
+        saving = Saving(save, self.ranks, every=every, every_s=every_s, everyone=everyone)
+        found = self._loaded(load)
+        if found is None:
+            self._reporter.begin_at(start)
+        else:
+            start = found.step
+        for step in itertools.count(start) if self.total is None else range(start, self.total):
+            self._reporter.at = step + 1
+            yield step
+            self._reporter.pass_step(step + 1)
+            if step + 1 != self.total:
+                self._end_step(step + 1, saving)
+        self._reporter.flush()
+
+    def batches(
+        self,
+        sampler: Sampler,
+        batch: Batch | int,
+        epochs: int,
+        save: Save | None = None,
+        load: Load | None = None,
+        *,
+        every: int | None = None,
+        every_s: float = 300.0,
+        everyone: bool = False,
+    ) -> Iterator[Step]:
+        """Go through epochs batch by batch, at batch sizes that may change from epoch to epoch; else like `steps`.
+
+        Position, batch size and measurements are saved with each checkpoint and are there again when it is loaded.
+        """
+        saving = Saving(save, self.ranks, every=every, every_s=every_s, everyone=everyone)
+        course = Course(sampler, Batch(batch) if isinstance(batch, int) else batch, epochs)
+        found = self._loaded(load)
+        if found is not None:
+            course.restore(found.state["course"])
+        self._set_out(course)
+        for step in course:
+            self._reporter.at = course.progress(ahead=1)
+            self._reporter.epoch = course.epochs_done(ahead=1)
+            yield step
+            self._reporter.noise_scale = course.batch.noise_scale
+            self._reporter.pass_step(self._reporter.at)
+            course.advance()
+            if course.batch.size != step.batch_size:
+                self.report(course.progress(), samples=0, batch_size=course.batch.size, epoch=course.epochs_done())
+            self._reporter.samples_per_step = course.samples_per_step
+            if not course.done:
+                self._end_step(course.steps, saving, progress=course.progress(), course=course.state())
+        self._reporter.flush()
+
+    def _loaded(self, load: Load | None) -> Checkpoint | None:
+        """The checkpoint, after it was loaded."""
+        if load is None:
+            return None
+        found, path = self.checkpoint, self.resume()
+        if path is not None:
+            load(path)
+        return found
+
+    def _set_out(self, course: Course) -> None:
+        """Announce a course, from where it is."""
+        batch = course.batch
+        self._reporter.begin_at(course.progress(), self._reporter.samples)
+        self._reporter.total, self._reporter.batch_size = course.total, batch.size
+        self._reporter.samples_per_step = course.samples_per_step
+        sizes = list(batch.sizes) if len(batch.sizes) > 1 else None
+        self.announce(steps=course.total, epochs=course.epochs, batch_sizes=sizes, batch_size=batch.size)
+
+    def _end_step(self, step: int, saving: Saving, **state: Any) -> None:
+        """After a step: save if it is time, and leave if the scheduler wants that."""
+        told = self._decide(saving.wish())
+        if saving.save is not None and (told != GO_ON or saving.due(step)):
+            saving.note(self._try_to_save(step, saving.save, saving.everyone, state))
+        if told == STOP:
+            self.exit_for_requeue()
+
+    def _try_to_save(self, step: int, save: Save, everyone: bool, state: Mapping[str, Any]) -> float:
+        """Save. A full disk costs the checkpoint, and not the training: the one before still counts."""
+        began_s = time.monotonic()
+        try:
+            return self.save(step, save, everyone=everyone, **state)
+        except (OSError, RuntimeError) as error:  # torch tells of a full disk by a RuntimeError
+            if everyone:
+                raise
+            warnings.warn(f"fairway: step {step} could not be saved: {error}", RuntimeWarning, stacklevel=4)
+        return time.monotonic() - began_s
+
+    def _decide(self, wish: int) -> int:
+        if not self.scheduled and self._checkpoints is None:
+            return GO_ON
+        return self.ranks.decide(STOP if self._stop.is_set else wish)
+
+
+def session(
+    steps: int | None = None,
+    *,
+    epochs: float | None = None,
+    batch_size: int | None = None,
+    checkpoint_dir: str | Path | None = None,
+    keep: int = 2,
+    agree_every: int = 1,
+    env: Mapping[str, str] | None = None,
+) -> Session:
+    """The session of this process, from its environment.
+
+    `steps` is how many steps the whole training has, `batch_size` its global batch; both help the scheduler to
+    foresee its end. `checkpoint_dir` is where to save when Fairway does not run the process; without it nothing is
+    saved then. The last `keep` checkpoints are kept. Several ranks ask one another every `agree_every` steps whether to
+    stop, which costs a fraction of a millisecond.
+    """
+    return Session(
+        Context.from_environment(env),
+        steps=steps,
+        epochs=epochs,
+        batch_size=batch_size,
+        checkpoint_dir=checkpoint_dir,
+        keep=keep,
+        agree_every=agree_every,
+    )
+
+
+def _checkpoints(context: Context, otherwise: str | Path | None, keep: int) -> Checkpoints | None:
+    if not context.scheduled:
+        return None if otherwise is None else Checkpoints(Path(otherwise), keep=keep)
+    if context.checkpoints is None:
+        return None
+    # With the attempt in its name a checkpoint cannot be that of an earlier one, which may be the one that counts.
+    mark = f"-attempt-{context.restart_count + 1}"
+    return Checkpoints(context.checkpoints, keep=keep, resume=context.resume, mark=mark)
+
+
+def _wanted(context: Context) -> int | None:
+    """What the scheduler has written beside the reports, or else said at the start."""
+    if context.report is not None:
+        try:
+            size = json.loads((context.report.parent / "wanted.json").read_text(encoding="utf-8"))["batch_size"]
+        except (OSError, ValueError, KeyError, TypeError):
+            size = None
+        if isinstance(size, int) and not isinstance(size, bool) and 0 < size < 2**40:
+            return size
+    return context.batch_size

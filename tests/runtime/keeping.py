@@ -1,0 +1,97 @@
+"""What tests of real processes share: starting an attempt, waiting for something, and seeing that nothing is left."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from fairway.runtime import keeper, processes
+from fairway.runtime.processes import Outcome, Running
+
+PYTHON = sys.executable
+
+
+def wait_for(true: Callable[[], Any], what: str = "", seconds: float = 60.0) -> Any:
+    """Wait until something is true, and return it."""
+    end_s = time.monotonic() + seconds
+    while time.monotonic() < end_s:
+        found = true()
+        if found:
+            return found
+        time.sleep(0.01)
+    raise AssertionError(f"waited {seconds} s in vain for {what or true}")
+
+
+def launch(folder: Path, *commands: list[str], **about: Any) -> dict[str, Any]:
+    """What a keeper is told for commands that are the ranks of one attempt."""
+    ranks = [
+        {
+            "argv": argv,
+            "env": {"PATH": os.environ["PATH"], "FAIRWAY_ATTEMPT": folder.name, **about.get("env", {})},
+            "log": str(folder / f"rank-{rank}.log"),
+        }
+        for rank, argv in enumerate(commands)
+    ]
+    terms = {"cwd": "/", "grace_s": 20.0, "limit_s": None, "log_bytes": 1 << 20} | about
+    return {**terms, "ranks": ranks}
+
+
+def start(folder: Path, *commands: list[str], **about: Any) -> Running:
+    """Start an attempt."""
+    return processes.start(folder, launch(folder, *commands, **about))
+
+
+def end_of(running: Running, seconds: float = 60.0) -> Outcome:
+    """Wait for the end of an attempt, and say how it ended."""
+    wait_for(lambda: running.ended, "the keeper to end", seconds)
+    running.close()
+    outcome = processes.outcome(running.directory)
+    assert outcome is not None, (running.directory / "keeper.log").read_text()
+    return outcome
+
+
+def log_of(running: Running, rank: int = 0) -> str:
+    """What a rank has written so far."""
+    path = running.directory / f"rank-{rank}.log"
+    return path.read_text(errors="replace") if path.exists() else ""
+
+
+def said(running: Running, word: str, rank: int = 0) -> None:
+    """Wait until a rank has written something."""
+    wait_for(lambda: word in log_of(running, rank), f"{word!r} in the log of rank {rank}")
+
+
+def processes_of(token: str) -> list[int]:
+    """All processes that live with a token in their environment or in their command line."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                text = (entry / "environ").read_bytes() + (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if token.encode() in text and keeper.started_at(int(entry.name)) >= 0:
+                found.append(int(entry.name))
+    return found
+
+
+def python(code: str) -> list[str]:
+    """A command that runs some Python, quick to start."""
+    return [PYTHON, "-I", "-S", "-u", "-c", code]
+
+
+def state_of(pid: int) -> str:
+    """The state letter of a process; X if it is gone."""
+    return (keeper.stat_fields(pid) or ["X"])[0]
+
+
+def attempts(folder: Path) -> Iterator[Path]:
+    """New directories for attempts, each with a name of its own."""
+    number = 0
+    while True:
+        number += 1
+        yield folder / f"{folder.name}-{os.getpid()}-{number}"

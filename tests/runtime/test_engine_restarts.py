@@ -1,0 +1,242 @@
+"""Schedulers that end and are started again: processes are found in whatever state the old one had left them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from keeping import python, state_of, wait_for
+from living import clear, ended, living, log_of, submit, until
+
+from fairway.core.cluster import Cluster, GpuType, Node
+from fairway.core.errors import FairwayError
+from fairway.runtime import journal as journals
+from fairway.runtime import live
+from fairway.runtime.daemon import AlreadyUpError, Daemon, Options
+from fairway.runtime.journal import DiskFullError
+from fairway.runtime.machine import virtual_machine
+from fairway.runtime.records import JobState
+from fairway.runtime.salvage import salvage
+
+TICKS = "import time\nfor _ in range(40):\n    print('tick', flush=True)\n    time.sleep(0.05)"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    left = clear(tmp_path)
+    assert not left, f"processes {left} were left behind"
+
+
+def _keeper(folder: Path, name: str = "1") -> int:
+    import json
+
+    path = folder / "jobs" / name / "attempt-1" / "keeper.json"
+    wait_for(path.exists)
+    return int(json.loads(path.read_text())[0])
+
+
+def test_a_job_that_was_left_suspended_against_what_was_decided_goes_on(folder: Path) -> None:
+    with living(folder) as scheduler:
+        job = until(submit(scheduler, python(TICKS)), JobState.RUNNING)
+        wait_for(lambda: "tick" in log_of(scheduler, job))
+    # As if the old one had ended between writing down that the job goes on and letting it.
+    os.kill(_keeper(folder), signal.SIGUSR1)
+    time.sleep(0.3)
+    with living(folder) as scheduler:
+        job = ended(scheduler.book[0])
+        assert (job.state, len(job.attempts)) == (JobState.COMPLETED, 1)
+
+
+def test_a_job_that_was_left_running_against_what_was_decided_is_suspended(folder: Path) -> None:
+    with living(folder) as scheduler:
+        job = until(submit(scheduler, python(TICKS.replace("40", "400"))), JobState.RUNNING)
+        wait_for(lambda: "tick" in log_of(scheduler, job))
+        scheduler.suspend(job.id)
+    keeper = _keeper(folder)
+    os.kill(keeper, signal.SIGUSR2)
+    with living(folder) as scheduler:
+        job = scheduler.book[0]
+        ranks = scheduler.engine.processes.live[0].running.directory / "ranks.json"
+        pid = int(ranks.read_text().strip("[").split(",")[0])
+        wait_for(lambda: state_of(pid) == "T")
+        assert job.state is JobState.SUSPENDED
+        scheduler.cancel(job.id)
+        ended(job)
+
+
+def test_a_cancelled_job_whose_processes_nobody_stopped_is_stopped(folder: Path) -> None:
+    with living(folder) as scheduler:
+        job = until(submit(scheduler, ["bash", "-c", "echo ready; exec sleep 600"]), JobState.RUNNING)
+        wait_for(lambda: "ready" in log_of(scheduler, job))
+        # As if the scheduler had ended between writing down that the job is cancelled and stopping it.
+        scheduler.engine.processes.stop = lambda number: False  # type: ignore[method-assign]
+        scheduler.engine.processes.set_targets = lambda targets: None  # type: ignore[method-assign]
+        scheduler.cancel(job.id)
+    with living(folder) as scheduler:
+        job = scheduler.book[0]
+        assert job.state is JobState.CANCELLED
+        ended(job)
+        attempt = job.attempt
+        assert attempt is not None
+        assert attempt.codes == [143]
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 8])
+def test_a_scheduler_on_another_number_of_gpus_loses_no_job(folder: Path, gpus: int) -> None:
+    with living(folder, 4) as scheduler:
+        jobs = [submit(scheduler, python(TICKS.replace("40", "15")), gpus=1) for _ in range(6)]
+        wide = submit(scheduler, ["true"], gpus=4)
+        until(jobs[3], JobState.RUNNING)
+        wait_for(lambda: "tick" in log_of(scheduler, jobs[3]))
+    with living(folder, gpus) as scheduler:
+        for job in list(scheduler.book)[:6]:
+            ended(job)
+            assert (job.state, len(job.attempts)) == (JobState.COMPLETED, 1)
+        wide = scheduler.book[6]
+        if gpus >= 4:
+            assert ended(wide).state is JobState.COMPLETED
+        else:
+            assert wide.state is JobState.PENDING
+            assert "no GPUs that are here now" in scheduler.gate.outside[wide.number]
+    if gpus < 4:
+        with living(folder, 4) as scheduler:
+            assert ended(scheduler.book[6]).state is JobState.COMPLETED
+
+
+def test_gpus_that_were_renumbered_keep_their_jobs(folder: Path) -> None:
+    # The first of three GPUs is gone; jobs on the others are suspended in place and go on where their memory is.
+    with living(folder, 3, devices=["a", "b", "c"]) as scheduler:
+        jobs = [submit(scheduler, python(TICKS.replace("40", "30"))) for _ in range(3)]
+        for job in jobs:
+            until(job, JobState.RUNNING)
+        before = [job.attempts[0].gpus for job in jobs]
+        wait_for(lambda: all("tick" in log_of(scheduler, job) for job in jobs))
+    assert before == [[0], [1], [2]]
+    with living(folder, 2, devices=["b", "c"]) as scheduler:
+        jobs = [ended(job) for job in scheduler.book]
+        assert [job.state for job in jobs] == [JobState.COMPLETED] * 3
+        assert [len(job.attempts) for job in jobs] == [2, 1, 1]
+        assert [job.attempts[0].gpus for job in jobs[1:]] == [[0], [1]]
+
+
+def test_other_gpu_types_than_last_time_lose_no_job(folder: Path) -> None:
+    with living(folder, 2) as scheduler:
+        submit(scheduler, python(TICKS))
+        submit(scheduler, ["true"], hold=True)
+    nodes = [Node("a", "v100", 1), Node("b", "t4", 1)]
+    mixed = Cluster.of(nodes, [GpuType("v100", 0, 0.0, 1.0), GpuType("t4", 0, 0.0, 0.5)])
+    with living(folder, cluster=mixed) as scheduler:
+        assert ended(scheduler.book[0]).state is JobState.COMPLETED
+        scheduler.release("2")
+        assert ended(scheduler.book[1]).state is JobState.COMPLETED
+
+
+def test_a_salvaged_journal_loses_no_job_that_could_be_read(folder: Path) -> None:
+    with living(folder, 2) as scheduler:
+        done = ended(submit(scheduler, ["true"]))
+        running = until(submit(scheduler, python(TICKS)), JobState.RUNNING)
+        waiting = submit(scheduler, ["true"], hold=True)
+    path = folder / "journal.db"
+    db = sqlite3.connect(path)
+    db.execute("DROP TABLE log")
+    db.commit()
+    db.close()
+    with pytest.raises(FairwayError, match="no journal"):
+        journals.Journal(path)
+    saved = salvage(path, folder / "new.db")
+    assert (saved.jobs, saved.unfinished, saved.unreadable) == (3, 2, 0)
+    (folder / "new.db").replace(path)
+    with living(folder, 2) as scheduler:
+        assert scheduler.book[done.number].state is JobState.COMPLETED
+        assert ended(scheduler.book[running.number]).state is JobState.COMPLETED
+        assert len(scheduler.book[running.number].attempts) == 1
+        scheduler.release(waiting.id)
+        assert ended(scheduler.book[waiting.number]).state is JobState.COMPLETED
+
+
+def test_a_full_disk_stops_the_scheduler_not_the_jobs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairway.runtime.scheduler.FULL_RETRY_S", 0.05)
+    full: list[int] = []
+    with living(folder, 2) as scheduler:
+        scheduler.on_full = lambda: full.append(1)
+        job = until(submit(scheduler, ["bash", "-c", "sleep 0.5; touch done"], cwd=str(folder)), JobState.RUNNING)
+        db = scheduler.journal._db
+
+        def fill(now_s: float) -> tuple[list[object], None]:
+            db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0]}")
+            return [], None
+
+        def write(now_s: float) -> tuple[list[object], None]:
+            job.reason = "x" * 200_000
+            scheduler.book.touch(job)
+            return [], None
+
+        scheduler.ask(fill)
+        answer = scheduler.engine.ask(write)
+        wait_for(lambda: full, "the scheduler to find the disk full")
+        wait_for((folder / "done").exists, "the job to do its work beside a full disk")
+        assert not answer.done()
+        db.execute("PRAGMA max_page_count = 1000000")
+        answer.result(60)
+        assert ended(job).state is JobState.COMPLETED
+
+
+def test_submissions_are_refused_where_there_is_no_room_and_change_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with living(folder, 2) as scheduler:
+        job = until(submit(scheduler, ["sleep", "0.5"]), JobState.RUNNING)
+        monkeypatch.setattr(journals, "ROOM_BYTES", 1 << 62)
+        with pytest.raises(DiskFullError, match="nothing new is taken"):
+            submit(scheduler, ["true"])
+        assert len(scheduler.book) == 1
+        assert ended(job).state is JobState.COMPLETED
+        monkeypatch.undo()
+        assert ended(submit(scheduler, ["true"])).state is JobState.COMPLETED
+
+
+def test_two_schedulers_on_one_directory_are_refused(folder: Path) -> None:
+    first = Daemon(Options(folder), virtual_machine(1))
+    try:
+        with pytest.raises(AlreadyUpError, match="already running"):
+            Daemon(Options(folder), virtual_machine(1))
+    finally:
+        first.start()
+        first.close()
+    second = Daemon(Options(folder), virtual_machine(1))
+    second.start()
+    second.close()
+
+
+def test_a_clock_that_was_set_back_between_two_schedulers_stops_nothing(folder: Path) -> None:
+    with living(folder, 1) as scheduler:
+        submit(scheduler, python(TICKS))
+        second = submit(scheduler, ["true"])
+    db = sqlite3.connect(folder / "journal.db")
+    db.execute("UPDATE facts SET value = value + 7200 WHERE name = 'origin_s'")
+    db.commit()
+    db.close()
+    with living(folder, 1) as scheduler:
+        for job in scheduler.book:
+            assert ended(job).state is JobState.COMPLETED
+        assert ended(submit(scheduler, ["true"])).state is JobState.COMPLETED
+        assert second.number == 1
+
+
+def test_the_clock_goes_on_when_the_time_of_day_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    today_s = [1000.0]
+    monkeypatch.setattr(live.time, "time", lambda: today_s[0])
+    clock = live.Clock(900.0)
+    first = clock.now_s()
+    assert 100.0 <= first < 101.0
+    today_s[0] = 500.0
+    time.sleep(0.05)
+    assert first + 0.04 < clock.now_s() < first + 5.0
+    today_s[0] = 5000.0
+    assert 4100.0 <= clock.now_s() < 4101.0

@@ -1,0 +1,226 @@
+"""Why a job waits and when it will run, asked of a scheduler with real processes."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairway.api.what_if import what_if, why
+from fairway.core.errors import InputError
+from fairway.placement import placement
+from fairway.policies import make_policy
+from fairway.runtime.explain import explain
+from fairway.runtime.machine import virtual_machine
+from fairway.runtime.records import JobRecord
+from fairway.runtime.request import Dependency, JobRequest
+from fairway.runtime.scheduler import Scheduler, UnknownJobError
+
+Start = Callable[..., Scheduler]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts schedulers; afterwards their jobs are cancelled and they are stopped."""
+    running: list[tuple[Scheduler, threading.Thread]] = []
+
+    def begin(policy: str = "fifo", gpus: int = 2, round_s: float | None = None) -> Scheduler:
+        scheduler = Scheduler(
+            tmp_path / f"state{len(running)}",
+            virtual_machine(gpus).cluster,
+            make_policy(policy),
+            placement("packed"),
+            round_s=round_s,
+            min_run_s=0.2,
+            policy_text=policy,
+        )
+        running.append((scheduler, scheduler.start()))
+        return scheduler
+
+    yield begin
+    for scheduler, thread in running:
+        for record in scheduler.book:
+            scheduler.cancel(record.id)
+        wait_for(lambda scheduler=scheduler: not scheduler.engine.processes.live)  # type: ignore[misc]
+        scheduler.close()
+        thread.join()
+
+
+def wait_for(done: Callable[[], bool], seconds: float = 60.0) -> None:
+    end_s = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < end_s, "waited in vain"
+        time.sleep(0.01)
+
+
+def job(seconds: float, **about: Any) -> JobRequest:
+    """A job that sleeps, and says for how long."""
+    terms = {"user": "ana", "grace_s": 1.0, "expected_s": seconds, **about}
+    return JobRequest(command=("sleep", str(seconds)), **terms)
+
+
+def submit(scheduler: Scheduler, *requests: JobRequest) -> list[JobRecord]:
+    return [scheduler.submit([request])[0] for request in requests]
+
+
+def test_the_reason_names_who_holds_gpus_and_when_they_let_go(start: Start) -> None:
+    scheduler = start()
+    submit(scheduler, job(50), job(90), job(10, gpus=2), job(5))
+    wait_for(lambda: str(scheduler.book[1].state) == "RUNNING")
+    head, behind = why(scheduler, "3"), why(scheduler, "4")
+    assert head["reason"] == "needs 2 GPUs; 0 are free"
+    assert [one["id"] for one in head["ahead"]] == ["1", "2"]
+    assert [(one["id"], one["gpus"]) for one in head["frees"]] == [("1", 1), ("2", 1)]
+    assert 40.0 < head["frees"][0]["in_s"] <= 50.0
+    assert head["position"] == 1
+    assert "behind job 3" in behind["reason"]
+    assert {"id": "3", "why": "is at the head of the queue and does not fit yet"} in behind["ahead"]
+    assert behind["position"] == 2
+    assert 90.0 < behind["estimate"]["start_in_s"] <= 100.0
+    assert behind["estimate"]["basis"] == "its owner's word"
+    running = why(scheduler, "1")
+    assert running["reason"] == "it runs"
+    assert 0.0 < running["expected_end_in_s"] <= 50.0
+    json.dumps([head, behind, running], allow_nan=False)
+
+
+def test_jobs_outside_the_gate_are_told_what_would_let_them_in(start: Start) -> None:
+    scheduler = start()
+    submit(scheduler, job(30, gpus=2))
+    wait_for(lambda: str(scheduler.book[0].state) == "RUNNING")
+    later_s = time.time() + 60.0
+    terms: list[dict[str, Any]] = [
+        {"hold": True},
+        {"depends": (Dependency("afterok", "1"),)},
+        {"begin_s": later_s},
+        {"depends": (Dependency("afternotok", "1"),)},
+    ]
+    submit(scheduler, *(job(5, **term) for term in terms))
+    held, dependent, early, never = (why(scheduler, name) for name in "2345")
+    assert held["frees"] == [{"what": "its owner releases it", "command": "fairway release 2"}]
+    assert held["estimate"]["finish_s"] is None
+    assert "held" in held["estimate"]["why"]
+    assert dependent["frees"][0]["id"] == "1"
+    assert 20.0 < dependent["estimate"]["start_in_s"] <= 30.0
+    assert 50.0 < early["frees"][0]["in_s"] <= 60.0
+    assert 50.0 < early["estimate"]["start_in_s"] <= 60.0
+    assert never["estimate"]["start_s"] is None
+    scheduler.suspend("1")
+    suspended = why(scheduler, "1")
+    assert suspended["frees"] == [{"what": "its owner resumes it", "command": "fairway resume 1"}]
+
+
+def test_an_unknown_job_is_an_error_and_an_ended_one_has_nothing_to_wait_for(start: Start) -> None:
+    scheduler = start()
+    with pytest.raises(UnknownJobError):
+        explain(scheduler, "77")
+    submit(scheduler, job(0.1))
+    wait_for(lambda: scheduler.book[0].state.ended)
+    told = explain(scheduler, "1")
+    assert told["state"] == "COMPLETED"
+    assert told["reason"] == "it has done its work"
+    assert len(told["attempts"]) == 1
+
+
+def test_estimates_come_true(start: Start) -> None:
+    scheduler = start("backfill")
+    submit(scheduler, job(1.5), job(3), job(2, gpus=2), job(1), job(0.5, depends=(Dependency("afterok", "3"),)))
+    told = {one["id"]: one for one in what_if(scheduler)["jobs"]}
+    wait_for(lambda: all(record.state.ended for record in scheduler.book))
+    for record in scheduler.book:
+        assert record.started_s is not None
+        assert record.ended_s == pytest.approx(told[record.id]["finish_s"], abs=1.5)
+    order = sorted(scheduler.book, key=lambda record: record.ended_s or 0.0)
+    assert [record.id for record in order] == sorted(told, key=lambda name: told[name]["finish_s"])
+
+
+def test_another_policy_and_a_job_not_submitted_change_the_outlook_and_nothing_else(start: Start) -> None:
+    scheduler = start("fifo", gpus=1)
+    submit(scheduler, job(100), job(50), job(1))
+    wait_for(lambda: str(scheduler.book[0].state) == "RUNNING")
+    records = json.dumps([record.plain() for record in scheduler.book])
+    now = {one["id"]: one for one in what_if(scheduler)["jobs"]}
+    assert 145.0 < now["3"]["start_in_s"] <= 150.0
+    told = what_if(scheduler, {"policy": "srtf", "job": {"gpus": 1, "expected_s": 2.0}})
+    other = {one["id"]: one for one in told["jobs"]}
+    assert other["3"]["finish_in_s"] < 5.0
+    assert other["1"]["preemptions"] == 1
+    assert told["new"][0]["finish_in_s"] < 10.0
+    assert told["mean_jct_s"] < told["otherwise"]["mean_jct_s"]
+    assert told["otherwise"]["policy"] == "fifo"
+    assert json.dumps([record.plain() for record in scheduler.book]) == records
+    assert scheduler.policy_text == "fifo"
+    json.dumps(told, allow_nan=False)
+
+
+def test_a_policy_goes_on_with_what_it_remembers(start: Start) -> None:
+    scheduler = start("shockwave", gpus=1, round_s=0.5)
+    submit(scheduler, *(job(20) for _ in range(3)))
+    wait_for(lambda: scheduler.state.round > 3)
+    told = what_if(scheduler)
+    assert told["problem"] == ""
+    assert told["not_finished"] == 0
+    assert 45.0 < told["all_done_in_s"] < 80.0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"polcy": "srtf"},
+        {"policy": "no_such_policy"},
+        {"policy": 7},
+        {"ids": "1"},
+        {"job": {"gpus": 3}},
+        {"job": {"gpus": "many"}},
+        {"job": {"expected_s": -1}},
+        {"job": {"colour": "red"}},
+        {"job": [1]},
+        {"jobs": [5]},
+        {"jobs": [{}] * 2000},
+        {"horizon_s": 0},
+        {"horizon_s": "week"},
+    ],
+)
+def test_nonsense_is_refused_with_a_sentence(start: Start, body: dict[str, Any]) -> None:
+    scheduler = start()
+    with pytest.raises(InputError):
+        what_if(scheduler, body)
+    assert len(scheduler.book) == 0
+
+
+def test_a_question_is_answered_at_once(start: Start) -> None:
+    scheduler = start()
+    submit(scheduler, job(30))
+    taken_s = []
+    for _ in range(10):
+        began_s = time.monotonic()
+        scheduler.ask(lambda now_s: ([], None))
+        taken_s.append(time.monotonic() - began_s)
+    # It must not wait for the next look at reports, which is every half second.
+    assert sorted(taken_s)[5] < 0.2
+
+
+def test_no_round_is_missed_because_something_else_happens_just_then(start: Start) -> None:
+    scheduler = start("proportional", round_s=0.1)
+    submit(scheduler, *(job(60) for _ in range(4)))
+    wait_for(lambda: scheduler.state.round > 1)
+    first, began_s = scheduler.state.round, time.monotonic()
+    while time.monotonic() < began_s + 3.0:
+        scheduler.ask(lambda now_s: ([], None))
+    passed = (time.monotonic() - began_s) / 0.1
+    assert scheduler.state.round - first > 0.8 * passed
+
+
+def test_rounds_that_should_have_been_are_not_all_made_up_for(start: Start) -> None:
+    scheduler = start("proportional", round_s=0.1)
+    submit(scheduler, *(job(60) for _ in range(4)))
+    wait_for(lambda: scheduler.state.round > 1)
+    first = scheduler.state.round
+    scheduler.ask(lambda now_s: ([], time.sleep(2.0)))
+    wait_for(lambda: scheduler.state.now_s > scheduler.engine.clock.now_s() - 0.3)
+    assert scheduler.state.round - first < 15

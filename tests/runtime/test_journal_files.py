@@ -1,0 +1,250 @@
+"""The journal's file: what is damaged, foreign or newer is refused and left as it is; what can be read is saved."""
+
+from __future__ import annotations
+
+import json
+import random
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from fairway.core.event import JobCancelled, JobStarted, RateChanged, Woken
+from fairway.runtime import journal as journals
+from fairway.runtime.journal import DiskFullError, Journal, JournalError, StoredJob
+from fairway.runtime.records import JobRecord, JobState
+from fairway.runtime.request import JobRequest
+from fairway.runtime.salvage import salvage
+
+
+def _stored(number: int, state: JobState = JobState.PENDING) -> StoredJob:
+    request = JobRequest(command=("python", "train.py", "x" * 200), user=f"user{number % 3}", name=f"job {number}")
+    record = JobRecord(number, str(number + 1), request, 1000.0 + number, state)
+    return StoredJob(number, record.id, None, state.ended, record.plain())
+
+
+def _filled(path: Path, jobs: int = 2000) -> bytes:
+    """A journal of many jobs, folded into one file; what is in that."""
+    journal = Journal(path)
+    with journal.transaction():
+        journal.set_facts({"origin_s": 5.0, "policy": "fifo", "memory": {"a": 1}})
+        journal.append(JobCancelled(float(number), number) for number in range(jobs))
+        journal.save_jobs(
+            [_stored(number, JobState.COMPLETED if number % 2 else JobState.PENDING) for number in range(jobs)]
+        )
+    journal.close()
+    return path.read_bytes()
+
+
+def _refused(path: Path) -> str:
+    before = path.read_bytes()
+    with pytest.raises(JournalError) as caught:
+        Journal(path)
+    assert path.read_bytes() == before, "nothing was changed"
+    return str(caught.value)
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    _filled(tmp_path / "journal.db", 10)
+    journal = Journal(tmp_path / "journal.db")
+    assert [job.number for job in journal.jobs()] == list(range(10))
+    assert [job.number for job in journal.jobs(ended=True)] == [1, 3, 5, 7, 9]
+    assert [entry.thing.job for entry in journal.log()] == [0, 2, 4, 6, 8]
+    assert journal.facts()["policy"] == "fifo"
+    journal.close()
+
+
+@pytest.mark.parametrize("part", [0.02, 0.3, 0.7, 0.97])
+def test_a_truncated_file_is_refused(tmp_path: Path, part: float) -> None:
+    path = tmp_path / "journal.db"
+    content = _filled(path)
+    path.write_bytes(content[: int(len(content) * part)])
+    assert "fairway salvage" in _refused(path)
+
+
+def test_a_file_with_its_head_gone_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    content = _filled(path, 50)
+    path.write_bytes(b"\0" * 100 + content[100:])
+    assert "damaged or no journal" in _refused(path)
+    with pytest.raises(JournalError, match="nothing can be read"):
+        salvage(path, tmp_path / "new.db")
+
+
+def test_any_other_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    path.write_text("dear diary, " * 500)
+    assert "damaged or no journal" in _refused(path)
+
+
+def test_the_database_of_another_program_is_refused_and_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    db = sqlite3.connect(path)
+    db.executescript("CREATE TABLE jobs (a); CREATE TABLE log (b); INSERT INTO jobs VALUES (1);")
+    db.close()
+    assert "no journal of Fairway" in _refused(path)
+    assert not (tmp_path / "journal.db-wal").exists()
+
+
+def test_a_newer_schema_is_refused_with_both_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    _filled(path, 5)
+    db = sqlite3.connect(path)
+    db.execute(f"PRAGMA user_version = {journals.SCHEMA + 1}")
+    db.close()
+    assert f"has schema {journals.SCHEMA + 1}; this Fairway reads up to {journals.SCHEMA}" in _refused(path)
+
+
+def test_a_record_that_makes_no_sense_is_refused_when_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    _filled(path, 5)
+    db = sqlite3.connect(path)
+    db.execute("UPDATE jobs SET record = '{half' WHERE number = 3")
+    db.execute("UPDATE log SET kind = 'SomethingElse' WHERE job = 2")
+    db.commit()
+    db.close()
+    journal = Journal(path)
+    with pytest.raises(JournalError, match="fairway salvage"):
+        list(journal.jobs())
+    with pytest.raises(JournalError, match="SomethingElse"):
+        list(journal.log())
+    journal.close()
+    saved = salvage(path, tmp_path / "new.db")
+    assert (saved.jobs, saved.unreadable) == (4, 1)
+
+
+def test_an_older_journal_is_brought_up_to_date_and_a_copy_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "journal.db"
+    _filled(path, 8)
+    old = journals.SCHEMA
+    monkeypatch.setattr(journals, "SCHEMA", old + 2)
+    monkeypatch.setitem(journals._MIGRATIONS, old, "ALTER TABLE jobs ADD COLUMN note TEXT DEFAULT 'none';")
+    monkeypatch.setitem(journals._MIGRATIONS, old + 1, "CREATE TABLE notes (a);")
+    journal = Journal(path)
+    assert journal._db.execute("PRAGMA user_version").fetchone() == (old + 2,)
+    assert {row[0] for row in journal._db.execute("SELECT note FROM jobs")} == {"none"}
+    journal.close()
+    copy = sqlite3.connect(tmp_path / f"journal.db.schema-{old}")
+    assert copy.execute("SELECT count(*) FROM jobs").fetchone() == (8,)
+    assert copy.execute("PRAGMA user_version").fetchone() == (old,)
+    copy.close()
+
+
+def test_a_migration_that_fails_leaves_the_journal_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "journal.db"
+    _filled(path, 8)
+    old = journals.SCHEMA
+    monkeypatch.setattr(journals, "SCHEMA", old + 1)
+    monkeypatch.setitem(journals._MIGRATIONS, old, "DELETE FROM jobs; ALTER TABLE no_such_table ADD COLUMN a;")
+    with pytest.raises(JournalError):
+        Journal(path)
+    monkeypatch.undo()
+    journal = Journal(path)
+    assert len(list(journal.jobs())) == 8
+    journal.close()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_salvage_saves_the_jobs_of_all_pages_but_the_damaged_ones(tmp_path: Path, seed: int) -> None:
+    path = tmp_path / "journal.db"
+    content = bytearray(_filled(path))
+    pages, rng = len(content) // 4096, random.Random(seed)
+    for page in rng.sample(range(pages // 4, pages), 3):
+        content[page * 4096 : (page + 1) * 4096] = rng.randbytes(4096)
+    path.write_bytes(content)
+    _refused(path)
+    saved = salvage(path, tmp_path / "new.db")
+    assert saved.jobs >= 1800, f"seed {seed}"
+    journal = Journal(tmp_path / "new.db")
+    assert journal.facts()["salvaged"] is True
+    assert "memory" not in journal.facts()
+    stored = list(journal.jobs())
+    assert len(stored) == saved.jobs
+    for job in stored:
+        state = JobState.COMPLETED if job.number % 2 else JobState.PENDING
+        assert job.record == json.loads(json.dumps(_stored(job.number, state).record))
+    journal.close()
+
+
+def test_salvage_never_writes_over_anything(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    _filled(path, 5)
+    with pytest.raises(JournalError, match="exists"):
+        salvage(path, path)
+    with pytest.raises(JournalError, match="there is no file"):
+        salvage(tmp_path / "nothing.db", tmp_path / "new.db")
+    assert not (tmp_path / "new.db").exists()
+
+
+def test_a_full_disk_changes_nothing_and_says_so(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.db")
+    with journal.transaction():
+        journal.save_jobs([_stored(0)])
+    pages = journal._db.execute("PRAGMA page_count").fetchone()[0]
+    journal._db.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(DiskFullError, match="no room"), journal.transaction():
+        journal.save_jobs(_stored(number) for number in range(1, 500))
+    assert [job.number for job in journal.jobs()] == [0]
+    journal._db.execute("PRAGMA max_page_count = 100000")
+    with journal.transaction():
+        journal.save_jobs(_stored(number) for number in range(1, 500))
+    assert len(list(journal.jobs())) == 500
+    journal.close()
+
+
+def test_the_log_of_a_job_goes_when_it_ends(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.db")
+    with journal.transaction():
+        journal.append([JobStarted(1.0, 0, 1.0, 1.0), JobStarted(1.0, 1, 1.0, 1.0)])
+        journal.save_jobs([_stored(0), _stored(1)])
+    assert journal.size() == 2
+    with journal.transaction():
+        journal.append([JobCancelled(2.0, 0)])
+        journal.save_jobs([_stored(0, JobState.CANCELLED)])
+    assert [entry.thing for entry in journal.log()] == [JobStarted(1.0, 1, 1.0, 1.0)]
+    assert journal.size() == 1
+    journal.close()
+
+
+def test_compaction_keeps_what_makes_a_difference(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.db")
+    things = [Woken(1.0), Woken(2.0), JobStarted(2.0, 0, 1.0, 2.0), JobStarted(2.0, 1, 1.0, 2.0)]
+    for time_s in range(3, 100):
+        things += [RateChanged(float(time_s), job, float(time_s), 1.0) for job in (0, 1)]
+    things += [Woken(100.0), JobStarted(100.0, 0, 2.0, 100.0), RateChanged(101.0, 0, 1.0, 1.0), Woken(102.0)]
+    with journal.transaction():
+        journal.save_jobs([_stored(0), _stored(1)])
+        journal.append(things)
+    gone = journal.compact()
+    left = [repr(entry.thing) for entry in journal.log()]
+    assert left == [repr(thing) for thing in (*things[1:4], *things[-6:])]
+    assert gone == len(things) - len(left)
+    assert journal.compact() == 0
+    journal.close()
+
+
+def test_a_journal_in_use_for_long_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journals, "COMPACT_EVERY", 500)
+    journal = Journal(tmp_path / "journal.db")
+    largest = 0
+    for number in range(300):
+        with journal.transaction():
+            journal.append(
+                [Woken(float(number)), *(RateChanged(float(number), number // 10, k, 1.0) for k in range(30))]
+            )
+            journal.save_jobs([_stored(number // 10, JobState.COMPLETED if number % 10 == 9 else JobState.PENDING)])
+        journal.tidy()
+        largest = max(largest, journal.size())
+    assert 0 < largest <= 1200
+    assert (tmp_path / "journal.db").stat().st_size < 2_000_000
+    journal.close()
+
+
+def test_a_directory_that_cannot_be_written_to_is_said_to_be_that(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match="cannot be opened"):
+        Journal(tmp_path / "no" / "such" / "journal.db")
+    (tmp_path / "folder.db").mkdir()
+    with pytest.raises(JournalError, match="cannot be opened"):
+        Journal(tmp_path / "folder.db")

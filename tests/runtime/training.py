@@ -1,0 +1,121 @@
+"""Trainings under a live scheduler on virtual GPUs, whose every move a test dictates."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fairway.core.decision import Decision, Reason
+from fairway.core.snapshot import Snapshot
+from fairway.placement import placement
+from fairway.runtime.machine import virtual_machine
+from fairway.runtime.records import JobRecord, JobState
+from fairway.runtime.request import JobRequest
+from fairway.runtime.scheduler import Scheduler
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+ENVIRONMENT = {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+DEADLINE_S = 120.0
+
+
+class Dictated:
+    """A policy that gives every job the number of GPUs that a test says."""
+
+    name: ClassVar[str] = "dictated"
+    knows: ClassVar[frozenset[str]] = frozenset()
+    round_s: ClassVar[float] = 0.0
+
+    def __init__(self, gpus: int) -> None:
+        self.gpus = gpus
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        reason = Reason.RUNS if self.gpus else Reason.OTHER
+        jobs = len(snapshot)
+        return Decision(np.full(jobs, self.gpus, dtype=np.int64), np.full(jobs, int(reason), dtype=np.int8))
+
+
+class Stage:
+    """A scheduler with one job at a time, and the policy that says how many GPUs that has."""
+
+    def __init__(self, folder: Path, gpus: int) -> None:
+        self.policy = Dictated(gpus)
+        machine = virtual_machine(gpus)
+        self.scheduler = Scheduler(folder, machine.cluster, self.policy, placement("packed"), min_run_s=0.0)
+        self.folder = folder
+        self._thread = self.scheduler.start()
+
+    def submit(self, *command: str, **about: Any) -> JobRecord:
+        """Start a training."""
+        about = {"preempt": "checkpoint", "grace_s": 60.0, "cwd": str(self.folder)} | about
+        return self.scheduler.submit([JobRequest(command=command, env=ENVIRONMENT, **about)])[0]
+
+    def give(self, gpus: int) -> None:
+        """From now on the job is to have so many GPUs."""
+        self.policy.gpus = gpus
+        self.scheduler.ask(lambda now_s: ([], None))
+
+    def log(self, record: JobRecord, attempt: int = 1, rank: int = 0) -> str:
+        """What a rank has printed."""
+        path = self.folder / "jobs" / record.id / f"attempt-{attempt}" / f"rank-{rank}.log"
+        return path.read_text() if path.exists() else ""
+
+    def logs(self, record: JobRecord) -> str:
+        """Everything that a job has printed, for failure messages."""
+        logs = sorted((self.folder / "jobs" / record.id).glob("attempt-*/rank-*.log"))
+        return "\n".join(f"{log.parent.name}/{log.name}: {log.read_text()}" for log in logs)
+
+    def completed(self, record: JobRecord) -> JobRecord:
+        """Wait for a training to end, and see that it ended well."""
+        wait_for(lambda: record.state.ended, f"the end of job {record.id}")
+        assert record.state is JobState.COMPLETED, f"{record.state}: {record.reason}\n{self.logs(record)}"
+        return record
+
+    def close(self) -> None:
+        """End what still runs, and the scheduler."""
+        for record in self.scheduler.book:
+            self.scheduler.cancel(record.id)
+        wait_for(lambda: not self.scheduler.engine.processes.live, "processes to end")
+        self.scheduler.close()
+        self._thread.join(30)
+
+
+@contextmanager
+def staged(folder: Path, gpus: int = 1) -> Iterator[Stage]:
+    """A stage, cleared at the end."""
+    stage = Stage(folder, gpus)
+    try:
+        yield stage
+    finally:
+        stage.close()
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    """Wait until something is true."""
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline_s, f"waited in vain for {what}"
+        time.sleep(0.02)
+
+
+def alone(*command: str) -> str:
+    """Run a training as a user would without Fairway; what it prints."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("FAIRWAY_", "RANK", "WORLD_"))}
+    done = subprocess.run(
+        command, env={**kept, **ENVIRONMENT}, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def example(name: str, python: str = sys.executable) -> tuple[str, str]:
+    """The command of an example."""
+    return python, str(EXAMPLES / name / "train.py")

@@ -1,0 +1,39 @@
+"""Fixtures for tests of the API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_site import OPERA, Never, Site
+
+from fairway.api.app import make_app
+from fairway.api.people import Access
+from fairway.runtime.daemon import Daemon, Options
+
+
+@pytest.fixture
+def new_site(tmp_path: Path) -> Iterator[Callable[..., Site]]:
+    """Make sites, with the rules that a test wants."""
+    made: list[Daemon] = []
+
+    def make(**rules: Any) -> Site:
+        daemon = Daemon(Options(tmp_path / f"state-{len(made)}", policy="fifo", gpus="4"))
+        daemon.scheduler.gate.policy = Never()
+        made.append(daemon)
+        rules = {"own_uid": 4321, "open_to_all": True, "operators": lambda: {str(OPERA)}} | rules
+        site = Site(daemon, make_app(daemon, Access(**rules)))
+        daemon.start()
+        return site
+
+    yield make
+    for daemon in made:
+        daemon.close()
+
+
+@pytest.fixture
+def site(new_site: Callable[..., Site]) -> Site:
+    """A scheduler of no special user that everybody may submit to."""
+    return new_site()

@@ -1,0 +1,81 @@
+"""Long lists say the same as rows do, and say it fast."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+from fairway.api import views
+from fairway.api.listing import Listing
+from fairway.runtime.records import Attempt, JobRecord, JobState, Progress
+from fairway.runtime.request import JobRequest
+from fairway.runtime.scheduler import Scheduler
+
+
+def fake(outside: dict[int, str] | None = None) -> Scheduler:
+    engine = SimpleNamespace(clock=SimpleNamespace(now_s=lambda: 50.0), ran_s=lambda record, now_s: record.ran_s + 5.0)
+    return cast(Scheduler, SimpleNamespace(engine=engine, gate=SimpleNamespace(outside=outside or {})))
+
+
+def request(**fields: Any) -> JobRequest:
+    return JobRequest(command=("python", "train.py", "--name", 'a "b" ü\n'), user="ada", name="ü\u2028", **fields)
+
+
+RECORDS = [
+    JobRecord(0, "1", request(), 10.5),
+    JobRecord(1, "2_1", request(gpus=2, steps=100.0), 11.0, reason='why "so"'),
+    JobRecord(2, "3", request(), 12.0, held=True),
+    JobRecord(3, "4", request(), 1.0, JobState.RUNNING, attempts=[Attempt(1, [0, 1], "t", 2.0)], ran_s=3.0, gpu_s=6.0),
+    JobRecord(4, "5", request(), 1.0, JobState.FAILED, "exited with code 3", 2.0, 3.0, 3, preemptions=2),
+    JobRecord(5, "6", request(), 1.0, JobState.PREEMPTED, attempts=[Attempt(1, [0], "t", 2.0)], started_s=2.0),
+    JobRecord(6, "7", request(), 1.0, JobState.CANCELLED, ended_s=5.0),
+    JobRecord(7, "8", request(), 1.0, JobState.RUNNING, progress=Progress(step=7.0, steps=9.0)),
+]
+
+
+def test_a_list_says_the_same_as_rows() -> None:
+    scheduler = fake({2: "held by its owner"})
+    listing = Listing(scheduler)
+    for _ in range(2):
+        told = json.loads(listing.text(RECORDS))["jobs"]
+        assert told == json.loads(json.dumps(views.rows(scheduler, RECORDS)))
+    assert json.loads(listing.text([])) == {"jobs": []}
+
+
+def test_what_changes_is_seen() -> None:
+    scheduler, record = fake(), JobRecord(0, "1", request(), 10.5)
+    listing = Listing(scheduler)
+    assert json.loads(listing.text([record]))["jobs"][0]["priority"] == 0
+    record.request = replace(record.request, priority=4, name="new")
+    record.progress.steps = math.inf
+    row = json.loads(listing.text([record]))["jobs"][0]
+    assert (row["priority"], row["name"], row["steps"]) == (4, "new", None)
+    record.state, record.progress.step = JobState.RUNNING, math.nan
+    row = json.loads(listing.text([record]))["jobs"][0]
+    assert (row["state"], row["step"]) == ("RUNNING", None)
+
+
+def test_one_that_ends_twice_is_told_as_it_ended_last() -> None:
+    scheduler = fake()
+    record = JobRecord(0, "1", request(), 1.0, JobState.FAILED, "first", ended_s=2.0, exit_code=1)
+    listing = Listing(scheduler)
+    assert json.loads(listing.text([record]))["jobs"][0]["reason"] == "first"
+    record.state, record.reason, record.ended_s, record.exit_code = JobState.COMPLETED, "", 3.0, 0
+    row = json.loads(listing.text([record]))["jobs"][0]
+    assert (row["state"], row["reason"], row["exit_code"]) == ("COMPLETED", "", 0)
+
+
+def test_ten_thousand_jobs_are_told_in_a_moment() -> None:
+    records = [JobRecord(k, str(k + 1), request(), 10.0) for k in range(10_000)]
+    listing = Listing(fake())
+    listing.text(records)
+    best_s = math.inf
+    for _ in range(5):
+        began_s = time.perf_counter()
+        listing.text(records)
+        best_s = min(best_s, time.perf_counter() - began_s)
+    assert best_s < 0.1

@@ -1,0 +1,196 @@
+"""What people see of the live scheduler, and the exit codes of what goes wrong."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from cli_samples import Shell
+
+from fairway.cli import output
+from fairway.cli.live import exit_code_of
+from fairway.cli.live_tables import gpus_text, job_table, jobs_table, nodes_table
+from fairway.cli.top import picture
+from fairway.client import Client, ClientError, NotUpError, RefusedError
+from fairway.core.errors import InputError
+
+ROW: dict[str, Any] = {
+    "id": "12",
+    "name": "[red]bert[/red]",
+    "user": "ann",
+    "queue": "",
+    "state": "RUNNING",
+    "reason": "",
+    "gpus": 1,
+    "gpus_min": 1,
+    "gpus_max": 1,
+    "gpus_held": 1,
+    "priority": 0,
+    "submitted_s": 1000.0,
+    "started_s": 1010.0,
+    "ended_s": None,
+    "ran_s": 90.0,
+    "gpu_s": 90.0,
+    "attempts": 1,
+    "preemptions": 0,
+    "exit_code": None,
+    "step": 50.0,
+    "steps": 200.0,
+    "command": "python train.py",
+}
+STATUS: dict[str, Any] = {
+    "version": "1",
+    "pid": 1,
+    "user": "ann",
+    "folder": "/s",
+    "since_s": 0.0,
+    "now_s": 0.0,
+    "policy": "las",
+    "problem": "",
+    "cluster": "cpu:2",
+    "gpus": 2,
+    "gpus_held": 1,
+    "jobs": {"RUNNING": 1},
+    "rounds": 3,
+    "free_bytes": 2**30,
+    "accepts": True,
+    "you": "ann",
+    "operator": True,
+}
+NODES = [
+    {
+        "name": "here",
+        "gpu_type": "cpu",
+        "memory_bytes": 0,
+        "gpus": [
+            {"index": 0, "device": None, "use": "held", "jobs": ["12"], "reason": ""},
+            {"index": 1, "device": None, "use": "foreign", "jobs": [], "reason": "python (bob)"},
+        ],
+    }
+]
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, Any]]:
+    """A scheduler that answers with a row, and what it was asked."""
+    asked: list[tuple[str, str, Any]] = []
+
+    def answer(self: Client, method: str, path: str, body: Any = None, **more: Any) -> Any:
+        asked.append((method, path, body))
+        if path == "/status":
+            return STATUS
+        if path == "/nodes":
+            return {"nodes": NODES}
+        if path == "/policy":
+            return {"policy": "las", "name": "las", "round_s": 0.0, "problem": "", "known": []}
+        return {"jobs": [ROW]}
+
+    monkeypatch.setattr(Client, "_json", answer)
+    return asked
+
+
+def test_names_are_shown_as_they_are() -> None:
+    assert "[red]bert[/red]" in output.rendered(jobs_table([ROW], 1100.0))
+    assert "50/200" in output.rendered(jobs_table([ROW], 1100.0))
+
+
+def test_elastic_jobs_show_what_they_have() -> None:
+    assert gpus_text(ROW | {"gpus_max": 4, "gpus_held": 2}) == "2 of 1-4"
+    assert gpus_text(ROW | {"gpus_max": 4, "gpus_held": 0}) == "1-4"
+
+
+def test_a_screen_shows_the_jobs_that_fit() -> None:
+    rows = [ROW | {"id": str(number)} for number in range(100)]
+    text = output.rendered(picture({"status": STATUS, "nodes": NODES, "jobs": rows}, lines=20))
+    assert "and 88 more" in text
+    assert "[12][×]" in text
+    assert len(text.splitlines()) <= 20
+
+
+def test_a_policy_that_fails_is_seen() -> None:
+    text = output.rendered(picture({"status": STATUS | {"problem": "it broke"}, "nodes": NODES, "jobs": []}))
+    assert "it broke" in text
+
+
+def test_foreign_processes_are_seen() -> None:
+    assert "python (bob)" in output.rendered(nodes_table(NODES))
+
+
+def test_one_job_in_full() -> None:
+    attempt = {
+        "number": 1,
+        "gpus": [0],
+        "launched_s": 1.0,
+        "started_s": 2.0,
+        "ended_s": 5.0,
+        "codes": [75],
+        "cause": "request",
+    }
+    told = ROW | {
+        "request": {"command": ["a b", "c"], "limit_s": 60.0, "depends": [{"kind": "afterok", "job": "3"}]},
+        "progress": {"reported_s": 1.0, "loss": 0.5, "steps_per_s": 2.0, "checkpoint": "x", "checkpoint_step": 40.0},
+        "history": [attempt],
+    }
+    text = output.rendered(job_table(told))
+    for part in ("'a b' c", "afterok:3", "loss 0.5", "checkpoint at step 40", "75", "request"):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (NotUpError("x"), 3),
+        (RefusedError(404, "x"), 4),
+        (RefusedError(403, "x"), 5),
+        (RefusedError(409, "x"), 5),
+        (RefusedError(401, "x"), 5),
+        (RefusedError(422, "x"), 2),
+        (RefusedError(507, "x"), 2),
+        (ClientError("x"), 2),
+        (InputError("x"), 2),
+    ],
+)
+def test_exit_codes(error: Exception, code: int) -> None:
+    assert exit_code_of(error) == code
+
+
+@pytest.mark.parametrize("verb", ["cancel", "suspend", "resume", "requeue", "hold", "release"])
+def test_verbs_are_passed_on(shell: Shell, stand_in: list[tuple[str, str, Any]], verb: str) -> None:
+    assert shell(verb, "12", "13_4").out == "job 12 RUNNING\njob 12 RUNNING\n"
+    assert stand_in == [("POST", f"/jobs/12/{verb}", None), ("POST", f"/jobs/13_4/{verb}", None)]
+
+
+def test_updates_are_passed_on(shell: Shell, stand_in: list[tuple[str, str, Any]]) -> None:
+    assert shell("update", "12", "--priority", "-3", "--deadline", "none", "--time", "1h").code == 0
+    assert stand_in == [("PATCH", "/jobs/12", {"priority": -3, "deadline_s": None, "limit_s": 3600.0})]
+
+
+def test_json_is_one_row_per_line(shell: Shell, stand_in: list[tuple[str, str, Any]]) -> None:
+    out = shell("ls", "--json").out
+    assert json.loads(out) == [ROW]
+    assert out.count("\n") == 3
+
+
+def test_a_submission_says_what_it_asks_for(shell: Shell, stand_in: list[tuple[str, str, Any]]) -> None:
+    assert shell("submit", "--gpus", "1-4", "--array", "0-2%2", "--export", "none", "--", "x", "--json").code == 0
+    ((_, _, body),) = stand_in
+    assert (body["gpus_min"], body["gpus_max"], body["command"]) == (1, 4, ("x", "--json"))
+    assert (body["array"], body["array_at_once"]) == ([0, 1, 2], 2)
+
+
+def test_options_end_with_the_first_word_of_the_command(shell: Shell, stand_in: list[tuple[str, str, Any]]) -> None:
+    assert shell("submit", "--name", "n", "python", "train.py", "--name", "m").code == 0
+    ((_, _, body),) = stand_in
+    assert (body["name"], body["command"]) == ("n", ("python", "train.py", "--name", "m"))
+
+
+def test_the_policy_can_be_set_with_options_in_either_place(shell: Shell, stand_in: list[tuple[str, str, Any]]) -> None:
+    assert shell("policy", "set", "las", "--json").out.startswith("{")
+    assert shell("policy", "--json", "set", "las").out.startswith("{")
+    assert shell("policy").out == "las (decides at every event)\n"
+    assert [method for method, _, _ in stand_in] == ["PUT", "PUT", "GET"]
+
+
+def test_watching_a_pipe_is_one_look(shell: Shell, stand_in: list[tuple[str, str, Any]]) -> None:
+    assert "1 of 2 GPUs held" in shell("top").out

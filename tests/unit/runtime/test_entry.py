@@ -1,0 +1,115 @@
+"""Requests on their way in: queues, defaults, weights, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairway.runtime.config import NO_CONFIG, parse_config
+from fairway.runtime.entry import NotAdmittedError, admitted, changed_terms
+from fairway.runtime.request import JobRequest
+
+CONFIG = parse_config("""
+[defaults]
+queue = "normal"
+retries = 2
+grace_s = 30
+limit_s = "1d"
+
+[queues.normal]
+max_limit_s = "2d"
+[queues.urgent]
+weight = 4
+priority = 100
+limit_s = "1h"
+users = ["anna"]
+max_gpus_per_user = 4
+[queues.tiny]
+max_jobs = 3
+max_gpus_per_job = 2
+
+[users.anna]
+weight = 0.5
+max_priority = 10
+[users.ben]
+max_gpus = 6
+max_jobs = 4
+types = { t4 = 0 }
+""")
+
+
+def _one(**about: object) -> JobRequest:
+    return JobRequest(**{"command": ("true",), "user": "carl", **about})  # type: ignore[arg-type]
+
+
+def _admitted(**about: object) -> JobRequest:
+    return admitted([_one(**about)], CONFIG)[0]
+
+
+def test_what_a_job_does_not_say_is_filled_in() -> None:
+    made = _admitted()
+    assert (made.queue, made.retries, made.grace_s, made.limit_s) == ("normal", 2, 30.0, 86400.0)
+
+
+def test_what_a_job_says_stays() -> None:
+    made = _admitted(retries=1, grace_s=5.0, limit_s=10.0)
+    assert (made.retries, made.grace_s, made.limit_s) == (1, 5.0, 10.0)
+
+
+def test_weights_multiply_and_priorities_add_up() -> None:
+    made = _admitted(user="anna", queue="urgent", weight=3.0, priority=7)
+    assert (made.weight, made.priority, made.limit_s) == (6.0, 107, 3600.0)
+
+
+def test_without_a_configuration_nothing_changes() -> None:
+    request = _one(queue="anything", gpus=64)
+    assert admitted([request], NO_CONFIG) == [request]
+
+
+@pytest.mark.parametrize(
+    ("about", "why"),
+    [
+        ({"queue": "nowhere"}, "there is no queue 'nowhere'; there are normal, urgent, tiny"),
+        ({"queue": "urgent"}, "queue urgent is for anna only"),
+        ({"user": "anna", "queue": "urgent", "gpus": 5}, "it asks for 5 GPUs; queue urgent may have 4"),
+        ({"user": "ben", "gpus": 7}, "it asks for 7 GPUs; user ben may have 6"),
+        ({"queue": "tiny", "gpus": 3}, "it asks for 3 GPUs; queue tiny may have 2"),
+        ({"user": "anna", "priority": 11}, "priority 11 is above 10"),
+        ({"limit_s": 3 * 86400.0}, "time limit 259200 s is above 172800 s"),
+        ({"user": "ben", "gpu_types": ("t4",)}, "user ben may not use GPUs of type t4"),
+    ],
+)
+def test_what_is_not_allowed_is_refused_with_its_reason(about: dict[str, object], why: str) -> None:
+    with pytest.raises(NotAdmittedError) as caught:
+        _admitted(**about)
+    assert why in str(caught.value)
+
+
+def test_an_elastic_job_is_cut_to_what_one_job_may_have() -> None:
+    made = _admitted(queue="tiny", gpus=1, gpus_min=1, gpus_max=8, preempt="checkpoint")
+    assert (made.gpus_min, made.gpus_max) == (1, 2)
+
+
+def test_too_many_jobs_are_refused_together() -> None:
+    active = [("ben", "normal"), ("ben", "tiny"), ("carl", "tiny")]
+    assert len(admitted([_one(user="ben")] * 2, CONFIG, active)) == 2
+    with pytest.raises(NotAdmittedError, match="user ben may have 4 jobs queued and running; this makes 5"):
+        admitted([_one(user="ben")] * 3, CONFIG, active)
+    with pytest.raises(NotAdmittedError, match="queue tiny may have 3 jobs"):
+        admitted([_one(queue="tiny")] * 2, CONFIG, active)
+
+
+def test_a_queue_has_to_be_named_where_none_is_the_default() -> None:
+    config = parse_config("[queues.a]\n[queues.b]")
+    with pytest.raises(NotAdmittedError, match="name a queue; there are a, b"):
+        admitted([_one()], config)
+    assert admitted([_one()], parse_config("[queues.default]"))[0].queue == "default"
+
+
+def test_queued_jobs_follow_a_configuration_that_changes() -> None:
+    job = _admitted(user="anna", queue="urgent", weight=3.0, priority=7)
+    after = parse_config("[queues.urgent]\nweight = 1\npriority = -5\n[users.anna]\nweight = 2")
+    changed = changed_terms(job, CONFIG, after)
+    assert (changed.weight, changed.priority) == (6.0, 2)
+    back = changed_terms(changed, after, CONFIG)
+    assert (back.weight, back.priority) == (job.weight, job.priority)
+    assert changed_terms(job, CONFIG, CONFIG) is job

@@ -1,0 +1,211 @@
+"""Discovery of GPUs, with a driver's library that says what a test wants."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from fairway.core.errors import InputError
+from fairway.core.hardware import CATALOGUE
+from fairway.runtime.estimates import speeds_of
+from fairway.runtime.machine import found_machine, nvidia_machine
+from fairway.runtime.nvml import Nvml, Sitters, type_name, visible
+from fairway.runtime.request import JobRequest
+from fairway.testing.fake_nvml import FakeGpu, FakeNvml
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def _gpus(count: int, **about: object) -> list[FakeGpu]:
+    return [FakeGpu(uuid=f"GPU-{number:04d}", **about) for number in range(count)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("product", "name"),
+    [
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA H100 NVL", "h100"),
+        ("NVIDIA A100-SXM4-40GB", "a100"),
+        ("NVIDIA A100 80GB PCIe", "a100"),
+        ("NVIDIA A10G", "a10"),
+        ("NVIDIA A10", "a10"),
+        ("Tesla V100-SXM2-16GB", "v100"),
+        ("Tesla V100S-PCIE-32GB", "v100"),
+        ("Tesla T4", "t4"),
+        ("Tesla K80", "k80"),
+        ("Tesla P100-PCIE-16GB", "p100"),
+        ("Quadro RTX 5000", "rtx5000"),
+        ("NVIDIA RTX 5000 Ada Generation", "rtx-5000-ada"),
+        ("NVIDIA RTX A1000", "rtx-a1000"),
+        ("NVIDIA GeForce RTX 3090", "rtx-3090"),
+        ("NVIDIA L40S", "l40s"),
+        ("NVIDIA GH200 480GB", "gh200"),
+        ("NVIDIA", "gpu"),
+    ],
+)
+def test_product_names_become_types(product: str, name: str) -> None:
+    assert type_name(product) == name
+
+
+def test_a_machine_of_one_type_is_one_node_whose_gpus_have_names_for_cuda() -> None:
+    machine = nvidia_machine(Nvml(FakeNvml(_gpus(4))))
+    assert machine is not None
+    assert [(node.gpu_type, node.gpus) for node in machine.cluster.nodes] == [("h200", 4)]
+    assert machine.devices == ["GPU-0000", "GPU-0001", "GPU-0002", "GPU-0003"]
+    kind = machine.cluster.types[0]
+    assert (kind.memory_bytes, kind.speed) == (141 << 30, CATALOGUE["h200"].speed)
+    assert machine.text == "4 × h200"
+
+
+def test_a_mixed_machine_is_a_node_for_each_type_with_devices_in_their_order() -> None:
+    gpus = _gpus(4)
+    gpus[1].name = gpus[3].name = "Tesla T4"
+    machine = nvidia_machine(Nvml(FakeNvml(gpus)))
+    assert machine is not None
+    assert [(node.gpu_type, node.gpus) for node in machine.cluster.nodes] == [("h200", 2), ("t4", 2)]
+    assert len({node.name for node in machine.cluster.nodes}) == 2
+    assert machine.devices == ["GPU-0000", "GPU-0002", "GPU-0001", "GPU-0003"]
+
+
+def test_variants_of_one_type_are_told_apart_and_found_by_their_common_name() -> None:
+    gpus = _gpus(2, name="NVIDIA A100", memory_bytes=80 << 30)
+    gpus[0].memory_bytes = 40 << 30
+    machine = nvidia_machine(Nvml(FakeNvml(gpus)))
+    assert machine is not None
+    assert [gpu.name for gpu in machine.cluster.types] == ["a100@40g", "a100@80g"]
+    request = JobRequest(command=("true",), gpu_types=("a100",))
+    assert speeds_of(request, machine.cluster) == (1.0, 1.0)
+    larger = JobRequest(command=("true",), memory_bytes=60 << 30)
+    assert speeds_of(larger, machine.cluster) == (0.0, 1.0)
+
+
+def test_an_unknown_gpu_gets_a_guess_of_its_speed() -> None:
+    machine = nvidia_machine(Nvml(FakeNvml(_gpus(1, name="NVIDIA GeForce RTX 3090", memory_bytes=24 << 30))))
+    assert machine is not None
+    kind = machine.cluster.types[0]
+    assert (kind.name, kind.memory_bytes) == ("rtx-3090", 24 << 30)
+    assert 1.0 < kind.speed < 3.0
+    mute = nvidia_machine(Nvml(FakeNvml(_gpus(1, name="NVIDIA Something", cores=None))))
+    assert mute is not None
+    assert mute.cluster.types[0].speed == 1.0
+
+
+@pytest.mark.parametrize(
+    ("about", "why"),
+    [
+        ({"mig": 1}, "MIG"),
+        ({"remapped": (0, 1, 1, 0)}, "reset"),
+        ({"remapped": (0, 1, 0, 1)}, "replaced"),
+        ({"remapped": None, "ecc": 3}, "3 errors"),
+        ({"lost": True}, "GPU is lost"),
+    ],
+)
+def test_gpus_with_a_problem_are_left_out_with_the_reason(about: dict[str, object], why: str) -> None:
+    gpus = _gpus(3)
+    for name, value in about.items():
+        setattr(gpus[1], name, value)
+    machine = nvidia_machine(Nvml(FakeNvml(gpus)))
+    assert machine is not None
+    assert machine.devices == ["GPU-0000", "GPU-0002"]
+    assert len(machine.left_out) == 1
+    assert machine.left_out[0].startswith("GPU 1")
+    assert why in machine.left_out[0]
+
+
+def test_a_driver_that_does_not_know_something_is_no_problem() -> None:
+    machine = nvidia_machine(Nvml(FakeNvml(_gpus(1, mig=-1, remapped=None, ecc=-1))))
+    assert machine is not None
+    assert machine.left_out == ()
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [("0,2", [0, 2]), ("2,0", [2, 0]), ("GPU-0001", [1]), ("", []), ("-1", []), ("0,9,1", [0]), (" 1 ", [1])],
+)
+def test_what_cuda_would_not_show_us_is_not_ours(told: str, expected: list[int]) -> None:
+    gpus = Nvml(FakeNvml(_gpus(3))).gpus()
+    assert [gpu.number for gpu in visible(gpus, {"CUDA_VISIBLE_DEVICES": told})] == expected
+
+
+def test_gpus_are_found_taken_in_part_or_replaced_by_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(_gpus(3)))
+    assert found_machine("auto").devices == ["GPU-0000", "GPU-0001", "GPU-0002"]
+    assert found_machine("nvidia:0,2").devices == ["GPU-0000", "GPU-0002"]
+    assert found_machine("5").devices is None
+    with pytest.raises(InputError, match="there is no GPU 7"):
+        found_machine("nvidia:7")
+    with pytest.raises(InputError, match="numbers with commas"):
+        found_machine("nvidia:a")
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([], driver=False))
+    slots = found_machine("auto")
+    assert slots.devices is None
+    assert slots.cluster.gpu_count == len(os.sched_getaffinity(0))
+    with pytest.raises(InputError, match="no NVIDIA GPU"):
+        found_machine("nvidia")
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert found_machine("auto").devices is None
+
+
+@pytest.mark.parametrize("text", ["", "many", "-1", "1.5", "0", "5000", "٣", "9" * 20])
+def test_other_numbers_of_gpus_are_refused(text: str) -> None:
+    with pytest.raises(InputError):
+        found_machine(text)
+
+
+def test_processes_of_others_are_seen_and_ours_are_not_taken_for_them() -> None:
+    gpus = _gpus(4)
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        gpus[1].pids = [child.pid]
+        keepers: dict[int, set[int]] = {}
+        sitters = Sitters(Nvml(FakeNvml(gpus)), [gpu.uuid for gpu in gpus], lambda: keepers)
+        blocked = sitters.look()
+        assert list(blocked) == [1]
+        assert blocked[1].startswith(f"process {child.pid} (sleep) of ")
+        # Below a keeper of ours it is ours, wherever that has its job.
+        keepers[0] = {os.getpid()}
+        assert sitters.look() == {}
+    finally:
+        child.kill()
+        child.wait()
+    keepers.clear()
+    gpus[1].pids = []
+    assert sitters.look() == {}
+
+
+def test_a_process_outside_of_our_container_counts_only_where_none_of_ours_runs() -> None:
+    gpus = _gpus(2)
+    gpus[0].pids = gpus[1].pids = [4_000_000]
+    sitters = Sitters(Nvml(FakeNvml(gpus)), [gpu.uuid for gpu in gpus], lambda: {0: {os.getpid()}})
+    assert list(sitters.look()) == [1]
+
+
+def test_gpus_that_break_are_blocked() -> None:
+    gpus = _gpus(3)
+    library = FakeNvml(gpus)
+    sitters = Sitters(Nvml(library), [gpu.uuid for gpu in gpus], dict)
+    assert sitters.look() == {}
+    gpus[0].lost = True
+    library.xids = [(gpus[1], 31), (gpus[2], 79)]
+    blocked = sitters.look()
+    assert sorted(blocked) == [0, 2]
+    assert "GPU is lost" in blocked[0]
+    assert "error 79" in blocked[2]
+    gpus[0].lost = False
+    assert sorted(sitters.look()) == [2], "a GPU that fell off the bus stays blocked; one that is back does not"
+
+
+def test_how_busy_gpus_are_is_told() -> None:
+    gpus = _gpus(3)
+    gpus[1].percent = 40
+    sitters = Sitters(Nvml(FakeNvml(gpus)), [gpu.uuid for gpu in gpus], dict)
+    assert sitters.busy_percent([0, 1]) == 40.0
+    assert sitters.busy_percent([2]) == 0.0
+    assert sitters.busy_percent([]) is None

@@ -1,0 +1,169 @@
+"""Numbers with units as people write them, and what is refused."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairway.core.errors import InputError
+from fairway.runtime.request import Dependency
+from fairway.submission import quantities as q
+
+NOON = datetime(2026, 3, 4, 12, 0, 0).astimezone()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 90),
+        ("0.5", 0.5),
+        ("90s", 90),
+        ("30m", 1800),
+        ("30min", 1800),
+        ("2h", 7200),
+        ("1.5h", 5400),
+        ("2 hours", 7200),
+        ("1h30m", 5400),
+        ("1d12h", 129600),
+        ("1w", 604800),
+        ("30:00", 1800),
+        ("12:00:00", 43200),
+        ("1-12", 129600),
+        ("1-12:00:00", 129600),
+        ("2-00:30", 174600),
+        (" 2H ", 7200),
+    ],
+)
+def test_durations_are_read(text: str, seconds: float) -> None:
+    assert q.duration_s(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "h", "2x", "-5", "1h30", "1:2:3:4", "1-", "nan", "inf", "1e3", "2h later", "0x10"]
+)
+def test_other_durations_are_refused_in_one_line(text: str) -> None:
+    with pytest.raises(InputError, match="is no duration") as caught:
+        q.duration_s(text)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 5400), ("1:30", 90), ("2:00:00", 7200), ("1-0", 86400), ("1-2:30", 95400), ("0", 0)]
+)
+def test_slurm_counts_bare_numbers_as_minutes(text: str, seconds: float) -> None:
+    assert q.clock_s(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("16G", 16 << 30), ("16GB", 16 << 30), ("16GiB", 16 << 30), ("512m", 512 << 20), ("1.5T", 3 << 39)],
+)
+def test_memory_is_read(text: str, size: int) -> None:
+    assert q.memory_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "16", "G", "-1G", "16 X", "1e3G"])
+def test_other_memory_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="memory"):
+        q.memory_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("1", (1, 1, "")),
+        ("1-4", (1, 4, "")),
+        ("1:4", (1, 4, "")),
+        ("a100:2", (2, 2, "a100")),
+        ("h100:1-8", (1, 8, "h100")),
+    ],
+)
+def test_gpus_are_read(text: str, read: tuple[int, int, str]) -> None:
+    assert q.gpus(text) == read
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", "-1", "4-1", "1-", "two", "1.5", "1-4-8", "a100:", ":4", "9999999", "$(x):1"]
+)
+def test_other_gpus_are_refused(text: str) -> None:
+    with pytest.raises(InputError):
+        q.gpus(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "tasks", "at_once"),
+    [
+        ("0-9", tuple(range(10)), 0),
+        ("0-9%3", tuple(range(10)), 3),
+        ("1,3,5-7", (1, 3, 5, 6, 7), 0),
+        ("0-20:10", (0, 10, 20), 0),
+        ("7", (7,), 0),
+        ("5,1", (5, 1), 0),
+    ],
+)
+def test_arrays_are_read(text: str, tasks: tuple[int, ...], at_once: int) -> None:
+    assert q.array(text) == (tasks, at_once)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a", "3-1", "0-9%", "0-9%0", "0-9%x", "1,1", "0-5,3", "0-9:0", "0-100000", "1,,2", "-1", "0-999999999"]
+)
+def test_other_arrays_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match="array"):
+        q.array(text)
+
+
+def test_dependencies_are_read() -> None:
+    read = q.dependencies(["afterok:12:13,afterany:14_3", "15"])
+    pairs = [("afterok", "12"), ("afterok", "13"), ("afterany", "14_3"), ("afterok", "15")]
+    assert read == tuple(Dependency(kind, job) for kind, job in pairs)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "after:1", "afterok:", "afterok:x", "afterok:1+5", "afterok:1?afterok:2", "singleton"]
+)
+def test_other_dependencies_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match="dependency"):
+        q.dependencies([text])
+
+
+@pytest.mark.parametrize(
+    ("text", "ahead"),
+    [
+        ("now", timedelta()),
+        ("30m", timedelta(minutes=30)),
+        ("now+1hour", timedelta(hours=1)),
+        ("16:00", timedelta(hours=4)),
+        ("08:30", timedelta(hours=20, minutes=30)),
+        ("2026-03-05T12:00", timedelta(days=1)),
+        ("2026-03-05", timedelta(hours=12)),
+    ],
+)
+def test_instants_are_read(text: str, ahead: timedelta) -> None:
+    assert q.instant_s(text, NOON) == pytest.approx((NOON + ahead).timestamp())
+
+
+@pytest.mark.parametrize("text", ["", "tomorrowish", "2026-13-01", "2026-01-01T99:00", "25:00:00:00", "now+", "now+x"])
+def test_other_instants_are_refused(text: str) -> None:
+    with pytest.raises(InputError):
+        q.instant_s(text, NOON)
+
+
+@given(st.text(max_size=30))
+def test_no_text_breaks_a_reader(text: str) -> None:
+    for read in (q.duration_s, q.memory_bytes, q.gpus, q.array, lambda one: q.dependencies([one]), q.variable):
+        with suppress(InputError):
+            read(text)
+    with suppress(InputError):
+        q.instant_s(text, NOON)
+
+
+def test_variables_are_read() -> None:
+    assert q.variable("A_1=b=c d") == ("A_1", "b=c d")
+    for bad in ("A", "=x", "1A=x", "A B=x"):
+        with pytest.raises(InputError, match="NAME=value"):
+            q.variable(bad)

@@ -1,0 +1,266 @@
+"""sbatch scripts: every option that counts, those that do not, and how the script is run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from fairway.core.errors import InputError
+from fairway.runtime.request import Dependency
+from fairway.submission.draft import Draft
+from fairway.submission.sbatch import from_sbatch, from_sbatch_text, is_sbatch
+
+NOW = datetime(2026, 3, 4, 12, 0, 0).astimezone()
+
+
+class Scripts:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def read(self, *options: str, body: str = "python train.py\n", first: str = "#!/bin/bash") -> Draft:
+        path = self.folder / "train.sbatch"
+        path.write_text("\n".join([first, *(f"#SBATCH {one}" for one in options), body]))
+        return from_sbatch(path, (), NOW)
+
+
+@pytest.fixture
+def scripts(tmp_path: Path) -> Scripts:
+    return Scripts(tmp_path)
+
+
+def test_a_usual_script(scripts: Scripts) -> None:
+    draft = scripts.read(
+        "--job-name=resnet   # a name",
+        "--nodes=1",
+        "--gpus-per-node=a100:4",
+        "--time=1-12:00:00",
+        "--array=0-9%3",
+        "--requeue",
+        "--signal=B:TERM@120",
+        "--dependency=afterok:12",
+        "--output=logs/%x-%j.out",
+        "--export=ALL,SEED=3",
+    )
+    fields = draft.fields
+    assert fields["name"] == "resnet"
+    assert (fields["gpus"], fields["gpu_types"]) == (4, ("a100",))
+    assert fields["limit_s"] + fields["grace_s"] == 36 * 3600
+    assert fields["grace_s"] == 120
+    assert fields["preempt"] == "checkpoint"
+    assert fields["depends"] == (Dependency("afterok", "12"),)
+    assert fields["env"] == {"FAIRWAY_OUTPUT": "logs/%x-%j.out", "SEED": "3"}
+    assert fields["slurm_env"] is True
+    assert draft.export == "all"
+    assert draft.array == (tuple(range(10)), 3)
+    assert draft.remarks == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "least", "most"),
+    [
+        (["--gpus=4"], 4, 4),
+        (["-G 4"], 4, 4),
+        (["-G4"], 4, 4),
+        (["--gpus v100:2"], 2, 2),
+        (["--gres=gpu:2"], 2, 2),
+        (["--gres=gpu:a100:2,shard:1"], 2, 2),
+        (["--gres=gpu"], 1, 1),
+        (["--gres=gpu:a100"], 1, 1),
+        (["--gres=gpu:tesla:2(S:0-1)"], 2, 2),
+        (["--nodes=2", "--gres=gpu:4"], 8, 8),
+        (["-N 2", "--gpus-per-node=4"], 8, 8),
+        (["-N2", "--gpus=4"], 4, 4),
+        (["--nodes=1-4", "--gpus-per-node=8"], 8, 32),
+        (["--ntasks=4", "--gpus-per-task=1"], 4, 4),
+        (["-N2", "--ntasks-per-node=4", "--gpus-per-task=1"], 8, 8),
+        ([], 1, 1),
+    ],
+)
+def test_gpus_of_the_whole_job(scripts: Scripts, options: list[str], least: int, most: int) -> None:
+    fields = scripts.read(*options).fields
+    assert (fields["gpus_min"], fields["gpus_max"]) == (least, most)
+
+
+@pytest.mark.parametrize(("text", "limit_s"), [("90", 5400), ("2:00:00", 7200), ("30:00", 1800), ("1-0", 86400)])
+def test_time_limits_are_in_slurms_units(scripts: Scripts, text: str, limit_s: float) -> None:
+    assert scripts.read(f"--time={text}", "--gpus=1").fields["limit_s"] == limit_s
+    assert scripts.read(f"-t {text}", "--gpus=1").fields["limit_s"] == limit_s
+
+
+def test_no_time_limit(scripts: Scripts) -> None:
+    assert "limit_s" not in scripts.read("--time=UNLIMITED").fields
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--partition=gpu",
+        "-p gpu",
+        "--mem=16G",
+        "--cpus-per-task=4",
+        "--mail-type=ALL",
+        "--exclusive",
+        "--made-up=1",
+        "-A me",
+    ],
+)
+def test_what_has_no_meaning_is_remarked_upon_and_left_out(scripts: Scripts, option: str) -> None:
+    (remark,) = scripts.read("--gpus=1", option).remarks
+    assert "left out" in remark
+    assert "train.sbatch:3" in remark
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--gpus=x",
+        "--gpus=0",
+        "--nodes=4-1",
+        "--time=soon",
+        "--array=9-1",
+        "--dependency=afterok:x",
+        "--signal=@",
+        "--gpus",
+        "stray",
+        "--job-name='x",
+        "--begin=never",
+        "--export=1=2",
+    ],
+)
+def test_malformed_options_name_the_line(scripts: Scripts, option: str) -> None:
+    with pytest.raises(InputError, match=r"train\.sbatch:2: "):
+        scripts.read(option)
+
+
+def test_lines_after_the_first_command_do_not_count(scripts: Scripts) -> None:
+    draft = scripts.read("--gpus=1", body="\n# a comment\n#SBATCH --hold\ncd here\n#SBATCH --gpus=8\n")
+    assert draft.fields["gpus"] == 1
+    assert draft.fields["hold"] is True
+
+
+@pytest.mark.parametrize(
+    ("text", "export", "env"),
+    [
+        ("ALL", "all", {}),
+        ("NONE", "none", {}),
+        ("A,B", "A,B", {}),
+        ("A,B=2", "A", {"B": "2"}),
+        ("NONE,B=2", "none", {"B": "2"}),
+    ],
+)
+def test_what_is_exported(scripts: Scripts, text: str, export: str, env: dict[str, str]) -> None:
+    draft = scripts.read("--gpus=1", f"--export={text}")
+    assert (draft.export, draft.fields.get("env", {})) == (export, env)
+
+
+def test_other_interpreters_are_kept(scripts: Scripts) -> None:
+    draft = scripts.read("--gpus=1", first="#!/usr/bin/env python3")
+    assert draft.fields["command"][:2] == ("/usr/bin/env", "python3")
+
+
+def test_sbatch_lines_are_recognised() -> None:
+    assert is_sbatch("#!/bin/sh\n#SBATCH --gpus=1\n")
+    assert not is_sbatch("#!/bin/sh\n# SBATCH\necho '#SBATCHED'\n")
+
+
+def _run(command: tuple[str, ...], folder: Path, **env: str) -> subprocess.Popen[str]:
+    told = {"PATH": os.environ["PATH"], "FAIRWAY_JOB_ID": "12_3", "FAIRWAY_ARRAY_TASK_ID": "3", **env}
+    with (folder / "rank-0.log").open("w") as log:
+        return subprocess.Popen(command, cwd=folder, env=told, stdout=log, start_new_session=True, text=True)
+
+
+def test_the_script_runs_with_its_arguments_and_its_code(scripts: Scripts, tmp_path: Path) -> None:
+    scripts.read("--gpus=1", body='echo "$0|$1|$2|${BASH_SOURCE[0]}"\nexit 7\n')
+    draft = from_sbatch(tmp_path / "train.sbatch", ("a b", "$x;"), NOW)
+    assert _run(draft.fields["command"], tmp_path).wait(30) == 7
+    path = tmp_path / "train.sbatch"
+    assert (tmp_path / "rank-0.log").read_text() == f"{path}|a b|$x;|{path}\n"
+
+
+def test_output_becomes_a_link_to_the_log(scripts: Scripts, tmp_path: Path) -> None:
+    draft = scripts.read("--gpus=1", "--output='out-%A-%a-%j-$(touch nope).txt'", body="echo hello")
+    assert _run(draft.fields["command"], tmp_path, **draft.fields["env"]).wait(30) == 0
+    assert (tmp_path / "out-12-3-12_3-$(touch nope).txt").read_text() == "hello\n"
+    assert not (tmp_path / "nope").exists()
+
+
+def test_a_file_that_is_there_is_not_replaced_by_a_link(scripts: Scripts, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("precious")
+    draft = scripts.read("--gpus=1", "--output=mine.txt", body="echo hello")
+    assert _run(draft.fields["command"], tmp_path, **draft.fields["env"]).wait(30) == 0
+    assert (tmp_path / "mine.txt").read_text() == "precious"
+
+
+SAVES = f"""{sys.executable} -c '
+import signal, sys, time
+def save(*_):
+    time.sleep(0.3)
+    open("saved", "w").close()
+    sys.exit(75)
+signal.signal(signal.SIGTERM, save)
+open("ready", "w").close()
+time.sleep(60)
+'
+touch went-on
+"""
+
+
+@pytest.mark.parametrize("piped", [False, True])
+def test_a_script_that_is_stopped_waits_for_its_training_and_ends_with_its_code(
+    scripts: Scripts, tmp_path: Path, piped: bool
+) -> None:
+    draft = from_sbatch_text(SAVES, (), NOW) if piped else scripts.read("--gpus=1", body=SAVES)
+    process = _run(draft.fields["command"], tmp_path)
+    until_s = time.monotonic() + 30
+    while not (tmp_path / "ready").exists():
+        assert time.monotonic() < until_s
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGTERM)
+    assert process.wait(30) == 75
+    assert (tmp_path / "saved").exists()
+    assert not (tmp_path / "went-on").exists()
+
+
+TASK = """bash -c 'echo $SLURM_PROCID/$SLURM_NTASKS $0; exit $SLURM_PROCID'"""
+
+
+@pytest.mark.parametrize(
+    ("options", "line", "told", "code"),
+    [
+        ([], f"srun {TASK} x", ["0/1 x"], 0),
+        ([], f"srun -l --mpi=pmix --cpu-bind none -c 4 -u {TASK} x", ["0/1 x"], 0),
+        (["--ntasks=2"], f"srun {TASK} x", ["0/2 x", "1/2 x"], 1),
+        (["--nodes=2", "--ntasks-per-node=2"], f"srun {TASK} x", ["0/4 x", "1/4 x", "2/4 x", "3/4 x"], 3),
+        (["--ntasks=2"], f"srun -n 1 {TASK} x", ["0/1 x"], 0),
+        ([], f"srun -n2 {TASK} x", ["0/2 x", "1/2 x"], 1),
+        (["--ntasks=2"], f"srun {TASK} x || echo failed", ["0/2 x", "1/2 x", "failed"], 0),
+    ],
+)
+def test_srun_starts_the_tasks(
+    scripts: Scripts, tmp_path: Path, options: list[str], line: str, told: list[str], code: int
+) -> None:
+    draft = scripts.read("--gpus=1", *options, body=f"{line}\n")
+    assert _run(draft.fields["command"], tmp_path, **draft.fields.get("env", {})).wait(30) == code
+    assert sorted((tmp_path / "rank-0.log").read_text().splitlines()) == told
+
+
+def test_all_tasks_of_srun_may_save_when_they_are_stopped(scripts: Scripts, tmp_path: Path) -> None:
+    each = SAVES.replace("touch went-on\n", "").replace('"ready"', '"ready" + os.environ["SLURM_PROCID"]')
+    each = each.replace('"saved"', '"saved" + os.environ["SLURM_PROCID"]').replace("import signal", "import os, signal")
+    draft = scripts.read("--gpus=1", "--ntasks=2", body=f"srun {each}\ntouch went-on\n")
+    process = _run(draft.fields["command"], tmp_path, **draft.fields["env"])
+    until_s = time.monotonic() + 30
+    while not all((tmp_path / f"ready{rank}").exists() for rank in (0, 1)):
+        assert time.monotonic() < until_s
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGTERM)
+    assert process.wait(30) == 75
+    assert all((tmp_path / f"saved{rank}").exists() for rank in (0, 1))
+    assert not (tmp_path / "went-on").exists()

@@ -1,0 +1,129 @@
+"""SkyPilot tasks: what is taken over, what is remarked upon, what is refused."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fairway.core.errors import InputError
+from fairway.submission.draft import Draft
+from fairway.submission.skypilot import from_skypilot
+
+
+class Tasks:
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "task.yaml"
+
+    def read(self, text: str, **env: str) -> Draft:
+        self.path.write_text(text)
+        return from_skypilot(self.path, (), env)
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> Tasks:
+    return Tasks(tmp_path)
+
+
+def test_a_usual_task(tasks: Tasks, tmp_path: Path) -> None:
+    draft = tasks.read(
+        f"""
+name: finetune
+num_nodes: 2
+resources:
+  accelerators: A100:4
+envs:
+  SEED: 3
+  FAST: true
+  MODEL: null
+workdir: {tmp_path}
+setup: pip list
+run: |
+  python train.py
+""",
+        MODEL="bert",
+    )
+    fields = draft.fields
+    assert (fields["name"], fields["gpus"], fields["gpu_types"]) == ("finetune", 8, ("A100",))
+    assert (fields["env"]["SEED"], fields["env"]["FAST"]) == ("3", "true")
+    assert "MODEL" not in fields["env"]
+    assert fields["env"]["SKYPILOT_NUM_GPUS_PER_NODE"] == "8"
+    assert fields["cwd"] == str(tmp_path)
+    assert len(draft.remarks) == 1
+
+
+@pytest.mark.parametrize(
+    ("accelerators", "number", "types"),
+    [
+        ("A100", 1, ("A100",)),
+        ("A100:8", 8, ("A100",)),
+        ("{A100: 8}", 8, ("A100",)),
+        ("{A100: 1, V100: 1}", 1, ("A100", "V100")),
+        ("['A100:2', 'H100:2']", 2, ("A100", "H100")),
+        ("{A100: 2.0}", 2, ("A100",)),
+    ],
+)
+def test_accelerators(tasks: Tasks, accelerators: str, number: int, types: tuple[str, ...]) -> None:
+    fields = tasks.read(f"resources: {{accelerators: {accelerators}}}\nrun: x\n").fields
+    assert (fields["gpus"], fields["gpu_types"]) == (number, types)
+
+
+@pytest.mark.parametrize("field", ["file_mounts: {a: b}", "service: {}", "made_up: 1"])
+def test_other_fields_get_a_remark(tasks: Tasks, field: str) -> None:
+    (remark,) = tasks.read(f"resources: {{accelerators: A100}}\nrun: x\n{field}\n").remarks
+    assert repr(field.partition(":")[0]) in remark
+
+
+@pytest.mark.parametrize("field", ["cloud: aws", "use_spot: true", "disk_size: 50", "any_of: []", "image_id: x"])
+def test_clouds_get_a_remark(tasks: Tasks, field: str) -> None:
+    (remark,) = tasks.read(f"resources: {{accelerators: A100, {field}}}\nrun: x\n").remarks
+    assert "clouds" in remark
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "not one task"),
+        ("[1, 2]", "not one task"),
+        ("run: x\n---\nrun: y\n", "not one task"),
+        ("a: [", "not YAML"),
+        ("run: 'x", "not YAML"),
+        ("run: \x07", "not YAML"),
+        ("name: x", "nothing to `run`"),
+        ("run: [a, b]", "lines of shell"),
+        ("run: x\nnum_nodes: 0", "num_nodes"),
+        ("run: x\nnum_nodes: two", "num_nodes"),
+        ("run: x\nnum_nodes: true", "num_nodes"),
+        ("run: x\nresources: many", "named fields"),
+        ("run: x\nresources: {accelerators: 'A100:x'}", "accelerators"),
+        ("run: x\nresources: {accelerators: {A100: 1, V100: 2}}", "same number"),
+        ("run: x\nresources: {accelerators: {A100: 0.5}}", "accelerators"),
+        ("run: x\nresources: {accelerators: 4}", "A100:8"),
+        ("run: x\nenvs: {TOKEN: null}", "--env TOKEN="),
+        ("run: x\nenvs: {A: [1]}", "not a text"),
+        ("run: x\nenvs: [A]", "named fields"),
+        ("run: x\nworkdir: {url: y}", "local directory"),
+        ("run: !!python/object/apply:os.system ['true']", "not YAML"),
+    ],
+)
+def test_what_cannot_be_used_is_an_error_that_names_the_file(tasks: Tasks, text: str, says: str) -> None:
+    with pytest.raises(InputError, match=says) as caught:
+        tasks.read(text)
+    assert str(caught.value).startswith(str(tasks.path))
+
+
+def test_setup_is_done_once_for_a_job_and_before_it_runs(tasks: Tasks, tmp_path: Path) -> None:
+    draft = tasks.read("setup: echo 'set up' >> order\nrun: |\n  echo $SKYPILOT_NUM_NODES >> order\n  exit 3\n")
+    env = {"PATH": os.environ["PATH"], "FAIRWAY_CHECKPOINT_DIR": str(tmp_path), **draft.fields["env"]}
+    for _ in range(2):
+        assert subprocess.run(draft.fields["command"], cwd=tmp_path, env=env, timeout=30, check=False).returncode == 3
+    assert (tmp_path / "order").read_text() == "set up\n1\n1\n"
+
+
+def test_a_setup_that_fails_ends_the_job(tasks: Tasks, tmp_path: Path) -> None:
+    draft = tasks.read("setup: |\n  false\n  true\nrun: touch ran\n")
+    env = {"PATH": os.environ["PATH"], "FAIRWAY_CHECKPOINT_DIR": str(tmp_path), **draft.fields["env"]}
+    assert subprocess.run(draft.fields["command"], cwd=tmp_path, env=env, timeout=30, check=False).returncode == 1
+    assert not (tmp_path / "ran").exists()
