@@ -178,7 +178,7 @@ def status(daemon: Daemon, room: Room, person: Person, began_s: float) -> dict[s
         "since_s": began_s,
         "now_s": clock.date_s(clock.now_s()),
         "policy": scheduler.policy_text,
-        "problem": scheduler.gate.problem,
+        "problem": scheduler.gate.problem or daemon.settings.problem,
         "cluster": cluster.text or " ".join(f"{node.gpu_type}:{node.gpus}" for node in cluster.nodes),
         "gpus": len(cluster.node_of_gpu),
         "gpus_held": uses["held"],

@@ -100,6 +100,10 @@ class Daemon:
     def start(self, **about: Any) -> None:
         """Schedule in a thread, and leave word of who we are."""
         self._thread = self.scheduler.start()
+        for line in self.machine.left_out:
+            self._watch.tell(f"{line}; it is not used")
+        for gpu, why in self.foreign.items():
+            self._watch.tell(f"GPU {gpu} is left alone: {why}")
         self._watch.start()
         told = {"pid": os.getpid(), "start": started_at(os.getpid()), "socket": str(self.socket), **about}
         write_over(self.options.folder / "daemon.json", told)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from fairway.core.errors import InputError
@@ -22,17 +22,17 @@ class NotAdmittedError(InputError):
 
 
 def admitted(
-    requests: Sequence[JobRequest], config: Config, active: Iterable[tuple[str, str]] = ()
+    requests: Sequence[JobRequest], config: Config, active: Callable[[], Sequence[tuple[str, str]]] = list
 ) -> list[JobRequest]:
     """The requests as they are queued, all of them or none.
 
-    `active` has the user and the queue of every job that has not ended; it is looked at only if somebody's number of
+    `active` gives the user and the queue of every job that has not ended; it is called only if somebody's number of
     jobs is limited.
     """
     made = [_with_terms(request, config) for request in requests]
     limited = [*config.users.values(), *config.queues.values()]
     if made and any(terms.max_jobs is not None for terms in limited):
-        _refuse_too_many(made, config, active)
+        _refuse_too_many(made, config, active())
     return made
 
 
@@ -114,18 +114,11 @@ def _limit_s(request: JobRequest, user: Terms, queue: Queue, default_s: float | 
     return chosen if not longest else min([*longest, *([] if chosen is None else [chosen])])
 
 
-def _refuse_too_many(requests: Sequence[JobRequest], config: Config, active: Iterable[tuple[str, str]]) -> None:
-    users, queues = Counter[str](), Counter[str]()
-    for user, queue in active:
-        users[user] += 1
-        queues[queue] += 1
-    for request in requests:
-        users[request.user] += 1
-        queues[request.queue] += 1
-    for counts, terms_of, kind in ((users, config.user_of, "user"), (queues, config.queue_of, "queue")):
-        for name in {request.user if kind == "user" else request.queue for request in requests}:
+def _refuse_too_many(requests: Sequence[JobRequest], config: Config, active: Sequence[tuple[str, str]]) -> None:
+    for at, terms_of, kind in ((0, config.user_of, "user"), (1, config.queue_of, "queue")):
+        for name, new in Counter((request.user, request.queue)[at] for request in requests).items():
             most = terms_of(name).max_jobs
-            if most is not None and counts[name] > most:
-                raise NotAdmittedError(
-                    f"{kind} {name} may have {most} jobs queued and running; this makes {counts[name]}"
-                )
+            if most is not None:
+                total = new + [one[at] for one in active].count(name)
+                if total > most:
+                    raise NotAdmittedError(f"{kind} {name} may have {most} jobs queued and running; this makes {total}")

@@ -22,8 +22,8 @@ from fairway.core.snapshot import Snapshot
 RETRY_S = 10.0
 """After a decision that failed, when the policy is asked again."""
 
-MOST_ASKS = 4
-"""How often a policy is asked at one instant, each time without those for whom a limit leaves nothing."""
+MOST_ASKS, ENOUGH_S = 64, 0.25
+"""How often, and for how long, a policy is asked at one instant, each time without those who are at a limit."""
 
 
 class Cut(NamedTuple):
@@ -77,7 +77,7 @@ class Gate:
             decision = self._asked(snapshot, shut, barred)
             over = self.limits(snapshot, decision) if self.limits is not None else {}
             beyond = [row for row, cut in over.items() if decision.gpus[row] > cut.gpus]
-            if not beyond or not _shut(snapshot, over, shut, barred):
+            if not beyond or time.perf_counter() - began_s > ENOUGH_S or not _shut(snapshot, over, shut, barred):
                 break
         if self.limits is not None:
             _cut(snapshot, decision, over, shut)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.core.errors import InputError
@@ -52,7 +52,7 @@ def nvidia_machine(nvml: Nvml, wanted: Sequence[int] | None = None) -> Machine |
             raise InputError(f"there is no GPU {index} here; there are {len(known)}")
     chosen = visible(known) if wanted is None else [gpu for gpu in known if gpu.number in wanted]
     sound = [gpu for gpu in chosen if not gpu.problem]
-    left_out = tuple(f"GPU {gpu.number} ({gpu.name}): {gpu.problem}" for gpu in chosen if gpu.problem)
+    left_out = tuple(_told(gpu) for gpu in chosen if gpu.problem)
     if not sound:
         return None
     by_type: dict[str, list[Gpu]] = {}
@@ -78,9 +78,10 @@ def found_machine(gpus: str = "auto") -> Machine:
         machine = None if nvml is None else nvidia_machine(nvml, _numbers(gpus))
         if machine is not None:
             return machine
+        left_out = () if nvml is None else tuple(map(_told, (gpu for gpu in nvml.gpus() if gpu.problem)))
         if gpus != "auto":
-            raise InputError(f"--gpus {gpus}: no NVIDIA GPU can be used here")
-        return virtual_machine(min(len(os.sched_getaffinity(0)), MOST_SLOTS))
+            raise InputError(f"--gpus {gpus}: no NVIDIA GPU can be used here" + "".join(f"; {one}" for one in left_out))
+        return replace(virtual_machine(min(len(os.sched_getaffinity(0)), MOST_SLOTS)), left_out=left_out)
     if not (gpus.isascii() and gpus.isdigit() and len(gpus) < 10):
         raise InputError(f"--gpus {gpus!r} is neither a number, nor 'auto', 'nvidia' or 'nvidia:0,2'")
     return virtual_machine(int(gpus))
@@ -94,6 +95,10 @@ def _numbers(gpus: str) -> list[int] | None:
     if not all(word.isascii() and word.isdigit() and len(word) < 6 for word in words):
         raise InputError(f"--gpus {gpus!r}: GPUs are numbers with commas between them, as in 'nvidia:0,2'")
     return [int(word) for word in words]
+
+
+def _told(gpu: Gpu) -> str:
+    return f"GPU {gpu.number} ({gpu.name}): {gpu.problem}"
 
 
 def _host() -> str:

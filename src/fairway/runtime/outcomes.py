@@ -99,9 +99,13 @@ def _end_of(log: Path) -> bytes:
 def tail(log: Path, most_bytes: int = _TAIL_BYTES) -> bytes:
     """The end of a file."""
     try:
-        with log.open("rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - most_bytes))
-            return file.read()
+        # Not waited for: a job may have put a pipe in its place.
+        fd = os.open(log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return b""
+    try:
+        return os.pread(fd, most_bytes, max(0, os.fstat(fd).st_size - most_bytes))
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)

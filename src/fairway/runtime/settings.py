@@ -94,8 +94,8 @@ class Settings:
         scheduler.engine.ask(command)
 
     def _admitted(self, requests: list[JobRequest]) -> list[JobRequest]:
-        active = ((spec.user, spec.queue) for spec in self._scheduler.state.specs.values())
-        return admitted(requests, self.config, active)
+        specs = self._scheduler.state.specs
+        return admitted(requests, self.config, lambda: [(spec.user, spec.queue) for spec in specs.values()])
 
 
 def _of_last_time(text: Any) -> Config:

@@ -40,7 +40,7 @@ class Watch:
         self._settings = settings
         self._sitters = sitters
         self._every_s = every_s
-        self._tell = tell
+        self.tell = tell
         self._idle = IdleJobs()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
@@ -59,7 +59,7 @@ class Watch:
         """Look around once."""
         told = self._settings.poll()
         if told:
-            self._tell(told)
+            self.tell(told)
         if self._sitters is not None:
             self._look_at_gpus(self._sitters)
         terms = self._settings.config.idle
@@ -74,7 +74,7 @@ class Watch:
                 # The scheduler has stopped, and whoever runs it knows.
                 return
             except Exception as error:
-                self._tell(f"looking around failed: {type(error).__name__}: {error}")
+                self.tell(f"looking around failed: {type(error).__name__}: {error}")
 
     def _look_at_gpus(self, sitters: Sitters) -> None:
         blocked = sitters.look()
@@ -82,7 +82,7 @@ class Watch:
         if blocked == processes.blocked:
             return
         for gpu in blocked.keys() - processes.blocked.keys():
-            self._tell(f"GPU {gpu} is left alone: {blocked[gpu]}")
+            self.tell(f"GPU {gpu} is left alone: {blocked[gpu]}")
         self._scheduler.engine.ask(lambda now_s: self._block(blocked, now_s))
 
     def _block(self, blocked: Mapping[int, str], now_s: float) -> tuple[list[Event], None]:
@@ -111,16 +111,16 @@ class Watch:
         """Do to an idle job what the configuration says; jobs that must never be stopped are only warned."""
         terms, idle_min = self._settings.config.idle, self._idle.idle_s(record.number) / 60
         if verdict == "reclaim" and terms.action == "cancel":
-            self._tell(f"job {record.id} of {record.request.user} held GPUs and did nothing; it is cancelled")
+            self.tell(f"job {record.id} of {record.request.user} held GPUs and did nothing; it is cancelled")
             self._scheduler.cancel(record.id)
             self._set_reason(record, "cancelled: it held GPUs and did nothing", lambda: record.state.ended)
         elif verdict == "reclaim" and record.request.preempt != "never":
-            self._tell(f"job {record.id} of {record.request.user} held GPUs and did nothing; it is taken off them")
+            self.tell(f"job {record.id} of {record.request.user} held GPUs and did nothing; it is taken off them")
             self._scheduler.suspend(record.id)
             why = "taken off its GPUs, on which it did nothing; `fairway resume` lets it go on"
             self._set_reason(record, why, lambda: record.suspended)
         elif verdict == "warn":
-            self._tell(f"job {record.id} of {record.request.user} holds GPUs and does nothing")
+            self.tell(f"job {record.id} of {record.request.user} holds GPUs and does nothing")
             text = f"holds GPUs and has done nothing for {idle_min:.1f} min"
             self._set_reason(record, text, lambda: record.state is JobState.RUNNING)
         elif verdict == "active":

@@ -26,14 +26,15 @@ def main() -> None:
     saved = folder / "step"
     first = int(saved.read_text()) if saved.exists() else 0
     trained_s, step = 0.0, first
-    _report(step=first, steps=steps, started=True)
+    if len(sys.argv) < 4:
+        _report(step=first, steps=steps, started=True)
     while step < steps and not asked_s:
         before_s = time.monotonic()
         time.sleep(step_s)
         # A step in which the process was suspended took no longer than any other.
         trained_s += min(time.monotonic() - before_s, 1.5 * step_s)
         step += 1
-        if step % REPORT_EVERY == 0:
+        if step % REPORT_EVERY == 0 and len(sys.argv) < 4:
             _report(step=step)
     done = step >= steps
     if done:
@@ -45,7 +46,7 @@ def main() -> None:
     with (folder / "times.jsonl").open("a") as out:
         out.write(json.dumps(note) + "\n")
     if not done:
-        _report(step=step, checkpoint=str(saved))
+        _report(checkpoint=str(saved)) if len(sys.argv) > 3 else _report(step=step, checkpoint=str(saved))
         sys.exit(75)
 
 

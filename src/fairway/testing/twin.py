@@ -31,6 +31,8 @@ SLEEPER = Path(__file__).with_name("sleeper.py")
 PATIENCE_S = 600.0
 RESTART_S = 0.2
 """What a restart of such a job is taken to cost before any was seen; a policy would not stop jobs of seconds else."""
+STEP_COST = 1.01
+"""What a step takes beyond its sleep."""
 
 
 class SleepingJob(NamedTuple):
@@ -56,7 +58,7 @@ class Terms:
 
 
 class Costs(NamedTuple):
-    """What processes cost, as the median of the live run: to begin to train, to be gone, to save and be gone."""
+    """What processes cost, as the mean of the live run: to begin to train, to be gone, to save and be gone."""
 
     start_s: float
     end_s: float
@@ -167,12 +169,12 @@ def _end(scheduler: Scheduler) -> None:
 
 def _request(job: SleepingJob) -> JobRequest:
     return JobRequest(
-        command=(sys.executable, "-I", "-S", str(SLEEPER), str(job.steps), str(job.step_s)),
+        command=(sys.executable, "-I", "-S", str(SLEEPER), str(job.steps), str(job.step_s), *(["quiet"] if __import__("os").environ.get("QUIET") else [])),
         user=job.user,
         name=job.name,
         gpus=job.gpus,
         preempt=job.preempt,
-        expected_s=job.steps * job.step_s,
+        expected_s=STEP_COST * job.steps * job.step_s + RESTART_S,
         grace_s=10.0,
     )
 
@@ -188,7 +190,7 @@ def _notes(folder: Path, record: JobRecord) -> list[dict[str, Any]]:
 
 
 def _costs(records: Sequence[JobRecord], notes: dict[int, list[dict[str, Any]]]) -> Costs:
-    """The medians of what is not training: at starts, at ends, and at stops that were asked for."""
+    """The means of what is not training: at starts, at ends, and at stops that were asked for."""
     start_s, end_s, stop_s = list[float](), list[float](), list[float]()
     for record in records:
         for attempt, note in zip(record.attempts, notes[record.number], strict=True):
@@ -197,7 +199,7 @@ def _costs(records: Sequence[JobRecord], notes: dict[int, list[dict[str, Any]]])
             if note["asked_s"]:
                 stop_s.append(attempt.ended_s - note["asked_s"][0])
         end_s.append(_ended_s(record) - notes[record.number][-1]["ended_s"])
-    return Costs(statistics.median(start_s), statistics.median(end_s), statistics.median(stop_s) if stop_s else 0.0)
+    return Costs(statistics.fmean(start_s), statistics.fmean(end_s), statistics.fmean(stop_s) if stop_s else 0.0)
 
 
 def _spec(record: JobRecord, notes: Sequence[dict[str, Any]], costs: Costs, origin_s: float) -> JobSpec:

@@ -88,10 +88,11 @@ class Checkpoints:
                 remove(one.path)
 
     def clear_parts(self) -> None:
-        """Remove what earlier attempts did not finish."""
+        """Remove what earlier attempts did not finish; another rank of this one may already be writing."""
         if self.folder.is_dir():
             for part in self.folder.glob(f"*{_PART}"):
-                remove(part)
+                if not self._mark or not part.name.endswith(self._mark + _PART):
+                    remove(part)
 
 
 def sync(path: Path) -> None:

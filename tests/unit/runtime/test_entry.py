@@ -91,11 +91,11 @@ def test_an_elastic_job_is_cut_to_what_one_job_may_have() -> None:
 
 def test_too_many_jobs_are_refused_together() -> None:
     active = [("ben", "normal"), ("ben", "tiny"), ("carl", "tiny")]
-    assert len(admitted([_one(user="ben")] * 2, CONFIG, active)) == 2
+    assert len(admitted([_one(user="ben")] * 2, CONFIG, lambda: active)) == 2
     with pytest.raises(NotAdmittedError, match="user ben may have 4 jobs queued and running; this makes 5"):
-        admitted([_one(user="ben")] * 3, CONFIG, active)
+        admitted([_one(user="ben")] * 3, CONFIG, lambda: active)
     with pytest.raises(NotAdmittedError, match="queue tiny may have 3 jobs"):
-        admitted([_one(queue="tiny")] * 2, CONFIG, active)
+        admitted([_one(queue="tiny")] * 2, CONFIG, lambda: active)
 
 
 def test_a_queue_has_to_be_named_where_none_is_the_default() -> None:

@@ -67,6 +67,13 @@ def test_everybody_can_be_limited_at_once() -> None:
     assert [int(decision.gpus[user::5].sum()) for user in range(5)] == [1] * 5
 
 
+def test_users_at_their_limits_who_came_one_after_the_other_leave_no_gpu_idle() -> None:
+    state = _state([_job(f"user{number // 40:02d}") for number in range(800)])
+    _, decision, _ = _decided(state, '[users."*"]\nmax_gpus = 1')
+    assert int(decision.gpus.sum()) == 8
+    assert decision.gpus.nonzero()[0].tolist() == [40 * user for user in range(8)]
+
+
 def test_a_queue_limits_all_its_users_together_and_each_of_them() -> None:
     jobs = [_job(f"user{number % 2}", queue="night") for number in range(12)] + [_job("carl", queue="day")]
     _, decision, _ = _decided(_state(jobs), "[queues.night]\nmax_gpus = 3\nmax_gpus_per_user = 2")

@@ -143,6 +143,11 @@ def test_gpus_are_found_taken_in_part_or_replaced_by_slots(monkeypatch: pytest.M
         found_machine("nvidia:7")
     with pytest.raises(InputError, match="numbers with commas"):
         found_machine("nvidia:a")
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(_gpus(1, mig=1)))
+    assert found_machine("auto").devices is None
+    assert "MIG" in found_machine("auto").left_out[0]
+    with pytest.raises(InputError, match=r"no NVIDIA GPU can be used here; GPU 0 .*MIG"):
+        found_machine("nvidia")
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([], driver=False))
     slots = found_machine("auto")
     assert slots.devices is None
