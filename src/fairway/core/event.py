@@ -61,7 +61,7 @@ class RegimeEntered(NamedTuple):
     """A job adapted its batch size at `progress`; `speeds`, `regime_end` and `tail_s` are those of the new regime.
 
     `work` is the whole work where its unit changes with the regime: a step is another one at another batch size.
-    `scaling` is that of the new regime, where an engine tells it and it has changed.
+    `scaling` and `prospect` are those of the new regime, where an engine tells them and they have changed.
     """
 
     time_s: float
@@ -75,6 +75,7 @@ class RegimeEntered(NamedTuple):
     steps_left: float = math.nan
     work: float = math.nan
     scaling: tuple[float, ...] = ()
+    prospect: Prospect | None = None
 
 
 class JobUpdated(NamedTuple):

@@ -279,7 +279,10 @@ class State:
         entries = entered(facts.entries, event.batch_size, event.progress / work if work > 0 else 0.0)
         steps_left = facts.steps_left if math.isnan(event.steps_left) else event.steps_left
         scaling = event.scaling or facts.scaling
-        self.facts[event.job] = facts._replace(entries=entries, steps_left=steps_left, scaling=scaling)
+        prospect = event.prospect or facts.prospect
+        self.facts[event.job] = facts._replace(
+            entries=entries, steps_left=steps_left, scaling=scaling, prospect=prospect
+        )
         self._anchor(row)
 
     def _job_updated(self, event: JobUpdated) -> None:

@@ -10,7 +10,7 @@ from fairway.core.event import JobSubmitted
 from fairway.core.hardware import known_gpu
 from fairway.core.job import JobSpec
 from fairway.core.prospect import Prospect, Stage
-from fairway.runtime.records import JobRecord
+from fairway.runtime.records import JobRecord, Progress
 from fairway.runtime.request import JobRequest
 
 UNKNOWN_S = 3600.0
@@ -105,3 +105,20 @@ def submitted(record: JobRecord, cluster: Cluster, expected_s: float, time_s: fl
         scaling,
         prospect=Prospect(epochs, (stage,)),
     )
+
+
+def announced(progress: Progress, epochs: float | None, part_per_s: float, relative: tuple[float, ...]) -> Prospect:
+    """The prospect of a job that reports: its announced batch sizes in order, each as fast as it was seen to train.
+
+    `part_per_s` is what part of its whole work it makes per second now, `relative` its speed by GPU type against that.
+    A batch size that was not seen yet is taken to be as fast as the present one.
+    """
+    whole = progress.epochs or epochs or _EPOCHS
+    present = progress.batch_size or 0
+    seen = progress.epoch_speeds
+    seen[str(present)] = part_per_s * whole
+    stages = []
+    for size in progress.batch_sizes or [present]:
+        speed = seen.get(str(size), part_per_s * whole)
+        stages.append(Stage(size, tuple(speed * one for one in relative)))
+    return Prospect(whole, tuple(stages))

@@ -37,7 +37,7 @@ def explain(scheduler: Scheduler, name: str, forecast: Forecast | None = None) -
         "gpus": record.request.gpus,
         "policy": scheduler.policy_text,
         "reason": _plain_reason(record),
-        "attempts": [asdict(attempt) for attempt in list(record.attempts)],
+        "attempts": [_without_token(asdict(attempt)) for attempt in list(record.attempts)],
     }
     if record.state.ended:
         return told
@@ -52,6 +52,11 @@ def explain(scheduler: Scheduler, name: str, forecast: Forecast | None = None) -
     listed = told["ahead"]
     told["ahead"], told["more_ahead"] = listed[:MOST_LISTED], max(len(listed) - MOST_LISTED, 0)
     return told
+
+
+def _without_token(attempt: dict[str, Any]) -> dict[str, Any]:
+    """An attempt as everybody may see it: the token marks its processes and is nobody's business."""
+    return {name: value for name, value in attempt.items() if name != "token"}
 
 
 def _plain_reason(record: JobRecord) -> str:
@@ -109,6 +114,9 @@ def _waiting(scheduler: Scheduler, snapshot: Snapshot, decision: Decision, row: 
         reason = "the policy gives it GPUs in its next round"
     else:
         reason = decision.reason(snapshot, row)
+    blocked = scheduler.engine.processes.blocked
+    if blocked:
+        reason += "; " + "; ".join(f"GPU {gpu} is left alone: {why}" for gpu, why in sorted(blocked.items()))
     book, jobs = scheduler.book, snapshot.jobs.tolist()
     ahead = [{"id": book[jobs[other]].id, "why": "holds GPUs"} for other in _holders(snapshot, row)]
     granted = ((decision.gpus > 0) & (snapshot.held == 0)).nonzero()[0].tolist()

@@ -34,7 +34,7 @@ from fairway.core.event import (
 from fairway.core.state import State
 from fairway.runtime import environment, processes
 from fairway.runtime.engines.local import Ended, LocalProcesses, Started, Target
-from fairway.runtime.estimates import ELASTIC_EXPONENT, RunTimes, speeds_of
+from fairway.runtime.estimates import ELASTIC_EXPONENT, RunTimes, announced, speeds_of
 from fairway.runtime.outcomes import Verdict, verdict
 from fairway.runtime.processes import Outcome, Running
 from fairway.runtime.records import Attempt, Book, JobRecord, JobState
@@ -520,4 +520,5 @@ class LiveEngine:
         relative = speeds_of(record.request, self.cluster)
         speeds = tuple(speed * one / relative[kind] if relative[kind] else 0.0 for one in relative)
         batch = progress.batch_size or record.request.batch_size or 0
-        return RegimeEntered(now_s, job, progress.step, speed, batch, speeds, total, 0.0, work=total)
+        prospect = announced(progress, record.request.epochs, speed / total, tuple(one / speed for one in speeds))
+        return RegimeEntered(now_s, job, progress.step, speed, batch, speeds, total, 0.0, work=total, prospect=prospect)

@@ -74,6 +74,7 @@ class Progress:
     samples: float | None = None
     epochs: float | None = None
     batch_sizes: list[int] | None = None
+    epoch_speeds: dict[str, float] = field(default_factory=dict)
     save_s: float | None = None
     read_bytes: int = 0
 

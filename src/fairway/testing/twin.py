@@ -169,7 +169,15 @@ def _end(scheduler: Scheduler) -> None:
 
 def _request(job: SleepingJob) -> JobRequest:
     return JobRequest(
-        command=(sys.executable, "-I", "-S", str(SLEEPER), str(job.steps), str(job.step_s), *(["quiet"] if __import__("os").environ.get("QUIET") else [])),
+        command=(
+            sys.executable,
+            "-I",
+            "-S",
+            str(SLEEPER),
+            str(job.steps),
+            str(job.step_s),
+            *(["quiet"] if __import__("os").environ.get("QUIET") else []),
+        ),
         user=job.user,
         name=job.name,
         gpus=job.gpus,
