@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 run: setup
-	$(BIN)/fairway demo
+	$(BIN)/fairway demo --live
 
 test: setup
 	$(BIN)/python -m pytest -n auto

@@ -1,6 +1,9 @@
 """Live and simulated, side by side: the same jobs as real processes and in the simulator, from their own trace.
 
-python benchmarks/fidelity.py [--jobs 30] [--gpus 8] [--mean 4] [--seed 1] [--policy NAME ...]
+python benchmarks/fidelity.py [--jobs 30] [--gpus 8] [--mean 4] [--seed 1] [--reports] [--policy NAME ...]
+
+Both worlds know the run times that owners state. With `--reports` the live jobs also report their steps, and policies
+decide by what is measured.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=8)
     parser.add_argument("--mean", type=float, default=4.0, help="mean run time of a job in seconds")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--reports", action="store_true", help="let live jobs report their steps")
     parser.add_argument("--policy", action="append")
     options = parser.parse_args()
     jobs = random_jobs(options.jobs, options.seed, mean_s=options.mean, over_s=2.0 * options.mean)
@@ -34,7 +38,7 @@ def main() -> None:
     print(f"{'preemptions':>13}{'start':>9}{'stop':>7}")
     for policy in options.policy or POLICIES:
         by_rounds = policy.partition(":")[0] in BY_ROUNDS
-        terms = Terms(policy, options.gpus, ROUND_S if by_rounds else 0.0)
+        terms = Terms(policy, options.gpus, ROUND_S if by_rounds else 0.0, report_every=5 * options.reports)
         with tempfile.TemporaryDirectory(prefix="fairway-fidelity-") as folder:
             live = run_live(jobs, terms, Path(folder))
         simulated = run_simulated(live.workload, terms)

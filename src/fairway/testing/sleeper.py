@@ -1,4 +1,4 @@
-"""A job that trains by sleeping: `python sleeper.py STEPS STEP_S`. It needs the standard library only.
+"""A job that trains by sleeping: `python sleeper.py STEPS STEP_S [REPORT_EVERY]`. It needs the standard library only.
 
 It saves and exits with 75 when asked to stop, goes on from there when started again, and appends to `times.jsonl`
 beside its checkpoint when each of its attempts began to train, was asked to stop and had done how much.
@@ -13,20 +13,19 @@ import sys
 import time
 from pathlib import Path
 
-REPORT_EVERY = 5
-
 
 def main() -> None:
     """Do the steps that are left."""
     began_s = time.time()
     steps, step_s = int(sys.argv[1]), float(sys.argv[2])
+    every = int(sys.argv[3]) if len(sys.argv) > 3 else 0
     folder = Path(os.environ["FAIRWAY_CHECKPOINT_DIR"])
     asked_s: list[float] = []
     signal.signal(signal.SIGTERM, lambda *_: asked_s.append(time.time()))
     saved = folder / "step"
     first = int(saved.read_text()) if saved.exists() else 0
     trained_s, step = 0.0, first
-    if len(sys.argv) < 4:
+    if every:
         _report(step=first, steps=steps, started=True)
     while step < steps and not asked_s:
         before_s = time.monotonic()
@@ -34,7 +33,7 @@ def main() -> None:
         # A step in which the process was suspended took no longer than any other.
         trained_s += min(time.monotonic() - before_s, 1.5 * step_s)
         step += 1
-        if step % REPORT_EVERY == 0 and len(sys.argv) < 4:
+        if every and step % every == 0:
             _report(step=step)
     done = step >= steps
     if done:
@@ -46,7 +45,7 @@ def main() -> None:
     with (folder / "times.jsonl").open("a") as out:
         out.write(json.dumps(note) + "\n")
     if not done:
-        _report(checkpoint=str(saved)) if len(sys.argv) > 3 else _report(step=step, checkpoint=str(saved))
+        _report(checkpoint=str(saved), **({"step": step} if every else {}))
         sys.exit(75)
 
 

@@ -49,12 +49,14 @@ class SleepingJob(NamedTuple):
 
 @dataclass(frozen=True)
 class Terms:
-    """How both worlds are run."""
+    """How both worlds are run. With `report_every` > 0 live jobs report their steps that often: policies then decide
+    by measured speeds, which are never quite equal, where the simulator's are."""
 
     policy: str
     gpus: int = 8
     round_s: float = 0.0
     min_run_s: float = 0.5
+    report_every: int = 0
 
 
 class Costs(NamedTuple):
@@ -122,7 +124,7 @@ def run_live(
                 time.sleep(min(max(began_s + job.at_s - time.monotonic(), 0.0), 0.05))
                 if watch is not None:
                     watch(scheduler)
-            scheduler.submit([_request(job)])
+            scheduler.submit([_request(job, terms.report_every)])
         deadline_s = time.monotonic() + PATIENCE_S
         while any(not record.state.ended for record in scheduler.book):
             if time.monotonic() > deadline_s:
@@ -167,7 +169,7 @@ def _end(scheduler: Scheduler) -> None:
         time.sleep(0.02)
 
 
-def _request(job: SleepingJob) -> JobRequest:
+def _request(job: SleepingJob, report_every: int) -> JobRequest:
     return JobRequest(
         command=(
             sys.executable,
