@@ -17,6 +17,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import socket
 import time
 import uuid
@@ -37,6 +38,9 @@ _ENDED = frozenset(("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", 
 
 Row = dict[str, Any]
 """A job, a node or whatever else the scheduler tells, as JSON values; see docs/api.md."""
+
+
+_ID = re.compile(r"[0-9]{1,18}(_[0-9]{1,18})?", re.ASCII)
 
 
 class ClientError(FairwayError):
@@ -369,7 +373,9 @@ def _address(url: str) -> tuple[str, int]:
 
 
 def _part(job: str) -> str:
-    """A job's id as one part of a path, whatever is in it."""
+    """A job's id as one part of a path. What cannot be an id is not asked for: it might lead elsewhere."""
+    if not _ID.fullmatch(str(job)):
+        raise RefusedError(404, f"there is no job {str(job)[:60]!a}")
     return quote(str(job), safe="")
 
 

@@ -236,11 +236,19 @@ class Keeper:
     def _handle(self, signo: int) -> None:
         if signo in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             self._stop("request", float(self.launch["grace_s"]))
-        elif signo == signal.SIGUSR1:
-            self._pause()
-        elif signo == signal.SIGUSR2:
-            self.stopped = False
-            self._signal_all(signal.SIGCONT)
+        elif signo in (signal.SIGUSR1, signal.SIGUSR2):
+            if self._is_to_pause(signo):
+                self._pause()
+            else:
+                self.stopped = False
+                self._signal_all(signal.SIGCONT)
+
+    def _is_to_pause(self, signo: int) -> bool:
+        """Which of the two was wanted last: signals that wait together do not come in the order of their sending."""
+        try:
+            return (self.directory / "paused").read_text(encoding="ascii") == "yes"
+        except OSError:
+            return signo == signal.SIGUSR1
 
     def _pause(self) -> None:
         """Suspend everything below us, also what has left its group or was started in the meantime."""

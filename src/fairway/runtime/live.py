@@ -302,6 +302,9 @@ class LiveEngine:
         record = self.book[notice.job]
         if isinstance(notice, Ended):
             return self._ended(record, notice.outcome, now_s)
+        if record.state.ended or notice.job not in self.processes.targets:
+            # It was cancelled or set aside before this was looked at.
+            return []
         attempt = record.attempt
         date_s = self.clock.date_s(now_s)
         if attempt is not None and attempt.started_s is None:
@@ -311,6 +314,7 @@ class LiveEngine:
             record.progress.reported_s = None
         record.started_s = record.started_s or date_s
         record.state, record.reason = JobState.RUNNING, ""
+        self.account(record, now_s)
         record.since_s = date_s
         self._watch_reports(record)
         self.book.touch(record)
@@ -331,7 +335,8 @@ class LiveEngine:
         """An attempt is over: what it means for the job."""
         attempt = record.attempt
         assert attempt is not None
-        self.account(record, now_s)
+        ended_s = now_s if outcome.ended_s is None else min(now_s, outcome.ended_s - self.clock.origin_s)
+        self.account(record, ended_s)
         attempt.ended_s = outcome.ended_s or self.clock.date_s(now_s)
         attempt.codes, attempt.cause = list(outcome.codes), outcome.cause
         self.restarts.ended(record)
@@ -341,6 +346,7 @@ class LiveEngine:
         if record.state.ended:
             # It was cancelled before; only now its processes are gone.
             record.ended_s = attempt.ended_s
+            self.forget(record)
             return []
         asked = outcome.cause == "request"
         logs = [self._log(record, attempt, rank) for rank in range(len(outcome.codes))]
@@ -351,8 +357,8 @@ class LiveEngine:
         self.processes.targets.pop(record.number, None)
         if judged.next == "done":
             return self._done(record, now_s)
-        if judged.next == "again" and (asked or record.request.preempt == "checkpoint"):
-            return self._again(record, judged, now_s)
+        if judged.next == "again":
+            return self._again(record, judged, now_s, asked=asked)
         return self._failed(record, judged, now_s)
 
     def _done(self, record: JobRecord, now_s: float) -> list[Event]:
@@ -366,8 +372,12 @@ class LiveEngine:
         record.state, record.reason = JobState.PREEMPTED, judged.why
         return [RateChanged(now_s, record.number, self.saved(record), 0.0)]
 
-    def _again(self, record: JobRecord, judged: Verdict, now_s: float) -> list[Event]:
-        """It will run again, from its last checkpoint."""
+    def _again(self, record: JobRecord, judged: Verdict, now_s: float, *, asked: bool) -> list[Event]:
+        """It will run again, from its last checkpoint; at once if it was asked to stop, else after a while."""
+        if not asked:
+            record.not_before_s = self.clock.date_s(now_s) + BACK_OFF_S
+            self.alarm(now_s + BACK_OFF_S)
+            self.on_end(record)
         if not record.suspended:
             record.state = JobState.PREEMPTED
         record.reason = judged.why
@@ -395,11 +405,15 @@ class LiveEngine:
         """The job is over for good."""
         record.state, record.reason, record.ended_s = state, why, self.clock.date_s(now_s)
         self.processes.targets.pop(record.number, None)
+        self.forget(record)
+        self.book.touch(record)
+        self.on_end(record)
+
+    def forget(self, record: JobRecord) -> None:
+        """Nothing more is to be expected of a job."""
         for kept in (self._readers, self._rated_s, self.expected_s):
             kept.pop(record.number, None)
         self._in_steps.discard(record.number)
-        self.book.touch(record)
-        self.on_end(record)
 
     def saved(self, record: JobRecord) -> float:
         """Progress that a new attempt begins with, in the unit that the state counts in."""

@@ -66,11 +66,18 @@ class Running:
 
     def pause(self) -> None:
         """Suspend the ranks in place."""
+        self._want("yes")
         self.signal(signal.SIGUSR1)
 
     def go_on(self) -> None:
         """Let suspended ranks go on."""
+        self._want("no")
         self.signal(signal.SIGUSR2)
+
+    def _want(self, paused: str) -> None:
+        """Leave word of what is wanted last; where there is no room for it, the signal alone has to do."""
+        with contextlib.suppress(OSError):
+            (self.directory / "paused").write_text(paused, encoding="ascii")
 
     @property
     def ended(self) -> bool:

@@ -374,7 +374,8 @@ class Scheduler:
         record.state, record.reason = JobState.CANCELLED, "cancelled"
         record.ended_s = self.engine.clock.date_s(now_s)
         self.engine.processes.targets.pop(record.number, None)
-        self.engine.processes.stop(record.number)
+        if not self.engine.processes.stop(record.number):
+            self.engine.forget(record)
         self.gate.outside.pop(record.number, None)
         self._note_end(record)
         return [JobCancelled(now_s, record.number)]

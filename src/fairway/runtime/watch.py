@@ -10,10 +10,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from fairway.core.errors import FairwayError
 from fairway.core.event import Event
 from fairway.runtime.engines.local import Live
 from fairway.runtime.idle import IdleJobs, Sample, Verdict, cpu_s
+from fairway.runtime.live import StoppedError
 from fairway.runtime.nvml import Sitters
 from fairway.runtime.records import JobRecord, JobState
 from fairway.runtime.scheduler import Scheduler
@@ -70,7 +70,7 @@ class Watch:
         while not self._over.wait(self._every_s):
             try:
                 self.look()
-            except FairwayError:
+            except StoppedError:
                 # The scheduler has stopped, and whoever runs it knows.
                 return
             except Exception as error:
