@@ -33,7 +33,9 @@ class Asked:
     )
     name: Annotated[str | None, option("--name", "A name for the job", "NAME")] = None
     queue: Annotated[str | None, option("--queue", "The queue", "NAME")] = None
-    priority: Annotated[int | None, option("--priority", "More is more urgent; negative is opportunistic", "N")] = None
+    priority: Annotated[
+        int | None, option("--priority", "Negative is opportunistic; its meaning is up to the policy", "N")
+    ] = None
     weight: Annotated[float | None, option("--weight", "Its share in comparison with others", "W")] = None
     time: Annotated[str | None, option("--time", "The longest that it may run, such as 2h or 1-12:00:00", "T")] = None
     expect: Annotated[str | None, option("--expect", "How long it will probably run", "T")] = None

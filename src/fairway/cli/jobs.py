@@ -110,7 +110,10 @@ def release(where: Where, jobs: _Jobs) -> None:
 def update(
     where: Where,
     jobs: _Jobs,
-    priority: Annotated[int | None, typer.Option("--priority", help="More is more urgent", metavar="N")] = None,
+    priority: Annotated[
+        int | None,
+        typer.Option("--priority", help="Negative is opportunistic; its meaning is up to the policy", metavar="N"),
+    ] = None,
     weight: Annotated[float | None, typer.Option("--weight", help="Its share", metavar="W")] = None,
     time: Annotated[str | None, typer.Option("--time", help="Its time limit; none takes it away", metavar="T")] = None,
     deadline: Annotated[
