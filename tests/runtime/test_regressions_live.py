@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.placement import placement
@@ -23,25 +27,23 @@ def scheduler(folder: Path) -> Scheduler:
     return made
 
 
-def until(met: object, what: str) -> None:
+def until(met: Callable[[], bool], what: str) -> None:
     end_s = time.monotonic() + DEADLINE_S
-    while not met():  # type: ignore[operator]
+    while not met():
         assert time.monotonic() < end_s, what
         time.sleep(0.02)
 
 
 def stop(made: Scheduler) -> None:
+    over = threading.Event()
+    made.on_stop = over.set
     made.close()
-    until(lambda: made.engine.closing and not _alive(made), "the scheduler stops")
+    assert over.wait(DEADLINE_S), "the scheduler does not stop"
 
 
-def _alive(made: Scheduler) -> bool:
-    import threading
-
-    return any(thread.name == "scheduler" and thread.is_alive() for thread in threading.enumerate())
-
-
-def test_exit_code_75_asks_for_another_run_whatever_the_job_said_of_preemption(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_exit_code_75_asks_for_another_run_whatever_the_job_said_of_preemption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(live, "BACK_OFF_S", 0.2)
     made = scheduler(tmp_path)
     mark = tmp_path / "once"
