@@ -142,6 +142,8 @@ def test_a_salvaged_journal_loses_no_job_that_could_be_read(folder: Path) -> Non
         done = ended(submit(scheduler, ["true"]))
         running = until(submit(scheduler, python(TICKS)), JobState.RUNNING)
         waiting = submit(scheduler, ["true"], hold=True)
+        began = folder / "jobs" / running.id / "attempt-1" / "ranks.json"
+        wait_for(began.exists)
     path = folder / "journal.db"
     db = sqlite3.connect(path)
     db.execute("DROP TABLE log")
