@@ -159,19 +159,9 @@ def _scheduler() -> Iterator[Scheduler]:
         yield scheduler
     finally:
         if daemon is not None:
-            _end_all(daemon.scheduler)
+            daemon.scheduler.end_all()
             daemon.close()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _end_all(scheduler: Scheduler) -> None:
-    """Cancel what has not ended, and wait until its processes are gone."""
-    for record in scheduler.book:
-        if not record.state.ended:
-            scheduler.cancel(record.id)
-    deadline_s = time.monotonic() + 30.0
-    while scheduler.engine.processes.live and time.monotonic() < deadline_s:
-        time.sleep(0.05)
 
 
 def _run(scheduler: Scheduler, plans: Sequence[Plan], show: Callable[[], None]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -185,8 +184,3 @@ class Book:
 
     def __len__(self) -> int:
         return len(self._by_number)
-
-
-def now_s() -> float:
-    """The time of day, in seconds since 1970."""
-    return time.time()

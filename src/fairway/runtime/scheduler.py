@@ -128,6 +128,15 @@ class Scheduler:
         """Stop scheduling; processes go on, and a later scheduler finds them."""
         self.engine.close()
 
+    def end_all(self, seconds: float = 30.0) -> None:
+        """Cancel every job that has not ended, and wait until no process of theirs is left, for so long at most."""
+        for record in self.book:
+            if not record.state.ended:
+                self.cancel(record.id)
+        deadline_s = time.monotonic() + seconds
+        while self.engine.processes.live and time.monotonic() < deadline_s:
+            time.sleep(0.02)
+
     def ask(self, command: Callable[[float], tuple[list[Event], Any]]) -> Any:
         """Carry out a command in the scheduler's thread and wait for its answer."""
         answer: Future[Any] = self.engine.ask(command)

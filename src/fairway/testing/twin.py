@@ -133,7 +133,7 @@ def run_live(
             if watch is not None:
                 watch(scheduler)
     finally:
-        _end(scheduler)
+        scheduler.end_all()
         scheduler.close()
         thread.join()
     origin_s = scheduler.engine.clock.origin_s
@@ -159,16 +159,6 @@ def run_simulated(workload: Workload, terms: Terms) -> Result:
     )
 
 
-def _end(scheduler: Scheduler) -> None:
-    """Leave no process behind, also after a failure."""
-    for record in scheduler.book:
-        if not record.state.ended:
-            scheduler.cancel(record.id)
-    deadline_s = time.monotonic() + 30.0
-    while scheduler.engine.processes.live and time.monotonic() < deadline_s:
-        time.sleep(0.02)
-
-
 def _request(job: SleepingJob, report_every: int) -> JobRequest:
     return JobRequest(
         command=(
@@ -178,7 +168,7 @@ def _request(job: SleepingJob, report_every: int) -> JobRequest:
             str(SLEEPER),
             str(job.steps),
             str(job.step_s),
-            *(["quiet"] if __import__("os").environ.get("QUIET") else []),
+            str(report_every),
         ),
         user=job.user,
         name=job.name,
