@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fairway.client import Client
     from fairway.core.cluster import Cluster
     from fairway.core.errors import FairwayError, InputError, PolicyError
     from fairway.core.job import JobSpec, Workload
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Client": "client",
     "Cluster": "core.cluster",
     "FairwayError": "core.errors",
     "InputError": "core.errors",
@@ -43,6 +45,7 @@ _HOMES = {
 
 __all__ = [
     "RULES",
+    "Client",
     "Cluster",
     "FairwayError",
     "Faults",

@@ -9,7 +9,8 @@
     client.wait(job["id"])["state"]
 
 It speaks to the Unix socket in the scheduler's state directory, or to a `url` with a token. A request that was cut off
-is sent again where that can do no harm; a submission always carries a key, so it is never taken twice.
+is sent again where that can do no harm; a submission always carries a key, so it is never taken twice. Each thread
+keeps its connection for the next request.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import http.client
 import json
 import os
 import re
+import select
 import socket
+import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -91,6 +94,7 @@ class Client:
         self.timeout_s = timeout_s
         self._token = _found_token(token, self.folder) if url is not None else None
         self._address = _address(url) if url is not None else None
+        self._own = _Own()
 
     # --- jobs --------------------------------------------------------------------------------------------------------
 
@@ -259,17 +263,40 @@ class Client:
     ) -> Any:
         """Ask, once more where the answer was cut off and `again` allows it."""
         for tried in range(1, TRIES + 1):
+            # What must not be sent twice goes over a new connection, which the other side has no reason to close.
+            kept = self._own.line.taken() if again else None
+            connection = kept or self._connection(self.timeout_s)
             try:
-                with closing(self._connection(self.timeout_s)) as connection:
-                    response = self._response(connection, method, path, body, query, headers)
-                    return _parsed(response.read())
+                return _parsed(self._content(connection, method, path, body, query, headers))
             except (ConnectionError, http.client.HTTPException) as error:
                 if not again or tried == TRIES:
                     raise ClientError(f"the scheduler at {self._where()} broke off: {error or 'no answer'}") from None
-                time.sleep(RETRY_S * tried)
+                if kept is None:
+                    time.sleep(RETRY_S * tried)
             except TimeoutError:
                 raise ClientError(f"no answer from {self._where()} within {self.timeout_s:g} s") from None
         raise AssertionError("unreachable")
+
+    def _content(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        path: str,
+        body: Any,
+        query: Sequence[tuple[str, Any]],
+        headers: Mapping[str, str] | None,
+    ) -> bytes:
+        """A whole answer. The connection is kept for the next request, unless this one was cut off."""
+        try:
+            content = self._response(connection, method, path, body, query, headers).read()
+        except RefusedError:
+            self._own.line.keep(connection)
+            raise
+        except BaseException:
+            connection.close()
+            raise
+        self._own.line.keep(connection)
+        return content
 
     def _stream(
         self, path: str, query: Sequence[tuple[str, Any]], headers: Mapping[str, str] | None = None
@@ -277,7 +304,9 @@ class Client:
         """An answer in pieces; it may take its time between them."""
         with closing(self._connection(None)) as connection:
             try:
-                response = self._response(connection, "GET", path, None, query, headers)
+                response = self._response(
+                    connection, "GET", path, None, query, {"Connection": "close", **(headers or {})}
+                )
                 while piece := response.read1(_CHUNK_BYTES):
                     yield piece
             except (ConnectionError, http.client.HTTPException) as error:
@@ -289,7 +318,7 @@ class Client:
         if self._address is None:
             connection = _UnixConnection(self.folder / SOCKET, timeout_s)
         else:
-            connection = http.client.HTTPConnection(*self._address, timeout=timeout_s)
+            connection = _Connection(*self._address, timeout=timeout_s)
         try:
             connection.connect()
         except PermissionError:
@@ -308,7 +337,7 @@ class Client:
         headers: Mapping[str, str] | None,
     ) -> http.client.HTTPResponse:
         """Send a request; its answer if it was not refused."""
-        sent = {"Connection": "close", **(headers or {})}
+        sent = dict(headers or {})
         if self._token is not None:
             sent["Authorization"] = f"Bearer {self._token}"
         content = None
@@ -328,7 +357,82 @@ class Client:
         return self.url or str(self.folder)
 
 
-class _UnixConnection(http.client.HTTPConnection):
+class _Own(threading.local):
+    """What each thread has for itself. A copy of a client begins with nothing."""
+
+    def __init__(self) -> None:
+        self.line = _Line()
+
+    def __reduce__(self) -> tuple[type[_Own], tuple[()]]:
+        return _Own, ()
+
+
+class _Line:
+    """The connection that is kept between requests; closed when its thread, or the client, is gone.
+
+    It is of the process and the user that made it: a child of this process, or this process as another user, is
+    somebody else to the scheduler.
+    """
+
+    def __init__(self) -> None:
+        self._kept: http.client.HTTPConnection | None = None
+        self._owner: tuple[int, int] | None = None
+
+    def __del__(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+
+    def keep(self, connection: http.client.HTTPConnection) -> None:
+        """Keep a connection whose last answer was read to its end, if it is open still."""
+        if connection.sock is not None:
+            if self._kept is not None:
+                self._kept.close()
+            self._kept, self._owner = connection, (os.getpid(), os.geteuid())
+
+    def taken(self) -> http.client.HTTPConnection | None:
+        """The connection that was kept, if it can be used once more; whoever has it keeps it again."""
+        connection, self._kept = self._kept, None
+        if connection is None or (self._owner == (os.getpid(), os.geteuid()) and _is_quiet(connection.sock)):
+            return connection
+        connection.close()
+        return None
+
+
+def _is_quiet(sock: socket.socket) -> bool:
+    """Whether a connection between two requests is as it should be: what can be read now is only its end."""
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return not poll.poll(0)
+
+
+class _Connection(http.client.HTTPConnection):
+    """A connection on which a request is sent as a whole.
+
+    Sent in two parts, its head wakes the scheduler, which then waits for the rest; on a busy machine each such turn
+    costs milliseconds.
+    """
+
+    _parts: list[bytes] | None = None
+
+    def request(self, method: str, url: str, body: Any = None, headers: Any = (), **how: Any) -> None:
+        """Send a request."""
+        self._parts = []
+        try:
+            super().request(method, url, body, headers, **how)
+            whole = b"".join(self._parts)
+        finally:
+            self._parts = None
+        self.send(whole)
+
+    def send(self, data: Any) -> None:
+        """Send bytes, or gather them while a request is put together."""
+        if self._parts is None:
+            super().send(data)
+        else:
+            self._parts.append(data)
+
+
+class _UnixConnection(_Connection):
     """HTTP over a Unix socket."""
 
     def __init__(self, path: Path, timeout_s: float | None) -> None:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
+import socket
 import sys
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,7 +79,7 @@ def test_down_can_stop_jobs_which_go_on_with_the_next(house: CliHouse) -> None:
     house.wait_for(frozen, "RUNNING")
     until(lambda: "ready" in house("logs", job).out, "the job to be ready")
     told = house("down", "--jobs", "stop", "--json").json
-    assert told == {"stopped": True, "jobs_stopped": 2}
+    assert told == {"stopped": True, "jobs_stopped": 2, "jobs_from_the_beginning": 1}
     _communicated(house)
     assert (house.state / "jobs" / job / "attempt-1" / "exit.json").exists()
     house.start()
@@ -131,6 +136,7 @@ def test_the_configuration_is_read_again_when_asked(house: CliHouse) -> None:
     assert house("submit", "--gpus", "2", "--", "true").code == 2
     config.write_text("[queues.default]\nmax_gpus_per_job = 2\n")
     assert house("reload").out == f"{config} was read\n"
+    assert house("reload", "--json").json == {"file": str(config)}
     job = house.submit("--gpus", "2", "--", "true")
     house.wait_for(job, "COMPLETED")
     config.write_text("[queues.default]\nmax_gpus_per_job = 'many'\n")
@@ -158,6 +164,155 @@ def test_bad_settings_are_one_line(house: CliHouse, words: tuple[str, ...]) -> N
     assert (call.code, call.out) == (2, "")
     assert call.err.startswith("fairway: error: ")
     assert call.err.count("\n") == 1
+    assert not house.state.exists(), "nothing is left behind"
+
+
+def test_an_address_in_use_is_one_line_and_leaves_nothing_behind(house: CliHouse) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        call = house("up", "--listen", f"127.0.0.1:{other.getsockname()[1]}")
+    assert call.code == 2
+    assert "Address already in use" in call.err
+    assert not house.state.exists()
+
+
+def test_a_directory_that_was_there_is_kept_when_something_is_refused(house: CliHouse) -> None:
+    house.state.mkdir()
+    (house.state / "mine").touch()
+    assert house("up", "--gpus", "many").code == 2
+    assert (house.state / "mine").exists()
+
+
+def test_a_free_port_is_told_and_strangers_hear_where_the_token_is(house: CliHouse) -> None:
+    first = house.start("--gpus", "1", "--listen", "127.0.0.1:0")
+    found = re.search(r"and (http://127\.0\.0\.1:(\d+)) \(its token is in (\S+)\)", first)
+    assert found, first
+    assert int(found[2]) > 0
+    assert found[3] == str(house.state / "token")
+    assert house("status", "--url", found[1]).code == 0
+    for head, why in (({}, "needs a token"), ({"Authorization": "Bearer guess"}, "does not carry")):
+        for path in ("/v1/status", "/metrics"):
+            with pytest.raises(urllib.error.HTTPError) as caught:
+                urllib.request.urlopen(urllib.request.Request(found[1] + path, headers=head))
+            told = json.loads(caught.value.read())["error"]
+            assert caught.value.code == 401
+            assert why in told
+            assert "the file `token` of the state directory" in told
+
+
+def _cluster(house: CliHouse) -> int:
+    return int(house("status", "--json").json["gpus"])
+
+
+def test_the_number_of_gpus_is_remembered_and_changes_are_told(house: CliHouse) -> None:
+    house.start("--gpus", "3", "--policy", "fifo")
+    job = house.submit("--gpus", "2", "--hold", "--", "true")
+    assert house("down").code == 0
+    assert "GPUs are others" not in house.daemon.communicate()[1]  # type: ignore[union-attr]
+    house.start()
+    assert _cluster(house) == 3
+    assert house("down").code == 0
+    assert "--gpus 3, as last time" in house.daemon.communicate()[1]  # type: ignore[union-attr]
+    house.start("--gpus", "2")
+    assert _cluster(house) == 2
+    assert house.show(job)["state"] == "PENDING"
+    assert house("down").code == 0
+    told = house.daemon.communicate()[1]  # type: ignore[union-attr]
+    assert "the GPUs are others than last time: 2 × cpu, before 3 × cpu; 1 jobs that have not ended are queued" in told
+    house.start()
+    assert _cluster(house) == 2
+    house.kill()
+    house.start("--gpus", "auto")
+    assert house("down").code == 0
+    assert "as last time" not in house.daemon.communicate()[1]  # type: ignore[union-attr]
+
+
+def test_a_journal_that_lost_its_log_is_told_about_and_gives_no_number_twice(house: CliHouse) -> None:
+    house.start("--gpus", "1")
+    jobs = [house.submit("--", "true") for _ in range(3)]
+    for job in jobs:
+        house.wait_for(job, "COMPLETED")
+    house.kill()
+    for name in ("journal.db", "journal.db-wal", "journal.db-shm"):
+        (house.state / name).unlink(missing_ok=True)
+    house.start("--gpus", "1")
+    job = house.submit("--", "true")
+    assert job == "4"
+    assert house.wait_for(job, "COMPLETED")["attempts"] == 1
+    assert house("down").code == 0
+    assert "knows nothing of 3 jobs" in house.daemon.communicate()[1]  # type: ignore[union-attr]
+
+
+def test_without_a_configuration_reload_does_not_say_that_it_was_read(house: CliHouse) -> None:
+    house.start("--gpus", "1")
+    call = house("reload")
+    assert (call.code, call.out) == (0, "there is no configuration, and so no limits\n")
+    assert house("reload", "--json").json == {"file": None}
+    (house.state / "fairway.toml").write_text("operators = ['anna']\n")
+    assert house("reload").out == f"{house.state / 'fairway.toml'} was read\n"
+
+
+def test_what_cannot_be_submitted_cannot_be_had_by_update_either(house: CliHouse) -> None:
+    house.state.mkdir()
+    terms = "[users.'*']\nmax_priority = 5\nmax_limit_s = '1h'\nweight = 2\npriority = 100\n"
+    (house.state / "fairway.toml").write_text(terms)
+    house.start("--gpus", "1")
+    job = house.submit("--hold", "--priority", "5", "--", "true")
+    array = house.submit("--hold", "--array", "0-2", "--", "true")
+    for one in (job, array):
+        for words in (("--priority", "6"), ("--time", "2h")):
+            call = house("update", one, *words)
+            assert call.code == 2
+            assert "the most for user" in call.err
+    assert (house.show(job)["priority"], house.show(job)["request"]["limit_s"]) == (105, 3600.0)
+    assert house("update", job, "--priority", "1", "--weight", "3", "--time", "none").code == 0
+    told = house.show(job)["request"]
+    assert (told["priority"], told["weight"], told["limit_s"]) == (101, 6.0, 3600.0)
+
+
+COUNTS = f"""
+exec {sys.executable} -c '
+import time
+for at in range(100000):
+    with open("beat", "a") as file:
+        file.write(".")
+    time.sleep(0.02)
+'
+"""
+
+
+@pytest.mark.parametrize("preempt", ["suspend", "checkpoint", "never"])
+def test_down_can_suspend_jobs_which_go_on_where_they_were(house: CliHouse, preempt: str) -> None:
+    house.start("--gpus", "2")
+    job = house.submit("--preempt", preempt, "--grace", "1", "--", "bash", "-c", COUNTS)
+    beat = house.folder / "beat"
+    until(lambda: beat.exists() and beat.stat().st_size > 0, "the job to begin")
+    call = house("down", "--jobs", "suspend", "--json")
+    assert call.code == 0, call.err
+    assert call.json == {"stopped": True, "jobs_stopped": 0, "jobs_suspended": 1}
+    _communicated(house)
+    before = beat.stat().st_size
+    time.sleep(2.0)
+    assert beat.stat().st_size == before, "it stands still"
+    assert "1 running jobs stand still" in house("down", "--jobs", "suspend").out
+    house.start()
+    until(lambda: beat.stat().st_size > before + 5, "the job to go on")
+    shown = house.wait_for(job, "RUNNING")
+    assert shown["attempts"] == 1
+    assert shown["ran_s"] < time.time() - shown["started_s"] - 1.5, "the time in between is not run time"
+    assert house("cancel", job).code == 0
+
+
+def test_stopping_says_who_begins_again(house: CliHouse) -> None:
+    house.start("--gpus", "2")
+    jobs = [house.submit("--grace", "1", "--", "sleep", "60") for _ in range(2)]
+    for job in jobs:
+        house.wait_for(job, "RUNNING")
+    call = house("down", "--jobs", "stop")
+    assert call.code == 0, call.err
+    told = call.out
+    assert "2 running jobs were stopped" in told
+    assert "2 of them had saved nothing and will start from the beginning" in told
+    assert house("down", "--jobs", "nonsense").code == 2
 
 
 def test_a_state_directory_that_cannot_be(house: CliHouse) -> None:
@@ -183,3 +338,30 @@ def test_a_damaged_journal_is_refused_and_can_be_salvaged(house: CliHouse) -> No
     assert house("salvage", str(journal), str(house.folder / "new.db")).code == 2
     assert job
     assert json.dumps(told)
+
+
+def test_a_truncated_journal_is_salvaged_and_gone_on_with(house: CliHouse) -> None:
+    house.start("--gpus", "1", "--policy", "fifo")
+    runs = house.submit("--", "bash", "-c", "while [ ! -e go ]; do sleep 0.1; done; echo done")
+    house.submit("--hold", "--array", "0-199", "--", "true", "x" * 500)
+    house.wait_for(runs, "RUNNING")
+    assert house("down").code == 0
+    _communicated(house)
+    journal, fresh = house.state / "journal.db", house.folder / "new.db"
+    whole = journal.read_bytes()
+    journal.write_bytes(whole[: int(0.6 * len(whole))])
+    assert house("up").code == 2
+    call = house("salvage", str(journal), str(fresh))
+    assert call.code == 0, call.err
+    saved = int(call.out.split()[0])
+    assert 20 < saved < 201
+    assert f"{fresh} to {journal}" in call.out
+    for one in house.state.glob("journal.db*"):
+        one.unlink()
+    fresh.rename(journal)
+    house.start("--gpus", "1")
+    assert len(house("ls", "-a", "--json").json) == saved
+    (house.folder / "go").touch()
+    assert house.wait_for(runs, "COMPLETED")["attempts"] == 1
+    assert house("logs", runs).out == "done\n"
+    assert house.submit("--hold", "--", "true") == "3", "no number is given twice"

@@ -170,14 +170,18 @@ def test_an_sbatch_script_runs_unchanged(house: CliHouse) -> None:
     script = house.folder / "train.sbatch"
     script.write_text(
         "#!/bin/bash\n#SBATCH --job-name=batch\n#SBATCH --gpus=2\n#SBATCH --mem=4G\n#SBATCH --output=%x-%j.out\n"
-        '#SBATCH --time=10\necho "$1 $SLURM_JOB_ID $SLURM_JOB_NAME $SLURM_GPUS_ON_NODE"\n'
+        '#SBATCH --time=10\necho "$1 $SLURM_JOB_ID $SLURM_JOB_NAME $SLURM_GPUS_ON_NODE $SLURM_JOB_NUM_NODES"\n'
     )
     call = house("submit", "--parsable", "train.sbatch", "argument")
     job = call.out.strip()
     assert call.err == "fairway: note: train.sbatch:4: --mem has no meaning here and was left out\n"
     told = house.wait_for(job, "COMPLETED")
     assert told["request"]["limit_s"] == 600
-    assert (house.folder / f"batch-{job}.out").read_text() == f"argument {job} batch 2\n"
+    assert (house.folder / f"batch-{job}.out").read_text() == f"argument {job} batch 2 1\n"
+    assert told["command"] == "train.sbatch argument"
+    assert "train.sbatch argument" in house("ls", "--all").out
+    for words in (("ls", "--all"), ("show", job), ("history",)):
+        assert "FAIRWAY_OUTPUT" not in house(*words).out, "the wrapper is not shown"
 
 
 def test_an_sbatch_script_from_a_pipe(house: CliHouse) -> None:
@@ -221,6 +225,8 @@ def test_what_goes_along_from_the_environment(house: CliHouse) -> None:
         (("submit", "--gpus", "0", "--", "true"), 2),
         (("submit", "--gpus", "5", "--", "true"), 2),
         (("submit", "--time", "soon", "--", "true"), 2),
+        (("submit", "--begin", "25:00", "--", "true"), 2),
+        (("submit", "--type", "h100", "--", "true"), 2),
         (("submit", "--array", "9-1", "--", "true"), 2),
         (("submit", "--depends", "afterok:9999999", "--", "true"), 2),
         (("submit", "--depends", "sometime:1", "--", "true"), 2),
@@ -259,9 +265,38 @@ def test_bad_input_is_one_line_and_the_right_code(house: CliHouse, words: tuple[
     assert len(house("ls", "--all", "--json").json) == before
 
 
+def test_holding_a_running_job_says_that_it_goes_on(house: CliHouse) -> None:
+    job = house.submit("--grace", "1", "--", "sleep", "100")
+    house.wait_for(job, "RUNNING")
+    assert house("hold", job).out.startswith(f"job {job} RUNNING: held; it goes on running")
+    assert house("release", job).out == f"job {job} RUNNING\n"
+    assert house("cancel", job).code == 0
+
+
+def test_a_list_says_why_jobs_wait(house: CliHouse) -> None:
+    first = house.submit("--gpus", "4", "--", "sleep", "100")
+    house.wait_for(first, "RUNNING")
+    second = house.submit("--gpus", "3", "--", "sleep", "100")
+    until(lambda: "needs 3 GPUs; 0 are free" in house("ls").out, "the reason")
+    assert house("cancel", first, second).code == 0
+
+
+def test_a_log_that_is_not_there_is_told_from_an_empty_one(house: CliHouse) -> None:
+    waiting = house.submit("--hold", "--", "true")
+    call = house("logs", waiting)
+    assert (call.code, call.err) == (0, f"fairway: note: job {waiting} is PENDING and has not been started\n")
+    for words in (("--rank", "1"), ("--attempt", "2"), ("--rank", "1", "-f")):
+        call = house("logs", waiting, *words)
+        assert (call.code, call.err.count("\n")) == (2, 1)
+        assert "there is no" in call.err
+    assert house("cancel", waiting).code == 0
+
+
 def test_what_has_ended_cannot_be_held(house: CliHouse) -> None:
     job = house.submit("--", "true")
     house.wait_for(job, "COMPLETED")
+    call = house("cancel", job)
+    assert (call.code, call.out) == (0, f"job {job} had ended already: COMPLETED\n")
     assert house("hold", job).code == 5
     assert house("suspend", job).code == 5
 

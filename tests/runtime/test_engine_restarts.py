@@ -75,7 +75,7 @@ def test_a_cancelled_job_whose_processes_nobody_stopped_is_stopped(folder: Path)
         job = until(submit(scheduler, ["bash", "-c", "echo ready; exec sleep 600"]), JobState.RUNNING)
         wait_for(lambda: "ready" in log_of(scheduler, job))
         # As if the scheduler had ended between writing down that the job is cancelled and stopping it.
-        scheduler.engine.processes.stop = lambda number: False  # type: ignore[method-assign]
+        scheduler.engine.processes.stop = lambda number, **_: False  # type: ignore[method-assign]
         scheduler.engine.processes.set_targets = lambda targets: None  # type: ignore[method-assign]
         scheduler.cancel(job.id)
     with living(folder) as scheduler:
@@ -93,7 +93,8 @@ def test_a_scheduler_on_another_number_of_gpus_loses_no_job(folder: Path, gpus: 
         jobs = [submit(scheduler, python(TICKS.replace("40", "15")), gpus=1) for _ in range(6)]
         wide = submit(scheduler, ["true"], gpus=4)
         until(jobs[3], JobState.RUNNING)
-        wait_for(lambda: "tick" in log_of(scheduler, jobs[3]))
+        # A keeper that has not begun when its scheduler ends never will, and the job has a second attempt.
+        wait_for(lambda: all("tick" in log_of(scheduler, job) for job in jobs[:4]))
     with living(folder, gpus) as scheduler:
         for job in list(scheduler.book)[:6]:
             ended(job)

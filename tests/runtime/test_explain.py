@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from fairway.api import what_if as looking
 from fairway.api.what_if import what_if, why
 from fairway.core.errors import InputError
 from fairway.placement import placement
 from fairway.policies import make_policy
 from fairway.runtime.explain import explain
+from fairway.runtime.idle import RECLAIMED
 from fairway.runtime.machine import virtual_machine
 from fairway.runtime.records import JobRecord
 from fairway.runtime.request import Dependency, JobRequest
@@ -191,6 +193,160 @@ def test_nonsense_is_refused_with_a_sentence(start: Start, body: dict[str, Any])
     with pytest.raises(InputError):
         what_if(scheduler, body)
     assert len(scheduler.book) == 0
+
+
+def running(scheduler: Scheduler, *jobs: int) -> None:
+    wait_for(lambda: all(str(scheduler.book[job].state) == "RUNNING" for job in jobs))
+
+
+def test_who_is_not_in_the_queue_has_no_place_in_it_and_takes_nobodys(start: Start) -> None:
+    scheduler = start(gpus=1)
+    submit(scheduler, job(30), job(5, begin_s=time.time() + 10.0), job(5), job(5, hold=True))
+    running(scheduler, 0)
+    early, waiting, held = (why(scheduler, name) for name in "234")
+    assert waiting["estimate"]["start_in_s"] > early["estimate"]["start_in_s"]
+    assert {"id": "2", "why": "starts first"} in waiting["ahead"]
+    assert (waiting["position"], waiting["waiting"]) == (1, 1)
+    assert (early["position"], held["position"]) == (0, 0)
+
+
+def test_who_can_never_start_is_given_no_start(start: Start) -> None:
+    scheduler = start(gpus=1)
+    bad = scheduler.submit([JobRequest(command=("false",), user="ana")])[0]
+    wait_for(lambda: bad.state.ended)
+    submit(
+        scheduler,
+        job(5, depends=(Dependency("afterok", "1"),)),
+        job(5, depends=(Dependency("afterany", "2"),)),
+        job(5, depends=(Dependency("afternotok", "1"),), begin_s=time.time() + 30.0),
+    )
+    for name in "23":
+        told = why(scheduler, name)
+        assert told["estimate"]["start_s"] is None
+        assert told["estimate"]["finish_s"] is None
+        assert "waits for job" in told["estimate"]["why"]
+    assert "never starts" in why(scheduler, "2")["reason"]
+    assert 20.0 < why(scheduler, "4")["estimate"]["start_in_s"] <= 30.0
+    told = what_if(scheduler)
+    assert (told["finished"], told["not_finished"], told["never_start"]) == (1, 2, 2)
+
+
+@pytest.mark.parametrize("preempt", ["suspend", "checkpoint"])
+def test_a_job_that_was_taken_off_for_being_idle_is_told_so(start: Start, preempt: str) -> None:
+    scheduler = start()
+    record = submit(scheduler, job(60, preempt=preempt))[0]
+    running(scheduler, 0)
+
+    def command(now_s: float) -> tuple[list[Any], None]:
+        record.reason = RECLAIMED
+        return [], None
+
+    scheduler.suspend("1")
+    scheduler.ask(command)
+    if preempt == "checkpoint":
+        wait_for(lambda: not scheduler.engine.processes.live)
+    told = why(scheduler, "1")
+    assert told["reason"] == RECLAIMED
+    assert told["frees"][0]["command"] == "fairway resume 1"
+    scheduler.release("1")
+    running(scheduler, 0)
+    scheduler.suspend("1")
+    assert "suspended by its owner" in why(scheduler, "1")["reason"]
+
+
+def test_the_time_that_is_left_until_a_start_is_counted_down(start: Start) -> None:
+    scheduler = start()
+    submit(scheduler, job(5, begin_s=time.time() + 100.0))
+
+    def left_s() -> int:
+        words = why(scheduler, "1")["reason"].split()
+        assert words[:-2] == ["not", "to", "start", "for", "another"]
+        return int(words[-2])
+
+    first = left_s()
+    assert first <= 100
+    wait_for(lambda: left_s() < first)
+
+
+def test_the_tasks_of_a_limited_array_come_one_after_the_other(start: Start) -> None:
+    scheduler = start()
+    scheduler.submit([job(20, array_at_once=1).task(number) for number in range(4)], array=True)
+    running(scheduler, 0)
+    told = what_if(scheduler, {"ids": ["1"]})
+    assert [one["id"] for one in told["jobs"]] == ["1_0", "1_1", "1_2", "1_3"]
+    starts = [one["start_in_s"] for one in told["jobs"][1:]]
+    assert starts == [pytest.approx(20.0 * at, abs=10.0) for at in (1, 2, 3)]
+    assert told["jobs"][3]["finish_in_s"] == pytest.approx(80.0, abs=10.0)
+    about = why(scheduler, "1")
+    assert (about["id"], about["position"]) == ("1_1", 0)
+    assert about["array"] == {"id": "1", "tasks": 4, "states": {"RUNNING": 1, "PENDING": 3}}
+    assert about["frees"] == [{"what": "a task of its array ends", "tasks": ["1_0"]}]
+    assert about["estimate"]["start_in_s"] == pytest.approx(starts[0], abs=5.0)
+    with pytest.raises(UnknownJobError):
+        what_if(scheduler, {"ids": ["2"]})
+
+
+def test_a_forecast_is_made_from_this_very_instant(start: Start) -> None:
+    scheduler = start()
+    submit(scheduler, job(60))
+    running(scheduler, 0)
+    wait_for(lambda: scheduler.engine.clock.now_s() > scheduler.state.now_s + 0.3)
+    asked_s = time.time()
+    told = what_if(scheduler)
+    assert asked_s - 0.1 < told["now_s"] < time.time() + 0.1
+    assert told["until_s"] == pytest.approx(told["jobs"][0]["finish_s"])
+
+
+def test_an_elastic_job_is_shown_with_the_gpus_that_it_holds(start: Start) -> None:
+    scheduler = start("optimus", round_s=0.5)
+    submit(scheduler, job(60, gpus=1, gpus_max=2, preempt="checkpoint"))
+    wait_for(lambda: len(scheduler.state.held_gpus.get(0, ())) == 2)
+    assert what_if(scheduler)["jobs"][0]["gpus"] == 2
+    assert why(scheduler, "1")["gpus"] == 2
+
+
+def test_work_that_a_preemption_destroys_is_done_again(start: Start) -> None:
+    scheduler = start("srtf", gpus=1)
+    submit(scheduler, job(200, preempt="restart"))
+    running(scheduler, 0)
+    wait_for(lambda: scheduler.engine.ran_s(scheduler.book[0], scheduler.engine.clock.now_s()) > 3.0)
+    told = what_if(scheduler, {"job": {"gpus": 1, "expected_s": 10.0}})
+    assert told["jobs"][0]["preemptions"] == 1
+    # Ten seconds of the other, the start anew and all of its own work, of which three seconds had been done.
+    assert told["jobs"][0]["finish_in_s"] > 210.0
+    assert told["otherwise"]["all_done_in_s"] < 198.0
+
+
+def test_a_job_not_submitted_waits_for_what_it_names(start: Start) -> None:
+    scheduler = start(gpus=2)
+    submit(scheduler, job(50))
+    running(scheduler, 0)
+    terms: list[dict[str, Any]] = [
+        {"begin_s": time.time() + 100.0},
+        {"depends": [{"kind": "afterok", "job": "1"}]},
+        {"hold": True},
+        {"array_at_once": 1},
+        {"array_at_once": 1},
+    ]
+    new = what_if(scheduler, {"jobs": [{"expected_s": 10.0, **term} for term in terms]})["new"]
+    assert new[0]["start_in_s"] == pytest.approx(100.0, abs=10.0)
+    assert new[1]["start_in_s"] == pytest.approx(50.0, abs=10.0)
+    assert (new[2]["start_s"], new[2]["why"]) == (None, "it would be held")
+    assert new[4]["start_in_s"] == pytest.approx(new[3]["finish_in_s"], abs=0.1)
+    with pytest.raises(InputError):
+        what_if(scheduler, {"job": {"depends": [{"kind": "afterok", "job": "77"}]}})
+
+
+def test_a_long_queue_is_looked_into_for_a_moment_only(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler = start("fifo", gpus=1)
+    submit(scheduler, *(job(60) for _ in range(4)))
+    running(scheduler, 0)
+    monkeypatch.setattr(looking, "WHY_WALL_S", 0.0)
+    told = why(scheduler, "4")
+    assert told["estimate"]["start_s"] is None
+    assert "stopped after 0 s" in told["estimate"]["cut"]
+    assert 0.0 < told["estimate"]["looked_s"] < 150.0
+    assert (told["position"], told["waiting"]) == (3, 3)
 
 
 def test_a_question_is_answered_at_once(start: Start) -> None:

@@ -1,7 +1,8 @@
-"""Things that went wrong once: exit code 75 of any job, run time across restarts, orders that cross."""
+"""Things that went wrong once: exit code 75, run time across restarts, orders that cross, guests, places, logs."""
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
@@ -13,16 +14,16 @@ from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.placement import placement
 from fairway.policies import make_policy
 from fairway.runtime import live
-from fairway.runtime.records import JobState
+from fairway.runtime.records import JobRecord, JobState
 from fairway.runtime.request import JobRequest
 from fairway.runtime.scheduler import Scheduler
 
 DEADLINE_S = 60.0
 
 
-def scheduler(folder: Path) -> Scheduler:
-    cluster = Cluster.of([Node("here", "cpu", 1)], [GpuType("cpu", 0, 0.0, 1.0)])
-    made = Scheduler(folder, cluster, make_policy("fifo"), placement("packed"), min_run_s=0.0)
+def scheduler(folder: Path, gpus: int = 1, policy: str = "fifo") -> Scheduler:
+    cluster = Cluster.of([Node("here", "cpu", gpus)], [GpuType("cpu", 0, 0.0, 1.0)])
+    made = Scheduler(folder, cluster, make_policy(policy), placement("packed"), min_run_s=0.0, policy_text=policy)
     made.start()
     return made
 
@@ -39,6 +40,18 @@ def stop(made: Scheduler) -> None:
     made.on_stop = over.set
     made.close()
     assert over.wait(DEADLINE_S), "the scheduler does not stop"
+
+
+def kept(made: Scheduler, record: JobRecord) -> None:
+    """Wait until a job's processes outlive the scheduler: before that they are started anew by the next one."""
+    ranks = made.folder / "jobs" / record.id / "attempt-1" / "ranks.json"
+    until(ranks.exists, "its processes run")
+
+
+def end(made: Scheduler) -> None:
+    made.end_all()
+    assert not made.engine.processes.live
+    stop(made)
 
 
 def test_exit_code_75_asks_for_another_run_whatever_the_job_said_of_preemption(
@@ -85,3 +98,142 @@ def test_orders_to_suspend_and_resume_in_quick_succession_leave_the_last_one_in_
     made.cancel(record.id)
     until(lambda: record.attempts[-1].ended_s is not None, "its processes are gone")
     stop(made)
+
+
+STUBBORN = "trap '' TERM; touch {mark}; while :; do sleep 0.1; done"
+
+
+def test_a_job_that_waits_for_the_last_owner_of_its_gpus_can_be_held_and_suspended(tmp_path: Path) -> None:
+    made = scheduler(tmp_path)
+    mark = tmp_path / "trapped"
+    (owner,) = made.submit([JobRequest(("bash", "-c", STUBBORN.format(mark=mark)), cwd="/", grace_s=5.0)])
+    until(mark.exists, "the first job runs")
+    held, suspended = made.submit([JobRequest(("true",), cwd="/"), JobRequest(("true",), cwd="/")])
+    made.cancel(owner.id)
+    until(lambda: held.number in made.state.held_gpus, "its GPU is granted to the second")
+    made.hold(held.id)
+    until(lambda: suspended.number in made.state.held_gpus, "and then to the third")
+    made.suspend(suspended.id)
+    until(lambda: owner.attempts[-1].ended_s is not None, "the first one is gone")
+    (last,) = made.submit([JobRequest(("true",), cwd="/")])
+    until(lambda: last.state.ended, "another job runs")
+    assert held.attempts == suspended.attempts == []
+    made.release(held.id)
+    made.release(suspended.id)
+    until(lambda: held.state.ended and suspended.state.ended, "they run when they may")
+    stop(made)
+
+
+def sharing(made: Scheduler) -> tuple[JobRecord, JobRecord]:
+    (host,) = made.submit([JobRequest(("sleep", "60"), cwd="/", model="a")])
+    (guest,) = made.submit([JobRequest(("sleep", "60"), cwd="/", model="b", priority=-1)])
+    until(lambda: guest.state is JobState.RUNNING, "they share the GPU")
+    kept(made, host)
+    kept(made, guest)
+    return host, guest
+
+
+def test_guests_leave_when_the_policy_changes(tmp_path: Path) -> None:
+    made = scheduler(tmp_path, policy="antman:interval_s=1")
+    host, guest = sharing(made)
+    made.set_policy(make_policy("fifo"), "fifo")
+    until(lambda: guest.state is JobState.SUSPENDED, "the guest leaves")
+    (later,) = made.submit([JobRequest(("true",), cwd="/")])
+    made.cancel(host.id)
+    until(lambda: guest.state is JobState.RUNNING, "it is the first in the queue")
+    assert made.gate.problem == ""
+    made.cancel(guest.id)
+    until(lambda: later.state.ended, "the others follow")
+    stop(made)
+
+
+def test_a_guest_outlives_its_host_across_a_restart(tmp_path: Path) -> None:
+    made = scheduler(tmp_path, policy="antman:interval_s=1")
+    host, _ = sharing(made)
+    made.cancel(host.id)
+    until(lambda: host.attempts[-1].ended_s is not None, "the host is gone")
+    stop(made)
+    again = scheduler(tmp_path, policy="antman:interval_s=1")
+    assert again.state.snapshot().host.tolist() == [-1]
+    end(again)
+
+
+def test_jobs_that_have_traded_places_do_not_block_one_another_after_a_restart(tmp_path: Path) -> None:
+    made = scheduler(tmp_path, gpus=2)
+    one, other = made.submit([JobRequest(("sleep", "60"), cwd="/")] * 2)
+    until(lambda: one.state is other.state is JobState.RUNNING, "both run")
+    made.suspend(one.id)
+    made.suspend(other.id)
+    made.release(other.id)
+    until(lambda: other.state is JobState.RUNNING, "the second goes on, in the first's place")
+    made.release(one.id)
+    until(lambda: one.state is JobState.RUNNING, "the first goes on as well")
+    assert [one.attempts[-1].gpus, other.attempts[-1].gpus] == [[1], [0]]
+    stop(made)
+    again = scheduler(tmp_path, gpus=2)
+    again.cancel(one.id)
+    (third,) = again.submit([JobRequest(("true",), cwd="/")])
+    until(lambda: third.state.ended, "a job runs in the free place")
+    end(again)
+
+
+def test_holding_a_task_that_runs_does_not_let_another_in(tmp_path: Path) -> None:
+    made = scheduler(tmp_path, gpus=2)
+    task = JobRequest(("sleep", "60"), cwd="/", array_at_once=1)
+    first, second = made.submit([task.task(0), task.task(1)], array=True)
+    until(lambda: first.state is JobState.RUNNING, "the first task runs")
+    made.hold(first.id)
+    assert made.gate.outside.keys() == {first.number, second.number}
+    assert second.number not in made.state.held_gpus
+    made.suspend(first.id)
+    until(lambda: second.state is JobState.RUNNING, "another comes in when it is off its GPU")
+    end(made)
+
+
+def test_jobs_go_on_when_the_number_of_gpus_has_changed(tmp_path: Path) -> None:
+    made = scheduler(tmp_path, gpus=3)
+    jobs = made.submit([JobRequest(("sleep", "60"), cwd="/", preempt="never")] * 2)
+    until(lambda: all(job.state is JobState.RUNNING for job in jobs), "both run")
+    for job in jobs:
+        kept(made, job)
+    stop(made)
+    again = scheduler(tmp_path, gpus=2)
+    until(lambda: sorted(again.state.held_gpus.values()) == [(0,), (1,)], "both go on")
+    until(lambda: all(record.state is JobState.RUNNING for record in again.book), "both go on")
+    assert [len(record.attempts) for record in again.book] == [1, 1]
+    end(again)
+
+
+def test_a_log_that_is_not_sound_loses_no_job_and_stops_none(tmp_path: Path) -> None:
+    made = scheduler(tmp_path, gpus=2)
+    runs, waits = made.submit([JobRequest(("sleep", "60"), cwd="/"), JobRequest(("true",), cwd="/", hold=True)])
+    until(lambda: runs.state is JobState.RUNNING, "the first runs")
+    kept(made, runs)
+    stop(made)
+    with sqlite3.connect(tmp_path / "journal.db") as db:
+        db.execute("DELETE FROM log WHERE job = ? AND kind = 'JobSubmitted'", (runs.number,))
+    again = scheduler(tmp_path, gpus=2)
+    assert "not sound" in again.problem
+    found = again.book.get(runs.id)
+    assert found is not None
+    until(lambda: found.number in again.state.held_gpus, "the first goes on")
+    again.release(waits.id)
+    other = again.book.get(waits.id)
+    assert other is not None
+    until(lambda: other.state is JobState.COMPLETED, "the second runs")
+    assert len(found.attempts) == 1
+    end(again)
+
+
+def test_steps_without_a_total_leave_work_counted_in_seconds_across_a_restart(tmp_path: Path) -> None:
+    made = scheduler(tmp_path)
+    report = 'while :; do i=$((i+1)); echo "{\\"step\\": $i}" >> "$FAIRWAY_REPORT"; sleep 0.2; done'
+    (record,) = made.submit([JobRequest(("bash", "-c", report), cwd="/", expected_s=1.0)])
+    until(lambda: made.engine.seen.expected_s.get(record.number, 0.0) > 1.5, "it runs for longer than expected")
+    until(lambda: record.progress.steps_per_s is not None, "it reports")
+    stop(made)
+    again = scheduler(tmp_path)
+    found = again.book.get(record.id)
+    assert found is not None
+    assert again.engine.seen.progress(found) == found.ran_s
+    end(again)

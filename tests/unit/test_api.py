@@ -32,6 +32,12 @@ def test_import_is_cheap_and_loads_no_heavy_package() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_the_client_is_a_public_name_and_light() -> None:
+    code = "import sys, fairway; fairway.Client('/nowhere'); print('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
 def test_simulating_loads_neither_torch_nor_ray_nor_a_web_framework() -> None:
     code = (
         "import sys, fairway\n"

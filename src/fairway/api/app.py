@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from fairway import __version__
-from fairway.api.cluster import cluster_router
+from fairway.api.cluster import cluster_router, root_router
 from fairway.api.door import Door
 from fairway.api.errors import add_handlers
 from fairway.api.house import House
@@ -62,5 +62,6 @@ def make_app(daemon: Daemon, access: Access | None = None, room: Room | None = N
     add_handlers(app)
     for router in (jobs_router(house), cluster_router(house)):
         app.include_router(router, prefix="/v1")
+    app.include_router(root_router(house))
     app.add_middleware(Door, access=house.access)
     return app

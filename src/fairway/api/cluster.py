@@ -33,6 +33,13 @@ def cluster_router(house: House) -> APIRouter:
     return router
 
 
+def root_router(house: House) -> APIRouter:
+    """What is looked for at the root: Prometheus asks for `/metrics` unless it is told otherwise."""
+    router = APIRouter(tags=["cluster"])
+    _add_figures(router, house)
+    return router
+
+
 def _add_state(router: APIRouter, house: House) -> None:
     @router.get("/nodes", responses={200: {"model": Nodes}})
     def nodes() -> Response:
@@ -82,6 +89,10 @@ def _add_streams(router: APIRouter, house: House) -> None:
         headers = {"Cache-Control": "no-store"}
         return StreamingResponse(house.stream.follow(last), media_type="text/event-stream", headers=headers)
 
+    _add_figures(router, house)
+
+
+def _add_figures(router: APIRouter, house: House) -> None:
     @router.get("/metrics", response_class=Response, responses=_PROMETHEUS)
     def metrics() -> Response:
         """Figures for Prometheus."""

@@ -32,7 +32,12 @@ STATUSES: dict[type[FairwayError], int] = {
     DiskFullError: 507,
     StoppedError: 503,
 }
-_MOST_SHOWN = 300
+_MOST_SHOWN = 1000
+"""Characters of an error. The names of all policies fit."""
+_MOST_PROBLEMS, _MOST_NAME = 8, 60
+_WRONG_SHAPES = ("list_type", "model_type", "model_attributes_type", "dict_type")
+_SHAPE = re.compile(r"Submission|list\[.*\]")
+"""How the two shapes of a submission are called in the place of a problem: one job, or a list of them."""
 
 
 def refusal(status: int, why: str, headers: dict[str, str] | None = None) -> Response:
@@ -72,17 +77,33 @@ def add_handlers(app: FastAPI) -> None:
 
 
 def told(problems: Sequence[Any]) -> str:
-    """What a check of types found, the first problem of it, without repeating what was sent."""
+    """What a check of types found, each problem with its place, without repeating what was sent."""
     if not problems:
         return "the request is malformed"
-    first = problems[0]
-    if first["type"] == "json_invalid":
-        return f"the body is not JSON: {first.get('ctx', {}).get('error', 'it cannot be read')}"
-    place = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
-    if first["type"] == "extra_forbidden":
-        return f"{place}: there is no such field"
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return f"{place}: {first['msg']}{more}"
+    unread = next((one for one in problems if one["type"] == "json_invalid"), None)
+    if unread is not None:
+        return f"the body is not JSON: {unread.get('ctx', {}).get('error', 'it cannot be read')}"
+    lines = list(dict.fromkeys(map(_in_words, _of_one_shape(problems))))
+    more = [f"and {len(lines) - _MOST_PROBLEMS} more"] if len(lines) > _MOST_PROBLEMS else []
+    return "; ".join(lines[:_MOST_PROBLEMS] + more)
+
+
+def _of_one_shape(problems: Sequence[Any]) -> Sequence[Any]:
+    """Where a body may have several shapes, each of them complains; only those count that came nearest to it."""
+    wrong = [one["type"] in _WRONG_SHAPES and len(one["loc"]) == 2 and _has_shape(one) for one in problems]
+    return [one for one, is_wrong in zip(problems, wrong, strict=True) if not is_wrong] or problems
+
+
+def _in_words(problem: Any) -> str:
+    parts = problem["loc"][2 if _has_shape(problem) else 1 :]
+    place = ".".join(str(part)[:_MOST_NAME] for part in parts) or str(problem["loc"][0])
+    return f"{place}: {'there is no such field' if problem['type'] == 'extra_forbidden' else problem['msg']}"
+
+
+def _has_shape(problem: Any) -> bool:
+    """Whether the place of a problem begins with the shape that it was found with."""
+    loc = problem["loc"]
+    return len(loc) > 1 and loc[0] == "body" and isinstance(loc[1], str) and bool(_SHAPE.fullmatch(loc[1]))
 
 
 def _allowed(app: FastAPI, path: str) -> str:
@@ -95,4 +116,5 @@ def _allowed(app: FastAPI, path: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())[:_MOST_SHOWN]
+    line = " ".join(text.split())
+    return line if len(line) <= _MOST_SHOWN else f"{line[: _MOST_SHOWN - 1]}…"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Header, Path, Query, Request
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 
@@ -38,6 +40,8 @@ from fairway.runtime.scheduler import UnknownJobError
 VERBS = ("cancel", "suspend", "resume", "requeue", "hold", "release")
 MOST_FORECASTS = 2
 """Forecasts that are worked on at a time; each can take seconds."""
+FEW = 10
+"""Jobs that are looked through in no time."""
 _JSON = "application/json"
 _PLAIN = "text/plain; charset=utf-8"
 _TEXT: dict[int | str, dict[str, Any]] = {
@@ -62,7 +66,7 @@ def jobs_router(house: House) -> APIRouter:
 
 def _add_submit(router: APIRouter, house: House) -> None:
     @router.post("/jobs", status_code=201, responses={200: {"model": Rows}, 201: {"model": Rows}})
-    def submit(
+    async def submit(
         request: Request, body: Jobs, key: Annotated[Key | None, Header(alias="Idempotency-Key")] = None
     ) -> Response:
         """Submit a job, an array, or a list of jobs: all of them, or none.
@@ -71,20 +75,38 @@ def _add_submit(router: APIRouter, house: House) -> None:
         taken once, and answered with 200 and the jobs of the first time.
         """
         person = house.person(request)
-        house.room.refuse_if_full()
         asked = body if isinstance(body, list) else [body]
-        if len(asked) > 1 and any(one.array is not None for one in asked):
-            raise InputError("an array cannot be submitted in a list with other jobs")
+        if not _is_quick(person, asked):
+            return await run_in_threadpool(_submitted, house, person, asked, key)
         requests = _requests(house, person, asked, key)
-        records = house.scheduler.submit(requests, array=asked[0].array is not None)
-        # The configuration may have added to a request, but its command stays the very object that was read here.
-        new = {id(request.command) for request in requests}
-        status = 201 if any(id(record.request.command) in new for record in records) else 200
-        return Response(house.listing.text(records), status, media_type=_JSON)
+        records = await asyncio.wrap_future(house.scheduler.submission(requests))
+        return _taken(house, requests, records)
+
+
+def _is_quick(person: Person, asked: Sequence[Submission]) -> bool:
+    """Whether a submission can be checked without keeping other requests waiting: no long list, nobody to look up."""
+    plain = all(one.user in ("", person.name) and one.array is None and not one.depends for one in asked)
+    return len(asked) <= FEW and plain
+
+
+def _submitted(house: House, person: Person, asked: Sequence[Submission], key: str | None) -> Response:
+    requests = _requests(house, person, asked, key)
+    return _taken(house, requests, house.scheduler.submit(requests, array=asked[0].array is not None))
+
+
+def _taken(house: House, requests: Sequence[JobRequest], records: Sequence[JobRecord]) -> Response:
+    """The answer to a submission: 201 if any of it is new."""
+    # The configuration may have added to a request, but its command stays the very object that was read here.
+    new = {id(request.command) for request in requests}
+    status = 201 if any(id(record.request.command) in new for record in records) else 200
+    return Response(house.listing.text(records), status, media_type=_JSON)
 
 
 def _requests(house: House, person: Person, asked: Sequence[Submission], key: str | None) -> list[JobRequest]:
     """What is to be submitted, checked; nothing has been changed yet if one is refused."""
+    house.room.refuse_if_full()
+    if len(asked) > 1 and any(one.array is not None for one in asked):
+        raise InputError("an array cannot be submitted in a list with other jobs")
     requests = []
     for number, one in enumerate(asked):
         own_key = one.client_key or (key if key is None or len(asked) == 1 else f"{key}/{number}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 from fairway.api import views
@@ -59,14 +60,19 @@ class Listing:
         if record.attempts or record.state is not JobState.PENDING:
             told = views.row(self._scheduler, record, now_s)
             return f"{kept[1]},{_plain({name: value for name, value in told.items() if name not in _FIXED})[1:]}"
-        reason = record.reason or self._scheduler.gate.outside.get(record.number, "")
         steps = _number(record.progress.steps or request.steps)
-        shown = json.dumps(reason) if reason else '""'
-        return f'{kept[1]},"state":"PENDING","reason":{shown},{_UNBEGUN}{steps}}}'
+        reason = _quoted(views.reason_of(self._scheduler, record))
+        return f'{kept[1]},"state":"PENDING","reason":{reason},{_UNBEGUN}{steps}}}'
 
     def _written(self, record: JobRecord) -> str:
         row = views.row(self._scheduler, record, 0.0)
         return _plain({name: row[name] for name in _FIXED})[:-1]
+
+
+@lru_cache(maxsize=10_000)
+def _quoted(text: str) -> str:
+    """A reason as JSON; thousands of jobs have the same."""
+    return json.dumps(text)
 
 
 def _plain(values: dict[str, Any]) -> str:

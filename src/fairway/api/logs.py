@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fairway.core.errors import InputError
 from fairway.runtime.records import JobRecord
 from fairway.runtime.scheduler import Scheduler
 
@@ -44,6 +45,18 @@ class Logs:
         self._folder = scheduler.folder / "jobs" / record.id
         self._rank = rank
         self._attempt = attempt
+        self._refuse_what_is_not_there()
+
+    def _refuse_what_is_not_there(self) -> None:
+        """A rank that the job never has, or an attempt that it has not had, is a mistake and no empty log."""
+        record = self._record
+        had, ranks = len(record.attempts), 1 if record.request.processes == "one" else record.request.gpus_max
+        if self._rank is not None and self._rank >= ranks:
+            has = f"ranks 0 to {ranks - 1}" if ranks > 1 else "one process, rank 0"
+            raise InputError(f"job {record.id} has {has}; there is no rank {self._rank}")
+        if self._attempt is not None and self._attempt > max(had, 1):
+            has = "one attempt" if had == 1 else f"{had or 'no'} attempts"
+            raise InputError(f"job {record.id} has had {has}; there is no attempt {self._attempt}")
 
     def attempts(self) -> list[int]:
         """The attempts to read, in order."""

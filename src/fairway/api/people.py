@@ -10,6 +10,7 @@ from __future__ import annotations
 import hmac
 import os
 import pwd
+import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,9 @@ from typing import Any
 from fairway.core.errors import FairwayError
 
 _names: dict[int, str] = {}
+_ids: dict[str, tuple[float, int]] = {}
+KEPT_S = 60.0
+"""How long the number of an account is taken to stay the same."""
 PEER = "uid:"
 """How the address of a peer on the Unix socket begins; its user id follows."""
 
@@ -85,8 +89,16 @@ class Access:
     def _by_token(self, scope: Any) -> int:
         given = dict(scope.get("headers") or ()).get(b"authorization", b"")
         wanted = f"Bearer {self.token}".encode()
+        if not given:
+            raise NoTokenError(
+                "over TCP a request needs a token: the header `Authorization: Bearer TOKEN`, for the command line "
+                "$FAIRWAY_TOKEN. It is in the file `token` of the state directory, readable for the scheduler's user"
+            )
         if self.token is None or not hmac.compare_digest(given, wanted):
-            raise NoTokenError("the header `Authorization: Bearer TOKEN` is missing or its token is wrong")
+            raise NoTokenError(
+                "the header `Authorization` does not carry this scheduler's token, as in `Bearer TOKEN`. "
+                "It is in the file `token` of the state directory, readable for the scheduler's user"
+            )
         return self.own_uid
 
 
@@ -103,7 +115,14 @@ def user_name(uid: int) -> str:
 
 def user_id(name: str) -> int | None:
     """The number of an account, if there is one of this name."""
+    # Kept for a while, because this is asked with every submission; that there is none is found out every time.
+    now_s = time.monotonic()
+    found_s, uid = _ids.get(name, (-KEPT_S, -1))
+    if now_s < found_s + KEPT_S:
+        return uid
     try:
-        return pwd.getpwnam(name).pw_uid
+        uid = pwd.getpwnam(name).pw_uid
     except (KeyError, ValueError, UnicodeError):
         return None
+    _ids[name] = now_s, uid
+    return uid

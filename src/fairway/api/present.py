@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping, Sequence
+import heapq
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fairway.core.arrays import Floats, Ints, frozen
 from fairway.core.decision import Decision
-from fairway.core.event import Event, JobFinished
+from fairway.core.event import Event, JobFinished, Woken
 from fairway.core.job import JobSpec
 from fairway.core.policy import Policy
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
+from fairway.runtime.estimates import speeds_of
 from fairway.runtime.gate import Gate, Limits
-from fairway.runtime.records import JobRecord
+from fairway.runtime.records import JobRecord, JobState
+from fairway.runtime.request import Dependency
 from fairway.runtime.restarts import SUSPENDED_S
 from fairway.runtime.scheduler import Scheduler
 
 MOST_JOBS = 10_000
 """How many jobs can be looked at."""
+
+Tasks = Callable[[str], list[JobRecord]]
 
 
 class Condition(NamedTuple):
@@ -31,85 +36,185 @@ class Condition(NamedTuple):
     others: frozenset[int]
 
 
+class Array(NamedTuple):
+    """An array of which `most` tasks run at a time."""
+
+    name: str
+    most: int
+
+
 class Present(NamedTuple):
-    """The live state at one instant, as a copy."""
+    """The live state at one instant, as a copy.
+
+    Of the jobs `outside`, those without a condition never come in by themselves. Those in `falls_back` lose their work
+    down to the progress given there when they are stopped.
+    """
 
     snapshot: Snapshot
     specs: Mapping[int, JobSpec]
     outside: Mapping[int, str]
     conditions: Mapping[int, Condition]
+    arrays: Mapping[int, Array]
     restart_s: Mapping[int, float]
+    falls_back: Mapping[int, float]
     next_number: int
     left_out: int
 
+    def never(self, job: int) -> bool:
+        """Whether a job does not start as things are."""
+        return job in self.outside and job not in self.conditions and job not in self.snapshot.frame.held_gpus
+
 
 class Door(Gate):
-    """A gate that opens as time goes by: at set times, and when the jobs that others wait for have ended."""
+    """A gate that opens as time goes by: at set times, when jobs that others wait for have ended, when tasks have."""
 
-    def __init__(
-        self, policy: Policy, limits: Limits | None, outside: Mapping[int, str], conditions: Mapping[int, Condition]
-    ) -> None:
+    def __init__(self, policy: Policy, limits: Limits | None, present: Present) -> None:
         super().__init__(policy, limits)
-        self.outside = dict(outside)
-        self._conditions = dict(conditions)
-        self._ended: set[int] = set()
+        self.outside = dict(present.outside)
+        self._times = [(condition.begins_s, job) for job, condition in present.conditions.items()]
+        heapq.heapify(self._times)
+        self._early = set(present.conditions)
+        self._awaited = {job: set(condition.others) for job, condition in present.conditions.items()}
+        self._dependants: dict[int, list[int]] = {}
+        for job, others in self._awaited.items():
+            for other in others:
+                self._dependants.setdefault(other, []).append(job)
+        self._arrays = present.arrays
+        self._room = {array.name: array.most for array in present.arrays.values()}
+        self._queues: dict[str, deque[int]] = {name: deque() for name in self._room}
+        for job, array in present.arrays.items():
+            if job not in present.outside or job in present.snapshot.frame.held_gpus:
+                self._room[array.name] -= 1
 
     def after_events(self, state: State, events: Sequence[Event]) -> None:
-        """Note which jobs have ended."""
-        self._ended.update(event.job for event in events if type(event) is JobFinished)
+        """Let in those who have waited for a job that has ended."""
+        for event in events:
+            if type(event) is JobFinished:
+                self._note_end(event.job)
 
     def after_round(self, snapshot: Snapshot, decision: Decision, actions: object) -> None:
         """Nothing is kept of rounds."""
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Let in who may come in by now, and ask again when the next may."""
-        next_s = math.inf
-        for job, (begins_s, others) in list(self._conditions.items()):
-            if begins_s <= snapshot.now_s and others <= self._ended:
-                self.outside.pop(job, None)
-                del self._conditions[job]
-            elif begins_s > snapshot.now_s:
-                next_s = min(next_s, begins_s)
+        """Let in those whose time has come, and ask again when the next one's does."""
+        while self._times and self._times[0][0] <= snapshot.now_s:
+            job = heapq.heappop(self._times)[1]
+            self._early.discard(job)
+            self._let_in(job)
         decision = super().decide(snapshot)
-        decision.wake_s = min(decision.wake_s, next_s)
+        if self._times:
+            decision.wake_s = min(decision.wake_s, self._times[0][0])
         return decision
+
+    def _inside(self, snapshot: Snapshot, shut: Mapping[int, str]) -> Ints:
+        if not self.outside and not shut:
+            return np.arange(len(snapshot))
+        kept_out = np.isin(snapshot.jobs, np.fromiter(self.outside, dtype=np.int64))
+        kept_out[list(shut)] = True
+        inside: Ints = (snapshot.running | ~kept_out).nonzero()[0]
+        return inside
+
+    def _whole(self, snapshot: Snapshot, decision: Decision, rows: Ints) -> Decision:
+        """Without the reasons of those outside, which nobody reads here."""
+        return decision.widened(rows, len(snapshot))
+
+    def _note_end(self, job: int) -> None:
+        array = self._arrays.get(job)
+        if array is not None:
+            self._room[array.name] += 1
+            if self._queues[array.name]:
+                self._let_in(self._queues[array.name].popleft())
+        for other in self._dependants.pop(job, ()):
+            self._awaited[other].discard(job)
+            self._let_in(other)
+
+    def _let_in(self, job: int) -> None:
+        """Let a job in, unless it still waits for something."""
+        if job in self._early or self._awaited[job]:
+            return
+        array = self._arrays.get(job)
+        if array is not None:
+            if self._room[array.name] <= 0:
+                self._queues[array.name].append(job)
+                return
+            self._room[array.name] -= 1
+        self.outside.pop(job, None)
 
 
 def copied_present(scheduler: Scheduler, keep: Collection[int]) -> Present:
-    """Copy the live state, in the scheduler's thread."""
+    """Copy the live state, in the scheduler's thread; what depends on records alone is worked out in this one."""
 
-    def command(now_s: float) -> tuple[list[Event], Present]:
+    def command(now_s: float) -> tuple[list[Event], tuple[Snapshot, dict[int, JobSpec], dict[int, str], int]]:
         state = scheduler.state
-        snapshot = state.snapshot(scheduler.gate.knows)
-        copied, left_out = _first_rows(snapshot.copy(), keep)
-        jobs = copied.jobs.tolist()
-        outside = {job: why for job, why in scheduler.gate.outside.items() if job in state.specs}
-        conditions = {job: found for job in outside if (found := _condition(scheduler, scheduler.book[job]))}
-        costs = dict(zip(jobs, copied.restart_s.tolist(), strict=True))
-        restart_s = {
-            job: min(cost_s, SUSPENDED_S) if scheduler.book[job].request.preempt == "suspend" else cost_s
-            for job, cost_s in costs.items()
-        }
-        specs = {job: state.specs[job] for job in jobs}
-        about = (copied, specs, outside, conditions, restart_s, scheduler.book.next_number, left_out)
-        return [], Present(*about)
+        state.apply(Woken(max(state.now_s, now_s)))
+        copied = state.snapshot(scheduler.gate.knows).copy()
+        return [], (copied, dict(state.specs), dict(scheduler.gate.outside), scheduler.book.next_number)
 
-    present: Present = scheduler.ask(command)
-    return present
+    whole, specs, gate_outside, next_number = scheduler.ask(command)
+    snapshot, left_out = _first_rows(whole, keep)
+    jobs, book = snapshot.jobs.tolist(), scheduler.book
+    outside = {job: gate_outside[job] for job in jobs if job in gate_outside}
+    records = [book[job] for job in jobs]
+    costs = zip(records, snapshot.restart_s.tolist(), strict=True)
+    return Present(
+        snapshot,
+        specs,
+        outside,
+        conditions_of(scheduler, (book[job] for job in outside), snapshot.frame.held_gpus),
+        {one.number: array_of(one) for one in records if one.request.array_at_once},
+        {one.number: min(cost_s, SUSPENDED_S) if one.request.preempt == "suspend" else cost_s for one, cost_s in costs},
+        {one.number: scheduler.engine.seen.saved(one) for one in records if one.request.preempt == "restart"},
+        next_number,
+        left_out,
+    )
 
 
-def _condition(scheduler: Scheduler, record: JobRecord) -> Condition | None:
+def array_of(record: JobRecord) -> Array:
+    """The array that a task belongs to, of which only some run at a time."""
+    return Array(record.id.partition("_")[0], record.request.array_at_once)
+
+
+def conditions_of(
+    scheduler: Scheduler, outside: Iterable[JobRecord], running: Collection[int] = ()
+) -> dict[int, Condition]:
+    """What lets jobs in that wait outside, in the order of submission; nothing for those who never come in."""
+    known: dict[str, list[JobRecord]] = {}
+
+    def tasks(name: str) -> list[JobRecord]:
+        if name not in known:
+            known[name] = scheduler.book.tasks(name)
+        return known[name]
+
+    conditions, never = dict[int, Condition](), set[int]()
+    for record in outside:
+        found = _condition(scheduler, record, tasks)
+        # Jobs can only wait for jobs that came before them, so all of those have been looked at.
+        if found is not None and never.isdisjoint(found.others):
+            conditions[record.number] = found
+        elif record.number not in running:
+            never.add(record.number)
+    return conditions
+
+
+def _condition(scheduler: Scheduler, record: JobRecord, tasks: Tasks) -> Condition | None:
     """When a job that waits outside may come in; None if that is for its owner to say, or never."""
-    if record.held or record.suspended:
+    request, others = record.request, set[int]()
+    if record.held or record.suspended or not any(speeds_of(request, scheduler.cluster)):
         return None
-    request, clock, others = record.request, scheduler.engine.clock, set[int]()
     for one in request.depends:
-        tasks = scheduler.book.tasks(one.job)
-        if one.kind == "afternotok" or not tasks:
+        awaited = tasks(one.job)
+        if not _may_be_met(one, awaited):
             return None
-        others.update(task.number for task in tasks if not task.state.ended)
-    begins_s = max(request.begin_s or 0.0, record.not_before_s or 0.0) - clock.origin_s
+        others.update(task.number for task in awaited if not task.state.ended)
+    begins_s = max(request.begin_s or 0.0, record.not_before_s or 0.0) - scheduler.engine.clock.origin_s
     return Condition(begins_s, frozenset(others))
+
+
+def _may_be_met(dependency: Dependency, tasks: Sequence[JobRecord]) -> bool:
+    """Whether a dependency is met, or will be if all jobs that have not ended complete."""
+    failed = any(task.state.ended and task.state is not JobState.COMPLETED for task in tasks)
+    met = {"afterok": not failed, "afternotok": failed, "afterany": True}
+    return bool(tasks) and met[dependency.kind]
 
 
 def _first_rows(snapshot: Snapshot, keep: Collection[int]) -> tuple[Snapshot, int]:

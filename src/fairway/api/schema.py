@@ -17,6 +17,7 @@ from fairway.runtime.request import (
     MOST_ARGUMENTS,
     MOST_ENVIRONMENT,
     MOST_GPUS,
+    MOST_SHOWN,
     MOST_TEXT,
     DependencyKind,
     Preempt,
@@ -58,6 +59,13 @@ class DependencyIn(Strict):
 class Submission(Strict):
     """One job, or with `array` one job per task number. Everything but the command has a default."""
 
+    model_config = ConfigDict(
+        strict=True,
+        extra="forbid",
+        frozen=True,
+        json_schema_extra={"examples": [{"command": ["python", "train.py"], "cwd": "/tmp", "gpus": 2}]},
+    )
+
     command: Annotated[list[Text], Field(min_length=1, max_length=MOST_ARGUMENTS)]
     user: Name = Field("", description="for whom; only operators may name somebody else")
     name: Name = ""
@@ -89,6 +97,9 @@ class Submission(Strict):
     model: Name = ""
     batch_size: Annotated[int, Field(ge=1, le=MOST_INT)] | None = None
     slurm_env: bool = False
+    shown: Annotated[str, StringConstraints(max_length=MOST_SHOWN, pattern=r"^[^\x00]*$")] = Field(
+        "", description="what lists show in the place of the command, where that is not what its owner wrote"
+    )
     client_key: Key | None = Field(None, description="the same key of the same user gives the same job again")
     array_at_once: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         0, description="of an array, how many tasks may run at a time; 0 is as many as there is room for"
@@ -252,9 +263,9 @@ class PolicyOut(BaseModel):
 
 
 class Reloaded(BaseModel):
-    """The configuration was read again, from this file."""
+    """The configuration was read again, from this file; null if there is none, and so no limits."""
 
-    file: str
+    file: str | None
 
 
 class Status(BaseModel):

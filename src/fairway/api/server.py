@@ -50,14 +50,15 @@ class PeerProtocol(H11Protocol):
 
 def serve(
     daemon: Daemon,
-    listen: str | None = None,
+    listen: str | socket.socket | None = None,
     *,
     open_to_all: bool = False,
     on_ready: Callable[[], None] = lambda: None,
 ) -> None:
     """Schedule and serve until SIGTERM or SIGINT; starts the daemon and closes it.
 
-    `listen` is a loopback address such as 127.0.0.1:8080. `on_ready` is called when requests are answered.
+    `listen` is a loopback address such as 127.0.0.1:8080, or what `tcp_socket` gave for one. `on_ready` is called when
+    requests are answered.
     """
     server = Server(daemon, listen, open_to_all=open_to_all)
     try:
@@ -69,7 +70,7 @@ def serve(
 class Server:
     """A daemon behind its API. `run` blocks; `stop` may be called from any thread."""
 
-    def __init__(self, daemon: Daemon, listen: str | None = None, *, open_to_all: bool = False) -> None:
+    def __init__(self, daemon: Daemon, listen: str | socket.socket | None = None, *, open_to_all: bool = False) -> None:
         self.daemon = daemon
         folder = daemon.options.folder
         _protect(folder)
@@ -77,7 +78,7 @@ class Server:
         token = None
         if listen is not None:
             try:
-                self._sockets.append(_tcp_socket(listen))
+                self._sockets.append(tcp_socket(listen) if isinstance(listen, str) else listen)
             except BaseException:
                 self._sockets[0].close()
                 raise
@@ -89,7 +90,7 @@ class Server:
 
     def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
         """Schedule and serve until stopped."""
-        about = {} if self.address is None else {"listen": "{}:{}".format(*self.address)}
+        about = {} if self.address is None else {"listen": _address(*self.address)}
         self.daemon.scheduler.on_stop = self.stop
         self.daemon.start(**about)
         self._uvicorn.on_ready = on_ready
@@ -187,7 +188,12 @@ def _unix_socket(path: Path) -> socket.socket:
     return made
 
 
-def _tcp_socket(listen: str) -> socket.socket:
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def tcp_socket(listen: str) -> socket.socket:
+    """A listening socket on loopback; a port of 0 takes a free one."""
     host, _, port = listen.rpartition(":")
     host = host.strip("[]") or "127.0.0.1"
     try:

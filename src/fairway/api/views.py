@@ -24,6 +24,7 @@ from fairway.runtime.scheduler import Scheduler
 
 MOST_SHOWN = 200
 """Characters of a command in a list."""
+GOES_ON = "held; it goes on running, and is not started again before `fairway release`"
 _TRIES = 100
 T = TypeVar("T")
 
@@ -53,7 +54,7 @@ def row(scheduler: Scheduler, record: JobRecord, now_s: float) -> dict[str, Any]
         "user": request.user,
         "queue": request.queue,
         "state": record.state,
-        "reason": record.reason or scheduler.gate.outside.get(record.number, ""),
+        "reason": reason_of(scheduler, record),
         "gpus": request.gpus,
         "gpus_min": request.gpus_min,
         "gpus_max": request.gpus_max,
@@ -69,8 +70,20 @@ def row(scheduler: Scheduler, record: JobRecord, now_s: float) -> dict[str, Any]
         "exit_code": record.exit_code,
         "step": progress.step,
         "steps": progress.steps or request.steps,
-        "command": _in_short(request.command),
+        "command": request.shown[:MOST_SHOWN] or _in_short(request.command),
     }
+
+
+def reason_of(scheduler: Scheduler, record: JobRecord) -> str:
+    """Why a job is where it is. Of one that waits it is what the last decision said, where nobody keeps it outside."""
+    if record.state is JobState.RUNNING:
+        return record.reason or (GOES_ON if record.held else "")
+    if record.state.ended:
+        return record.reason
+    if record.state is not JobState.PENDING and record.reason:
+        return record.reason
+    outside = scheduler.gate.outside.get(record.number)
+    return outside or scheduler.reasons.all().get(record.number) or record.reason
 
 
 def rows(scheduler: Scheduler, records: Iterable[JobRecord]) -> list[dict[str, Any]]:

@@ -6,16 +6,17 @@ live, with what it remembers. Nothing is changed by asking. Limits: the first 10
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fairway.api.present import Door, Present, copied_present, with_columns
+from fairway.api.present import Array, Door, Present, conditions_of, copied_present, with_columns
 from fairway.core.errors import InputError
 from fairway.core.event import JobSubmitted
 from fairway.core.policy import Policy
 from fairway.policies import make_policy
 from fairway.runtime.estimates import UNKNOWN_S, speeds_of, submitted
-from fairway.runtime.explain import explain
+from fairway.runtime.explain import explain, reason_outside
 from fairway.runtime.records import JobRecord
 from fairway.runtime.request import JobRequest
 from fairway.runtime.scheduler import Scheduler, UnknownJobError
@@ -24,7 +25,9 @@ from fairway.simulator.onward import Outlook, look_onward
 
 MOST_NEW = 1_000
 MOST_DAYS = 30.0
-WHY_WALL_S = 3.0
+MOST_WALL_S = 10.0
+WHY_WALL_S = 0.4
+_NOTHING_AHEAD = Outlook({}, {}, {}, 0.0, "")
 _FIELDS = {"policy", "job", "jobs", "ids", "horizon_s"}
 
 
@@ -32,28 +35,33 @@ def what_if(scheduler: Scheduler, body: Mapping[str, Any] | None = None) -> dict
     """Estimate when jobs start and end.
 
     `body` may have `policy` (another one than now), `job` or `jobs` (not yet submitted; fields of a submission),
-    `ids` (only these are told about) and `horizon_s`. Times are seconds since 1970, those with `in` seconds from now.
+    `ids` (only these are told about; that of an array means its tasks) and `horizon_s`. Times are seconds since 1970,
+    those with `in` seconds from now.
     """
     body = body or {}
     _refuse_nonsense(body)
     policy = make_policy(str(body["policy"])) if body.get("policy") else None
     requests = [_request(fields) for fields in [*body.get("jobs", ()), *([body["job"]] if body.get("job") else [])]]
     for request in requests:
-        if not any(speeds_of(request, scheduler.cluster)):
-            raise InputError(f"no GPUs here can ever run a job with {request.gpus} GPUs of these types")
-    records = [_known_job(scheduler, name) for name in body.get("ids", ())]
-    present = copied_present(scheduler, keep={record.number for record in records})
-    newcomers = _newcomers(scheduler, present, requests)
-    wanted = {*(record.number for record in records), *(event.job for event in newcomers)}
-    limits = onward.AS_FAR._replace(horizon_s=float(body.get("horizon_s") or MOST_DAYS * 86400.0))
-    about = {"newcomers": newcomers, "wanted": wanted if records else (), "limits": limits}
-    outlook, used = _rolled(scheduler, present, policy, **about)
+        _refuse_impossible(scheduler, request)
+    records = [record for name in body.get("ids", ()) for record in _known_jobs(scheduler, name)]
+    now = copied_present(scheduler, keep={record.number for record in records})
+    present, newcomers = _with_newcomers(scheduler, now, requests)
+    asked = {record.number for record in records if record.number in now.specs and not now.never(record.number)}
+    new = {event.job for event in newcomers if not present.never(event.job)}
+    horizon_s, looks = float(body.get("horizon_s") or MOST_DAYS * 86400.0), 2 if policy is not None or newcomers else 1
+    limits = onward.AS_FAR._replace(horizon_s=horizon_s, wall_s=MOST_WALL_S / looks)
+    if records and not asked | new:
+        # They have ended, or never start.
+        limits = limits._replace(steps=0)
+    wanted = asked | new if records else ()
+    outlook, used = _rolled(scheduler, present, policy, newcomers=newcomers, wanted=wanted, limits=limits)
     told = _told(scheduler, present, outlook, records, requests)
     told["policy"] = scheduler.policy_text if policy is None else str(body["policy"])
     told["problem"] = used.problem
-    if policy is not None or newcomers:
-        before, _ = _rolled(scheduler, present, None, wanted=(), limits=limits)
-        told["otherwise"] = {"policy": scheduler.policy_text, **_figures(scheduler, present, before)}
+    if looks > 1:
+        before, _ = _rolled(scheduler, now, None, wanted=asked if records else (), limits=limits)
+        told["otherwise"] = {"policy": scheduler.policy_text, **_figures(scheduler, now, before, records)}
     return told
 
 
@@ -63,19 +71,23 @@ def why(scheduler: Scheduler, name: str) -> dict[str, Any]:
 
 
 def _forecast(scheduler: Scheduler, record: JobRecord) -> dict[str, Any]:
-    present = copied_present(scheduler, keep={record.number})
+    """When one job may start and end. That is looked at for a moment only, however many others are before it."""
+    job, present = record.number, copied_present(scheduler, keep={record.number})
+    now_s, basis = present.snapshot.now_s, {"basis": _basis(scheduler, record)}
+    if job not in present.snapshot.frame.ids or present.never(job):
+        return _estimate(scheduler, present, _NOTHING_AHEAD, job) | basis
     limits = onward.AS_FAR._replace(wall_s=WHY_WALL_S)
-    outlook, _ = _rolled(scheduler, present, None, wanted={record.number}, limits=limits)
-    told = _estimate(scheduler, present, outlook, record.number) | {"basis": _basis(scheduler, record)}
-    start_s = outlook.started_s.get(record.number)
-    if start_s is not None:
-        running = {int(job) for job in present.snapshot.jobs[present.snapshot.running]}
-        earlier = [
-            (begun_s, job)
-            for job, begun_s in outlook.started_s.items()
-            if job not in running and (begun_s, job) < (start_s, record.number)
-        ]
-        told["before"] = [scheduler.book[job].id for _, job in sorted(earlier)]
+    outlook, _ = _rolled(scheduler, present, None, wanted={job}, limits=limits)
+    told = _estimate(scheduler, present, outlook, job) | basis | {"looked_s": outlook.until_s - now_s}
+    first = (outlook.started_s.get(job, math.inf), job)
+    held = present.snapshot.frame.held_gpus
+    earlier = sorted((begun_s, one) for one, begun_s in outlook.started_s.items() if one not in held)
+    before = [one for begun_s, one in earlier if (begun_s, one) < first]
+    if job in outlook.started_s:
+        told["before"] = [scheduler.book[one].id for one in before]
+    if job not in present.outside:
+        # Others that come in only later may start before it, but they are not in the queue now.
+        told["position"] = 1 + sum(one not in present.outside for one in before)
     return told | {"cut": outlook.cut}
 
 
@@ -105,22 +117,51 @@ def _request(fields: Any) -> JobRequest:
         raise InputError(f"this job cannot be taken: {error}") from None
 
 
-def _known_job(scheduler: Scheduler, name: Any) -> JobRecord:
-    record = scheduler.book.get(str(name))
-    if record is None:
+def _refuse_impossible(scheduler: Scheduler, request: JobRequest) -> None:
+    """Whether it could be submitted at all."""
+    if not any(speeds_of(request, scheduler.cluster)):
+        raise InputError(f"no GPUs here can ever run a job with {request.gpus} GPUs of these types")
+    for one in request.depends:
+        if not scheduler.book.tasks(one.job):
+            raise InputError(f"it is to wait for job {one.job!r}, which does not exist")
+
+
+def _known_jobs(scheduler: Scheduler, name: Any) -> list[JobRecord]:
+    """The job of this id, or the tasks of the array."""
+    records = scheduler.book.tasks(str(name))
+    if not records:
         raise UnknownJobError(f"there is no job {str(name)!r}")
-    return record
+    return records
 
 
-def _newcomers(scheduler: Scheduler, present: Present, requests: Sequence[JobRequest]) -> list[JobSubmitted]:
-    """Jobs that are not submitted, as if they were now."""
-    now_s, events = present.snapshot.now_s, []
+def _with_newcomers(
+    scheduler: Scheduler, present: Present, requests: Sequence[JobRequest]
+) -> tuple[Present, list[JobSubmitted]]:
+    """Jobs that are not submitted, as if they were now. Those of a limited array are taken to be of one."""
+    if not requests:
+        return present, []
+    now_s, events, records = present.snapshot.now_s, list[JobSubmitted](), list[JobRecord]()
+    date_s = scheduler.engine.clock.date_s(now_s)
     for at, request in enumerate(requests):
-        record = JobRecord(present.next_number + at, f"new-{at + 1}", request, scheduler.engine.clock.date_s(now_s))
-        expected_s = scheduler.engine.times.expected_s(request)
-        restart_s = scheduler.engine.restarts.expected_s(request)
+        record = JobRecord(present.next_number + at, f"new-{at + 1}", request, date_s, held=request.hold)
+        expected_s = scheduler.engine.seen.times.expected_s(request)
+        restart_s = scheduler.engine.seen.restarts.expected_s(request)
         events.append(submitted(record, scheduler.cluster, expected_s, now_s, restart_s))
-    return events
+        records.append(record)
+    outside = [*(scheduler.book[job] for job in present.outside), *records]
+    limited = {one.number: Array("", one.request.array_at_once) for one in records if one.request.array_at_once}
+    then = present._replace(
+        outside={**present.outside, **{one.number: _why_new(one) for one in records}},
+        conditions=conditions_of(scheduler, outside, present.snapshot.frame.held_gpus),
+        arrays={**present.arrays, **limited},
+        restart_s={**present.restart_s, **{event.job: event.restart_s for event in events}},
+        falls_back={**present.falls_back, **{one.number: 0.0 for one in records if one.request.preempt == "restart"}},
+    )
+    return then, events
+
+
+def _why_new(record: JobRecord) -> str:
+    return "it would be held" if record.held else "what it would wait for does not come by itself"
 
 
 def _rolled(scheduler: Scheduler, present: Present, policy: Policy | None, **about: Any) -> tuple[Outlook, Door]:
@@ -128,7 +169,7 @@ def _rolled(scheduler: Scheduler, present: Present, policy: Policy | None, **abo
     snapshot, gate, loop = present.snapshot, scheduler.gate, scheduler.loop
     if policy is not None:
         snapshot = with_columns(snapshot, snapshot.floats, snapshot.ints, {})
-    door = Door(policy or gate.policy, gate.limits, present.outside, present.conditions)
+    door = Door(policy or gate.policy, gate.limits, present)
     outlook = look_onward(
         snapshot,
         present.specs,
@@ -137,6 +178,7 @@ def _rolled(scheduler: Scheduler, present: Present, policy: Policy | None, **abo
         round_s=loop.round_s if policy is None else policy.round_s,
         min_run_s=scheduler.state.min_run_s,
         restart_s=present.restart_s,
+        falls_back=present.falls_back,
         observer=door,
         **about,
     )
@@ -150,14 +192,14 @@ def _told(
     records: Sequence[JobRecord],
     requests: Sequence[JobRequest],
 ) -> dict[str, Any]:
-    clock, now_s = scheduler.engine.clock, present.snapshot.now_s
+    clock, now_s, held = scheduler.engine.clock, present.snapshot.now_s, present.snapshot.frame.held_gpus
     asked = records or [scheduler.book[job] for job in present.snapshot.jobs.tolist()]
     jobs = [
         {
             "id": record.id,
             "user": record.request.user,
             "state": str(record.state),
-            "gpus": record.request.gpus,
+            "gpus": len(held.get(record.number, ())) or record.request.gpus,
             **_estimate(scheduler, present, outlook, record.number),
             "basis": _basis(scheduler, record),
         }
@@ -174,14 +216,16 @@ def _told(
         "left_out": present.left_out,
         "jobs": jobs,
         "new": new,
-        **_figures(scheduler, present, outlook),
+        **_figures(scheduler, present, outlook, records),
     }
 
 
-def _figures(scheduler: Scheduler, present: Present, outlook: Outlook) -> dict[str, Any]:
-    """How the jobs that are there now fare in all."""
+def _figures(scheduler: Scheduler, present: Present, outlook: Outlook, records: Sequence[JobRecord]) -> dict[str, Any]:
+    """How the jobs that are there now fare in all, or those asked about. Who never starts is counted apart."""
     clock, now_s = scheduler.engine.clock, present.snapshot.now_s
-    jobs = present.snapshot.jobs.tolist()
+    there = set(present.snapshot.jobs.tolist())
+    jobs = [record.number for record in records if record.number in there] if records else sorted(there)
+    never = sum(map(present.never, jobs))
     ends = [outlook.finished_s[job] for job in jobs if job in outlook.finished_s]
     jct = [
         clock.date_s(outlook.finished_s[job]) - scheduler.book[job].submitted_s
@@ -191,6 +235,7 @@ def _figures(scheduler: Scheduler, present: Present, outlook: Outlook) -> dict[s
     return {
         "finished": len(ends),
         "not_finished": len(jobs) - len(ends),
+        "never_start": never,
         "mean_jct_s": sum(jct) / len(jct) if jct else None,
         "all_done_in_s": max(ends) - now_s if len(ends) == len(jobs) and ends else None,
         "preemptions": sum(outlook.preemptions.get(job, 0) for job in jobs),
@@ -208,8 +253,9 @@ def _estimate(scheduler: Scheduler, present: Present, outlook: Outlook, job: int
         told[f"{name}_s"] = None if time_s is None else clock.date_s(time_s)
         told[f"{name}_in_s"] = None if time_s is None else max(time_s - now_s, 0.0)
     told["preemptions"] = outlook.preemptions.get(job, 0)
-    if finish_s is None and job in present.outside and job not in present.conditions:
-        told["why"] = present.outside[job]
+    if present.never(job):
+        known = job < present.next_number
+        told["why"] = reason_outside(scheduler, scheduler.book[job]) if known else present.outside[job]
     return told
 
 
@@ -220,6 +266,6 @@ def _basis(scheduler: Scheduler, record: JobRecord) -> str:
         return "its own reports"
     if request.expected_s is not None:
         return "its owner's word"
-    if scheduler.engine.times.expected_s(request) not in (UNKNOWN_S, request.limit_s):
+    if scheduler.engine.seen.times.expected_s(request) not in (UNKNOWN_S, request.limit_s):
         return "jobs like it that have ended"
     return "its time limit" if request.limit_s is not None else "nothing is known of it; an hour is assumed"

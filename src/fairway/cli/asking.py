@@ -23,7 +23,9 @@ STDIN = "-"
 class Asked:
     """The terms of a job. What is not given has its default, or is what a file says."""
 
-    gpus: Annotated[str | None, option("--gpus", "How many: 2, a100:2, or the elastic range 1-4", "N")] = None
+    gpus: Annotated[
+        str | None, option("--gpus", "How many: 2, a100:2, or the elastic range 1-4; 1 unless told", "N")
+    ] = None
     type: Annotated[list[str] | None, option("--type", "Only on GPUs of this type; repeat it for several", "TYPE")] = (
         None
     )
@@ -32,23 +34,31 @@ class Asked:
         False
     )
     name: Annotated[str | None, option("--name", "A name for the job", "NAME")] = None
-    queue: Annotated[str | None, option("--queue", "The queue", "NAME")] = None
+    queue: Annotated[str | None, option("--queue", "The queue, as the configuration knows it", "NAME")] = None
     priority: Annotated[
-        int | None, option("--priority", "Negative is opportunistic; its meaning is up to the policy", "N")
+        int | None, option("--priority", "The higher, the sooner; 0 unless told, negative is opportunistic", "N")
     ] = None
-    weight: Annotated[float | None, option("--weight", "Its share in comparison with others", "W")] = None
+    weight: Annotated[float | None, option("--weight", "Its share beside others, for policies that share; 1", "W")] = (
+        None
+    )
     time: Annotated[str | None, option("--time", "The longest that it may run, such as 2h or 1-12:00:00", "T")] = None
     expect: Annotated[str | None, option("--expect", "How long it will probably run", "T")] = None
     deadline: Annotated[str | None, option("--deadline", "When it has to be done: 6h, 18:00 or a date", "T")] = None
     begin: Annotated[str | None, option("--begin", "Not before: 30m, 18:00 or a date", "T")] = None
     preempt: Annotated[
-        str | None, option("--preempt", "How its GPUs may be taken: checkpoint, suspend, restart or never", "HOW")
+        str | None,
+        option("--preempt", "How its GPUs may be taken: suspend (default), checkpoint, restart, never", "HOW"),
     ] = None
-    grace: Annotated[str | None, option("--grace", "How long it may take to stop when asked to; 60 s", "T")] = None
-    retries: Annotated[int | None, option("--retries", "How often it is tried again after a failure; 0", "N")] = None
+    grace: Annotated[
+        str | None, option("--grace", "How long it may take to stop when asked to; 60 s unless told", "T")
+    ] = None
+    retries: Annotated[
+        int | None, option("--retries", "How often it is tried again after a failure; 0 unless told", "N")
+    ] = None
     hold: Annotated[bool, flag("--hold", "Do not start it before `fairway release`")] = False
     depends: Annotated[
-        list[str] | None, option("--depends", "Wait for others: afterok:12, afterany:12:13, afternotok:12", "KIND:JOB")
+        list[str] | None,
+        option("--depends", "Wait for others: afterok:12 or just 12, afterany:12:13, afternotok:12", "KIND:JOB"),
     ] = None
     array: Annotated[str | None, option("--array", "A job per number: 0-9, 1,3,5, 0-9%3 for 3 at a time", "RANGE")] = (
         None
@@ -62,7 +72,9 @@ class Asked:
     batch_size: Annotated[int | None, option("--batch-size", "Its batch size", "N")] = None
     steps: Annotated[float | None, option("--steps", "How many steps it takes", "N")] = None
     epochs: Annotated[float | None, option("--epochs", "How many epochs it takes", "N")] = None
-    slurm_env: Annotated[bool, flag("--slurm-env", "Set SLURM_ variables as well")] = False
+    slurm_env: Annotated[
+        bool, flag("--slurm-env", "Set SLURM_ variables, too; scripts for sbatch have them anyway")
+    ] = False
     user: Annotated[str | None, option("--user", "For somebody else; operators only", "NAME")] = None
 
     def fields(self, now: datetime) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fairway.cli.compare import plan_runs, write_results
+from fairway.cli.live import program
 from fairway.cli.simulate import write_timeline_of
 from fairway.cli.world import World, check_seed
 from fairway.core.errors import InputError
@@ -62,13 +63,14 @@ def _simulated_demo(jobs: int, seed: int, out: str) -> None:
     typer.echo(f"{output.count(jobs, 'job')} of {USERS} users, shaped like Philly's (seed {seed}), on {GPUS} V100 GPUs")
     output.show_comparison(results)
     output.say_notes(scene, results)
+    name = program()
     typer.echo(
         f"report    {page}    (open it in a browser)\n"
         f"timeline  {timeline}    (open it at ui.perfetto.dev)\n"
         f"\nnext\n"
-        f"  fairway policies\n"
-        f"  fairway simulate {trace} --cluster {CLUSTER} --policy las:levels=1800/7200\n"
-        f"  fairway compare {trace} --cluster v100:4x8,k80:4x8 --html {folder / 'mixed.html'}"
+        f"  {name} policies\n"
+        f"  {name} simulate {trace} --cluster {CLUSTER} --policy las:levels=1800/7200\n"
+        f"  {name} compare {trace} --cluster v100:4x8,k80:4x8 --html {folder / 'mixed.html'}"
     )
 
 

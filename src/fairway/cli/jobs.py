@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time as clock
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -12,11 +13,10 @@ from fairway.cli.live import Where, for_each, told_state
 from fairway.cli.options import takes
 from fairway.core.errors import InputError
 
-_Job = Annotated[str, typer.Argument(help="Its id; ID_k for a task of an array", metavar="JOB")]
+_Job = Annotated[str, typer.Argument(help="Its id; ID_k for a task, ID for all tasks of an array", metavar="JOB")]
 _Jobs = Annotated[list[str], typer.Argument(help="Ids; that of an array means all its tasks", metavar="JOB…")]
 _User = Annotated[str | None, typer.Option("--user", "-u", help="Only those of this user", metavar="NAME")]
-_Limit = Annotated[int | None, typer.Option("--limit", "-n", help="At most so many", metavar="N", min=1)]
-_Since = Annotated[str | None, typer.Option("--since", help="Not older than 2h, or than a date", metavar="T")]
+_SINCE = "Only those {} in the last 2h, or since 2026-01-31"
 
 UNENDED = ("PENDING", "RUNNING", "SUSPENDED", "PREEMPTED")
 _STATES = (*UNENDED, "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY")
@@ -28,12 +28,13 @@ def ls(
     where: Where,
     every: Annotated[bool, typer.Option("--all", "-a", help="Also those that have ended")] = False,
     in_state: Annotated[
-        list[str] | None, typer.Option("--status", "-s", help="Only in this state", metavar="STATE")
+        list[str] | None,
+        typer.Option("--status", "-s", help="Only in this state; repeat it for several", metavar="STATE"),
     ] = None,
     user: _User = None,
     queue: Annotated[str | None, typer.Option("--queue", "-q", help="Only in this queue", metavar="NAME")] = None,
-    since: _Since = None,
-    limit: _Limit = None,
+    since: Annotated[str | None, typer.Option("--since", help=_SINCE.format("submitted"), metavar="T")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", help="The latest so many", metavar="N", min=1)] = None,
 ) -> None:
     """List jobs that run or wait.
 
@@ -54,7 +55,10 @@ def ls(
 
 @takes(where=Where)
 def show(where: Where, job: _Job) -> None:
-    """Show everything about a job: what was asked for, where it is, its attempts and its progress."""
+    """Show everything about a job: what was asked for, where it is, its attempts and its progress.
+
+    Of an array its tasks are listed.
+    """
     from fairway.cli.live_tables import job_table
 
     told = where.client().show(job)
@@ -62,7 +66,12 @@ def show(where: Where, job: _Job) -> None:
 
 
 @takes(where=Where)
-def history(where: Where, user: _User = None, since: _Since = None, limit: _Limit = 50) -> None:
+def history(
+    where: Where,
+    user: _User = None,
+    since: Annotated[str | None, typer.Option("--since", help=_SINCE.format("that ended"), metavar="T")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="At most so many", metavar="N", min=1)] = 50,
+) -> None:
     """List jobs that have ended, the latest first."""
     from fairway.cli.live_tables import history_table
 
@@ -72,19 +81,22 @@ def history(where: Where, user: _User = None, since: _Since = None, limit: _Limi
 
 @takes(where=Where)
 def cancel(where: Where, jobs: _Jobs) -> None:
-    """End jobs. Their processes are asked to stop, and killed after their grace period."""
-    _act(where, jobs, "cancel")
+    """End jobs. Their processes are asked to stop, and killed after their grace period.
+
+    One that has ended already is left as it is; that is said, and no error.
+    """
+    _act(where, jobs, "cancel", _told_cancelled)
 
 
 @takes(where=Where)
 def suspend(where: Where, jobs: _Jobs) -> None:
-    """Take jobs off their GPUs until they are resumed."""
+    """Take jobs off their GPUs, and start none of them, until they are resumed."""
     _act(where, jobs, "suspend")
 
 
 @takes(where=Where)
 def resume(where: Where, jobs: _Jobs) -> None:
-    """Let suspended jobs go on."""
+    """Let suspended jobs go on when it is their turn; held ones, too."""
     _act(where, jobs, "resume")
 
 
@@ -96,13 +108,13 @@ def requeue(where: Where, jobs: _Jobs) -> None:
 
 @takes(where=Where)
 def hold(where: Where, jobs: _Jobs) -> None:
-    """Do not start jobs until they are released."""
+    """Do not start jobs until they are released. Those that run go on; once stopped they are not started again."""
     _act(where, jobs, "hold")
 
 
 @takes(where=Where)
 def release(where: Where, jobs: _Jobs) -> None:
-    """Let held jobs run."""
+    """Let held jobs run when it is their turn; suspended ones, too."""
     _act(where, jobs, "release")
 
 
@@ -112,7 +124,7 @@ def update(
     jobs: _Jobs,
     priority: Annotated[
         int | None,
-        typer.Option("--priority", help="Negative is opportunistic; its meaning is up to the policy", metavar="N"),
+        typer.Option("--priority", help="The higher, the sooner; negative is opportunistic", metavar="N"),
     ] = None,
     weight: Annotated[float | None, typer.Option("--weight", help="Its share", metavar="W")] = None,
     time: Annotated[str | None, typer.Option("--time", help="Its time limit; none takes it away", metavar="T")] = None,
@@ -141,11 +153,17 @@ def update(
     where.show(rows, lambda: "".join(f"job {row['id']} updated\n" for row in rows))
 
 
-def _act(where: Where, jobs: list[str], verb: str) -> None:
+def _act(where: Where, jobs: list[str], verb: str, tell: Callable[[Mapping[str, Any]], str] = told_state) -> None:
     client = where.client()
-    rows = for_each(jobs, getattr(client, verb))
-    where.show(rows, lambda: "".join(map(told_state, rows)))
+    rows = for_each(jobs, getattr(client, verb), tell)
+    where.show(rows, lambda: "".join(map(tell, rows)))
     sys.stdout.flush()
+
+
+def _told_cancelled(row: Mapping[str, Any]) -> str:
+    if row["state"] in UNENDED or row["state"] == "CANCELLED":
+        return told_state(row)
+    return f"job {row['id']} had ended already: {row['state']}\n"
 
 
 def _state(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -20,14 +21,15 @@ _BY_STATUS = {401: NOT_ALLOWED, 403: NOT_ALLOWED, 404: NO_SUCH_JOB, 409: NOT_ALL
 
 
 @dataclass(frozen=True)
-class Where:
-    """Which scheduler is meant, and how it is to be shown."""
+class At:
+    """Which scheduler is meant."""
 
     state: Annotated[
         str | None, option("--state", "The state directory; else $FAIRWAY_STATE or ~/.local/state/fairway", "DIR")
     ] = None
-    url: Annotated[str | None, option("--url", "A scheduler that listens on TCP, with $FAIRWAY_TOKEN", "URL")] = None
-    json: Annotated[bool, flag("--json", "Print JSON")] = False
+    url: Annotated[str | None, option("--url", "A scheduler on TCP, with $FAIRWAY_TOKEN; else $FAIRWAY_URL", "URL")] = (
+        None
+    )
 
     @property
     def folder(self) -> Path:
@@ -39,6 +41,13 @@ class Where:
         from fairway.client import Client
 
         return Client(Path(self.state) if self.state is not None else None, self.url)
+
+
+@dataclass(frozen=True)
+class Where(At):
+    """Which scheduler is meant, and how its answers are to be shown."""
+
+    json: Annotated[bool, flag("--json", "Print JSON")] = False
 
     def show(self, told: Any, picture: Callable[[], RenderableType | str]) -> None:
         """Print what was told, as JSON or as people like it."""
@@ -52,6 +61,16 @@ class Where:
                 sys.stdout.write(seen)
             else:
                 output.show(seen)
+
+
+def program() -> str:
+    """What to type for this program where it was called: `fairway`, or where that is if no shell would find it."""
+    if shutil.which("fairway") is not None:
+        return "fairway"
+    beside = Path(sys.executable).with_name("fairway")
+    if not beside.exists():
+        return f"{sys.executable} -m fairway.cli.main"
+    return str(beside.relative_to(Path.cwd())) if beside.is_relative_to(Path.cwd()) else str(beside)
 
 
 def state_folder(state: str | None) -> Path:
@@ -85,7 +104,11 @@ def exit_code_of(error: Exception) -> int:
     return int(getattr(error, "exit_code", BAD_INPUT))
 
 
-def for_each(names: Iterable[str], act: Callable[[str], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+def for_each(
+    names: Iterable[str],
+    act: Callable[[str], list[dict[str, Any]]],
+    tell: Callable[[Mapping[str, Any]], str] | None = None,
+) -> list[dict[str, Any]]:
     """Do something to several jobs. One that is refused does not keep the others from it; it is complained of after."""
     from fairway.cli import output
     from fairway.client import RefusedError
@@ -100,7 +123,7 @@ def for_each(names: Iterable[str], act: Callable[[str], list[dict[str, Any]]]) -
     if not refused:
         return rows
     for row in rows:
-        sys.stdout.write(told_state(row))
+        sys.stdout.write((tell or told_state)(row))
     for one in refused[:-1]:
         output.say("error", str(one))
     raise refused[-1]

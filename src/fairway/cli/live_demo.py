@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
+from fairway.cli.live import program
+from fairway.core.errors import FairwayError
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -75,18 +78,21 @@ def live_demo(jobs: int, seed: int, out: Path) -> None:
         tape = Tape(scheduler, len(plans))
         with _screen(scheduler) as show:
             _run(scheduler, plans, show)
+        if not tape.wait(len(plans), PATIENCE_S):
+            raise FairwayError("the scheduler does not answer any more; the machine may be too busy")
         live = tape.result(f"{POLICY} (live)", "demo")
         records = list(scheduler.book)
     documents = [live.to_dict(), {**forecast.to_dict(), "policy": f"{POLICY} (simulated)"}]
     page = out / "report.html"
     _write_report(documents, page)
     _compare(records, live, forecast)
+    name = program()
     typer.echo(
         f"\nreport    {page}    (open it in a browser)\n"
         f"\nnext\n"
-        f"  fairway up --gpus {GPUS} &                          a scheduler; without --gpus, with this machine's GPUs\n"
-        f"  fairway submit --gpus 1 -- python train.py     a job; `fairway ls`, `why`, `logs -f` tell about it\n"
-        f"  fairway demo                                   all policies on 300 simulated jobs"
+        f"  {name} up --gpus {GPUS} &                          a scheduler; with `auto`, of this machine's GPUs\n"
+        f"  {name} submit --gpus 1 -- python train.py     a job; `ls`, `why`, `logs -f` tell about it\n"
+        f"  {name} demo                                   all policies on 300 simulated jobs"
     )
 
 
@@ -154,7 +160,7 @@ def _scheduler() -> Iterator[Scheduler]:
     try:
         daemon = Daemon(Options(folder / "state", POLICY, gpus=str(GPUS)))
         scheduler = daemon.scheduler
-        scheduler.state.min_run_s, scheduler.engine.restarts.unknown_s = MIN_RUN_S, START_S
+        scheduler.state.min_run_s, scheduler.engine.seen.restarts.unknown_s = MIN_RUN_S, START_S
         daemon.start()
         yield scheduler
     finally:
@@ -166,8 +172,6 @@ def _scheduler() -> Iterator[Scheduler]:
 
 def _run(scheduler: Scheduler, plans: Sequence[Plan], show: Callable[[], None]) -> None:
     """Submit every job at its time, and wait for the last."""
-    from fairway.core.errors import FairwayError
-
     began_s, waiting = time.monotonic(), list(plans)
     while waiting or any(not record.state.ended for record in scheduler.book):
         now_s = time.monotonic() - began_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import resource
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,19 +37,19 @@ class Tape:
         self.scheduler = scheduler
         self.ledger = Ledger(scheduler.cluster, jobs)
         self.specs: list[JobSpec] = []
+        self.ended = 0
         self._held: dict[int, tuple[float, tuple[int, ...], int]] = {}
         scheduler.loop.observer = self
 
     def after_events(self, state: State, events: Sequence[Event]) -> None:
-        """Pass on what happened, and note starts and ends."""
-        self.scheduler.after_events(state, events)
+        """Note starts and ends, and pass on what happened: whoever then hears of it finds it noted."""
         for event in events:
             self._note(event)
         self.ledger.sample(state.now_s, state.busy_gpus, len(state.held_gpus), state.active)
+        self.scheduler.after_events(state, events)
 
     def after_round(self, snapshot: Snapshot, decision: Decision, actions: Sequence[Action]) -> None:
-        """Pass on what was decided, and note who lets go and who gets."""
-        self.scheduler.after_round(snapshot, decision, actions)
+        """Note who lets go and who gets, and pass on what was decided."""
         for action in actions:
             if isinstance(action, Throttle):
                 continue
@@ -58,6 +59,16 @@ class Tape:
             else:
                 self._held[action.job] = (snapshot.now_s, action.gpus, action.gpu_type)
                 self.ledger.starts[action.job] += 1
+        self.scheduler.after_round(snapshot, decision, actions)
+
+    def wait(self, jobs: int, seconds: float) -> bool:
+        """Wait until the ends of so many jobs are noted, which is a moment after their records say so."""
+        deadline_s = time.monotonic() + seconds
+        while self.ended < jobs:
+            if time.monotonic() > deadline_s:
+                return False
+            time.sleep(0.01)
+        return True
 
     def result(self, policy: str, trace: str) -> Result:
         """What came of it, on the clock of the scheduler."""
@@ -91,6 +102,8 @@ class Tape:
             self._let_go(event.job, event.time_s)
             if isinstance(event, JobFinished):
                 self.ledger.finished_s[event.job] = event.time_s
+            if not isinstance(event, JobEvicted):
+                self.ended += 1
 
     def _let_go(self, job: int, now_s: float) -> None:
         held = self._held.pop(job, None)

@@ -12,6 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from fairway.cli.listed import NOTHING, Column, Listed, line, visible
 from fairway.cli.output import count, duration, pairs_table, percent
 
 Row = Mapping[str, Any]
@@ -38,23 +39,35 @@ def table_of(*headings: str, right: Sequence[str] = ()) -> Table:
     return table
 
 
-def jobs_table(rows: Sequence[Row], now_s: float | None = None) -> Table:
+def jobs_table(rows: Sequence[Row], now_s: float | None = None) -> RenderableType:
     """Jobs that run or wait, and what became of others."""
     now_s = time.time() if now_s is None else now_s
-    table = table_of("job", "name", "user", "state", "GPUs", "ran", "since", "progress", "why or what", right=("GPUs",))
-    for row in rows:
-        table.add_row(
-            Text(row["id"], style="bold"),
-            Text(_short(row["name"], 24)),
-            Text(_short(row["user"], 16)),
-            Text(row["state"], style=STYLES.get(row["state"], "")),
-            Text(gpus_text(row)),
-            Text(duration(row["ran_s"]) if row["started_s"] else "–"),
-            Text(ago(row["ended_s"] or row["submitted_s"], now_s)),
-            Text(progress_text(row)),
-            Text(_short(row["reason"] or row["command"], 100)),
-        )
-    return table
+    columns = [
+        *_who(rows),
+        Column("ran", [duration(row["ran_s"]) if row["started_s"] else NOTHING for row in rows], rank=2),
+        Column("progress", [progress_text(row) for row in rows], rank=4),
+        Column("queue", [line(row["queue"]) for row in rows], rank=5, least=8),
+        Column("priority", [str(row["priority"] or "") for row in rows], rank=6, right=True),
+        Column("since", [_since(row, now_s) for row in rows], rank=7),
+        Column("why or what", [line(row["reason"] or row["command"]) for row in rows]),
+    ]
+    return Listed(columns, keep=("GPUs",))
+
+
+def _who(rows: Sequence[Row]) -> list[Column]:
+    """What every list begins with."""
+    return [
+        Column("job", [row["id"] for row in rows], styles=["bold"] * len(rows)),
+        Column("state", [row["state"] for row in rows], styles=[STYLES.get(row["state"], "") for row in rows]),
+        Column("GPUs", [gpus_text(row) for row in rows], right=True),
+        Column("user", [line(row["user"]) for row in rows], rank=3, least=8),
+        Column("name", [line(row["name"]) for row in rows], rank=1, least=12),
+    ]
+
+
+def _since(row: Row, now_s: float) -> str:
+    """How long ago it was submitted, or ended."""
+    return ago(row["ended_s"] or row["submitted_s"], now_s)
 
 
 def gpus_text(row: Row) -> str:
@@ -73,35 +86,27 @@ def progress_text(row: Row) -> str:
 
 def ago(date_s: float, now_s: float) -> str:
     """How long something is past."""
-    return duration(float(round(max(now_s - date_s, 0.0))))
+    past_s = round(max(now_s - date_s, 0.0))
+    return f"{past_s} s" if past_s < 60 else duration(float(past_s))
 
 
 def date(date_s: float | None) -> str:
     """A date in local time."""
-    return "–" if date_s is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(date_s))
+    return NOTHING if date_s is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(date_s))
 
 
-def history_table(rows: Sequence[Row]) -> Table:
+def history_table(rows: Sequence[Row]) -> RenderableType:
     """Jobs that have ended."""
-    table = table_of(
-        "job", "name", "user", "state", "GPUs", "ran", "waited", "ended", "code", "why", right=("GPUs", "code")
-    )
-    for row in rows:
-        waited = (row["ended_s"] or row["submitted_s"]) - row["submitted_s"] - row["ran_s"]
-        cells = (
-            row["id"],
-            _short(row["name"], 24),
-            row["user"],
-            row["state"],
-            gpus_text(row),
-            duration(row["ran_s"]),
-            duration(max(waited, 0.0)),
-            date(row["ended_s"]),
-            "–" if row["exit_code"] is None else str(row["exit_code"]),
-            _short(row["reason"], 80),
-        )
-        table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in cells))
-    return table
+    waited = [max((row["ended_s"] or row["submitted_s"]) - row["submitted_s"] - row["ran_s"], 0.0) for row in rows]
+    columns = [
+        *_who(rows),
+        Column("ran", [duration(row["ran_s"]) for row in rows], rank=2),
+        Column("waited", [duration(waited_s) for waited_s in waited], rank=5),
+        Column("code", ["" if row["exit_code"] is None else str(row["exit_code"]) for row in rows], rank=6, right=True),
+        Column("ended", [date(row["ended_s"]) for row in rows], rank=4),
+        Column("why or what", [line(row["reason"] or row["command"]) for row in rows]),
+    ]
+    return Listed(columns, keep=("GPUs",))
 
 
 def job_table(told: Row) -> RenderableType:
@@ -111,9 +116,9 @@ def job_table(told: Row) -> RenderableType:
     request, progress = told["request"], told["progress"]
     rows = [
         ("job", f"{told['id']} {told['name']}".rstrip()),
-        ("state", told["state"] + (f": {told['reason']}" if told["reason"] else "")),
+        ("state", told["state"] + (f": {line(told['reason'])}" if told["reason"] else "")),
         ("user", told["user"] + (f", queue {told['queue']}" if told["queue"] else "")),
-        ("command", shlex.join(request["command"])),
+        ("command", _command(request)),
         ("directory", request.get("cwd", "/")),
         ("GPUs", _gpus_in_full(told)),
         ("submitted", date(told["submitted_s"])),
@@ -128,6 +133,12 @@ def job_table(told: Row) -> RenderableType:
     if progress.get("reported_s"):
         rows.append(("progress", _progress_in_full(told, progress)))
     return Group(pairs_table(rows), _attempts(told["history"])) if told["history"] else pairs_table(rows)
+
+
+def _command(request: Row) -> str:
+    """What its owner wrote, line by line."""
+    text = request.get("shown") or shlex.join(request["command"])
+    return "\n".join(map(visible, text.split("\n")))
 
 
 def _gpus_in_full(told: Row) -> str:
@@ -190,22 +201,18 @@ def nodes_table(nodes: Sequence[Row]) -> Table:
     return table
 
 
-def share_table(users: Sequence[Row]) -> Table:
+def share_table(users: Sequence[Row]) -> RenderableType:
     """What users have and have had."""
-    numbers = ("GPUs now", "of all", "GPU time", "of all GPU time", "running", "waiting", "ended")
-    table = table_of("user", *numbers, right=numbers)
     total = sum(user["gpu_s"] for user in users)
-    for user in users:
-        cells = (
-            user["user"],
-            str(user["gpus_held"]),
-            percent(user["share"]),
-            duration(user["gpu_s"]),
-            percent(user["gpu_s"] / total if total else None),
-            *(f"{user[name]:,}" for name in ("running", "waiting", "ended")),
-        )
-        table.add_row(*(Text(cell) for cell in cells))
-    return table
+    figures: list[tuple[str, list[str]]] = [
+        ("GPUs", [str(user["gpus_held"]) for user in users]),
+        ("of all", [percent(user["share"]) for user in users]),
+        ("GPU time", [duration(user["gpu_s"]) for user in users]),
+        ("of all time", [percent(user["gpu_s"] / total if total else None) for user in users]),
+    ]
+    figures += [(name, [f"{user[name]:,}" for user in users]) for name in ("running", "waiting", "ended")]
+    names = Column("user", [line(user["user"]) for user in users], least=8)
+    return Listed([names, *(Column(heading, cells, right=True) for heading, cells in figures)])
 
 
 def status_table(status: Row) -> Table:
@@ -227,8 +234,3 @@ def status_table(status: Row) -> Table:
 def _disk(status: Row) -> str:
     free = f"{status['free_bytes'] / 2**30:,.1f} GiB free"
     return free if status["accepts"] else f"{free}: too little, submissions are refused"
-
-
-def _short(text: str, most: int) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fairway.cli.live import Where
+from fairway.cli.live import At
 from fairway.cli.options import takes
 from fairway.core.errors import InputError
 
@@ -21,12 +21,12 @@ LOOK_EVERY_S = 0.25
 _ENDED = frozenset(("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"))
 
 
-@takes(where=Where)
+@takes(where=At)
 def logs(
-    where: Where,
-    job: Annotated[str, typer.Argument(help="Its id", metavar="JOB")],
+    where: At,
+    job: Annotated[str, typer.Argument(help="Its id; ID_k for a task of an array", metavar="JOB")],
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on until the job has ended, whatever happens to it")
+        bool, typer.Option("--follow", "-f", help="Go on until the job has ended, over restarts")
     ] = False,
     rank: Annotated[int | None, typer.Option("--rank", help="Of one rank only", metavar="R", min=0)] = None,
     attempt: Annotated[int | None, typer.Option("--attempt", help="Of one attempt only", metavar="N", min=1)] = None,
@@ -34,14 +34,12 @@ def logs(
         int | None, typer.Option("--tail", "-n", help="Begin with the last so many lines", metavar="N", min=0)
     ] = None,
 ) -> None:
-    """Show what a job has written. Where it has several ranks, each line begins with its rank.
+    """Show what a job has written, in all its attempts. Where it has several ranks, each line begins with its rank.
 
     \b
     fairway logs 12 -f
     fairway logs 12 --rank 0 --tail 20
     """
-    if where.json:
-        raise InputError("logs are shown as they are; `fairway show --json` tells where a job is")
     client = where.client()
     if follow and attempt is None:
         try:
@@ -49,8 +47,23 @@ def logs(
         except KeyboardInterrupt:
             return
         return
+    silent = True
     for piece in client.logs(job, rank=rank, attempt=attempt, tail=tail, follow=follow):
+        silent = False
         _write(piece)
+    if silent and tail != 0:
+        _say_nothing_is_there(client, job)
+
+
+def _say_nothing_is_there(client: Client, job: str) -> None:
+    """Nothing at all may be a mistake of whoever looks, so it is told from a log that is empty."""
+    from fairway.cli import output
+
+    told = client.show(job)
+    if not told["history"]:
+        output.say("note", f"job {job} is {told['state']} and has not been started")
+    else:
+        output.say("note", f"job {job} is {told['state']}; nothing has been written there")
 
 
 def _write(piece: bytes) -> None:
@@ -91,6 +104,8 @@ class Follower:
             told = self._shown()
             if "tasks" in told:
                 raise InputError(f"{self._job} is an array; name one of its tasks, such as {told['tasks'][0]['id']}")
+            if self._problem is not None:
+                raise self._problem
             ranks = self._ranks(told)
             self._several = len(ranks) > 1
             for rank in ranks:

@@ -73,7 +73,7 @@ def rendered(*what: RenderableType) -> str:
     console = _console()
     with console.capture() as captured:
         for each in what:
-            console.print(each)
+            console.print(each, crop=console.is_terminal)
     return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 

@@ -17,10 +17,12 @@ def salvage(
 ) -> None:
     """Save what can be read of a damaged journal. The damaged file is left as it is.
 
+    Its write-ahead log must not stay beside the new file: SQLite would take it for that file's.
+
     \b
-    fairway down
-    fairway salvage ~/.local/state/fairway/journal.db rescued.db
-    mv rescued.db ~/.local/state/fairway/journal.db
+    cd ~/.local/state/fairway
+    fairway salvage journal.db rescued.db
+    mkdir damaged && mv journal.db* damaged/ && mv rescued.db journal.db
     """
     from fairway.cli.live import json_lines
     from fairway.runtime.salvage import salvage as saved
@@ -33,3 +35,6 @@ def salvage(
     else:
         lost = f"; {told.unreadable:,} could not be read" if told.unreadable else ""
         typer.echo(f"{told.jobs:,} jobs saved in {fresh}, {told.unfinished:,} of them had not ended{lost}")
+        log = Path(f"{damaged}-wal")
+        also = f" and {log.name}" if log.exists() else ""
+        typer.echo(f"to go on with it, move {Path(damaged).name}{also} away and {fresh} to {damaged}")

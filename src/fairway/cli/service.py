@@ -40,8 +40,8 @@ def install(settings: Settings) -> None:
 
 def unit(settings: Settings) -> str:
     """The unit file. Only the scheduler is stopped with it: jobs go on, and the next one takes them over."""
-    words = [sys.executable, "-m", "fairway.cli.main", "up", "--state", str(settings.folder), "--gpus", settings.gpus]
-    for name, value in (("--policy", settings.policy), ("--listen", settings.listen)):
+    words = [sys.executable, "-m", "fairway.cli.main", "up", "--state", str(settings.folder)]
+    for name, value in (("--gpus", settings.gpus), ("--policy", settings.policy), ("--listen", settings.listen)):
         words += [name, value] if value is not None else []
     words += ["--round", f"{settings.round:g}"] if settings.round is not None else []
     words += ["--placement", settings.placement]

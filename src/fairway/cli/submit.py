@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from fairway.cli.asking import Asked, draft_of
-from fairway.cli.live import Where
+from fairway.cli.live import At, Where
 from fairway.cli.options import takes
 from fairway.core.errors import InputError
 
@@ -23,7 +23,9 @@ _GIVEN_UP, _CANCELLED = 1, 130
 
 _Words = Annotated[
     list[str] | None,
-    typer.Argument(help="After --, a command; or an sbatch script or SkyPilot task", metavar="[--] COMMAND…"),
+    typer.Argument(
+        help="A command after --, an sbatch script (- reads one) or a SkyPilot task", metavar="[--] COMMAND…"
+    ),
 ]
 _Key = Annotated[
     str | None,
@@ -74,17 +76,16 @@ def submit(
     where.show(rows, lambda: f"job {name} submitted{tasks}{why}\n")
 
 
-@takes(asked=Asked, where=Where)
-def run(context: typer.Context, asked: Asked, where: Where, words: _Words = None, key: _Key = None) -> None:
+@takes(asked=Asked, where=At)
+def run(context: typer.Context, asked: Asked, where: At, words: _Words = None, key: _Key = None) -> None:
     """Submit a job, show what it writes, and end with its exit code. Ctrl-C cancels it.
 
     \b
     fairway run --gpus 1 -- python train.py
+    fairway run train.sbatch
     """
     if asked.array is not None:
         raise InputError("run stays with one job; submit takes arrays")
-    if where.json:
-        raise InputError("run prints what the job writes; submit --json tells its id")
     client = where.client()
     rows = _submitted(client, words or (), asked, key, literal=context.meta[_LITERAL])
     if len(rows) != 1:

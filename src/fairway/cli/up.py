@@ -6,7 +6,7 @@ import os
 import select
 import signal
 import sys
-import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,7 +19,6 @@ from fairway.core.errors import FairwayError, InputError
 
 if TYPE_CHECKING:
     from fairway.runtime.daemon import Daemon
-    from fairway.runtime.processes import Running
 
 STOP_S = 30.0
 """How long a scheduler may take to finish its answers and end."""
@@ -42,8 +41,14 @@ class Settings:
         float | None, option("--round", "Seconds between decisions, 0 for at every event; else the policy's own", "S")
     ] = None
     gpus: Annotated[
-        str, option("--gpus", "auto: those of this machine, or a slot per core; N: so many virtual ones", "auto|N")
-    ] = "auto"
+        str | None,
+        option(
+            "--gpus",
+            "auto: those of this machine, or a slot per core; nvidia: real ones only, nvidia:0,2 some of them; "
+            "N: so many virtual ones. Else as last time, or auto",
+            "auto|N|nvidia[:0,2]",
+        ),
+    ] = None
     state: Annotated[
         str | None, option("--state", "The state directory; else $FAIRWAY_STATE or ~/.local/state/fairway", "DIR")
     ] = None
@@ -96,7 +101,7 @@ def up(
     fairway up --gpus 4 --policy las --state /tmp/try
     fairway up --service
     """
-    from fairway.runtime.daemon import AlreadyUpError
+    from fairway.runtime.daemon import AlreadyUpError, running_daemon
 
     settings.check()
     if service:
@@ -104,28 +109,34 @@ def up(
 
         install(settings)
         return
-    from fairway.api.server import serve
+    from fairway.api.server import serve, tcp_socket
 
+    if running_daemon(settings.folder) is not None:
+        raise DownError(f"a scheduler is already running in {settings.folder}")
+    # Before anything is made: an address that cannot be had is to leave nothing behind.
+    listener = None if settings.listen is None else tcp_socket(settings.listen)
     try:
         daemon = settings.daemon()
     except AlreadyUpError as error:
         raise DownError(str(error)) from None
     except OSError as error:
         raise InputError(f"the state directory cannot be used: {error.strerror}", path=str(settings.folder)) from None
-    serve(daemon, settings.listen, open_to_all=settings.open_to_all, on_ready=lambda: _greet(daemon, settings))
+    serve(daemon, listener, open_to_all=settings.open_to_all, on_ready=lambda: _greet(daemon))
     going = sum(record.state == "RUNNING" for record in daemon.scheduler.book)
     waiting = sum(record.state.waits for record in daemon.scheduler.book)
     _say(f"scheduling has stopped; {_left(going, waiting)}")
 
 
-def _greet(daemon: Daemon, settings: Settings) -> None:
+def _greet(daemon: Daemon) -> None:
     """One line of where it listens and what it has found."""
     scheduler, cluster = daemon.scheduler, daemon.machine.cluster
     kinds = ", ".join(f"{cluster.gpus_by_type[at]} × {kind.name}" for at, kind in enumerate(cluster.types))
     what = f"virtual GPUs ({kinds})" if daemon.machine.devices is None else f"GPUs ({kinds})"
     active = sum(not record.state.ended for record in scheduler.book)
     taken = f" · {active:,} jobs taken over" if active else ""
-    also = f" and {settings.listen}" if settings.listen else ""
+    # The address as it came to be: who asks for port 0 gets another one.
+    address = daemon.about.get("listen")
+    also = f" and http://{address} (its token is in {daemon.options.folder / 'token'})" if address else ""
     _say(f"{what} · policy {scheduler.policy_text}{taken} · listening on {daemon.socket}{also}")
 
 
@@ -147,21 +158,25 @@ def down(
     jobs: Annotated[
         str,
         typer.Option(
-            "--jobs", help="leave: they go on; stop: they save, stop and run again later", metavar="leave|stop"
+            "--jobs",
+            help="leave: they go on; stop: they save, stop and run again later, without a checkpoint from the "
+            "beginning; suspend: they stand still in memory until the next `up`",
+            metavar="leave|stop|suspend",
         ),
     ] = "leave",
 ) -> None:
-    """Stop the scheduler. Jobs go on running by themselves, or are stopped until it is started again.
+    """Stop the scheduler. Jobs go on running by themselves, or are stopped or suspended until it is started again.
 
     \b
     fairway down
     fairway down --jobs stop
+    fairway down --jobs suspend
     """
     from fairway.client import NotUpError
     from fairway.runtime.daemon import running_daemon
 
-    if jobs not in ("leave", "stop"):
-        raise InputError(f"--jobs {jobs!r} is neither leave nor stop")
+    if jobs not in _PARTINGS:
+        raise InputError(f"--jobs {jobs!r} is none of {', '.join(_PARTINGS)}")
     if where.url is not None:
         raise InputError("down stops the scheduler of a state directory on this machine; --url makes no sense")
     told = running_daemon(where.folder)
@@ -169,10 +184,42 @@ def down(
         raise NotUpError(f"no scheduler is running at {where.folder}")
     if told is not None:
         _end(int(told["pid"]))
-    stopped = _stop_jobs(where.folder) if jobs == "stop" else 0
-    done = {"stopped": told is not None, "jobs_stopped": stopped}
-    also = f"; {stopped} running jobs were stopped and wait for the next one" if jobs == "stop" else ""
-    where.show(done, lambda: f"the scheduler has stopped{also}\n" if told else f"no scheduler was running{also}\n")
+    done, text = _PARTINGS[jobs](where.folder)
+    head = "the scheduler has stopped" if told else "no scheduler was running"
+    where.show({"stopped": told is not None, **done}, lambda: f"{head}{text}\n")
+
+
+def _leave(folder: Path) -> tuple[dict[str, int], str]:
+    return {"jobs_stopped": 0}, ""
+
+
+def _stop(folder: Path) -> tuple[dict[str, int], str]:
+    """Stop all jobs; what was done, for a program and for people."""
+    from fairway.runtime.parting import stop_jobs
+
+    done = stop_jobs(folder)
+    text = f"; {done.jobs} running jobs were stopped and wait for the next one"
+    if done.from_the_beginning:
+        text += (
+            f". {done.from_the_beginning} of them had saved nothing and will start from the beginning"
+            " (`--jobs suspend` keeps jobs in memory instead)"
+        )
+    return {"jobs_stopped": done.jobs, "jobs_from_the_beginning": done.from_the_beginning}, text
+
+
+def _suspend(folder: Path) -> tuple[dict[str, int], str]:
+    from fairway.runtime.parting import suspend_jobs
+
+    done = suspend_jobs(folder)
+    text = f"; {done} running jobs stand still, keep their memory, and go on with the next one"
+    return {"jobs_stopped": 0, "jobs_suspended": done}, text
+
+
+_PARTINGS: dict[str, Callable[[Path], tuple[dict[str, int], str]]] = {
+    "leave": _leave,
+    "stop": _stop,
+    "suspend": _suspend,
+}
 
 
 def _end(pid: int) -> None:
@@ -193,21 +240,6 @@ def _end(pid: int) -> None:
         os.close(process)
 
 
-def _stop_jobs(folder: Path) -> int:
-    """Ask all processes of jobs to save and stop, and wait for them. The next scheduler finds them stopped by us."""
-    from fairway.runtime import processes
-
-    found = [processes.find(attempt) for attempt in sorted(folder.glob("jobs/*/attempt-*"))]
-    running: list[Running] = [one for one in found if isinstance(one, processes.Running)]
-    for one in running:
-        one.stop()
-    for one in running:
-        while not one.ended:
-            time.sleep(0.05)
-        one.close()
-    return len(running)
-
-
 @takes(where=Where)
 def status(where: Where) -> None:
     """Show the scheduler itself: policy, GPUs, queue and disk."""
@@ -221,4 +253,5 @@ def status(where: Where) -> None:
 def reload(where: Where) -> None:
     """Have the configuration read again. One with an error changes nothing, and is told about."""
     told = where.client().reload()
-    where.show(told, lambda: f"{told['file']} was read\n")
+    file = told["file"]
+    where.show(told, lambda: f"{file} was read\n" if file else "there is no configuration, and so no limits\n")

@@ -28,6 +28,8 @@ def _reasons(told: Row) -> RenderableType:
     from fairway.cli.output import pairs_table
 
     rows = [("job", f"{told['id']} {told['state']}"), ("reason", told["reason"] or "none"), ("policy", told["policy"])]
+    if "array" in told:
+        rows.insert(1, ("array", _array(told)))
     if told.get("position"):
         rows.append(("position", f"{told['position']} of {told.get('waiting', told['position'])}"))
     ahead = [f"{one['id']} ({one['why']})" for one in told.get("ahead", ())]
@@ -35,9 +37,16 @@ def _reasons(told: Row) -> RenderableType:
         ahead.append(f"and {told['more_ahead']:,} more")
     rows += [("ahead", ", ".join(ahead))] if ahead else []
     rows += [("would free it", _event(one)) for one in told.get("frees", ())]
-    estimate = told.get("estimate") or {}
-    rows += [(name, text) for name, text in _estimates(estimate) if text]
+    rows += [(name, text) for name, text in _estimates(told) if text]
     return pairs_table(rows)
+
+
+def _array(told: Row) -> str:
+    from fairway.cli.output import count
+
+    array = told["array"]
+    states = ", ".join(f"{number:,} {state}" for state, number in array["states"].items())
+    return f"{array['id']} of {count(array['tasks'], 'task')} ({states}); this is about task {told['id']}"
 
 
 def _event(one: Row) -> str:
@@ -47,17 +56,25 @@ def _event(one: Row) -> str:
     when = f" in {duration(one['in_s'])}" if one.get("in_s") is not None else ""
     gpus = f" ({count(one['gpus'], 'GPU')})" if one.get("gpus") else ""
     how = f": {one['command']}" if one.get("command") else ""
+    how += f": {', '.join(one['tasks'])}" if one.get("tasks") else ""
     return f"{who}{one['what']}{when}{gpus}{how}"
 
 
-def _estimates(estimate: Row) -> list[tuple[str, str]]:
+def _estimates(told: Row) -> list[tuple[str, str]]:
     from fairway.cli.output import duration
 
+    estimate = told.get("estimate") or {}
     starts, ends = estimate.get("start_in_s"), estimate.get("finish_in_s")
+    if starts is not None:
+        start = f"in {duration(starts)}"
+    elif told["state"] == "RUNNING" or not estimate:
+        start = ""
+    else:
+        start = f"not within {duration(estimate['looked_s'])}" if estimate.get("cut") else "not as things are"
     return [
-        ("may start", "" if starts is None else f"in {duration(starts)}"),
+        ("may start", start),
         ("may end", "" if ends is None else f"in {duration(ends)}"),
-        ("estimated from", str(estimate.get("basis", "")) if estimate else ""),
+        ("estimated from", str(estimate.get("basis", "")) if starts is not None or ends is not None else ""),
         ("estimate", str(estimate.get("cut", "") or "")),
     ]
 
@@ -106,7 +123,7 @@ def _new_jobs(words: Sequence[str], asked: Asked) -> dict[str, Any]:
     """A job that is not submitted; an array is as many of it. What it would run does not matter, only its terms."""
     draft = draft_of(words, asked, literal=False)
     fields = draft.request({}).plain()
-    for unknown in ("client_key", "array_at_once", "user"):
+    for unknown in ("client_key", "user"):
         fields.pop(unknown, None)
     tasks = len(draft.array.tasks) if draft.array is not None else 1
     return {"job": fields} if tasks == 1 else {"jobs": [fields] * tasks}
@@ -149,8 +166,19 @@ def _in(seconds: float | None) -> str:
 
 
 def _figures(name: str, told: Row) -> str:
-    parts = [f"{name}: mean completion time {_in(told['mean_jct_s'])}", f"all done in {_in(told['all_done_in_s'])}"]
-    parts.append(f"{told['preemptions']:,} preemptions")
-    if told["not_finished"]:
-        parts.append(f"{told['not_finished']:,} do not end within the time looked at")
-    return " · ".join(parts)
+    """How all fare, without what there is nothing to say about."""
+    from fairway.cli.output import count
+
+    never, parts = told["never_start"], []
+    late = told["not_finished"] - never
+    if told["mean_jct_s"] is not None:
+        of = f" (of {told['finished']:,} that end)" if told["not_finished"] else ""
+        parts.append(f"mean completion time {_in(told['mean_jct_s'])}{of}")
+    if told["all_done_in_s"] is not None:
+        parts.append(f"all done in {_in(told['all_done_in_s'])}")
+    parts.append(count(told["preemptions"], "preemption"))
+    if late:
+        parts.append(f"{late:,} do not end within the time looked at")
+    if never:
+        parts.append(f"{never:,} never start as things are")
+    return f"{name}: {' · '.join(parts)}"

@@ -79,7 +79,14 @@ class World:
         str | None, option("--tenants", "Virtual clusters: a TOML file with the cells of each tenant", "FILE")
     ] = None
 
+    priorities: Annotated[
+        str | None,
+        option("--priorities", "on or off: serve jobs of higher priority first; else the rules' own", "on|off"),
+    ] = None
+
     def __post_init__(self) -> None:
+        if self.priorities not in (None, "on", "off"):
+            raise InputError(f"--priorities must be on or off, not {self.priorities!r}")
         for name, value in (
             ("--round", self.round_s),
             ("--restart-cost", self.restart_cost_s),
@@ -184,6 +191,7 @@ class Scene:
             skip_impossible=world.skip_impossible,
             any_type=world.any_type,
             tenants=world.tenants,
+            priorities=None if world.priorities is None else world.priorities == "on",
             progress=progress,
         )
 

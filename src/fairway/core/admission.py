@@ -8,7 +8,6 @@ cost of a round is the number of NumPy calls, hence the plain reductions such as
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -101,9 +100,15 @@ def _head(rows: Ints, key: Key | None, gpus: Ints, free: int) -> Ints:
     return np.concatenate([_ordered(rows[before], key), rows[level]])
 
 
-@lru_cache(maxsize=1024)
+_LONGEST: list[Ints] = [frozen(np.arange(1024, dtype=np.int64))]
+
+
 def _all_rows(count: int) -> Ints:
-    return frozen(np.arange(count, dtype=np.int64))
+    """0, 1, 2 … as part of one array: a long queue has had as many lengths, and an array of each would be kept."""
+    rows = _LONGEST[0]
+    if len(rows) < count:
+        rows = _LONGEST[0] = frozen(np.arange(2 * count, dtype=np.int64))
+    return rows[:count]
 
 
 def _ordered(rows: Ints, key: Key | None) -> Ints:

@@ -128,6 +128,16 @@ class JobTable:
         self.i[:, at] = ints
         self._jobs.append(ints[JOB])
 
+    def fill(self, floats: Floats, ints: Ints) -> None:
+        """Take up many rows at once, copied, in place of those that are there."""
+        self._jobs = ints[JOB].tolist()
+        count = len(self._jobs)
+        spare = max(self.f.shape[1], 64) + count // 8
+        self.f = np.concatenate([floats, np.zeros((len(floats), spare))], axis=1)
+        self.i = np.concatenate([ints, np.zeros((len(ints), spare), dtype=np.int64)], axis=1)
+        self._seen_f, self._seen_i = frozen(self.f.view()), frozen(self.i.view())
+        self.start = 0
+
     def _make_room(self) -> int:
         """Move the window to the front, of larger blocks if it fills more than half of these; returns its end."""
         count = len(self._jobs)

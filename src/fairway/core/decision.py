@@ -6,7 +6,7 @@ Reasons are small codes and become text only when somebody asks; a policy with m
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
@@ -42,14 +42,20 @@ class Reason(IntEnum):
 
 _TEXT = {
     Reason.RUNS: "it runs",
-    Reason.NO_FREE_GPUS: "needs {gpus} GPUs; {free} are free",
+    Reason.NO_FREE_GPUS: "needs {asked}; {free} are free",
     Reason.BEHIND: "waits behind job {ahead}, which came first and does not fit yet",
     Reason.OUTRANKED: "others of higher rank, or started a moment ago, hold the GPUs that it needs ({gpus})",
-    Reason.TYPE_FULL: "no GPU type that it can use has {gpus} GPUs free",
+    Reason.TYPE_FULL: "no GPU type that it can use has {asked} free",
     Reason.NO_PLACEMENT: "enough GPUs are free, but not where this gang may be placed",
     Reason.NOT_ITS_TURN: "has had its share for now; others are served this round",
     Reason.OTHER: "the policy gave no GPUs and no more precise reason",
 }
+
+
+def reason_text(reason: Reason, gpus: int, free: int, ahead: str) -> str:
+    """A reason as a sentence about a job that asks for `gpus`, while `free` are free and the job `ahead` blocks."""
+    asked = f"{gpus} GPU" if gpus == 1 else f"{gpus} GPUs"
+    return _TEXT[reason].format(gpus=gpus, asked=asked, free=max(free, 0), ahead=ahead)
 
 
 @dataclass(slots=True)
@@ -87,8 +93,52 @@ class Decision:
             return self.texts[row]
         free = int(snapshot.capacity.sum() - self.gpus.sum())
         ahead = snapshot.job_id(self.ahead)
-        text = _TEXT[Reason(int(self.reasons[row]))]
-        return text.format(gpus=int(snapshot.gpus[row]), free=max(free, 0), ahead=ahead)
+        return reason_text(Reason(int(self.reasons[row])), int(snapshot.gpus[row]), free, ahead)
+
+    def widened(self, rows: Ints, total: int) -> Decision:
+        """A decision about some rows of a snapshot as one about all `total` of them: the others get nothing."""
+        gpus = np.zeros(total, dtype=np.int64)
+        reasons = np.full(total, int(Reason.OTHER), dtype=np.int8)
+        gpus[rows], reasons[rows] = self.gpus, self.reasons
+        kinds = None
+        if self.gpu_types is not None:
+            kinds = np.full(total, -1, dtype=np.int64)
+            kinds[rows] = self.gpu_types
+        at = rows.tolist()
+        return Decision(
+            gpus,
+            reasons,
+            kinds,
+            self.ahead,
+            self.wake_s,
+            self.memory,
+            {at[guest]: at[host] for guest, host in self.partners.items()},
+            {at[row]: gpus for row, gpus in self.placements.items()},
+            {at[row]: part for row, part in self.throttles.items()},
+            [at[row] for row in self.order],
+            self.warm,
+            _Renumbered(self.texts, rows),
+        )
+
+
+class _Renumbered(Mapping[int, str]):
+    """Texts about some rows, by the numbers that these have elsewhere; put into words only when somebody asks."""
+
+    def __init__(self, texts: Mapping[int, str], rows: Ints) -> None:
+        self._texts = texts
+        self._rows = rows
+
+    def __getitem__(self, row: int) -> str:
+        at = int(np.searchsorted(self._rows, row))
+        if at == len(self._rows) or self._rows[at] != row:
+            raise KeyError(row)
+        return self._texts[at]
+
+    def __iter__(self) -> Iterator[int]:
+        return (int(self._rows[at]) for at in self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
 
 
 def nothing_granted(rows: int, reason: Reason = Reason.OTHER) -> Decision:

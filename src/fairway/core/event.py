@@ -47,7 +47,8 @@ class JobStarted(NamedTuple):
 class RateChanged(NamedTuple):
     """A job was seen at `progress` and runs at `rate` from now on: a new partner, or a report of a live job.
 
-    `ran_s` is how long it computed in the round that ends now, where an engine counts that by rounds.
+    `ran_s` is how long it computed in the round that ends now, where an engine counts that by rounds. `epochs`, `loss`
+    and `noise_scale` are what a live job has told of its training by now.
     """
 
     time_s: float
@@ -55,6 +56,9 @@ class RateChanged(NamedTuple):
     progress: float
     rate: float
     ran_s: float = math.nan
+    epochs: float = math.nan
+    loss: float = math.nan
+    noise_scale: float = math.nan
 
 
 class RegimeEntered(NamedTuple):
@@ -86,6 +90,14 @@ class JobUpdated(NamedTuple):
     weight: float
     priority: int
     deadline_s: float
+
+
+class RestartMeasured(NamedTuple):
+    """A stop and restart of a job was seen to cost `restart_s`; until then it was an estimate."""
+
+    time_s: float
+    job: int
+    restart_s: float
 
 
 class JobEvicted(NamedTuple):
@@ -145,6 +157,7 @@ Event: TypeAlias = (
     | RateChanged
     | RegimeEntered
     | JobUpdated
+    | RestartMeasured
     | JobEvicted
     | JobFinished
     | JobFailed

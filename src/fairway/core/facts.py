@@ -23,7 +23,8 @@ class Facts(NamedTuple):
 
     `scaling` is its steps per second on 1, 2, … GPUs. `ran_s` is how long it computed in the last round that it ran in,
     where an engine counts that by rounds. `prospect` is what its owner told of its training, `entries` are the regimes
-    that it was seen to enter.
+    that it was seen to enter. `seen_loss` is the training loss that a live job reported after `seen_epochs`, and
+    `noise_scale` the gradient noise scale that it has measured.
     """
 
     skew: float = math.nan
@@ -34,6 +35,9 @@ class Facts(NamedTuple):
     ran_s: float = math.nan
     prospect: Prospect | None = None
     entries: tuple[Entry, ...] = ()
+    seen_epochs: float = math.nan
+    seen_loss: float = math.nan
+    noise_scale: float = math.nan
 
     @staticmethod
     def of(
@@ -51,13 +55,14 @@ class Facts(NamedTuple):
         """The facts as JSON values."""
         prospect = None if self.prospect is None else self.prospect.plain()
         known = [self.skew, self.memory_bytes, self.scaling, self.loss, self.steps_left, self.ran_s]
-        return [*known, prospect, [list(entry) for entry in self.entries]]
+        seen = [self.seen_epochs, self.seen_loss, self.noise_scale]
+        return [*known, prospect, [list(entry) for entry in self.entries], *seen]
 
     @staticmethod
     def from_plain(values: list[Any]) -> Facts:
         """Read what `plain` gave."""
         skew, memory_bytes, scaling, loss, steps_left, ran_s, *rest = values
-        prospect, entries = rest or (None, ())
+        prospect, entries, *seen = rest or (None, ())
         return Facts(
             skew,
             memory_bytes,
@@ -67,6 +72,7 @@ class Facts(NamedTuple):
             ran_s,
             Prospect.from_plain(prospect) if prospect else None,
             tuple(Entry(*entry) for entry in entries),
+            *seen,
         )
 
 

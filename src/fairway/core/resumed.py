@@ -32,8 +32,8 @@ def resumed(snapshot: Snapshot, specs: Mapping[int, JobSpec], *, min_run_s: floa
     for codes, names in zip((state._users, state._queues, state._models), snapshot.names, strict=True):
         for name in names:
             codes.code(name)
-    for row, job in enumerate(snapshot.jobs.tolist()):
-        state.table.append(snapshot.floats[:, row].tolist(), snapshot.ints[:, row].tolist())
+    state.table.fill(snapshot.floats, snapshot.ints)
+    for job in snapshot.jobs.tolist():
         state.specs[job], state.ids[job] = specs[job], snapshot.job_id(job)
         if job in frame.facts:
             state.facts[job] = frame.facts[job]

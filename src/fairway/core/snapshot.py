@@ -49,6 +49,7 @@ class Frame(NamedTuple):
     down: Collection[int] = frozenset()
     pairing: Pairing = NO_PAIRING
     round_s: float = 0.0
+    withheld: Collection[int] = frozenset()
 
 
 class JobView(NamedTuple):
@@ -244,6 +245,23 @@ class Snapshot:
         return self.frame.down
 
     @property
+    def withheld_gpus(self) -> Collection[int]:
+        """GPUs of nodes that are up, but which no job of this snapshot can have, for policies that place by
+        themselves."""
+        return self.frame.withheld
+
+    @property
+    def node_sizes(self) -> list[int]:
+        """The GPUs of each node that jobs of this snapshot can have."""
+        down, sizes = self.frame.down, [node.gpus for node in self.cluster.nodes]
+        for node in down:
+            sizes[node] = 0
+        for gpu in self.frame.withheld:
+            node = self.cluster.node_of_gpu[gpu]
+            sizes[node] -= node not in down
+        return sizes
+
+    @property
     def seed(self) -> int:
         """Where all randomness of a policy must come from."""
         return self.frame.seed
@@ -319,7 +337,7 @@ class Snapshot:
         return Oracle(self)
 
     def facts(self, row: int) -> Facts:
-        """What everybody may know of a row beside its columns: memory, skew, and the regimes that it has entered."""
+        """What everybody may know of a row beside its columns: memory, skew, noise scale, regimes that it entered."""
         return self._told(row)._replace(scaling=(), loss=None, steps_left=math.nan, prospect=None)
 
     def _told(self, row: int) -> Facts:
@@ -341,9 +359,11 @@ class Snapshot:
         epochs, loss = np.full(len(self), np.nan), np.full(len(self), np.nan)
         done = np.divide(self.progress, self.floats[c.WORK], out=np.ones(len(self)), where=self.floats[c.WORK] > 0)
         for row in range(len(self)):
-            curve = self._told(row).loss
-            if curve is not None:
-                epochs[row], loss[row] = curve.epochs * done[row], curve.at(float(done[row]))
+            told = self._told(row)
+            if not math.isnan(told.seen_loss):
+                epochs[row], loss[row] = told.seen_epochs, told.seen_loss
+            elif told.loss is not None:
+                epochs[row], loss[row] = told.loss.epochs * done[row], told.loss.at(float(done[row]))
         return epochs, loss
 
     def training(self, row: int) -> Training | None:
@@ -416,6 +436,57 @@ class Snapshot:
             progress=float(self.progress[row]),
         )
 
+    def part(
+        self,
+        rows: Ints,
+        *,
+        capacity: Ints | None = None,
+        withheld: Collection[int] | None = None,
+        memory: Mapping[str, Any] | None = None,
+        stopped: Sequence[int] = (),
+        barred: Mapping[int, Collection[int]] = MappingProxyType({}),
+    ) -> Snapshot:
+        """Some rows as a snapshot of their own.
+
+        `capacity` counts the GPUs that they can have, `withheld` names those that they cannot, `memory` is what is
+        remembered of them; each as it is here where it is not given. Those `stopped` look as if they had been stopped
+        this instant. `barred` are the GPU types that a row cannot use. Rows are given by their numbers here, rising.
+        """
+        floats, ints, frame = self.floats[:, rows], self.ints[:, rows], self.frame
+        for at in np.isin(rows, list(barred)).nonzero()[0].tolist() if barred else ():
+            for kind in barred[int(rows[at])]:
+                floats[c.SPEEDS + kind, at] = 0.0
+        if len(stopped):
+            for at in np.searchsorted(rows, stopped).tolist():
+                kernels.settle(floats, ints, at, self.now_s)
+                kernels.anchor(floats, ints, at, self.now_s)
+                floats[c.THROTTLE, at], ints[c.HOST, at] = 1.0, -1
+            jobs = ints[c.JOB, ints[c.HELD] > 0].tolist()
+            frame = frame._replace(held_gpus={job: frame.held_gpus[job] for job in jobs})
+        if withheld is not None:
+            frame = frame._replace(withheld=withheld)
+        capacity = self.capacity if capacity is None else frozen(capacity)
+        busy = int(ints[c.HELD][ints[c.HOST] < 0].sum())
+        demand = int(np.where(ints[c.HELD] > 0, ints[c.HELD], ints[c.GPUS]).sum())
+        return Snapshot(
+            frame,
+            frozen(floats),
+            frozen(ints),
+            self.now_s,
+            self.round,
+            capacity,
+            self.memory if memory is None else memory,
+            self.knows,
+            max(int(capacity.sum()) - busy, 0),
+            demand,
+            self.guarded,
+        )
+
+    def recalling(self, memory: Mapping[str, Any]) -> Snapshot:
+        """The same instant with another memory."""
+        blocks = (self.frame, self.floats, self.ints, self.now_s, self.round, self.capacity)
+        return Snapshot(*blocks, memory, self.knows, self.free, self.demand, self.guarded)
+
     def copy(self) -> Snapshot:
         """A snapshot of its own, which later events do not change."""
         jobs, held = [int(job) for job in self.jobs], self.frame.held_gpus
@@ -427,6 +498,7 @@ class Snapshot:
             history=self.frame.history.copy(),
             down=frozenset(self.frame.down),
             pairing=self._pairs(),
+            withheld=frozenset(self.frame.withheld),
         )
         return Snapshot(
             frame,
@@ -474,6 +546,7 @@ class Snapshot:
                 "facts": {job: facts.plain() for job in self.jobs.tolist() if (facts := self.frame.facts.get(job))},
                 "history": self.frame.history.plain(),
                 "down": sorted(self.frame.down),
+                "withheld": sorted(self.frame.withheld),
                 "pairs": self._pairs().plain(),
                 "memory": plain_memory(self.memory),
             }
@@ -503,6 +576,7 @@ class Snapshot:
                 frozenset(data.get("down", ())),
                 PairTable.from_plain(data.get("pairs", ((), ()))),
                 data.get("round_s", 0.0),
+                frozenset(data.get("withheld", ())),
             )
             return Snapshot(
                 frame,

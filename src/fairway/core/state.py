@@ -30,6 +30,7 @@ from fairway.core.event import (
     NodeRestored,
     RateChanged,
     RegimeEntered,
+    RestartMeasured,
     Woken,
 )
 from fairway.core.facts import NO_FACTS, Facts, History
@@ -103,6 +104,7 @@ class State:
             RateChanged: self._rate_changed,
             RegimeEntered: self._regime_entered,
             JobUpdated: self._job_updated,
+            RestartMeasured: self._restart_measured,
             JobEvicted: self._job_evicted,
             JobFinished: self._job_left,
             JobFailed: self._job_left,
@@ -211,6 +213,10 @@ class State:
         i = self.table.i
         self._guests -= int(i[c.HOST, row] >= 0)
         i[c.HOST, row] = -1
+        self._orphan(job)
+
+    def _orphan(self, job: int) -> None:
+        i = self.table.i
         window = slice(self.table.start, self.table.start + self.table.n)
         left = ((i[c.HOST, window] == job).nonzero()[0] + self.table.start).tolist()
         hosts = heirs({int(i[c.JOB, guest]): self.held_gpus[int(i[c.JOB, guest])] for guest in left})
@@ -219,6 +225,13 @@ class State:
             if host < 0:
                 self._guests -= 1
                 self.table.f[c.THROTTLE, guest] = 1.0
+
+    def settle_guests(self) -> None:
+        """Part guests from hosts that are not there: a log that leaves out jobs that have ended was replayed."""
+        snapshot = self.snapshot()
+        gone = {int(host) for host in snapshot.host if host >= 0 and self.table.position(int(host)) < 0}
+        for host in sorted(gone):
+            self._orphan(host)
 
     def _job_submitted(self, event: JobSubmitted) -> None:
         job, spec = event.job, event.spec
@@ -262,6 +275,10 @@ class State:
         self._anchor(row)
         if not math.isnan(event.ran_s):
             self.facts[event.job] = self.facts.get(event.job, NO_FACTS)._replace(ran_s=event.ran_s)
+        if not (math.isnan(event.loss) and math.isnan(event.noise_scale)):
+            self.facts[event.job] = self.facts.get(event.job, NO_FACTS)._replace(
+                seen_epochs=event.epochs, seen_loss=event.loss, noise_scale=event.noise_scale
+            )
 
     def _regime_entered(self, event: RegimeEntered) -> None:
         row, f = self._row(event.job), self.table.f
@@ -289,6 +306,9 @@ class State:
         row, f = self._row(event.job), self.table.f
         f[c.WEIGHT, row], f[c.DEADLINE_S, row] = event.weight, event.deadline_s
         self.table.i[c.PRIORITY, row] = event.priority
+
+    def _restart_measured(self, event: RestartMeasured) -> None:
+        self.table.f[c.RESTART_S, self._row(event.job)] = event.restart_s
 
     def _job_evicted(self, event: JobEvicted) -> None:
         row = self._row(event.job)

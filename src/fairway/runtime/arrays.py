@@ -23,7 +23,7 @@ class Arrays:
             self._waiting.get(name, {}).pop(record.number, None)
             return ""
         self._waiting.setdefault(name, {})[record.number] = record
-        return f"{most} tasks of its array run at a time"
+        return f"{most} tasks of its array run at a time" if most > 1 else "one task of its array runs at a time"
 
     def left(self, record: JobRecord) -> list[JobRecord]:
         """A task is not to run, or not any more; returns those for whom there is room now."""

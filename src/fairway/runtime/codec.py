@@ -23,6 +23,7 @@ _KINDS: dict[str, type[Any]] = {
             events.RateChanged,
             events.RegimeEntered,
             events.JobUpdated,
+            events.RestartMeasured,
             events.JobEvicted,
         ),
         *(
@@ -63,7 +64,7 @@ def from_plain(kind: str, fields: Mapping[str, Any]) -> Any:
     for name, value in values.items():
         if name == "spec":
             values[name] = spec_from_plain(value)
-        elif name == "loss" and value is not None:
+        elif name == "loss" and isinstance(value, list):
             values[name] = LossCurve(*value)
         elif name == "prospect" and value is not None:
             values[name] = Prospect.from_plain(value)

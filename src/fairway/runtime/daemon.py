@@ -5,32 +5,36 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairway.core.errors import FairwayError
+from fairway.core.errors import FairwayError, InputError
 from fairway.placement import placement as placement_named
 from fairway.policies import make_policy
+from fairway.runtime.journal import Journal
 from fairway.runtime.keeper import started_at, write_over
 from fairway.runtime.machine import Machine, found_machine
 from fairway.runtime.nvml import Sitters
+from fairway.runtime.rebuild import fingerprint
 from fairway.runtime.scheduler import Scheduler
 from fairway.runtime.settings import Settings
 from fairway.runtime.watch import Watch
 
-DEFAULT_POLICY = "tiresias"
+DEFAULT_POLICY, DEFAULT_GPUS = "tiresias", "auto"
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to run. `policy` None goes on with that of last time, `config` None with the state directory's own file."""
+    """How to run. `policy` and `gpus` None are those of last time; `config` None is the state directory's own file."""
 
     folder: Path
     policy: str | None = None
     round_s: float | None = None
-    gpus: str = "auto"
+    gpus: str | None = None
     placement: str = "packed"
     config: Path | None = None
 
@@ -40,25 +44,44 @@ class AlreadyUpError(FairwayError):
 
 
 class Daemon:
-    """A scheduler that has a state directory to itself."""
+    """A scheduler that has a state directory to itself.
+
+    `about` is what it has left word of, once it is started, and `remarks` what is different from last time.
+    """
 
     def __init__(self, options: Options, machine: Machine | None = None) -> None:
+        fresh = not options.folder.exists()
         options.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.options = options
-        self._lock = _locked(options.folder / "lock")
+        self.about: dict[str, Any] = {}
+        self.remarks: list[str] = []
+        self._lock = locked(options.folder)
         try:
-            self.machine = machine or found_machine(options.gpus)
-            self.scheduler = self._made_scheduler()
+            last = _facts_of_last_time(options.folder)
+            self.gpus = options.gpus or last.get("gpus") or DEFAULT_GPUS
+            self.machine = machine or self._found_machine()
+            self.scheduler = self._made_scheduler(last.get("policy"))
             self.settings = Settings(self.scheduler, options.config)
             self._watch = Watch(self.scheduler, self.settings, self._sitters())
+            self._remember(last)
         except BaseException:
+            if fresh:
+                shutil.rmtree(options.folder, ignore_errors=True)
             os.close(self._lock)
             raise
         self._thread: threading.Thread | None = None
 
-    def _made_scheduler(self) -> Scheduler:
+    def _found_machine(self) -> Machine:
+        try:
+            return found_machine(self.gpus)
+        except InputError as error:
+            if self.options.gpus is not None:
+                raise
+            raise InputError(f"{error} (--gpus is that of last time; give another)") from None
+
+    def _made_scheduler(self, last_policy: str | None) -> Scheduler:
         options = self.options
-        policy_text = options.policy or _last_policy(options.folder) or DEFAULT_POLICY
+        policy_text = options.policy or last_policy or DEFAULT_POLICY
         return Scheduler(
             options.folder,
             self.machine.cluster,
@@ -68,6 +91,25 @@ class Daemon:
             round_s=options.round_s,
             policy_text=policy_text,
         )
+
+    def _remember(self, last: Mapping[str, Any]) -> None:
+        """Keep what was asked for, for the next time; say where it, or what was found, is something else by now."""
+        with self.scheduler.journal.transaction():
+            self.scheduler.journal.set_facts({"gpus": self.gpus})
+        if self.options.gpus is None and self.gpus != DEFAULT_GPUS:
+            self.remarks.append(f"--gpus {self.gpus}, as last time (`--gpus auto` takes what this machine has)")
+        now = fingerprint(self.machine.cluster, self.machine.devices)
+        before = last.get("machine")
+        if before is not None and before != now:
+            left = sum(not record.state.ended for record in self.scheduler.book)
+            told = f"; {left:,} jobs that have not ended are queued anew" if left else ""
+            self.remarks.append(f"the GPUs are others than last time: {_told(now)}, before {_told(before)}{told}")
+        unknown = _jobs_without_record(self.scheduler)
+        if unknown:
+            self.remarks.append(
+                f"the journal knows nothing of {unknown:,} jobs that have folders in {self.scheduler.folder / 'jobs'}: "
+                "it was replaced, or its write-ahead log was lost. Move them away if nobody needs them"
+            )
 
     def _sitters(self) -> Sitters | None:
         """Who else is on our GPUs. They are looked at once before anything can be started there."""
@@ -87,10 +129,10 @@ class Daemon:
         """GPUs that nobody is started on now, by number, with the reason: others compute there, or they are broken."""
         return dict(self.scheduler.engine.processes.blocked)
 
-    def reload(self) -> str:
-        """Read the configuration again; what was read. An error leaves the old one in force."""
+    def reload(self) -> str | None:
+        """Read the configuration again; what was read, if there is a file. An error leaves the old one in force."""
         self.settings.reload()
-        return str(self.settings.path)
+        return str(self.settings.path) if self.settings.read else None
 
     @property
     def socket(self) -> Path:
@@ -100,13 +142,13 @@ class Daemon:
     def start(self, **about: Any) -> None:
         """Schedule in a thread, and leave word of who we are."""
         self._thread = self.scheduler.start()
-        for line in self.machine.left_out:
-            self._watch.tell(f"{line}; it is not used")
+        for line in (*self.remarks, *(f"{line}; it is not used" for line in self.machine.left_out)):
+            self._watch.tell(line)
         for gpu, why in self.foreign.items():
             self._watch.tell(f"GPU {gpu} is left alone: {why}")
         self._watch.start()
-        told = {"pid": os.getpid(), "start": started_at(os.getpid()), "socket": str(self.socket), **about}
-        write_over(self.options.folder / "daemon.json", told)
+        self.about = {"pid": os.getpid(), "start": started_at(os.getpid()), "socket": str(self.socket), **about}
+        write_over(self.options.folder / "daemon.json", self.about)
 
     def close(self) -> None:
         """Stop scheduling. Jobs go on running; the next scheduler of this directory takes them over."""
@@ -127,25 +169,39 @@ def running_daemon(folder: Path) -> dict[str, Any] | None:
     return told if started_at(told["pid"]) == told["start"] else None
 
 
-def _locked(path: Path) -> int:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def locked(folder: Path) -> int:
+    """Have a state directory to ourselves for as long as what is returned is open."""
+    fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(fd)
-        raise AlreadyUpError(f"a scheduler is already running in {path.parent}") from None
+        raise AlreadyUpError(f"a scheduler is already running in {folder}") from None
     return fd
 
 
-def _last_policy(folder: Path) -> str | None:
-    """The policy of last time, from the journal."""
-    from fairway.runtime.journal import Journal
-
+def _facts_of_last_time(folder: Path) -> dict[str, Any]:
+    """The single values that the journal keeps."""
     if not (folder / "journal.db").exists():
-        return None
+        return {}
     journal = Journal(folder / "journal.db")
     try:
-        found: str | None = journal.facts().get("policy")
+        return journal.facts()
     finally:
         journal.close()
-    return found
+
+
+def _told(machine: Any) -> str:
+    """The GPUs of a machine as the journal has them, in words."""
+    try:
+        return ", ".join(f"{gpus} × {kind}" for kind, gpus in machine[0])
+    except (TypeError, ValueError, IndexError):
+        return "unknown ones"
+
+
+def _jobs_without_record(scheduler: Scheduler) -> int:
+    """How many jobs have a folder but no record. New jobs are numbered after them, to get folders of their own."""
+    names = [one.name for one in (scheduler.folder / "jobs").glob("[0-9]*") if scheduler.book.get(one.name) is None]
+    numbers = [int(name.partition("_")[0]) for name in names if name.partition("_")[0].isdecimal()]
+    scheduler.book.next_id = max([scheduler.book.next_id, *(number + 1 for number in numbers)])
+    return len(numbers)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from fairway.core.errors import InputError
 from fairway.core.job import MOST_PRIORITY
@@ -36,18 +37,41 @@ def admitted(
     return made
 
 
+def amended(request: JobRequest, changes: Mapping[str, Any], config: Config) -> dict[str, Any]:
+    """What the owner of a queued job asks to change, as it is then queued: by the same rules as when it was submitted.
+
+    A time limit that is taken away becomes the longest that is allowed.
+    """
+    made = dict(changes)
+    user, queue = config.user_of(request.user), config.queue_of(request.queue)
+    for terms, who in ((user, f"user {request.user}"), (queue, f"queue {request.queue}")):
+        _refuse_terms(changes.get("priority"), changes.get("limit_s"), terms, who)
+    weight, priority = _factors(request, config)
+    if "weight" in changes:
+        made["weight"] = _weighted(changes["weight"] * weight)
+    if "priority" in changes:
+        made["priority"] = _bounded(changes["priority"] + priority)
+    if "limit_s" in changes:
+        made["limit_s"] = _shortest(changes["limit_s"], user, queue)
+    return made
+
+
 def changed_terms(request: JobRequest, old: Config, new: Config) -> JobRequest:
     """A request that was admitted under one configuration, as it is under another."""
     before, after = _factors(request, old), _factors(request, new)
     if before == after:
         return request
-    weight = min(max(request.weight / before[0] * after[0], LEAST_WEIGHT), MOST_WEIGHT)
+    weight = _weighted(request.weight / before[0] * after[0])
     return replace(request, weight=weight, priority=_bounded(request.priority - before[1] + after[1]))
 
 
 def _factors(request: JobRequest, config: Config) -> tuple[float, int]:
     user, queue = config.user_of(request.user), config.queue_of(request.queue)
     return user.weight * queue.weight, user.priority + queue.priority
+
+
+def _weighted(weight: float) -> float:
+    return min(max(weight, LEAST_WEIGHT), MOST_WEIGHT)
 
 
 def _bounded(priority: int) -> int:
@@ -64,7 +88,7 @@ def _with_terms(request: JobRequest, config: Config) -> JobRequest:
     defaults = config.defaults
     return replace(
         request,
-        weight=min(max(request.weight * weight, LEAST_WEIGHT), MOST_WEIGHT),
+        weight=_weighted(request.weight * weight),
         priority=_bounded(request.priority + priority),
         gpus_max=min([request.gpus_max, *most]),
         limit_s=_limit_s(request, user, queue, defaults.limit_s),
@@ -101,17 +125,25 @@ def _refuse_too_large(request: JobRequest, terms: Terms, who: str) -> None:
     barred = [name for name in wanted for kind, count in terms.types.items() if same_type(name, kind) and not count]
     if wanted and len(barred) == len(wanted):
         raise NotAdmittedError(f"{who} may not use GPUs of type {', '.join(wanted)}")
-    if terms.max_priority is not None and request.priority > terms.max_priority:
-        raise NotAdmittedError(f"priority {request.priority} is above {terms.max_priority}, the most for {who}")
-    if terms.max_limit_s is not None and request.limit_s is not None and request.limit_s > terms.max_limit_s:
-        raise NotAdmittedError(f"time limit {request.limit_s:g} s is above {terms.max_limit_s:g} s, the most for {who}")
+    _refuse_terms(request.priority, request.limit_s, terms, who)
+
+
+def _refuse_terms(priority: int | None, limit_s: float | None, terms: Terms, who: str) -> None:
+    if terms.max_priority is not None and priority is not None and priority > terms.max_priority:
+        raise NotAdmittedError(f"priority {priority} is above {terms.max_priority}, the most for {who}")
+    if terms.max_limit_s is not None and limit_s is not None and limit_s > terms.max_limit_s:
+        raise NotAdmittedError(f"time limit {limit_s:g} s is above {terms.max_limit_s:g} s, the most for {who}")
 
 
 def _limit_s(request: JobRequest, user: Terms, queue: Queue, default_s: float | None) -> float | None:
     """The time limit: as asked for, else that of the user, of the queue, or of everybody; never above the longest."""
-    longest = [terms.max_limit_s for terms in (user, queue) if terms.max_limit_s is not None]
     chosen = next((one for one in (request.limit_s, user.limit_s, queue.limit_s, default_s) if one is not None), None)
-    return chosen if not longest else min([*longest, *([] if chosen is None else [chosen])])
+    return _shortest(chosen, user, queue)
+
+
+def _shortest(limit_s: float | None, user: Terms, queue: Queue) -> float | None:
+    limits = [one for one in (limit_s, user.max_limit_s, queue.max_limit_s) if one is not None]
+    return min(limits) if limits else None
 
 
 def _refuse_too_many(requests: Sequence[JobRequest], config: Config, active: Sequence[tuple[str, str]]) -> None:

@@ -38,11 +38,11 @@ def launch_of(
         "CUDA_VISIBLE_DEVICES": "" if devices is None else ",".join(devices),
     }
     if request.slurm_env:
-        common |= _slurm(record, world, len(attempt.gpus))
+        common |= _slurm(record, attempt, world)
     ranks = [
         {
             "argv": list(request.command),
-            "env": {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            "env": {**common, **_ranked(rank, slurm=request.slurm_env)},
             "log": str(folder / f"attempt-{attempt.number}" / f"rank-{rank}.log"),
         }
         for rank in range(world)
@@ -105,18 +105,34 @@ def _own(record: JobRecord, attempt: Attempt, folder: Path) -> Mapping[str, str]
     }
 
 
-def _slurm(record: JobRecord, world: int, gpus: int) -> dict[str, str]:
-    array = record.id.split("_")[0]
+def _ranked(rank: int, *, slurm: bool) -> dict[str, str]:
+    """Which process this is."""
+    names = ("RANK", "LOCAL_RANK", *(("SLURM_PROCID", "SLURM_LOCALID") if slurm else ()))
+    return dict.fromkeys(names, str(rank))
+
+
+def _slurm(record: JobRecord, attempt: Attempt, world: int) -> dict[str, str]:
+    """What Slurm tells a batch job. This machine is the one node of all jobs, so all tasks are on it."""
+    request, array = record.request, record.id.split("_")[0]
+    asked = request.env.get("FAIRWAY_TASKS", "")
+    tasks = asked if world == 1 and asked.isdecimal() else str(world)
+    host, gpus = socket.gethostname(), str(len(attempt.gpus))
     return {
-        "SLURM_JOB_ID": array,
-        "SLURM_SUBMIT_DIR": record.request.cwd,
-        "SLURM_JOB_NAME": record.request.name,
-        "SLURM_NTASKS": str(world),
-        "SLURM_NNODES": "1",
-        "SLURM_GPUS_ON_NODE": str(gpus),
+        **dict.fromkeys(("SLURM_JOB_ID", "SLURM_JOBID"), array),
+        **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE"), tasks),
+        **dict.fromkeys(("SLURM_JOB_NUM_NODES", "SLURM_NNODES"), "1"),
+        **dict.fromkeys(("SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURMD_NODENAME", "SLURM_SUBMIT_HOST"), host),
+        **dict.fromkeys(("SLURM_GPUS_ON_NODE", "SLURM_GPUS"), gpus),
+        "SLURM_NODEID": "0",
+        "SLURM_CPUS_ON_NODE": str(os.cpu_count() or 1),
+        "SLURM_SUBMIT_DIR": request.cwd,
+        "SLURM_JOB_NAME": request.name,
+        "SLURM_JOB_USER": request.user,
+        "SLURM_RESTART_COUNT": str(attempt.number - 1),
+        **({"SLURM_JOB_PARTITION": request.queue} if request.queue else {}),
         **(
-            {"SLURM_ARRAY_TASK_ID": str(task), "SLURM_ARRAY_JOB_ID": array}
-            if (task := record.request.array_task) is not None
+            {"SLURM_ARRAY_TASK_ID": str(request.array_task), "SLURM_ARRAY_JOB_ID": array}
+            if request.array_task is not None
             else {}
         ),
     }

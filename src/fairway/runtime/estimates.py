@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Mapping
 
 from fairway.core.cluster import Cluster
 from fairway.core.event import JobSubmitted
@@ -15,10 +16,10 @@ from fairway.runtime.request import JobRequest
 
 UNKNOWN_S = 3600.0
 """How long a job is taken to run of which nothing is known."""
-UNKNOWN_RESTART_S = 10.0
 REMEMBERED = 20
 _EPOCHS = 100.0
 ELASTIC_EXPONENT = 0.9
+"""How the speed of a job grows with its GPUs where that was not seen."""
 
 
 class RunTimes:
@@ -60,6 +61,52 @@ def speeds_of(request: JobRequest, cluster: Cluster) -> tuple[float, ...]:
     return tuple(speed / best if best else 0.0 for speed in usable)
 
 
+def gang_factor(gpus: int, known_gpus: int) -> float:
+    """How many times as fast a job is taken to be on so many GPUs as on those on which its speed is known."""
+    return float((gpus / known_gpus) ** ELASTIC_EXPONENT)
+
+
+def place_name(gpu_type: str, gpus: int) -> str:
+    """What a place is called in the notes on measured speeds."""
+    return f"{gpus} {gpu_type}"
+
+
+def speed_on(seen: Mapping[str, float], relative: Mapping[str, float], gpu_type: str, gpus: int) -> float:
+    """The speed of a job in a place by what was seen in the closest one: of the same type if possible, then of the
+    closest number of GPUs. 0 if nothing was seen, or the job cannot run there. `relative` has the types' speeds."""
+    closest, found = (True, math.inf), 0.0
+    for name, speed in seen.items():
+        count, _, kind = name.partition(" ")
+        distance = (kind != gpu_type, abs(math.log(gpus / int(count))))
+        if distance < closest and relative.get(kind):
+            closest = distance
+            found = speed * relative[gpu_type] / relative[kind] * gang_factor(gpus, int(count))
+    return found
+
+
+def epochs_done(progress: Progress, request: JobRequest) -> float:
+    """Epochs that a job has done, with parts of them where its steps tell; NaN if that is not known."""
+    total = progress.steps or request.steps
+    if total:
+        return (progress.epochs or request.epochs or _EPOCHS) * progress.step / total
+    return math.nan if progress.epoch is None else progress.epoch
+
+
+def why_impossible(request: JobRequest, cluster: Cluster) -> str:
+    """What to say of a job that no GPUs of the cluster can ever run."""
+    asked = f"{request.gpus} GPU{'' if request.gpus == 1 else 's'}"
+    if request.gpu_types:
+        asked += f" of type {' or '.join(request.gpu_types)}"
+    if request.memory_bytes:
+        asked += f" with {request.memory_bytes / 2**30:g} GiB" + ("" if request.gpus == 1 else " each")
+    there = ", ".join(
+        f"{gpu.name} × {cluster.gpus_by_type[kind]}"
+        + (f" of {gpu.memory_bytes / 2**30:.0f} GiB" * bool(gpu.memory_bytes))
+        for kind, gpu in enumerate(cluster.types)
+    )
+    return f"no GPUs here can ever run this job: it asks for {asked}; there are {there}"
+
+
 def same_type(name: str, wanted: str) -> bool:
     """Whether a GPU type is the one wanted; what follows an `@` only tells variants of one type apart."""
     base = name.partition("@")[0]
@@ -92,7 +139,7 @@ def submitted(record: JobRecord, cluster: Cluster, expected_s: float, time_s: fl
     )
     epochs = request.epochs or _EPOCHS
     stage = Stage(request.batch_size or 0, tuple(speed * epochs / expected_s for speed in speeds))
-    scaling = tuple((count / request.gpus) ** ELASTIC_EXPONENT for count in range(1, request.gpus_max + 1))
+    scaling = tuple(gang_factor(count, request.gpus) for count in range(1, request.gpus_max + 1))
     return JobSubmitted(
         time_s,
         record.number,

@@ -6,15 +6,21 @@ never an old one. That happens in the scheduler's thread; it costs as much as a 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from fairway.core import columns as c
+from fairway.core.arrays import Bools
 from fairway.core.decision import Decision
 from fairway.core.event import Event, Woken
 from fairway.core.plan import plan
 from fairway.core.snapshot import Snapshot
+from fairway.runtime.estimates import speeds_of
+from fairway.runtime.idle import RECLAIMED
 from fairway.runtime.records import JobRecord, JobState
 from fairway.runtime.scheduler import Scheduler, UnknownJobError
 
@@ -22,36 +28,68 @@ MOST_LISTED = 20
 """How many jobs a list names; the rest is counted."""
 
 Forecast = Callable[[Scheduler, JobRecord], Mapping[str, Any]]
-"""Estimates when a job starts and ends, and which jobs start before it: `start_s`, `finish_s`, `before`."""
+"""Estimates when a job starts and ends (`start_s`, `finish_s`), which jobs start before it (`before`) and how many of
+those are in the queue now (`position`)."""
 
 
 def explain(scheduler: Scheduler, name: str, forecast: Forecast | None = None) -> dict[str, Any]:
-    """All that can be said about the state of a job, as JSON values. Times `in_s` are seconds from now."""
-    record = scheduler.book.get(name)
-    if record is None:
-        raise UnknownJobError(f"there is no job {name!r}")
+    """All that can be said about the state of a job, as JSON values. Times `in_s` are seconds from now.
+
+    Of an array, the task that comes next is meant.
+    """
+    record, array = _meant(scheduler, name)
     told: dict[str, Any] = {
         "id": record.id,
         "user": record.request.user,
         "state": str(record.state),
-        "gpus": record.request.gpus,
+        "gpus": len(scheduler.state.held_gpus.get(record.number, ())) or record.request.gpus,
         "policy": scheduler.policy_text,
         "reason": _plain_reason(record),
         "attempts": [_without_token(asdict(attempt)) for attempt in list(record.attempts)],
+        **array,
     }
     if record.state.ended:
         return told
     told |= scheduler.ask(lambda now_s: _look(scheduler, record, now_s))
     if forecast is not None:
         told["estimate"] = estimate = dict(forecast(scheduler, record))
-        before = estimate.pop("before", None)
+        before, position = estimate.pop("before", None), estimate.pop("position", 0)
         if before is not None and record.state.waits:
-            told["position"] = len(before) + 1
             holding = {one["id"] for one in told["ahead"]}
             told["ahead"] += [{"id": one, "why": "starts first"} for one in before if one not in holding]
+        if told["position"] and position:
+            # Where it was not seen to start, only the least is known of how many are before it.
+            told["position"] = position if before is not None else max(position, told["position"])
+            told["waiting"] = max(told["waiting"], told["position"])
     listed = told["ahead"]
     told["ahead"], told["more_ahead"] = listed[:MOST_LISTED], max(len(listed) - MOST_LISTED, 0)
     return told
+
+
+def reason_outside(scheduler: Scheduler, record: JobRecord) -> str:
+    """Why the policy is not shown a job, as of now; empty where it is."""
+    told = scheduler.gate.outside.get(record.number, "")
+    if record.suspended and record.reason == RECLAIMED:
+        return RECLAIMED
+    clock, request = scheduler.engine.clock, record.request
+    left_s = max(request.begin_s or 0.0, record.not_before_s or 0.0) - clock.date_s(clock.now_s())
+    if not told or record.suspended or record.held or left_s <= 0 or not any(speeds_of(request, scheduler.cluster)):
+        return told
+    failed, tried, _ = record.reason.partition("; tried again in ")
+    return f"{failed}{tried}{left_s:.0f} s" if tried else f"not to start for another {left_s:.0f} s"
+
+
+def _meant(scheduler: Scheduler, name: str) -> tuple[JobRecord, dict[str, Any]]:
+    """The job of an id. Of an array the first task that is in the queue, else that waits, runs, or has ended."""
+    records = scheduler.book.tasks(name)
+    if not records:
+        raise UnknownJobError(f"there is no job {name!r}")
+    if records[0].id == name:
+        return records[0], {}
+    outside = scheduler.gate.outside
+    first = min(records, key=lambda one: (one.state.ended, not one.state.waits, one.number in outside))
+    states = Counter(str(record.state) for record in records)
+    return first, {"array": {"id": name, "tasks": len(records), "states": dict(states)}}
 
 
 def _without_token(attempt: dict[str, Any]) -> dict[str, Any]:
@@ -81,11 +119,13 @@ def _look(scheduler: Scheduler, record: JobRecord, now_s: float) -> tuple[list[E
     elif job in state.held_gpus:
         told = _about_to_start(scheduler, job)
     elif outside:
-        told = {"reason": outside, "ahead": [], "frees": _would_let_in(scheduler, record, snapshot)}
+        told = {"ahead": [], "frees": _would_let_in(scheduler, record, snapshot)}
+        told["reason"] = reason_outside(scheduler, record)
     else:
         told = _waiting(scheduler, snapshot, decision, row)
-    told["position"] = _place_in_line(scheduler, snapshot, row) if record.state.waits else 0
-    told["waiting"] = int((snapshot.held == 0).sum()) - len(scheduler.gate.outside)
+    queued = _queued(scheduler, snapshot)
+    told["position"] = _place_in_line(snapshot, queued, row) if queued[row] else 0
+    told["waiting"] = int(queued.sum())
     return [], told
 
 
@@ -168,6 +208,9 @@ def _would_let_in(scheduler: Scheduler, record: JobRecord, snapshot: Snapshot) -
     now_s = clock.date_s(snapshot.now_s)
     if begins_s > now_s:
         frees.append({"what": "its time comes", "in_s": begins_s - now_s})
+    array = _tasks_inside(scheduler, record)
+    if array:
+        frees.append({"what": "a task of its array ends", "tasks": array[:MOST_LISTED]})
     for one in record.request.depends:
         for other in scheduler.book.tasks(one.job):
             if not other.state.ended:
@@ -177,11 +220,25 @@ def _would_let_in(scheduler: Scheduler, record: JobRecord, snapshot: Snapshot) -
     return frees
 
 
-def _place_in_line(scheduler: Scheduler, snapshot: Snapshot, row: int) -> int:
+def _tasks_inside(scheduler: Scheduler, record: JobRecord) -> list[str]:
+    """The other tasks of a limited array that may run, where there are as many as may."""
+    if not record.request.array_at_once:
+        return []
+    outside, held = scheduler.gate.outside, scheduler.state.held_gpus
+    tasks = scheduler.book.tasks(record.id.partition("_")[0])
+    inside = [one for one in tasks if not one.state.ended and (one.number not in outside or one.number in held)]
+    return [one.id for one in inside] if len(inside) >= record.request.array_at_once else []
+
+
+def _queued(scheduler: Scheduler, snapshot: Snapshot) -> Bools:
+    """The rows that wait for the policy to give them GPUs, and for nothing else."""
+    outside = np.fromiter(scheduler.gate.outside, dtype=np.int64)
+    queued: Bools = (snapshot.held == 0) & ~np.isin(snapshot.jobs, outside)
+    return queued
+
+
+def _place_in_line(snapshot: Snapshot, queued: Bools, row: int) -> int:
     """Position by priority and submission, for want of a forecast."""
-    waits, mine = snapshot.held == 0, snapshot.priority[row]
-    earlier = waits & (
-        (snapshot.priority > mine) | ((snapshot.priority == mine) & (snapshot.jobs < snapshot.jobs[row]))
-    )
-    outside = scheduler.gate.outside
-    return 1 + sum(job not in outside for job in snapshot.jobs[earlier].tolist())
+    mine = snapshot.priority[row]
+    earlier = (snapshot.priority > mine) | ((snapshot.priority == mine) & (snapshot.jobs < snapshot.jobs[row]))
+    return 1 + int((queued & earlier).sum())

@@ -7,17 +7,19 @@ user has all the GPUs that the configuration allows.
 from __future__ import annotations
 
 import time
+from collections import ChainMap
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
-from fairway.core import columns as c
-from fairway.core.arrays import Ints, frozen
+from fairway.core.admission import admit
+from fairway.core.arrays import Ints
 from fairway.core.check import check
 from fairway.core.decision import Decision, Reason, nothing_granted
 from fairway.core.policy import Policy
 from fairway.core.snapshot import Snapshot
+from fairway.policies.priorities import by_priority
 
 RETRY_S = 10.0
 """After a decision that failed, when the policy is asked again."""
@@ -54,6 +56,15 @@ class Gate:
         self.took_s = 0.0
 
     @property
+    def policy(self) -> Policy:
+        """The policy, as it was given. It is asked about one priority after the other."""
+        return self._policy
+
+    @policy.setter
+    def policy(self, policy: Policy) -> None:
+        self._policy, self._ranked = policy, by_priority(policy)
+
+    @property
     def name(self) -> str:
         return self.policy.name
 
@@ -66,7 +77,7 @@ class Gate:
         return self.policy.round_s
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """The policy's decision about those inside. If it fails, everything stays as it is, and it is asked again.
+        """The policy's decision about those inside. If it fails, whoever runs goes on, and others fill what is free.
 
         Whoever goes beyond a limit is kept outside and the policy is asked again, so that others get those GPUs.
         """
@@ -87,15 +98,14 @@ class Gate:
     def _asked(self, snapshot: Snapshot, shut: Mapping[int, str], barred: Mapping[int, set[int]]) -> Decision:
         rows = self._inside(snapshot, shut)
         everybody = len(rows) == len(snapshot)
-        lacking = self._lacking(snapshot)
-        view = snapshot if everybody and lacking is None and not barred else _view(snapshot, rows, lacking, barred)
+        view = self._view(snapshot, rows, barred)
         try:
-            decision = self.policy.decide(view) if len(rows) else nothing_granted(0)
+            decision = self._ranked.decide(view) if len(rows) else nothing_granted(0)
             check(view, decision)
             self.problem = ""
         except Exception as error:
             self.problem = f"the policy {self.policy.name} failed: {type(error).__name__}: {error}"
-            decision = _as_it_is(view, self.problem)
+            decision = _without_policy(view, self.problem)
         return decision if everybody else self._whole(snapshot, decision, rows)
 
     def _inside(self, snapshot: Snapshot, shut: Mapping[int, str]) -> Ints:
@@ -106,82 +116,51 @@ class Gate:
         jobs = enumerate(snapshot.jobs.tolist())
         return np.array([row for row, job in jobs if held[row] or (job not in outside and row not in shut)], dtype=int)
 
-    def _lacking(self, snapshot: Snapshot) -> Ints | None:
-        """How many GPUs of each type nobody can have now, although the cluster counts them; None if there are none."""
+    def _view(self, snapshot: Snapshot, rows: Ints, barred: Mapping[int, set[int]]) -> Snapshot:
+        """What the policy sees: no rows that are outside, no GPUs that are blocked, no types that rows may not use."""
+        blocked = self._blocked(snapshot)
+        if len(rows) == len(snapshot) and not blocked and not barred:
+            return snapshot
+        cluster, counts = snapshot.cluster, snapshot.capacity.copy()
+        for gpu in blocked:
+            counts[cluster.node_type[cluster.node_of_gpu[gpu]]] -= 1
+        return snapshot.part(rows, capacity=counts, withheld=blocked.union(snapshot.withheld_gpus), barred=barred)
+
+    def _blocked(self, snapshot: Snapshot) -> frozenset[int]:
+        """The GPUs that nobody can have now, although the cluster counts them."""
         blocked = set(self.blocked())
         if not blocked:
-            return None
-        for gpus in snapshot.frame.held_gpus.values():
-            blocked.difference_update(gpus)
-        counts, cluster = np.zeros(len(snapshot.capacity), dtype=np.int64), snapshot.cluster
-        for gpu in blocked:
-            node = cluster.node_of_gpu[gpu]
-            counts[cluster.node_type[node]] += node not in snapshot.down_nodes
-        return counts
+            return frozenset()
+        blocked.difference_update(*snapshot.frame.held_gpus.values())
+        node_of_gpu, down = snapshot.cluster.node_of_gpu, snapshot.down_nodes
+        return frozenset(gpu for gpu in blocked if node_of_gpu[gpu] not in down)
 
     def _whole(self, snapshot: Snapshot, decision: Decision, rows: Ints) -> Decision:
         """A decision about some rows as one about all: those outside get nothing."""
-        total = len(snapshot)
-        gpus = np.zeros(total, dtype=np.int64)
-        reasons = np.full(total, int(Reason.OTHER), dtype=np.int8)
-        gpus[rows], reasons[rows] = decision.gpus, decision.reasons
-        kinds = None
-        if decision.gpu_types is not None:
-            kinds = np.full(total, -1, dtype=np.int64)
-            kinds[rows] = decision.gpu_types
-        at = rows.tolist()
-        jobs = snapshot.jobs.tolist()
-        texts = {row: self.outside[jobs[row]] for row in range(total) if jobs[row] in self.outside}
-        return Decision(
-            gpus,
-            reasons,
-            kinds,
-            decision.ahead,
-            decision.wake_s,
-            decision.memory,
-            {at[guest]: at[host] for guest, host in decision.partners.items()},
-            {at[row]: gpus for row, gpus in decision.placements.items()},
-            {at[row]: part for row, part in decision.throttles.items()},
-            [at[row] for row in decision.order],
-            decision.warm,
-            texts | {at[row]: text for row, text in decision.texts.items()},
-        )
+        whole, jobs = decision.widened(rows, len(snapshot)), snapshot.jobs.tolist()
+        outside = {row: self.outside[job] for row, job in enumerate(jobs) if job in self.outside}
+        whole.texts = _Chain(whole.texts, outside)
+        return whole
 
 
-def _view(
-    snapshot: Snapshot, rows: Ints, lacking: Ints | None = None, barred: Mapping[int, set[int]] | None = None
-) -> Snapshot:
-    """The snapshot without those who are outside, without GPUs that are blocked, and types that rows may not use."""
-    floats, ints = snapshot.floats[:, rows], frozen(snapshot.ints[:, rows])
-    if barred:
-        for at, row in enumerate(rows.tolist()):
-            for kind in barred.get(row, ()):
-                floats[c.SPEEDS + kind, at] = 0.0
-    capacity = snapshot.capacity if lacking is None else frozen(snapshot.capacity - lacking)
-    busy = int(ints[c.HELD][ints[c.HOST] < 0].sum())
-    demand = int(np.where(ints[c.HELD] > 0, ints[c.HELD], ints[c.GPUS]).sum())
-    about = (snapshot.frame, frozen(floats), ints, snapshot.now_s, snapshot.round, capacity, snapshot.memory)
-    return Snapshot(*about, snapshot.knows, max(int(capacity.sum()) - busy, 0), demand, snapshot.guarded)
+class _Chain(ChainMap[int, str]):
+    """Texts from several sources, the first of which counts; nothing is put into words until it is asked for."""
+
+    def __init__(self, *texts: Mapping[int, str]) -> None:
+        super().__init__(*cast(tuple[dict[int, str], ...], texts))
 
 
-def _as_it_is(snapshot: Snapshot, why: str) -> Decision:
-    """Everybody keeps what it has."""
-    gpus = snapshot.held.copy()
-    reasons = np.where(gpus > 0, int(Reason.RUNS), int(Reason.OTHER)).astype(np.int8)
-    kinds = np.where(gpus > 0, snapshot.gpu_type, -1)
-    rows = {int(job): row for row, job in enumerate(snapshot.jobs)}
-    partners = {row: rows[int(host)] for row, host in enumerate(snapshot.host) if host >= 0 and int(host) in rows}
-    texts = {int(row): why for row in (gpus == 0).nonzero()[0]}
-    return Decision(
-        gpus,
-        reasons,
-        kinds,
-        wake_s=snapshot.now_s + RETRY_S,
-        memory=snapshot.memory,
-        partners=partners,
-        throttles={row: float(snapshot.throttle[row]) for row in partners if snapshot.throttle[row] < 1},
-        texts=texts,
-    )
+def _without_policy(snapshot: Snapshot, why: str) -> Decision:
+    """Everybody keeps what it has; whoever waits gets free GPUs, by priority and then in the order of submission."""
+    decision = admit(snapshot, -snapshot.priority, preempt=False)
+    rows = {job: row for row, job in enumerate(snapshot.jobs.tolist())}
+    host = snapshot.host.tolist()
+    decision.partners = {row: rows[host[row]] for row in (snapshot.host >= 0).nonzero()[0].tolist()}
+    throttle = snapshot.throttle
+    decision.throttles = {row: float(throttle[row]) for row in decision.partners if throttle[row] < 1}
+    decision.wake_s, decision.memory = snapshot.now_s + RETRY_S, snapshot.memory
+    decision.texts = dict.fromkeys((decision.gpus == 0).nonzero()[0].tolist(), why)
+    return decision
 
 
 def _shut(snapshot: Snapshot, over: Mapping[int, Cut], shut: dict[int, str], barred: dict[int, set[int]]) -> bool:
@@ -204,7 +183,7 @@ def _cut(snapshot: Snapshot, decision: Decision, over: Mapping[int, Cut], shut: 
     """Take away what goes beyond a limit, and tell those who were kept outside why."""
     if not over and not shut:
         return
-    texts = {**decision.texts, **shut}
+    texts: dict[int, str] = dict(shut)
     for row, cut in over.items():
         if decision.gpus[row] > cut.gpus:
             decision.gpus[row] = cut.gpus
@@ -218,4 +197,4 @@ def _cut(snapshot: Snapshot, decision: Decision, over: Mapping[int, Cut], shut: 
     placed = decision.placements.items()
     decision.placements = {row: gpus for row, gpus in placed if decision.gpus[row] == len(gpus)}
     decision.throttles = {row: part for row, part in decision.throttles.items() if row in guests}
-    decision.texts = texts
+    decision.texts = _Chain(texts, decision.texts)

@@ -8,9 +8,13 @@ scheduler: whoever starts the scheduler again finds in the attempt's directory w
     ranks.json    the processes that were started
     exit.json     how they ended; nothing of the attempt is left behind then
     reserve       room for exit.json, taken at the start, so that a full disk does not lose how a job ended
+    paused        "yes" or "no": whether the ranks are to be suspended in place
+    throttle      the part of the time in which the ranks may compute, where that is not all of it
+    eased-R       a word of rank R that it keeps to the throttle by itself, made anew all the time
+    hurry         how many seconds suspended ranks have to stop, where nobody waits for what they would save
 
 Signals: SIGTERM asks the ranks to stop and kills them after their grace period, SIGUSR1 suspends them in place, SIGUSR2
-lets them go on.
+lets them go on, SIGURG says that the throttle is another one.
 """
 
 from __future__ import annotations
@@ -31,7 +35,11 @@ from pathlib import Path
 from typing import Any
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-HANDLED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+HANDLED = (
+    *(signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2),
+    # One that a keeper of an earlier version ignores.
+    signal.SIGURG,
+)
 _POLL_S, _QUICK_POLL_S = 1.0, 0.05
 """How often logs are looked at, and how often where one grows quickly."""
 _GANG_GRACE_S = 10.0
@@ -40,6 +48,11 @@ _KILL_EVERY_S = 0.2
 _CHECKPOINTED = 75
 _RESERVE_BYTES = 65_536
 _FULL_RETRY_S = 1.0
+_PERIOD_S, _LEAST_TURN_S, _LONGEST_PERIOD_S = 0.2, 0.05, 5.0
+"""Throttled ranks compute and rest once in every period, which is longer where a turn would be too short."""
+_EASED_S, _LOOK_AT_EASED_S = 3.0, 0.5
+"""How long a rank's word that it keeps to the throttle counts, and how often it is looked for."""
+_OUTSIDERS_EVERY_S = 1.0
 
 
 def write_new(path: Path, content: Any) -> bool:
@@ -126,8 +139,10 @@ class Keeper:
         self.launched_s = 0.0
         self.stopped = False
         self.killed = False
+        self.asked_s: float | None = None
         self.sizes: dict[str, int] = {}
         self.poll_s = _QUICK_POLL_S
+        self.turns = Turns(self)
 
     def run(self) -> None:
         """From the first rank's start to the end of the last process."""
@@ -153,7 +168,8 @@ class Keeper:
             self._rotate(Path(rank["log"]))
         codes = [self.codes[pid] for pid in self.ranks]
         outcome = {"codes": codes, "cause": self.cause, "killed": self.killed, "problem": problem, "time": time.time()}
-        self._tell({**outcome, "memory_kills": -1 if kills < 0 else memory_kills() - kills})
+        stop_s = None if self.asked_s is None else time.monotonic() - self.asked_s
+        self._tell({**outcome, "memory_kills": -1 if kills < 0 else memory_kills() - kills, "stop_s": stop_s})
 
     def _reserve(self) -> None:
         try:
@@ -186,7 +202,7 @@ class Keeper:
     def _wait_s(self) -> float:
         now_s = time.monotonic()
         limit_s = float("inf") if self.stopped or self.cause else self.limit_s - self.ran_s
-        return min(self.kill_at_s - now_s, limit_s)
+        return min(self.kill_at_s - now_s, limit_s, self.turns.next_s - now_s)
 
     def _start_all(self) -> str:
         """Start every rank; what went wrong, if something did (the ranks before it are then stopped)."""
@@ -235,13 +251,25 @@ class Keeper:
 
     def _handle(self, signo: int) -> None:
         if signo in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            self._stop("request", float(self.launch["grace_s"]))
+            self.asked_s = time.monotonic() if self.asked_s is None else self.asked_s
+            self._stop("request", self._grace_s())
         elif signo in (signal.SIGUSR1, signal.SIGUSR2):
             if self._is_to_pause(signo):
                 self._pause()
             else:
                 self.stopped = False
-                self._signal_all(signal.SIGCONT)
+                self.signal_all(signal.SIGCONT)
+                self.turns.begin()
+        elif signo == signal.SIGURG:
+            self.turns.look()
+
+    def _grace_s(self) -> float:
+        """How long the ranks have to stop. Those that are suspended may be on GPUs that are now somebody else's."""
+        grace_s = float(self.launch["grace_s"])
+        if self.stopped:
+            with contextlib.suppress(OSError, ValueError):
+                grace_s = min(grace_s, float((self.directory / "hurry").read_text(encoding="ascii")))
+        return grace_s
 
     def _is_to_pause(self, signo: int) -> bool:
         """Which of the two was wanted last: signals that wait together do not come in the order of their sending."""
@@ -255,7 +283,8 @@ class Keeper:
         if self.cause:
             return
         self.stopped = True
-        self._signal_all(signal.SIGSTOP)
+        self.turns.end()
+        self.signal_all(signal.SIGSTOP)
         for _ in range(100):
             moving = [pid for pid in descendants(os.getpid()) if (stat_fields(pid) or "X")[0] not in "TtZX"]
             if not moving:
@@ -270,8 +299,10 @@ class Keeper:
             return
         self.cause, self.stopped = cause, False
         self.kill_at_s = time.monotonic() + grace_s
-        self._signal_all(signal.SIGCONT)
-        self._signal_all(signal.SIGTERM)
+        self.turns.end()
+        # In this order, those that were suspended hear of it before they compute on.
+        self.signal_all(signal.SIGTERM)
+        self.signal_all(signal.SIGCONT)
 
     def _look_at_limit(self) -> None:
         """Take over a time limit that was changed since."""
@@ -285,6 +316,7 @@ class Keeper:
     def _look_after(self, now_s: float) -> None:
         """Time limits, grace periods, failed gangs and logs that grow too large."""
         self._look_at_limit()
+        self.turns.take(now_s)
         if now_s >= self.kill_at_s:
             self.killed = True
             self._kill_all()
@@ -309,11 +341,15 @@ class Keeper:
             self.sizes[name] = 0
         return grown > most // 8
 
-    def _signal_all(self, signo: int) -> None:
-        """Signal the group of every rank that lives; when suspending, also processes that have left their group."""
+    def signal_groups(self, signo: int) -> None:
+        """Signal the group of every rank that lives."""
         for pid in self.ranks:
             if pid not in self.codes:
                 _kill_group(pid, signo)
+
+    def signal_all(self, signo: int) -> None:
+        """Signal the group of every rank that lives; when suspending, also processes that have left their group."""
+        self.signal_groups(signo)
         if signo in (signal.SIGSTOP, signal.SIGCONT):
             for pid in descendants(os.getpid()):
                 _kill(pid, signo)
@@ -353,6 +389,106 @@ class Keeper:
             pause_s = min(2 * pause_s, _KILL_EVERY_S)
 
 
+class Turns:
+    """Ranks that may compute only a part of the time: they are stopped for the rest of every period.
+
+    Suspending them comes before that, and a request to stop ends it. Ranks that keep to their part by themselves, and
+    say so, are left alone: between two steps it is done more gently.
+    """
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+        self._since_s = 0.0
+        self._resting = False
+        self._outsiders: list[list[int]] = []
+        self._sought_s = -_OUTSIDERS_EVERY_S
+        self.next_s = float("inf")
+        self.part = self._told()
+        self.begin()
+
+    def look(self) -> None:
+        """Take over the throttle that is wanted now."""
+        part, before = self._told(), self.part
+        if part != before:
+            if self._resting:
+                self._go_on(time.monotonic())
+            self.part = part
+            self.begin()
+
+    def begin(self) -> None:
+        """From now on take turns, if the ranks are throttled and compute."""
+        self.end()
+        if self.part < 1.0 and not self._keeper.stopped and not self._keeper.cause:
+            self._since_s = time.monotonic()
+            self.next_s = self._since_s + self._turn_s()
+
+    def end(self) -> None:
+        """Take no turns; whoever rests is left to the caller."""
+        self._resting, self.next_s = False, float("inf")
+
+    def take(self, now_s: float) -> None:
+        """Stop the ranks or let them go on, if it is time."""
+        if now_s < self.next_s:
+            return
+        if self._resting:
+            self._go_on(now_s)
+            self.next_s = now_s + self._turn_s()
+        elif self._are_eased():
+            self._since_s = now_s
+            self.next_s = now_s + _LOOK_AT_EASED_S
+        else:
+            self._signal(signal.SIGSTOP)
+            self._resting = True
+            # By how long they did compute: a turn may be ended late.
+            ran_s = min(now_s - self._since_s, 2.0 * self._turn_s())
+            self.next_s = now_s + ran_s * (1.0 - self.part) / self.part
+
+    def _go_on(self, now_s: float) -> None:
+        self._signal(signal.SIGCONT)
+        self._resting, self._since_s = False, now_s
+
+    def _turn_s(self) -> float:
+        """How long they compute in a period."""
+        least_s = max(_PERIOD_S, _LEAST_TURN_S / self.part, _LEAST_TURN_S / (1.0 - self.part))
+        return self.part * min(least_s, _LONGEST_PERIOD_S)
+
+    def _signal(self, signo: int) -> None:
+        """Signal all processes. Those that have left their group are looked for only now and then."""
+        keeper, now_s = self._keeper, time.monotonic()
+        keeper.signal_groups(signo)
+        if now_s >= self._sought_s + _OUTSIDERS_EVERY_S:
+            self._sought_s = now_s
+            groups = keeper.ranks.keys() - keeper.codes.keys()
+            self._outsiders = [identity(pid) for pid in descendants(os.getpid()) if _group(pid) not in groups]
+
+        for pid, start in self._outsiders:
+            if started_at(pid) == start >= 0:
+                _kill(pid, signo)
+
+    def _told(self) -> float:
+        """The part of the time that was left word of; what makes no sense is no throttle."""
+        try:
+            part = float((self._keeper.directory / "throttle").read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            return 1.0
+        return part if 0.0 < part < 1.0 else 1.0
+
+    def _are_eased(self) -> bool:
+        """Whether every rank that lives has said of late that it keeps to the throttle by itself."""
+        shared, now_s = self._keeper.directory / "shared", time.time()
+        folder = shared if shared.is_dir() else self._keeper.directory
+        for pid, rank in self._keeper.ranks.items():
+            if pid in self._keeper.codes:
+                continue
+            try:
+                said_s = (folder / f"eased-{rank}").stat().st_mtime
+            except OSError:
+                return False
+            if abs(now_s - said_s) > _EASED_S:
+                return False
+        return True
+
+
 def _prepare_rank(cwd: str | None) -> None:
     """In the new process, when it is its owner's: `cwd` is entered here, where that needs the owner's rights."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
@@ -381,6 +517,13 @@ def _kill_group(pid: int, signo: int) -> None:
         os.killpg(pid, signo)
     except (ProcessLookupError, PermissionError):
         return
+
+
+def _group(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return 0
 
 
 def descendants(root: int) -> list[int]:

@@ -2,7 +2,8 @@
 
 `poll` waits for processes to end, for jobs to report and for users to ask for something, and says so in the events that
 every engine speaks. `enact` turns actions into targets for the processes. Records of jobs are kept up to date on the
-way; the journal stores them together with the events that changed them.
+way; the journal stores them together with the events that changed them. What jobs report of their training is read by
+`seen`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+from fairway.core import columns
 from fairway.core.action import Action, Suspend, Throttle
 from fairway.core.cluster import Cluster
 from fairway.core.errors import FairwayError
@@ -26,27 +28,24 @@ from fairway.core.event import (
     JobFailed,
     JobFinished,
     JobStarted,
-    JobSubmitted,
     RateChanged,
-    RegimeEntered,
     Woken,
 )
 from fairway.core.state import State
 from fairway.runtime import environment, processes
 from fairway.runtime.engines.local import Ended, LocalProcesses, Started, Target
-from fairway.runtime.estimates import ELASTIC_EXPONENT, RunTimes, announced, speeds_of
+from fairway.runtime.idle import RECLAIMED
 from fairway.runtime.outcomes import Verdict, verdict
 from fairway.runtime.processes import Outcome, Running
 from fairway.runtime.records import Attempt, Book, JobRecord, JobState
-from fairway.runtime.reports import ReportReader, take_in
-from fairway.runtime.restarts import RestartCosts
+from fairway.runtime.seen import Seen
 
 REPORTS_EVERY_S = 0.5
-RATE_EVERY_S = 5.0
-"""How often the measured speed of a job becomes an event."""
 BACK_OFF_S, MOST_BACK_OFF_S = 5.0, 600.0
 _FOLLOW_S = 1.0
 """By how much the time of day has to be ahead for the clock to follow it."""
+REST_S, MOST_REST_S = 0.02, 0.1
+"""Time between rounds that only commands ask for: four times what a round takes, within these limits."""
 MOST_LOST = 10
 """How often a job may lose its processes through no fault of its own before it is given up."""
 
@@ -99,30 +98,29 @@ class LiveEngine:
         self.folder = folder
         self.book = book
         self.clock = clock
-        self.times = RunTimes()
-        self.restarts = RestartCosts()
         self.state: State
+        self.seen = Seen(book, cluster, self._folder, self.ran_s)
         self.save: Callable[[], None] = lambda: None
+        self.happened: Callable[[Sequence[Event]], None] = lambda events: None
         self.processes = LocalProcesses(self._prepare, self._stays, anywhere=devices is None)
         self.closing = False
         self.round_s = 0.0
         self.log_bytes = environment.LOG_BYTES
         self.answers: list[tuple[Future[Any], Any]] = []
-        self.on_end: Callable[[JobRecord], None] = lambda record: None
+        self.on_off: Callable[[JobRecord], None] = lambda record: None
         self._inbox: list[tuple[Command, Future[Any]]] = []
         self._lock = threading.Lock()
-        self._readers: dict[int, ReportReader] = {}
-        self._rated_s: dict[int, float] = {}
-        self._in_steps: set[int] = set()
-        self.expected_s: dict[int, float] = {}
         self._alarms: list[float] = []
         self._due: list[tuple[float, int, Callable[[float], None]]] = []
         self._calls = 0
         self._next_reports_s = 0.0
+        self._left_s = math.nan
 
     def ask(self, command: Command) -> Future[Any]:
         """Have a command carried out by the scheduler's thread; the answer comes when what it changed is on disk."""
         answer: Future[Any] = Future()
+        # Whoever stops waiting for the answer does not take the command back.
+        answer.set_running_or_notify_cancel()
         with self._lock:
             if self.closing:
                 raise StoppedError("the scheduler has stopped")
@@ -149,31 +147,54 @@ class LiveEngine:
         heapq.heappush(self._alarms, time_s)
 
     def poll(self, until_s: float) -> Sequence[Event]:
-        """Wait for something to happen, until `until_s` at the latest."""
+        """Wait for something to happen, until `until_s` at the latest.
+
+        What users ask for is done, written down and answered here at once. The round that it calls for comes at once
+        as well, except right after another one: a stream of commands is not to wait for a round with each.
+        """
+        self._follow_guests()
         until_s = self._latest_round_s(until_s)
+        rested_s, round_s = self._rested_s(until_s), math.inf
         while not self.closing:
             now_s = self._now_s(until_s)
-            events = self._commands(now_s)
-            if not events and not self.answers:
-                wait_s = min(until_s, self._next_alarm_s(), self._next_reports_s) - now_s
-                notices = self.processes.wait(0.0 if self._inbox else wait_s)
+            if self._commands(now_s):
+                round_s = rested_s
+            wait_s = min(until_s, round_s, self._next_alarm_s(), self._next_reports_s) - now_s
+            notices, events = self.processes.wait(wait_s), list[Event]()
+            if wait_s > 0:
+                # Not otherwise: the instant of a round may have passed while commands from before it were written down.
                 now_s = self._now_s(until_s)
-                for notice in notices:
-                    events += self._noticed(notice, now_s)
-                if any(isinstance(notice, Ended) for notice in notices):
-                    self.processes.settle()
+            for notice in notices:
+                events += self._noticed(notice, now_s)
+            if any(isinstance(notice, Ended) for notice in notices):
+                self.processes.settle()
             if now_s >= self._next_reports_s:
                 self._next_reports_s = now_s + REPORTS_EVERY_S
-                events += self._reports(now_s)
-            if self._alarms and self._alarms[0] <= now_s:
-                while self._alarms and self._alarms[0] <= now_s:
-                    heapq.heappop(self._alarms)
-                while self._due and self._due[0][0] <= now_s:
-                    heapq.heappop(self._due)[2](now_s)
-                events = events or [Woken(now_s)]
-            if events or self.answers or now_s >= until_s:
+                events += self.seen.events(now_s)
+            if self._rang(now_s):
+                round_s = rested_s
+            if events or now_s >= min(until_s, round_s):
+                self._left_s = self.clock.now_s()
                 return events or [Woken(now_s)]
         return ()
+
+    def _rested_s(self, until_s: float) -> float:
+        """When commands may have a round of their own, now that the last one is over."""
+        if self.round_s or math.isnan(self._left_s):
+            # Rounds come at their own times, which the loop has to work out anew; or there was none yet.
+            return 0.0
+        rest_s = min(max(4.0 * (self.clock.now_s() - self._left_s), REST_S), MOST_REST_S)
+        return self._now_s(until_s) + rest_s
+
+    def _rang(self, now_s: float) -> bool:
+        """Whether an alarm was due; what was to be done then is done."""
+        if self._next_alarm_s() > now_s:
+            return False
+        while self._alarms and self._alarms[0] <= now_s:
+            heapq.heappop(self._alarms)
+        while self._due and self._due[0][0] <= now_s:
+            heapq.heappop(self._due)[2](now_s)
+        return True
 
     def _latest_round_s(self, until_s: float) -> float:
         """Of several rounds that should have been by now the last: after a pause, not all of them are made up for."""
@@ -189,12 +210,13 @@ class LiveEngine:
         targets: list[tuple[int, Target | None]] = []
         for action in actions:
             if isinstance(action, Throttle):
+                # The state has it, and guests follow the state.
                 continue
             if isinstance(action, Suspend):
-                self._mark_preempted(self.book[action.job], now_s)
+                self.mark_preempted(self.book[action.job], now_s)
                 targets.append((action.job, None))
             else:
-                targets.append((action.job, Target(action.gpus, action.host)))
+                targets.append((action.job, Target(action.gpus, action.host, action.throttle)))
         self.processes.set_targets(targets)
         events: list[Event] = []
         for notice in self.processes.noticed():
@@ -213,9 +235,9 @@ class LiveEngine:
             if isinstance(found, Running):
                 paused = record.state is JobState.SUSPENDED
                 self.processes.adopt(record.number, tuple(attempt.gpus), found, attempt.token, paused=paused)
-                self._watch_reports(record)
+                self.seen.watch(record)
                 if record.cancelled:
-                    self.processes.stop(record.number)
+                    self.processes.stop(record.number, hurry=True)
             elif isinstance(found, Outcome):
                 if found.cause == "lost":
                     processes.kill_strays(self._directory(record, attempt), attempt.token)
@@ -228,24 +250,25 @@ class LiveEngine:
     def converge(self) -> None:
         """After a restart: go towards what the state says of every job."""
         held = self.state.held_gpus
-        hosts = {int(job): int(host) for job, host in zip(*self._guests(), strict=True)}
-        wanted = {job: Target(gpus, hosts.get(job, -1)) for job, gpus in held.items()}
+        wanted = {job: Target(gpus, *self._shared(job)) for job, gpus in held.items()}
         others = [(job, None) for job in self.processes.live if job not in wanted]
+        for job, _ in others:
+            if self.book[job].state is JobState.RUNNING:
+                # It was taken off its GPUs, and the earlier scheduler had no time to write that down.
+                self.mark_preempted(self.book[job], self.clock.now_s())
         self.processes.set_targets([*others, *wanted.items()])
 
-    def _guests(self) -> tuple[Any, Any]:
-        snapshot = self.state.snapshot()
-        return snapshot.jobs, snapshot.host
+    def _shared(self, job: int) -> tuple[int, float]:
+        """The host of an active job, or -1, and the part of the time in which it may compute."""
+        table = self.state.table
+        row = table.position(job)
+        return int(table.i[columns.HOST, row]), float(table.f[columns.THROTTLE, row])
 
-    def recall(self, event: Event) -> None:
-        """Take note of an event of the past that is replayed."""
-        if isinstance(event, JobSubmitted):
-            self.expected_s[event.job] = event.work
-        elif isinstance(event, RegimeEntered) and not math.isnan(event.work):
-            if self.book[event.job].progress.steps_per_s is None:
-                self.expected_s[event.job] = event.work
-            else:
-                self._in_steps.add(event.job)
+    def _follow_guests(self) -> None:
+        """Guests get what the state says of them: it is not only actions that change it, but also hosts that leave."""
+        targets = self.processes.targets
+        for job in [job for job, target in targets.items() if target.host >= 0 and job in self.state.held_gpus]:
+            self.processes.follow(job, *self._shared(job))
 
     def call_at(self, time_s: float, act: Callable[[float], None]) -> None:
         """Do something at an instant, before the round that is then."""
@@ -266,9 +289,10 @@ class LiveEngine:
         live = self.processes.live.get(job)
         return live.gpus if live is not None and live.status == "paused" and self.devices is not None else ()
 
-    def progress(self, record: JobRecord) -> float:
-        """Work that a job has done, in the unit that the state counts in, if its processes stay or save it now."""
-        return record.progress.step if record.number in self._in_steps else record.ran_s
+    def computes(self, record: JobRecord) -> bool:
+        """Whether an attempt of a job lives, and is neither suspended nor about to end."""
+        live = self.processes.live.get(record.number)
+        return live is not None and live.status == "running" and not record.suspended
 
     def set_limit(self, record: JobRecord) -> None:
         """Hold an attempt that lives to the job's new time limit."""
@@ -283,8 +307,8 @@ class LiveEngine:
     def _next_alarm_s(self) -> float:
         return self._alarms[0] if self._alarms else math.inf
 
-    def _commands(self, now_s: float) -> list[Event]:
-        """Carry out what users have asked for since the last time."""
+    def _commands(self, now_s: float) -> bool:
+        """Carry out what users have asked for since the last time, and tell the state; whether there was anything."""
         with self._lock:
             inbox, self._inbox = self._inbox, []
         events: list[Event] = []
@@ -294,9 +318,14 @@ class LiveEngine:
             except Exception as error:
                 answer.set_exception(error)
                 continue
-            events += told
             self.answers.append((answer, result))
-        return events
+            for event in told:
+                self.state.apply(event)
+            events += told
+        if not self.answers:
+            return False
+        self.happened(events)
+        return True
 
     def _noticed(self, notice: Started | Ended, now_s: float) -> list[Event]:
         record = self.book[notice.job]
@@ -305,10 +334,13 @@ class LiveEngine:
         if record.state.ended or notice.job not in self.processes.targets:
             # It was cancelled or set aside before this was looked at.
             return []
-        attempt = record.attempt
+        attempt, live = record.attempt, self.processes.live.get(notice.job)
         date_s = self.clock.date_s(now_s)
         if attempt is not None and attempt.started_s is None:
             attempt.started_s = date_s
+        if attempt is not None and live is not None:
+            # GPUs that are all alike may be others than those on which it was suspended.
+            attempt.gpus = list(live.gpus)
         if notice.resumed:
             # The time in which it stood still says nothing about its speed.
             record.progress.reported_s = None
@@ -316,20 +348,9 @@ class LiveEngine:
         record.state, record.reason = JobState.RUNNING, ""
         self.account(record, now_s)
         record.since_s = date_s
-        self._watch_reports(record)
+        self.seen.started(record)
         self.book.touch(record)
-        return [JobStarted(now_s, record.number, self._rate(record), now_s)]
-
-    def _rate(self, record: JobRecord) -> float:
-        """Work per second that a job is expected to make where it runs now."""
-        if record.number in self._in_steps and record.progress.steps_per_s:
-            return record.progress.steps_per_s
-        gpus = self.state.held_gpus.get(record.number, ())
-        if not gpus:
-            return 1.0
-        kind = self.cluster.node_type[self.cluster.node_of_gpu[gpus[0]]]
-        scale = float((len(gpus) / record.request.gpus) ** ELASTIC_EXPONENT)
-        return max(speeds_of(record.request, self.cluster)[kind], 1e-6) * scale
+        return [JobStarted(now_s, record.number, self.seen.rate(record), now_s)]
 
     def _ended(self, record: JobRecord, outcome: Outcome, now_s: float) -> list[Event]:
         """An attempt is over: what it means for the job."""
@@ -339,14 +360,14 @@ class LiveEngine:
         self.account(record, ended_s)
         attempt.ended_s = outcome.ended_s or self.clock.date_s(now_s)
         attempt.codes, attempt.cause = list(outcome.codes), outcome.cause
-        self.restarts.ended(record)
-        self._watch_reports(record)
-        self._read_reports(record)
+        self.seen.restarts.ended(record, outcome.stop_s)
+        self.seen.watch(record)
+        self.seen.read(record)
         self.book.touch(record)
         if record.state.ended:
             # It was cancelled before; only now its processes are gone.
             record.ended_s = attempt.ended_s
-            self.forget(record)
+            self.seen.forget(record)
             return []
         asked = outcome.cause == "request"
         logs = [self._log(record, attempt, rank) for rank in range(len(outcome.codes))]
@@ -363,25 +384,27 @@ class LiveEngine:
 
     def _done(self, record: JobRecord, now_s: float) -> list[Event]:
         record.exit_code = 0
-        self.times.learn(record)
+        self.seen.times.learn(record)
         self._leave(record, JobState.COMPLETED, "", now_s)
         return [JobFinished(now_s, record.number)]
 
     def _moves(self, record: JobRecord, judged: Verdict, now_s: float) -> list[Event]:
         """It was stopped to go on elsewhere, or with other GPUs, which the state holds for it already."""
         record.state, record.reason = JobState.PREEMPTED, judged.why
-        return [RateChanged(now_s, record.number, self.saved(record), 0.0)]
+        return [RateChanged(now_s, record.number, self.seen.saved(record), 0.0), *self.seen.restart_cost(record, now_s)]
 
     def _again(self, record: JobRecord, judged: Verdict, now_s: float, *, asked: bool) -> list[Event]:
         """It will run again, from its last checkpoint; at once if it was asked to stop, else after a while."""
         if not asked:
             record.not_before_s = self.clock.date_s(now_s) + BACK_OFF_S
             self.alarm(now_s + BACK_OFF_S)
-            self.on_end(record)
+            self.on_off(record)
         if not record.suspended:
             record.state = JobState.PREEMPTED
-        record.reason = judged.why
-        return [JobEvicted(now_s, record.number, self.saved(record), judged.why)]
+        if record.reason != RECLAIMED:
+            record.reason = judged.why
+        evicted = JobEvicted(now_s, record.number, self.seen.saved(record), judged.why)
+        return [evicted, *self.seen.restart_cost(record, now_s)]
 
     def _failed(self, record: JobRecord, judged: Verdict, now_s: float) -> list[Event]:
         """It failed, or its machine did; it is tried again after a while if it may be."""
@@ -398,38 +421,26 @@ class LiveEngine:
         record.not_before_s = self.clock.date_s(now_s) + wait_s
         record.state, record.reason = JobState.PENDING, f"{judged.why}; tried again in {wait_s:.0f} s"
         self.alarm(now_s + wait_s)
-        self.on_end(record)
-        return [JobEvicted(now_s, record.number, self.saved(record), judged.why)]
+        self.on_off(record)
+        return [JobEvicted(now_s, record.number, self.seen.saved(record), judged.why)]
 
     def _leave(self, record: JobRecord, state: JobState, why: str, now_s: float) -> None:
         """The job is over for good."""
         record.state, record.reason, record.ended_s = state, why, self.clock.date_s(now_s)
         self.processes.targets.pop(record.number, None)
-        self.forget(record)
+        self.seen.forget(record)
         self.book.touch(record)
-        self.on_end(record)
+        self.on_off(record)
 
-    def forget(self, record: JobRecord) -> None:
-        """Nothing more is to be expected of a job."""
-        for kept in (self._readers, self._rated_s, self.expected_s):
-            kept.pop(record.number, None)
-        self._in_steps.discard(record.number)
-
-    def saved(self, record: JobRecord) -> float:
-        """Progress that a new attempt begins with, in the unit that the state counts in."""
-        if record.number in self._in_steps:
-            return record.progress.checkpoint_step
-        if record.request.preempt == "checkpoint" and record.progress.checkpoint is None:
-            return 0.0
-        return 0.0 if record.request.preempt == "restart" else record.ran_s
-
-    def _mark_preempted(self, record: JobRecord, now_s: float) -> None:
-        self.account(record, now_s)
-        record.preemptions += 1
-        self.restarts.asked(record, self.clock.date_s(now_s))
-        stays = self._stays(record.number)
-        record.state = JobState.SUSPENDED if stays else JobState.PREEMPTED
-        self.book.touch(record)
+    def mark_preempted(self, record: JobRecord, now_s: float) -> None:
+        """Note that a job is taken off its GPUs and will be given some again."""
+        if record.number in self.processes.live:
+            self.account(record, now_s)
+            record.preemptions += 1
+            stays = self._stays(record.number)
+            record.state = JobState.SUSPENDED if stays else JobState.PREEMPTED
+            self.book.touch(record)
+        self.on_off(record)
 
     def account(self, record: JobRecord, now_s: float) -> None:
         """Book the time that the job has run since it was last looked at."""
@@ -471,68 +482,3 @@ class LiveEngine:
 
     def _log(self, record: JobRecord, attempt: Attempt, rank: int) -> Path:
         return self._directory(record, attempt) / f"rank-{rank}.log"
-
-    def _watch_reports(self, record: JobRecord) -> None:
-        if record.number not in self._readers:
-            self._readers[record.number] = ReportReader(
-                self._folder(record) / "reports.jsonl", record.progress.read_bytes
-            )
-
-    def _read_reports(self, record: JobRecord) -> tuple[bool, bool]:
-        """Take in what a job has reported since; whether that was anything, and whether its batch size changed."""
-        reader, any_new, changed = self._readers.get(record.number), False, False
-        if reader is not None:
-            now_s = time.time()
-            for report in reader.new_lines():
-                changed |= take_in(record.progress, report, now_s)
-                self.restarts.reported(record)
-                any_new = True
-            record.progress.read_bytes = reader.offset
-        return any_new, changed
-
-    def _reports(self, now_s: float) -> list[Event]:
-        """What jobs have reported, as events: now and then their speed, at once another batch size."""
-        events = self._overdue(now_s)
-        for job in list(self._readers):
-            record = self.book[job]
-            new, changed = self._read_reports(record)
-            if not new:
-                continue
-            self.book.touch(record)
-            if job in self.state.held_gpus and record.state is JobState.RUNNING:
-                due = changed or now_s >= self._rated_s.get(job, 0.0)
-                if due and record.progress.steps_per_s:
-                    self._rated_s[job] = now_s + RATE_EVERY_S
-                    events.append(self._seen(record, changed, now_s))
-        return events
-
-    def _overdue(self, now_s: float) -> list[Event]:
-        """Jobs that report nothing and have run as long as expected are expected to go on as long again."""
-        events: list[Event] = []
-        for job in self.state.held_gpus.keys() - self._in_steps:
-            record = self.book[job]
-            ran_s = self.ran_s(record, now_s)
-            expected_s = self.expected_s.get(job, math.inf)
-            if record.state is JobState.RUNNING and ran_s > expected_s:
-                twice_s = self.expected_s[job] = 2.0 * ran_s
-                speeds, batch = speeds_of(record.request, self.cluster), record.request.batch_size or 0
-                rate = self._rate(record)
-                events.append(RegimeEntered(now_s, job, ran_s, rate, batch, speeds, twice_s, 0.0, work=twice_s))
-        return events
-
-    def _seen(self, record: JobRecord, changed: bool, now_s: float) -> Event:
-        """A job was seen to train. The first time its work comes to be counted in steps, if it has told how many."""
-        progress, job = record.progress, record.number
-        speed = progress.steps_per_s or 0.0
-        total = progress.steps or record.request.steps
-        if job in self._in_steps and not changed:
-            return RateChanged(now_s, job, progress.step, speed)
-        if total is None:
-            return RateChanged(now_s, job, self.ran_s(record, now_s), self._rate(record))
-        self._in_steps.add(job)
-        kind = self.cluster.node_type[self.cluster.node_of_gpu[self.state.held_gpus[job][0]]]
-        relative = speeds_of(record.request, self.cluster)
-        speeds = tuple(speed * one / relative[kind] if relative[kind] else 0.0 for one in relative)
-        batch = progress.batch_size or record.request.batch_size or 0
-        prospect = announced(progress, record.request.epochs, speed / total, tuple(one / speed for one in speeds))
-        return RegimeEntered(now_s, job, progress.step, speed, batch, speeds, total, 0.0, work=total, prospect=prospect)

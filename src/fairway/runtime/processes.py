@@ -23,6 +23,8 @@ from fairway.runtime import keeper
 
 NOBODY = [0, -1]
 """The keeper of an attempt that was found not to have started, and never will."""
+HURRY_S = 2.0
+"""How long suspended ranks have to stop where nobody waits for what they would save."""
 _KEEPER = str(Path(keeper.__file__).resolve())
 
 
@@ -30,6 +32,7 @@ class Outcome(NamedTuple):
     """How an attempt ended: exit codes by rank, why it was stopped ("" if it was not), and what went wrong.
 
     `memory_kills` is how many processes the kernel has killed for want of memory meanwhile; -1 where it does not tell.
+    `stop_s` is how long it took from the request to stop to its end, where there was one.
     """
 
     codes: tuple[int, ...]
@@ -38,6 +41,7 @@ class Outcome(NamedTuple):
     problem: str = ""
     ended_s: float | None = None
     memory_kills: int = -1
+    stop_s: float | None = None
 
 
 LOST = Outcome((), "lost", problem="its keeper is gone")
@@ -60,24 +64,51 @@ class Running:
         except ProcessLookupError:
             return
 
-    def stop(self) -> None:
-        """Ask the ranks to save and stop; they are killed after their grace period."""
+    def stop(self, *, hurry: bool = False) -> None:
+        """Ask the ranks to save and stop; they are killed after their grace period.
+
+        `hurry`: nobody wants what they would save. If they are suspended they then have `HURRY_S` only: to stop they
+        have to go on, and their GPUs may be somebody else's by now.
+        """
+        if hurry:
+            self._leave_word("hurry", str(HURRY_S))
         self.signal(signal.SIGTERM)
 
     def pause(self) -> None:
         """Suspend the ranks in place."""
-        self._want("yes")
+        self._leave_word("paused", "yes")
         self.signal(signal.SIGUSR1)
 
     def go_on(self) -> None:
         """Let suspended ranks go on."""
-        self._want("no")
+        self._leave_word("paused", "no")
         self.signal(signal.SIGUSR2)
 
-    def _want(self, paused: str) -> None:
-        """Leave word of what is wanted last; where there is no room for it, the signal alone has to do."""
-        with contextlib.suppress(OSError):
-            (self.directory / "paused").write_text(paused, encoding="ascii")
+    def throttle(self, part: float) -> bool:
+        """Let the ranks compute only this part of the time, or all of it (1); False if that could not be said."""
+        said = self._leave_word("throttle", repr(part))
+        self.signal(signal.SIGURG)
+        return said
+
+    @property
+    def throttled(self) -> float:
+        """The part of the time in which the ranks were last told to compute."""
+        try:
+            return float((self.directory / "throttle").read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            return 1.0
+
+    def _leave_word(self, name: str, text: str) -> bool:
+        """Leave word of what is wanted last, at once or not at all; whether there was room for it."""
+        scratch = self.directory / f"{name}.{os.getpid()}"
+        try:
+            scratch.write_text(text, encoding="ascii")
+            scratch.replace(self.directory / name)
+        except OSError:
+            with contextlib.suppress(OSError):
+                scratch.unlink(missing_ok=True)
+            return False
+        return True
 
     @property
     def ended(self) -> bool:
@@ -151,7 +182,7 @@ def outcome(directory: Path) -> Outcome | None:
     try:
         told = json.loads((directory / "exit.json").read_text(encoding="utf-8"))
         about = (told["cause"], told["killed"], told["problem"], told["time"], told.get("memory_kills", -1))
-        return Outcome(tuple(told["codes"]), *about)
+        return Outcome(tuple(told["codes"]), *about, told.get("stop_s"))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

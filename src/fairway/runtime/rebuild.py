@@ -1,21 +1,26 @@
-"""A state from the records of jobs alone, where the log cannot be replayed.
+"""A state again after a restart: from the log, or from the records of jobs alone where the log means nothing.
 
-That is so when the machine is another one than last time (a GPU more or less, other types) and after a journal was
-salvaged. Jobs that have not ended are queued anew, with the progress that they had saved. Their processes go on
-until the scheduler, which knows nothing of their GPUs any more, takes them off and gives them some again.
+That is so when the machine is another one than last time (a GPU more or less, other types), after a journal was
+salvaged, and where the log contradicts itself. Jobs that have not ended are then queued anew, with the progress that
+they had saved; those whose processes run keep their GPUs, as far as these are still there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from fairway.core.action import Action, Launch
 from fairway.core.cluster import Cluster
+from fairway.core.errors import EngineError
 from fairway.core.event import Event, JobEvicted
-from fairway.runtime.estimates import UNKNOWN_RESTART_S, RunTimes, speeds_of, submitted
+from fairway.core.state import State
+from fairway.runtime.estimates import speeds_of, submitted
+from fairway.runtime.journal import Entry
 from fairway.runtime.live import Clock
 from fairway.runtime.records import JobRecord
+from fairway.runtime.seen import Seen
 
 
 def fingerprint(cluster: Cluster, devices: Sequence[str] | None) -> list[Any]:
@@ -24,19 +29,59 @@ def fingerprint(cluster: Cluster, devices: Sequence[str] | None) -> list[Any]:
     return [nodes, None if devices is None else list(devices)]
 
 
+def replay(log: Iterable[Entry], state: State, records: Iterable[JobRecord], recall: Callable[[Event], None]) -> None:
+    """Apply the log to a new state: events one by one, the actions of a round together.
+
+    An `EngineError` says that it is not the log of these jobs.
+    """
+    actions: list[Action] = []
+    round_number = 0
+    for entry in log:
+        if entry.round != round_number and actions:
+            state.commit(actions)
+            actions = []
+        round_number = entry.round
+        if entry.round:
+            actions.append(entry.thing)
+        else:
+            recall(entry.thing)
+            state.apply(entry.thing)
+    if actions:
+        state.commit(actions)
+    state.settle_guests()
+    for record in records:
+        if not record.state.ended and record.number not in state.specs:
+            raise EngineError(f"nothing is known of job {record.id}")
+
+
+def launches(running: Mapping[int, tuple[int, ...]], cluster: Cluster, *, anywhere: bool) -> list[Action]:
+    """The actions that book GPUs for jobs that run on them; `anywhere`: other ones will do as well."""
+    actions: list[Action] = []
+    free = set(range(cluster.gpu_count))
+    for job, held in running.items():
+        gpus = held
+        if anywhere and not free.issuperset(held):
+            gpus = tuple(sorted(free)[: len(held)])
+        kinds = {cluster.node_type[cluster.node_of_gpu[gpu]] for gpu in gpus if gpu in free}
+        if len(gpus) == len(held) and free.issuperset(gpus) and len(kinds) == 1:
+            free.difference_update(gpus)
+            actions.append(Launch(job, gpus, kinds.pop()))
+    return actions
+
+
 def queued_anew(
     records: Iterable[JobRecord],
     cluster: Cluster,
-    times: RunTimes,
+    seen: Seen,
     clock: Clock,
-    saved: Callable[[JobRecord], float],
 ) -> tuple[list[Event], set[int]]:
     """Events that take up all jobs that have not ended, and the numbers of those that cannot run here any more."""
     now_s, events, impossible = clock.now_s(), list[Event](), set[int]()
     for record in records:
         if record.state.ended:
             continue
-        event = submitted(record, cluster, times.expected_s(record.request), now_s, UNKNOWN_RESTART_S)
+        restart_s = seen.restarts.expected_s(record.request, record.attempts)
+        event = submitted(record, cluster, seen.times.expected_s(record.request), now_s, restart_s)
         since_s = max(min(record.submitted_s - clock.origin_s, now_s), 0.0)
         if not any(speeds_of(record.request, cluster)):
             # A state has no place for a job that can run nowhere; it is kept outside until the machine can run it.
@@ -45,7 +90,7 @@ def queued_anew(
         # Its owner's deadline counts from when it was submitted, not from now.
         deadline_s = None if record.request.deadline_s is None else since_s + record.request.deadline_s
         events.append(event._replace(since_s=since_s, spec=replace(event.spec, deadline_s=deadline_s)))
-        progress = saved(record)
+        progress = seen.saved(record)
         if progress > 0:
             events.append(JobEvicted(now_s, record.number, progress, "the scheduler was set up anew"))
     return events, impossible

@@ -41,7 +41,11 @@ _ENDED = frozenset(JobState) - _WAITING - {JobState.RUNNING}
 
 @dataclass
 class Attempt:
-    """One start of a job's processes. Times are seconds since 1970."""
+    """One start of a job's processes. Times are seconds since 1970.
+
+    `start_s` is how long it took from its launch to its first report of a step, `stop_s` from the request to stop to
+    its end; None where that was not seen.
+    """
 
     number: int
     gpus: list[int]
@@ -52,6 +56,8 @@ class Attempt:
     codes: list[int] = field(default_factory=list)
     cause: str = ""
     resume: bool = False
+    start_s: float | None = None
+    stop_s: float | None = None
 
 
 @dataclass
@@ -70,11 +76,13 @@ class Progress:
     checkpoint_step: float = 0.0
     checkpoint_s: float | None = None
     reported_s: float | None = None
+    reported_step: float = 0.0
     samples: float | None = None
     epochs: float | None = None
     batch_sizes: list[int] | None = None
     epoch_speeds: dict[str, float] = field(default_factory=dict)
     save_s: float | None = None
+    speeds: dict[str, float] = field(default_factory=dict)
     read_bytes: int = 0
 
 

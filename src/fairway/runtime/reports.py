@@ -89,7 +89,7 @@ def take_in(progress: Progress, report: Mapping[str, Any], now_s: float) -> bool
     if report.get("started") is True:
         # A new attempt: what lies between its first report and the last one before was waiting, not training.
         progress.reported_s = None
-    before_s, before = progress.reported_s, progress.step
+    before_s, before = progress.reported_s, progress.reported_step
     for name in _NUMBERS:
         value = _number(report.get(name))
         if value is not None:
@@ -98,8 +98,9 @@ def take_in(progress: Progress, report: Mapping[str, Any], now_s: float) -> bool
         speed = (progress.step - before) / (time_s - before_s)
         known = progress.steps_per_s
         progress.steps_per_s = speed if known is None else known + _SMOOTHING * (speed - known)
-    if _number(report.get("step")) is not None:
-        progress.reported_s = time_s
+    # Reports that do not tell the time are all of the instant at which they are read; the first of them counts.
+    if _number(report.get("step")) is not None and time_s != before_s:
+        progress.reported_s, progress.reported_step = time_s, progress.step
     if _is_path(report.get("checkpoint")):
         progress.checkpoint, progress.checkpoint_step = report["checkpoint"], progress.step
         progress.checkpoint_s = time_s
@@ -111,6 +112,9 @@ def take_in(progress: Progress, report: Mapping[str, Any], now_s: float) -> bool
     if changed:
         changed = progress.batch_size is not None
         progress.batch_size = batch
+        if changed:
+            # A step is another one now.
+            progress.steps_per_s, progress.speeds = None, {}
     return changed
 
 

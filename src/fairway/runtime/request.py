@@ -20,7 +20,7 @@ DependencyKind = Literal["afterok", "afterany", "afternotok"]
 DEPENDENCIES: tuple[DependencyKind, ...] = ("afterok", "afterany", "afternotok")
 
 MOST_ARGUMENTS, MOST_TEXT, MOST_ENVIRONMENT = 4096, 131_072, 1024
-MOST_GPUS = 4096
+MOST_GPUS, MOST_SHOWN = 4096, 4096
 MOST_INT = 2**53
 _NAME = re.compile(r"[^\x00-\x1f\x7f/]{0,200}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -44,7 +44,8 @@ class JobRequest:
     `epochs`, `model` and `batch_size` tell schedulers more where they are known. `processes` starts the command once,
     or once for each GPU with ranks as torchrun would give them. `client_key` makes a submission idempotent. `account`
     is whom the processes run as where the scheduler is root's; it is set by whoever has checked who submits. Of an
-    array at most `array_at_once` tasks run at a time, if that is not 0.
+    array at most `array_at_once` tasks run at a time, if that is not 0. `shown` is what people see in the place of a
+    command that is not what they wrote, as where a script of theirs is wrapped.
     """
 
     command: tuple[str, ...]
@@ -79,6 +80,7 @@ class JobRequest:
     array_at_once: int = 0
     client_key: str | None = None
     account: str = ""
+    shown: str = ""
 
     def __post_init__(self) -> None:
         low, high = self.gpus_min or self.gpus, self.gpus_max or self.gpus
@@ -125,6 +127,8 @@ def _problem_in_command(request: JobRequest) -> str | None:
         return f"the command is longer than {MOST_ARGUMENTS} words or {MOST_TEXT} characters"
     if any("\0" in word for word in request.command):
         return "the command has a null character"
+    if len(request.shown) > MOST_SHOWN or "\0" in request.shown:
+        return f"what is shown of the command is longer than {MOST_SHOWN} characters, or has a null character"
     for what in ("name", "queue", "user", "model"):
         if not _NAME.fullmatch(getattr(request, what)):
             return f"the {what} {getattr(request, what)[:60]!r} has characters that a name may not have"

@@ -1,31 +1,53 @@
 """Saving what can be read of a damaged journal.
 
-Rows are read in ranges; a range that cannot be read is halved until only what is really lost is left out.
+All is done on a copy, so the damaged file stays as it is. Rows are read by SQLite in ranges; a range that cannot be
+read is halved until only what is really lost is left out. Jobs that SQLite cannot get to are then looked for in the
+pages themselves.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
+import tempfile
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fairway.runtime import leaves
 from fairway.runtime.journal import Journal, JournalError
 from fairway.runtime.records import JobRecord
 
 _MOST_NUMBER = 10_000_000
 _MOST_FAILURES = 20_000
 """Reads that may fail before the rest of a table is given up."""
+_CERTAIN = {
+    "origin_s": float,
+    "last_s": float,
+    "round": int,
+    "policy": str,
+    "machine": list,
+    "gpus": str,
+    "config": str,
+}
+"""The single values that mean something also where others are lost, and what they are."""
 
 
 class Salvaged(NamedTuple):
-    """What was saved: jobs, how many of them had not ended, and records that were there but could not be read."""
+    """What was saved: jobs, how many of them had not ended, and jobs that must have been there but are lost."""
 
     jobs: int
     unfinished: int
     unreadable: int
+
+
+class Found(NamedTuple):
+    """A job's row, and what it says."""
+
+    row: tuple[int, str, str | None, int, str]
+    record: JobRecord
 
 
 def salvage(damaged: Path, fresh: Path) -> Salvaged:
@@ -38,67 +60,109 @@ def salvage(damaged: Path, fresh: Path) -> Salvaged:
         raise JournalError(f"{fresh} exists; give the name of a new file")
     if not damaged.is_file():
         raise JournalError(f"there is no file {damaged}")
-    with closing(_source(damaged)) as source:
-        facts = _facts(source)
-        rows, unreadable, unfinished = list[tuple[Any, ...]](), 0, 0
-        for row in _rows(source):
-            record = _record(row[4])
-            if record is None:
-                unreadable += 1
-                continue
-            rows.append((*row[:3], int(record.state.ended), row[4]))
-            unfinished += not record.state.ended
-    if not rows and not facts:
-        raise JournalError(
-            f"nothing can be read of {damaged}; what its jobs were told is in the folder `jobs` beside it"
-        )
-    target = Journal(fresh)
     try:
-        with target.transaction():
-            target.set_facts({**facts, "salvaged": True})
-            target._db.executemany("INSERT OR IGNORE INTO jobs VALUES (?, ?, ?, ?, ?)", rows)
+        # Beside the new file, because there has to be room for it there, and so that it appears as a whole.
+        with tempfile.TemporaryDirectory(prefix=".salvage-", dir=fresh.parent) as scratch:
+            facts, found, last = _read(_copied(damaged, Path(scratch)))
+            if not found and not facts:
+                raise JournalError(
+                    f"nothing can be read of {damaged}; what its jobs were told is in the folder `jobs` beside it"
+                )
+            made = Path(scratch) / "fresh.db"
+            _write(made, facts, found)
+            made.rename(fresh)
+    except OSError as error:
+        raise JournalError(f"{error.filename or fresh}: {error.strerror or error}; nothing was changed") from None
+    unfinished = sum(not one.record.state.ended for one in found.values())
+    # Jobs are numbered without gaps, so those that are missing are known by the others.
+    return Salvaged(len(found), unfinished, max([last, *found]) + 1 - len(found))
+
+
+def _write(path: Path, facts: dict[str, Any], found: dict[int, Found]) -> None:
+    journal = Journal(path)
+    try:
+        with journal.transaction():
+            journal.set_facts({**facts, "salvaged": True})
+            rows = [(*one.row[:3], int(one.record.state.ended), one.row[4]) for _, one in sorted(found.items())]
+            # A key or an id that damage has made the same as another's must not keep all of them out.
+            journal._db.executemany("INSERT OR IGNORE INTO jobs VALUES (?, ?, ?, ?, ?)", rows)
     finally:
-        target.close()
-    return Salvaged(len(rows), unfinished, unreadable)
+        journal.close()
 
 
-def _source(damaged: Path) -> sqlite3.Connection:
-    """The damaged file, read only; without its write-ahead log if that cannot be used."""
-    path = damaged.resolve().as_uri()
-    for how in ("mode=ro", "mode=ro&immutable=1"):
-        source = sqlite3.connect(f"{path}?{how}", uri=True)
-        try:
-            source.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            return source
-        except sqlite3.DatabaseError:
-            source.close()
-    raise JournalError(f"nothing can be read of {damaged}: it is no database any more")
+def _copied(damaged: Path, scratch: Path) -> Path:
+    """A copy with its write-ahead log, brought into a state in which SQLite does not refuse all of it."""
+    path = scratch / "damaged.db"
+    shutil.copyfile(damaged, path)
+    log = damaged.with_name(f"{damaged.name}-wal")
+    if log.is_file():
+        shutil.copyfile(log, path.with_name(f"{path.name}-wal"))
+    with path.open("r+b") as file:
+        head = file.read(100)
+        size = file.seek(0, 2)
+        page_bytes = leaves.shape_of(head).page_bytes
+        # An empty file would make SQLite throw its log away; half a page ends in nothing.
+        pages = max(-(-size // page_bytes), 1)
+        file.truncate(pages * page_bytes)
+        if head.startswith(leaves.MAGIC) and int.from_bytes(head[28:32], "big") > pages:
+            file.seek(28)
+            file.write(pages.to_bytes(4, "big"))
+    return path
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[int, Found], int]:
+    """The single values, the jobs, and the highest number that a job had."""
+    found: dict[int, Found] = {}
+    facts: dict[str, Any] = {}
+    last = -1
+    with closing(sqlite3.connect(path, isolation_level=None)) as source:
+        with suppress(sqlite3.DatabaseError):
+            # What is in the write-ahead log comes into the pages, where it is looked for in the end.
+            source.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        with suppress(sqlite3.DatabaseError):
+            facts = _facts(source)
+            last = _last_number(source)
+        for row in _rows(source, _MOST_NUMBER if last < 0 else last):
+            _take(row, found)
+    for key, values in leaves.rows(path, found):
+        if len(values) == 5:
+            _take((key, *values[1:]), found)
+    return facts, found, last if last < _MOST_NUMBER else -1
+
+
+def _take(row: tuple[Any, ...], found: dict[int, Found]) -> None:
+    """Keep a row if it is that of a job, and says of which one."""
+    try:
+        record = JobRecord.from_plain(json.loads(row[4]))
+        sound = (record.number, record.id) == (row[0], row[1]) and isinstance(row[2], str | None)
+        int(record.id.split("_")[0])
+    except Exception:
+        # Damage can leave anything behind, and whatever it is, it is no record.
+        return
+    if sound and 0 <= record.number <= _MOST_NUMBER and record.number not in found:
+        found[record.number] = Found((row[0], row[1], row[2], row[3], row[4]), record)
 
 
 def _facts(source: sqlite3.Connection) -> dict[str, Any]:
     """The single values that can be read, without those that only a whole log explains."""
     found: dict[str, Any] = {}
-    try:
+    with suppress(sqlite3.DatabaseError, ValueError, TypeError):
         for name, value in source.execute("SELECT name, value FROM facts"):
             found[name] = json.loads(value)
-    except (sqlite3.DatabaseError, ValueError):
-        return {name: found[name] for name in ("origin_s", "last_s", "policy") if name in found}
-    return {name: value for name, value in found.items() if name != "memory"}
+    return {name: found[name] for name, kind in _CERTAIN.items() if isinstance(found.get(name), kind)}
 
 
-def _rows(source: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
-    """The rows of all jobs that can be read, in order."""
-    try:
-        last = source.execute("SELECT max(number) FROM jobs").fetchone()[0]
-    except sqlite3.DatabaseError:
-        last = _MOST_NUMBER
-    ranges, failures = [(0, -1 if last is None else int(last))], 0
+def _last_number(source: sqlite3.Connection) -> int:
+    last = source.execute("SELECT max(number) FROM jobs").fetchone()[0]
+    return last if isinstance(last, int) and 0 <= last <= _MOST_NUMBER else -1
+
+
+def _rows(source: sqlite3.Connection, last: int) -> Iterator[tuple[Any, ...]]:
+    """The rows of all jobs that SQLite can read, in order."""
+    ranges, failures = [(0, last)], 0
     while ranges and failures < _MOST_FAILURES:
         low, high = ranges.pop()
-        if low > high:
-            continue
         try:
-            # All of a range or nothing, so that no row comes twice.
             yield from source.execute(
                 "SELECT * FROM jobs WHERE number BETWEEN ? AND ? ORDER BY number", (low, high)
             ).fetchall()
@@ -107,11 +171,3 @@ def _rows(source: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
             if low < high:
                 middle = (low + high) // 2
                 ranges += [(middle + 1, high), (low, middle)]
-
-
-def _record(text: Any) -> JobRecord | None:
-    try:
-        return JobRecord.from_plain(json.loads(text))
-    except Exception:
-        # Damage can leave anything behind, and whatever it is, it is no record.
-        return None

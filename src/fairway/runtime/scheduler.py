@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fairway.core.action import Action
 from fairway.core.cluster import Cluster
 from fairway.core.decision import Decision
-from fairway.core.errors import FairwayError, InputError
+from fairway.core.errors import EngineError, FairwayError, InputError
 from fairway.core.event import Event, JobCancelled, JobEvicted, JobUpdated, Woken
 from fairway.core.plan import Placer
 from fairway.core.policy import Policy
@@ -26,12 +27,13 @@ from fairway.core.round import Loop
 from fairway.core.snapshot import Snapshot, plain_memory
 from fairway.core.state import State
 from fairway.runtime.arrays import Arrays
-from fairway.runtime.estimates import speeds_of, submitted
+from fairway.runtime.estimates import speeds_of, submitted, why_impossible
 from fairway.runtime.gate import Gate, Limits
 from fairway.runtime.journal import DiskFullError, Journal, StoredJob
 from fairway.runtime.live import Clock, LiveEngine
 from fairway.runtime.placing import AtHome
-from fairway.runtime.rebuild import fingerprint, queued_anew, renumber
+from fairway.runtime.reasons import Reasons
+from fairway.runtime.rebuild import fingerprint, launches, queued_anew, renumber, replay
 from fairway.runtime.records import Book, JobRecord, JobState
 from fairway.runtime.request import JobRequest
 
@@ -75,19 +77,26 @@ class Scheduler:
         clock = Clock(float(facts.get("origin_s", time.time())), float(facts.get("last_s", 0.0)))
         self.book = Book()
         self.engine = LiveEngine(cluster, devices, folder / "jobs", self.book, clock)
-        self.state = State(cluster, min_run_s=min_run_s, seed=seed, round_s=round_s or policy.round_s)
+        length_s = policy.round_s if round_s is None else round_s
+        self._new_state = partial(State, cluster, min_run_s=min_run_s, seed=seed, round_s=length_s)
+        self.state = self._new_state()
         self.gate = Gate(policy, limits)
         self.gate.blocked = lambda: self.engine.processes.blocked
-        self.engine.state, self.engine.save, self.engine.on_end = self.state, self._save, self._note_end
-        length_s = self.engine.round_s = policy.round_s if round_s is None else round_s
+        self.engine.save, self.engine.on_off = self._save, self._note_off
+        self.engine.round_s = length_s
         placed = AtHome(placer, self.engine)
         self.loop = Loop(self.engine, self.state, self.gate, placed, round_s=length_s, observer=self)
+        self._take_state(self.state)
+        self.engine.happened = self._happened
         self.listeners: list[Callable[[Sequence[Event]], None]] = []
         self.watchers: list[Callable[[Decision, Sequence[Action]], None]] = []
+        self.reasons = Reasons()
         self.on_full: Callable[[], None] = lambda: None
         self.failure: BaseException | None = None
+        self.problem = ""
         self.on_stop: Callable[[], None] = lambda: None
         self.admission: Callable[[list[JobRequest]], list[JobRequest]] = lambda requests: requests
+        self.amendment: Callable[[JobRequest, Mapping[str, Any]], Mapping[str, Any]] = lambda request, changes: changes
         self._impossible: set[int] = set()
         self._dependants: dict[str, set[int]] = {}
         self._arrays = Arrays()
@@ -146,6 +155,10 @@ class Scheduler:
 
     def submit(self, requests: Sequence[JobRequest], *, array: bool = False) -> list[JobRecord]:
         """Take jobs in; those that were submitted before under the same key are returned as they are."""
+        return list(self.submission(requests, array=array).result())
+
+    def submission(self, requests: Sequence[JobRequest], *, array: bool = False) -> Future[list[JobRecord]]:
+        """Take jobs in, for whoever cannot wait here: what `submit` returns comes as the result."""
         for request in requests:
             self._refuse_impossible(request)
         self.journal.refuse_if_full()
@@ -163,13 +176,14 @@ class Scheduler:
                 name = f"{base}_{request.array_task}" if array else str(self.book.next_id)
                 record = self._taken(request, name, now_s)
                 records.append(record)
-                expected_s = self.engine.times.expected_s(request)
-                event = submitted(record, self.cluster, expected_s, now_s, self.engine.restarts.expected_s(request))
-                self.engine.recall(event)
+                seen = self.engine.seen
+                expected_s, restart_s = seen.times.expected_s(request), seen.restarts.expected_s(request)
+                event = submitted(record, self.cluster, expected_s, now_s, restart_s)
+                seen.recall(event)
                 events.append(event)
             return events, records
 
-        return list(self.ask(command))
+        return self.engine.ask(command)
 
     def cancel(self, name: str) -> list[JobRecord]:
         """End jobs; their processes are asked to stop, and killed after their grace period."""
@@ -196,10 +210,15 @@ class Scheduler:
         for one in changes:
             if one not in UPDATABLE:
                 raise InputError(f"{one!r} of a job cannot be changed; {', '.join(UPDATABLE)} can")
-        return self._each(name, lambda record, now_s: self.set_terms(record, now_s, changes))
+        return self._each(
+            name, lambda record, now_s: self.set_terms(record, now_s, self.amendment(record.request, changes))
+        )
 
     def set_policy(self, policy: Policy, text: str) -> None:
-        """Go on with another policy. Nobody is stopped by the change itself; what the old one remembered is dropped."""
+        """Go on with another policy; what the old one remembered is dropped.
+
+        Nobody is stopped by the change itself, except for guests: another policy may not let jobs share GPUs.
+        """
 
         def command(now_s: float) -> tuple[list[Event], None]:
             self.gate.policy = policy
@@ -208,7 +227,7 @@ class Scheduler:
             with self.journal.transaction():
                 self.journal.set_facts({"policy": text, "memory": {}})
             self.engine.alarm(now_s)
-            return [], None
+            return self._guests_off(now_s), None
 
         self.ask(command)
 
@@ -226,6 +245,7 @@ class Scheduler:
     def after_round(self, snapshot: Snapshot, decision: Decision, actions: Sequence[Action]) -> None:
         """Write down what was decided, before it is done."""
         now_s = snapshot.now_s
+        self.reasons.note(snapshot, decision)
         if actions or now_s >= self._memory_s:
             self._memory_s = now_s + MEMORY_EVERY_S
             facts = {"memory": plain_memory(decision.memory), "round": self.state.round, "last_s": now_s}
@@ -235,6 +255,11 @@ class Scheduler:
             watcher(decision, actions)
 
     # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _happened(self, events: Sequence[Event]) -> None:
+        """Commands were carried out while the loop waits: whoever observes it is told as after any events."""
+        assert self.loop.observer is not None
+        self.loop.observer.after_events(self.state, events)
 
     def _write(
         self, events: Sequence[Event], *, actions: Sequence[Action] = (), facts: Mapping[str, Any] | None = None
@@ -268,8 +293,10 @@ class Scheduler:
         for stored in self.journal.jobs():
             record = JobRecord.from_plain(stored.record)
             self.book.add(record)
+            self.engine.seen.restarts.remember(record)
             if record.state is JobState.COMPLETED:
-                self.engine.times.learn(record)
+                self.engine.seen.times.learn(record)
+        anew = anew or not self._replayed()
         keep = facts.get("policy") == self.policy_text and not anew
         self.state.memory = facts.get("memory", {}) if keep else {}
         self.state.round = int(facts.get("round", 0))
@@ -279,29 +306,52 @@ class Scheduler:
             self.journal.set_facts({**told, "salvaged": False} if keep else {**told, "salvaged": False, "memory": {}})
             if anew:
                 gone = self._rebuild(facts.get("machine"))
-        if not anew:
-            self._replay()
-            self.engine.clock.at_least(self.state.now_s)
+        self.engine.clock.at_least(self.state.now_s)
         # Those that were running first: of an array that is limited, they are the ones that go on.
         for record in sorted(self.book, key=lambda one: not one.attempts):
             if not record.state.ended:
                 self._note_dependencies(record)
                 self._look_at(record, self.engine.clock.now_s())
-        events = self.engine.adopt()
-        for event in events:
-            self.state.apply(event)
-        self._write(events)
+        self._write(self._applied(self.engine.adopt()))
+        if anew:
+            self._book_running(gone)
+        elif not keep:
+            self._write(self._applied(self._guests_off(self.engine.clock.now_s())))
         for job in gone:
             self.engine.processes.stop(job)
         self.engine.converge()
         self.journal.compact()
 
+    def _take_state(self, state: State) -> None:
+        """Let everybody look at this state from now on."""
+        self.state = self.engine.state = self.engine.seen.state = self.loop.state = state
+
+    def _applied(self, events: list[Event]) -> list[Event]:
+        for event in events:
+            self.state.apply(event)
+        return events
+
+    def _book_running(self, gone: set[int]) -> None:
+        """Book GPUs for those that run, in a state that was made anew, so that they go on undisturbed."""
+        keep = [job for job in self.engine.processes.live if not (job in gone or job in self._impossible)]
+        running = {job: self.engine.processes.live[job].gpus for job in keep if self.engine.computes(self.book[job])}
+        actions = launches(running, self.cluster, anywhere=self.engine.devices is None)
+        if actions:
+            self.state.commit(actions)
+            self._write((Woken(self.state.now_s),), actions=actions)
+
+    def _guests_off(self, now_s: float) -> list[Event]:
+        """Take jobs that share the GPUs of others off them."""
+        snapshot = self.state.snapshot()
+        guests = snapshot.jobs[snapshot.host >= 0].tolist()
+        return [event for job in guests for event in self._preempted(self.book[job], now_s, "shared a GPU")]
+
     def _rebuild(self, before: Sequence[Any] | None) -> set[int]:
         """Queue all jobs anew, where the log means nothing any more; returns those that sit on GPUs that are gone."""
-        engine = self.engine
-        events, self._impossible = queued_anew(self.book, self.cluster, engine.times, engine.clock, engine.saved)
+        engine, seen = self.engine, self.engine.seen
+        events, self._impossible = queued_anew(self.book, self.cluster, seen, engine.clock)
         for event in events:
-            engine.recall(event)
+            seen.recall(event)
             self.state.apply(event)
         self.journal.drop_log()
         self.journal.append(events)
@@ -311,22 +361,16 @@ class Scheduler:
                 self.book.touch(record)
         return gone
 
-    def _replay(self) -> None:
-        """Apply the log to the state: events one by one, the actions of a round together."""
-        actions: list[Action] = []
-        round_number = 0
-        for entry in self.journal.log():
-            if entry.round != round_number and actions:
-                self.state.commit(actions)
-                actions = []
-            round_number = entry.round
-            if entry.round:
-                actions.append(entry.thing)
-            else:
-                self.engine.recall(entry.thing)
-                self.state.apply(entry.thing)
-        if actions:
-            self.state.commit(actions)
+    def _replayed(self) -> bool:
+        """Apply the log to the state; False, with the state as new, if it does not say of all jobs how they stand."""
+        try:
+            replay(self.journal.log(), self.state, self.book, self.engine.seen.recall)
+            return True
+        except EngineError as error:
+            self.problem = f"the journal's log is not sound ({error}); all jobs are queued anew, those that run go on"
+            self._take_state(self._new_state())
+            self.engine.seen.forget_all()
+            return False
 
     def _taken(self, request: JobRequest, name: str, now_s: float) -> JobRecord:
         record = JobRecord(self.book.next_number, name, request, self.engine.clock.date_s(now_s), held=request.hold)
@@ -345,10 +389,7 @@ class Scheduler:
 
     def _refuse_impossible(self, request: JobRequest) -> None:
         if not any(speeds_of(request, self.cluster)):
-            types = ", ".join(
-                f"{gpu.name} × {self.cluster.gpus_by_type[k]}" for k, gpu in enumerate(self.cluster.types)
-            )
-            raise InputError(f"no GPUs here can ever run this job ({request.gpus} GPUs asked for; there are {types})")
+            raise InputError(why_impossible(request, self.cluster))
         for one in request.depends:
             if not self.book.tasks(one.job):
                 raise InputError(f"it is to wait for job {one.job!r}, which does not exist")
@@ -383,26 +424,31 @@ class Scheduler:
         record.state, record.reason = JobState.CANCELLED, "cancelled"
         record.ended_s = self.engine.clock.date_s(now_s)
         self.engine.processes.targets.pop(record.number, None)
-        if not self.engine.processes.stop(record.number):
-            self.engine.forget(record)
+        if not self.engine.processes.stop(record.number, hurry=True):
+            self.engine.seen.forget(record)
         self.gate.outside.pop(record.number, None)
-        self._note_end(record)
+        self._note_off(record)
         return [JobCancelled(now_s, record.number)]
 
     def _set_aside(self, record: JobRecord, now_s: float, *, suspended: bool) -> list[Event]:
         if record.state.ended:
             raise WrongStateError(f"job {record.id} is {record.state}; it cannot be held or suspended")
         record.held, record.suspended = record.held or not suspended, record.suspended or suspended
-        self._look_at(record, now_s)
-        if record.state is not JobState.RUNNING or not suspended:
+        granted = record.number in self.state.held_gpus
+        # A job that runs may run on when it is held; one that waits for the last owner of its GPUs does not start.
+        leaves = granted and (suspended or record.state is not JobState.RUNNING)
+        self._look_at(record, now_s, leaves=leaves)
+        if not leaves:
             return []
-        record.state = JobState.SUSPENDED
-        return self._off(record, now_s, "suspended by its owner")
+        if record.state is JobState.RUNNING:
+            record.state = JobState.SUSPENDED
+        return self._off(record, now_s, f"{'suspended' if suspended else 'held'} by its owner")
 
     def _off(self, record: JobRecord, now_s: float, why: str) -> list[Event]:
-        """Take a running job off its GPUs."""
+        """Take a job off the GPUs that it has been granted."""
         self.engine.account(record, now_s)
-        progress = self.engine.progress(record)
+        lives = record.number in self.engine.processes.live
+        progress = self.engine.seen.progress(record) if lives else self.engine.seen.saved(record)
         self.engine.processes.set_targets([(record.number, None)])
         self.engine.alarm(now_s)
         return [JobEvicted(now_s, record.number, progress, why)]
@@ -427,17 +473,22 @@ class Scheduler:
         deadline_s = math.inf if request.deadline_s is None else submitted_s + request.deadline_s
         return [JobUpdated(now_s, record.number, request.weight, request.priority, deadline_s)]
 
+    def _preempted(self, record: JobRecord, now_s: float, why: str) -> list[Event]:
+        """Take a job off its GPUs as a decision of the policy would."""
+        self.engine.mark_preempted(record, now_s)
+        return self._off(record, now_s, why)
+
     def _requeued(self, record: JobRecord, now_s: float) -> list[Event]:
-        if record.state is not JobState.RUNNING:
+        if record.state is not JobState.RUNNING and record.number not in self.state.held_gpus:
             raise WrongStateError(f"job {record.id} is {record.state}; only running jobs can be put back in the queue")
         record.state = JobState.PENDING
         events = self._off(record, now_s, "put back in the queue")
         self.engine.processes.stop(record.number)
         return events
 
-    def _note_end(self, record: JobRecord) -> None:
-        """A job has ended or waits for a retry: those who wait for it may come in, or never will."""
-        self._look_at(record, self.engine.clock.now_s())
+    def _note_off(self, record: JobRecord) -> None:
+        """A job has ended or lost its GPUs: those who wait for that may come in, or never will."""
+        self._look_at(record, self.engine.clock.now_s(), leaves=True)
         if record.state.ended:
             # Others may wait for this job, or for the whole array that it is a task of.
             for name in {record.id, record.id.partition("_")[0]}:
@@ -445,11 +496,12 @@ class Scheduler:
                     self._look_at(self.book[number], self.engine.clock.now_s())
             self.engine.alarm(self.engine.clock.now_s())
 
-    def _look_at(self, record: JobRecord, now_s: float) -> None:
-        """Decide whether a job is let in."""
+    def _look_at(self, record: JobRecord, now_s: float, *, leaves: bool = False) -> None:
+        """Decide whether a job is let in. `leaves`: it is about to give up its GPUs, if it has any."""
         ended = record.state.ended
         why = "" if ended else self._why_outside(record, now_s)
-        next_in = self._arrays.left(record) if why or ended else []
+        goes_on = not ended and not leaves and record.number in self.state.held_gpus
+        next_in = self._arrays.left(record) if (why or ended) and not goes_on else []
         why = why or ("" if ended else self._arrays.refused(record))
         if why:
             self.gate.outside[record.number] = why

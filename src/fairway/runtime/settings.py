@@ -10,7 +10,7 @@ from typing import Any
 
 from fairway.core.event import Event
 from fairway.runtime.config import NO_CONFIG, Config, ConfigError, parse_config, read_config
-from fairway.runtime.entry import admitted, changed_terms
+from fairway.runtime.entry import admitted, amended, changed_terms
 from fairway.runtime.limits import Limits
 from fairway.runtime.request import JobRequest
 from fairway.runtime.scheduler import Scheduler
@@ -19,13 +19,14 @@ FILE_NAME = "fairway.toml"
 
 
 class Settings:
-    """The configuration in force, and the file that it is from."""
+    """The configuration in force, and the file that it is from; `read` says whether there was one."""
 
     def __init__(self, scheduler: Scheduler, path: Path | None = None) -> None:
         """Read the file given, or `fairway.toml` of the state directory if there is one. Errors are raised."""
         self.path = path or scheduler.folder / FILE_NAME
         self.config = NO_CONFIG
         self.problem = ""
+        self.read = False
         self._required = path is not None
         self._scheduler = scheduler
         self._stamp = self._seen()
@@ -53,7 +54,7 @@ class Settings:
             self.reload()
         except ConfigError:
             return self.problem
-        return f"{self.path} was read again"
+        return f"{self.path} was read again" if self.read else f"{self.path} is gone; there are no limits any more"
 
     def _seen(self) -> tuple[int, int, int] | None:
         try:
@@ -64,8 +65,11 @@ class Settings:
 
     def _read(self) -> Config:
         if not self._required and not self.path.exists():
+            self.read = False
             return NO_CONFIG
-        return read_config(self.path)
+        config = read_config(self.path)
+        self.read = True
+        return config
 
     def _take(self, config: Config, before: Config) -> None:
         """Put a configuration in force. Jobs that are queued get their new weights and priorities."""
@@ -74,6 +78,7 @@ class Settings:
         scheduler.gate.limits = Limits(config)
         scheduler.engine.log_bytes = config.defaults.log_bytes
         scheduler.admission = self._admitted if config != NO_CONFIG else lambda requests: requests
+        scheduler.amendment = lambda request, changes: amended(request, changes, self.config)
         text = "" if config == NO_CONFIG else self.path.read_text(encoding="utf-8")
 
         def command(now_s: float) -> tuple[list[Event], None]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 from fairway.core.event import Event
 from fairway.runtime.engines.local import Live
-from fairway.runtime.idle import IdleJobs, Sample, Verdict, cpu_s
+from fairway.runtime.idle import RECLAIMED, IdleJobs, Sample, Verdict, cpu_s
 from fairway.runtime.live import StoppedError
 from fairway.runtime.nvml import Sitters
 from fairway.runtime.records import JobRecord, JobState
@@ -117,8 +117,7 @@ class Watch:
         elif verdict == "reclaim" and record.request.preempt != "never":
             self.tell(f"job {record.id} of {record.request.user} held GPUs and did nothing; it is taken off them")
             self._scheduler.suspend(record.id)
-            why = "taken off its GPUs, on which it did nothing; `fairway resume` lets it go on"
-            self._set_reason(record, why, lambda: record.suspended)
+            self._set_reason(record, RECLAIMED, lambda: record.suspended)
         elif verdict == "warn":
             self.tell(f"job {record.id} of {record.request.user} holds GPUs and does nothing")
             text = f"holds GPUs and has done nothing for {idle_min:.1f} min"

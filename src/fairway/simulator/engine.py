@@ -180,10 +180,6 @@ class SimulatedEngine:
                 self._start(now_s, action, events)
         return events
 
-    def set_progress(self, job: int, progress: float) -> None:
-        """Let a job that waits have done some of its work already, where a run begins in the middle."""
-        self._active[job].progress = progress
-
     def _quantised(self, time_s: float) -> float:
         if time_s == math.inf:
             return time_s

@@ -6,16 +6,15 @@ which every job does the work that is expected of it at the speeds seen so far.
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fairway.core import columns as c
-from fairway.core.action import Action, Launch
+from fairway.core.action import Action, Launch, Throttle
 from fairway.core.event import Event, JobStarted, JobSubmitted, RateChanged
 from fairway.core.job import JobSpec, Regime
 from fairway.core.plan import Placer
@@ -26,10 +25,13 @@ from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
 from fairway.models.profile import load_profile
 from fairway.simulator.engine import SimulatedEngine
+from fairway.simulator.ledger import Ledger
+from fairway.simulator.pairing import SimulatedPairing
 from fairway.simulator.rates import ELASTIC_EXPONENT, Rates
 from fairway.simulator.rules import Rules
 
 _ONE_REGIME = (Regime(1.0),)
+_NOTHING: Mapping[int, float] = {}
 
 
 class Limits(NamedTuple):
@@ -68,32 +70,93 @@ class SeenRates(Rates):
             own = speeds[snapshot.gpu_type[row], row]
             now = float(snapshot.rate[row]) / float((snapshot.held[row] / snapshot.gpus[row]) ** ELASTIC_EXPONENT)
             speeds[:, row] *= now / own if now > 0 and own > 0 and snapshot.throttle[row] == 1.0 else 1.0
-        works: list[float] = snapshot.floats[c.WORK].tolist()
-        self._seen = {
-            state.ids[job]: (works[row], tuple(speeds[:, row].tolist()))
-            for row, job in enumerate(snapshot.jobs.tolist())
-        }
+        self._work, self._by_type = snapshot.floats[c.WORK].copy(), speeds
+        self._row = {state.ids[job]: row for row, job in enumerate(snapshot.jobs.tolist())}
 
     def work(self, spec: JobSpec) -> float:
         """How much a job has to do."""
-        return self._seen[spec.id][0]
+        return float(self._work[self._row[spec.id]])
 
     def speeds(self, spec: JobSpec, batch_size: int | None) -> tuple[float, ...]:
         """A job's rate on its own gang for each GPU type."""
-        return self._seen[spec.id][1]
+        return tuple(self._by_type[:, self._row[spec.id]].tolist())
 
     def regimes(self, spec: JobSpec) -> tuple[Regime, ...]:
         """What is seen now goes on to the end."""
         return _ONE_REGIME
 
 
+class _OnDemand(dict[int, Any]):
+    """Makes what is missing when it is first asked for: of thousands that wait, few start in the time looked at."""
+
+    def __init__(self, make: Callable[[int], object]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, at: int) -> Any:
+        self._make(at)
+        return self[at]
+
+
+class Midway(SimulatedEngine):
+    """A simulated engine that begins in the middle: all jobs are there, some way into their work, and wait.
+
+    Jobs are known by their rows in the state at that instant. `falls_back` gives the progress to which a job goes back
+    when it is taken off its GPUs, for those that cannot save theirs.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        *,
+        restart_s: Mapping[int, float],
+        falls_back: Mapping[int, float],
+        located: bool,
+        round_s: float,
+    ) -> None:
+        rules = Rules("live", min_run_s=state.min_run_s)
+        # What the policy is to be told of jobs is in the state already.
+        super().__init__(state.cluster, (), SeenRates(state), rules, located=located, round_s=round_s)
+        snapshot = state.snapshot()
+        self.numbers: list[int] = snapshot.jobs.tolist()
+        self.left = len(self.numbers)
+        self.ledger = Ledger(state.cluster, self.left)
+        self.now_s = self._quantised(state.now_s)
+        self._progress, self._specs, self._restart_s = snapshot.progress.copy(), dict(state.specs), restart_s
+        self._falls_back = falls_back
+        self._active = _OnDemand(self._take_up)
+        self.pairing = SimulatedPairing(self.rates, self._active)
+
+    def _take_up(self, at: int) -> None:
+        job = self.numbers[at]
+        spec = replace(self._specs[job], submitted_s=self.now_s, checkpoint_s=self._restart_s.get(job))
+        self._submit(self.now_s, at, spec)
+        self._active[at].progress = float(self._progress[at])
+
+    def enact(self, now_s: float, actions: Sequence[Action]) -> Sequence[Event]:
+        """Carry out the actions, and tell of the work that was lost by them."""
+        events = list(super().enact(now_s, actions))
+        for action in actions:
+            if self._falls_back and not isinstance(action, Launch | Throttle):
+                job = self._active[action.job]
+                if self.numbers[action.job] in self._falls_back:
+                    events.append(RateChanged(now_s, action.job, job.progress, job.rate))
+        return events
+
+    def _release(self, now_s: float, job: Any, events: list[Event]) -> None:
+        super()._release(now_s, job, events)
+        kept = self._falls_back.get(self.numbers[job.job])
+        if kept is not None:
+            job.progress = min(job.progress, kept)
+
+
 class Numbered:
     """An engine whose jobs are known outside by other numbers than 0, 1, 2 …"""
 
-    def __init__(self, engine: SimulatedEngine, numbers: Sequence[int]) -> None:
+    def __init__(self, engine: Midway) -> None:
         self.engine = engine
-        self.numbers = numbers
-        self._inside = {number: at for at, number in enumerate(numbers)}
+        self.numbers = engine.numbers
+        self._inside = {number: at for at, number in enumerate(self.numbers)}
 
     def poll(self, until_s: float) -> Sequence[Event]:
         """The engine's events under the numbers of outside."""
@@ -124,6 +187,7 @@ def look_onward(
     round_s: float,
     min_run_s: float,
     restart_s: Mapping[int, float],
+    falls_back: Mapping[int, float] = _NOTHING,
     newcomers: Sequence[JobSubmitted] = (),
     limits: Limits = AS_FAR,
     wanted: Collection[int] = (),
@@ -131,41 +195,36 @@ def look_onward(
 ) -> Outlook:
     """Roll a snapshot (a copy) forward under a policy, until all jobs (or those `wanted`) are done or a limit is met.
 
-    `restart_s` is what a stop and restart of each job costs. `newcomers` are submitted at the instant of the snapshot.
-    `observer` is told of the loop's steps, as everywhere.
+    `restart_s` is what a stop and restart of each job costs; those in `falls_back` go back to the progress given there
+    when they are stopped. `newcomers` are submitted at the instant of the snapshot. `observer` is told of the loop's
+    steps, as everywhere.
     """
+    deadline_s = time.monotonic() + limits.wall_s
     state = resumed(snapshot, specs, min_run_s=min_run_s)
     for event in newcomers:
         state.apply(event)
-    numbers = sorted(state.specs)
-    jobs = [replace(state.specs[n], submitted_s=state.now_s, checkpoint_s=restart_s.get(n)) for n in numbers]
-    rules = Rules("live", min_run_s=min_run_s)
-    # What the policy is to be told of jobs is in the state already.
-    engine = SimulatedEngine(state.cluster, jobs, SeenRates(state), rules, located=placer.located, round_s=round_s)
-    world = Numbered(engine, numbers)
+    engine = Midway(state, restart_s=restart_s, falls_back=falls_back, located=placer.located, round_s=round_s)
+    world, numbers = Numbered(engine), engine.numbers
     _set_up(state, engine, world)
     loop = Loop(world, state, policy, placer, round_s=round_s, observer=observer)
-    cut = _roll(loop, engine, [at for at, number in enumerate(numbers) if number in wanted], limits)
+    cut = _roll(loop, engine, [at for at, number in enumerate(numbers) if number in wanted], limits, deadline_s)
     ledger = engine.ledger
     return Outlook(
         _known(numbers, ledger.started_s.tolist()),
         _known(numbers, ledger.finished_s.tolist()),
-        dict(zip(numbers, ledger.preemptions.tolist(), strict=True)),
+        {numbers[at]: int(ledger.preemptions[at]) for at in ledger.preemptions.nonzero()[0].tolist()},
         state.now_s,
         cut,
     )
 
 
-def _set_up(state: State, engine: SimulatedEngine, world: Numbered) -> None:
-    """Bring the engine to where the state is: progress made, GPUs held. What it tells of that is known already."""
-    engine.poll(math.inf)
+def _set_up(state: State, engine: Midway, world: Numbered) -> None:
+    """Bring the engine to where the state is: GPUs are held. What it tells of that is known already."""
     state.now_s = engine.now_s
     snapshot = state.snapshot()
-    progress = dict(zip(snapshot.jobs.tolist(), snapshot.progress.tolist(), strict=True))
-    for at, done in enumerate(progress.values()):
-        engine.set_progress(at, done)
     host, kinds, throttle = snapshot.host, snapshot.gpu_type, snapshot.throttle
     rows = sorted(snapshot.running_rows.tolist(), key=lambda row: host[row] >= 0)
+    progress = {int(snapshot.jobs[row]): float(snapshot.progress[row]) for row in rows}
     launches = [
         Launch(int(snapshot.jobs[row]), snapshot.gpus_held(row), int(kinds[row]), int(host[row]), float(throttle[row]))
         for row in rows
@@ -177,13 +236,13 @@ def _set_up(state: State, engine: SimulatedEngine, world: Numbered) -> None:
     engine.ledger.starts[:] = snapshot.launches
 
 
-def _roll(loop: Loop, engine: SimulatedEngine, wanted: list[int], limits: Limits) -> str:
+def _roll(loop: Loop, engine: SimulatedEngine, wanted: list[int], limits: Limits, deadline_s: float) -> str:
     """Step until there is nothing left to know; returns what stopped it before."""
-    state, began_s, deadline_s = loop.state, loop.state.now_s, time.monotonic() + limits.wall_s
+    state, began_s = loop.state, loop.state.now_s
     if loop.round_s == 0 and state.active:
         loop.run_round()
     left = engine.left
-    for step in range(limits.steps):
+    for _ in range(limits.steps):
         if not loop.step():
             return ""
         if engine.left != left:
@@ -191,10 +250,20 @@ def _roll(loop: Loop, engine: SimulatedEngine, wanted: list[int], limits: Limits
             if wanted and not np.isnan(engine.ledger.finished_s[wanted]).any():
                 return ""
         if state.now_s - began_s > limits.horizon_s:
-            return f"nothing was looked at beyond {limits.horizon_s / 86400.0:g} days"
-        if not step % 16 and time.monotonic() > deadline_s:
-            return f"looking ahead was stopped after {limits.wall_s:g} s"
-    return f"looking ahead was stopped after {limits.steps} steps"
+            return f"nothing was looked at beyond {_span(limits.horizon_s)}"
+        if time.monotonic() > deadline_s:
+            return f"looking ahead was stopped after {limits.wall_s:g} s, at {_span(state.now_s - began_s)} from now"
+    if not limits.steps:
+        return ""
+    return f"looking ahead was stopped after {limits.steps} steps, at {_span(state.now_s - began_s)} from now"
+
+
+def _span(seconds: float) -> str:
+    """A length of time in words."""
+    for name, unit_s in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= 2 * unit_s:
+            return f"{seconds / unit_s:.3g} {name}"
+    return f"{seconds:.3g} s"
 
 
 def _known(numbers: Sequence[int], times_s: Sequence[float]) -> dict[int, float]:

@@ -38,6 +38,7 @@ class Settings:
     replan_interval_s: float
     seed: int
     tenants: str = ""
+    priorities: bool = False
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,7 @@ class Result:
             "replan_interval_s": settings.replan_interval_s,
             "seed": settings.seed,
             **({"tenants": settings.tenants} if settings.tenants else {}),
+            **({"priorities": True} if settings.priorities else {}),
             "jobs": self.jobs,
             "finished": self.finished,
             "skipped": self.skipped,

@@ -31,6 +31,7 @@ class Rules:
     job that has run `most_run` times as long as it takes alone counts as done.
     `adapts` says whether jobs of Accordion and GNS change their batch sizes: at the epochs that are laid down for their
     models ("regimes"), or by asking at the ends of rounds ("requests"). Explicit regimes of a job always count.
+    `priorities` says whether jobs of a higher priority are served first, whatever the policy.
     `progress` is "rate" where work is done at the rates of a profile, "epochs" where it is done epoch by epoch along
     measured validation curves (see `simulator.epochs`). `placement` is the usual one; `knobs` are the settings of a
     policy in the published simulator, by policy, which hold where the user does not say otherwise. `unmodelled` names
@@ -53,6 +54,7 @@ class Rules:
     charged_from_s: float = 0.0
     adapts: Literal["never", "regimes", "requests"] = "never"
     most_run: float = math.inf
+    priorities: bool = False
     progress: Literal["rate", "epochs"] = "rate"
     placement: str = "packed"
     knobs: Mapping[str, str] = field(default_factory=dict)
@@ -65,7 +67,15 @@ _PLANNERS = (
 )
 """Policies that plan shares of time and can do it as the published simulators do."""
 
-NATIVE = Rules("native", restart_cost_s=30.0, min_run_s=60.0, suspend_cost_s=1.0, migrate_cost_s=8.0, adapts="regimes")
+NATIVE = Rules(
+    "native",
+    restart_cost_s=30.0,
+    min_run_s=60.0,
+    suspend_cost_s=1.0,
+    migrate_cost_s=8.0,
+    adapts="regimes",
+    priorities=True,
+)
 TIRESIAS = Rules(
     "tiresias",
     round_s=0.0,

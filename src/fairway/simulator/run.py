@@ -24,6 +24,7 @@ from fairway.models.profile import Profile, load_profile
 from fairway.placement import placement as placement_named
 from fairway.placement.tenants import Tenants
 from fairway.policies import make_policy
+from fairway.policies.priorities import by_priority
 from fairway.simulator.engine import SimulatedEngine
 from fairway.simulator.epochs import EpochRates
 from fairway.simulator.faults import Faults
@@ -86,13 +87,15 @@ def simulate(
     skip_impossible: bool = False,
     any_type: bool = False,
     tenants: TenantsGiven = None,
+    priorities: bool | None = None,
     progress: Progress | None = None,
     observer: Observer | None = None,
 ) -> Result:
     """Replay a trace on a described cluster under a policy.
 
     `skip_impossible` leaves out jobs that can never run there, and counts them; `any_type` lets jobs that ask for a GPU
-    type run on any, for a log on other hardware; `tenants` (a file or `TenantSpec`s) gives each a virtual cluster.
+    type run on any, for a log on other hardware; `tenants` (a file or `TenantSpec`s) gives each a virtual cluster;
+    `priorities` says whether jobs of a higher one are served first, where not as the rules have it.
 
     >>> import fairway
     >>> jobs = [fairway.JobSpec("a", 0, gpus=4, duration_s=100), fairway.JobSpec("b", 0, gpus=1, duration_s=10)]
@@ -105,20 +108,18 @@ def simulate(
     wall_s, cpu_s = time.monotonic(), time.process_time()
     workload = trace if isinstance(trace, Workload) else read_trace(str(trace), format=trace_format)
     machines = cluster if isinstance(cluster, Cluster) else read_cluster(cluster)
-    world = _world(rules, round_s, restart_cost_s, replan_interval_s)
+    world = _world(rules, round_s, restart_cost_s, replan_interval_s, priorities)
     chosen = make_policy(policy, world.knobs) if isinstance(policy, str) else policy
-    placement = placement or world.placement
     table = load_profile(profile) if profile is None or isinstance(profile, str) else profile
-    placer = placement_named(placement)
+    placer = placement_named(placement or world.placement)
     rates = _rates(world, machines, table, workload)
-    if any_type:
-        workload = replace(workload, jobs=tuple(replace(job, gpu_types=()) for job in workload.jobs))
     shared = tenants_of(tenants, machines)
-    jobs, skipped = _possible(workload, rates, skip_impossible, shared)
+    jobs, skipped = _possible(_of_any_type(workload) if any_type else workload, rates, skip_impossible, shared)
     length_s = chosen.round_s if world.round_s is None else world.round_s
     about: dict[str, Any] = {"located": placer.located, "round_s": length_s, "faults": faults, "seed": seed}
     engine, loop_round_s = engine_of(machines, jobs, rates, world, tells=chosen.knows, **about)
-    timed = _TimedPolicy(inside(shared, chosen, placer, length_s, world))
+    inner = by_priority(chosen) if world.priorities and len({job.priority for job in jobs}) > 1 else chosen
+    timed = _TimedPolicy(inside(shared, inner, placer, length_s, world))
     about = {"replan_interval_s": world.replan_interval_s, "seed": seed, "pairing": engine.pairing, "round_s": length_s}
     state = State(machines, min_run_s=world.min_run_s, **about)
     loop = Loop(engine, state, timed, placer, round_s=loop_round_s, observer=observer)
@@ -132,30 +133,39 @@ def simulate(
         trace=workload.source or "workload",
         cluster=machines.text or f"{machines.gpu_count} GPUs",
         profile=table.name if any(job.steps is not None for job in jobs) else "durations",
-        placement=placement,
+        placement=placement or world.placement,
         round_s=length_s,
         seed=seed,
         tenants=told(tenants),
-        **_told(world),
+        **_told(world, inner is not chosen),
     )
     return Result(settings, costs, machines, jobs, engine.ledger, skipped)
+
+
+def _of_any_type(workload: Workload) -> Workload:
+    return replace(workload, jobs=tuple(replace(job, gpu_types=()) for job in workload.jobs))
 
 
 def _costs(rounds: int, decide_cpu_s: float, cpu_s: float, wall_s: float) -> Costs:
     return Costs(rounds, decide_cpu_s, cpu_s, wall_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 
 
-def _told(world: Rules) -> dict[str, Any]:
+def _told(world: Rules, priorities: bool) -> dict[str, Any]:
     """What a result says of the rules."""
     return {
         "rules": world.name,
         "restart_cost_s": world.restart_cost_s,
         "replan_interval_s": world.replan_interval_s,
+        "priorities": priorities,
     }
 
 
 def _world(
-    rules: str | Rules, round_s: float | None, restart_cost_s: float | None, replan_interval_s: float | None
+    rules: str | Rules,
+    round_s: float | None,
+    restart_cost_s: float | None,
+    replan_interval_s: float | None,
+    priorities: bool | None,
 ) -> Rules:
     for name, value in (("round", round_s), ("restart cost", restart_cost_s), ("re-plan interval", replan_interval_s)):
         if value is not None and not (math.isfinite(value) and value >= 0):
@@ -163,7 +173,7 @@ def _world(
     if round_s is not None and not (round_s == 0 or SHORTEST_ROUND_S <= round_s <= MOST_SECONDS):
         raise InputError(f"a round must be 0 (at every event) or at least {SHORTEST_ROUND_S:g} s, not {round_s:g}")
     changed = {"round_s": round_s, "restart_cost_s": restart_cost_s, "replan_interval_s": replan_interval_s}
-    return rules_named(rules, **changed)
+    return rules_named(rules, **changed, priorities=priorities)
 
 
 def _rates(world: Rules, machines: Cluster, table: Profile, workload: Workload) -> Rates:

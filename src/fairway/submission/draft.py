@@ -56,11 +56,18 @@ class Draft:
         if gpus_vary(fields):
             # A range can only mean that the job is stopped and started again with another number.
             fields.setdefault("preempt", "checkpoint")
-        env = {**carried(environment, self.export), **fields.pop("env", {})}
+        told = _whole_array(self.array) if self.array is not None and fields.get("slurm_env") else {}
+        env = {**carried(environment, self.export), **told, **fields.pop("env", {})}
         try:
             return JobRequest(**fields, env=env)
         except TypeError as error:
             raise InputError(f"this job cannot be taken: {error}") from None
+
+
+def _whole_array(array: Array) -> dict[str, str]:
+    """What Slurm tells the tasks of an array about all of them."""
+    told = {"COUNT": len(array.tasks), "MIN": min(array.tasks), "MAX": max(array.tasks)}
+    return {f"SLURM_ARRAY_TASK_{name}": str(value) for name, value in told.items()}
 
 
 def gpus_vary(fields: Mapping[str, Any]) -> bool:

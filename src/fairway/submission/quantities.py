@@ -166,6 +166,9 @@ def instant_s(text: str, now: datetime) -> float:
     if plain.lower().startswith("now+"):
         return now.timestamp() + duration_s(plain[4:])
     clock = re.fullmatch(r"([01]?[0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9]))?", plain)
+    if clock is None and re.fullmatch(r"[0-9]+:[0-9]+(?::[0-9]+)?", plain):
+        # Elsewhere 30:00 is half an hour; here it can only be a mistake.
+        raise InputError(f"{text!r} is no time of day; write 16:00, or now+{plain} for so long from now")
     if clock is not None:
         at = now.replace(hour=int(clock[1]), minute=int(clock[2]), second=int(clock[3] or 0), microsecond=0)
         return (at if at > now else at + timedelta(days=1)).timestamp()

@@ -15,7 +15,7 @@ from typing import Any
 from fairway.core.errors import InputError
 from fairway.submission.draft import Draft, gpu_fields
 from fairway.submission.quantities import Gpus, array, clock_s, count_range, dependencies, instant_s, variable
-from fairway.submission.shell import run_script, run_script_text
+from fairway.submission.shell import run_script, run_script_text, typed
 
 _SHORT = {
     "J": "job-name",
@@ -82,6 +82,7 @@ def from_sbatch(path: Path, arguments: Sequence[str], now: datetime) -> Draft:
         fields["command"] = (*interpreter, str(path.resolve()), *arguments)
     else:
         fields["command"] = run_script(str(path.resolve()), tuple(arguments))
+        fields["shown"] = typed(str(path), *arguments)
     return Draft(fields, read.array, read.export, tuple(read.remarks))
 
 
@@ -92,6 +93,7 @@ def from_sbatch_text(text: str, arguments: Sequence[str], now: datetime) -> Draf
         read.take(line, name, value)
     fields = {"name": "sbatch", **read.all_fields()}
     fields["command"] = run_script_text(text, "sbatch", tuple(arguments))
+    fields["shown"] = typed("-", *arguments) + " (a script from standard input)"
     return Draft(fields, read.array, read.export, tuple(read.remarks))
 
 
@@ -167,7 +169,7 @@ class _Reader:
         """The fields of the request, but for the command."""
         tasks = self._tasks * (self._nodes[0] if self._tasks_per_node else 1)
         if tasks > 1:
-            self.fields.setdefault("env", {})["FAIRWAY_TASKS"] = str(tasks)
+            self._env("FAIRWAY_TASKS", str(tasks))
         return {**self.fields, **self._gpu_fields(tasks), **self._limit_fields(), "slurm_env": True}
 
     def _gpu_fields(self, tasks: int) -> dict[str, Any]:
@@ -194,6 +196,9 @@ class _Reader:
         """Note a field of the request."""
         self.fields[name] = value
 
+    def _env(self, name: str, value: str) -> None:
+        self.fields.setdefault("env", {})[name] = value
+
     def nodes(self, text: str) -> None:
         """Nodes, or a range of them."""
         self._nodes = count_range(text, what="nodes", separators="-")
@@ -201,6 +206,10 @@ class _Reader:
     def tasks(self, text: str, *, per_node: bool) -> None:
         """Tasks that `srun` starts."""
         self._tasks, self._tasks_per_node = count_range(text, what="ntasks", separators="-")[0], per_node
+
+    def cpus(self, text: str) -> None:
+        """Cores of each task: scripts read how many they asked for, and nobody is kept to it."""
+        self._env("SLURM_CPUS_PER_TASK", str(count_range(text, what="cpus-per-task", separators="-")[0]))
 
     def total(self, text: str) -> None:
         """GPUs of the whole job."""
@@ -259,7 +268,7 @@ class _Reader:
 
     def output(self, text: str) -> None:
         """Where users look for the output: a link to the log."""
-        self.fields.setdefault("env", {})["FAIRWAY_OUTPUT"] = text
+        self._env("FAIRWAY_OUTPUT", text)
 
     def exported(self, text: str) -> None:
         """`ALL`, `NONE`, names, and names with values."""
@@ -268,8 +277,7 @@ class _Reader:
             if part.upper() in ("ALL", "NONE", "NIL"):
                 names.append(part.lower().replace("nil", "none"))
             elif "=" in part:
-                name, value = variable(part)
-                self.fields.setdefault("env", {})[name] = value
+                self._env(*variable(part))
             else:
                 names.append(part)
         self.export = "all" if "all" in names else ",".join(one for one in names if one != "none") or "none"
@@ -287,6 +295,7 @@ _ACTS: dict[str, Callable[[_Reader, str], None]] = {
     "nodes": _Reader.nodes,
     "ntasks": lambda read, text: read.tasks(text, per_node=False),
     "ntasks-per-node": lambda read, text: read.tasks(text, per_node=True),
+    "cpus-per-task": _Reader.cpus,
     "gpus": _Reader.total,
     "gpus-per-node": lambda read, text: read.per("node", text),
     "gpus-per-task": lambda read, text: read.per("task", text),

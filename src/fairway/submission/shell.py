@@ -6,6 +6,10 @@ while it saves. So scripts are read by a shell that waits for the command that i
 
 from __future__ import annotations
 
+import shlex
+
+from fairway.runtime.request import MOST_SHOWN
+
 STOPPABLE = "trap 'exit $?' TERM\n"
 """When the command that runs now has ended, end with its code: 75 says that it has saved its state."""
 
@@ -51,14 +55,32 @@ srun() {
 """What `srun` does in a batch script: start the tasks. They are told apart by SLURM_PROCID, as with Slurm's own."""
 
 
+_SCONTROL = """\
+scontrol() {
+  case "$1 $2" in
+    "show hostnames"|"show hostname") printf '%s\\n' "${3:-$SLURM_JOB_NODELIST}";;
+    *) echo "scontrol $*: there is no Slurm here; an exit with code 75 asks to be run again" >&2; return 1;;
+  esac
+}
+"""
+"""Scripts ask for the names of their nodes, to tell all ranks where the first one listens."""
+
+_PREPARED = _LINKED + _SRUN + _SCONTROL + STOPPABLE
+
+
+def typed(*words: str) -> str:
+    """What somebody wrote to submit a script: this is shown, and not what it is wrapped in."""
+    return shlex.join(words)[:MOST_SHOWN]
+
+
 def run_script(path: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
     """A command that runs an sbatch script."""
-    return ("bash", "-c", _LINKED + _SRUN + STOPPABLE + '. "$0"\n', path, *arguments)
+    return ("bash", "-c", _PREPARED + '. "$0"\n', path, *arguments)
 
 
 def run_script_text(text: str, name: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
     """A command that runs an sbatch script which is no file."""
-    return ("bash", "-c", _LINKED + _SRUN + STOPPABLE + text, name, *arguments)
+    return ("bash", "-c", _PREPARED + text, name, *arguments)
 
 
 def run_text(text: str, name: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 from fairway.core.errors import InputError
 from fairway.submission.draft import Draft, gpu_fields
 from fairway.submission.quantities import Gpus
-from fairway.submission.shell import run_text
+from fairway.submission.shell import run_text, typed
 
 _TAKEN = frozenset(("name", "num_nodes", "resources", "envs", "secrets", "workdir", "setup", "run"))
 _SETUP = """\
@@ -55,6 +55,7 @@ def from_skypilot(path: Path, arguments: Sequence[str], env: Mapping[str, str]) 
     if setup:
         fields["env"]["FAIRWAY_SETUP"] = setup
     fields["command"] = run_text((_SETUP if setup else "") + run, path.name)
+    fields["shown"] = typed(str(path))
     return Draft(fields, remarks=tuple(remarks))
 
 

@@ -115,7 +115,7 @@ def run_live(
         min_run_s=terms.min_run_s,
         policy_text=terms.policy,
     )
-    scheduler.engine.restarts.unknown_s = RESTART_S
+    scheduler.engine.seen.restarts.unknown_s = RESTART_S
     thread = scheduler.start()
     try:
         began_s = time.monotonic()

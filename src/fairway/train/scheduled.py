@@ -22,6 +22,7 @@ from fairway.train.adaptive import Batch
 from fairway.train.checkpoints import Checkpoint, Checkpoints, sync
 from fairway.train.context import Context
 from fairway.train.course import Course, Step
+from fairway.train.pace import Pace
 from fairway.train.ranks import GO_ON, STOP, Ranks
 from fairway.train.reporter import Lines, Reporter
 from fairway.train.sampler import Sampler
@@ -47,6 +48,7 @@ class Session:
         self.total = steps
         self.ranks = Ranks(context, agree_every)
         self._stop = StopFlag()
+        self._pace = Pace(context.attempt, context.rank, hurried=lambda: self._stop.is_set)
         lines = Lines(context.report, speaks=lambda: self.rank == 0)
         self._reporter = Reporter(lines, total=steps, batch_size=batch_size)
         self._checkpoints = _checkpoints(context, checkpoint_dir, keep)
@@ -152,6 +154,12 @@ class Session:
     def checkpoint(self) -> Checkpoint | None:
         """The checkpoint from which to go on, and after which step it was saved."""
         return None if self._checkpoints is None else self._checkpoints.latest()
+
+    @property
+    def first_step(self) -> int:
+        """The step with which a training goes on; 0 at the beginning."""
+        found = self.checkpoint
+        return 0 if found is None else found.step
 
     def checkpoint_path(self, step: int) -> Path | None:
         """A name for a checkpoint that the script writes by itself, to be followed by `saved`; None for nowhere."""
@@ -323,6 +331,7 @@ class Session:
     def _decide(self, wish: int) -> int:
         if not self.scheduled and self._checkpoints is None:
             return GO_ON
+        self._pace.rest()
         return self.ranks.decide(STOP if self._stop.is_set else wish)
 
 

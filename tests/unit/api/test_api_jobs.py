@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -116,6 +117,46 @@ BAD_FIELDS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("fields", BAD_FIELDS, ids=lambda fields: json.dumps(fields)[:50])
 def test_what_makes_no_sense_is_refused_with_one_line(site: Site, fields: dict[str, Any]) -> None:
     refused(site, 422, "POST", "/v1/jobs", json=HELD | fields)
+
+
+def test_everything_that_is_wrong_is_named(site: Site) -> None:
+    why = refused(site, 422, "POST", "/v1/jobs", json={"gpus": "x", "nme": "", "retries": -1})
+    assert [one.partition(": ")[0] for one in why.split("; ")] == ["command", "gpus", "retries", "nme"]
+    why = refused(site, 422, "POST", "/v1/jobs", json=[HELD, HELD | {"gpus": "x"}])
+    assert why == "1.gpus: Input should be a valid integer"
+    why = refused(site, 422, "POST", "/v1/jobs", json=HELD | {f"field{k}": 1 for k in range(30)})
+    assert why.endswith("field7: there is no such field; and 22 more")
+    assert len(refused(site, 422, "POST", "/v1/jobs", json=HELD | {"x" * 100_000: 1})) < 200
+
+
+def test_what_can_never_run_names_what_was_asked_for(site: Site) -> None:
+    for asked, says in (
+        ({"gpu_types": ["h100"]}, "it asks for 1 GPU of type h100; there are cpu × 4"),
+        ({"gpu_types": ["h100", "a100"], "gpus": 2}, "it asks for 2 GPUs of type h100 or a100; there are cpu × 4"),
+    ):
+        assert says in refused(site, 422, "POST", "/v1/jobs", json=HELD | asked)
+
+
+def test_all_policies_are_named_to_whoever_asks_for_another(site: Site) -> None:
+    why = refused(site, 422, "PUT", "/v1/policy", OPERA, json={"policy": "nonsense"})
+    assert set(site.own.get("/v1/policy").json()["known"]) <= set(why.replace(",", "").split())
+
+
+def test_a_wrapped_command_is_shown_as_it_was_written(site: Site) -> None:
+    row = submitted(site, command=["bash", "-c", "wrapper"], shown="train.sbatch 3")
+    assert row["command"] == "train.sbatch 3"
+    assert site.own.get("/v1/jobs").json()["jobs"][0]["command"] == "train.sbatch 3"
+    refused(site, 422, "POST", "/v1/jobs", json=HELD | {"shown": "x" * 5000})
+
+
+def test_whoever_waits_is_told_what_the_last_decision_said(site: Site) -> None:
+    job = submitted(site, hold=False)["id"]
+    deadline_s = time.monotonic() + 60
+    while not (reason := site.own.get("/v1/jobs").json()["jobs"][0]["reason"]):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+    assert reason == "the policy gave no GPUs and no more precise reason"
+    assert site.own.get(f"/v1/jobs/{job}").json()["reason"] == reason
 
 
 BAD_BODIES = [
@@ -322,10 +363,8 @@ def test_of_an_array_the_tasks_that_can_are_changed(site: Site) -> None:
 def test_a_new_job_is_told_from_an_old_one_also_where_the_configuration_adds_to_it(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scheduler, submit = site.daemon.scheduler, site.daemon.scheduler.submit
-    monkeypatch.setattr(
-        scheduler, "submit", lambda requests, **how: submit([replace(one, weight=3.0) for one in requests], **how)
-    )
+    heavier = lambda requests: [replace(one, weight=3.0) for one in requests]  # noqa: E731 - as the settings put it
+    monkeypatch.setattr(site.daemon.scheduler, "admission", heavier)
     client, key = site.as_user(ALICE), {"Idempotency-Key": "k"}
     first = client.post("/v1/jobs", json=HELD, headers=key)
     assert (first.status_code, client.post("/v1/jobs", json=HELD, headers=key).status_code) == (201, 200)

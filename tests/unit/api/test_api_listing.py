@@ -18,7 +18,8 @@ from fairway.runtime.scheduler import Scheduler
 
 def fake(outside: dict[int, str] | None = None) -> Scheduler:
     engine = SimpleNamespace(clock=SimpleNamespace(now_s=lambda: 50.0), ran_s=lambda record, now_s: record.ran_s + 5.0)
-    return cast(Scheduler, SimpleNamespace(engine=engine, gate=SimpleNamespace(outside=outside or {})))
+    reasons = SimpleNamespace(all=lambda: {0: "needs 4 GPUs; 0 are free", 2: "not told", 5: "not its turn"})
+    return cast(Scheduler, SimpleNamespace(engine=engine, gate=SimpleNamespace(outside=outside or {}), reasons=reasons))
 
 
 def request(**fields: Any) -> JobRequest:

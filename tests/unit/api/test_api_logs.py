@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from fairway.api.logs import CHUNK_BYTES, Logs
+from fairway.core.errors import InputError
 from fairway.runtime.records import Attempt, JobRecord, JobState
 from fairway.runtime.request import JobRequest
 from fairway.runtime.scheduler import Scheduler
@@ -90,8 +91,13 @@ def test_attempts_follow_one_another(job: Job) -> None:
     assert job.now() == b"one\ntwo\nthree"
     assert job.now(attempt=1) == b"one\n"
     assert job.now(attempt=2) == b"two\nthree"
-    assert job.now(attempt=3) == b""
-    assert job.now(rank=5) == b""
+
+
+def test_a_rank_or_an_attempt_that_there_is_not_is_a_mistake(job: Job) -> None:
+    with pytest.raises(InputError, match="has had one attempt; there is no attempt 2"):
+        job.now(attempt=2)
+    with pytest.raises(InputError, match="has one process, rank 0; there is no rank 5"):
+        job.now(rank=5)
 
 
 def test_an_offset_counts_over_all_attempts(job: Job) -> None:

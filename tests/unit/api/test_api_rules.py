@@ -188,6 +188,9 @@ def test_the_figures_are_those_of_the_scheduler(site: Site) -> None:
     assert float(lines["fairway_decision_seconds_count"]) >= 1
     assert float(lines["fairway_journal_bytes"]) > 0
     assert lines["fairway_preemptions_total"] == "0.0"
+    at_the_root = client.get("/metrics")
+    assert at_the_root.headers["content-type"] == answer.headers["content-type"]
+    assert 'fairway_jobs{state="PENDING"} 2.0' in at_the_root.text.splitlines()
 
 
 def test_the_document_describes_every_route(site: Site) -> None:
@@ -195,7 +198,7 @@ def test_the_document_describes_every_route(site: Site) -> None:
     expected = {"/jobs", "/jobs/{name}", "/jobs/{name}/logs", "/jobs/{name}/why", "/what-if", "/nodes", "/share"}
     expected |= {"/history", "/policy", "/reload", "/status", "/events", "/metrics"}
     expected |= {f"/jobs/{{name}}/{verb}" for verb in ("cancel", "suspend", "resume", "requeue", "hold", "release")}
-    assert set(document["paths"]) == {f"/v1{path}" for path in expected}
+    assert set(document["paths"]) == {"/metrics", *(f"/v1{path}" for path in expected)}
     for path, operations in document["paths"].items():
         for method, one in operations.items():
             assert one["responses"]["422"]["content"]["application/json"]["schema"]["$ref"].endswith("/Error"), path

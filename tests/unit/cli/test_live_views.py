@@ -133,6 +133,9 @@ def test_one_job_in_full() -> None:
         "history": [attempt],
     }
     text = output.rendered(job_table(told))
+    wrapped = told | {"request": told["request"] | {"shown": "train.sbatch 3"}}
+    assert "train.sbatch 3" in output.rendered(job_table(wrapped))
+    assert "a b" not in output.rendered(job_table(wrapped))
     for part in ("'a b' c", "afterok:3", "loss 0.5", "checkpoint at step 40", "75", "request"):
         assert part in text
 
@@ -153,6 +156,13 @@ def test_one_job_in_full() -> None:
 )
 def test_exit_codes(error: Exception, code: int) -> None:
     assert exit_code_of(error) == code
+
+
+def test_a_job_that_had_ended_is_said_to_have(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = {"1": ROW | {"id": "1", "state": "COMPLETED"}, "2": ROW | {"id": "2", "state": "CANCELLED"}}
+    monkeypatch.setattr(Client, "cancel", lambda self, job: [rows[job]])
+    call = shell("cancel", "1", "2")
+    assert (call.code, call.out) == (0, "job 1 had ended already: COMPLETED\njob 2 CANCELLED\n")
 
 
 @pytest.mark.parametrize("verb", ["cancel", "suspend", "resume", "requeue", "hold", "release"])

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairway.core import admission
 from fairway.core.admission import admit
 from fairway.core.check import check
 from fairway.core.decision import Reason
@@ -157,3 +158,10 @@ def test_on_a_mixed_cluster_the_fastest_type_with_room_is_taken(preempt: bool) -
     decision = admit(snapshot_of(jobs, "k80:3,v100:2"), preempt=preempt)
     assert decision.gpu_types is not None
     assert decision.gpu_types.tolist() == [1, 0, 0]
+
+
+def test_no_array_is_kept_for_every_length_that_a_queue_has_had() -> None:
+    grown = admission._all_rows(5_000)
+    assert grown.tolist() == list(range(5_000))
+    assert not grown.flags.writeable
+    assert all(np.shares_memory(grown, admission._all_rows(count)) for count in (1, 17, 4_999))

@@ -10,15 +10,17 @@ import numpy as np
 import pytest
 
 from fairway import InputError, JobSpec, Workload, simulate
-from fairway.core.action import Action, Move
+from fairway.core.action import Action, Launch, Move
+from fairway.core.check import check
 from fairway.core.decision import Decision, Reason
+from fairway.core.event import Woken
 from fairway.core.snapshot import Snapshot
 from fairway.models.profile import load_profile
 from fairway.policies import make_policy
 from fairway.policies.antman import AntMan, aimd
 from fairway.policies.antman.control import Limits, Watch
 from fairway.simulator.result import Result
-from fairway.testing import check_policy, cluster, job, random_cluster, random_workload, snapshot_of
+from fairway.testing import check_policy, cluster, job, random_cluster, random_workload, snapshot_of, state_of
 from fairway.testing.harness import run_policy
 
 GIB = 2**30
@@ -395,3 +397,52 @@ def test_many_guaranteed_jobs_evict_many_in_milliseconds() -> None:
         taken_s.append(time.process_time() - before_s)
     assert sum(len(gpus) for gpus in decision.placements.values()) == 400
     assert min(taken_s) < 0.08
+
+
+# Jobs that may not be stopped.
+
+
+def never(name: str, gpus: int = 1, **more: Any) -> JobSpec:
+    return spare(name, gpus, preemptible=False, **more)
+
+
+def _lawful(
+    jobs: list[JobSpec], launches: Sequence[Launch], machines: str = "v100:1x4", memory: Any = None
+) -> Decision:
+    state = state_of(jobs, machines)
+    state.commit(launches)
+    state.memory = memory or {}
+    state.apply(Woken(100.0))
+    snapshot = state.snapshot()
+    decision = make_policy("antman").decide(snapshot)
+    check(snapshot, decision)
+    return decision
+
+
+def test_an_opportunistic_job_that_may_not_be_stopped_keeps_its_gpus() -> None:
+    jobs = [never("never", 2), spare("spare", 1), job("a", 4), job("b", 2)]
+    decision = _lawful(jobs, [Launch(0, (0, 1), 0), Launch(1, (2,), 0)])
+    assert decision.gpus[[0, 2, 3]].tolist() == [2, 0, 2]
+    assert decision.placements[3] == (2, 3)
+    assert decision.partners == {1: 0}
+
+
+def test_before_it_starts_such_a_job_is_as_opportunistic_as_others() -> None:
+    assert decided([never("never", 4), job("a", 2)]).gpus.tolist() == [0, 2]
+
+
+def test_a_guest_that_may_not_be_stopped_stays_with_its_host() -> None:
+    jobs = [spare("host", 2), never("guest", 2), job("a", 4), job("b", 2)]
+    decision = _lawful(jobs, [Launch(0, (0, 1), 0), Launch(1, (0, 1), 0, 0, 0.3)])
+    assert decision.gpus.tolist() == [2, 2, 0, 2]
+    assert (decision.partners, decision.throttles) == ({1: 0}, {1: 0.3})
+
+
+def test_such_a_guest_stays_even_if_its_host_is_slowed() -> None:
+    jobs = [job("host", 2), never("guest", 2)]
+    launches = [Launch(0, (0, 1), 0), Launch(1, (0, 1), 0, 0, 0.1)]
+    watches = {"0": {"alone": 5.0, "share": 0.1, "due_s": 50.0}}
+    memory = {"watches": watches, "closed": {}, "paused": {}, "pairs": {}, "refused": [], "joined": {}}
+    decision = _lawful(jobs, launches, memory=memory)
+    assert decision.gpus.tolist() == [2, 2]
+    assert decision.partners == {1: 0}

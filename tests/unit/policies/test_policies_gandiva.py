@@ -45,7 +45,8 @@ class Watch:
 
 def simulated(jobs: Sequence[JobSpec], machines: str, policy: str = "gandiva", **more: Any) -> tuple[Result, Watch]:
     watch = Watch()
-    result = fairway.simulate(Workload.of(list(jobs)), cluster=machines, policy=policy, observer=watch, **more)
+    world: dict[str, Any] = {"cluster": machines, "priorities": False} | more
+    result = fairway.simulate(Workload.of(list(jobs)), policy=policy, observer=watch, **world)
     assert result.finished == len(jobs)
     return result, watch
 
@@ -231,7 +232,7 @@ def test_a_spread_gang_is_brought_together_when_a_node_is_free() -> None:
 def floor_of(machines: str, load: Mapping[int, tuple[int, int]]) -> Floor:
     """Nodes with a (gang, GPUs claimed) each."""
     where: Cluster = cluster(machines)
-    floor = Floor(where, (), [0] * len(where.nodes))
+    floor = Floor(where, [node.gpus for node in where.nodes], [0] * len(where.nodes))
     for node, (gang, claimed) in load.items():
         floor.settle(((node, claimed),), gang)
         floor.take(((node, claimed),))

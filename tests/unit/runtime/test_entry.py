@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairway.runtime.config import NO_CONFIG, parse_config
-from fairway.runtime.entry import NotAdmittedError, admitted, changed_terms
+from fairway.runtime.entry import NotAdmittedError, admitted, amended, changed_terms
 from fairway.runtime.request import JobRequest
 
 CONFIG = parse_config("""
@@ -113,3 +113,29 @@ def test_queued_jobs_follow_a_configuration_that_changes() -> None:
     back = changed_terms(changed, after, CONFIG)
     assert (back.weight, back.priority) == (job.weight, job.priority)
     assert changed_terms(job, CONFIG, CONFIG) is job
+
+
+def test_a_queued_job_is_changed_by_the_rules_for_new_ones() -> None:
+    job = admitted([_one(user="anna", queue="urgent", priority=3)], CONFIG)[0]
+    assert (job.priority, job.weight) == (103, 2.0)
+    asked = {"priority": 10, "weight": 3.0, "name": "x", "deadline_s": None}
+    assert amended(job, asked, CONFIG) == {"priority": 110, "weight": 6.0, "name": "x", "deadline_s": None}
+    assert amended(job, {}, CONFIG) == {}
+    with pytest.raises(NotAdmittedError, match="priority 11 is above 10, the most for user anna"):
+        amended(job, {"priority": 11}, CONFIG)
+
+
+def test_a_time_limit_cannot_be_changed_beyond_the_longest() -> None:
+    job = admitted([_one(user="carl")], CONFIG)[0]
+    assert amended(job, {"limit_s": 100.0}, CONFIG) == {"limit_s": 100.0}
+    assert amended(job, {"limit_s": None}, CONFIG) == {"limit_s": 2 * 86400.0}
+    assert amended(job, {"limit_s": None}, NO_CONFIG) == {"limit_s": None}
+    with pytest.raises(NotAdmittedError, match="above 172800 s, the most for queue normal"):
+        amended(job, {"limit_s": 2.5 * 86400}, CONFIG)
+
+
+def test_what_was_changed_follows_the_configuration_too() -> None:
+    job = admitted([_one(user="anna", queue="urgent")], CONFIG)[0]
+    changed = JobRequest.from_plain({**job.plain(), **amended(job, {"priority": 5, "weight": 3.0}, CONFIG)})
+    without = changed_terms(changed, CONFIG, NO_CONFIG)
+    assert (without.priority, without.weight) == (5, 3.0)

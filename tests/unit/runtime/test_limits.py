@@ -162,7 +162,7 @@ def test_every_policy_that_is_asked_again_keeps_the_laws() -> None:
             assert int(decision.gpus[user::3].sum()) <= (3 if user == 0 else 2), name
 
 
-def test_a_policy_that_breaks_a_law_changes_nothing() -> None:
+def test_a_policy_that_breaks_a_law_stops_nobody() -> None:
     class Lawless:
         name = "lawless"
         knows: frozenset[str] = frozenset()
@@ -171,7 +171,7 @@ def test_a_policy_that_breaks_a_law_changes_nothing() -> None:
         def decide(self, snapshot: Snapshot) -> Decision:
             return Decision(np.full(len(snapshot), 99, dtype=np.int64), np.zeros(len(snapshot), dtype=np.int8))
 
-    state = _state([_job("anna"), _job("ben")])
+    state = _state([_job("anna"), _job("ben", 8)])
     state.commit([Launch(0, (0,), 0)])
     gate = Gate(Lawless())
     decision = gate.decide(state.snapshot())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from fairway.core.event import RestartMeasured
+from fairway.runtime.codec import from_plain, to_plain
 from fairway.runtime.records import Attempt, JobRecord
 from fairway.runtime.request import JobRequest
 from fairway.runtime.restarts import SUSPENDED_S, UNKNOWN_S, RestartCosts
@@ -21,9 +23,8 @@ def _runs(costs: RestartCosts, record: JobRecord, start_s: float, stop_s: float,
     for said_s in (1000.0 + start_s, 1500.0):
         record.progress.reported_s = said_s
         costs.reported(record)
-    costs.asked(record, 2000.0)
     attempt.ended_s, attempt.cause = 2000.0 + stop_s, cause
-    costs.ended(record)
+    costs.ended(record, stop_s if cause == "request" else None)
 
 
 def test_without_experience_a_usual_cost_is_assumed_and_suspending_is_nearly_free() -> None:
@@ -55,3 +56,75 @@ def test_reports_left_over_from_an_earlier_attempt_do_not_count() -> None:
     record.progress.reported_s = 900.0
     costs.reported(record)
     assert costs.expected_s(record.request) == UNKNOWN_S
+
+
+def test_what_a_job_was_seen_to_need_counts_before_all_others() -> None:
+    costs, mine = RestartCosts(), _record()
+    for number in range(1, 5):
+        _runs(costs, _record(number), 40.0, 20.0)
+    assert costs.expected_s(mine.request, mine.attempts) == pytest.approx(60.0)
+    _runs(costs, mine, 3.0, 1.0)
+    assert costs.expected_s(mine.request, mine.attempts) == pytest.approx(4.0)
+    assert costs.expected_s(_record(9).request) > 40.0
+
+
+def test_what_was_not_seen_of_a_job_itself_is_taken_from_others() -> None:
+    costs, mine = RestartCosts(), _record()
+    _runs(costs, _record(1), 40.0, 20.0)
+    mine.attempts.append(Attempt(1, [0], "token", launched_s=1000.0))
+    mine.progress.reported_s = 1003.0
+    costs.reported(mine)
+    assert costs.expected_s(mine.request, mine.attempts) == pytest.approx(3.0 + 20.0)
+
+
+def test_experience_is_kept_over_a_restart_of_the_scheduler() -> None:
+    costs = RestartCosts()
+    records = [_record(number) for number in range(3)]
+    for record in records:
+        _runs(costs, record, 5.0, 2.0)
+    later = RestartCosts()
+    for record in records:
+        later.remember(JobRecord.from_plain(record.plain()))
+    assert later.expected_s(_record(9).request) == pytest.approx(7.0)
+
+
+def test_an_attempt_that_had_reported_before_is_not_taken_for_one_that_starts() -> None:
+    # As a journal of an earlier version has it: nobody took note of how long the start took.
+    record = _record()
+    record.attempts.append(Attempt(1, [0], "token", launched_s=1000.0))
+    record.progress.reported_s = 1400.0
+    costs = RestartCosts()
+    costs.remember(record)
+    record.progress.reported_s = 5000.0
+    costs.reported(record)
+    assert costs.expected_s(record.request, record.attempts) == UNKNOWN_S
+    record.attempts.append(Attempt(2, [0], "token", launched_s=6000.0))
+    record.progress.reported_s = 6002.0
+    costs.reported(record)
+    assert costs.expected_s(record.request, record.attempts) == pytest.approx(2.0)
+
+
+def test_records_of_an_earlier_version_can_be_read() -> None:
+    record = _record()
+    record.attempts.append(Attempt(1, [0], "token", launched_s=1000.0))
+    plain = record.plain()
+    for name in ("start_s", "stop_s"):
+        del plain["attempts"][0][name]
+    read = JobRecord.from_plain(plain).attempts[0]
+    assert (read.start_s, read.stop_s) == (None, None)
+
+
+def test_a_measured_cost_goes_through_the_journal() -> None:
+    event = RestartMeasured(3.0, 7, 1.25)
+    assert from_plain(*to_plain(event)) == event
+
+
+def test_a_job_that_is_stopped_before_it_can_save_tells_nothing_about_stopping() -> None:
+    costs, record = RestartCosts(), _record()
+    _runs(costs, record, 3.0, 2.0)
+    for preempt, told_s in (("checkpoint", None), ("restart", 0.01)):
+        other = _record(1, preempt=preempt)
+        other.attempts.append(Attempt(1, [0], "token", launched_s=1000.0, codes=[143], cause="request"))
+        costs.ended(other, 0.01)
+        assert other.attempts[0].stop_s == told_s
+    assert costs.expected_s(record.request, record.attempts) == pytest.approx(5.0)

@@ -123,7 +123,7 @@ def test_limits_cut_the_look_ahead_and_say_so() -> None:
     seen = _interrupted("fifo", None, _workload())
     assert seen.snapshot is not None
     about = {"round_s": 0.0, "min_run_s": MIN_RUN_S, "restart_s": dict.fromkeys(seen.specs, RESTART_S)}
-    for limits, word in ((Limits(horizon_s=60.0), "days"), (Limits(steps=1), "steps"), (Limits(wall_s=0.0), " s")):
+    for limits, word in ((Limits(horizon_s=60.0), "60 s"), (Limits(steps=1), "1 steps"), (Limits(wall_s=0.0), " 0 s")):
         outlook = look_onward(
             seen.snapshot,
             seen.specs,
@@ -145,3 +145,22 @@ def test_looking_ahead_changes_nothing_that_was_looked_at() -> None:
     look_onward(seen.snapshot, seen.specs, make_policy("shockwave"), placement("packed"), **about)  # type: ignore[arg-type]
     assert seen.snapshot.to_json() == before
     assert np.array_equal(seen.snapshot.floats, floats)
+
+
+@pytest.mark.parametrize(("falls_back", "ends_s"), [({}, 110.0), ({7: 0.0}, 150.0), ({7: 25.0}, 125.0)])
+def test_a_job_that_cannot_save_its_work_does_it_again(falls_back: dict[int, float], ends_s: float) -> None:
+    snapshot, specs = _lone_job(40.0)
+    newcomer = JobSubmitted(40.0, 8, JobSpec("b", 40.0, duration_s=10.0), 10.0, (1.0,), 0.0, 10.0, 0.0)
+    outlook = look_onward(
+        snapshot,
+        specs,
+        make_policy("srtf"),
+        placement("packed"),
+        round_s=0.0,
+        min_run_s=0.0,
+        restart_s={},
+        falls_back=falls_back,
+        newcomers=[newcomer],
+    )
+    assert outlook.finished_s == {7: pytest.approx(ends_s), 8: pytest.approx(50.0)}
+    assert outlook.preemptions == {7: 1}

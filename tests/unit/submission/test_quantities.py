@@ -147,7 +147,23 @@ def test_instants_are_read(text: str, ahead: timedelta) -> None:
     assert q.instant_s(text, NOON) == pytest.approx((NOON + ahead).timestamp())
 
 
-@pytest.mark.parametrize("text", ["", "tomorrowish", "2026-13-01", "2026-01-01T99:00", "25:00:00:00", "now+", "now+x"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "tomorrowish",
+        "25:00",
+        "12:60",
+        "9:5",
+        "90:00",
+        "16:00:61",
+        "2026-13-01",
+        "2026-01-01T99:00",
+        "25:00:00:00",
+        "now+",
+        "now+x",
+    ],
+)
 def test_other_instants_are_refused(text: str) -> None:
     with pytest.raises(InputError):
         q.instant_s(text, NOON)

@@ -104,7 +104,6 @@ def test_no_time_limit(scripts: Scripts) -> None:
         "--partition=gpu",
         "-p gpu",
         "--mem=16G",
-        "--cpus-per-task=4",
         "--mail-type=ALL",
         "--exclusive",
         "--made-up=1",
@@ -163,6 +162,32 @@ def test_what_is_exported(scripts: Scripts, text: str, export: str, env: dict[st
 def test_other_interpreters_are_kept(scripts: Scripts) -> None:
     draft = scripts.read("--gpus=1", first="#!/usr/bin/env python3")
     assert draft.fields["command"][:2] == ("/usr/bin/env", "python3")
+
+
+def test_what_is_shown_is_what_was_written_and_not_the_wrapper(scripts: Scripts, tmp_path: Path) -> None:
+    scripts.read("--gpus=1")
+    path = tmp_path / "train.sbatch"
+    draft = from_sbatch(path, ("--lr", "a b"), NOW)
+    assert draft.fields["shown"] == f"{path} --lr 'a b'"
+    assert "standard input" in from_sbatch_text("true", (), NOW).fields["shown"]
+    assert "shown" not in scripts.read("--gpus=1", first="#!/usr/bin/env python3").fields
+
+
+def test_cores_are_told_to_the_script(scripts: Scripts) -> None:
+    draft = scripts.read("--gpus=1", "-c 4")
+    assert (draft.fields["env"], draft.remarks) == ({"SLURM_CPUS_PER_TASK": "4"}, ())
+
+
+def test_tasks_of_an_array_know_how_many_they_are(scripts: Scripts) -> None:
+    env = scripts.read("--gpus=1", "--array=2-8:3").request({}).env
+    assert [env[f"SLURM_ARRAY_TASK_{name}"] for name in ("COUNT", "MIN", "MAX")] == ["3", "2", "8"]
+
+
+def test_the_names_of_the_nodes_can_be_asked_for(scripts: Scripts, tmp_path: Path) -> None:
+    body = 'scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1\nscontrol requeue 1 || echo no\n'
+    draft = scripts.read("--gpus=1", body=body)
+    assert _run(draft.fields["command"], tmp_path, SLURM_JOB_NODELIST="here").wait(30) == 0
+    assert (tmp_path / "rank-0.log").read_text() == "here\nno\n"
 
 
 def test_sbatch_lines_are_recognised() -> None:

@@ -114,6 +114,10 @@ def test_what_cannot_be_used_is_an_error_that_names_the_file(tasks: Tasks, text:
     assert str(caught.value).startswith(str(tasks.path))
 
 
+def test_the_file_is_shown_and_not_the_wrapper(tasks: Tasks, tmp_path: Path) -> None:
+    assert tasks.read("run: python train.py\n").fields["shown"].endswith(".yaml")
+
+
 def test_setup_is_done_once_for_a_job_and_before_it_runs(tasks: Tasks, tmp_path: Path) -> None:
     draft = tasks.read("setup: echo 'set up' >> order\nrun: |\n  echo $SKYPILOT_NUM_NODES >> order\n  exit 3\n")
     env = {"PATH": os.environ["PATH"], "FAIRWAY_CHECKPOINT_DIR": str(tmp_path), **draft.fields["env"]}

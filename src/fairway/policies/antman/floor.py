@@ -29,6 +29,8 @@ class Floor:
         self._rows, self._kinds = len(snapshot), np.array(cluster.node_type, dtype=np.int64)
         sizes = [0 if at in snapshot.down_nodes else node.gpus for at, node in enumerate(cluster.nodes)]
         self._masks = [(1 << size) - 1 for size in sizes]
+        for node, mask in self._by_node(tuple(snapshot.withheld_gpus)).items():
+            self._masks[node] &= ~mask
         self._tenants: list[dict[int, int]] = [{} for _ in sizes]
         self._parts: dict[int, dict[int, int]] = {}
         self.evicted: list[int] = []

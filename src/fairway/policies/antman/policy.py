@@ -46,6 +46,7 @@ class AntMan:
     name: ClassVar[str] = "antman"
     knows: ClassVar[frozenset[str]] = frozenset()
     round_s: ClassVar[float] = 0.0
+    ranks_priorities: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not 0 < self.eps <= 1:
@@ -171,7 +172,7 @@ class AntMan:
             behind = (gpus == 0) & (snapshot.priority >= 0)
             behind[: head + 1] = False
             reasons[behind] = int(Reason.BEHIND)
-        texts: dict[int, str] = {}
+        texts, shares = dict[int, str](), dict[int, float]()
         for row in seats.opportunistic:
             if not seats.gpus[row]:
                 reasons[row] = int(Reason.OTHER)
@@ -180,7 +181,10 @@ class AntMan:
                 notes.paused.pop(str(jobs[row]), None)
         watched = {str(jobs[at]): at for at in seats.host.values()}
         notes.watches = {host: watch for host, watch in notes.watches.items() if host in watched}
-        decision.throttles = {guest: notes.watches[str(jobs[at])].share for guest, at in decision.partners.items()}
+        for guest, at in decision.partners.items():
+            watch = notes.watches.get(str(jobs[at]))
+            shares[guest] = watch.share if watch is not None else float(snapshot.throttle[guest])
+        decision.throttles = shares
         decision.texts, decision.memory = texts, notes.plain()
         decision.wake_s = min([wake_s, *(watch.due_s for watch in notes.watches.values())])
         return decision

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fairway.core.arrays import Bools
 from fairway.core.snapshot import Snapshot
 from fairway.policies.antman.floor import Floor
 
@@ -22,7 +23,9 @@ CAREFUL_STARTS = 32
 class Seats:
     """A decision in the making. `gpus` and `kinds` are what each row is to hold; `host` maps guests to hosts.
 
-    `free` counts the GPUs of each type that no guaranteed job needs and no opportunistic one sits on alone.
+    `free` counts the GPUs of each type that no guaranteed job needs and no opportunistic one sits on alone. Jobs that
+    may not be stopped are guaranteed while they run. Guests that are guaranteed are neither in `guaranteed` nor in
+    `opportunistic`: they stay where they are.
     `placements` are the GPUs of gangs that cannot be placed just anywhere.
     """
 
@@ -42,7 +45,11 @@ class Seats:
     def of(snapshot: Snapshot) -> Seats:
         """Running guaranteed jobs keep what they hold; nobody else has anything yet."""
         held, kinds, first_class = snapshot.held, snapshot.gpu_type, snapshot.priority >= 0
-        stay = (first_class & snapshot.running).nonzero()[0]
+        bound: dict[int, int] = {}
+        if snapshot.guarded or (snapshot.host >= 0).any():
+            first_class, bound = _cannot_leave(snapshot, first_class)
+        alone = first_class & (snapshot.host < 0)
+        stay = (alone & snapshot.running).nonzero()[0]
         free = snapshot.capacity.copy()
         np.subtract.at(free, kinds[stay], held[stay])
         gpus = np.where(first_class, held, 0)
@@ -53,8 +60,9 @@ class Seats:
             kinds.tolist(),
             snapshot.gpus.tolist(),
             held.tolist(),
-            first_class.nonzero()[0].tolist(),
+            alone.nonzero()[0].tolist(),
             (~first_class).nonzero()[0].tolist(),
+            bound,
         )
 
     def sit_alone(self, row: int, kinds: list[int]) -> bool:
@@ -136,3 +144,13 @@ class Seats:
         gpus = seat(self.gpus[row], self.kinds[row])
         if gpus:
             self.placements[row] = gpus
+
+
+def _cannot_leave(snapshot: Snapshot, first_class: Bools) -> tuple[Bools, dict[int, int]]:
+    """Who is guaranteed, with jobs that may not be stopped and their hosts; and the guests among them, with hosts."""
+    first_class = first_class.copy()
+    first_class[snapshot.protected_rows] = True
+    guests = (first_class & (snapshot.host >= 0)).nonzero()[0]
+    hosts = np.searchsorted(snapshot.jobs, snapshot.host[guests])
+    first_class[hosts] = True
+    return first_class, dict(zip(guests.tolist(), hosts.tolist(), strict=True))

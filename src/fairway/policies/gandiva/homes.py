@@ -7,7 +7,7 @@ share a node and can take turns as a whole. Affinity is a preference: free GPUs 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from fairway.core.cluster import Cluster
 from fairway.policies.gandiva.units import Home, Unit
@@ -24,16 +24,16 @@ def affinity_of(gang: int) -> int:
 class Floor:
     """The nodes during one decision. `free` counts GPUs that nobody has claimed, `load` those of all homes."""
 
-    def __init__(self, cluster: Cluster, down: Collection[int], affinity: list[int]) -> None:
+    def __init__(self, cluster: Cluster, sizes: Sequence[int], affinity: list[int]) -> None:
         self.cluster = cluster
         self.kind = cluster.node_type
-        self.sizes = [node.gpus for node in cluster.nodes]
-        self.free = [0 if node in down else size for node, size in enumerate(self.sizes)]
+        self.sizes = sizes
+        self.free = list(sizes)
         self.load = [0] * len(self.sizes)
         self.affinity = affinity
         self.nodes: list[list[int]] = [[] for _ in cluster.types]
         for node, kind in enumerate(self.kind):
-            if node not in down:
+            if sizes[node]:
                 self.nodes[kind].append(node)
         self.total = [sum(self.free[node] for node in nodes) for nodes in self.nodes]
         self.largest = [max((self.sizes[node] for node in nodes), default=0) for nodes in self.nodes]

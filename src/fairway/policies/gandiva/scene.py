@@ -51,8 +51,8 @@ class Scene:
         self.keys = [str(job) for job in snapshot.jobs.tolist()]
         self.row_of = {key: row for row, key in enumerate(self.keys)}
         self.notes = Notes(snapshot.memory, len(snapshot.cluster.nodes))
-        self.floor = Floor(snapshot.cluster, snapshot.down_nodes, self.notes.affinity)
-        self.units, self.refused = read_units(snapshot, self.notes, self.row_of)
+        self.floor = Floor(snapshot.cluster, snapshot.node_sizes, self.notes.affinity)
+        self.units, self.refused = read_units(snapshot, self.notes, self.row_of, self.floor.sizes)
         self.rates: list[float] = snapshot.rate.tolist()
         self.held: list[int] = snapshot.held.tolist()
         self.models: list[int] = snapshot.model.tolist()
@@ -212,9 +212,9 @@ def answer(scene: Scene) -> Decision:
 
 def _concrete(scene: Scene) -> dict[int, tuple[int, ...]]:
     """GPUs for the units that start, resume, move or change their size; those they held before, if they can be had."""
-    cluster, sizes = scene.snapshot.cluster, scene.floor.sizes
+    cluster = scene.snapshot.cluster
     first_gpu, node_of_gpu = cluster.first_gpu, cluster.node_of_gpu
-    taken: set[int] = set()
+    taken = set(scene.snapshot.withheld_gpus)
     for unit in scene.active.values():
         if unit.stays:
             taken.update(unit.gpus)
@@ -230,7 +230,7 @@ def _concrete(scene: Scene) -> dict[int, tuple[int, ...]]:
     for unit in others:
         chosen: list[int] = []
         for node, count in unit.home:
-            mine = range(first_gpu[node], first_gpu[node] + sizes[node])
+            mine = range(first_gpu[node], first_gpu[node] + cluster.nodes[node].gpus)
             kept = [gpu for gpu in unit.gpus if gpu in mine and gpu not in taken]
             free = [gpu for gpu in mine if gpu not in taken and gpu not in kept]
             chosen += sorted((kept + free)[:count])

@@ -6,7 +6,7 @@ Its *home* says on how many GPUs of which nodes it runs. The homes of several un
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -116,13 +116,16 @@ def home_of(gpus: tuple[int, ...], node_of_gpu: tuple[int, ...]) -> Home:
     return tuple(sorted(counts.items()))
 
 
-def read_units(snapshot: Snapshot, notes: Notes, row_of: Mapping[str, int]) -> tuple[list[Unit], list[tuple[int, int]]]:
+def read_units(
+    snapshot: Snapshot, notes: Notes, row_of: Mapping[str, int], sizes: Sequence[int]
+) -> tuple[list[Unit], list[tuple[int, int]]]:
     """All units in the order of submission, and the pairs of rows of which the engine refused to run one beside the
     other."""
     held = snapshot.held.tolist()
     guests, refused = _guests(snapshot, notes, row_of, held)
     columns = held, snapshot.gpus.tolist(), np.where(snapshot.running, snapshot.since_s, snapshot.idle_since_s).tolist()
-    node_of_gpu, down, homes, lasts = snapshot.cluster.node_of_gpu, snapshot.down_nodes, notes.home, notes.last
+    node_of_gpu, homes, lasts = snapshot.cluster.node_of_gpu, notes.home, notes.last
+    short = bool(snapshot.down_nodes or snapshot.withheld_gpus)
     units: list[Unit] = []
     by_row: dict[int, Unit] = {}
     for (key, row), holds, gang, since_s in zip(row_of.items(), *columns, strict=True):
@@ -136,7 +139,7 @@ def read_units(snapshot: Snapshot, notes: Notes, row_of: Mapping[str, int]) -> t
             home = homes.get(key, ())
             if not isinstance(home, tuple):
                 home = homes[key] = tuple((node, count) for node, count in home)
-            if down and any(node in down for node, _ in home):
+            if short and any(sizes[node] < count for node, count in home):
                 home = ()
             unit = Unit(row, gang, home, tuple(lasts.get(key, ())), since_s)
         units.append(unit)

@@ -17,16 +17,17 @@ Parts = tuple[tuple[int, int], ...]
 
 
 class Nodes:
-    """The nodes that are up, by type, with their sizes (0 for those that are down)."""
+    """The nodes with GPUs to be had, by type, and how many these are (0 on nodes that are down)."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         cluster = snapshot.cluster
         self.cluster = cluster
         self.down = frozenset(snapshot.down_nodes)
-        self.sizes = [0 if n in self.down else node.gpus for n, node in enumerate(cluster.nodes)]
+        self.withheld = tuple(sorted(snapshot.withheld_gpus))
+        self.sizes = snapshot.node_sizes
         self.of_type: list[list[int]] = [[] for _ in cluster.types]
         for node, kind in enumerate(cluster.node_type):
-            if node not in self.down:
+            if self.sizes[node]:
                 self.of_type[kind].append(node)
         self.largest = [max((self.sizes[n] for n in nodes), default=0) for nodes in self.of_type]
         self.smallest = [min((self.sizes[n] for n in nodes), default=0) for nodes in self.of_type]
@@ -101,6 +102,7 @@ def concrete(
     occupancy = Occupancy(nodes.cluster)
     for node in sorted(nodes.down):
         occupancy.lose(node)
+    occupancy.take(nodes.withheld)
     places: dict[int, tuple[int, ...]] = {}
     moves: list[int] = []
     for row, parts in granted.items():

@@ -23,7 +23,7 @@ def gathered(
     if not scattered:
         return {}
     rows = [*keeps.nonzero()[0].tolist(), *stays]
-    taken = {gpu for row in rows for gpu in snapshot.gpus_held(row)}
+    taken = {gpu for row in rows for gpu in snapshot.gpus_held(row)}.union(snapshot.withheld_gpus)
     placements: dict[int, tuple[int, ...]] = {}
     for row in scattered:
         own = snapshot.gpus_held(row)

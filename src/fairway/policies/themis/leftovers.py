@@ -41,8 +41,8 @@ def _distance(snapshot: Snapshot, market: Market, on_offer: Bools) -> Ints:
         for row in kept.tolist():
             for gpu in snapshot.gpus_held(row):
                 used[node_of_gpu[gpu]] = used.get(node_of_gpu[gpu], 0) + 1
-        nodes, down = snapshot.cluster.nodes, snapshot.down_nodes
-        room = {node for node, count in used.items() if count < nodes[node].gpus and node not in down}
+        sizes = snapshot.node_sizes
+        room = {node for node, count in used.items() if count < sizes[node]}
         for row in wanting:
             if any(node_of_gpu[gpu] in room for gpu in snapshot.gpus_held(row)):
                 rank[of_row[row]] = 0

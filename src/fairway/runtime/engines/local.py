@@ -25,10 +25,11 @@ Status = Literal["running", "paused", "stopping"]
 
 
 class Target(NamedTuple):
-    """GPUs that a job is to have; as a guest of `host` (a job number) it shares them."""
+    """GPUs that a job is to have; as a guest of `host` (a job number) it shares them, for a part of the time."""
 
     gpus: tuple[int, ...]
     host: int = -1
+    throttle: float = 1.0
 
 
 @dataclass
@@ -42,6 +43,7 @@ class Live:
     status: Status = "running"
     host: int = -1
     adopted: bool = False
+    throttle: float = 1.0
     began_s: float = field(default_factory=time.monotonic)
 
 
@@ -108,6 +110,7 @@ class LocalProcesses:
                 self.targets.pop(job, None)
             else:
                 self.targets[job] = target
+                self._relabel(job, target)
         # Whoever lets go comes first, so that its GPUs may be free for the others.
         for job in sorted(jobs, key=lambda job: job in self.targets):
             self.converge(job)
@@ -125,22 +128,33 @@ class LocalProcesses:
             self._let_go(live)
         elif not self._is_at(live, target):
             self._stop(live)
-        elif (live.status == "paused" or live.adopted) and self._are_free(job, target):
-            live.gpus, live.host, live.status, live.adopted = target.gpus, target.host, "running", False
-            live.running.go_on()
-            self._notices.append(Started(job, resumed=True))
+        else:
+            self._ease(live, target)
+            if (live.status == "paused" or live.adopted) and self._are_free(job, target):
+                live.gpus, live.host, live.status, live.adopted = target.gpus, target.host, "running", False
+                live.running.go_on()
+                self._notices.append(Started(job, resumed=True))
 
-    def stop(self, job: int) -> bool:
-        """Ask an attempt to stop whatever is wanted of the job; False if there is none."""
+    def follow(self, job: int, host: int, throttle: float) -> None:
+        """A guest that stays where it is has another host now, or may compute for another part of the time."""
+        target, live = self.targets[job], self.live.get(job)
+        self.targets[job] = target = target._replace(host=host, throttle=throttle)
+        if live is not None and live.status == "running":
+            live.host = host
+            self._ease(live, target)
+
+    def stop(self, job: int, *, hurry: bool = False) -> bool:
+        """Ask an attempt to stop whatever is wanted of the job; False if there is none. `hurry`: see `Running`."""
         live = self.live.get(job)
         if live is None:
             return False
-        self._stop(live)
+        self._stop(live, hurry=hurry)
         return True
 
     def adopt(self, job: int, gpus: tuple[int, ...], running: Running, token: str, *, paused: bool = False) -> None:
         """Take over an attempt that an earlier scheduler started."""
-        self._watch(Live(job, gpus, running, token, "paused" if paused else "running", adopted=True))
+        status: Status = "paused" if paused else "running"
+        self._watch(Live(job, gpus, running, token, status, adopted=True, throttle=running.throttled))
 
     def wait(self, seconds: float) -> list[Notice]:
         """What happened, after at most so many seconds."""
@@ -170,6 +184,15 @@ class LocalProcesses:
     def _is_at(self, live: Live, target: Target) -> bool:
         return live.gpus == target.gpus or (self._anywhere and len(live.gpus) == len(target.gpus))
 
+    def _relabel(self, job: int, target: Target) -> None:
+        """An attempt on GPUs that are as good as the ones wanted is on those from now on."""
+        live = self.live.get(job)
+        if live is None or live.status != "running" or not self._is_at(live, target):
+            return
+        live.gpus, live.host = target.gpus, target.host
+        if not live.adopted:
+            self._notices.append(Started(job, resumed=True))
+
     def _are_free(self, job: int, target: Target) -> bool:
         """Whether nobody sits on the GPUs of a target but those with whom it is to share them."""
         if self.blocked and job not in self.live and any(gpu in self.blocked for gpu in target.gpus):
@@ -177,13 +200,15 @@ class LocalProcesses:
         taken = self.busy()
         for gpu in target.gpus:
             for other in taken.get(gpu, ()):
-                if other != job and not self._share(other, target):
+                if other != job and not self._share(job, other, target):
                     return False
         return True
 
-    def _share(self, other: int, target: Target) -> bool:
+    def _share(self, job: int, other: int, target: Target) -> bool:
+        """Whether two jobs are to share GPUs: one is the other's host, or both are guests of the same."""
         theirs = self.targets.get(other)
-        return target.host >= 0 and (other == target.host or (theirs is not None and theirs.host == target.host))
+        host = -1 if theirs is None else theirs.host
+        return host == job or (target.host >= 0 and target.host in (other, host))
 
     def _start(self, job: int, target: Target) -> None:
         try:
@@ -193,8 +218,15 @@ class LocalProcesses:
             # A full disk or too many processes: the machine's fault, not the job's.
             self._notices.append(Ended(job, Outcome((), "lost", problem=f"cannot be started here: {error}")))
             return
-        self._watch(Live(job, target.gpus, running, token, host=target.host))
+        live = Live(job, target.gpus, running, token, host=target.host)
+        self._watch(live)
+        self._ease(live, target)
         self._notices.append(Started(job, resumed=False))
+
+    def _ease(self, live: Live, target: Target) -> None:
+        """Let an attempt compute for as much of the time as it may; what cannot be said now is said again later."""
+        if live.throttle != target.throttle and live.running.throttle(target.throttle):
+            live.throttle = target.throttle
 
     def _watch(self, live: Live) -> None:
         self.live[live.job] = live
@@ -212,10 +244,10 @@ class LocalProcesses:
         else:
             self._stop(live)
 
-    def _stop(self, live: Live) -> None:
+    def _stop(self, live: Live, *, hurry: bool = False) -> None:
         if live.status != "stopping":
             live.status = "stopping"
-            live.running.stop()
+            live.running.stop(hurry=hurry)
 
     def _end(self, live: Live) -> None:
         """An attempt's keeper is gone: find out how it ended, and let those start who waited for its GPUs."""

@@ -1,0 +1,64 @@
+"""Why jobs wait, as the last decision had it: for lists, which cannot ask the policy about every row.
+
+What a decision says is kept as it is and becomes text when somebody looks, once for all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from fairway.core.arrays import Ints
+from fairway.core.decision import Decision, Reason, reason_text
+from fairway.core.snapshot import Snapshot
+
+GRANTED = "it is about to start"
+
+
+class _Round(NamedTuple):
+    """One decision and what it was about. The columns of a snapshot live for a moment only, so they are copies."""
+
+    jobs: Ints
+    gpus: Ints
+    decision: Decision
+    free: int
+    ahead: str
+
+
+class Reasons:
+    """The reasons of the last round. The scheduler's thread notes them; any thread may read."""
+
+    def __init__(self) -> None:
+        self._round: _Round | None = None
+        self._told: tuple[_Round | None, Mapping[int, str]] = (None, {})
+
+    def note(self, snapshot: Snapshot, decision: Decision) -> None:
+        """A round was decided; the snapshot is still the one that the policy saw."""
+        free = max(int(snapshot.capacity.sum() - decision.gpus.sum()), 0)
+        ahead = snapshot.job_id(decision.ahead)
+        self._round = _Round(snapshot.jobs.copy(), snapshot.gpus.copy(), decision, free, ahead)
+
+    def all(self) -> Mapping[int, str]:
+        """Texts by job number, for the jobs of the last round; it may be kept and read, not changed."""
+        last, (told_of, told) = self._round, self._told
+        if last is not None and told_of is not last:
+            told = _texts(last)
+            self._told = last, told
+        return told
+
+
+def _texts(last: _Round) -> dict[int, str]:
+    known: dict[tuple[int, int], str] = {}
+    told: dict[int, str] = {}
+    columns = (last.jobs, last.gpus, last.decision.gpus, last.decision.reasons)
+    for row, (job, gpus, granted, code) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        if granted:
+            told[job] = GRANTED
+        elif row in last.decision.texts:
+            told[job] = last.decision.texts[row]
+        else:
+            key = code, gpus
+            if key not in known:
+                known[key] = reason_text(Reason(code), gpus, last.free, last.ahead)
+            told[job] = known[key]
+    return told

@@ -1,0 +1,125 @@
+"""Commands and rounds: each command is answered at once, and a stream of them does not pay for a round each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from keeping import wait_for
+from living import clear, cluster_of, living, submit, until
+
+from fairway.core.event import Event, JobSubmitted
+from fairway.placement import placement
+from fairway.policies import make_policy
+from fairway.runtime.journal import Journal
+from fairway.runtime.live import REST_S
+from fairway.runtime.records import JobState
+from fairway.runtime.request import JobRequest
+from fairway.runtime.scheduler import Scheduler
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "state"
+    clear(tmp_path)
+
+
+def quiet(scheduler: Scheduler) -> None:
+    """Wait until the scheduler has nothing to do any more."""
+
+    def still() -> bool:
+        before = scheduler.state.round
+        time.sleep(10 * REST_S)
+        return scheduler.state.round == before
+
+    wait_for(still, "rounds to end")
+
+
+def test_a_stream_of_submissions_shares_its_rounds(folder: Path) -> None:
+    with living(folder, gpus=1) as scheduler:
+        blocker = until(submit(scheduler, ["sleep", "600"], preempt="never", grace_s=0.1), JobState.RUNNING)
+        quiet(scheduler)
+        before, began_s = scheduler.state.round, time.monotonic()
+        for _ in range(100):
+            submit(scheduler, ["true"])
+        passed_s = time.monotonic() - began_s
+        rounds = scheduler.state.round - before
+        assert 1 <= rounds <= passed_s / REST_S + 2
+        assert rounds < 100
+        wait_for(lambda: scheduler.loop.decision is not None and len(scheduler.loop.decision.gpus) == 101, "a round")
+        scheduler.cancel(blocker.id)
+
+
+def test_what_is_answered_is_in_the_journal_once(folder: Path) -> None:
+    with living(folder, gpus=1) as scheduler:
+        for _ in range(20):
+            submit(scheduler, ["true"], hold=True)
+    journal = Journal(folder / "journal.db")
+    things = [entry.thing for entry in journal.log()]
+    journal.close()
+    assert [one.job for one in things if isinstance(one, JobSubmitted)] == list(range(20))
+    with living(folder, gpus=1) as again:
+        assert again.state.active == 20
+
+
+def test_a_job_starts_at_once_where_nothing_else_goes_on(folder: Path) -> None:
+    with living(folder, gpus=1) as scheduler:
+        quiet(scheduler)
+        rounds = []
+        scheduler.watchers.append(lambda decision, actions: rounds.append(len(actions)))
+        record = submit(scheduler, ["true"])
+        until(record, JobState.RUNNING, JobState.COMPLETED)
+        assert rounds[0] == 1
+
+
+def test_a_command_without_events_gets_its_round(folder: Path) -> None:
+    with living(folder, gpus=1) as scheduler:
+        record = submit(scheduler, ["true"], hold=True)
+        quiet(scheduler)
+        before = scheduler.state.round
+        scheduler.set_policy(make_policy("fifo"), "fifo")
+        wait_for(lambda: scheduler.state.round > before, "a round of the new policy")
+        assert record.state is JobState.PENDING
+        scheduler.release(record.id)
+        until(record, JobState.COMPLETED)
+
+
+def test_a_command_sees_what_the_one_before_it_did(folder: Path) -> None:
+    scheduler = Scheduler(folder, cluster_of(1), make_policy("fifo"), placement("packed"))
+    request = JobRequest(command=("true",), hold=True)
+
+    def active(now_s: float) -> tuple[list[Event], tuple[int, bool]]:
+        return [], (scheduler.state.active, scheduler.state.now_s <= now_s)
+
+    # Both are there before the scheduler looks, so they are taken in one go.
+    first, second = scheduler.submission([request]), scheduler.engine.ask(active)
+    thread = scheduler.start()
+    try:
+        assert [record.id for record in first.result(30)] == ["1"]
+        assert second.result(30) == (1, True)
+    finally:
+        scheduler.close()
+        thread.join(60)
+
+
+def test_rounds_of_their_own_times_are_not_missed_for_a_command(folder: Path) -> None:
+    with living(folder, gpus=1, round_s=0.5) as scheduler:
+        quiet(scheduler)
+        clock = scheduler.engine.clock
+        for _ in range(3):
+            # Just before a round, which has to take this job up.
+            time.sleep(max(0.5 - clock.now_s() % 0.5 - 0.01, 0.0))
+            record = submit(scheduler, ["true"])
+            submitted_s = record.submitted_s - clock.origin_s
+            until(record, JobState.COMPLETED)
+            assert record.started_s is not None
+            boundary_s = (submitted_s // 0.5 + 1) * 0.5
+            assert record.started_s - clock.origin_s == pytest.approx(boundary_s, abs=0.25)
+
+
+def test_whoever_stops_waiting_for_an_answer_does_no_harm(folder: Path) -> None:
+    with living(folder, gpus=1) as scheduler:
+        assert not scheduler.submission([JobRequest(command=("true",), hold=True)]).cancel()
+        assert submit(scheduler, ["true"], hold=True).id == "2"

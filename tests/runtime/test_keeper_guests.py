@@ -1,0 +1,182 @@
+"""Guests on the GPU of another job, live: throttled as the policy says, over restarts, until their host is gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from keeping import python, state_of, wait_for
+from living import clear, cluster_of, ended, submit, until
+
+from fairway.core.decision import Decision, Reason
+from fairway.core.snapshot import Snapshot
+from fairway.placement import placement
+from fairway.runtime.processes import HURRY_S
+from fairway.runtime.records import JobRecord, JobState
+from fairway.runtime.scheduler import Scheduler
+
+BUSY = "while True: pass"
+TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
+
+
+class Hosted:
+    """A policy that has all jobs share the GPUs of the first, for a part of the time."""
+
+    name: ClassVar[str] = "hosted"
+    knows: ClassVar[frozenset[str]] = frozenset()
+    round_s: ClassVar[float] = 0.0
+
+    def __init__(self, part: float) -> None:
+        self.part = part
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        jobs = len(snapshot)
+        guests = range(1, jobs)
+        gpus, reasons = np.ones(jobs, dtype=np.int64), np.full(jobs, int(Reason.RUNS), dtype=np.int8)
+        throttles = dict.fromkeys(guests, self.part) if self.part < 1 else {}
+        return Decision(gpus, reasons, partners=dict.fromkeys(guests, 0), throttles=throttles)
+
+
+class House:
+    """A scheduler of one GPU that may be left, as if it had been killed, and started again."""
+
+    def __init__(self, folder: Path, part: float) -> None:
+        self.policy = Hosted(part)
+        self.folder = folder
+        self.scheduler: Scheduler
+        self.open()
+
+    def open(self) -> None:
+        cluster = cluster_of(1)
+        self.scheduler = Scheduler(self.folder, cluster, self.policy, placement("packed"), min_run_s=0.0)
+        self.thread = self.scheduler.start()
+
+    def close(self) -> None:
+        self.scheduler.close()
+        self.thread.join(60)
+
+    def throttle(self, part: float) -> None:
+        """Have a round with another throttle."""
+        self.policy.part = part
+        self.scheduler.ask(lambda now_s: (self.scheduler.engine.alarm(now_s), ([], None))[1])
+
+    def told(self, job: JobRecord) -> float:
+        """What the keeper of a job was told last."""
+        return self.scheduler.engine.processes.live[job.number].running.throttled
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    made = House(tmp_path, 0.1)
+    yield made
+    for record in made.scheduler.book:
+        made.scheduler.cancel(record.id)
+    wait_for(lambda: not made.scheduler.engine.processes.live)
+    made.close()
+    left = clear(tmp_path)
+    assert not left, f"processes {left} were left behind"
+
+
+def rank_of(house: House, job: JobRecord) -> int:
+    """The pid of the only rank of a job."""
+    path = house.folder / "jobs" / job.id / "attempt-1" / "ranks.json"
+    wait_for(path.exists)
+    return int(json.loads(path.read_text())[0][0])
+
+
+def part_of(pid: int, seconds: float = 3.0) -> float:
+    """What part of the time a process computes."""
+
+    def computed() -> int:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return int(fields[11]) + int(fields[12])
+
+    before, began_s = computed(), time.monotonic()
+    time.sleep(seconds)
+    return (computed() - before) * TICK_S / (time.monotonic() - began_s)
+
+
+def two(house: House) -> tuple[JobRecord, JobRecord]:
+    """A host and its guest, which both compute."""
+    host = until(submit(house.scheduler, ["sleep", "600"]), JobState.RUNNING)
+    guest = until(submit(house.scheduler, python(BUSY)), JobState.RUNNING)
+    return host, guest
+
+
+def test_a_guest_is_throttled_from_its_start_and_as_the_policy_says_later(house: House) -> None:
+    _, guest = two(house)
+    wait_for(lambda: house.told(guest) == 0.1)
+    pid = rank_of(house, guest)
+    low = part_of(pid)
+    assert low < 0.3
+    house.throttle(0.5)
+    wait_for(lambda: house.told(guest) == 0.5)
+    house.throttle(1.0)
+    wait_for(lambda: house.told(guest) == 1.0)
+    wait_for(lambda: part_of(pid, 1.0) > 2 * low, "all of the time")
+
+
+def test_a_guest_whose_host_has_left_is_not_throttled_any_more(house: House) -> None:
+    host, guest = two(house)
+    wait_for(lambda: house.told(guest) == 0.1)
+    house.scheduler.cancel(host.id)
+    wait_for(lambda: house.told(guest) == 1.0, "the throttle to end")
+    assert (guest.state, len(guest.attempts)) == (JobState.RUNNING, 1)
+
+
+def test_guests_that_are_left_behind_share_with_one_another(house: House) -> None:
+    host, first = two(house)
+    second = until(submit(house.scheduler, python(BUSY)), JobState.RUNNING)
+    house.scheduler.cancel(host.id)
+    targets = house.scheduler.engine.processes.targets
+    wait_for(lambda: targets[first.number].host == -1 and targets[second.number].host == first.number)
+    third = until(submit(house.scheduler, python(BUSY)), JobState.RUNNING)
+    wait_for(lambda: [house.told(job) for job in (first, second, third)] == [1.0, 0.1, 0.1])
+
+
+def test_a_throttle_is_kept_over_a_restart_of_the_scheduler(house: House) -> None:
+    _, guest = two(house)
+    wait_for(lambda: house.told(guest) == 0.1)
+    house.close()
+    pid = rank_of(house, guest)
+    assert part_of(pid) < 0.4
+    house.open()
+    guest = house.scheduler.book[1]
+    assert house.told(guest) == 0.1
+    assert part_of(pid) < 0.4
+    assert len(guest.attempts) == 1
+    house.throttle(1.0)
+    wait_for(lambda: house.told(guest) == 1.0)
+
+
+def test_a_guest_that_was_suspended_goes_on_throttled(house: House) -> None:
+    _, guest = two(house)
+    pid = rank_of(house, guest)
+    wait_for(lambda: house.told(guest) == 0.1)
+    house.scheduler.suspend(guest.id)
+    wait_for(lambda: guest.state is JobState.SUSPENDED)
+    time.sleep(0.5)
+    assert part_of(pid, 1.0) < 0.03
+    house.scheduler.release(guest.id)
+    until(guest, JobState.RUNNING)
+    assert 0.005 < part_of(pid) < 0.4
+
+
+def test_a_suspended_job_that_is_cancelled_has_not_its_whole_grace_period(house: House) -> None:
+    ignores = "import signal\nsignal.signal(15, signal.SIG_IGN)\nprint('ready', flush=True)\nwhile True: pass"
+    job = until(submit(house.scheduler, python(ignores), grace_s=500.0), JobState.RUNNING)
+    log = house.folder / "jobs" / job.id / "attempt-1" / "rank-0.log"
+    wait_for(lambda: log.exists() and "ready" in log.read_text())
+    house.scheduler.suspend(job.id)
+    pid = rank_of(house, job)
+    wait_for(lambda: state_of(pid) == "T")
+    began_s = time.monotonic()
+    house.scheduler.cancel(job.id)
+    ended(job)
+    assert HURRY_S <= time.monotonic() - began_s < 40.0

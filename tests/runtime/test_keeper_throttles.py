@@ -1,0 +1,248 @@
+"""Throttled processes: they compute for their part of the time, whoever comes and goes, and stop like any other."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from keeping import attempts, end_of, log_of, processes_of, python, said, start, state_of, wait_for
+
+from fairway.runtime import keeper, processes
+from fairway.runtime.processes import HURRY_S, Running
+
+BUSY = "print('ready')\nwhile True: pass"
+TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    made = next(attempts(tmp_path))
+    yield made
+    left = processes_of(made.name)
+    processes.kill_strays(made, made.name)
+    assert not left, f"processes {left} were left behind"
+
+
+def rank_of(running: Running, rank: int = 0) -> int:
+    """The pid of a rank."""
+    path = running.directory / "ranks.json"
+    wait_for(path.exists)
+    return int(json.loads(path.read_text())[rank][0])
+
+
+def computed_s(pid: int) -> float:
+    """How long a process has computed so far."""
+    fields = keeper.stat_fields(pid)
+    return (int(fields[11]) + int(fields[12])) * TICK_S if fields else 0.0
+
+
+def parts(pids: list[int], seconds: float = 3.0) -> list[float]:
+    """What part of the time processes compute."""
+    before, began_s = [computed_s(pid) for pid in pids], time.monotonic()
+    time.sleep(seconds)
+    took_s = time.monotonic() - began_s
+    return [(computed_s(pid) - was) / took_s for pid, was in zip(pids, before, strict=True)]
+
+
+def busy(folder: Path, **about: object) -> Running:
+    """A rank that never rests."""
+    running = start(folder, python(BUSY), **{"grace_s": 1.0, **about})
+    said(running, "ready")
+    return running
+
+
+def test_a_throttled_job_computes_for_its_part_of_the_time_and_one_of_1_for_all_of_it(folder: Path) -> None:
+    running = busy(folder)
+    pid = rank_of(running)
+    assert running.throttle(0.3)
+    assert running.throttled == 0.3
+    low = parts([pid])[0]
+    running.throttle(1.0)
+    wait_for(lambda: parts([pid], 1.0)[0] > low * 1.4, "all of the time")
+    running.stop()
+    end_of(running)
+    assert 0.1 < low < 0.6
+
+
+@pytest.mark.parametrize("part", [0.05, 0.8])
+def test_parts_near_none_and_near_all_are_kept_to(folder: Path, part: float) -> None:
+    running, free = busy(folder), busy(folder.with_name(folder.name + "-free"))
+    running.throttle(part)
+    time.sleep(0.5)
+    mine, others = parts([rank_of(running), rank_of(free)], 4.0)
+    for one in (running, free):
+        one.stop()
+        end_of(one)
+    # The other one is what the machine gives to a process that is not throttled.
+    assert part * 0.3 < mine / max(others, 0.01) < part + 0.3
+
+
+def test_a_throttle_from_before_the_start_of_the_ranks_counts(folder: Path) -> None:
+    running = start(folder, python(BUSY), grace_s=1.0)
+    running.throttle(0.1)
+    said(running, "ready")
+    low = parts([rank_of(running)])[0]
+    running.stop()
+    end_of(running)
+    assert low < 0.4
+
+
+def test_every_process_rests_even_outside_the_group(folder: Path) -> None:
+    code = "import os\nif os.fork() == 0: os.setsid()\nelif os.fork() == 0: pass\nprint('ready')\nwhile True: pass"
+    running = start(folder, python(code), grace_s=0.5)
+    wait_for(lambda: log_of(running).count("ready") == 3)
+    running.throttle(0.02)
+    pids = [pid for pid in processes_of(folder.name) if pid != running.pid]
+    wait_for(lambda: all(state_of(pid) == "T" for pid in pids))
+    low = parts(pids)
+    running.throttle(1.0)
+    wait_for(lambda: all(state_of(pid) != "T" for pid in pids))
+    running.stop()
+    end_of(running)
+    assert len(low) == 3
+    assert sum(low) < 0.3
+
+
+def test_suspending_comes_before_the_throttle_and_going_on_takes_it_up_again(folder: Path) -> None:
+    running = busy(folder)
+    pid = rank_of(running)
+    running.throttle(0.5)
+    wait_for(lambda: state_of(pid) == "T")
+    running.pause()
+    time.sleep(0.3)
+    assert parts([pid], 1.0)[0] == pytest.approx(0.0, abs=0.02)
+    running.throttle(0.1)
+    assert parts([pid], 1.0)[0] == pytest.approx(0.0, abs=0.02)
+    running.go_on()
+    low = parts([pid])[0]
+    running.stop()
+    end_of(running)
+    assert 0.01 < low < 0.4
+
+
+def test_a_request_to_stop_ends_the_throttle_so_that_there_is_time_to_save(folder: Path) -> None:
+    # Two tenths of a second of computing: at a hundredth of the time they would take 20 s.
+    code = """
+import signal, sys, time
+asked = []
+signal.signal(15, lambda *_: asked.append(1)); print('ready')
+while not asked: time.sleep(0.01)
+begin = time.process_time()
+while time.process_time() < begin + 0.2: pass
+print('saved'); sys.exit(75)
+"""
+    running = start(folder, python(code), grace_s=15.0)
+    said(running, "ready")
+    running.throttle(0.01)
+    pid = rank_of(running)
+    wait_for(lambda: state_of(pid) == "T")
+    running.stop()
+    outcome = end_of(running)
+    assert (outcome.codes, outcome.killed) == ((75,), False)
+
+
+def test_a_throttle_outlives_the_scheduler_that_set_it(folder: Path) -> None:
+    running = busy(folder)
+    running.throttle(0.2)
+    os.close(running.pidfd)
+    found = processes.find(folder)
+    assert isinstance(found, Running)
+    assert found.throttled == 0.2
+    low = parts([rank_of(found)])[0]
+    found.throttle(1.0)
+    wait_for(lambda: parts([rank_of(found)], 1.0)[0] > low * 1.4)
+    found.stop()
+    end_of(found)
+    assert running.child is not None
+    running.child.wait()
+    assert 0.05 < low < 0.5
+
+
+def test_ranks_that_keep_to_the_throttle_themselves_are_left_alone_as_long_as_they_say_so(folder: Path) -> None:
+    running = busy(folder)
+    pid = rank_of(running)
+    stopped = 0
+    for _ in range(150):
+        (folder / "eased-0").touch()
+        if not _:
+            running.throttle(0.05)
+        time.sleep(0.01)
+        stopped += state_of(pid) == "T"
+    assert stopped == 0
+    wait_for(lambda: state_of(pid) == "T", "the keeper to do it when the word is old", 20.0)
+    running.stop()
+    end_of(running)
+
+
+def test_one_rank_that_says_nothing_is_enough_for_the_keeper_to_do_it(folder: Path) -> None:
+    running = start(folder, python(BUSY), python(BUSY), grace_s=1.0)
+    said(running, "ready")
+    (folder / "eased-0").touch()
+    running.throttle(0.05)
+    pids = [rank_of(running, 0), rank_of(running, 1)]
+    wait_for(lambda: all(state_of(pid) == "T" for pid in pids), seconds=2.5)
+    running.stop()
+    end_of(running)
+
+
+@pytest.mark.parametrize("word", ["", "nonsense", "0", "-1", "nan", "7"])
+def test_a_throttle_that_makes_no_sense_is_none(folder: Path, word: str) -> None:
+    running = busy(folder)
+    (folder / "throttle").write_text(word)
+    running.signal(keeper.signal.SIGURG)
+    pid = rank_of(running)
+    for _ in range(40):
+        assert state_of(pid) != "T"
+        time.sleep(0.01)
+    running.stop()
+    assert end_of(running).cause == "request"
+
+
+def test_a_suspended_job_that_nobody_wants_any_more_has_little_time_to_stop(folder: Path) -> None:
+    ignores = "import signal\nsignal.signal(15, signal.SIG_IGN)\nprint('ready')\nwhile True: pass"
+    running = start(folder, python(ignores), grace_s=50.0)
+    said(running, "ready")
+    running.pause()
+    pid = rank_of(running)
+    wait_for(lambda: state_of(pid) == "T")
+    began_s = time.monotonic()
+    running.stop(hurry=True)
+    outcome = end_of(running)
+    assert HURRY_S <= time.monotonic() - began_s < 30.0
+    assert (outcome.cause, outcome.killed) == ("request", True)
+    assert outcome.stop_s == pytest.approx(HURRY_S, abs=20.0)
+
+
+def test_a_suspended_job_hears_of_the_request_before_it_computes_on(folder: Path) -> None:
+    counter = folder.parent / "counter"
+    counter.write_bytes(bytes(8))
+    code = """
+import mmap, os, signal
+signal.signal(15, lambda *_: os._exit(75))
+with open('counter', 'r+b') as file: cell = memoryview(mmap.mmap(file.fileno(), 8)).cast('Q')
+print('ready')
+while True: cell[0] += 1
+"""
+    running = start(folder, python(code), grace_s=20.0, cwd=str(folder.parent))
+    said(running, "ready")
+    running.pause()
+    pid = rank_of(running)
+    wait_for(lambda: state_of(pid) == "T")
+    before = int.from_bytes(counter.read_bytes(), "little")
+    running.stop(hurry=True)
+    assert end_of(running).codes == (75,)
+    # The interpreter looks for signals between any two turns of the loop.
+    assert int.from_bytes(counter.read_bytes(), "little") - before <= 5
+
+
+def test_a_running_job_that_nobody_wants_any_more_keeps_its_grace_period(folder: Path) -> None:
+    code = "import signal, sys, time\nsignal.signal(15, lambda *_: (time.sleep(3), print('saved'), sys.exit(75)))"
+    running = start(folder, python(code + "\nprint('ready')\ntime.sleep(600)"), grace_s=40.0)
+    said(running, "ready")
+    running.stop(hurry=True)
+    assert end_of(running).codes == (75,)
+    assert "saved" in log_of(running)

@@ -1,0 +1,75 @@
+"""What restarts of a live job cost, in the snapshot that policies decide on, and over restarts of the scheduler."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from keeping import wait_for
+from living import clear, living, submit, until
+from training import ENVIRONMENT
+
+from fairway.runtime.records import JobRecord, JobState
+from fairway.runtime.restarts import UNKNOWN_S
+from fairway.runtime.scheduler import Scheduler
+
+SLOW = """
+import time
+from fairway import train
+time.sleep(0.6)
+session = train.session(100000)
+def save(path):
+    time.sleep(0.8)
+    path.write_text('saved')
+for step in session.steps(save, lambda path: None):
+    time.sleep(0.02)
+    session.report(loss=1.0)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    left = clear(tmp_path)
+    assert not left, f"processes {left} were left behind"
+
+
+def cost_of(scheduler: Scheduler, job: JobRecord) -> float:
+    """What the state says that a restart of a job costs."""
+    snapshot = scheduler.state.snapshot()
+    return float(snapshot.restart_s[snapshot.jobs.tolist().index(job.number)])
+
+
+def test_what_restarts_of_a_running_job_cost_reaches_the_snapshot_and_stays(folder: Path) -> None:
+    with living(folder, 1) as scheduler:
+        command = [sys.executable, "-c", SLOW]
+        job = until(submit(scheduler, command, preempt="checkpoint", env=ENVIRONMENT), JobState.RUNNING)
+        assert cost_of(scheduler, job) == UNKNOWN_S
+        wait_for(lambda: cost_of(scheduler, job) != UNKNOWN_S, "its start to be measured")
+        assert 0.5 < cost_of(scheduler, job) < 60.0
+        began_s = time.monotonic()
+        scheduler.requeue(job.id)
+        wait_for(lambda: job.attempts[0].ended_s is not None, "it to stop")
+        took_s = time.monotonic() - began_s
+        first = job.attempts[0]
+        assert first.start_s is not None
+        assert first.stop_s is not None
+        assert 0.8 <= first.stop_s <= took_s + 0.5
+        wait_for(lambda: len(job.attempts) == 2 and job.attempts[1].start_s is not None, "its second start")
+        wait_for(lambda: cost_of(scheduler, job) > 0.5 + first.stop_s)
+        seen_s = cost_of(scheduler, job)
+        time.sleep(0.6)
+    time.sleep(1.0)
+    with living(folder, 1) as scheduler:
+        job = scheduler.book[0]
+        assert cost_of(scheduler, job) == pytest.approx(seen_s)
+        assert scheduler.engine.seen.restarts.expected_s(job.request) == pytest.approx(seen_s, rel=0.3)
+        read = job.progress.read_bytes
+        wait_for(lambda: job.progress.read_bytes > read, "it to report to the new scheduler")
+        # It has run for a while: that is not how long it took to start.
+        assert cost_of(scheduler, job) == pytest.approx(seen_s)
+        scheduler.cancel(job.id)
+        wait_for(lambda: not scheduler.engine.processes.live)

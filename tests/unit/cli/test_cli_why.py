@@ -1,0 +1,67 @@
+"""What `fairway why` and `fairway what-if` print of an answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console, RenderableType
+
+from fairway.cli.why import _outlook, _reasons
+
+WAITS: dict[str, Any] = {
+    "id": "7",
+    "state": "PENDING",
+    "reason": "needs 2 GPUs; 0 are free",
+    "policy": "fifo",
+    "position": 3,
+    "waiting": 9,
+    "ahead": [],
+    "frees": [],
+}
+NOTHING = {"start_in_s": None, "finish_in_s": None, "basis": "its owner's word"}
+FIGURES: dict[str, Any] = {
+    "finished": 0,
+    "not_finished": 0,
+    "never_start": 0,
+    "mean_jct_s": None,
+    "all_done_in_s": None,
+    "preemptions": 0,
+}
+TOLD: dict[str, Any] = {"policy": "fifo", "jobs": [], "new": [], "left_out": 0, "cut": "", "problem": "", **FIGURES}
+
+
+def printed(what: RenderableType) -> str:
+    console = Console(width=200)
+    with console.capture() as said:
+        console.print(what)
+    return said.get()
+
+
+def test_a_start_that_was_not_seen_is_not_given() -> None:
+    far = {**NOTHING, "cut": "looking ahead was stopped", "looked_s": 7200.0}
+    text = printed(_reasons({**WAITS, "estimate": far}))
+    assert "not within 2 h" in text
+    assert "3 of 9" in text
+    assert "owner's word" not in text
+    never = printed(_reasons({**WAITS, "position": 0, "estimate": {**NOTHING, "why": "held"}}))
+    assert "not as things are" in never
+    assert "position" not in never
+    assert "in 1 min" in printed(_reasons({**WAITS, "estimate": {**NOTHING, "start_in_s": 60.0}}))
+
+
+def test_of_an_array_it_is_said_which_task_is_meant() -> None:
+    array = {"id": "7", "tasks": 5, "states": {"RUNNING": 2, "PENDING": 3}}
+    frees = [{"what": "a task of its array ends", "tasks": ["7_0", "7_1"]}]
+    text = printed(_reasons({**WAITS, "id": "7_2", "array": array, "frees": frees}))
+    assert "7 of 5 tasks (2 RUNNING, 3 PENDING); this is about task 7_2" in text
+    assert "a task of its array ends: 7_0, 7_1" in text
+
+
+def test_figures_that_do_not_exist_are_not_printed() -> None:
+    text = printed(_outlook(TOLD))
+    assert "–" not in text
+    assert "fifo: 0 preemptions" in text
+    text = printed(_outlook({**TOLD, "finished": 2, "not_finished": 4, "never_start": 3, "mean_jct_s": 30.0}))
+    assert "(of 2 that end)" in text
+    assert "1 do not end within the time looked at" in text
+    assert "3 never start as things are" in text

@@ -1,0 +1,86 @@
+"""Parts of snapshots, as a policy sees some of the rows, and decisions about them made whole again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fairway.core.action import Suspend
+from fairway.core.decision import Decision, Reason
+from fairway.core.snapshot import Snapshot
+from fairway.testing import job, random_snapshot, state_of
+
+COLUMNS = ("held", "host", "attained_s", "attained_gpu_s", "progress", "rate", "idle_since_s", "throttle")
+
+
+def test_a_part_has_the_rows_the_capacity_and_the_memory_that_were_asked_for() -> None:
+    state = state_of([job("a", 2), job("b", 1), job("c", 4)], "v100:2x4", running={"a": (0, 1), "b": (4,)})
+    whole = state.snapshot()
+    part = whole.part(np.array([0, 2]), capacity=np.array([5]), withheld=frozenset({7}), memory={"x": 1})
+    assert [part.job(row).id for row in range(len(part))] == ["a", "c"]
+    assert (part.capacity.tolist(), part.free, part.demand, part.memory) == ([5], 3, 6, {"x": 1})
+    assert (part.withheld_gpus, part.node_sizes) == ({7}, [4, 3])
+    assert (whole.withheld_gpus, whole.node_sizes) == (frozenset(), [4, 4])
+    with pytest.raises(ValueError, match="read-only"):
+        part.held[...] = 0
+
+
+def test_rows_that_are_stopped_in_a_part_look_as_if_they_had_been_stopped() -> None:
+    jobs = [job("a", 2, 500.0), job("b", 1, 500.0), job("c", 4, 500.0)]
+    state = state_of(jobs, "v100:2x4", now_s=100.0, running={"a": (0, 1), "b": (4,)}, attained={"a": 60.0, "b": 90.0})
+    part = state.snapshot(frozenset({"duration"})).part(np.arange(3), stopped=[0])
+    before = state.snapshot().part(np.arange(3))
+    state.commit([Suspend(0)])
+    after = state.snapshot(frozenset({"duration"}))
+    for name in COLUMNS:
+        assert getattr(part, name).tolist() == getattr(after, name).tolist(), name
+    assert part.oracle.remaining_s.tolist() == after.oracle.remaining_s.tolist()
+    assert (part.gpus_held(0), part.gpus_held(1), part.free) == ((), (4,), 7)
+    assert before.held.tolist() == [2, 1, 0]
+
+
+def test_types_are_barred_for_single_rows() -> None:
+    whole = state_of([job("a"), job("b"), job("c")], "v100:2,k80:2").snapshot()
+    part = whole.part(np.array([1, 2]), barred={1: {0}, 0: {1}})
+    assert (part.speeds > 0).tolist() == [[False, True], [True, True]]
+    assert (whole.speeds > 0).all()
+
+
+def test_withheld_gpus_go_through_json_and_copies() -> None:
+    part = random_snapshot(1).part(np.arange(0), withheld=frozenset({1, 0}))
+    assert Snapshot.from_json(part.to_json()).withheld_gpus == {0, 1}
+    assert part.copy().withheld_gpus == {0, 1}
+
+
+def test_the_same_instant_with_another_memory() -> None:
+    whole = random_snapshot(2)
+    other = whole.recalling({"y": 2})
+    assert (other.memory, other.now_s, other.free) == ({"y": 2}, whole.now_s, whole.free)
+    assert other.ints is whole.ints
+
+
+def test_a_decision_about_some_rows_becomes_one_about_all() -> None:
+    part = Decision(
+        np.array([2, 2, 0]),
+        np.array([0, 0, 1], dtype=np.int8),
+        np.array([1, 1, -1]),
+        ahead=9,
+        wake_s=50.0,
+        memory={"m": 1},
+        partners={1: 0},
+        placements={0: (4, 5)},
+        throttles={1: 0.5},
+        order=[1, 0],
+        warm=True,
+        texts={2: "later"},
+    )
+    whole = part.widened(np.array([1, 3, 4]), 6)
+    assert whole.gpus.tolist() == [0, 2, 0, 2, 0, 0]
+    assert whole.reasons.tolist() == [Reason.OTHER, 0, Reason.OTHER, 0, Reason.NO_FREE_GPUS, Reason.OTHER]
+    assert whole.gpu_types is not None
+    assert whole.gpu_types.tolist() == [-1, 1, -1, 1, -1, -1]
+    assert (whole.ahead, whole.wake_s, whole.memory, whole.warm) == (9, 50.0, {"m": 1}, True)
+    assert (whole.partners, whole.placements, whole.throttles, whole.order) == ({3: 1}, {1: (4, 5)}, {3: 0.5}, [3, 1])
+    assert dict(whole.texts) == {4: "later"}
+    assert 0 not in whole.texts
+    assert 5 not in whole.texts
