@@ -115,6 +115,7 @@ class LiveEngine:
         self._calls = 0
         self._next_reports_s = 0.0
         self._left_s = math.nan
+        self._freed = False
 
     def ask(self, command: Command) -> Future[Any]:
         """Have a command carried out by the scheduler's thread; the answer comes when what it changed is on disk."""
@@ -166,8 +167,11 @@ class LiveEngine:
                 now_s = self._now_s(until_s)
             for notice in notices:
                 events += self._noticed(notice, now_s)
-            if any(isinstance(notice, Ended) for notice in notices):
-                self.processes.settle()
+            self._freed |= any(isinstance(notice, Ended) for notice in notices)
+            if self._freed and not events:
+                # They had been cancelled: all that is to be written down is that they are gone.
+                self.save()
+                self.settle()
             if now_s >= self._next_reports_s:
                 self._next_reports_s = now_s + REPORTS_EVERY_S
                 events += self.seen.events(now_s)
@@ -177,6 +181,12 @@ class LiveEngine:
                 self._left_s = self.clock.now_s()
                 return events or [Woken(now_s)]
         return ()
+
+    def settle(self) -> None:
+        """Start whoever waits for GPUs that have become free, now that it is written down who has left them."""
+        if self._freed:
+            self._freed = False
+            self.processes.settle()
 
     def _rested_s(self, until_s: float) -> float:
         """When commands may have a round of their own, now that the last one is over."""

@@ -241,6 +241,7 @@ class Scheduler:
             answer.set_result(result)
         for listener in self.listeners:
             listener(events)
+        self.engine.settle()
 
     def after_round(self, snapshot: Snapshot, decision: Decision, actions: Sequence[Action]) -> None:
         """Write down what was decided, before it is done."""
