@@ -42,7 +42,7 @@ class Reason(IntEnum):
 
 _TEXT = {
     Reason.RUNS: "it runs",
-    Reason.NO_FREE_GPUS: "needs {asked}; {free} are free",
+    Reason.NO_FREE_GPUS: "needs {asked}; {left} free",
     Reason.BEHIND: "waits behind job {ahead}, which came first and does not fit yet",
     Reason.OUTRANKED: "others of higher rank, or started a moment ago, hold the GPUs that it needs ({gpus})",
     Reason.TYPE_FULL: "no GPU type that it can use has {asked} free",
@@ -55,7 +55,8 @@ _TEXT = {
 def reason_text(reason: Reason, gpus: int, free: int, ahead: str) -> str:
     """A reason as a sentence about a job that asks for `gpus`, while `free` are free and the job `ahead` blocks."""
     asked = f"{gpus} GPU" if gpus == 1 else f"{gpus} GPUs"
-    return _TEXT[reason].format(gpus=gpus, asked=asked, free=max(free, 0), ahead=ahead)
+    left = f"{max(free, 0)} {'is' if free == 1 else 'are'}"
+    return _TEXT[reason].format(gpus=gpus, asked=asked, left=left, ahead=ahead)
 
 
 @dataclass(slots=True)
@@ -72,6 +73,8 @@ class Decision:
     Placing: `placements` maps a row to concrete GPUs, for policies that place by themselves; `order` is the order in
     which the other gangs are placed (else the largest first). `warm` asks that jobs which are stopped now stay in the
     memory of their hosts, so that they resume in place within a second, and that moves go without a checkpoint.
+
+    `blocked` GPUs count in the snapshot's capacity although nobody can be started on them now.
     """
 
     gpus: Ints
@@ -86,14 +89,18 @@ class Decision:
     order: Sequence[int] = ()
     warm: bool = False
     texts: Mapping[int, str] = field(default_factory=_nothing)
+    blocked: int = 0
+
+    def free(self, snapshot: Snapshot) -> int:
+        """How many GPUs the decision leaves to nobody although somebody could be started there."""
+        return max(int(snapshot.capacity.sum() - self.gpus.sum()) - self.blocked, 0)
 
     def reason(self, snapshot: Snapshot, row: int) -> str:
         """The reason for the state of a row, as a sentence."""
         if row in self.texts:
             return self.texts[row]
-        free = int(snapshot.capacity.sum() - self.gpus.sum())
         ahead = snapshot.job_id(self.ahead)
-        return reason_text(Reason(int(self.reasons[row])), int(snapshot.gpus[row]), free, ahead)
+        return reason_text(Reason(int(self.reasons[row])), int(snapshot.gpus[row]), self.free(snapshot), ahead)
 
     def widened(self, rows: Ints, total: int) -> Decision:
         """A decision about some rows of a snapshot as one about all `total` of them: the others get nothing."""

@@ -17,7 +17,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from fairway.core.arrays import Floats, Ints
-from fairway.core.decision import Decision, Reason
+from fairway.core.decision import Decision, Reason, reason_text
 from fairway.core.snapshot import Snapshot
 from fairway.policies.registry import register
 
@@ -196,7 +196,8 @@ class _Explained(Mapping[int, str]):
         capacity = int(snapshot.capacity.sum())
         share = capacity * self._parts[code] / self._parts[np.unique(snapshot.queue)].sum()
         free, held = capacity - int(grants.sum()), int(grants[mine].sum())
-        return f"needs {snapshot.gpus[row]} GPUs; {free} are free; {line} holds {held} and is entitled to {share:.1f}"
+        wait = reason_text(Reason.NO_FREE_GPUS, int(snapshot.gpus[row]), int(free), "")
+        return f"{wait}; {line} holds {held} and is entitled to {share:.1f}"
 
     def _rows(self) -> Ints:
         """Rows that wait for the policy's reasons, not for want of a place."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from fairway.core.arrays import Bools, Floats, Ints
 from fairway.core.check import check
-from fairway.core.decision import Decision, Reason, nothing_granted
+from fairway.core.decision import Decision, Reason, nothing_granted, reason_text
 from fairway.core.policy import Policy
 from fairway.core.snapshot import Snapshot
 from fairway.policies.served import Served
@@ -233,7 +233,7 @@ class _Texts(Mapping[int, str]):
     def _own(self, row: int) -> str:
         part = self._part.get(int(self._groups.rank[row]))
         if part is None:
-            return f"needs {int(self._snapshot.gpus[row])} GPUs; {self._free} are free"
+            return reason_text(Reason.NO_FREE_GPUS, int(self._snapshot.gpus[row]), self._free, "")
         return part.decision.reason(part.view, int(np.searchsorted(part.rows, row)))
 
     def __iter__(self) -> Iterator[int]:

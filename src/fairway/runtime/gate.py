@@ -92,6 +92,7 @@ class Gate:
                 break
         if self.limits is not None:
             _cut(snapshot, decision, over, shut)
+        decision.blocked = len(self._blocked(snapshot))
         self.took_s = time.perf_counter() - began_s
         return decision
 

@@ -44,7 +44,7 @@ REPORTS_EVERY_S = 0.5
 BACK_OFF_S, MOST_BACK_OFF_S = 5.0, 600.0
 _FOLLOW_S = 1.0
 """By how much the time of day has to be ahead for the clock to follow it."""
-REST_S, MOST_REST_S = 0.02, 0.1
+REST_S, MOST_REST_S = 0.05, 0.1
 """Time between rounds that only commands ask for: four times what a round takes, within these limits."""
 MOST_LOST = 10
 """How often a job may lose its processes through no fault of its own before it is given up."""
@@ -115,6 +115,7 @@ class LiveEngine:
         self._calls = 0
         self._next_reports_s = 0.0
         self._left_s = math.nan
+        self._rested_s = 0.0
         self._freed = False
 
     def ask(self, command: Command) -> Future[Any]:
@@ -155,12 +156,12 @@ class LiveEngine:
         """
         self._follow_guests()
         until_s = self._latest_round_s(until_s)
-        rested_s, round_s = self._rested_s(until_s), math.inf
+        rested_s, asked = self._rested(), False
         while not self.closing:
             now_s = self._now_s(until_s)
-            if self._commands(now_s):
-                round_s = rested_s
-            wait_s = min(until_s, round_s, self._next_alarm_s(), self._next_reports_s) - now_s
+            asked |= self._commands(now_s)
+            round_s = min(until_s, rested_s if asked else math.inf)
+            wait_s = min(round_s, self._next_alarm_s(), self._next_reports_s) - now_s
             notices, events = self.processes.wait(wait_s), list[Event]()
             if wait_s > 0:
                 # Not otherwise: the instant of a round may have passed while commands from before it were written down.
@@ -175,10 +176,9 @@ class LiveEngine:
             if now_s >= self._next_reports_s:
                 self._next_reports_s = now_s + REPORTS_EVERY_S
                 events += self.seen.events(now_s)
-            if self._rang(now_s):
-                round_s = rested_s
-            if events or now_s >= min(until_s, round_s):
-                self._left_s = self.clock.now_s()
+            # An alarm of a command is that command's, and rests with it.
+            if (self._rang(now_s) and not asked) or events or now_s >= round_s:
+                self._left_s = self.clock.now_s() if asked and not events else math.nan
                 return events or [Woken(now_s)]
         return ()
 
@@ -188,13 +188,13 @@ class LiveEngine:
             self._freed = False
             self.processes.settle()
 
-    def _rested_s(self, until_s: float) -> float:
-        """When commands may have a round of their own, now that the last one is over."""
-        if self.round_s or math.isnan(self._left_s):
-            # Rounds come at their own times, which the loop has to work out anew; or there was none yet.
-            return 0.0
-        rest_s = min(max(4.0 * (self.clock.now_s() - self._left_s), REST_S), MOST_REST_S)
-        return self._now_s(until_s) + rest_s
+    def _rested(self) -> float:
+        """When commands may have their next round, if they had the last one, which is over now."""
+        # Where rounds come at their own times, the loop has to work out anew when the next one is.
+        if not self.round_s and not math.isnan(self._left_s):
+            now_s = self.clock.now_s()
+            self._rested_s = now_s + min(max(4.0 * (now_s - self._left_s), REST_S), MOST_REST_S)
+        return self._rested_s
 
     def _rang(self, now_s: float) -> bool:
         """Whether an alarm was due; what was to be done then is done."""

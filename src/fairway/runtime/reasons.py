@@ -34,7 +34,7 @@ class Reasons:
 
     def note(self, snapshot: Snapshot, decision: Decision) -> None:
         """A round was decided; the snapshot is still the one that the policy saw."""
-        free = max(int(snapshot.capacity.sum() - decision.gpus.sum()), 0)
+        free = decision.free(snapshot)
         ahead = snapshot.job_id(decision.ahead)
         self._round = _Round(snapshot.jobs.copy(), snapshot.gpus.copy(), decision, free, ahead)
 

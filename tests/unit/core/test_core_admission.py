@@ -134,7 +134,7 @@ def test_strict_names_the_job_that_blocks_the_line() -> None:
     view = snapshot_of(jobs, "v100:4")
     decision = admit(view, preempt=False, strict=True)
     assert decision.gpus.tolist() == [3, 0, 0]
-    assert decision.reason(view, 1) == "needs 4 GPUs; 1 are free"
+    assert decision.reason(view, 1) == "needs 4 GPUs; 1 is free"
     assert "behind job b" in decision.reason(view, 2)
 
 

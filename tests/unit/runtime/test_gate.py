@@ -144,3 +144,11 @@ def test_blocked_gpus_are_given_to_nobody(name: str) -> None:
     assert all({0, 5}.isdisjoint(gpus) for gpus in decision.placements.values())
     hosts = [row for row in range(len(snapshot)) if row not in decision.partners]
     assert decision.gpus[hosts].sum() <= 6
+
+
+def test_gpus_on_which_nobody_can_be_started_are_not_called_free() -> None:
+    gate = Gate(make_policy("fifo"))
+    gate.blocked = lambda: {1: "somebody else computes on it"}
+    snapshot = state_of([job("a", 2)], "v100:1x2").snapshot()
+    decision = gate.decide(snapshot)
+    assert decision.reason(snapshot, 0) == "needs 2 GPUs; 1 is free"

@@ -36,3 +36,4 @@ def test_nothing_is_said_before_a_round_and_later_rounds_count() -> None:
 def test_one_is_not_several() -> None:
     assert reason_text(Reason.NO_FREE_GPUS, 1, 0, "") == "needs 1 GPU; 0 are free"
     assert reason_text(Reason.NO_FREE_GPUS, 2, -1, "") == "needs 2 GPUs; 0 are free"
+    assert reason_text(Reason.NO_FREE_GPUS, 2, 1, "") == "needs 2 GPUs; 1 is free"
