@@ -12,7 +12,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +31,8 @@ SLEEPER = Path(__file__).with_name("sleeper.py")
 PATIENCE_S = 600.0
 RESTART_S = 0.2
 """What a restart of such a job is taken to cost before any was seen; a policy would not stop jobs of seconds else."""
+VARIES = 0.005
+"""By what part the run time of such a job differs from one time to the next."""
 STEP_COST = 1.01
 """What a step takes beyond its sleep."""
 
@@ -65,6 +67,16 @@ class Costs(NamedTuple):
     start_s: float
     end_s: float
     stop_s: float
+
+
+class Forecast(NamedTuple):
+    """What the simulator says: means over some runs, and their standard deviations."""
+
+    makespan_s: float
+    mean_jct_s: float
+    makespan_spread_s: float
+    jct_spread_s: float
+    preemptions: float
 
 
 class LiveRun(NamedTuple):
@@ -157,6 +169,35 @@ def run_simulated(workload: Workload, terms: Terms) -> Result:
         round_s=terms.round_s,
         placement="packed",
     )
+
+
+def forecast(workload: Workload, terms: Terms, runs: int = 8, seed: int = 0) -> Forecast:
+    """What the simulator expects of a workload, over runs in which jobs vary as much as processes do.
+
+    A policy that plans may put two jobs that are nearly alike in either order, and everything after that follows: of
+    two live runs of the same jobs none is the right one. So the mean of some simulated runs is asked for, not any one.
+    """
+    results = [run_simulated(_varied(workload, random.Random(seed + run)), terms) for run in range(runs)]
+    makespans_s = [_known(result.makespan_s) for result in results]
+    jcts_s = [_known(result.mean_jct_s) for result in results]
+    return Forecast(
+        statistics.fmean(makespans_s),
+        statistics.fmean(jcts_s),
+        statistics.stdev(makespans_s),
+        statistics.stdev(jcts_s),
+        statistics.fmean(int(result.ledger.preemptions.sum()) for result in results),
+    )
+
+
+def _varied(workload: Workload, dice: random.Random) -> Workload:
+    factors = [dice.uniform(1 - VARIES, 1 + VARIES) for _ in workload.jobs]
+    jobs = zip(workload.jobs, factors, strict=True)
+    return Workload.of([replace(job, duration_s=_known(job.duration_s) * factor) for job, factor in jobs])
+
+
+def _known(seconds: float | None) -> float:
+    assert seconds is not None
+    return seconds
 
 
 def _request(job: SleepingJob, report_every: int) -> JobRequest:
