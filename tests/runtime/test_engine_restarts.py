@@ -7,10 +7,11 @@ import signal
 import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from keeping import python, state_of, wait_for
+from keeping import processes_of, python, state_of, wait_for
 from living import clear, ended, living, log_of, submit, until
 
 from fairway.core.cluster import Cluster, GpuType, Node
@@ -243,3 +244,23 @@ def test_the_clock_goes_on_when_the_time_of_day_is_set_back(monkeypatch: pytest.
     assert first + 0.04 < clock.now_s() < first + 5.0
     today_s[0] = 5000.0
     assert 4100.0 <= clock.now_s() < 4101.0
+
+
+def test_the_time_in_which_the_machine_was_down_is_nobodys_run_time(folder: Path) -> None:
+    with living(folder) as scheduler:
+        job = submit(scheduler, ["bash", "-c", "echo ready; exec sleep 600"], limit_s=12.0)
+        wait_for(lambda: "ready" in log_of(scheduler, job))
+    for pid in [_keeper(folder), *processes_of(str(folder))]:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not processes_of(str(folder)))
+    time.sleep(6.0)
+    with living(folder) as scheduler:
+        job = scheduler.book[0]
+        wait_for(lambda: len(job.attempts) == 2 and job.state is JobState.RUNNING)
+        assert job.ran_s < 5.5
+        assert job.attempts[0].ended_s is not None
+        assert job.attempts[0].ended_s < job.attempts[1].launched_s - 5.0
+        assert scheduler.state.snapshot().attained_s[0] < 5.5
+        scheduler.cancel(job.id)
+        ended(job)

@@ -4,7 +4,8 @@ It is a program of its own (`python keeper.py DIRECTORY`), needs nothing but the
 scheduler: whoever starts the scheduler again finds in the attempt's directory who runs and how it went.
 
     launch.json   what to start, written by the scheduler
-    keeper.json   who keeps it; made once, by the keeper, or by a scheduler that finds that none has started
+    keeper.json   who keeps it; made once, by the keeper, or by a scheduler that finds that none has started. Its time is
+                  renewed every few seconds, as a sign of life
     ranks.json    the processes that were started
     exit.json     how they ended; nothing of the attempt is left behind then
     reserve       room for exit.json, taken at the start, so that a full disk does not lose how a job ended
@@ -45,6 +46,8 @@ _POLL_S, _QUICK_POLL_S = 1.0, 0.05
 _GANG_GRACE_S = 10.0
 """How long the other ranks have to stop when one of them has failed."""
 _KILL_EVERY_S = 0.2
+_SIGN_EVERY_S = 5.0
+"""How often a keeper leaves a sign of life."""
 _CHECKPOINTED = 75
 _RESERVE_BYTES = 65_536
 _FULL_RETRY_S = 1.0
@@ -134,6 +137,7 @@ class Keeper:
         self.handles: list[subprocess.Popen[bytes]] = []
         self.cause = ""
         self.kill_at_s = float("inf")
+        self.sign_at_s = 0.0
         self.limit_s = float(self.launch.get("limit_s") or "inf")
         self.ran_s = 0.0
         self.launched_s = 0.0
@@ -316,6 +320,11 @@ class Keeper:
     def _look_after(self, now_s: float) -> None:
         """Time limits, grace periods, failed gangs and logs that grow too large."""
         self._look_at_limit()
+        if now_s >= self.sign_at_s:
+            # Whoever finds that this machine went down can tell until when the attempt ran.
+            self.sign_at_s = now_s + _SIGN_EVERY_S
+            with contextlib.suppress(OSError):
+                os.utime(self.directory / "keeper.json")
         self.turns.take(now_s)
         if now_s >= self.kill_at_s:
             self.killed = True

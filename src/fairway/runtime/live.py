@@ -251,11 +251,13 @@ class LiveEngine:
             elif isinstance(found, Outcome):
                 if found.cause == "lost":
                     processes.kill_strays(self._directory(record, attempt), attempt.token)
-                events += self._ended(record, found, now_s)
+                # The state takes note of it when it was, not when it is found: nobody is charged for the time between.
+                ended_s = now_s if found.ended_s is None else found.ended_s - self.clock.origin_s
+                events += self._ended(record, found, max(min(now_s, ended_s), self.state.now_s))
             else:
                 attempt.ended_s, attempt.cause = self.clock.date_s(now_s), "not started"
                 self.book.touch(record)
-        return events
+        return sorted(events, key=lambda event: event.time_s)
 
     def converge(self) -> None:
         """After a restart: go towards what the state says of every job."""

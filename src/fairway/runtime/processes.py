@@ -170,11 +170,20 @@ def find(directory: Path) -> Running | Outcome | None:
     try:
         pidfd = os.pidfd_open(pid)
     except OSError:
-        return outcome(directory) or LOST
+        return outcome(directory) or LOST._replace(ended_s=_last_sign_s(directory))
     if keeper.started_at(pid) != started or boot != keeper.boot_id():
         os.close(pidfd)
-        return outcome(directory) or LOST
+        return outcome(directory) or LOST._replace(ended_s=_last_sign_s(directory))
     return Running(directory, pid, started, pidfd)
+
+
+def _last_sign_s(directory: Path) -> float:
+    """When an attempt was last seen to live: its keeper leaves signs, and its ranks write."""
+    seen_s = [0.0]
+    for path in (directory / "keeper.json", *directory.glob("rank-*.log")):
+        with contextlib.suppress(OSError):
+            seen_s.append(path.stat().st_mtime)
+    return min(max(seen_s), time.time())
 
 
 def outcome(directory: Path) -> Outcome | None:
