@@ -1,6 +1,7 @@
 """A policy of your own in one file.
 
 fairway compare jobs.jsonl --cluster v100:8x4 --plugin examples/my_policy.py --policy largest --policy fifo
+fairway up --plugin examples/my_policy.py --policy largest
 """
 
 from __future__ import annotations

@@ -46,6 +46,14 @@ Row = dict[str, Any]
 _ID = re.compile(r"[0-9]{1,18}(_[0-9]{1,18})?", re.ASCII)
 
 
+class Submitted(list[Row]):
+    """The jobs of a submission; `new` of them were not there before, under the same key."""
+
+    def __init__(self, rows: Iterable[Row], new: int) -> None:
+        super().__init__(rows)
+        self.new = new
+
+
 class ClientError(FairwayError):
     """The scheduler could not be asked, or refused."""
 
@@ -98,7 +106,7 @@ class Client:
 
     # --- jobs --------------------------------------------------------------------------------------------------------
 
-    def submit(self, jobs: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, key: str | None = None) -> list[Row]:
+    def submit(self, jobs: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, key: str | None = None) -> Submitted:
         """Submit a job or a list of them, with the fields of POST /v1/jobs; returns them as the scheduler has them.
 
         A working directory that is not given is the present one. `key` makes the submission idempotent: the same key
@@ -107,7 +115,8 @@ class Client:
         here = str(Path.cwd())
         body = [{"cwd": here, **job} for job in jobs] if not isinstance(jobs, Mapping) else {"cwd": here, **jobs}
         headers = {"Idempotency-Key": key or uuid.uuid4().hex}
-        return _rows(self._json("POST", "/jobs", body, headers=headers))
+        told = self._json("POST", "/jobs", body, headers=headers)
+        return Submitted(told["jobs"], told.get("new", len(told["jobs"])))
 
     def ls(
         self,
@@ -309,7 +318,7 @@ class Client:
                 )
                 while piece := response.read1(_CHUNK_BYTES):
                     yield piece
-            except (ConnectionError, http.client.HTTPException) as error:
+            except (OSError, http.client.HTTPException) as error:
                 raise ClientError(f"the scheduler at {self._where()} broke off: {error or 'no answer'}") from None
 
     def _connection(self, timeout_s: float | None) -> http.client.HTTPConnection:

@@ -16,6 +16,9 @@ from pathlib import Path
 import pytest
 from cli_house import CliHouse, until
 
+from fairway.runtime.daemon import running_daemon
+from fairway.runtime.parting import announce
+
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[CliHouse]:
@@ -36,7 +39,7 @@ def test_ctrl_c_leaves_jobs_running_and_says_so(house: CliHouse, signo: signal.S
     house.wait_for(job, "RUNNING")
     assert house.daemon is not None
     house.daemon.send_signal(signo)
-    assert "1 running and 0 waiting" in _communicated(house)
+    assert "scheduling has stopped; 1 running job goes on by itself; the next `fairway up`" in _communicated(house)
     assert house.daemon.returncode == 0
     (house.folder / "go").touch()
     house.start()
@@ -80,7 +83,7 @@ def test_down_can_stop_jobs_which_go_on_with_the_next(house: CliHouse) -> None:
     until(lambda: "ready" in house("logs", job).out, "the job to be ready")
     told = house("down", "--jobs", "stop", "--json").json
     assert told == {"stopped": True, "jobs_stopped": 2, "jobs_from_the_beginning": 1}
-    _communicated(house)
+    assert "`fairway down` stops 2 running jobs; the next `fairway up` starts them again" in _communicated(house)
     assert (house.state / "jobs" / job / "attempt-1" / "exit.json").exists()
     house.start()
     house.wait_for(job, "COMPLETED")
@@ -217,7 +220,7 @@ def test_the_number_of_gpus_is_remembered_and_changes_are_told(house: CliHouse) 
     assert house.show(job)["state"] == "PENDING"
     assert house("down").code == 0
     told = house.daemon.communicate()[1]  # type: ignore[union-attr]
-    assert "the GPUs are others than last time: 2 × cpu, before 3 × cpu; 1 jobs that have not ended are queued" in told
+    assert "the GPUs are others than last time: 2 × cpu, before 3 × cpu; 1 job that has not ended is queued" in told
     house.start()
     assert _cluster(house) == 2
     house.kill()
@@ -289,17 +292,24 @@ def test_down_can_suspend_jobs_which_go_on_where_they_were(house: CliHouse, pree
     call = house("down", "--jobs", "suspend", "--json")
     assert call.code == 0, call.err
     assert call.json == {"stopped": True, "jobs_stopped": 0, "jobs_suspended": 1}
-    _communicated(house)
+    assert "`fairway down` suspends 1 running job; the next `fairway up` lets it go on" in _communicated(house)
     before = beat.stat().st_size
     time.sleep(2.0)
     assert beat.stat().st_size == before, "it stands still"
-    assert "1 running jobs stand still" in house("down", "--jobs", "suspend").out
+    assert "; 1 running job stands still, keeps its memory, and goes on" in house("down", "--jobs", "suspend").out
     house.start()
     until(lambda: beat.stat().st_size > before + 5, "the job to go on")
     shown = house.wait_for(job, "RUNNING")
     assert shown["attempts"] == 1
     assert shown["ran_s"] < time.time() - shown["started_s"] - 1.5, "the time in between is not run time"
     assert house("cancel", job).code == 0
+
+
+def test_stopping_says_it_of_a_single_job_too(house: CliHouse) -> None:
+    house.start("--gpus", "1")
+    house.wait_for(house.submit("--grace", "1", "--", "sleep", "60"), "RUNNING")
+    told = house("down", "--jobs", "stop").out
+    assert "; 1 running job was stopped and waits for the next one. It had saved nothing and will start" in told
 
 
 def test_stopping_says_who_begins_again(house: CliHouse) -> None:
@@ -313,6 +323,35 @@ def test_stopping_says_who_begins_again(house: CliHouse) -> None:
     assert "2 running jobs were stopped" in told
     assert "2 of them had saved nothing and will start from the beginning" in told
     assert house("down", "--jobs", "nonsense").code == 2
+
+
+@pytest.mark.parametrize("how", ["leave", "stop", "suspend"])
+def test_nothing_is_said_of_running_jobs_where_there_are_none(house: CliHouse, how: str) -> None:
+    house.start("--gpus", "1")
+    job = house.submit("--hold", "--", "true")
+    told = house("down", "--jobs", how)
+    assert told.out == "the scheduler has stopped" + ("\n" if how == "leave" else "; no job was running\n")
+    assert "scheduling has stopped; 1 job waits for the next `fairway up`\n" in _communicated(house)
+    assert " · 1 job taken over" in house.start()
+    assert house("cancel", job).code == 0
+    assert house.daemon is not None
+    house.daemon.send_signal(signal.SIGTERM)
+    assert "scheduling has stopped; no job was left\n" in _communicated(house)
+
+
+def test_a_word_about_jobs_is_for_the_scheduler_that_it_was_left_to(house: CliHouse) -> None:
+    """Whoever wanted to stop it has died before they could."""
+    house.start("--gpus", "1")
+    told = running_daemon(house.state)
+    assert told is not None
+    announce(house.state, told, "stop")
+    house.kill()
+    house.start()
+    job = house.submit("--", "sleep", "60")
+    house.wait_for(job, "RUNNING")
+    assert house.daemon is not None
+    house.daemon.send_signal(signal.SIGTERM)
+    assert "1 running job goes on by itself" in _communicated(house)
 
 
 def test_a_state_directory_that_cannot_be(house: CliHouse) -> None:

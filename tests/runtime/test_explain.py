@@ -91,6 +91,34 @@ def test_the_reason_names_who_holds_gpus_and_when_they_let_go(start: Start) -> N
     json.dumps([head, behind, running], allow_nan=False)
 
 
+@pytest.mark.parametrize(
+    ("terms", "basis", "seconds"),
+    [
+        ({"limit_s": 86400.0}, "nothing is known of it; an hour is assumed", 3600.0),
+        ({"limit_s": 3600.0}, "its time limit", 3600.0),
+        ({"limit_s": 600.0}, "its time limit", 600.0),
+        ({}, "nothing is known of it; an hour is assumed", 3600.0),
+        ({"name": "alike"}, "jobs like it that have ended", 7200.0),
+        ({"name": "alike", "limit_s": 5400.0}, "its time limit", 5400.0),
+    ],
+)
+def test_the_time_limit_is_named_only_where_the_figure_is_from_it(
+    start: Start, terms: dict[str, Any], basis: str, seconds: float
+) -> None:
+    scheduler = start()
+    ended = JobRecord(0, "0", job(7, name="alike"), 0.0, ran_s=7200.0)
+    scheduler.engine.seen.times.learn(ended)
+    submit(scheduler, job(50, gpus=2), job(1, expected_s=None, **terms))
+    (told,) = what_if(scheduler, {"ids": ["2"]})["jobs"]
+    assert told["basis"] == basis
+    assert told["finish_in_s"] - told["start_in_s"] == pytest.approx(seconds, abs=1.0)
+
+
+def test_a_single_gpu_that_is_not_there_is_refused_in_words(start: Start) -> None:
+    with pytest.raises(InputError, match="it asks for 1 GPU of type t4; there are"):
+        what_if(start(), {"job": {"gpus": 1, "gpu_types": ("t4",)}})
+
+
 def test_jobs_outside_the_gate_are_told_what_would_let_them_in(start: Start) -> None:
     scheduler = start()
     submit(scheduler, job(30, gpus=2))

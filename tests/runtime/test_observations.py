@@ -11,6 +11,7 @@ from living import cluster_of, ended, living, submit
 
 from fairway.core.snapshot import Snapshot
 from fairway.runtime import seen
+from fairway.runtime.request import JobRequest
 from fairway.runtime.scheduler import Scheduler
 
 TRAINS = """
@@ -72,3 +73,16 @@ def test_policies_that_watch_losses_see_those_of_live_jobs(policy: str, tmp_path
         assert scheduler.gate.problem == ""
         scheduler.cancel(job.id)
         ended(job)
+
+
+def test_tasks_of_an_array_are_expected_to_take_as_long_as_those_that_have_ended(tmp_path: Path) -> None:
+    with living(tmp_path, cluster=cluster_of(1)) as scheduler:
+        sweep = JobRequest(("sleep", "0.5"), cwd="/")
+        tasks = scheduler.submit([sweep.task(number) for number in range(4)], array=True)
+        ended(tasks[0])
+        wait_for(lambda: view(scheduler).oracle.work_left.max() < 20.0, "the others to be expected to end soon")
+        ended(tasks[-1])
+    with living(tmp_path, cluster=cluster_of(1)) as again:
+        (later,) = again.submit([sweep])
+        assert again.engine.seen.expected_s[later.number] < 20.0
+        ended(later)

@@ -39,6 +39,16 @@ _WRONG_SHAPES = ("list_type", "model_type", "model_attributes_type", "dict_type"
 _SHAPE = re.compile(r"Submission|list\[.*\]")
 """How the two shapes of a submission are called in the place of a problem: one job, or a list of them."""
 
+_SAID = {
+    "extra_forbidden": "there is no such field",
+    "string_pattern_mismatch": "this has characters that it may not have",
+    "string_too_long": "this is longer than {max_length} characters",
+    "greater_than": "this must be more than {gt:g}",
+    "greater_than_equal": "this must be at least {ge:g}",
+    "less_than_equal": "this must be at most {le:g}",
+}
+"""Problems in the words of this house; others are told as they come."""
+
 
 def refusal(status: int, why: str, headers: dict[str, str] | None = None) -> Response:
     """An answer that says no, and why."""
@@ -55,6 +65,9 @@ def add_handlers(app: FastAPI) -> None:
 
     async def malformed(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
+        of_body = any(one["loc"][:1] == ("body",) and one["type"] != "missing" for one in error.errors())
+        if of_body and not _is_json(request.headers.get("content-type", "")):
+            return refusal(422, "the body is not taken for JSON without the header Content-Type: application/json")
         return refusal(422, told(error.errors()))
 
     async def by_http(request: Request, error: Exception) -> Response:
@@ -97,7 +110,13 @@ def _of_one_shape(problems: Sequence[Any]) -> Sequence[Any]:
 def _in_words(problem: Any) -> str:
     parts = problem["loc"][2 if _has_shape(problem) else 1 :]
     place = ".".join(str(part)[:_MOST_NAME] for part in parts) or str(problem["loc"][0])
-    return f"{place}: {'there is no such field' if problem['type'] == 'extra_forbidden' else problem['msg']}"
+    said = _SAID.get(problem["type"])
+    return f"{place}: {problem['msg'] if said is None else said.format(**problem.get('ctx', {}))}"
+
+
+def _is_json(content_type: str) -> bool:
+    kind = content_type.partition(";")[0].strip().lower()
+    return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 
 
 def _has_shape(problem: Any) -> bool:

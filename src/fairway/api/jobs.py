@@ -22,12 +22,15 @@ from fairway.api.schema import (
     MOST_INT,
     MOST_JOBS,
     ArrayJob,
+    ChangedRows,
     Job,
     Key,
     Name,
     Rows,
     Seconds,
+    StateIn,
     Submission,
+    TakenRows,
     Update,
     WhatIf,
 )
@@ -65,7 +68,7 @@ def jobs_router(house: House) -> APIRouter:
 
 
 def _add_submit(router: APIRouter, house: House) -> None:
-    @router.post("/jobs", status_code=201, responses={200: {"model": Rows}, 201: {"model": Rows}})
+    @router.post("/jobs", status_code=201, responses={200: {"model": TakenRows}, 201: {"model": TakenRows}})
     async def submit(
         request: Request, body: Jobs, key: Annotated[Key | None, Header(alias="Idempotency-Key")] = None
     ) -> Response:
@@ -97,9 +100,9 @@ def _submitted(house: House, person: Person, asked: Sequence[Submission], key: s
 def _taken(house: House, requests: Sequence[JobRequest], records: Sequence[JobRecord]) -> Response:
     """The answer to a submission: 201 if any of it is new."""
     # The configuration may have added to a request, but its command stays the very object that was read here.
-    new = {id(request.command) for request in requests}
-    status = 201 if any(id(record.request.command) in new for record in records) else 200
-    return Response(house.listing.text(records), status, media_type=_JSON)
+    asked = {id(request.command) for request in requests}
+    new = sum(id(record.request.command) in asked for record in records)
+    return Response(house.listing.text(records, new=new), 201 if new else 200, media_type=_JSON)
 
 
 def _requests(house: House, person: Person, asked: Sequence[Submission], key: str | None) -> list[JobRequest]:
@@ -132,7 +135,7 @@ def _request(house: House, person: Person, one: Submission, key: str | None) -> 
 def _add_reading(router: APIRouter, house: House) -> None:
     @router.get("/jobs", responses={200: {"model": Rows}})
     def ls(
-        state: Annotated[list[JobState] | None, Query(description="one state, or several")] = None,
+        state: Annotated[list[StateIn] | None, Query(description="one state, or several")] = None,
         user: Annotated[Name | None, Query()] = None,
         queue: Annotated[Name | None, Query()] = None,
         since: Since = None,
@@ -187,10 +190,9 @@ def _found(house: House, name: str) -> list[JobRecord]:
 
 def _add_control(router: APIRouter, house: House) -> None:
     def add(verb: str, act: Callable[[str], list[JobRecord]], what: str) -> None:
-        @router.post(f"/jobs/{{name}}/{verb}", name=verb, description=what, responses={200: {"model": Rows}})
+        @router.post(f"/jobs/{{name}}/{verb}", name=verb, description=what, responses={200: {"model": ChangedRows}})
         def control(request: Request, name: Id) -> Response:
-            _owned(house, house.person(request), name)
-            return Answer({"jobs": views.rows(house.scheduler, act(name))})
+            return _changed(house, house.person(request), name, act)
 
     scheduler = house.scheduler
     add("cancel", scheduler.cancel, "End a job. Its processes are asked to stop, and killed after their grace period.")
@@ -200,21 +202,26 @@ def _add_control(router: APIRouter, house: House) -> None:
     add("hold", scheduler.hold, "Do not start a job until it is released.")
     add("release", scheduler.release, "Let a held or suspended job run.")
 
-    @router.patch("/jobs/{name}", responses={200: {"model": Rows}})
+    @router.patch("/jobs/{name}", responses={200: {"model": ChangedRows}})
     def update(request: Request, name: Id, body: Update) -> Response:
         """Change a job's terms; a new time limit counts for what runs, too."""
-        _owned(house, house.person(request), name)
         changes = body.model_dump(exclude_unset=True)
         if not changes:
             raise InputError("there is nothing to change")
-        return Answer({"jobs": views.rows(scheduler, scheduler.update(name, changes))})
+        return _changed(house, house.person(request), name, lambda one: scheduler.update(one, changes))
 
 
-def _owned(house: House, person: Person, name: str) -> None:
-    """Refuse whoever may not control a job."""
+def _changed(house: House, person: Person, name: str, act: Callable[[str], list[JobRecord]]) -> Response:
+    """Do something to a job, or to the tasks of an array, and tell how each is and whether it had ended before."""
+    ended: set[int] = set()
     for record in _found(house, name):
         if not house.access.may_control(person, record.request.user):
             raise NotAllowedError(f"job {record.id} is {record.request.user}'s; you are {person.name}")
+        if record.state.ended:
+            ended.add(record.number)
+    records = act(name)
+    rows = zip(views.rows(house.scheduler, records), records, strict=True)
+    return Answer({"jobs": [row | {"had_ended": record.number in ended} for row, record in rows]})
 
 
 def _add_logs(router: APIRouter, house: House) -> None:

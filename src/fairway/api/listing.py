@@ -33,13 +33,15 @@ class Listing:
         self._fixed: dict[int, tuple[JobRequest, str]] = {}
         self._ended: dict[int, tuple[tuple[Any, ...], str]] = {}
 
-    def text(self, records: Iterable[JobRecord]) -> bytes:
-        """An answer with these jobs, the same as `views.rows` gives."""
+    def text(self, records: Iterable[JobRecord], *, new: int | None = None) -> bytes:
+        """An answer with these jobs, the same as `views.rows` gives; to a submission it says how many are new."""
         now_s = self._scheduler.engine.clock.now_s()
         for kept in (self._fixed, self._ended):
             if len(kept) > MOST_KEPT:
                 kept.clear()
-        return f'{{"jobs":[{",".join([self._row(record, now_s) for record in records])}]}}'.encode("ascii")
+        jobs = ",".join([self._row(record, now_s) for record in records])
+        head = "" if new is None else f'"new":{new},'
+        return f'{{{head}"jobs":[{jobs}]}}'.encode("ascii")
 
     def _row(self, record: JobRecord, now_s: float) -> str:
         attempt = record.attempt

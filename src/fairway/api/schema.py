@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from fairway.core.job import MOST_PRIORITY, MOST_SECONDS
 from fairway.runtime.records import JobState
@@ -41,6 +41,8 @@ Key = Annotated[str, StringConstraints(min_length=1, max_length=180)]
 
 PolicyText = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1f\x7f]+$")]
 JobId = Annotated[str, StringConstraints(min_length=1, max_length=40)]
+StateIn = Annotated[JobState, BeforeValidator(lambda text: text.upper() if isinstance(text, str) else text)]
+"""A state, in capitals or not."""
 
 
 class Strict(BaseModel):
@@ -188,6 +190,24 @@ class Rows(BaseModel):
     """Jobs in a list."""
 
     jobs: list[Row]
+
+
+class TakenRows(Rows):
+    """Jobs of a submission; `new` of them were not there before."""
+
+    new: int
+
+
+class ChangedRow(Row):
+    """One job of those that were to be changed; what `had_ended` is left as it was."""
+
+    had_ended: bool
+
+
+class ChangedRows(BaseModel):
+    """Jobs that were to be changed."""
+
+    jobs: list[ChangedRow]
 
 
 class Job(Row):

@@ -19,6 +19,7 @@ from fairway.api.people import Person, user_name
 from fairway.api.room import Room
 from fairway.policies import policies
 from fairway.runtime.daemon import Daemon
+from fairway.runtime.idle import RECLAIMED
 from fairway.runtime.records import JobRecord, JobState
 from fairway.runtime.scheduler import Scheduler
 
@@ -80,10 +81,16 @@ def reason_of(scheduler: Scheduler, record: JobRecord) -> str:
         return record.reason or (GOES_ON if record.held else "")
     if record.state.ended:
         return record.reason
-    if record.state is not JobState.PENDING and record.reason:
-        return record.reason
+    if record.suspended and record.reason == RECLAIMED:
+        return RECLAIMED
     outside = scheduler.gate.outside.get(record.number)
-    return outside or scheduler.reasons.all().get(record.number) or record.reason
+    if outside:
+        return outside
+    if record.state is JobState.PREEMPTED and record.reason:
+        return record.reason
+    # One that was suspended by its owner waits by now: how it was stopped is no reason any more.
+    last = "" if record.state is JobState.SUSPENDED else record.reason
+    return scheduler.reasons.all().get(record.number) or last
 
 
 def rows(scheduler: Scheduler, records: Iterable[JobRecord]) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from fairway.core.errors import InputError
 from fairway.core.event import JobSubmitted
 from fairway.core.policy import Policy
 from fairway.policies import make_policy
-from fairway.runtime.estimates import UNKNOWN_S, speeds_of, submitted
+from fairway.runtime.estimates import UNKNOWN_S, speeds_of, submitted, why_impossible
 from fairway.runtime.explain import explain, reason_outside
 from fairway.runtime.records import JobRecord
 from fairway.runtime.request import JobRequest
@@ -120,7 +120,7 @@ def _request(fields: Any) -> JobRequest:
 def _refuse_impossible(scheduler: Scheduler, request: JobRequest) -> None:
     """Whether it could be submitted at all."""
     if not any(speeds_of(request, scheduler.cluster)):
-        raise InputError(f"no GPUs here can ever run a job with {request.gpus} GPUs of these types")
+        raise InputError(why_impossible(request, scheduler.cluster))
     for one in request.depends:
         if not scheduler.book.tasks(one.job):
             raise InputError(f"it is to wait for job {one.job!r}, which does not exist")
@@ -266,6 +266,7 @@ def _basis(scheduler: Scheduler, record: JobRecord) -> str:
         return "its own reports"
     if request.expected_s is not None:
         return "its owner's word"
-    if scheduler.engine.seen.times.expected_s(request) not in (UNKNOWN_S, request.limit_s):
-        return "jobs like it that have ended"
-    return "its time limit" if request.limit_s is not None else "nothing is known of it; an hour is assumed"
+    expected_s = scheduler.engine.seen.times.expected_s(request)
+    if expected_s == request.limit_s:
+        return "its time limit"
+    return "nothing is known of it; an hour is assumed" if expected_s == UNKNOWN_S else "jobs like it that have ended"

@@ -143,8 +143,14 @@ def draft_of(words: Sequence[str], asked: Asked, *, literal: bool) -> Draft:
     return draft.upon(Draft({"cwd": str(Path.cwd())})).over(given, asked.tasks(), asked.export)
 
 
+def is_task_file(word: str) -> bool:
+    """Whether a word that is no option names a SkyPilot task."""
+    return word.endswith((".yaml", ".yml"))
+
+
 def _from_file(words: Sequence[str], given: Mapping[str, Any], now: datetime) -> Draft | None:
     """A job that a file describes; None if the first word is no such file."""
+    import shutil
     import sys
 
     from fairway.submission.sbatch import from_sbatch, from_sbatch_text, is_sbatch
@@ -153,13 +159,15 @@ def _from_file(words: Sequence[str], given: Mapping[str, Any], now: datetime) ->
     path, arguments = Path(words[0]), words[1:]
     if words[0] == STDIN:
         return from_sbatch_text(sys.stdin.read(), arguments, now)
-    if path.suffix in (".yaml", ".yml"):
+    if is_task_file(words[0]):
         if not path.is_file():
             raise InputError("there is no such file", path=str(path))
         return from_skypilot(path, arguments, given.get("env", {}))
     if not path.is_file():
         if path.suffix in (".sbatch", ".slurm"):
             raise InputError("there is no such file", path=str(path))
+        if path.is_dir() and shutil.which(words[0]) is None:
+            raise InputError("this is a directory; give a command, an sbatch script or a task file", path=str(path))
         return None
     if os.access(path, os.X_OK) and not _is_script(path):
         return None

@@ -36,9 +36,9 @@ def compare(
     """Replay a trace under several policies and compare them.
 
     \b
-    fairway compare jobs.csv --cluster v100:16x4 --policy fifo --policy las --policy srtf
+    fairway compare jobs.csv --cluster v100:16x4 --policy fifo --policy las
     fairway compare jobs.csv --cluster v100:16x4 --html report.html
-    fairway compare jobs.csv --cluster v100:16x4 --mtbf-hours 100 --seeds 5 --csv runs.csv
+    fairway compare jobs.csv --cluster v100:16x4 --seeds 5 --csv runs.csv
     """
     from fairway.cli import output
     from fairway.cli.runs import run_all

@@ -41,10 +41,11 @@ def estimate(
 ) -> None:
     """Say how far off the throughput estimator would be on the pairs of a profile.
 
-    \b
     Each job type is left out in turn; a part of its pairs is measured, the rest estimated and compared with the file.
+
+    \b
     fairway estimate --profile simulation_throughputs.json
-    fairway estimate --profile simulation_throughputs.json --hold-out model --measured 0.05,0.1 --json errors.json
+    fairway estimate --profile pairs.json --hold-out model --measured 0.05,0.1
     """
     from fairway.cli import files, output
 

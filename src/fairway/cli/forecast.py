@@ -48,10 +48,11 @@ def forecast(
 ) -> None:
     """Say how far off forecasts of the remaining time are while jobs train.
 
-    \b
     Each job goes through the batch sizes that are laid down for it, and every rule forecasts its end on the way.
+
+    \b
     fairway forecast shockwave.trace --profile tacc_throughputs.json
-    fairway forecast shockwave.trace --profile tacc_throughputs.json --job 0 --plot job0.svg
+    fairway forecast shockwave.trace --profile tacc_throughputs.json --job 0
     """
     from fairway.cli import files, output
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-import time as clock
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
 
-from fairway.cli.live import Where, for_each, told_state
+from fairway.cli.live import Where, for_each, place_of, told_ended, told_state
 from fairway.cli.options import takes
 from fairway.core.errors import InputError
 
 _Job = Annotated[str, typer.Argument(help="Its id; ID_k for a task, ID for all tasks of an array", metavar="JOB")]
 _Jobs = Annotated[list[str], typer.Argument(help="Ids; that of an array means all its tasks", metavar="JOB…")]
 _User = Annotated[str | None, typer.Option("--user", "-u", help="Only those of this user", metavar="NAME")]
-_SINCE = "Only those {} in the last 2h, or since 2026-01-31"
+_SINCE = "Only those {} in the last 2h, or since 16:00 or 2026-01-31"
 
 UNENDED = ("PENDING", "RUNNING", "SUSPENDED", "PREEMPTED")
 _STATES = (*UNENDED, "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY")
@@ -97,7 +95,7 @@ def suspend(where: Where, jobs: _Jobs) -> None:
 @takes(where=Where)
 def resume(where: Where, jobs: _Jobs) -> None:
     """Let suspended jobs go on when it is their turn; held ones, too."""
-    _act(where, jobs, "resume")
+    _act(where, jobs, "resume", _told_released)
 
 
 @takes(where=Where)
@@ -109,13 +107,13 @@ def requeue(where: Where, jobs: _Jobs) -> None:
 @takes(where=Where)
 def hold(where: Where, jobs: _Jobs) -> None:
     """Do not start jobs until they are released. Those that run go on; once stopped they are not started again."""
-    _act(where, jobs, "hold")
+    _act(where, jobs, "hold", _told_held)
 
 
 @takes(where=Where)
 def release(where: Where, jobs: _Jobs) -> None:
     """Let held jobs run when it is their turn; suspended ones, too."""
-    _act(where, jobs, "release")
+    _act(where, jobs, "release", _told_released)
 
 
 @takes(where=Where)
@@ -138,6 +136,7 @@ def update(
     \b
     fairway update 12 --priority 10 --time 4h
     """
+    from fairway.runtime.request import JobRequest
     from fairway.submission.quantities import duration_s
 
     changes: dict[str, Any] = {
@@ -148,22 +147,38 @@ def update(
             changes[key] = None if text == NO_LIMIT else duration_s(text)
     if not changes:
         raise InputError("there is nothing to change; see fairway update --help")
+    # What a new job could not ask for is refused in the same words.
+    JobRequest(("true",), **{key: value for key, value in changes.items() if value is not None})
     client = where.client()
-    rows = for_each(jobs, lambda one: client.update(one, **changes))
-    where.show(rows, lambda: "".join(f"job {row['id']} updated\n" for row in rows))
+    for_each(where, jobs, lambda one: client.update(one, **changes), _told_updated)
 
 
 def _act(where: Where, jobs: list[str], verb: str, tell: Callable[[Mapping[str, Any]], str] = told_state) -> None:
-    client = where.client()
-    rows = for_each(jobs, getattr(client, verb), tell)
-    where.show(rows, lambda: "".join(map(tell, rows)))
-    sys.stdout.flush()
+    for_each(where, jobs, getattr(where.client(), verb), tell)
 
 
 def _told_cancelled(row: Mapping[str, Any]) -> str:
-    if row["state"] in UNENDED or row["state"] == "CANCELLED":
+    ended = row.get("had_ended") or row["state"] not in (*UNENDED, "CANCELLED")
+    return told_ended(row) if ended else told_state(row)
+
+
+def _told_updated(row: Mapping[str, Any]) -> str:
+    return told_ended(row) if row.get("had_ended") else f"job {row['id']} updated\n"
+
+
+def _told_released(row: Mapping[str, Any]) -> str:
+    """What a job does that is let go. The state of one that waits would only say where it comes from."""
+    if row["state"] not in UNENDED or row["state"] == "RUNNING":
         return told_state(row)
-    return f"job {row['id']} had ended already: {row['state']}\n"
+    why = f": {row['reason']}" if row["reason"] else ""
+    return f"job {row['id']} {'goes on' if row['attempts'] else 'starts'} when it is its turn{why}\n"
+
+
+def _told_held(row: Mapping[str, Any]) -> str:
+    """That a job is held now, also where something else is said to keep it from running."""
+    if row["state"] not in UNENDED or row["reason"].startswith("held"):
+        return told_state(row)
+    return f"job {row['id']} held; {place_of(row)}\n"
 
 
 def _state(text: str) -> str:
@@ -174,14 +189,11 @@ def _state(text: str) -> str:
 
 
 def _since_s(text: str | None) -> float | None:
-    """A date, or so long ago."""
+    """A date, a time of day, or so long ago."""
     if text is None:
         return None
     from datetime import datetime
 
-    from fairway.submission.quantities import duration_s, instant_s
+    from fairway.submission.quantities import past_s
 
-    try:
-        return max(clock.time() - duration_s(text), 0.0)
-    except InputError:
-        return max(instant_s(text, datetime.now().astimezone()), 0.0)
+    return past_s(text, datetime.now().astimezone())

@@ -105,32 +105,49 @@ def exit_code_of(error: Exception) -> int:
 
 
 def for_each(
+    where: Where,
     names: Iterable[str],
     act: Callable[[str], list[dict[str, Any]]],
-    tell: Callable[[Mapping[str, Any]], str] | None = None,
-) -> list[dict[str, Any]]:
-    """Do something to several jobs. One that is refused does not keep the others from it; it is complained of after."""
+    tell: Callable[[Mapping[str, Any]], str],
+) -> None:
+    """Do something to several jobs and tell what came of it, as JSON or with `tell` in a line for each.
+
+    One that is refused does not keep the others from it; it is complained of after.
+    """
     from fairway.cli import output
-    from fairway.client import RefusedError
+    from fairway.client import ClientError, RefusedError
 
     rows: list[dict[str, Any]] = []
-    refused: list[RefusedError] = []
+    refused: list[ClientError] = []
     for name in names:
         try:
             rows += act(name)
         except RefusedError as error:
             refused.append(error)
-    if not refused:
-        return rows
-    for row in rows:
-        sys.stdout.write((tell or told_state)(row))
+        except ClientError as error:
+            # Nobody is there to be asked about the others.
+            refused.append(error)
+            break
+    where.show(rows, lambda: "".join(map(tell, rows)))
+    sys.stdout.flush()
     for one in refused[:-1]:
         output.say("error", str(one))
-    raise refused[-1]
+    if refused:
+        raise refused[-1]
 
 
 def told_state(row: Mapping[str, Any]) -> str:
     """A job and where it is now, in a line."""
+    return f"job {row['id']} {place_of(row)}\n"
+
+
+def place_of(row: Mapping[str, Any]) -> str:
+    """The state of a job, with the reason where there is one."""
     reason = row.get("reason") or ""
     why = f": {reason}" if reason and reason.upper() != row["state"] else ""
-    return f"job {row['id']} {row['state']}{why}\n"
+    return f"{row['state']}{why}"
+
+
+def told_ended(row: Mapping[str, Any]) -> str:
+    """Of a job with which nothing could be done any more."""
+    return f"job {row['id']} had ended already: {row['state']}\n"

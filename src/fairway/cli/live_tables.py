@@ -149,7 +149,7 @@ def _gpus_in_full(told: Row) -> str:
 
 def _terms(request: Row) -> list[tuple[str, str]]:
     depends = ", ".join(f"{one['kind']}:{one['job']}" for one in request.get("depends", ()))
-    texts = [("priority", str(request.get("priority", "")))]
+    texts = [(name, f"{request[name]:g}" if name in request else "") for name in ("priority", "weight")]
     for name, label in (("limit_s", "time limit"), ("expected_s", "expected"), ("grace_s", "grace period")):
         texts.append((label, duration(request[name]) if request.get(name) is not None else ""))
     deadline = request.get("deadline_s")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import select
+import stat
 import sys
 import threading
 import time
@@ -77,6 +80,19 @@ def _write(piece: bytes) -> None:
     sys.stdout.flush()
 
 
+def _refuse_if_nobody_reads() -> None:
+    """Fail if what is written goes to a pipe that nobody reads any more: else that is only seen at the next line."""
+    try:
+        number = sys.stdout.fileno()
+        piped = stat.S_ISFIFO(os.fstat(number).st_mode)
+    except (OSError, ValueError):
+        return
+    poll = select.poll()
+    poll.register(number, 0)
+    if piped and any(seen & select.POLLERR for _, seen in poll.poll(0)):
+        raise BrokenPipeError
+
+
 class Follower:
     """Shows the logs of all ranks of a job as they grow.
 
@@ -106,6 +122,7 @@ class Follower:
                 raise InputError(f"{self._job} is an array; name one of its tasks, such as {told['tasks'][0]['id']}")
             if self._problem is not None:
                 raise self._problem
+            _refuse_if_nobody_reads()
             ranks = self._ranks(told)
             self._several = len(ranks) > 1
             for rank in ranks:
@@ -155,7 +172,8 @@ class Follower:
             over, where = self._over, self._place(rank)
             try:
                 self._show(rank, self._client.logs(self._job, rank=rank, follow=True, **where))
-            except RefusedError as error:
+            except (RefusedError, OSError) as error:
+                # It is for the main thread to complain, and to end.
                 self._problem = error
                 return
             except ClientError:

@@ -81,11 +81,13 @@ def fairway(
 
     \b
     First steps:
-      fairway up                                                    schedule jobs on this machine
-      fairway submit --gpus 1 -- python train.py                    hand in a job
-      fairway demo                                                  compare all policies on a made-up workload
-      fairway simulate jobs.csv --cluster v100:16x4 --policy srtf   replay a trace
-      fairway compare jobs.csv --cluster v100:16x4 --html out.html  all policies, as a report
+      fairway up                                      schedule on this machine
+      fairway submit --gpus 1 -- python train.py      hand in a job
+      fairway demo                                    compare all policies
+      fairway simulate jobs.csv --cluster v100:16x4 --policy srtf
+                                                      replay a trace
+      fairway compare jobs.csv --cluster v100:16x4 --html out.html
+                                                      all policies, as a report
     """
     if version:
         typer.echo(f"fairway {__version__}")

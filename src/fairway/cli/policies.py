@@ -21,7 +21,7 @@ def policies(
 
     \b
     A knob is set after a colon:
-    fairway simulate jobs.csv --cluster v100:16x4 --policy las:levels=1800/7200,metric=time
+    fairway simulate jobs.csv --cluster v100:16x4 --policy las:levels=1800/7200
     """
     import json as writer
 

@@ -15,12 +15,15 @@ if TYPE_CHECKING:
     from fairway.cli.up import Settings
 
 UNIT = "fairway.service"
+NO_PLUGIN = "none"
+"""What is written for policies of one's own so that there are none any more."""
 
 
 def install(settings: Settings) -> None:
     """Write the unit and start it; where there is no systemd, print it."""
     from fairway.cli import output
 
+    settings.check_policy()
     text = unit(settings)
     if not _has_systemd():
         sys.stdout.write(text)
@@ -46,6 +49,9 @@ def unit(settings: Settings) -> str:
     words += ["--round", f"{settings.round:g}"] if settings.round is not None else []
     words += ["--placement", settings.placement]
     words += ["--config", str(Path(settings.config).absolute())] if settings.config is not None else []
+    if settings.plugins is not None:
+        for path in settings.plugins or (NO_PLUGIN,):
+            words += ["--plugin", path]
     words += ["--open-to-all"] if settings.open_to_all else []
     return (
         "[Unit]\n"

@@ -31,8 +31,8 @@ def simulate(
 
     \b
     fairway simulate 60_job.csv --cluster v100:4x4 --policy srtf
-    fairway simulate jobs.jsonl --cluster a100:8x8 --policy las:levels=3600/36000 --json las.json
-    fairway simulate jobs.jsonl --cluster a100:8x8 --policy fifo --mtbf-hours 200 --seed 1
+    fairway simulate j.jsonl --cluster a100:8x8 --policy las:levels=3600/36000
+    fairway simulate j.jsonl --cluster a100:8x8 --policy fifo --mtbf-hours 200
     """
     from fairway.cli import output
     from fairway.policies import make_policy

@@ -33,8 +33,9 @@ def skew(
 ) -> None:
     """Say how unevenly a model's size is spread over its tensors; without a model, list those that are known.
 
-    \b
     The skew is the largest tensor's share of the whole. --placement skew keeps gangs above the threshold together.
+
+    \b
     fairway skew vgg16
     fairway skew train.py:make_model
     fairway skew torchvision.models:resnet50 --json

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from fairway.cli.asking import Asked, draft_of
+from fairway.cli.asking import Asked, draft_of, is_task_file
 from fairway.cli.live import At, Where
 from fairway.cli.options import takes
 from fairway.core.errors import InputError
 
 if TYPE_CHECKING:
-    from fairway.client import Client
+    from fairway.client import Client, Submitted
 
 _LITERAL = "fairway.literal"
 _GIVEN_UP, _CANCELLED = 1, 130
@@ -34,12 +34,17 @@ _Key = Annotated[
 
 
 class TakesCommand(TyperCommand):
-    """A command whose options end with the first word that is none: the rest belongs to the job."""
+    """A command whose options end with the first word that is none: the rest belongs to the job.
+
+    A task file takes no words of its own, so options after it are meant as those before it.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """Note whether the words stood after `--`; the parser would drop that."""
         ctx.allow_interspersed_args = False
         before = list(args)
+        first = next(iter(self.make_parser(ctx).parse_args(list(args))[0].get("words") or ()), "")
+        ctx.allow_interspersed_args = is_task_file(first)
         rest = super().parse_args(ctx, args)
         words = ctx.params.get("words") or ()
         at = len(before) - len(words) - 1
@@ -61,10 +66,10 @@ def submit(
     \b
     fairway submit --gpus 1 -- python train.py --lr 0.1
     fairway submit --gpus 1-4 --time 8h --depends afterok:12 -- python train.py
-    fairway submit --array 0-9%3 -- bash -c 'python train.py --seed $FAIRWAY_ARRAY_TASK_ID'
+    fairway submit --array 0-9%3 -- bash -c 'python t.py $FAIRWAY_ARRAY_TASK_ID'
     fairway submit -- torchrun --nnodes=1:4 --nproc-per-node=8 train.py
     fairway submit train.sbatch
-    fairway submit task.yaml
+    fairway submit task.yaml --env LR=0.1
     """
     rows = _submitted(where.client(), words or (), asked, key, literal=context.meta[_LITERAL])
     name = rows[0]["id"].partition("_")[0] if len(rows) > 1 else rows[0]["id"]
@@ -73,12 +78,15 @@ def submit(
         return
     tasks = f", {len(rows):,} tasks" if len(rows) > 1 else ""
     why = f": {rows[0]['reason']}" if rows[0]["reason"] else ""
-    where.show(rows, lambda: f"job {name} submitted{tasks}{why}\n")
+    told = f"submitted{tasks}{why}" if rows.new else f"was submitted before under this key{_states(rows)}"
+    where.show(list(rows), lambda: f"job {name} {told}\n")
 
 
 @takes(asked=Asked, where=At)
 def run(context: typer.Context, asked: Asked, where: At, words: _Words = None, key: _Key = None) -> None:
-    """Submit a job, show what it writes, and end with its exit code. Ctrl-C cancels it.
+    """Submit a job, show what it writes, and end with its exit code.
+
+    Ctrl-C cancels it, and so does the end of whoever reads what is shown.
 
     \b
     fairway run --gpus 1 -- python train.py
@@ -90,12 +98,21 @@ def run(context: typer.Context, asked: Asked, where: At, words: _Words = None, k
     rows = _submitted(client, words or (), asked, key, literal=context.meta[_LITERAL])
     if len(rows) != 1:
         raise InputError(f"this is an array of {len(rows)} tasks, now submitted; `fairway logs` shows one of them")
-    raise typer.Exit(_stayed_with(client, rows[0]["id"]))
+    raise typer.Exit(_stayed_with(client, rows[0]["id"], new=bool(rows.new)))
 
 
-def _submitted(
-    client: Client, words: Sequence[str], asked: Asked, key: str | None, *, literal: bool
-) -> list[dict[str, Any]]:
+def _states(rows: Sequence[dict[str, Any]]) -> str:
+    """Where jobs are that are not new."""
+    from collections import Counter
+
+    if len(rows) == 1:
+        return f": {rows[0]['state']}"
+    return f", {len(rows):,} tasks: " + ", ".join(
+        f"{number:,} {state}" for state, number in Counter(row["state"] for row in rows).items()
+    )
+
+
+def _submitted(client: Client, words: Sequence[str], asked: Asked, key: str | None, *, literal: bool) -> Submitted:
     from fairway.cli import output
 
     draft = draft_of(words, asked, literal=literal)
@@ -110,14 +127,14 @@ def _submitted(
     return rows
 
 
-def _stayed_with(client: Client, name: str) -> int:
+def _stayed_with(client: Client, name: str, *, new: bool) -> int:
     """Show a job's output until it has ended; its exit code."""
     from fairway.cli import output
     from fairway.cli.logs import Follower
 
-    output.say("note", f"this is job {name}")
     follower = Follower(client, name)
     try:
+        output.say("note", f"this is job {name}" + ("" if new else ", which was submitted before under this key"))
         follower.run()
     except (KeyboardInterrupt, SystemExit) as stopped:
         output.say("note", f"cancelling job {name}; once more leaves it to itself")
@@ -125,6 +142,10 @@ def _stayed_with(client: Client, name: str) -> int:
         # What it writes while it stops is shown, too.
         follower.run()
         return _CANCELLED if isinstance(stopped, KeyboardInterrupt) else int(stopped.code or 0)
+    except OSError:
+        # Nobody sees what it writes any more, and nobody is there to press Ctrl-C.
+        client.cancel(name)
+        raise
     told = client.wait(name)
     if told["state"] != "COMPLETED":
         output.say("note", f"job {name} {told['state']}" + (f": {told['reason']}" if told["reason"] else ""))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import select
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -29,7 +32,7 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="Show it once and end")] = False,
     every: Annotated[float, typer.Option("--every", help="Seconds between looks", metavar="S", min=0.1)] = 1.0,
 ) -> None:
-    """Watch the queue and the GPUs. Ctrl-C ends the watching, nothing else."""
+    """Watch the queue and the GPUs. q or Ctrl-C ends the watching, nothing else."""
     client = where.client()
     if once or where.json or not sys.stdout.isatty():
         seen = look(client)
@@ -96,11 +99,39 @@ def _watch(client: Client, every_s: float) -> None:
 
     console = Console(highlight=False, markup=False)
     seen, note = look(client), ""
-    with Live(picture(seen, console.height), console=console, screen=True, auto_refresh=False) as live:
-        while True:
-            time.sleep(every_s)
+    with _keys(), Live(picture(seen, console.height), console=console, screen=True, auto_refresh=False) as live:
+        while not _left(every_s):
             try:
                 seen, note = look(client), ""
             except ClientError as error:
                 note = str(error)
             live.update(picture(seen, console.height, note), refresh=True)
+
+
+@contextmanager
+def _keys() -> Iterator[None]:
+    """Let single keys be read as they are pressed, where there is a keyboard, and do not show them."""
+    import termios
+    import tty
+
+    if not sys.stdin.isatty():
+        yield
+        return
+    before = termios.tcgetattr(sys.stdin)
+    tty.setcbreak(sys.stdin)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def _left(wait_s: float) -> bool:
+    """Wait so long; whether whoever watches wants to leave."""
+    end_s = time.monotonic() + wait_s
+    while sys.stdin.isatty() and (left_s := end_s - time.monotonic()) > 0:
+        if select.select([sys.stdin], [], [], left_s)[0]:
+            key = os.read(sys.stdin.fileno(), 64)
+            if not key or b"q" in key.lower():
+                return True
+    time.sleep(max(end_s - time.monotonic(), 0.0))
+    return False

@@ -98,8 +98,8 @@ def generate(
     shockwave-like  mean_interarrival_s min_h max_h static accordion gns scale_mix
     philly-like     load gpus users
     \b
-    fairway trace generate philly-like --jobs 5000 --set gpus=128 --set load=0.9 -o busy.jsonl
-    fairway trace generate shockwave-like --profile tacc_throughputs.json -o adaptive.jsonl
+    fairway trace generate philly-like --jobs 5000 --set load=0.9 -o busy.jsonl
+    fairway trace generate shockwave-like --profile tacc.json -o adaptive.jsonl
     """
     from fairway.traces import generate as generated
 

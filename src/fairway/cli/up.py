@@ -15,10 +15,12 @@ import typer
 
 from fairway.cli.live import NOT_ALLOWED, Where, state_folder
 from fairway.cli.options import flag, option, takes
+from fairway.cli.service import NO_PLUGIN
 from fairway.core.errors import FairwayError, InputError
 
 if TYPE_CHECKING:
     from fairway.runtime.daemon import Daemon
+    from fairway.runtime.parting import Stopped
 
 STOP_S = 30.0
 """How long a scheduler may take to finish its answers and end."""
@@ -60,6 +62,14 @@ class Settings:
     )
     config: Annotated[str | None, option("--config", "Queues, limits and users; else DIR/fairway.toml", "FILE")] = None
     open_to_all: Annotated[bool, flag("--open-to-all", "Let other users submit; their jobs run as you")] = False
+    plugin: Annotated[
+        list[str] | None,
+        option(
+            "--plugin",
+            "A Python file with policies of your own; may be repeated. Else as last time; none: none",
+            "FILE",
+        ),
+    ] = None
 
     @property
     def folder(self) -> Path:
@@ -69,22 +79,39 @@ class Settings:
     def check(self) -> None:
         """Complain about a name or number that makes no sense, before anything is started."""
         from fairway.placement import placement
-        from fairway.policies import make_policy
 
         if self.round is not None and not 0 <= self.round <= 86400:
             raise InputError(f"--round {self.round:g} is not from 0 to 86400 s")
-        if self.policy is not None:
-            make_policy(self.policy)
         placement(self.placement)
         if self.config is not None and not Path(self.config).is_file():
             raise InputError("there is no such file", path=self.config)
+
+    def check_policy(self) -> None:
+        """Complain about own policies that cannot be loaded and about an unknown policy, without starting anything."""
+        from fairway.policies import make_policy
+        from fairway.runtime.daemon import facts_of_last_time, load_plugins
+
+        load_plugins(self.plugins, facts_of_last_time(self.folder))
+        if self.policy is not None:
+            make_policy(self.policy)
+
+    @property
+    def plugins(self) -> tuple[str, ...] | None:
+        """The files with policies of one's own, by absolute paths; None for those of last time."""
+        if not self.plugin:
+            return None
+        if self.plugin == [NO_PLUGIN]:
+            return ()
+        if NO_PLUGIN in self.plugin:
+            raise InputError(f"--plugin {NO_PLUGIN} and --plugin with a file do not go together")
+        return tuple(str(Path(path).absolute()) for path in self.plugin)
 
     def daemon(self) -> Daemon:
         """The scheduler, not yet started."""
         from fairway.runtime.daemon import Daemon, Options
 
         config = None if self.config is None else Path(self.config).absolute()
-        return Daemon(Options(self.folder, self.policy, self.round, self.gpus, self.placement, config))
+        return Daemon(Options(self.folder, self.policy, self.round, self.gpus, self.placement, config, self.plugins))
 
 
 @takes(settings=Settings)
@@ -99,6 +126,7 @@ def up(
     \b
     fairway up
     fairway up --gpus 4 --policy las --state /tmp/try
+    fairway up --plugin my_policy.py --policy mine
     fairway up --service
     """
     from fairway.runtime.daemon import AlreadyUpError, running_daemon
@@ -124,7 +152,7 @@ def up(
     serve(daemon, listener, open_to_all=settings.open_to_all, on_ready=lambda: _greet(daemon))
     going = sum(record.state == "RUNNING" for record in daemon.scheduler.book)
     waiting = sum(record.state.waits for record in daemon.scheduler.book)
-    _say(f"scheduling has stopped; {_left(going, waiting)}")
+    _say(f"scheduling has stopped; {_left(daemon.parting, going, waiting)}")
 
 
 def _greet(daemon: Daemon) -> None:
@@ -133,18 +161,28 @@ def _greet(daemon: Daemon) -> None:
     kinds = ", ".join(f"{cluster.gpus_by_type[at]} × {kind.name}" for at, kind in enumerate(cluster.types))
     what = f"virtual GPUs ({kinds})" if daemon.machine.devices is None else f"GPUs ({kinds})"
     active = sum(not record.state.ended for record in scheduler.book)
-    taken = f" · {active:,} jobs taken over" if active else ""
+    taken = f" · {_counted(active, 'job')} taken over" if active else ""
     # The address as it came to be: who asks for port 0 gets another one.
     address = daemon.about.get("listen")
     also = f" and http://{address} (its token is in {daemon.options.folder / 'token'})" if address else ""
     _say(f"{what} · policy {scheduler.policy_text}{taken} · listening on {daemon.socket}{also}")
 
 
-def _left(going: int, waiting: int) -> str:
-    if not going and not waiting:
-        return "no job was left"
-    jobs = f"{going} running and {waiting} waiting"
-    return f"jobs go on by themselves ({jobs}), and the next `fairway up` takes them over"
+def _left(parting: str, going: int, waiting: int) -> str:
+    """What becomes of the jobs that are left, by what whoever stopped the scheduler does about them."""
+    waits = f"{_counted(waiting, 'job')} {'waits' if waiting == 1 else 'wait'}"
+    if not going:
+        return f"{waits} for the next `fairway up`" if waiting else "no job was left"
+    jobs, it = _counted(going, "running job"), "it" if going == 1 else "them"
+    now, later = {
+        "stop": (f"`fairway down` stops {jobs}", f"starts {it} again"),
+        "suspend": (f"`fairway down` suspends {jobs}", f"lets {it} go on"),
+    }.get(parting, (f"{jobs} {'goes on by itself' if going == 1 else 'go on by themselves'}", f"takes {it} over"))
+    return f"{now}{f', {waits}' if waiting else ''}; the next `fairway up` {later}"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _say(text: str) -> None:
@@ -174,6 +212,7 @@ def down(
     """
     from fairway.client import NotUpError
     from fairway.runtime.daemon import running_daemon
+    from fairway.runtime.parting import announce
 
     if jobs not in _PARTINGS:
         raise InputError(f"--jobs {jobs!r} is none of {', '.join(_PARTINGS)}")
@@ -183,7 +222,12 @@ def down(
     if told is None and jobs == "leave":
         raise NotUpError(f"no scheduler is running at {where.folder}")
     if told is not None:
-        _end(int(told["pid"]))
+        announce(where.folder, told, jobs)
+        try:
+            _end(int(told["pid"]))
+        except DownError:
+            announce(where.folder, told, "leave")
+            raise
     done, text = _PARTINGS[jobs](where.folder)
     head = "the scheduler has stopped" if told else "no scheduler was running"
     where.show({"stopped": told is not None, **done}, lambda: f"{head}{text}\n")
@@ -198,20 +242,34 @@ def _stop(folder: Path) -> tuple[dict[str, int], str]:
     from fairway.runtime.parting import stop_jobs
 
     done = stop_jobs(folder)
-    text = f"; {done.jobs} running jobs were stopped and wait for the next one"
-    if done.from_the_beginning:
-        text += (
-            f". {done.from_the_beginning} of them had saved nothing and will start from the beginning"
-            " (`--jobs suspend` keeps jobs in memory instead)"
-        )
-    return {"jobs_stopped": done.jobs, "jobs_from_the_beginning": done.from_the_beginning}, text
+    return {"jobs_stopped": done.jobs, "jobs_from_the_beginning": done.from_the_beginning}, _stopped_text(done)
+
+
+def _stopped_text(done: Stopped) -> str:
+    if not done.jobs:
+        return "; no job was running"
+    single = done.jobs == 1
+    text = f"; {_counted(done.jobs, 'running job')} {'was stopped and waits' if single else 'were stopped and wait'}"
+    text += " for the next one"
+    if not done.from_the_beginning:
+        return text
+    who = "It" if single else f"{done.from_the_beginning:,} of them"
+    return (
+        f"{text}. {who} had saved nothing and will start from the beginning"
+        " (`--jobs suspend` keeps jobs in memory instead)"
+    )
 
 
 def _suspend(folder: Path) -> tuple[dict[str, int], str]:
     from fairway.runtime.parting import suspend_jobs
 
     done = suspend_jobs(folder)
-    text = f"; {done} running jobs stand still, keep their memory, and go on with the next one"
+    text = "; no job was running"
+    if done:
+        stand = (
+            "stands still, keeps its memory, and goes on" if done == 1 else "stand still, keep their memory, and go on"
+        )
+        text = f"; {_counted(done, 'running job')} {stand} with the next one"
     return {"jobs_stopped": 0, "jobs_suspended": done}, text
 
 

@@ -133,23 +133,21 @@ def _outlook(told: Row) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from fairway.cli.live_tables import table_of
+    from fairway.cli.listed import Column, Listed, line
 
-    table = table_of(
-        "job", "user", "state", "GPUs", "starts in", "ends in", "preempted", "estimated from", right=("GPUs",)
-    )
-    for row in [*told["new"], *told["jobs"]]:
-        cells = (
-            row.get("id", "new"),
-            row.get("user", ""),
-            row.get("state", ""),
-            str(row["gpus"]),
-            "runs" if row.get("state") == "RUNNING" else _in(row["start_in_s"]),
-            _in(row["finish_in_s"]),
-            str(row["preemptions"] or ""),
-            row.get("why") or row.get("basis", ""),
-        )
-        table.add_row(*(Text(cell) for cell in cells))
+    rows = [*told["new"], *told["jobs"]]
+    starts = ["runs" if row.get("state") == "RUNNING" else _in(row["start_in_s"]) for row in rows]
+    columns = [
+        Column("job", [row.get("id", "new") for row in rows]),
+        Column("user", [line(row.get("user", "")) for row in rows], rank=4, least=8),
+        Column("state", [row.get("state", "") for row in rows], rank=1),
+        Column("GPUs", [str(row["gpus"]) for row in rows], rank=2, right=True),
+        Column("starts in", starts),
+        Column("ends in", [_in(row["finish_in_s"]) for row in rows]),
+        Column("preempted", [str(row["preemptions"] or "") for row in rows], rank=5, right=True),
+        Column("estimated from", [_from(row) for row in rows]),
+    ]
+    table = Listed(columns, keep=("starts in", "ends in"))
     lines = [_figures(told["policy"], told)]
     if "otherwise" in told:
         lines.append(_figures(f"as it is ({told['otherwise']['policy']})", told["otherwise"]))
@@ -157,6 +155,14 @@ def _outlook(told: Row) -> RenderableType:
         lines.append(f"{told['left_out']:,} jobs were left out")
     lines += [text for text in (told["cut"], told["problem"]) if text]
     return Group(table, *(Text(str(line)) for line in lines))
+
+
+def _from(row: Row) -> str:
+    """What an estimate comes from, in few words, or why there is none."""
+    from fairway.cli.listed import line
+
+    basis = str(row.get("basis", ""))
+    return line(row.get("why") or ("unknown (1 h)" if basis.startswith("nothing is known") else basis))
 
 
 def _in(seconds: float | None) -> str:

@@ -112,13 +112,14 @@ class World:
     def check_names(self) -> None:
         """Complain about an unknown rule set or placement and load the plug-ins, before anything large is read."""
         from fairway.placement import placement
+        from fairway.policies import load_plugin
         from fairway.simulator.rules import rules_named
 
         rules_named(self.rules)
         if self.placement is not None:
             placement(self.placement)
         for path in self.plugin or ():
-            _load_plugin(path)
+            load_plugin(path)
 
     def load(self, trace: str | Workload) -> Scene:
         """Read all files."""
@@ -215,12 +216,3 @@ def check_seed(seed: int) -> None:
     """A seed is a whole number that every generator takes."""
     if not 0 <= seed <= MAX_SEED:
         raise InputError(f"--seed must be from 0 to {MAX_SEED}, not {seed}")
-
-
-def _load_plugin(path: str) -> None:
-    from fairway.policies import load_plugin
-
-    try:
-        load_plugin(path)
-    except SystemExit:
-        raise InputError("cannot be loaded: it ends the program", path=path) from None

@@ -129,6 +129,20 @@ class State:
         """GPUs that somebody holds (on nodes that are up)."""
         return self._gpus_up - sum(self.occupancy.free_by_type)
 
+    def names(self) -> list[list[str]]:
+        """Users, queues and models, in the order of their numbers."""
+        return [list(kind.names) for kind in (self._users, self._queues, self._models)]
+
+    def know_names(self, names: Sequence[Sequence[str]]) -> None:
+        """Number users, queues and models as `names` had it: a policy may have them in its memory."""
+        for kind, known in zip((self._users, self._queues, self._models), names, strict=True):
+            for name in known:
+                kind.code(name)
+
+    def remember(self, gpu_s: float, seconds: float, gpus: int, model: str, user: str) -> None:
+        """Take up a job in the history that has ended before this state was made."""
+        self.history.add(gpu_s, seconds, gpus, self._models.code(model), self._users.code(user))
+
     def snapshot(self, knows: frozenset[str] = frozenset()) -> Snapshot:
         """A read-only view of this instant."""
         floats, ints = self.table.window()

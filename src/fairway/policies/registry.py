@@ -51,16 +51,28 @@ def load_plugin(path: str) -> None:
     file = Path(path)
     if not file.is_file():
         raise InputError("no such file", path=path)
-    name = f"fairway_plugin_{file.stem}"
-    spec = importlib.util.spec_from_file_location(name, file)
+    name = _module_name(file)
+    spec = importlib.util.spec_from_file_location(name, file.absolute())
     if spec is None or spec.loader is None:
         raise InputError("this is not a Python file", path=path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
+    except SystemExit:
+        raise InputError("cannot be loaded: it ends the program", path=path) from None
     except Exception as error:
         raise InputError(f"cannot be loaded: {type(error).__name__}: {error}", path=path) from error
+
+
+def _module_name(file: Path) -> str:
+    """A name that no other file has taken: type hints of a policy are looked up in the module of that name."""
+    name, at = f"fairway_plugin_{file.stem}", 1
+    path = str(file.absolute())
+    while name in sys.modules and getattr(sys.modules[name], "__file__", None) != path:
+        at += 1
+        name = f"fairway_plugin_{file.stem}_{at}"
+    return name
 
 
 def make_policy(text: str, defaults: Mapping[str, str] | None = None) -> Policy:

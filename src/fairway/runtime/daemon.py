@@ -7,14 +7,15 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fairway.core.errors import FairwayError, InputError
+from fairway.core.policy import Policy
 from fairway.placement import placement as placement_named
-from fairway.policies import make_policy
+from fairway.policies import load_plugin, make_policy
 from fairway.runtime.journal import Journal
 from fairway.runtime.keeper import started_at, write_over
 from fairway.runtime.machine import Machine, found_machine
@@ -25,11 +26,16 @@ from fairway.runtime.settings import Settings
 from fairway.runtime.watch import Watch
 
 DEFAULT_POLICY, DEFAULT_GPUS = "tiresias", "auto"
+LEAVE = "leave"
+"""What becomes of jobs unless somebody says otherwise: they go on without a scheduler."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to run. `policy` and `gpus` None are those of last time; `config` None is the state directory's own file."""
+    """How to run. `policy`, `gpus` and `plugins` None are those of last time.
+
+    `plugins` are Python files with policies of the operator's own. `config` None is the state directory's own file.
+    """
 
     folder: Path
     policy: str | None = None
@@ -37,6 +43,7 @@ class Options:
     gpus: str | None = None
     placement: str = "packed"
     config: Path | None = None
+    plugins: tuple[str, ...] | None = None
 
 
 class AlreadyUpError(FairwayError):
@@ -46,7 +53,8 @@ class AlreadyUpError(FairwayError):
 class Daemon:
     """A scheduler that has a state directory to itself.
 
-    `about` is what it has left word of, once it is started, and `remarks` what is different from last time.
+    `about` is what it has left word of, once it is started, and `remarks` what is different from last time. `parting`
+    is what becomes of the jobs, once it is closed: they are left alone unless whoever has stopped it said otherwise.
     """
 
     def __init__(self, options: Options, machine: Machine | None = None) -> None:
@@ -55,12 +63,15 @@ class Daemon:
         self.options = options
         self.about: dict[str, Any] = {}
         self.remarks: list[str] = []
+        self.parting = LEAVE
         self._lock = locked(options.folder)
         try:
-            last = _facts_of_last_time(options.folder)
+            last = facts_of_last_time(options.folder)
+            self.plugins = load_plugins(options.plugins, last)
+            self.policy_text, policy = self._made_policy(last.get("policy"))
             self.gpus = options.gpus or last.get("gpus") or DEFAULT_GPUS
             self.machine = machine or self._found_machine()
-            self.scheduler = self._made_scheduler(last.get("policy"))
+            self.scheduler = self._made_scheduler(policy)
             self.settings = Settings(self.scheduler, options.config)
             self._watch = Watch(self.scheduler, self.settings, self._sitters())
             self._remember(last)
@@ -79,36 +90,48 @@ class Daemon:
                 raise
             raise InputError(f"{error} (--gpus is that of last time; give another)") from None
 
-    def _made_scheduler(self, last_policy: str | None) -> Scheduler:
+    def _made_policy(self, last: str | None) -> tuple[str, Policy]:
+        text = self.options.policy or last or DEFAULT_POLICY
+        try:
+            return text, make_policy(text)
+        except InputError as error:
+            if self.options.policy is not None:
+                raise
+            raise InputError(f"{error} (--policy is that of last time; give another)") from None
+
+    def _made_scheduler(self, policy: Policy) -> Scheduler:
         options = self.options
-        policy_text = options.policy or last_policy or DEFAULT_POLICY
         return Scheduler(
             options.folder,
             self.machine.cluster,
-            make_policy(policy_text),
+            policy,
             placement_named(options.placement),
             devices=self.machine.devices,
             round_s=options.round_s,
-            policy_text=policy_text,
+            policy_text=self.policy_text,
         )
 
     def _remember(self, last: Mapping[str, Any]) -> None:
         """Keep what was asked for, for the next time; say where it, or what was found, is something else by now."""
         with self.scheduler.journal.transaction():
-            self.scheduler.journal.set_facts({"gpus": self.gpus})
+            self.scheduler.journal.set_facts({"gpus": self.gpus, "plugins": self.plugins})
         if self.options.gpus is None and self.gpus != DEFAULT_GPUS:
             self.remarks.append(f"--gpus {self.gpus}, as last time (`--gpus auto` takes what this machine has)")
+        if self.options.plugins is None:
+            self.remarks += [f"--plugin {path}, as last time (`--plugin none` loads none)" for path in self.plugins]
         now = fingerprint(self.machine.cluster, self.machine.devices)
         before = last.get("machine")
         if before is not None and before != now:
             left = sum(not record.state.ended for record in self.scheduler.book)
-            told = f"; {left:,} jobs that have not ended are queued anew" if left else ""
+            jobs = "1 job that has not ended is" if left == 1 else f"{left:,} jobs that have not ended are"
+            told = f"; {jobs} queued anew" if left else ""
             self.remarks.append(f"the GPUs are others than last time: {_told(now)}, before {_told(before)}{told}")
         unknown = _jobs_without_record(self.scheduler)
         if unknown:
+            jobs = "1 job that has a folder" if unknown == 1 else f"{unknown:,} jobs that have folders"
             self.remarks.append(
-                f"the journal knows nothing of {unknown:,} jobs that have folders in {self.scheduler.folder / 'jobs'}: "
-                "it was replaced, or its write-ahead log was lost. Move them away if nobody needs them"
+                f"the journal knows nothing of {jobs} in {self.scheduler.folder / 'jobs'}: it was replaced, or its "
+                "write-ahead log was lost. Move away what nobody needs"
             )
 
     def _sitters(self) -> Sitters | None:
@@ -156,6 +179,7 @@ class Daemon:
         self.scheduler.close()
         if self._thread is not None:
             self._thread.join()
+        self.parting = str((running_daemon(self.options.folder) or {}).get("parting", LEAVE))
         (self.options.folder / "daemon.json").unlink(missing_ok=True)
         os.close(self._lock)
 
@@ -180,8 +204,22 @@ def locked(folder: Path) -> int:
     return fd
 
 
-def _facts_of_last_time(folder: Path) -> dict[str, Any]:
-    """The single values that the journal keeps."""
+def load_plugins(given: Sequence[str] | None, last: Mapping[str, Any]) -> tuple[str, ...]:
+    """Load the operator's own policies, from the files given or else from those of last time; their absolute paths."""
+    paths = last.get("plugins") or () if given is None else [str(Path(path).absolute()) for path in given]
+    for path in paths:
+        try:
+            load_plugin(path)
+        except InputError as error:
+            if given is not None:
+                raise
+            hint = "--plugin is that of last time; give others, or `--plugin none`"
+            raise InputError(f"{error.message} ({hint})", path=path) from error
+    return tuple(paths)
+
+
+def facts_of_last_time(folder: Path) -> dict[str, Any]:
+    """The single values that the journal keeps; none where there is no journal yet."""
     if not (folder / "journal.db").exists():
         return {}
     journal = Journal(folder / "journal.db")

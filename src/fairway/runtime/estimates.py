@@ -17,13 +17,15 @@ from fairway.runtime.request import JobRequest
 UNKNOWN_S = 3600.0
 """How long a job is taken to run of which nothing is known."""
 REMEMBERED = 20
+MOST_KINDS = 5000
+"""How many kinds of jobs are remembered, with the latest run times of each."""
 _EPOCHS = 100.0
 ELASTIC_EXPONENT = 0.9
 """How the speed of a job grows with its GPUs where that was not seen."""
 
 
 class RunTimes:
-    """How long jobs have run that were alike: of the same user and name, or of the same model."""
+    """How long jobs have run that were alike: of the same user and command or name, or of the same model."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], deque[float]] = {}
@@ -31,7 +33,12 @@ class RunTimes:
     def learn(self, record: JobRecord) -> None:
         """A job has done its work."""
         for key in _keys(record.request):
-            self._known.setdefault(key, deque(maxlen=REMEMBERED)).append(record.ran_s)
+            # Taken out and put in again, so that those which were not seen for long come first.
+            seen = self._known.pop(key, None) or deque(maxlen=REMEMBERED)
+            seen.append(record.ran_s)
+            self._known[key] = seen
+        while len(self._known) > MOST_KINDS:
+            del self._known[next(iter(self._known))]
 
     def expected_s(self, request: JobRequest) -> float:
         """What is expected of a job: as its owner says, as others like it took, at most its time limit."""
@@ -46,7 +53,9 @@ class RunTimes:
 
 
 def _keys(request: JobRequest) -> list[tuple[str, str]]:
-    keys = [(request.user, f"name {request.name}")] if request.name else []
+    """What a job can be alike another one in, the closest first. The tasks of an array have one command."""
+    keys = [(request.user, f"command {request.cwd} {' '.join(request.command)}")]
+    keys += [(request.user, f"name {request.name}")] if request.name else []
     return [*keys, ("", f"model {request.model}")] if request.model else keys
 
 
@@ -137,8 +146,6 @@ def submitted(record: JobRecord, cluster: Cluster, expected_s: float, time_s: fl
         memory_bytes=request.memory_bytes,
         preemptible=request.preempt != "never",
     )
-    epochs = request.epochs or _EPOCHS
-    stage = Stage(request.batch_size or 0, tuple(speed * epochs / expected_s for speed in speeds))
     scaling = tuple(gang_factor(count, request.gpus) for count in range(1, request.gpus_max + 1))
     return JobSubmitted(
         time_s,
@@ -150,8 +157,15 @@ def submitted(record: JobRecord, cluster: Cluster, expected_s: float, time_s: fl
         expected_s,
         0.0,
         scaling,
-        prospect=Prospect(epochs, (stage,)),
+        prospect=assumed(request, speeds, expected_s),
     )
+
+
+def assumed(request: JobRequest, speeds: tuple[float, ...], expected_s: float) -> Prospect:
+    """The prospect of a job that has told nothing: it goes on as it began, for as long as it is expected to."""
+    epochs = request.epochs or _EPOCHS
+    stage = Stage(request.batch_size or 0, tuple(speed * epochs / expected_s for speed in speeds))
+    return Prospect(epochs, (stage,))
 
 
 def announced(progress: Progress, epochs: float | None, part_per_s: float, relative: tuple[float, ...]) -> Prospect:

@@ -20,6 +20,7 @@ from fairway.core.decision import Decision, Reason, nothing_granted
 from fairway.core.policy import Policy
 from fairway.core.snapshot import Snapshot
 from fairway.policies.priorities import by_priority
+from fairway.runtime.homes import by_row, other_types, sent_home
 
 RETRY_S = 10.0
 """After a decision that failed, when the policy is asked again."""
@@ -44,7 +45,7 @@ class Gate:
     """A policy behind a gate.
 
     `outside` maps job numbers to the reason why they are not let in. `blocked` gives the GPUs that nobody can be
-    started on now, by number with the reason.
+    started on now, by number with the reason; `homes` the GPUs that hold the state of jobs, by job number.
     """
 
     def __init__(self, policy: Policy, limits: Limits | None = None) -> None:
@@ -52,6 +53,7 @@ class Gate:
         self.outside: dict[int, str] = {}
         self.limits = limits
         self.blocked: Callable[[], Mapping[int, str]] = dict
+        self.homes: Callable[[], Mapping[int, tuple[int, ...]]] = dict
         self.problem = ""
         self.took_s = 0.0
 
@@ -79,19 +81,24 @@ class Gate:
     def decide(self, snapshot: Snapshot) -> Decision:
         """The policy's decision about those inside. If it fails, whoever runs goes on, and others fill what is free.
 
-        Whoever goes beyond a limit is kept outside and the policy is asked again, so that others get those GPUs.
+        Whoever goes beyond a limit, or cannot get to the GPUs that hold its state, is kept outside, and the policy is
+        asked again, so that others get those GPUs.
         """
         began_s = time.perf_counter()
+        homes = by_row(snapshot, self.homes())
         shut: dict[int, str] = {}
-        barred: dict[int, set[int]] = {}
+        barred = other_types(snapshot, homes)
         for _ in range(MOST_ASKS):
             decision = self._asked(snapshot, shut, barred)
+            away = sent_home(snapshot, decision, homes)
             over = self.limits(snapshot, decision) if self.limits is not None else {}
             beyond = [row for row, cut in over.items() if decision.gpus[row] > cut.gpus]
-            if not beyond or time.perf_counter() - began_s > ENOUGH_S or not _shut(snapshot, over, shut, barred):
+            again = bool(away.keys() - shut.keys())
+            shut |= away
+            again |= bool(beyond) and _shut(snapshot, over, shut, barred)
+            if not again or time.perf_counter() - began_s > ENOUGH_S:
                 break
-        if self.limits is not None:
-            _cut(snapshot, decision, over, shut)
+        _cut(snapshot, decision, over, shut)
         decision.blocked = len(self._blocked(snapshot))
         self.took_s = time.perf_counter() - began_s
         return decision

@@ -4,14 +4,15 @@ It is a program of its own (`python keeper.py DIRECTORY`), needs nothing but the
 scheduler: whoever starts the scheduler again finds in the attempt's directory who runs and how it went.
 
     launch.json   what to start, written by the scheduler
-    keeper.json   who keeps it; made once, by the keeper, or by a scheduler that finds that none has started. Its time is
-                  renewed every few seconds, as a sign of life
+    keeper.json   who keeps it; made once, by the keeper, or by a scheduler that finds that none has started; its time
+                  is renewed every few seconds, as a sign of life
     ranks.json    the processes that were started
     exit.json     how they ended; nothing of the attempt is left behind then
     reserve       room for exit.json, taken at the start, so that a full disk does not lose how a job ended
     paused        "yes" or "no": whether the ranks are to be suspended in place
     throttle      the part of the time in which the ranks may compute, where that is not all of it
     eased-R       a word of rank R that it keeps to the throttle by itself, made anew all the time
+    stopping      there as soon as the ranks have been asked to stop
     hurry         how many seconds suspended ranks have to stop, where nobody waits for what they would save
 
 Signals: SIGTERM asks the ranks to stop and kills them after their grace period, SIGUSR1 suspends them in place, SIGUSR2
@@ -46,6 +47,7 @@ _POLL_S, _QUICK_POLL_S = 1.0, 0.05
 _GANG_GRACE_S = 10.0
 """How long the other ranks have to stop when one of them has failed."""
 _KILL_EVERY_S = 0.2
+_HURRY_S = 2.0
 _SIGN_EVERY_S = 5.0
 """How often a keeper leaves a sign of life."""
 _CHECKPOINTED = 75
@@ -285,6 +287,8 @@ class Keeper:
     def _pause(self) -> None:
         """Suspend everything below us, also what has left its group or was started in the meantime."""
         if self.cause:
+            # They are stopping and cannot be suspended, but somebody else is to have their GPUs.
+            self.kill_at_s = min(self.kill_at_s, time.monotonic() + _HURRY_S)
             return
         self.stopped = True
         self.turns.end()
@@ -301,6 +305,9 @@ class Keeper:
         """Ask all ranks to stop; the first cause counts."""
         if self.cause:
             return
+        # Said before it is done, so that nobody takes ranks that are stopping for suspended ones.
+        with contextlib.suppress(OSError):
+            (self.directory / "stopping").touch()
         self.cause, self.stopped = cause, False
         self.kill_at_s = time.monotonic() + grace_s
         self.turns.end()

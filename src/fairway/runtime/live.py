@@ -256,6 +256,9 @@ class LiveEngine:
                 events += self._ended(record, found, max(min(now_s, ended_s), self.state.now_s))
             else:
                 attempt.ended_s, attempt.cause = self.clock.date_s(now_s), "not started"
+                record.since_s = None
+                if record.state is JobState.RUNNING:
+                    record.state = JobState.PENDING
                 self.book.touch(record)
         return sorted(events, key=lambda event: event.time_s)
 
@@ -300,6 +303,16 @@ class LiveEngine:
         """The GPUs on which a job is suspended in place, where it matters which they are."""
         live = self.processes.live.get(job)
         return live.gpus if live is not None and live.status == "paused" and self.devices is not None else ()
+
+    def homes(self) -> dict[int, tuple[int, ...]]:
+        """The GPUs that hold the state of jobs which would lose it elsewhere, by job number."""
+        if self.devices is None:
+            return {}
+        return {
+            job: live.gpus
+            for job, live in self.processes.live.items()
+            if live.status != "stopping" and self._stays(job) and -1 not in live.gpus
+        }
 
     def computes(self, record: JobRecord) -> bool:
         """Whether an attempt of a job lives, and is neither suspended nor about to end."""
@@ -384,7 +397,8 @@ class LiveEngine:
         asked = outcome.cause == "request"
         logs = [self._log(record, attempt, rank) for rank in range(len(outcome.codes))]
         judged = verdict(outcome, asked=asked, logs=logs)
-        if judged.next == "again" and asked and record.number in self.processes.targets:
+        moves = record.number in self.processes.targets and not self.processes.is_blocked(record.number)
+        if judged.next == "again" and asked and moves:
             return self._moves(record, judged, now_s)
         # It is for the next decision to say whether and where it runs again.
         self.processes.targets.pop(record.number, None)
@@ -396,9 +410,9 @@ class LiveEngine:
 
     def _done(self, record: JobRecord, now_s: float) -> list[Event]:
         record.exit_code = 0
-        self.seen.times.learn(record)
+        learnt = self.seen.learn(record, now_s)
         self._leave(record, JobState.COMPLETED, "", now_s)
-        return [JobFinished(now_s, record.number)]
+        return [JobFinished(now_s, record.number), *learnt]
 
     def _moves(self, record: JobRecord, judged: Verdict, now_s: float) -> list[Event]:
         """It was stopped to go on elsewhere, or with other GPUs, which the state holds for it already."""

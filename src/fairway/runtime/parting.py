@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fairway.runtime import keeper, processes
 from fairway.runtime.daemon import locked
@@ -28,6 +28,15 @@ class Stopped(NamedTuple):
 
     jobs: int
     from_the_beginning: int
+
+
+def announce(folder: Path, told: Mapping[str, Any], jobs: str) -> None:
+    """Leave word to the scheduler that `told` is about of what will become of its jobs, so that it can say so.
+
+    What is done about them does not depend on it, so it is no error if that cannot be written.
+    """
+    with suppress(OSError):
+        keeper.write_over(folder / "daemon.json", {**told, "parting": jobs})
 
 
 def stop_jobs(folder: Path) -> Stopped:

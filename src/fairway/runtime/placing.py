@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fairway.core.cluster import Cluster
 from fairway.core.occupancy import Occupancy
 from fairway.core.plan import Placer
 from fairway.core.snapshot import Snapshot
@@ -20,7 +21,7 @@ class AtHome:
     def suited(self, snapshot: Snapshot, row: int) -> Placer:
         """The placement for a row."""
         home, blocked = self.engine.home(int(snapshot.jobs[row])), self.engine.processes.blocked
-        placer = Fixed(home) if home else self.placer.suited(snapshot, row)
+        placer = Fixed(home, snapshot.cluster) if home else self.placer.suited(snapshot, row)
         return Around(placer, tuple(blocked)) if blocked else placer
 
     def retry_s(self, snapshot: Snapshot, row: int) -> float:
@@ -66,8 +67,9 @@ class Fixed:
     name = "fixed"
     located = True
 
-    def __init__(self, gpus: tuple[int, ...]) -> None:
+    def __init__(self, gpus: tuple[int, ...], cluster: Cluster) -> None:
         self.gpus = gpus
+        self.gpu_type = cluster.node_type[cluster.node_of_gpu[gpus[0]]]
 
     def suited(self, snapshot: Snapshot, row: int) -> Placer:
         """Itself."""
@@ -78,6 +80,6 @@ class Fixed:
         return float("inf")
 
     def place(self, occupancy: Occupancy, gpus: int, gpu_type: int) -> tuple[int, ...] | None:
-        """The place, if it is free and of the size wanted."""
-        free = len(self.gpus) == gpus and not any(occupancy.tenants(gpu) for gpu in self.gpus)
-        return self.gpus if free else None
+        """The place, if it is free, and of the size and type wanted."""
+        fits = len(self.gpus) == gpus and self.gpu_type == gpu_type
+        return self.gpus if fits and not any(occupancy.tenants(gpu) for gpu in self.gpus) else None

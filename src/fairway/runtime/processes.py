@@ -74,15 +74,26 @@ class Running:
             self._leave_word("hurry", str(HURRY_S))
         self.signal(signal.SIGTERM)
 
+    @property
+    def stopping(self) -> bool:
+        """Whether the keeper has asked the ranks to stop, for whatever reason: they will not be suspended any more."""
+        return (self.directory / "stopping").exists()
+
     def pause(self) -> None:
         """Suspend the ranks in place."""
-        self._leave_word("paused", "yes")
+        self._want_paused("yes")
         self.signal(signal.SIGUSR1)
 
     def go_on(self) -> None:
         """Let suspended ranks go on."""
-        self._leave_word("paused", "no")
+        self._want_paused("no")
         self.signal(signal.SIGUSR2)
+
+    def _want_paused(self, word: str) -> None:
+        if not self._leave_word("paused", word):
+            # Without a word the signal counts; an old word would outvote it.
+            with contextlib.suppress(OSError):
+                (self.directory / "paused").unlink(missing_ok=True)
 
     def throttle(self, part: float) -> bool:
         """Let the ranks compute only this part of the time, or all of it (1); False if that could not be said."""

@@ -13,6 +13,7 @@ from fairway.core.decision import Decision, Reason, reason_text
 from fairway.core.snapshot import Snapshot
 
 GRANTED = "it is about to start"
+_NOBODY = -1
 
 
 class _Round(NamedTuple):
@@ -37,6 +38,12 @@ class Reasons:
         free = decision.free(snapshot)
         ahead = snapshot.job_id(decision.ahead)
         self._round = _Round(snapshot.jobs.copy(), snapshot.gpus.copy(), decision, free, ahead)
+
+    def forget(self, job: int) -> None:
+        """What was said of a job is no longer so, and nothing else has been decided yet."""
+        if self._round is not None:
+            self._round.jobs[self._round.jobs == job] = _NOBODY
+            self._round = self._round._replace()
 
     def all(self) -> Mapping[int, str]:
         """Texts by job number, for the jobs of the last round; it may be kept and read, not changed."""

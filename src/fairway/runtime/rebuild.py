@@ -54,8 +54,17 @@ def replay(log: Iterable[Entry], state: State, records: Iterable[JobRecord], rec
             raise EngineError(f"nothing is known of job {record.id}")
 
 
-def launches(running: Mapping[int, tuple[int, ...]], cluster: Cluster, *, anywhere: bool) -> list[Action]:
-    """The actions that book GPUs for jobs that run on them; `anywhere`: other ones will do as well."""
+def launches(
+    running: Mapping[int, tuple[int, ...]],
+    cluster: Cluster,
+    speeds: Mapping[int, tuple[float, ...]],
+    *,
+    anywhere: bool,
+) -> list[Action]:
+    """The actions that book GPUs for jobs that run on them; `anywhere`: other ones will do as well.
+
+    `speeds` are those by GPU type, 0 where a job cannot be: its gang may be wider than what is left of a type.
+    """
     actions: list[Action] = []
     free = set(range(cluster.gpu_count))
     for job, held in running.items():
@@ -63,7 +72,7 @@ def launches(running: Mapping[int, tuple[int, ...]], cluster: Cluster, *, anywhe
         if anywhere and not free.issuperset(held):
             gpus = tuple(sorted(free)[: len(held)])
         kinds = {cluster.node_type[cluster.node_of_gpu[gpu]] for gpu in gpus if gpu in free}
-        if len(gpus) == len(held) and free.issuperset(gpus) and len(kinds) == 1:
+        if len(gpus) == len(held) and free.issuperset(gpus) and len(kinds) == 1 and speeds[job][min(kinds)]:
             free.difference_update(gpus)
             actions.append(Launch(job, gpus, kinds.pop()))
     return actions

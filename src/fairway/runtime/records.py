@@ -145,6 +145,7 @@ class Book:
     def __init__(self) -> None:
         self._by_number: dict[int, JobRecord] = {}
         self._by_id: dict[str, JobRecord] = {}
+        self._by_array: dict[str, list[JobRecord]] = {}
         self._by_key: dict[str, int] = {}
         self._changed: dict[int, JobRecord] = {}
         self.next_number = 0
@@ -154,6 +155,9 @@ class Book:
         """Take up a job."""
         self._by_number[record.number] = record
         self._by_id[record.id] = record
+        array, _, task = record.id.partition("_")
+        if task:
+            self._by_array.setdefault(array, []).append(record)
         if record.request.client_key is not None:
             self._by_key[f"{record.request.user}\0{record.request.client_key}"] = record.number
         self.next_number = max(self.next_number, record.number + 1)
@@ -185,7 +189,7 @@ class Book:
         found = self._by_id.get(name)
         if found is not None:
             return [found]
-        return [record for key, record in list(self._by_id.items()) if key.startswith(f"{name}_")]
+        return list(self._by_array.get(name, ()))
 
     def __iter__(self) -> Iterator[JobRecord]:
         return iter(list(self._by_number.values()))

@@ -22,7 +22,8 @@ DEPENDENCIES: tuple[DependencyKind, ...] = ("afterok", "afterany", "afternotok")
 MOST_ARGUMENTS, MOST_TEXT, MOST_ENVIRONMENT = 4096, 131_072, 1024
 MOST_GPUS, MOST_SHOWN = 4096, 4096
 MOST_INT = 2**53
-_NAME = re.compile(r"[^\x00-\x1f\x7f/]{0,200}")
+MOST_NAME = 200
+_NAME = re.compile(r"[^\x00-\x1f\x7f/]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -130,6 +131,8 @@ def _problem_in_command(request: JobRequest) -> str | None:
     if len(request.shown) > MOST_SHOWN or "\0" in request.shown:
         return f"what is shown of the command is longer than {MOST_SHOWN} characters, or has a null character"
     for what in ("name", "queue", "user", "model"):
+        if len(getattr(request, what)) > MOST_NAME:
+            return f"the {what} {getattr(request, what)[:20] + '…'!r} is longer than {MOST_NAME} characters"
         if not _NAME.fullmatch(getattr(request, what)):
             return f"the {what} {getattr(request, what)[:60]!r} has characters that a name may not have"
     if not PurePosixPath(request.cwd).is_absolute() or "\0" in request.cwd:

@@ -82,6 +82,7 @@ class Scheduler:
         self.state = self._new_state()
         self.gate = Gate(policy, limits)
         self.gate.blocked = lambda: self.engine.processes.blocked
+        self.gate.homes = self.engine.homes
         self.engine.save, self.engine.on_off = self._save, self._note_off
         self.engine.round_s = length_s
         placed = AtHome(placer, self.engine)
@@ -98,6 +99,8 @@ class Scheduler:
         self.admission: Callable[[list[JobRequest]], list[JobRequest]] = lambda requests: requests
         self.amendment: Callable[[JobRequest, Mapping[str, Any]], Mapping[str, Any]] = lambda request, changes: changes
         self._impossible: set[int] = set()
+        self._gone: set[int] = set()
+        self._names = 0
         self._dependants: dict[str, set[int]] = {}
         self._arrays = Arrays()
         self._memory_s = 0.0
@@ -113,7 +116,7 @@ class Scheduler:
         again takes up from there.
         """
         try:
-            self.engine.processes.settle()
+            self._take_up()
             if self.state.active:
                 self.engine.alarm(self.engine.clock.now_s())
             while self.loop.step():
@@ -231,6 +234,20 @@ class Scheduler:
 
         self.ask(command)
 
+    def leave_alone(self, blocked: Mapping[int, str]) -> None:
+        """Start nobody on some GPUs, by number with the reason; who was to start there is given others."""
+
+        def command(now_s: float) -> tuple[list[Event], None]:
+            processes = self.engine.processes
+            processes.blocked = blocked
+            waiting = [job for job in processes.targets if job not in processes.live and processes.is_blocked(job)]
+            events = [event for job in waiting for event in self._off(self.book[job], now_s, "its GPUs are left alone")]
+            processes.settle()
+            self.engine.alarm(now_s)
+            return events, None
+
+        self.engine.ask(command)
+
     # --- the observer of the loop ------------------------------------------------------------------------------------
 
     def after_events(self, state: State, events: Sequence[Event]) -> None:
@@ -250,6 +267,9 @@ class Scheduler:
         if actions or now_s >= self._memory_s:
             self._memory_s = now_s + MEMORY_EVERY_S
             facts = {"memory": plain_memory(decision.memory), "round": self.state.round, "last_s": now_s}
+            names = self.state.names()
+            if sum(map(len, names)) != self._names:
+                self._names, facts["names"] = sum(map(len, names)), names
             # The instant of the round, which may be later than the last event.
             self._write((Woken(now_s),) if actions else (), actions=actions, facts=facts)
         for watcher in self.watchers:
@@ -297,31 +317,50 @@ class Scheduler:
             self.engine.seen.restarts.remember(record)
             if record.state is JobState.COMPLETED:
                 self.engine.seen.times.learn(record)
-        anew = anew or not self._replayed()
+        self._take_state(self._known_state(facts))
+        anew = anew or not self._replayed(facts)
         keep = facts.get("policy") == self.policy_text and not anew
         self.state.memory = facts.get("memory", {}) if keep else {}
         self.state.round = int(facts.get("round", 0))
         told = {"origin_s": self.engine.clock.origin_s, "policy": self.policy_text, "machine": machine}
-        gone: set[int] = set()
+        # All or nothing: what a half-made state says of GPUs would be taken for the truth next time.
         with self.journal.transaction():
             self.journal.set_facts({**told, "salvaged": False} if keep else {**told, "salvaged": False, "memory": {}})
             if anew:
-                gone = self._rebuild(facts.get("machine"))
-        self.engine.clock.at_least(self.state.now_s)
-        # Those that were running first: of an array that is limited, they are the ones that go on.
-        for record in sorted(self.book, key=lambda one: not one.attempts):
-            if not record.state.ended:
-                self._note_dependencies(record)
-                self._look_at(record, self.engine.clock.now_s())
-        self._write(self._applied(self.engine.adopt()))
-        if anew:
-            self._book_running(gone)
-        elif not keep:
-            self._write(self._applied(self._guests_off(self.engine.clock.now_s())))
-        for job in gone:
+                self._gone = self._rebuild(facts.get("machine"))
+            self.engine.clock.at_least(self.state.now_s)
+            for record in self.book:
+                if not record.state.ended:
+                    self._note_dependencies(record)
+            self.journal.append(self._applied(self.engine.adopt()))
+            if anew:
+                self._book_running()
+            elif not keep:
+                self.journal.append(self._applied(self._guests_off(self.engine.clock.now_s())))
+            # Those that were running first: of an array that is limited, they are the ones that go on.
+            for record in sorted(self.book, key=lambda one: not one.attempts):
+                if not record.state.ended:
+                    self._look_at(record, self.engine.clock.now_s())
+            self.journal.save_jobs(_stored(record) for record in self.book.take_changed())
+        self.journal.compact()
+
+    def _take_up(self) -> None:
+        """Go towards what was decided, now that all is known that stands in the way."""
+        for job in self._gone:
             self.engine.processes.stop(job)
         self.engine.converge()
-        self.journal.compact()
+        self.engine.processes.settle()
+        self._save()
+
+    def _known_state(self, facts: Mapping[str, Any]) -> State:
+        """A new state that knows what is left of jobs that have ended."""
+        state = self._new_state()
+        state.know_names(facts.get("names", ((), (), ())))
+        done = [record for record in self.book if record.state is JobState.COMPLETED]
+        for record in sorted(done, key=lambda one: one.ended_s or 0.0):
+            request = record.request
+            state.remember(record.gpu_s, record.ran_s, request.gpus, request.model, request.user)
+        return state
 
     def _take_state(self, state: State) -> None:
         """Let everybody look at this state from now on."""
@@ -332,14 +371,16 @@ class Scheduler:
             self.state.apply(event)
         return events
 
-    def _book_running(self, gone: set[int]) -> None:
+    def _book_running(self) -> None:
         """Book GPUs for those that run, in a state that was made anew, so that they go on undisturbed."""
-        keep = [job for job in self.engine.processes.live if not (job in gone or job in self._impossible)]
+        keep = [job for job in self.engine.processes.live if not (job in self._gone or job in self._impossible)]
         running = {job: self.engine.processes.live[job].gpus for job in keep if self.engine.computes(self.book[job])}
-        actions = launches(running, self.cluster, anywhere=self.engine.devices is None)
+        speeds = {job: speeds_of(self.book[job].request, self.cluster) for job in running}
+        actions = launches(running, self.cluster, speeds, anywhere=self.engine.devices is None)
         if actions:
             self.state.commit(actions)
-            self._write((Woken(self.state.now_s),), actions=actions)
+            self.journal.append((Woken(self.state.now_s),))
+            self.journal.append(actions, max(self.state.round, 1))
 
     def _guests_off(self, now_s: float) -> list[Event]:
         """Take jobs that share the GPUs of others off them."""
@@ -358,18 +399,18 @@ class Scheduler:
         self.journal.append(events)
         gone = renumber(self.book, before[1] if before else None, engine.devices)
         for record in self.book:
-            if not record.state.ended:
+            if not record.state.ended or (record.attempt is not None and record.attempt.ended_s is None):
                 self.book.touch(record)
         return gone
 
-    def _replayed(self) -> bool:
+    def _replayed(self, facts: Mapping[str, Any]) -> bool:
         """Apply the log to the state; False, with the state as new, if it does not say of all jobs how they stand."""
         try:
             replay(self.journal.log(), self.state, self.book, self.engine.seen.recall)
             return True
         except EngineError as error:
             self.problem = f"the journal's log is not sound ({error}); all jobs are queued anew, those that run go on"
-            self._take_state(self._new_state())
+            self._take_state(self._known_state(facts))
             self.engine.seen.forget_all()
             return False
 
@@ -458,6 +499,7 @@ class Scheduler:
         if record.state.ended:
             raise WrongStateError(f"job {record.id} is {record.state}; it cannot be released")
         record.held = record.suspended = False
+        self.reasons.forget(record.number)
         self._look_at(record, now_s)
         self.engine.alarm(now_s)
         return []
@@ -503,6 +545,8 @@ class Scheduler:
         why = "" if ended else self._why_outside(record, now_s)
         goes_on = not ended and not leaves and record.number in self.state.held_gpus
         next_in = self._arrays.left(record) if (why or ended) and not goes_on else []
+        if goes_on:
+            self._arrays.refused(record)
         why = why or ("" if ended else self._arrays.refused(record))
         if why:
             self.gate.outside[record.number] = why
@@ -523,7 +567,8 @@ class Scheduler:
         if begins > now_s:
             self.engine.alarm(begins)
             self.engine.call_at(begins, lambda at_s: self._look_at(record, at_s))
-            return record.reason or f"not to start for another {begins - now_s:.0f} s"
+            day_and_time = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(clock.date_s(begins)))
+            return record.reason or f"not before {day_and_time}"
         for one in request.depends:
             why = _blocked(one.kind, self.book.tasks(one.job))
             if why:

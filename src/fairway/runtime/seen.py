@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,13 +17,24 @@ from fairway.core import columns
 from fairway.core.cluster import Cluster
 from fairway.core.event import Event, JobSubmitted, RateChanged, RegimeEntered, RestartMeasured
 from fairway.core.state import State
-from fairway.runtime.estimates import RunTimes, announced, epochs_done, gang_factor, place_name, speed_on, speeds_of
+from fairway.runtime.estimates import (
+    RunTimes,
+    announced,
+    assumed,
+    epochs_done,
+    gang_factor,
+    place_name,
+    speed_on,
+    speeds_of,
+)
 from fairway.runtime.records import Book, JobRecord, JobState
 from fairway.runtime.reports import ReportReader, take_in
 from fairway.runtime.restarts import RestartCosts
 
 RATE_EVERY_S = 5.0
 """How often the measured speed of a job becomes an event."""
+LEARNT = 0.25
+"""By what part an expected run time has to change for those who wait to be told."""
 LEAST_COST_S = 0.05
 """By how much a measured restart has to differ from what the state has for that to be told."""
 
@@ -65,11 +77,11 @@ class Seen:
         if isinstance(event, JobSubmitted):
             self.expected_s[event.job] = event.work
         elif isinstance(event, RegimeEntered) and not math.isnan(event.work):
-            # Only who reports how many steps there are has a prospect of its own; the others' work is in seconds.
-            if event.prospect is None:
-                self.expected_s[event.job] = event.work
-            else:
+            # Only of who reports how many steps there are it is told how they go with its GPUs.
+            if event.scaling:
                 self._in_steps.add(event.job)
+            else:
+                self.expected_s[event.job] = event.work
 
     def forget(self, record: JobRecord) -> None:
         """Nothing more is to be expected of a job."""
@@ -90,9 +102,7 @@ class Seen:
         """Progress that a new attempt begins with, in the unit that the state counts in."""
         if record.number in self._in_steps:
             return record.progress.checkpoint_step
-        if record.request.preempt == "checkpoint" and record.progress.checkpoint is None:
-            return 0.0
-        return 0.0 if record.request.preempt == "restart" else record.ran_s
+        return 0.0 if record.progress.checkpoint is None or record.request.preempt == "restart" else record.ran_s
 
     def started(self, record: JobRecord) -> None:
         """A job computes, perhaps elsewhere than before: what was measured there does not tell its speed here."""
@@ -167,11 +177,35 @@ class Seen:
             record = self.book[job]
             ran_s = self._ran_s(record, now_s)
             if record.state is JobState.RUNNING and ran_s > self.expected_s.get(job, math.inf):
-                twice_s = self.expected_s[job] = 2.0 * ran_s
-                speeds, batch = speeds_of(record.request, self.cluster), record.request.batch_size or 0
-                rate = self.rate(record)
-                events.append(RegimeEntered(now_s, job, ran_s, rate, batch, speeds, twice_s, 0.0, work=twice_s))
+                events.append(self._expects(record, 2.0 * ran_s, ran_s, self.rate(record), now_s))
         return events
+
+    def learn(self, record: JobRecord, now_s: float) -> list[Event]:
+        """A job has done its work: those that are alike and have told nothing are expected to take as long."""
+        before_s = self.times.expected_s(replace(record.request, expected_s=None))
+        self.times.learn(record)
+        after_s = self.times.expected_s(replace(record.request, expected_s=None))
+        if abs(after_s - before_s) <= LEARNT * before_s:
+            return []
+        events: list[Event] = []
+        for job, expected_s in list(self.expected_s.items()):
+            other = self.book[job]
+            runs = other.state is JobState.RUNNING and job in self.state.held_gpus
+            own_word = other.request.expected_s is not None or job in self._in_steps
+            if job == record.number or own_word or (other.attempts and not runs):
+                continue
+            likely_s, ran_s = self.times.expected_s(other.request), self._ran_s(other, now_s) if runs else 0.0
+            likely_s = likely_s if likely_s > ran_s else 2.0 * ran_s
+            if abs(likely_s - expected_s) > LEARNT * expected_s:
+                events.append(self._expects(other, likely_s, ran_s, self.rate(other) if runs else 0.0, now_s))
+        return events
+
+    def _expects(self, record: JobRecord, work_s: float, ran_s: float, rate: float, now_s: float) -> Event:
+        """A job that reports nothing is expected to take so many seconds in all."""
+        self.expected_s[record.number] = work_s
+        speeds, batch = speeds_of(record.request, self.cluster), record.request.batch_size or 0
+        entered = RegimeEntered(now_s, record.number, ran_s, rate, batch, speeds, work_s, 0.0)
+        return entered._replace(work=work_s, prospect=assumed(record.request, speeds, work_s))
 
     def _trained(self, record: JobRecord, about: tuple[Place, int | None, float], now_s: float) -> Event:
         """A job was seen to train. The first time its work comes to be counted in steps, if it has told how many."""

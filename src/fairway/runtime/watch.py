@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from fairway.core.event import Event
 from fairway.runtime.engines.local import Live
@@ -83,14 +83,7 @@ class Watch:
             return
         for gpu in blocked.keys() - processes.blocked.keys():
             self.tell(f"GPU {gpu} is left alone: {blocked[gpu]}")
-        self._scheduler.engine.ask(lambda now_s: self._block(blocked, now_s))
-
-    def _block(self, blocked: Mapping[int, str], now_s: float) -> tuple[list[Event], None]:
-        engine = self._scheduler.engine
-        engine.processes.blocked = blocked
-        engine.processes.settle()
-        engine.alarm(now_s)
-        return [], None
+        self._scheduler.leave_alone(blocked)
 
     def _look_at_jobs(self) -> None:
         running = [live for live in list(self._scheduler.engine.processes.live.values()) if live.status == "running"]

@@ -208,12 +208,13 @@ def look_onward(
     _set_up(state, engine, world)
     loop = Loop(world, state, policy, placer, round_s=round_s, observer=observer)
     cut = _roll(loop, engine, [at for at, number in enumerate(numbers) if number in wanted], limits, deadline_s)
-    ledger = engine.ledger
+    # The last step may have gone far beyond the horizon.
+    ledger, far_s = engine.ledger, snapshot.now_s + limits.horizon_s
     return Outlook(
-        _known(numbers, ledger.started_s.tolist()),
-        _known(numbers, ledger.finished_s.tolist()),
+        _known(numbers, ledger.started_s.tolist(), far_s),
+        _known(numbers, ledger.finished_s.tolist(), far_s),
         {numbers[at]: int(ledger.preemptions[at]) for at in ledger.preemptions.nonzero()[0].tolist()},
-        state.now_s,
+        min(state.now_s, far_s),
         cut,
     )
 
@@ -266,5 +267,5 @@ def _span(seconds: float) -> str:
     return f"{seconds:.3g} s"
 
 
-def _known(numbers: Sequence[int], times_s: Sequence[float]) -> dict[int, float]:
-    return {number: time_s for number, time_s in zip(numbers, times_s, strict=True) if time_s == time_s}
+def _known(numbers: Sequence[int], times_s: Sequence[float], far_s: float) -> dict[int, float]:
+    return {number: time_s for number, time_s in zip(numbers, times_s, strict=True) if time_s <= far_s}

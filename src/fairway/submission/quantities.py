@@ -23,6 +23,7 @@ _MEMORY = re.compile(r"([0-9]*\.?[0-9]+)\s*([kmgt])(?:i?b)?", re.IGNORECASE)
 _TASKS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?(?::([0-9]{1,9}))?")
 _JOB_ID = re.compile(r"[0-9]{1,18}(?:_[0-9]{1,9})?")
 _GPU_TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_. -]{0,60}")
+_TIME_OF_DAY = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9]))?")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}.*")
 
 
@@ -165,7 +166,7 @@ def instant_s(text: str, now: datetime) -> float:
         return now.timestamp()
     if plain.lower().startswith("now+"):
         return now.timestamp() + duration_s(plain[4:])
-    clock = re.fullmatch(r"([01]?[0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9]))?", plain)
+    clock = _TIME_OF_DAY.fullmatch(plain)
     if clock is None and re.fullmatch(r"[0-9]+:[0-9]+(?::[0-9]+)?", plain):
         # Elsewhere 30:00 is half an hour; here it can only be a mistake.
         raise InputError(f"{text!r} is no time of day; write 16:00, or now+{plain} for so long from now")
@@ -181,6 +182,16 @@ def instant_s(text: str, now: datetime) -> float:
         return now.timestamp() + duration_s(plain)
     except InputError:
         raise InputError(f"{text!r} is no time; write 30m, 16:00, 2026-01-31 or 2026-01-31T16:00") from None
+
+
+def past_s(text: str, now: datetime) -> float:
+    """A time that has been, in seconds since 1970: `2h` ago, the last time that it was `16:00`, or a date."""
+    if _TIME_OF_DAY.fullmatch(text.strip()):
+        return instant_s(text, now - timedelta(days=1))
+    try:
+        return max(now.timestamp() - duration_s(text), 0.0)
+    except InputError:
+        return max(instant_s(text, now), 0.0)
 
 
 def variable(text: str) -> tuple[str, str]:

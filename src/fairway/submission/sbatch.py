@@ -88,6 +88,8 @@ def from_sbatch(path: Path, arguments: Sequence[str], now: datetime) -> Draft:
 
 def from_sbatch_text(text: str, arguments: Sequence[str], now: datetime) -> Draft:
     """Read a script that is no file, as from a pipe; it is kept with the job."""
+    if not text.strip():
+        raise InputError("the script is empty", path="standard input")
     read = _Reader("standard input", now)
     for line, name, value in _options(text, "standard input"):
         read.take(line, name, value)

@@ -34,6 +34,9 @@ class _Site:
         self._folder = tempfile.TemporaryDirectory()
         self.daemon = Daemon(Options(Path(self._folder.name), policy="fifo", gpus="4"))
         self.daemon.scheduler.gate.policy = Never()
+        # A policy whose name is made at random by chance is not to start anybody either.
+        set_policy = self.daemon.scheduler.set_policy
+        self.daemon.scheduler.set_policy = lambda policy, text: set_policy(Never(), text)  # type: ignore[method-assign]
         # Commands made at random are not to be run, whatever happens.
         self.daemon.scheduler.engine.processes._start = self._refuse  # type: ignore[method-assign]
         self._app = make_app(self.daemon, Access(own_uid=4321))

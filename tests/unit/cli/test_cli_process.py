@@ -10,10 +10,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from cli_samples import JOBS
 
+from fairway.cli.main import app, main
 from fairway.policies import policies
 
 FAIRWAY = (sys.executable, "-m", "fairway.cli.main")
@@ -41,6 +44,20 @@ def test_help_starts_within_three_tenths_of_a_cpu_second() -> None:
         if least <= 0.3:
             return
     pytest.fail(f"--help took {least:.2f} CPU s")
+
+
+def test_help_fits_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def look(command: Any, words: tuple[str, ...]) -> None:
+        capsys.readouterr()
+        assert main([*words, "--help"]) == 0
+        wide = [line for line in capsys.readouterr().out.splitlines() if len(line) > 80]
+        assert not wide, words
+        for name, below in getattr(command, "commands", {}).items():
+            look(below, (*words, name))
+
+    look(typer.main.get_command(app), ())
 
 
 @pytest.mark.parametrize(

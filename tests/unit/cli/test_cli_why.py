@@ -57,6 +57,21 @@ def test_of_an_array_it_is_said_which_task_is_meant() -> None:
     assert "a task of its array ends: 7_0, 7_1" in text
 
 
+def test_a_narrow_terminal_has_a_line_for_each_job() -> None:
+    row = {"user": "ann", "state": "PENDING", "gpus": 1, "start_in_s": 4000.0, "finish_in_s": 7e4, "preemptions": 2}
+    rows = [row | {"id": str(number), "basis": "nothing is known of it; an hour is assumed"} for number in (10, 11)]
+    rows.append(row | {"id": "12", "start_in_s": None, "why": "no GPUs that are here now can run it, " * 3})
+    console = Console(width=80, force_terminal=True, color_system=None)
+    with console.capture() as said:
+        console.print(_outlook({**TOLD, "jobs": rows}))
+    lines = said.get().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[0] for line in lines[2:5]] == ["10", "11", "12"]
+    assert all("unknown (1 h)" in line for line in lines[2:4])
+    assert "no GPUs that are" in lines[4]
+    assert printed(_outlook({**TOLD, "jobs": rows})).count("can run it") == 3
+
+
 def test_figures_that_do_not_exist_are_not_printed() -> None:
     text = printed(_outlook(TOLD))
     assert "–" not in text

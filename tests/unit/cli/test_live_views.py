@@ -160,14 +160,28 @@ def test_exit_codes(error: Exception, code: int) -> None:
 
 def test_a_job_that_had_ended_is_said_to_have(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = {"1": ROW | {"id": "1", "state": "COMPLETED"}, "2": ROW | {"id": "2", "state": "CANCELLED"}}
+    rows["3"] = rows["2"] | {"id": "3", "had_ended": True}
     monkeypatch.setattr(Client, "cancel", lambda self, job: [rows[job]])
-    call = shell("cancel", "1", "2")
-    assert (call.code, call.out) == (0, "job 1 had ended already: COMPLETED\njob 2 CANCELLED\n")
+    call = shell("cancel", "1", "2", "3")
+    told = "job 1 had ended already: COMPLETED\njob 2 CANCELLED\njob 3 had ended already: CANCELLED\n"
+    assert (call.code, call.out) == (0, told)
+
+
+def test_what_was_done_is_told_where_the_scheduler_goes_away(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def suspend(self: Client, job: str) -> list[dict[str, Any]]:
+        if job != "12":
+            raise NotUpError(f"gone at {job}")
+        return [ROW]
+
+    monkeypatch.setattr(Client, "suspend", suspend)
+    call = shell("suspend", "12", "13", "14")
+    assert (call.code, call.out, call.err) == (3, "job 12 RUNNING\n", "fairway: error: gone at 13\n")
 
 
 @pytest.mark.parametrize("verb", ["cancel", "suspend", "resume", "requeue", "hold", "release"])
 def test_verbs_are_passed_on(shell: Shell, stand_in: list[tuple[str, str, Any]], verb: str) -> None:
-    assert shell(verb, "12", "13_4").out == "job 12 RUNNING\njob 12 RUNNING\n"
+    told = "job 12 held; RUNNING\n" if verb == "hold" else "job 12 RUNNING\n"
+    assert shell(verb, "12", "13_4").out == told + told
     assert stand_in == [("POST", f"/jobs/12/{verb}", None), ("POST", f"/jobs/13_4/{verb}", None)]
 
 

@@ -33,6 +33,19 @@ def test_nothing_is_said_before_a_round_and_later_rounds_count() -> None:
     assert set(reasons.all().values()) == {"another reason"}
 
 
+def test_what_is_no_longer_so_is_forgotten_until_the_next_round() -> None:
+    reasons, snapshot = Reasons(), random_snapshot(1)
+    decision = make_policy("fifo").decide(snapshot)
+    reasons.forget(0)
+    reasons.note(snapshot, decision)
+    before, (first, *others) = dict(reasons.all()), snapshot.jobs.tolist()
+    reasons.forget(first)
+    assert first not in reasons.all()
+    assert [reasons.all()[job] for job in others] == [before[job] for job in others]
+    reasons.note(snapshot, decision)
+    assert reasons.all() == before
+
+
 def test_one_is_not_several() -> None:
     assert reason_text(Reason.NO_FREE_GPUS, 1, 0, "") == "needs 1 GPU; 0 are free"
     assert reason_text(Reason.NO_FREE_GPUS, 2, -1, "") == "needs 2 GPUs; 0 are free"

@@ -183,3 +183,26 @@ def test_variables_are_read() -> None:
     for bad in ("A", "=x", "1A=x", "A B=x"):
         with pytest.raises(InputError, match="NAME=value"):
             q.variable(bad)
+
+
+@pytest.mark.parametrize(
+    ("text", "back"),
+    [
+        ("2h", timedelta(hours=2)),
+        ("1-12:00:00", timedelta(hours=36)),
+        ("11:30", timedelta(minutes=30)),
+        ("11:30:00", timedelta(minutes=30)),
+        ("12:00", timedelta(0)),
+        ("16:00", timedelta(hours=20)),
+        ("0:05", timedelta(hours=11, minutes=55)),
+    ],
+)
+def test_times_that_have_been(text: str, back: timedelta) -> None:
+    """A time of day is the last one: one that is later than now was yesterday."""
+    assert q.past_s(text, NOON) == pytest.approx((NOON - back).timestamp())
+
+
+def test_a_date_that_has_been() -> None:
+    assert q.past_s("2026-01-31", NOON) == q.instant_s("2026-01-31", NOON)
+    with pytest.raises(InputError, match="is no time"):
+        q.past_s("yesterday", NOON)

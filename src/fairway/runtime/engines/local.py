@@ -153,7 +153,7 @@ class LocalProcesses:
 
     def adopt(self, job: int, gpus: tuple[int, ...], running: Running, token: str, *, paused: bool = False) -> None:
         """Take over an attempt that an earlier scheduler started."""
-        status: Status = "paused" if paused else "running"
+        status: Status = "stopping" if running.stopping else "paused" if paused else "running"
         self._watch(Live(job, gpus, running, token, status, adopted=True, throttle=running.throttled))
 
     def wait(self, seconds: float) -> list[Notice]:
@@ -183,6 +183,11 @@ class LocalProcesses:
 
     def _is_at(self, live: Live, target: Target) -> bool:
         return live.gpus == target.gpus or (self._anywhere and len(live.gpus) == len(target.gpus))
+
+    def is_blocked(self, job: int) -> bool:
+        """Whether a job is to be on GPUs on which nobody is started now."""
+        target = self.targets.get(job)
+        return target is not None and any(gpu in self.blocked for gpu in target.gpus)
 
     def _relabel(self, job: int, target: Target) -> None:
         """An attempt on GPUs that are as good as the ones wanted is on those from now on."""
@@ -237,7 +242,10 @@ class LocalProcesses:
         if live.status == "paused" and not live.adopted:
             return
         live.adopted = False
-        if self._stays(live.job):
+        if live.running.stopping:
+            # Its time is over, or one of its ranks has failed: it is about to end, and has its GPUs until then.
+            live.status = "stopping"
+        elif self._stays(live.job):
             live.status = "paused"
             live.running.pause()
             self._retry_others(live.job)
@@ -267,7 +275,8 @@ class LocalProcesses:
 
     def _retry_others(self, job: int) -> None:
         for other in list(self.targets):
-            if other != job and (other not in self.live or self.live[other].status == "paused"):
+            live = self.live.get(other)
+            if other != job and (live is None or live.status == "paused" or live.adopted):
                 self.converge(other)
 
     def _drain(self) -> None:
