@@ -152,7 +152,7 @@ def _outlook(told: Row) -> RenderableType:
     if "otherwise" in told:
         lines.append(_figures(f"as it is ({told['otherwise']['policy']})", told["otherwise"]))
     if told["left_out"]:
-        lines.append(f"{told['left_out']:,} jobs were left out")
+        lines.append(f"jobs left out: {told['left_out']:,}")
     lines += [text for text in (told["cut"], told["problem"]) if text]
     return Group(table, *(Text(str(line)) for line in lines))
 

@@ -120,7 +120,7 @@ def _refuse_too_large(request: JobRequest, terms: Terms, who: str) -> None:
         most.append(terms.max_gpus_per_user)
     for limit in most:
         if limit is not None and request.gpus > limit:
-            raise NotAdmittedError(f"it asks for {request.gpus} GPUs; {who} may have {limit}")
+            raise NotAdmittedError(f"it asks for {request.gpus} GPU{'s' * (request.gpus != 1)}; {who} may have {limit}")
     wanted = request.gpu_types
     barred = [name for name in wanted for kind, count in terms.types.items() if same_type(name, kind) and not count]
     if wanted and len(barred) == len(wanted):

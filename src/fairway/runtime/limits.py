@@ -51,7 +51,7 @@ class Account:
     def why(self) -> str:
         """What to tell those for whom nothing is left."""
         if self.jobs >= self.most_jobs:
-            return f"{self.who} has {self.jobs} jobs running and may have {self.most_jobs:g}"
+            return f"{self.who} has {self.jobs} job{'s' * (self.jobs != 1)} running and may have {self.most_jobs:g}"
         kind = f" {self.type_name}" if self.type_name else ""
         return f"{self.who} has {self.gpus} of the {self.most_gpus:g}{kind} GPUs that the configuration allows"
 
