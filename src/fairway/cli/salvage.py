@@ -34,8 +34,8 @@ def salvage(
         typer.echo("".join(json_lines({**told._asdict(), "file": fresh})), nl=False)
     else:
         lost = f"; {told.unreadable:,} could not be read" if told.unreadable else ""
-        saved = f"{told.jobs:,} job{'s' * (told.jobs != 1)} saved in {fresh}"
-        typer.echo(f"{saved}, {told.unfinished:,} of them had not ended{lost}")
+        jobs = f"{told.jobs:,} job{'s' * (told.jobs != 1)} saved in {fresh}"
+        typer.echo(f"{jobs}, {told.unfinished:,} of them had not ended{lost}")
         log = Path(f"{damaged}-wal")
         also = f" and {log.name}" if log.exists() else ""
         typer.echo(f"to go on with it, move {Path(damaged).name}{also} away and {fresh} to {damaged}")
