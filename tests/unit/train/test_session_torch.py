@@ -26,6 +26,12 @@ def join(rank: int, folder: str, backend: str = "gloo") -> None:
     dist.init_process_group(backend, init_method=f"file://{folder}/meeting", rank=rank, world_size=RANKS)
 
 
+def leave() -> None:
+    """Part from the others. A process that just ends may leave a thread of the group behind, which aborts it."""
+    dist.barrier()
+    dist.destroy_process_group()
+
+
 def stop_one(rank: int, folder: str) -> None:
     """One rank alone is told to stop, in a step of its own; every rank writes down where it left."""
     join(rank, folder)
@@ -38,6 +44,7 @@ def stop_one(rank: int, folder: str) -> None:
                 os.kill(os.getpid(), signal.SIGTERM)
     except SystemExit as left:
         (Path(folder) / f"left-{rank}").write_text(json.dumps([left.code, len(trained)]))
+    leave()
 
 
 def test_all_ranks_leave_after_the_step_in_which_one_was_told(tmp_path: Path) -> None:
@@ -67,6 +74,7 @@ def save_together(rank: int, folder: str) -> None:
     assert training.ranks.highest(rank) == RANKS - 1
     assert training.mean(float(rank)) == (RANKS - 1) / 2
     training.close()
+    leave()
 
 
 def test_ranks_with_a_part_of_the_state_each_save_in_the_same_step(tmp_path: Path) -> None:
@@ -91,6 +99,7 @@ def probe(rank: int, folder: str) -> None:
         model(1 + 2 * torch.randn(SIZE, 50, generator=draw)).mean().backward()
         assert measure.observe(gradients_of(model.parameters()), SIZE)
     (Path(folder) / f"{rank}.json").write_text(json.dumps([measure.noise_scale, measure.state()]))
+    leave()
 
 
 def test_a_probe_measures_replicas_and_its_averages_go_on_alone(tmp_path: Path) -> None:
