@@ -28,6 +28,8 @@ def join(rank: int, folder: str, backend: str = "gloo") -> None:
 
 def leave() -> None:
     """Part from the others. A process that just ends may leave a thread of the group behind, which aborts it."""
+    import torch.distributed as dist
+
     dist.barrier()
     dist.destroy_process_group()
 
