@@ -30,8 +30,9 @@ def leave() -> None:
     """Part from the others. A process that just ends may leave a thread of the group behind, which aborts it."""
     import torch.distributed as dist
 
-    dist.barrier()
-    dist.destroy_process_group()
+    if dist.is_initialized():
+        dist.barrier()
+        dist.destroy_process_group()
 
 
 def stop_one(rank: int, folder: str) -> None:
