@@ -22,7 +22,9 @@ run: setup
 	$(BIN)/fairway demo --live
 
 test: setup
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --ignore tests/runtime
+	# Tests with real processes wait more than they compute.
+	$(BIN)/python -m pytest -n 4 tests/runtime
 
 check: setup
 	$(BIN)/ruff check .

@@ -10,6 +10,7 @@ from keeping import wait_for
 from living import cluster_of, ended, living, submit
 
 from fairway.core.snapshot import Snapshot
+from fairway.policies.optimus import notes
 from fairway.runtime import seen
 from fairway.runtime.request import JobRequest
 from fairway.runtime.scheduler import Scheduler
@@ -60,7 +61,10 @@ def test_losses_noise_and_speeds_are_in_the_snapshot(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", ["slaq:interval_s=1", "optimus:interval_s=1"])
-def test_policies_that_watch_losses_see_those_of_live_jobs(policy: str, tmp_path: Path) -> None:
+def test_policies_that_watch_losses_see_those_of_live_jobs(
+    policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notes, "EVERY_S", 1.0)
     with living(tmp_path, policy=policy, cluster=cluster_of(2)) as scheduler:
         job = submit(scheduler, ["python3", "-c", TRAINS], cwd="/")
 
