@@ -26,7 +26,7 @@ from fairway.core.action import Action
 from fairway.core.cluster import Cluster, Node
 from fairway.core.decision import Decision
 from fairway.core.event import Event
-from fairway.core.policy import Policy
+from fairway.core.policy import Layer
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
 from fairway.core.tenant import TenantSpec
@@ -44,23 +44,10 @@ TENANTS = tuple(TenantSpec.of(name, "2x8") for name in ("large", "small-1", "sma
 
 
 @dataclass(frozen=True)
-class QuotaOnly:
+class QuotaOnly(Layer):
     """The same tenants with a quota of GPUs each and no cells: a policy for each, but anybody's GPUs will do."""
 
-    inner: Policy
     tenants: Tenants
-
-    @property
-    def name(self) -> str:
-        return self.inner.name
-
-    @property
-    def knows(self) -> frozenset[str]:
-        return self.inner.knows
-
-    @property
-    def round_s(self) -> float:
-        return self.inner.round_s
 
     def decide(self, snapshot: Snapshot) -> Decision:
         owner = self.tenants.owners(snapshot)

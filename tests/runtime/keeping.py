@@ -95,3 +95,12 @@ def attempts(folder: Path) -> Iterator[Path]:
     while True:
         number += 1
         yield folder / f"{folder.name}-{os.getpid()}-{number}"
+
+
+def attempt_alone(folder: Path) -> Iterator[Path]:
+    """The directory of an attempt, for a fixture: it fails where a test leaves processes behind, and ends them."""
+    made = next(attempts(folder))
+    yield made
+    left = processes_of(made.name)
+    processes.kill_strays(made, made.name)
+    assert not left, f"processes {left} were left behind"

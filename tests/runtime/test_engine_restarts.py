@@ -17,7 +17,7 @@ from living import clear, ended, living, log_of, submit, until
 from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.core.errors import FairwayError
 from fairway.runtime import journal as journals
-from fairway.runtime import live
+from fairway.runtime.clock import Clock
 from fairway.runtime.daemon import AlreadyUpError, Daemon, Options
 from fairway.runtime.journal import DiskFullError
 from fairway.runtime.machine import virtual_machine
@@ -235,8 +235,8 @@ def test_a_clock_that_was_set_back_between_two_schedulers_stops_nothing(folder: 
 
 def test_the_clock_goes_on_when_the_time_of_day_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
     today_s = [1000.0]
-    monkeypatch.setattr(live.time, "time", lambda: today_s[0])
-    clock = live.Clock(900.0)
+    monkeypatch.setattr(time, "time", lambda: today_s[0])
+    clock = Clock(900.0)
     first = clock.now_s()
     assert 100.0 <= first < 101.0
     today_s[0] = 500.0

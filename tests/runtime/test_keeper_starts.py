@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from keeping import attempts, end_of, log_of, processes_of, python, start, wait_for
+from keeping import attempt_alone, end_of, log_of, python, start, wait_for
 
 from fairway.runtime import keeper, processes
 from fairway.runtime.outcomes import verdict
@@ -18,11 +18,7 @@ from fairway.runtime.records import JobState
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    made = next(attempts(tmp_path))
-    yield made
-    left = processes_of(made.name)
-    processes.kill_strays(made, made.name)
-    assert not left, f"processes {left} were left behind"
+    yield from attempt_alone(tmp_path)
 
 
 def lost(found: object) -> bool:

@@ -8,7 +8,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from keeping import attempts, end_of, launch, log_of, processes_of, python, said, start, state_of, wait_for
+from keeping import (
+    attempt_alone,
+    end_of,
+    launch,
+    log_of,
+    processes_of,
+    python,
+    said,
+    start,
+    state_of,
+    wait_for,
+)
 
 from fairway.runtime import processes
 from fairway.runtime.processes import Running
@@ -24,11 +35,7 @@ SAVES = (
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    made = next(attempts(tmp_path))
-    yield made
-    left = processes_of(made.name)
-    processes.kill_strays(made, made.name)
-    assert not left, f"processes {left} were left behind"
+    yield from attempt_alone(tmp_path)
 
 
 def test_a_job_that_ignores_sigterm_is_killed_after_its_grace_period(folder: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from keeping import attempts, end_of, log_of, processes_of, python, said, start, state_of, wait_for
+from keeping import attempt_alone, end_of, log_of, processes_of, python, said, start, state_of, wait_for
 
 from fairway.runtime import keeper, processes
 from fairway.runtime.processes import HURRY_S, Running
@@ -20,11 +20,7 @@ TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    made = next(attempts(tmp_path))
-    yield made
-    left = processes_of(made.name)
-    processes.kill_strays(made, made.name)
-    assert not left, f"processes {left} were left behind"
+    yield from attempt_alone(tmp_path)
 
 
 def rank_of(running: Running, rank: int = 0) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from fairway.core.decision import Decision
@@ -26,3 +27,25 @@ class Policy(Protocol):
     def round_s(self) -> float: ...
 
     def decide(self, snapshot: Snapshot) -> Decision: ...
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What all policies around another one share: they go by its name, know what it knows, and keep its rounds."""
+
+    inner: Policy
+
+    @property
+    def name(self) -> str:
+        """The inner policy's name."""
+        return self.inner.name
+
+    @property
+    def knows(self) -> frozenset[str]:
+        """What the inner policy knows."""
+        return self.inner.knows
+
+    @property
+    def round_s(self) -> float:
+        """The inner policy's rounds."""
+        return self.inner.round_s

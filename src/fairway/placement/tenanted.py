@@ -18,7 +18,7 @@ from fairway.core.arrays import Ints
 from fairway.core.decision import Decision
 from fairway.core.occupancy import Occupancy
 from fairway.core.plan import Placer
-from fairway.core.policy import Policy
+from fairway.core.policy import Layer
 from fairway.core.snapshot import Snapshot
 from fairway.placement.cells import Cells
 from fairway.placement.guaranteed import Guaranteed, Squatters
@@ -27,33 +27,17 @@ from fairway.placement.tenants import OPPORTUNISTIC, Tenants
 
 
 @dataclass(frozen=True)
-class Tenanted:
+class Tenanted(Layer):
     """A policy inside each tenant's virtual cluster, and last for opportunistic jobs.
 
     Knows: what the inner policy knows. `in_rounds`: decisions are taken at fixed intervals, so everybody is asked each
     time. `slack_s`: how much earlier than asked for a wake-up may come, because instants are rounded to a grid.
     """
 
-    inner: Policy
     tenants: Tenants
     placer: Placer
     in_rounds: bool = False
     slack_s: float = 2e-9
-
-    @property
-    def name(self) -> str:
-        """The inner policy's name."""
-        return self.inner.name
-
-    @property
-    def knows(self) -> frozenset[str]:
-        """What the inner policy knows."""
-        return self.inner.knows
-
-    @property
-    def round_s(self) -> float:
-        """The inner policy's rounds."""
-        return self.inner.round_s
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """Tenants first, each by itself; then bind their cells; then the opportunistic jobs."""

@@ -17,7 +17,7 @@ import numpy as np
 from fairway.core.arrays import Bools, Floats, Ints
 from fairway.core.check import check
 from fairway.core.decision import Decision, Reason, nothing_granted, reason_text
-from fairway.core.policy import Policy
+from fairway.core.policy import Layer, Policy
 from fairway.core.snapshot import Snapshot
 from fairway.policies.served import Served
 
@@ -33,29 +33,12 @@ def by_priority(policy: Policy) -> Policy:
 
 
 @dataclass(frozen=True)
-class ByPriority:
+class ByPriority(Layer):
     """A policy that is asked about jobs of one priority at a time.
 
     Knows: what the inner policy knows, and priorities. While all jobs have the same one it is as if the layer were not
     there. Jobs that share GPUs belong together: the highest priority among them counts for all.
     """
-
-    inner: Policy
-
-    @property
-    def name(self) -> str:
-        """The inner policy's name."""
-        return self.inner.name
-
-    @property
-    def knows(self) -> frozenset[str]:
-        """What the inner policy knows."""
-        return self.inner.knows
-
-    @property
-    def round_s(self) -> float:
-        """The inner policy's rounds."""
-        return self.inner.round_s
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """One class after the other, from the highest priority down."""

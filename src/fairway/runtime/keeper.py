@@ -47,7 +47,8 @@ _POLL_S, _QUICK_POLL_S = 1.0, 0.05
 _GANG_GRACE_S = 10.0
 """How long the other ranks have to stop when one of them has failed."""
 _KILL_EVERY_S = 0.2
-_HURRY_S = 2.0
+HURRY_S = 2.0
+"""How long ranks have to stop whose GPUs are somebody else's already."""
 _SIGN_EVERY_S = 5.0
 """How often a keeper leaves a sign of life."""
 _CHECKPOINTED = 75
@@ -288,7 +289,7 @@ class Keeper:
         """Suspend everything below us, also what has left its group or was started in the meantime."""
         if self.cause:
             # They are stopping and cannot be suspended, but somebody else is to have their GPUs.
-            self.kill_at_s = min(self.kill_at_s, time.monotonic() + _HURRY_S)
+            self.kill_at_s = min(self.kill_at_s, time.monotonic() + HURRY_S)
             return
         self.stopped = True
         self.turns.end()

@@ -12,7 +12,6 @@ import heapq
 import math
 import secrets
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -33,6 +32,7 @@ from fairway.core.event import (
 )
 from fairway.core.state import State
 from fairway.runtime import environment, processes
+from fairway.runtime.clock import Clock
 from fairway.runtime.engines.local import Ended, LocalProcesses, Started, Target
 from fairway.runtime.idle import RECLAIMED
 from fairway.runtime.outcomes import Verdict, verdict
@@ -42,8 +42,6 @@ from fairway.runtime.seen import Seen
 
 REPORTS_EVERY_S = 0.5
 BACK_OFF_S, MOST_BACK_OFF_S = 5.0, 600.0
-_FOLLOW_S = 1.0
-"""By how much the time of day has to be ahead for the clock to follow it."""
 REST_S, MOST_REST_S = 0.05, 0.1
 """Time between rounds that only commands ask for: four times what a round takes, within these limits."""
 MOST_LOST = 10
@@ -52,37 +50,6 @@ MOST_LOST = 10
 
 class StoppedError(FairwayError):
     """The scheduler takes no commands any more."""
-
-
-class Clock:
-    """Seconds since the scheduler's first start.
-
-    When the time of day is set back it goes on at its pace; when that is set forward, or the machine has slept, it
-    follows.
-    """
-
-    def __init__(self, origin_s: float, at_least_s: float = 0.0) -> None:
-        self.origin_s = origin_s
-        self._base = (time.monotonic(), max(at_least_s, time.time() - origin_s))
-
-    def now_s(self) -> float:
-        """The present instant."""
-        ticks_s, (base_ticks_s, base_s) = time.monotonic(), self._base
-        now_s = max(base_s + ticks_s - base_ticks_s, base_s)
-        today_s = time.time() - self.origin_s
-        if today_s > now_s + _FOLLOW_S:
-            now_s = today_s
-            self._base = (ticks_s, now_s)
-        return now_s
-
-    def at_least(self, time_s: float) -> None:
-        """Be no earlier than an instant of the past that is known."""
-        if self.now_s() < time_s:
-            self._base = (time.monotonic(), time_s)
-
-    def date_s(self, time_s: float) -> float:
-        """An instant as seconds since 1970."""
-        return self.origin_s + time_s
 
 
 Command = Callable[[float], tuple[list[Event], Any]]
@@ -300,19 +267,15 @@ class LiveEngine:
         return found
 
     def home(self, job: int) -> tuple[int, ...]:
-        """The GPUs on which a job is suspended in place, where it matters which they are."""
+        """The GPUs that hold the state of a job which would lose it elsewhere; none where all GPUs are alike."""
         live = self.processes.live.get(job)
-        return live.gpus if live is not None and live.status == "paused" and self.devices is not None else ()
+        if self.devices is None or live is None or live.status == "stopping" or -1 in live.gpus:
+            return ()
+        return live.gpus if live.status == "paused" or self._stays(job) else ()
 
     def homes(self) -> dict[int, tuple[int, ...]]:
-        """The GPUs that hold the state of jobs which would lose it elsewhere, by job number."""
-        if self.devices is None:
-            return {}
-        return {
-            job: live.gpus
-            for job, live in self.processes.live.items()
-            if live.status != "stopping" and self._stays(job) and -1 not in live.gpus
-        }
+        """The homes of all jobs that have one, by job number."""
+        return {job: home for job in self.processes.live if (home := self.home(job))}
 
     def computes(self, record: JobRecord) -> bool:
         """Whether an attempt of a job lives, and is neither suspended nor about to end."""

@@ -23,8 +23,7 @@ from fairway.runtime import keeper
 
 NOBODY = [0, -1]
 """The keeper of an attempt that was found not to have started, and never will."""
-HURRY_S = 2.0
-"""How long suspended ranks have to stop where nobody waits for what they would save."""
+HURRY_S = keeper.HURRY_S
 _KEEPER = str(Path(keeper.__file__).resolve())
 
 

@@ -16,9 +16,9 @@ from fairway.core.cluster import Cluster
 from fairway.core.errors import EngineError
 from fairway.core.event import Event, JobEvicted
 from fairway.core.state import State
+from fairway.runtime.clock import Clock
 from fairway.runtime.estimates import speeds_of, submitted
 from fairway.runtime.journal import Entry
-from fairway.runtime.live import Clock
 from fairway.runtime.records import JobRecord
 from fairway.runtime.seen import Seen
 

@@ -27,10 +27,11 @@ from fairway.core.round import Loop
 from fairway.core.snapshot import Snapshot, plain_memory
 from fairway.core.state import State
 from fairway.runtime.arrays import Arrays
+from fairway.runtime.clock import Clock
 from fairway.runtime.estimates import speeds_of, submitted, why_impossible
 from fairway.runtime.gate import Gate, Limits
 from fairway.runtime.journal import DiskFullError, Journal, StoredJob
-from fairway.runtime.live import Clock, LiveEngine
+from fairway.runtime.live import LiveEngine
 from fairway.runtime.placing import AtHome
 from fairway.runtime.reasons import Reasons
 from fairway.runtime.rebuild import fingerprint, launches, queued_anew, renumber, replay

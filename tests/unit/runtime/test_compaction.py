@@ -15,6 +15,7 @@ from fairway.core.event import JobFinished, JobStarted, RateChanged, RegimeEnter
 from fairway.core.state import State
 from fairway.runtime.estimates import submitted
 from fairway.runtime.journal import Journal, StoredJob
+from fairway.runtime.rebuild import replay
 from fairway.runtime.records import JobRecord, JobState
 from fairway.runtime.request import JobRequest
 
@@ -51,18 +52,8 @@ def _life(rng: random.Random) -> tuple[list[tuple[list[Any], int]], dict[int, Jo
 
 
 def _replayed(journal: Journal) -> State:
-    state, actions, at = State(CLUSTER), [], 0
-    for entry in journal.log():
-        if entry.round != at and actions:
-            state.commit(actions)
-            actions = []
-        at = entry.round
-        if entry.round:
-            actions.append(entry.thing)
-        else:
-            state.apply(entry.thing)
-    if actions:
-        state.commit(actions)
+    state = State(CLUSTER)
+    replay(journal.log(), state, (), lambda event: None)
     return state
 
 
