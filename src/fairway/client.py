@@ -27,7 +27,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
 from fairway.core.errors import FairwayError
@@ -271,12 +271,13 @@ class Client:
         again: bool = True,
     ) -> Any:
         """Ask, once more where the answer was cut off and `again` allows it."""
+        asked = _Asked(method, path, body, query, headers or {})
         for tried in range(1, TRIES + 1):
             # What must not be sent twice goes over a new connection, which the other side has no reason to close.
             kept = self._own.line.taken() if again else None
             connection = kept or self._connection(self.timeout_s)
             try:
-                return _parsed(self._content(connection, method, path, body, query, headers))
+                return _parsed(self._content(connection, asked))
             except (ConnectionError, http.client.HTTPException) as error:
                 if not again or tried == TRIES:
                     raise ClientError(f"the scheduler at {self._where()} broke off: {error or 'no answer'}") from None
@@ -286,18 +287,10 @@ class Client:
                 raise ClientError(f"no answer from {self._where()} within {self.timeout_s:g} s") from None
         raise AssertionError("unreachable")
 
-    def _content(
-        self,
-        connection: http.client.HTTPConnection,
-        method: str,
-        path: str,
-        body: Any,
-        query: Sequence[tuple[str, Any]],
-        headers: Mapping[str, str] | None,
-    ) -> bytes:
+    def _content(self, connection: http.client.HTTPConnection, asked: _Asked) -> bytes:
         """A whole answer. The connection is kept for the next request, unless this one was cut off."""
         try:
-            content = self._response(connection, method, path, body, query, headers).read()
+            content = self._response(connection, asked).read()
         except RefusedError:
             self._own.line.keep(connection)
             raise
@@ -313,9 +306,8 @@ class Client:
         """An answer in pieces; it may take its time between them."""
         with closing(self._connection(None)) as connection:
             try:
-                response = self._response(
-                    connection, "GET", path, None, query, {"Connection": "close", **(headers or {})}
-                )
+                asked = _Asked("GET", path, None, query, {"Connection": "close", **(headers or {})})
+                response = self._response(connection, asked)
                 while piece := response.read1(_CHUNK_BYTES):
                     yield piece
             except (OSError, http.client.HTTPException) as error:
@@ -336,27 +328,19 @@ class Client:
             raise NotUpError(f"no scheduler is running at {self._where()}; `fairway up` starts one") from None
         return connection
 
-    def _response(
-        self,
-        connection: http.client.HTTPConnection,
-        method: str,
-        path: str,
-        body: Any,
-        query: Sequence[tuple[str, Any]],
-        headers: Mapping[str, str] | None,
-    ) -> http.client.HTTPResponse:
+    def _response(self, connection: http.client.HTTPConnection, asked: _Asked) -> http.client.HTTPResponse:
         """Send a request; its answer if it was not refused."""
-        sent = dict(headers or {})
+        sent = dict(asked.headers)
         if self._token is not None:
             sent["Authorization"] = f"Bearer {self._token}"
         content = None
-        if body is not None:
-            content = json.dumps(body).encode()
+        if asked.body is not None:
+            content = json.dumps(asked.body).encode()
             sent["Content-Type"] = "application/json"
-        target = f"/v1{path}?{urlencode(query)}" if query else f"/v1{path}"
+        target = f"/v1{asked.path}?{urlencode(asked.query)}" if asked.query else f"/v1{asked.path}"
         # A request that is too large is refused while it is being sent; the answer says so.
         with suppress(BrokenPipeError, ConnectionResetError):
-            connection.request(method, target, content, sent)
+            connection.request(asked.method, target, content, sent)
         response = connection.getresponse()
         if response.status >= 400:
             raise RefusedError(response.status, _told(response.read(), response.status))
@@ -364,6 +348,16 @@ class Client:
 
     def _where(self) -> str:
         return self.url or str(self.folder)
+
+
+class _Asked(NamedTuple):
+    """One request."""
+
+    method: str
+    path: str
+    body: Any
+    query: Sequence[tuple[str, Any]]
+    headers: Mapping[str, str]
 
 
 class _Own(threading.local):
