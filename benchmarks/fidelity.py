@@ -36,7 +36,7 @@ def main() -> None:
         f"{'policy':<22}{'makespan live':>14}{'simulated':>18}{'':>8}{'mean JCT live':>15}{'simulated':>18}{'':>8}",
         end="",
     )
-    print(f"{'preemptions':>13}{'start':>9}{'stop':>7}")
+    print(f"{'preemptions':>13}{'start':>9}{'again':>8}")
     for policy in options.policy or POLICIES:
         by_rounds = policy.partition(":")[0] in BY_ROUNDS
         terms = Terms(policy, options.gpus, ROUND_S if by_rounds else 0.0, report_every=5 * options.reports)
@@ -54,7 +54,7 @@ def _row(policy: str, live: LiveRun, simulated: Forecast) -> str:
         f"{live.mean_jct_s:>13.2f} s{jct_s:>9.2f} ±{simulated.jct_spread_s:>5.2f} s"
         f"{100 * (jct_s / live.mean_jct_s - 1):>+6.1f} %"
         f"{live.preemptions:>6d} /{simulated.preemptions:>4.0f}"
-        f"{1000 * live.costs.start_s:>7.0f} ms{1000 * live.costs.stop_s:>5.0f} ms"
+        f"{1000 * live.costs.start_s:>7.0f} ms{1000 * live.costs.restart_s:>6.0f} ms"
     )
 
 

@@ -4,8 +4,9 @@
 
 Two PyTorch jobs share one GPU. Once they are preempted by checkpoint and restart, once they are suspended in place and
 let go on. Their loss curves and weights are compared, number by number, with those of a run that nobody interrupted.
-Then a process that Fairway did not start computes on the GPU: it is left alone, and a job waits until it is gone. Needs
-PyTorch with CUDA and nvidia-ml-py.
+Then a job is a guest on the GPU of another, throttled to several parts of the time: how fast both go. Last, a process
+that Fairway did not start computes on the GPU: it is left alone, and a job waits until it is gone. Needs PyTorch with
+CUDA and nvidia-ml-py.
 """
 
 from __future__ import annotations
@@ -16,16 +17,23 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
+
+from fairway.core.decision import Decision, Reason
+from fairway.core.snapshot import Snapshot
+from fairway.placement import placement
 from fairway.runtime.daemon import Daemon, Options
 from fairway.runtime.explain import explain
 from fairway.runtime.machine import Machine, found_machine
 from fairway.runtime.records import JobRecord
 from fairway.runtime.request import JobRequest
+from fairway.runtime.scheduler import Scheduler
 
 ROOT = Path(__file__).resolve().parent.parent
 TRAINING = ROOT / "examples" / "pytorch_ddp" / "train.py"
@@ -35,6 +43,17 @@ a = torch.randn(4096, 4096, device="cuda"); end = time.monotonic() + {seconds}
 print("up", flush=True)
 while time.monotonic() < end:
     a = torch.tanh(a @ a); torch.cuda.synchronize()
+"""
+STEPS = """
+import json, os, time, torch
+a = torch.randn(2048, 2048, device="cuda"); step = 0
+with open(os.environ["FAIRWAY_REPORT"], "a", buffering=1) as report:
+    while True:
+        for _ in range(20):
+            a = torch.tanh(a @ a)
+        torch.cuda.synchronize(); step += 1
+        if step % 20 == 0:
+            report.write(json.dumps({"step": step, "time": time.time()}) + "\\n")
 """
 
 
@@ -139,10 +158,64 @@ def foreign(folder: Path, machine: Machine, seconds: float) -> dict[str, Any]:
     }
 
 
+class Hosted:
+    """A policy that has all jobs share the GPUs of the first, for a part of the time."""
+
+    name: ClassVar[str] = "hosted"
+    knows: ClassVar[frozenset[str]] = frozenset()
+    round_s: ClassVar[float] = 0.0
+
+    def __init__(self, part: float) -> None:
+        self.part = part
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Everybody runs."""
+        jobs = len(snapshot)
+        guests, gpus = range(1, jobs), np.ones(jobs, dtype=np.int64)
+        reasons = np.full(jobs, int(Reason.RUNS), dtype=np.int8)
+        throttles = dict.fromkeys(guests, self.part) if self.part < 1 else {}
+        return Decision(gpus, reasons, partners=dict.fromkeys(guests, 0), throttles=throttles)
+
+
+def _steps_per_s(record: JobRecord, folder: Path, seconds: float) -> float:
+    """How fast a job goes, over some seconds from now on."""
+    reports = folder / "jobs" / record.id / "reports.jsonl"
+    known = len(reports.read_text().splitlines())
+    time.sleep(seconds)
+    rows = [json.loads(line) for line in reports.read_text().splitlines()[max(known - 1, 0) :]]
+    passed_s = rows[-1]["time"] - rows[0]["time"] if len(rows) > 1 else 0.0
+    return (rows[-1]["step"] - rows[0]["step"]) / passed_s if passed_s else 0.0
+
+
+def throttled(folder: Path, machine: Machine, part: float, seconds: float = 6.0) -> dict[str, Any]:
+    """A host alone, then with a guest that may compute for a part of the time: steps per second of both."""
+    place = folder / f"guest-{part:g}"
+    scheduler = Scheduler(place, machine.cluster, Hosted(part), placement("packed"), devices=machine.devices)
+    thread = scheduler.start()
+    try:
+        work = JobRequest((sys.executable, "-c", STEPS), user="me", cwd=str(ROOT), grace_s=2.0)
+        (host,) = scheduler.submit([work])
+        wait_until(lambda: host.progress.step > 0, 90, "the host's first steps")
+        alone = _steps_per_s(host, place, seconds)
+        (guest,) = scheduler.submit([work])
+        wait_until(lambda: guest.progress.step > 0, 90, "the guest's first steps")
+        reports: dict[str, float] = {}
+        watch = threading.Thread(target=lambda: reports.update(host=_steps_per_s(host, place, seconds)))
+        watch.start()
+        reports["guest"] = _steps_per_s(guest, place, seconds)
+        watch.join()
+    finally:
+        scheduler.end_all()
+        scheduler.close()
+        thread.join()
+    return {"part": part, "host_alone": round(alone, 1), **{name: round(rate, 1) for name, rate in reports.items()}}
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--out", type=Path, help="where to write the results as JSON")
     options.add_argument("--epochs", type=int, default=40)
+    options.add_argument("--only", action="append", help="one of checkpoint, suspend, guests, foreign; may be repeated")
     asked = options.parse_args()
     machine = found_machine("nvidia")
     import torch
@@ -168,8 +241,11 @@ def main() -> None:
         for what, act in (
             ("checkpoint", lambda: sliced(folder, machine, "checkpoint", asked.epochs, truth)),
             ("suspend", lambda: sliced(folder, machine, "suspend", asked.epochs, truth)),
+            ("guests", lambda: [throttled(folder, machine, part) for part in (1.0, 0.5, 0.2)]),
             ("foreign", lambda: foreign(folder, machine, 15.0)),
         ):
+            if asked.only and what not in asked.only:
+                continue
             try:
                 results[what] = act()
             except (SystemExit, Exception) as error:

@@ -1,6 +1,8 @@
 """The simulator tells what really happens: 30 jobs as real processes, and simulated from their own trace.
 
-A short version of `benchmarks/fidelity.py`. A run that was disturbed may be repeated once.
+A short version of `benchmarks/fidelity.py`. A run that was disturbed may be repeated. These jobs were chosen because
+every policy but FIFO stops several of them, and because no decision hangs on a single millisecond: simulated runs that
+vary a little end nearly alike.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import pytest
 from fairway.testing.twin import Terms, forecast, random_jobs, run_live
 
 BOUND = 0.05
+TRIES = 3
 TERMS = (
     Terms("fifo"),
     Terms("tiresias:queues=2/6"),
@@ -20,22 +23,25 @@ TERMS = (
 )
 
 
-def _differences(terms: Terms, folder: Path) -> tuple[float, float]:
-    """How far simulated makespan and mean completion time are off."""
-    jobs = random_jobs(30, seed=3, mean_s=2.5, over_s=5.0)
+def _differences(terms: Terms, folder: Path) -> tuple[float, float, int]:
+    """How far simulated makespan and mean completion time are off, and how often the live run preempted."""
+    jobs = random_jobs(30, seed=3, mean_s=4.0, over_s=8.0)
     live = run_live(jobs, terms, folder)
     assert len(live.records) == len(jobs)
-    assert bool(live.preemptions) == (terms.policy != "fifo"), "preemption is what makes this a test"
     simulated = forecast(live.workload, terms)
-    return simulated.makespan_s / live.makespan_s - 1.0, simulated.mean_jct_s / live.mean_jct_s - 1.0
+    off = simulated.makespan_s / live.makespan_s - 1.0, simulated.mean_jct_s / live.mean_jct_s - 1.0
+    return *off, live.preemptions
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("terms", TERMS, ids=lambda terms: terms.policy)
 def test_the_simulator_tells_what_really_happens(terms: Terms, tmp_path: Path) -> None:
-    for run in ("first", "again"):
-        makespan, jct = _differences(terms, tmp_path / run)
-        print(f"{terms.policy}: makespan {makespan:+.1%}, mean completion time {jct:+.1%}")
-        if max(abs(makespan), abs(jct)) <= BOUND:
+    """Where a policy preempts, the live run has to show it: without, this would test little."""
+    told = []
+    for run in range(TRIES):
+        makespan, jct, preemptions = _differences(terms, tmp_path / str(run))
+        told.append(f"makespan {makespan:+.1%}, mean completion time {jct:+.1%}, {preemptions} preemptions")
+        print(f"{terms.policy}: {told[-1]}")
+        if max(abs(makespan), abs(jct)) <= BOUND and bool(preemptions) == (terms.policy != "fifo"):
             return
-    pytest.fail(f"the simulator is off by {makespan:+.1%} in makespan and {jct:+.1%} in mean completion time")
+    pytest.fail(f"the simulator is off: {'; '.join(told)}")

@@ -1,7 +1,7 @@
 """The same workload twice: live, with real processes, and simulated from the trace that the live run left.
 
-What differs between the two worlds is measured in the live run and told to the simulator: how long processes take to
-start and to stop. Everything else has to come out alike by itself.
+What differs between the two worlds is measured in the live run and told to the simulator: for how long each job held
+GPUs, and how much of that went by before its processes trained. Everything else has to come out alike by itself.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fairway.core.action import Action, Suspend, Throttle
+from fairway.core.decision import Decision
+from fairway.core.event import Event, JobFinished
 from fairway.core.job import JobSpec, Workload
 from fairway.placement import placement
 from fairway.policies import make_policy
@@ -33,6 +36,8 @@ RESTART_S = 0.2
 """What a restart of such a job is taken to cost before any was seen; a policy would not stop jobs of seconds else."""
 VARIES = 0.005
 """By what part the run time of such a job differs from one time to the next."""
+CLOCKS_S = 0.05
+"""By how much two clocks may disagree about the order of a grant and the launch that follows it."""
 STEP_COST = 1.01
 """What a step takes beyond its sleep."""
 
@@ -62,11 +67,10 @@ class Terms:
 
 
 class Costs(NamedTuple):
-    """What processes cost, as the mean of the live run: to begin to train, to be gone, to save and be gone."""
+    """How long it took from the grant of GPUs until a process trained, as the mean of the live run: at first, again."""
 
     start_s: float
-    end_s: float
-    stop_s: float
+    restart_s: float
 
 
 class Forecast(NamedTuple):
@@ -128,6 +132,7 @@ def run_live(
         policy_text=terms.policy,
     )
     scheduler.engine.seen.restarts.unknown_s = RESTART_S
+    holds = _Holds(scheduler)
     thread = scheduler.start()
     try:
         began_s = time.monotonic()
@@ -153,9 +158,14 @@ def run_live(
     failed = [f"{record.id}: {record.reason}" for record in records if record.state is not JobState.COMPLETED]
     if failed:
         raise RuntimeError(f"jobs did not complete: {'; '.join(failed)}")
-    notes = {record.number: _notes(folder, record) for record in records}
-    costs = _costs(records, notes)
-    return LiveRun(records, Workload.of([_spec(one, notes[one.number], costs, origin_s) for one in records]), costs)
+    starts_s = _starts_s(records, folder, holds, origin_s)
+    start_s = statistics.fmean(times_s[0] for times_s in starts_s.values())
+    again_s = [one_s for times_s in starts_s.values() for one_s in times_s[1:]]
+    costs = Costs(start_s, statistics.fmean(again_s) if again_s else start_s)
+    jobs_seen = [
+        _spec(one, holds.held_s[one.number], starts_s[one.number], costs.restart_s, origin_s) for one in records
+    ]
+    return LiveRun(records, Workload.of(jobs_seen), costs)
 
 
 def run_simulated(workload: Workload, terms: Terms) -> Result:
@@ -230,31 +240,59 @@ def _notes(folder: Path, record: JobRecord) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def _costs(records: Sequence[JobRecord], notes: dict[int, list[dict[str, Any]]]) -> Costs:
-    """The means of what is not training: at starts, at ends, and at stops that were asked for."""
-    start_s, end_s, stop_s = list[float](), list[float](), list[float]()
+class _Holds:
+    """Listens to a scheduler and notes when each job was granted GPUs, and for how long it held some in all."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._state = scheduler.state
+        self._since_s: dict[int, float] = {}
+        self.granted_s: dict[int, list[float]] = {}
+        self.held_s: dict[int, float] = {}
+        scheduler.watchers.append(self._decided)
+        scheduler.listeners.append(self._happened)
+
+    def _decided(self, decision: Decision, actions: Sequence[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Throttle):
+                continue
+            self._let_go(action.job, self._state.now_s)
+            if not isinstance(action, Suspend):
+                self._since_s[action.job] = self._state.now_s
+                self.granted_s.setdefault(action.job, []).append(self._state.now_s)
+
+    def _happened(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, JobFinished):
+                self._let_go(event.job, event.time_s)
+
+    def _let_go(self, job: int, now_s: float) -> None:
+        since_s = self._since_s.pop(job, now_s)
+        self.held_s[job] = self.held_s.get(job, 0.0) + now_s - since_s
+
+
+def _starts_s(records: Sequence[JobRecord], folder: Path, holds: _Holds, origin_s: float) -> dict[int, list[float]]:
+    """For each job, how long each of its processes took from the grant of GPUs until it trained."""
+    starts_s: dict[int, list[float]] = {}
     for record in records:
-        for attempt, note in zip(record.attempts, notes[record.number], strict=True):
-            assert attempt.ended_s is not None
-            start_s.append(note["began_s"] - attempt.launched_s)
-            if note["asked_s"]:
-                stop_s.append(attempt.ended_s - note["asked_s"][0])
-        end_s.append(_ended_s(record) - notes[record.number][-1]["ended_s"])
-    return Costs(statistics.fmean(start_s), statistics.fmean(end_s), statistics.fmean(stop_s) if stop_s else 0.0)
+        granted_s = [origin_s + time_s for time_s in holds.granted_s[record.number]]
+        for attempt, note in zip(record.attempts, _notes(folder, record), strict=True):
+            grant_s = max(time_s for time_s in granted_s if time_s <= attempt.launched_s + CLOCKS_S)
+            starts_s.setdefault(record.number, []).append(note["began_s"] - grant_s)
+    return starts_s
 
 
-def _spec(record: JobRecord, notes: Sequence[dict[str, Any]], costs: Costs, origin_s: float) -> JobSpec:
-    """A job as the live run saw it: how long it trained, and what its stops and starts cost."""
-    request = record.request
-    trained_s = sum(note["trained_s"] for note in notes)
-    # Its own first start and its end, not those of the mean: a few milliseconds decide who is done before its turn is.
-    start_s, end_s = notes[0]["began_s"] - record.attempts[0].launched_s, _ended_s(record) - notes[-1]["ended_s"]
+def _spec(record: JobRecord, held_s: float, starts_s: Sequence[float], mean_s: float, origin_s: float) -> JobSpec:
+    """A job as the live run saw it: how long it held GPUs in all, less what its restarts took, and what they cost.
+
+    A step that is finished after a job was asked to stop is no part of either: nobody was charged for it.
+    """
+    request, again_s = record.request, starts_s[1:]
     return JobSpec(
         id=record.id,
         submitted_s=record.submitted_s - origin_s,
         gpus=request.gpus,
-        duration_s=trained_s + start_s + end_s,
+        duration_s=held_s - sum(again_s),
         user=request.user,
         name=request.name,
-        checkpoint_s=0.0 if request.preempt == "suspend" else costs.start_s + costs.stop_s,
+        checkpoint_s=0.0 if request.preempt == "suspend" else statistics.fmean(again_s or (mean_s,)),
     )
