@@ -1,6 +1,6 @@
 """How the live scheduler bears 10,000 waiting jobs: submission, listing, decisions, dispatch, memory.
 
-    python benchmarks/live_load.py [--jobs 10000] [--policy tiresias] [--round S] [--direct]
+    python benchmarks/live_load.py [--jobs 10000] [--policy tiresias] [--round S] [--priorities 10] [--direct]
 
 Four virtual GPUs. Two are held by long jobs and the queue needs three at once, so two GPUs are idle: small jobs that
 come then are to start at once. The scheduler runs as users run it (`fairway up`), asked over its socket; with
@@ -153,6 +153,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--policy", default="tiresias")
     parser.add_argument("--round", type=float, default=None)
+    parser.add_argument("--priorities", type=int, default=1, help="of the queue; so many different ones")
     parser.add_argument("--dispatches", type=int, default=200)
     parser.add_argument("--direct", action="store_true")
     options = parser.parse_args()
@@ -174,7 +175,7 @@ def measure(folder: Path, options: argparse.Namespace) -> list[Row]:
     long_jobs: list[str] = []
     try:
         long_jobs = scheduler.submit([{"command": ["sleep", "3600"], "preempt": "never", "grace_s": 0.1}] * 2)
-        rows = _submissions(scheduler, options.jobs)
+        rows = _submissions(scheduler, options.jobs, options.priorities)
         rows.append(("list all", f"{1000 * _best(scheduler.ls):.0f} ms", "at most 200 ms"))
         scheduler.decided_s.clear()
         rows += _dispatching(scheduler, folder.parent, options.dispatches)
@@ -201,17 +202,18 @@ def _running(folder: Path, names: Sequence[str]) -> bool:
     return any(not (folder / "jobs" / name / "attempt-1" / "exit.json").exists() for name in names)
 
 
-def _submissions(scheduler: Direct | OverSocket, jobs: int) -> list[Row]:
+def _submissions(scheduler: Direct | OverSocket, jobs: int, priorities: int) -> list[Row]:
     """Half of the jobs one by one, half a hundred at a time."""
     half = jobs // 2
-    one = {"command": ["true"], "gpus": 3, "name": "load", "expected_s": 600.0}
+    terms = {"command": ["true"], "gpus": 3, "name": "load", "expected_s": 600.0}
+    queue = [{**terms, "priority": at % priorities} for at in range(max(100, priorities))]
     began_s = time.perf_counter()
-    for _ in range(half):
-        scheduler.submit([one])
+    for at in range(half):
+        scheduler.submit([queue[at % len(queue)]])
     single = half / (time.perf_counter() - began_s)
     began_s = time.perf_counter()
     for _ in range(0, jobs - half, 100):
-        scheduler.submit([one] * 100)
+        scheduler.submit(queue[:100])
     batched = (jobs - half) / (time.perf_counter() - began_s)
     return [
         ("submit, one by one", f"{single:.0f} jobs/s", "at least 300"),

@@ -10,40 +10,42 @@
 
 It speaks to the Unix socket in the scheduler's state directory, or to a `url` with a token. A request that was cut off
 is sent again where that can do no harm; a submission always carries a key, so it is never taken twice. Each thread
-keeps its connection for the next request.
+keeps its connection for the next request. How a request gets there is in `fairway.wire`.
 """
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import re
-import select
-import socket
-import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
-from urllib.parse import quote, urlencode, urlsplit
+from typing import Any
+from urllib.parse import quote
 
-from fairway.core.errors import FairwayError
+from fairway.wire import SOCKET, TOKEN, ClientError, NotUpError, RefusedError, Request, Wire
 
-SOCKET = "fairway.sock"
-TOKEN = "token"
-TRIES = 4
-RETRY_S = 0.1
-_CHUNK_BYTES = 65536
+__all__ = [
+    "SOCKET",
+    "TOKEN",
+    "Client",
+    "ClientError",
+    "NotUpError",
+    "RefusedError",
+    "Row",
+    "Submitted",
+    "WaitedTooLongError",
+    "default_folder",
+]
+
+_API = "/v1"
 _ENDED = frozenset(("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"))
+_ID = re.compile(r"[0-9]{1,18}(_[0-9]{1,18})?", re.ASCII)
 
 Row = dict[str, Any]
 """A job, a node or whatever else the scheduler tells, as JSON values; see docs/api.md."""
-
-
-_ID = re.compile(r"[0-9]{1,18}(_[0-9]{1,18})?", re.ASCII)
 
 
 class Submitted(list[Row]):
@@ -52,22 +54,6 @@ class Submitted(list[Row]):
     def __init__(self, rows: Iterable[Row], new: int) -> None:
         super().__init__(rows)
         self.new = new
-
-
-class ClientError(FairwayError):
-    """The scheduler could not be asked, or refused."""
-
-
-class NotUpError(ClientError):
-    """No scheduler answers."""
-
-
-class RefusedError(ClientError):
-    """The scheduler refused; `status` is the HTTP status: 403 not yours, 404 no such job, 409 wrong state, 422 bad."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 class WaitedTooLongError(ClientError):
@@ -97,12 +83,18 @@ class Client:
     ) -> None:
         if url is None and folder is None:
             url = os.environ.get("FAIRWAY_URL")
-        self.folder = default_folder() if folder is None else Path(folder)
-        self.url = url
         self.timeout_s = timeout_s
-        self._token = _found_token(token, self.folder) if url is not None else None
-        self._address = _address(url) if url is not None else None
-        self._own = _Own()
+        self._wire = Wire(default_folder() if folder is None else Path(folder), url, token)
+
+    @property
+    def folder(self) -> Path:
+        """The state directory of the scheduler."""
+        return self._wire.folder
+
+    @property
+    def url(self) -> str | None:
+        """Where the scheduler is reached, if not by the socket in its state directory."""
+        return self._wire.url
 
     # --- jobs --------------------------------------------------------------------------------------------------------
 
@@ -257,7 +249,7 @@ class Client:
     def _dict(self, method: str, path: str, body: Any = None) -> Row:
         told = self._json(method, path, body)
         if not isinstance(told, dict):
-            raise ClientError(f"the scheduler at {self._where()} gave an answer that is not an object")
+            raise ClientError(f"the scheduler at {self._wire.where} gave an answer that is not an object")
         return told
 
     def _json(
@@ -270,213 +262,13 @@ class Client:
         headers: Mapping[str, str] | None = None,
         again: bool = True,
     ) -> Any:
-        """Ask, once more where the answer was cut off and `again` allows it."""
-        asked = _Asked(method, path, body, query, headers or {})
-        for tried in range(1, TRIES + 1):
-            # What must not be sent twice goes over a new connection, which the other side has no reason to close.
-            kept = self._own.line.taken() if again else None
-            connection = kept or self._connection(self.timeout_s)
-            try:
-                return _parsed(self._content(connection, asked))
-            except (ConnectionError, http.client.HTTPException) as error:
-                if not again or tried == TRIES:
-                    raise ClientError(f"the scheduler at {self._where()} broke off: {error or 'no answer'}") from None
-                if kept is None:
-                    time.sleep(RETRY_S * tried)
-            except TimeoutError:
-                raise ClientError(f"no answer from {self._where()} within {self.timeout_s:g} s") from None
-        raise AssertionError("unreachable")
-
-    def _content(self, connection: http.client.HTTPConnection, asked: _Asked) -> bytes:
-        """A whole answer. The connection is kept for the next request, unless this one was cut off."""
-        try:
-            content = self._response(connection, asked).read()
-        except RefusedError:
-            self._own.line.keep(connection)
-            raise
-        except BaseException:
-            connection.close()
-            raise
-        self._own.line.keep(connection)
-        return content
+        request = Request(method, _API + path, body, query, headers or {})
+        return _parsed(self._wire.content(request, self.timeout_s, again=again))
 
     def _stream(
         self, path: str, query: Sequence[tuple[str, Any]], headers: Mapping[str, str] | None = None
     ) -> Iterator[bytes]:
-        """An answer in pieces; it may take its time between them."""
-        with closing(self._connection(None)) as connection:
-            try:
-                asked = _Asked("GET", path, None, query, {"Connection": "close", **(headers or {})})
-                response = self._response(connection, asked)
-                while piece := response.read1(_CHUNK_BYTES):
-                    yield piece
-            except (OSError, http.client.HTTPException) as error:
-                raise ClientError(f"the scheduler at {self._where()} broke off: {error or 'no answer'}") from None
-
-    def _connection(self, timeout_s: float | None) -> http.client.HTTPConnection:
-        """An open connection; `NotUpError` if nobody listens."""
-        connection: http.client.HTTPConnection
-        if self._address is None:
-            connection = _UnixConnection(self.folder / SOCKET, timeout_s)
-        else:
-            connection = _Connection(*self._address, timeout=timeout_s)
-        try:
-            connection.connect()
-        except PermissionError:
-            raise RefusedError(403, f"you may not connect to {self._where()}") from None
-        except OSError:
-            raise NotUpError(f"no scheduler is running at {self._where()}; `fairway up` starts one") from None
-        return connection
-
-    def _response(self, connection: http.client.HTTPConnection, asked: _Asked) -> http.client.HTTPResponse:
-        """Send a request; its answer if it was not refused."""
-        sent = dict(asked.headers)
-        if self._token is not None:
-            sent["Authorization"] = f"Bearer {self._token}"
-        content = None
-        if asked.body is not None:
-            content = json.dumps(asked.body).encode()
-            sent["Content-Type"] = "application/json"
-        target = f"/v1{asked.path}?{urlencode(asked.query)}" if asked.query else f"/v1{asked.path}"
-        # A request that is too large is refused while it is being sent; the answer says so.
-        with suppress(BrokenPipeError, ConnectionResetError):
-            connection.request(asked.method, target, content, sent)
-        response = connection.getresponse()
-        if response.status >= 400:
-            raise RefusedError(response.status, _told(response.read(), response.status))
-        return response
-
-    def _where(self) -> str:
-        return self.url or str(self.folder)
-
-
-class _Asked(NamedTuple):
-    """One request."""
-
-    method: str
-    path: str
-    body: Any
-    query: Sequence[tuple[str, Any]]
-    headers: Mapping[str, str]
-
-
-class _Own(threading.local):
-    """What each thread has for itself. A copy of a client begins with nothing."""
-
-    def __init__(self) -> None:
-        self.line = _Line()
-
-    def __reduce__(self) -> tuple[type[_Own], tuple[()]]:
-        return _Own, ()
-
-
-class _Line:
-    """The connection that is kept between requests; closed when its thread, or the client, is gone.
-
-    It is of the process and the user that made it: a child of this process, or this process as another user, is
-    somebody else to the scheduler.
-    """
-
-    def __init__(self) -> None:
-        self._kept: http.client.HTTPConnection | None = None
-        self._owner: tuple[int, int] | None = None
-
-    def __del__(self) -> None:
-        if self._kept is not None:
-            self._kept.close()
-
-    def keep(self, connection: http.client.HTTPConnection) -> None:
-        """Keep a connection whose last answer was read to its end, if it is open still."""
-        if connection.sock is not None:
-            if self._kept is not None:
-                self._kept.close()
-            self._kept, self._owner = connection, (os.getpid(), os.geteuid())
-
-    def taken(self) -> http.client.HTTPConnection | None:
-        """The connection that was kept, if it can be used once more; whoever has it keeps it again."""
-        connection, self._kept = self._kept, None
-        if connection is None or (self._owner == (os.getpid(), os.geteuid()) and _is_quiet(connection.sock)):
-            return connection
-        connection.close()
-        return None
-
-
-def _is_quiet(sock: socket.socket) -> bool:
-    """Whether a connection between two requests is as it should be: what can be read now is only its end."""
-    poll = select.poll()
-    poll.register(sock, select.POLLIN)
-    return not poll.poll(0)
-
-
-class _Connection(http.client.HTTPConnection):
-    """A connection on which a request is sent as a whole.
-
-    Sent in two parts, its head wakes the scheduler, which then waits for the rest; on a busy machine each such turn
-    costs milliseconds.
-    """
-
-    _parts: list[bytes] | None = None
-
-    def request(self, method: str, url: str, body: Any = None, headers: Any = (), **how: Any) -> None:
-        """Send a request."""
-        self._parts = []
-        try:
-            super().request(method, url, body, headers, **how)
-            whole = b"".join(self._parts)
-        finally:
-            self._parts = None
-        self.send(whole)
-
-    def send(self, data: Any) -> None:
-        """Send bytes, or gather them while a request is put together."""
-        if self._parts is None:
-            super().send(data)
-        else:
-            self._parts.append(data)
-
-
-class _UnixConnection(_Connection):
-    """HTTP over a Unix socket."""
-
-    def __init__(self, path: Path, timeout_s: float | None) -> None:
-        super().__init__("localhost", timeout=timeout_s)
-        self._path = path
-
-    def connect(self) -> None:
-        """Connect to the socket file, however long its path is."""
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        # The kernel takes 107 bytes of path; by way of an open directory it is always short.
-        folder = os.open(self._path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            self.sock.connect(f"/proc/self/fd/{folder}/{self._path.name}")
-        except OSError:
-            self.sock.close()
-            raise
-        finally:
-            os.close(folder)
-
-
-def _found_token(token: str | None, folder: Path) -> str | None:
-    if token is None:
-        token = os.environ.get("FAIRWAY_TOKEN")
-    if token is None:
-        try:
-            token = (folder / TOKEN).read_text(encoding="ascii")
-        except (OSError, UnicodeDecodeError):
-            return None
-    return token.strip()
-
-
-def _address(url: str) -> tuple[str, int]:
-    parts = urlsplit(url if "//" in url else f"http://{url}")
-    try:
-        port = parts.port
-    except ValueError:
-        port = None
-    if parts.scheme != "http" or not parts.hostname or port is None:
-        raise ClientError(f"{url!r} is not an address like http://127.0.0.1:8080")
-    return parts.hostname, port
+        return self._wire.stream(Request("GET", _API + path, None, query, headers or {}))
 
 
 def _part(job: str) -> str:
@@ -499,13 +291,6 @@ def _parsed(content: bytes) -> Any:
         return json.loads(content)
     except ValueError:
         raise ClientError("the scheduler gave an answer that is not JSON") from None
-
-
-def _told(content: bytes, status: int) -> str:
-    try:
-        return str(json.loads(content)["error"])
-    except (ValueError, KeyError, TypeError):
-        return f"refused with status {status}"
 
 
 def _lines(pieces: Iterator[bytes]) -> Iterator[str]:

@@ -12,7 +12,7 @@ import pytest
 from keeping import python, wait_for
 from living import clear, ended, living, log_of, submit, until
 
-from fairway.runtime import live, processes
+from fairway.runtime import ends, processes
 from fairway.runtime.records import JobState
 
 
@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "BACK_OFF_S", 0.3)
+    monkeypatch.setattr(ends, "BACK_OFF_S", 0.3)
 
 
 def test_exit_codes_mean_what_is_written(folder: Path) -> None:
@@ -51,9 +51,9 @@ def test_a_job_that_fails_is_tried_again_after_longer_and_longer_waits(folder: P
         job = ended(submit(scheduler, python("import sys; sys.exit(9)"), retries=2))
         assert (job.state, job.exit_code, len(job.attempts)) == (JobState.FAILED, 9, 3)
         starts = [attempt.launched_s for attempt in job.attempts]
-        ends = [attempt.ended_s or 0.0 for attempt in job.attempts]
-        assert starts[1] - ends[0] >= 0.25
-        assert starts[2] - ends[1] >= 0.55
+        stops = [attempt.ended_s or 0.0 for attempt in job.attempts]
+        assert starts[1] - stops[0] >= 0.25
+        assert starts[2] - stops[1] >= 0.55
 
 
 def test_a_job_that_checkpoints_by_itself_runs_again_without_using_retries(folder: Path) -> None:

@@ -165,10 +165,10 @@ def test_a_salvaged_journal_loses_no_job_that_could_be_read(folder: Path) -> Non
 
 
 def test_a_full_disk_stops_the_scheduler_not_the_jobs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairway.runtime.scheduler.FULL_RETRY_S", 0.05)
+    monkeypatch.setattr("fairway.runtime.diary.FULL_RETRY_S", 0.05)
     full: list[int] = []
     with living(folder, 2) as scheduler:
-        scheduler.on_full = lambda: full.append(1)
+        scheduler.diary.on_full = lambda: full.append(1)
         job = until(submit(scheduler, ["bash", "-c", "sleep 0.5; touch done"], cwd=str(folder)), JobState.RUNNING)
         db = scheduler.journal._db
 

@@ -16,12 +16,13 @@ from fairway.api.what_if import what_if, why
 from fairway.core.errors import InputError
 from fairway.placement import placement
 from fairway.policies import make_policy
+from fairway.runtime.commands import UnknownJobError
 from fairway.runtime.explain import explain
 from fairway.runtime.idle import RECLAIMED
 from fairway.runtime.machine import virtual_machine
 from fairway.runtime.records import JobRecord
 from fairway.runtime.request import Dependency, JobRequest
-from fairway.runtime.scheduler import Scheduler, UnknownJobError
+from fairway.runtime.scheduler import Scheduler
 
 Start = Callable[..., Scheduler]
 

@@ -14,7 +14,7 @@ from fairway.policies import make_policy
 from fairway.runtime import processes
 from fairway.runtime.parting import suspend_jobs
 from fairway.runtime.records import JobState
-from fairway.runtime.scheduler import Scheduler
+from fairway.runtime.recovery import Recovery
 
 DEVICES = ["first", "second"]
 STUBBORN = ["bash", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done"]
@@ -122,7 +122,7 @@ def test_a_scheduler_that_is_killed_while_it_sets_up_anew_leaves_running_jobs_al
         ended(jobs[0])
     # Dies while what it has found is written down.
     with monkeypatch.context() as context:
-        context.setattr(Scheduler, "_book_running", lambda self: 1 / 0)
+        context.setattr(Recovery, "_book_running", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError), living(folder, 2, devices=devices[1:]):
             pass
     with living(folder, 2, devices=devices[1:]) as scheduler:

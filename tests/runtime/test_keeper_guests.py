@@ -64,7 +64,7 @@ class House:
     def throttle(self, part: float) -> None:
         """Have a round with another throttle."""
         self.policy.part = part
-        self.scheduler.ask(lambda now_s: (self.scheduler.engine.alarm(now_s), ([], None))[1])
+        self.scheduler.ask(lambda now_s: (self.scheduler.engine.alarms.set(now_s), ([], None))[1])
 
     def told(self, job: JobRecord) -> float:
         """What the keeper of a job was told last."""

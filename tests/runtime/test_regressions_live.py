@@ -13,7 +13,7 @@ import pytest
 from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.placement import placement
 from fairway.policies import make_policy
-from fairway.runtime import live
+from fairway.runtime import ends
 from fairway.runtime.records import JobRecord, JobState
 from fairway.runtime.request import JobRequest
 from fairway.runtime.scheduler import Scheduler
@@ -57,7 +57,7 @@ def end(made: Scheduler) -> None:
 def test_exit_code_75_asks_for_another_run_whatever_the_job_said_of_preemption(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "BACK_OFF_S", 0.2)
+    monkeypatch.setattr(ends, "BACK_OFF_S", 0.2)
     made = scheduler(tmp_path)
     mark = tmp_path / "once"
     script = f"if [ -e {mark} ]; then exit 0; fi; touch {mark}; exit 75"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from training import Stage, alone, example, staged, wait_for
 
-from fairway.runtime import live
+from fairway.runtime import ends
 from fairway.runtime.records import JobRecord, JobState
 
 PACE = ("--pause", "0.02")
@@ -38,7 +38,7 @@ def preempt(stage: Stage, record: JobRecord) -> None:
 def test_a_plain_training_is_the_same_to_the_bit_after_any_interruption(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "BACK_OFF_S", 0.1)
+    monkeypatch.setattr(ends, "BACK_OFF_S", 0.1)
     alone(*example("plain_python"), "--pause", "0", "--out", str(tmp_path / "alone.json"))
     with staged(tmp_path) as stage:
         record = stage.submit(*example("plain_python"), *PACE, "--out", str(tmp_path / "out.json"), retries=1)

@@ -16,9 +16,9 @@ from fairway.api.answers import Answer
 from fairway.api.people import NotAllowedError, NoTokenError
 from fairway.api.room import NoRoomError
 from fairway.core.errors import FairwayError, InputError
+from fairway.runtime.commands import UnknownJobError, WrongStateError
+from fairway.runtime.inbox import StoppedError
 from fairway.runtime.journal import DiskFullError
-from fairway.runtime.live import StoppedError
-from fairway.runtime.scheduler import UnknownJobError, WrongStateError
 
 log = logging.getLogger("fairway.api")
 

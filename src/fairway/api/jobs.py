@@ -36,9 +36,9 @@ from fairway.api.schema import (
 )
 from fairway.core.errors import InputError
 from fairway.policies.registry import files_of_knobs
+from fairway.runtime.commands import UnknownJobError
 from fairway.runtime.records import JobRecord, JobState
 from fairway.runtime.request import JobRequest
-from fairway.runtime.scheduler import UnknownJobError
 
 VERBS = ("cancel", "suspend", "resume", "requeue", "hold", "release")
 MOST_FORECASTS = 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,7 +48,8 @@ class Present(NamedTuple):
     """The live state at one instant, as a copy.
 
     Of the jobs `outside`, those without a condition never come in by themselves. Those in `falls_back` lose their work
-    down to the progress given there when they are stopped.
+    down to the progress given there when they are stopped. The GPUs `left_alone` are so as long as one looks ahead, and
+    those `stranded` are jobs that need more than the others, each with how that is said.
     """
 
     snapshot: Snapshot
@@ -59,10 +61,26 @@ class Present(NamedTuple):
     falls_back: Mapping[int, float]
     next_number: int
     left_out: int
+    left_alone: Mapping[int, str] = MappingProxyType({})
+    stranded: Mapping[int, str] = MappingProxyType({})
 
     def never(self, job: int) -> bool:
         """Whether a job does not start as things are."""
-        return job in self.outside and job not in self.conditions and job not in self.snapshot.frame.held_gpus
+        return (self.shut_out(job) or job in self.stranded) and job not in self.snapshot.frame.held_gpus
+
+    def shut_out(self, job: int) -> bool:
+        """Whether a job is outside and does not come in by itself."""
+        return job in self.outside and job not in self.conditions
+
+
+class _Copied(NamedTuple):
+    """What is copied in the scheduler's thread."""
+
+    snapshot: Snapshot
+    specs: dict[int, JobSpec]
+    outside: dict[int, str]
+    next_number: int
+    left_alone: dict[int, str]
 
 
 class Door(Gate):
@@ -71,6 +89,7 @@ class Door(Gate):
     def __init__(self, policy: Policy, limits: Limits | None, present: Present) -> None:
         super().__init__(policy, limits)
         self.outside = dict(present.outside)
+        self.blocked = lambda: present.left_alone
         self._times = [(condition.begins_s, job) for job, condition in present.conditions.items()]
         heapq.heapify(self._times)
         self._early = set(present.conditions)
@@ -144,13 +163,14 @@ class Door(Gate):
 def copied_present(scheduler: Scheduler, keep: Collection[int]) -> Present:
     """Copy the live state, in the scheduler's thread; what depends on records alone is worked out in this one."""
 
-    def command(now_s: float) -> tuple[list[Event], tuple[Snapshot, dict[int, JobSpec], dict[int, str], int]]:
+    def command(now_s: float) -> tuple[list[Event], _Copied]:
         state = scheduler.state
         state.apply(Woken(max(state.now_s, now_s)))
         copied = state.snapshot(scheduler.gate.knows).copy()
-        return [], (copied, dict(state.specs), dict(scheduler.gate.outside), scheduler.book.next_number)
+        number, blocked = scheduler.book.next_number, dict(scheduler.engine.processes.blocked)
+        return [], _Copied(copied, dict(state.specs), dict(scheduler.gate.outside), number, blocked)
 
-    whole, specs, gate_outside, next_number = scheduler.ask(command)
+    whole, specs, gate_outside, next_number, left_alone = scheduler.ask(command)
     snapshot, left_out = _first_rows(whole, keep)
     jobs, book = snapshot.jobs.tolist(), scheduler.book
     outside = {job: gate_outside[job] for job in jobs if job in gate_outside}
@@ -166,7 +186,35 @@ def copied_present(scheduler: Scheduler, keep: Collection[int]) -> Present:
         {one.number: scheduler.engine.seen.saved(one) for one in records if one.request.preempt == "restart"},
         next_number,
         left_out,
+        left_alone,
+        _stranded(snapshot, left_alone),
     )
+
+
+def _stranded(snapshot: Snapshot, left_alone: Collection[int]) -> dict[int, str]:
+    """Jobs that cannot start on the GPUs that are not left alone."""
+    if not left_alone:
+        return {}
+    speeds, gpus_min, jobs = snapshot.speeds, snapshot.gpus_min.tolist(), snapshot.jobs.tolist()
+    waiting = (~snapshot.running).nonzero()[0].tolist()
+    told = {jobs[row]: why_stranded(snapshot, left_alone, gpus_min[row], speeds[:, row].tolist()) for row in waiting}
+    return {job: why for job, why in told.items() if why}
+
+
+def why_stranded(snapshot: Snapshot, left_alone: Collection[int], gpus_min: int, speeds: Sequence[float]) -> str:
+    """Why a job cannot start while some GPUs are left alone; empty if it can."""
+    cluster, there, alone = snapshot.cluster, snapshot.capacity.tolist(), 0
+    for gpu in left_alone:
+        node = cluster.node_of_gpu[gpu]
+        if node not in snapshot.down_nodes and speeds[cluster.node_type[node]] > 0:
+            there[cluster.node_type[node]] -= 1
+            alone += 1
+    most = max((there[kind] for kind, speed in enumerate(speeds) if speed > 0), default=0)
+    if not alone or gpus_min <= most:
+        return ""
+    need = "1 GPU" if gpus_min == 1 else f"{gpus_min} GPUs"
+    are = ["is" if count == 1 else "are" for count in (most, alone)]
+    return f"it needs {need}; {most} {are[0]} there while {alone} {are[1]} left alone"
 
 
 def array_of(record: JobRecord) -> Array:

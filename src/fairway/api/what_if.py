@@ -1,7 +1,8 @@
 """What will happen: the live state rolled forward in the simulator, as it is or with one thing changed.
 
 Every job is taken to need what its owner, its own reports or others like it say, and the policy decides as it would
-live, with what it remembers. Nothing is changed by asking. Limits: the first 10,000 jobs, 30 days, 10 seconds.
+live, with what it remembers. GPUs that are left alone now, because of processes of others or of faults, are taken to
+stay so: nobody knows for how long. Nothing is changed by asking. Limits: the first 10,000 jobs, 30 days, 10 seconds.
 """
 
 from __future__ import annotations
@@ -10,16 +11,19 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fairway.api.present import Array, Door, Present, conditions_of, copied_present, with_columns
+from fairway.api.present import Array, Door, Present, conditions_of, copied_present, why_stranded, with_columns
 from fairway.core.errors import InputError
 from fairway.core.event import JobSubmitted
+from fairway.core.plan import Placer
 from fairway.core.policy import Policy
 from fairway.policies import make_policy
+from fairway.runtime.commands import UnknownJobError
 from fairway.runtime.estimates import UNKNOWN_S, speeds_of, submitted, why_impossible
 from fairway.runtime.explain import explain, reason_outside
+from fairway.runtime.placing import Around
 from fairway.runtime.records import JobRecord
 from fairway.runtime.request import JobRequest
-from fairway.runtime.scheduler import Scheduler, UnknownJobError
+from fairway.runtime.scheduler import Scheduler
 from fairway.simulator import onward
 from fairway.simulator.onward import Outlook, look_onward
 
@@ -51,10 +55,12 @@ def what_if(scheduler: Scheduler, body: Mapping[str, Any] | None = None) -> dict
     new = {event.job for event in newcomers if not present.never(event.job)}
     horizon_s, looks = float(body.get("horizon_s") or MOST_DAYS * 86400.0), 2 if policy is not None or newcomers else 1
     limits = onward.AS_FAR._replace(horizon_s=horizon_s, wall_s=MOST_WALL_S / looks)
-    if records and not asked | new:
+    matter = asked | new if records else new.union(job for job in now.snapshot.jobs.tolist() if not present.never(job))
+    if not matter:
         # They have ended, or never start.
         limits = limits._replace(steps=0)
-    wanted = asked | new if records else ()
+    # Nobody waits to the end of time for those who never start.
+    wanted = matter if records or present.stranded else ()
     outlook, used = _rolled(scheduler, present, policy, newcomers=newcomers, wanted=wanted, limits=limits)
     told = _told(scheduler, present, outlook, records, requests)
     told["policy"] = scheduler.policy_text if policy is None else str(body["policy"])
@@ -73,7 +79,7 @@ def why(scheduler: Scheduler, name: str) -> dict[str, Any]:
 def _forecast(scheduler: Scheduler, record: JobRecord) -> dict[str, Any]:
     """When one job may start and end. That is looked at for a moment only, however many others are before it."""
     job, present = record.number, copied_present(scheduler, keep={record.number})
-    now_s, basis = present.snapshot.now_s, {"basis": _basis(scheduler, record)}
+    now_s, basis = present.snapshot.now_s, {"basis": _basis(scheduler, record), "note": _note(present)}
     if job not in present.snapshot.frame.ids or present.never(job):
         return _estimate(scheduler, present, _NOTHING_AHEAD, job) | basis
     limits = onward.AS_FAR._replace(wall_s=WHY_WALL_S)
@@ -149,6 +155,10 @@ def _with_newcomers(
         events.append(submitted(record, scheduler.cluster, expected_s, now_s, restart_s))
         records.append(record)
     outside = [*(scheduler.book[job] for job in present.outside), *records]
+    alone, stranded = present.left_alone, dict(present.stranded)
+    for event in events:
+        why_not = why_stranded(present.snapshot, alone, event.spec.gpus_min, event.speeds) if alone else ""
+        stranded |= {event.job: why_not} if why_not else {}
     limited = {one.number: Array("", one.request.array_at_once) for one in records if one.request.array_at_once}
     then = present._replace(
         outside={**present.outside, **{one.number: _why_new(one) for one in records}},
@@ -156,6 +166,7 @@ def _with_newcomers(
         arrays={**present.arrays, **limited},
         restart_s={**present.restart_s, **{event.job: event.restart_s for event in events}},
         falls_back={**present.falls_back, **{one.number: 0.0 for one in records if one.request.preempt == "restart"}},
+        stranded=stranded,
     )
     return then, events
 
@@ -170,11 +181,12 @@ def _rolled(scheduler: Scheduler, present: Present, policy: Policy | None, **abo
     if policy is not None:
         snapshot = with_columns(snapshot, snapshot.floats, snapshot.ints, {})
     door = Door(policy or gate.policy, gate.limits, present)
+    placer: Placer = getattr(loop.placer, "placer", loop.placer)
     outlook = look_onward(
         snapshot,
         present.specs,
         door,
-        getattr(loop.placer, "placer", loop.placer),
+        Around(placer, tuple(present.left_alone)) if present.left_alone else placer,
         round_s=loop.round_s if policy is None else policy.round_s,
         min_run_s=scheduler.state.min_run_s,
         restart_s=present.restart_s,
@@ -214,6 +226,8 @@ def _told(
         "until_s": clock.date_s(outlook.until_s),
         "cut": outlook.cut,
         "left_out": present.left_out,
+        "left_alone": sorted(present.left_alone),
+        "note": _note(present),
         "jobs": jobs,
         "new": new,
         **_figures(scheduler, present, outlook, records),
@@ -253,10 +267,19 @@ def _estimate(scheduler: Scheduler, present: Present, outlook: Outlook, job: int
         told[f"{name}_s"] = None if time_s is None else clock.date_s(time_s)
         told[f"{name}_in_s"] = None if time_s is None else max(time_s - now_s, 0.0)
     told["preemptions"] = outlook.preemptions.get(job, 0)
-    if present.never(job):
+    if present.never(job) and not present.shut_out(job):
+        told["why"] = present.stranded[job]
+    elif present.never(job):
         known = job < present.next_number
         told["why"] = reason_outside(scheduler, scheduler.book[job]) if known else present.outside[job]
     return told
+
+
+def _note(present: Present) -> str:
+    """What is taken to be so although nobody knows."""
+    alone = len(present.left_alone)
+    gpus, stay = ("1 GPU is", "it is") if alone == 1 else (f"{alone} GPUs are", "they are")
+    return f"{gpus} left alone (processes of others, or faults); {stay} taken to stay so" if alone else ""
 
 
 def _basis(scheduler: Scheduler, record: JobRecord) -> str:

@@ -76,6 +76,7 @@ def _estimates(told: Row) -> list[tuple[str, str]]:
         ("may end", "" if ends is None else f"in {duration(ends)}"),
         ("estimated from", str(estimate.get("basis", "")) if starts is not None or ends is not None else ""),
         ("estimate", str(estimate.get("cut", "") or "")),
+        ("note", str(estimate.get("note", "") or "")),
     ]
 
 
@@ -153,7 +154,7 @@ def _outlook(told: Row) -> RenderableType:
         lines.append(_figures(f"as it is ({told['otherwise']['policy']})", told["otherwise"]))
     if told["left_out"]:
         lines.append(f"jobs left out: {told['left_out']:,}")
-    lines += [text for text in (told["cut"], told["problem"]) if text]
+    lines += [text for text in (told["cut"], told.get("note"), told["problem"]) if text]
     return Group(table, *(Text(str(line)) for line in lines))
 
 

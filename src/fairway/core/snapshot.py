@@ -8,168 +8,35 @@ longer.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fairway.core import columns as c
-from fairway.core import kernels
-from fairway.core.arrays import Bools, Floats, Ints, frozen
-from fairway.core.cluster import Cluster, GpuType, Node
-from fairway.core.errors import InputError, PolicyError
-from fairway.core.facts import NO_FACTS, Facts, Finished, History
+from fairway.core import kernels, plain
+from fairway.core.arrays import Floats, Ints, frozen
+from fairway.core.cluster import Cluster
+from fairway.core.errors import PolicyError
+from fairway.core.facts import NO_FACTS, Facts, Finished
+from fairway.core.frame import Frame, Names
+from fairway.core.oracle import Oracle
 from fairway.core.pairing import NO_PAIRING, Pairing, PairTable
 from fairway.core.prospect import Training, spells_of
+from fairway.core.view import JobView, TableView
 
 
-class Names(NamedTuple):
-    """What the codes in the columns `user`, `queue` and `model` stand for."""
-
-    users: Sequence[str]
-    queues: Sequence[str]
-    models: Sequence[str]
-
-
-class Frame(NamedTuple):
-    """What stays the same from one snapshot of a state to the next, or is looked up in the state when it is asked
-    for."""
-
-    cluster: Cluster
-    names: Names
-    ids: Mapping[int, str]
-    held_gpus: Mapping[int, tuple[int, ...]]
-    seed: int = 0
-    replan_interval_s: float = 0.0
-    facts: Mapping[int, Facts] = MappingProxyType({})
-    history: History = History()
-    down: Collection[int] = frozenset()
-    pairing: Pairing = NO_PAIRING
-    round_s: float = 0.0
-    withheld: Collection[int] = frozenset()
-
-
-class JobView(NamedTuple):
-    """One row as a readable object, for policies that prefer to look at a job at a time."""
-
-    row: int
-    id: str
-    user: str
-    queue: str
-    model: str
-    gpus: int
-    gpus_min: int
-    gpus_max: int
-    held: int
-    weight: float
-    submitted_s: float
-    deadline_s: float
-    attained_s: float
-    attained_gpu_s: float
-    progress: float
-
-
-class Oracle:
-    """True run times of the jobs on their own gangs, on the GPU type that suits each best."""
-
-    __slots__ = ("_floats", "_now_s", "_snapshot")
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-        self._floats = snapshot.floats
-        self._now_s = snapshot.now_s
-
-    @property
-    def remaining_s(self) -> Floats:
-        """How long each job takes if it runs from now on, with the restart that it must go through first."""
-        return self._remaining_at(self._now_s)
-
-    def before(self, moment_s: float, scale: Ints | None = None) -> Floats:
-        """Remaining time (times `scale`) as of a moment ago, with jobs that have just come behind their equals.
-
-        Ordering by it, jobs that have just drawn level keep the order that they had.
-        """
-        left = self._remaining_at(self._now_s - moment_s)
-        behind = 2 * moment_s
-        if scale is not None:
-            left *= scale
-            behind *= int(scale.max(initial=1))
-        submitted_s, row = self._floats[c.SUBMITTED_S], len(left) - 1
-        while row >= 0 and submitted_s[row] == self._now_s:
-            left[row] += behind
-            row -= 1
-        return left
-
-    def _remaining_at(self, time_s: float) -> Floats:
-        return kernels.remaining(self._floats, time_s)
-
-    @property
-    def work_left(self) -> Floats:
-        """What each job has still to do, in the units of its speeds."""
-        left: Floats = self._floats[c.WORK] - self._snapshot.progress
-        return left
-
-    @property
-    def steps_left(self) -> Floats:
-        """The steps that each job has still to make, in the units of `scaling`."""
-        told = np.array([self._snapshot._told(row).steps_left for row in range(len(self._snapshot))])
-        return np.where(np.isnan(told), self._floats[c.WORK] - self._snapshot.progress, told)
-
-    @property
-    def total_s(self) -> Floats:
-        """How long each job takes in all, without interruption, at the speed of its present regime for what is behind
-        it."""
-        f = self._floats
-        total: Floats = f[c.REGIME_END] / f[c.BEST_SPEED] + f[c.TAIL_S]
-        return total
-
-
-def _float_column(number: int, doc: str) -> property:
-    def get(self: Snapshot) -> Floats:
-        column: Floats = self.floats[number]
-        return column
-
-    return property(get, doc=doc)
-
-
-def _int_column(number: int, doc: str) -> property:
-    def get(self: Snapshot) -> Ints:
-        column: Ints = self.ints[number]
-        return column
-
-    return property(get, doc=doc)
-
-
-class Snapshot:
+class Snapshot(TableView):
     """The active jobs and the cluster at one instant. All columns have one entry per active job.
 
     `capacity` counts the GPUs that are up, by type; `free` how many of them nobody holds; `demand` how many would be
-    held if every waiting job ran as well. `guarded` is False when certainly no job is protected.  `floats` and `ints`
-    are the blocks that the columns are rows of (see `core.columns`).
+    held if every waiting job ran as well. `guarded` is False when certainly no job is protected. The columns are those
+    of `core.view`.
     """
 
-    __slots__ = (
-        "_attained_gpu_s",
-        "_attained_s",
-        "_progress",
-        "_protected_rows",
-        "_running",
-        "_running_rows",
-        "capacity",
-        "demand",
-        "floats",
-        "frame",
-        "free",
-        "guarded",
-        "ints",
-        "knows",
-        "memory",
-        "now_s",
-        "round",
-    )
+    __slots__ = ("capacity", "demand", "frame", "free", "guarded", "knows", "memory", "round")
 
     def __init__(
         self,
@@ -185,10 +52,9 @@ class Snapshot:
         demand: int,
         guarded: bool,
     ) -> None:
+        # By name, because a snapshot is made at every decision: `super()` would add half as much again to its cost.
+        TableView.__init__(self, floats, ints, now_s)
         self.frame = frame
-        self.floats = floats
-        self.ints = ints
-        self.now_s = now_s
         self.round = round
         self.capacity = capacity
         self.memory = memory
@@ -196,38 +62,6 @@ class Snapshot:
         self.free = free
         self.demand = demand
         self.guarded = guarded
-        self._running: Bools | None = None
-        self._running_rows: Ints | None = None
-        self._protected_rows: Ints | None = None
-        self._progress: Floats | None = None
-        self._attained_s: Floats | None = None
-        self._attained_gpu_s: Floats | None = None
-
-    submitted_s = _float_column(c.SUBMITTED_S, "When each job was submitted.")
-    weight = _float_column(c.WEIGHT, "Each job's weight in shares.")
-    deadline_s = _float_column(c.DEADLINE_S, "Deadlines; infinite where there is none.")
-    rate = _float_column(c.RATE, "Work per second that each job makes now; 0 while it waits.")
-    since_s = _float_column(c.SINCE_S, "Since when each running job has held its present GPUs.")
-    restart_s = _float_column(c.RESTART_S, "What a stop and restart of each job costs.")
-    protected_until_s = _float_column(c.PROTECTED_UNTIL_S, "Until when a running job may not be stopped.")
-    first_start_s = _float_column(c.FIRST_START_S, "When each job was first started; infinite before.")
-    throttle = _float_column(c.THROTTLE, "What part of the time each running guest may compute; 1 for the others.")
-    idle_since_s = _float_column(c.READY_S, "Of a waiting job: since when it has held no GPUs.")
-    best_speed = _float_column(c.BEST_SPEED, "Each job's rate on its own gang on the GPU type that suits it best.")
-    jobs = _int_column(c.JOB, "Job numbers, rising: the order of submission.")
-    gpus = _int_column(c.GPUS, "The gang that each job asks for.")
-    gpus_min = _int_column(c.GPUS_MIN, "The fewest GPUs that each job can use.")
-    gpus_max = _int_column(c.GPUS_MAX, "The most GPUs that each job can use.")
-    held = _int_column(c.HELD, "How many GPUs each job holds now; 0 while it waits.")
-    gpu_type = _int_column(c.GPU_TYPE, "The type of the GPUs that each job holds, or held last; -1 before.")
-    host = _int_column(c.HOST, "The number of the job whose GPUs a job shares as a guest, or -1.")
-    user = _int_column(c.USER, "Code of the owner; see `names.users`.")
-    queue = _int_column(c.QUEUE, "Code of the queue; see `names.queues`.")
-    model = _int_column(c.MODEL, "Code of the model; see `names.models`.")
-    priority = _int_column(c.PRIORITY, "The priority that the owner gave; larger is more urgent.")
-    batch_size = _int_column(c.BATCH_SIZE, "The batch size seen last; 0 where unknown.")
-    launches = _int_column(c.LAUNCHES, "How often each job has been started.")
-    preemptions = _int_column(c.PREEMPTIONS, "How often each job's GPUs were taken away.")
 
     @property
     def cluster(self) -> Cluster:
@@ -275,59 +109,6 @@ class Snapshot:
     def round_s(self) -> float:
         """The usual time from one round to the next; 0 where rounds are at events only."""
         return self.frame.round_s
-
-    def __len__(self) -> int:
-        return int(self.ints.shape[1])
-
-    @property
-    def speeds(self) -> Floats:
-        """The rate of each job on its own gang, one row per GPU type; 0 where it cannot run."""
-        return self.floats[c.SPEEDS :]
-
-    @property
-    def running(self) -> Bools:
-        """Which jobs hold GPUs."""
-        if self._running is None:
-            self._running = self.ints[c.HELD] > 0
-        return self._running
-
-    @property
-    def running_rows(self) -> Ints:
-        """The rows that hold GPUs."""
-        if self._running_rows is None:
-            self._running_rows = self.running.nonzero()[0]
-        return self._running_rows
-
-    @property
-    def attained_s(self) -> Floats:
-        """How long each job has held GPUs so far."""
-        if self._attained_s is None:
-            self._attained_s = self.floats[c.ATTAINED0_S] + (self.now_s - self.floats[c.SINCE_S]) * self.running
-        return self._attained_s
-
-    @property
-    def attained_gpu_s(self) -> Floats:
-        """How many GPU-seconds each job has held so far: the service of Tiresias' 2D age."""
-        if self._attained_gpu_s is None:
-            self._attained_gpu_s = kernels.attained(self.floats, self.ints, self.now_s)
-        return self._attained_gpu_s
-
-    @property
-    def progress(self) -> Floats:
-        """Work done so far, in the units of the job (seconds on its gang, or steps)."""
-        if self._progress is None:
-            f = self.floats
-            done = f[c.PROGRESS0] + f[c.RATE] * np.maximum(self.now_s - f[c.READY_S], 0.0)
-            self._progress = np.minimum(done, f[c.REGIME_END])
-        return self._progress
-
-    @property
-    def protected_rows(self) -> Ints:
-        """Running jobs that were started so recently that the rules do not let anyone stop or resize them."""
-        if self._protected_rows is None:
-            rows = self.running_rows
-            self._protected_rows = rows[self.floats[c.PROTECTED_UNTIL_S, rows] > self.now_s]
-        return self._protected_rows
 
     @property
     def oracle(self) -> Oracle:
@@ -497,7 +278,7 @@ class Snapshot:
             facts={job: self.frame.facts[job] for job in jobs if job in self.frame.facts},
             history=self.frame.history.copy(),
             down=frozenset(self.frame.down),
-            pairing=self._pairs(),
+            pairing=self.pair_table(),
             withheld=frozenset(self.frame.withheld),
         )
         return Snapshot(
@@ -514,95 +295,15 @@ class Snapshot:
             self.guarded,
         )
 
-    def _pairs(self) -> PairTable:
-        """What is known of pairs of the active jobs, where the policy may know it."""
+    def pair_table(self) -> PairTable:
+        """What is known of pairs of the active jobs, on its own; empty where the policy may not know it."""
         return PairTable.of(self.frame.pairing, self.jobs.tolist()) if "pairs" in self.knows else NO_PAIRING
 
     def to_json(self) -> str:
         """Everything a decision depends on, as text; `Snapshot.from_json` gives an equal snapshot back."""
-        cluster = self.cluster
-        return json.dumps(
-            {
-                "fairway_snapshot": 1,
-                "now_s": self.now_s,
-                "round": self.round,
-                "seed": self.seed,
-                "knows": sorted(self.knows),
-                "cluster": {
-                    "text": cluster.text,
-                    "nodes": [[n.name, n.gpu_type, n.gpus, n.rack] for n in cluster.nodes],
-                    "types": [[t.name, t.memory_bytes, t.price_per_h, t.speed] for t in cluster.types],
-                },
-                "capacity": self.capacity.tolist(),
-                "free": self.free,
-                "demand": self.demand,
-                "replan_interval_s": self.replan_interval_s,
-                "round_s": self.round_s,
-                "names": [list(column) for column in self.names],
-                "floats": self.floats.tolist(),
-                "ints": self.ints.tolist(),
-                "ids": {int(job): self.job_id(int(job)) for job in self.jobs},
-                "held_gpus": {int(job): self.frame.held_gpus.get(int(job), ()) for job in self.jobs[self.running]},
-                "facts": {job: facts.plain() for job in self.jobs.tolist() if (facts := self.frame.facts.get(job))},
-                "history": self.frame.history.plain(),
-                "down": sorted(self.frame.down),
-                "withheld": sorted(self.frame.withheld),
-                "pairs": self._pairs().plain(),
-                "memory": plain_memory(self.memory),
-            }
-        )
+        return plain.text_of(self)
 
     @staticmethod
     def from_json(text: str) -> Snapshot:
         """Read what `to_json` wrote."""
-        try:
-            data = json.loads(text)
-            if data["fairway_snapshot"] != 1:
-                raise InputError(f"this snapshot has format {data['fairway_snapshot']}; this Fairway reads format 1")
-            about = data["cluster"]
-            cluster = Cluster.of(
-                (Node(*n) for n in about["nodes"]), (GpuType(*t) for t in about["types"]), about["text"]
-            )
-            rows = len(data["ids"])
-            frame = Frame(
-                cluster,
-                Names(*(tuple(column) for column in data["names"])),
-                {int(job): name for job, name in data["ids"].items()},
-                {int(job): tuple(gpus) for job, gpus in data["held_gpus"].items()},
-                data["seed"],
-                data["replan_interval_s"],
-                {int(job): Facts.from_plain(facts) for job, facts in data["facts"].items()},
-                History.from_plain(data["history"]),
-                frozenset(data.get("down", ())),
-                PairTable.from_plain(data.get("pairs", ((), ()))),
-                data.get("round_s", 0.0),
-                frozenset(data.get("withheld", ())),
-            )
-            return Snapshot(
-                frame,
-                frozen(np.array(data["floats"], dtype=np.float64).reshape(len(data["floats"]), rows)),
-                frozen(np.array(data["ints"], dtype=np.int64).reshape(len(data["ints"]), rows)),
-                data["now_s"],
-                data["round"],
-                frozen(np.array(data["capacity"], dtype=np.int64)),
-                data["memory"],
-                frozenset(data["knows"]),
-                data["free"],
-                data["demand"],
-                True,
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"this is not a Fairway snapshot ({type(error).__name__}: {error})") from None
-
-
-def plain_memory(value: Any) -> Any:
-    """What a policy remembers as JSON values."""
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, Mapping):
-        return {str(key): plain_memory(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain_memory(item) for item in value]
-    return value
+        return Snapshot(*plain.parts_of(text))

@@ -34,12 +34,13 @@ from fairway.core.event import (
     Woken,
 )
 from fairway.core.facts import NO_FACTS, Facts, History
+from fairway.core.frame import Frame, Names
 from fairway.core.job import JobSpec
 from fairway.core.occupancy import Occupancy
 from fairway.core.pairing import NO_PAIRING, Pairing
 from fairway.core.prospect import entered
 from fairway.core.sharing import heirs
-from fairway.core.snapshot import Frame, Names, Snapshot
+from fairway.core.snapshot import Snapshot
 
 _EARLY_S = 5e-7
 """Protection ends half a microsecond early, so that it is over at the instant to which its end is rounded."""
@@ -277,6 +278,10 @@ class State:
 
     def _job_started(self, event: JobStarted) -> None:
         row, f = self._row(event.job), self.table.f
+        if f[c.RATE, row] > 0:
+            # It runs already, and is found again by an engine that was away: what it did until now stays done.
+            done = f[c.PROGRESS0, row] + f[c.RATE, row] * max(event.time_s - f[c.READY_S, row], 0.0)
+            f[c.PROGRESS0, row] = min(done, f[c.REGIME_END, row])
         f[c.RATE, row] = event.rate
         f[c.READY_S, row] = event.ready_s
         self._anchor(row)

@@ -23,6 +23,8 @@ from fairway.policies.served import Served
 
 _MEMORY = "by_priority"
 """What the policy remembers of each class, where there are several; else its memory is as it would be by itself."""
+_MORE_THAN_THERE_ARE = 2**62
+"""GPUs of a type that a job cannot use."""
 
 
 def by_priority(policy: Policy) -> Policy:
@@ -53,49 +55,55 @@ class ByPriority(Layer):
         return self.inner.decide(snapshot)
 
     def _in_turn(self, snapshot: Snapshot, groups: _Groups) -> Decision:
-        served = Served(snapshot, groups.head, groups.rank, groups.fixed)
-        parts: list[_Part] = []
-        most, wake_s = int(snapshot.capacity.max()), math.inf
-        for rank, rows, least, runs in groups.classes():
-            kept = groups.fixed_below(rank)
-            # Nobody here could start, so the policy need not be asked: there may be thousands of such classes.
-            if runs or least <= most:
-                decision = self._serve(snapshot, served, rank, rows, kept, parts)
-                most = int((snapshot.capacity - served.granted).max())
-                waits = not decision.gpus.all()
+        served, classes = Served(snapshot, groups.head, groups.rank, groups.fixed), _Classes(snapshot, groups)
+        parts, memory, room = list[_Part](), _remembered(snapshot, classes), snapshot.capacity
+        # What was remembered of all jobs is divided when each class is first asked.
+        divided = not snapshot.memory or snapshot.memory.keys() == {_MEMORY}
+        at, waiting = 0, len(classes)
+        while (turn := classes.next_of_use(at, room, spared=divided)) < len(classes):
+            one, left = classes[turn], classes.left(turn, room)
+            decision = None
+            if left.any():
+                decision = self._serve(snapshot, served, one, left, groups.fixed_below(one.rank), parts)
+                memory[str(one.rank)] = decision.memory
+                room = snapshot.capacity - served.granted
             else:
-                waits = True
-            if waits and len(kept):
-                wake_s = min(wake_s, float(groups.until_s[kept].min()))
-        whole = _composed(snapshot, groups, parts, served)
-        whole.wake_s = min(whole.wake_s, wake_s)
+                served.stop(one.rows)
+                memory[str(one.rank)] = _recalled(snapshot.memory, one.rank)
+            if turn > at or decision is None or not decision.gpus.all():
+                waiting = min(waiting, at)
+            at = turn + 1
+        waiting = min(waiting, at)
+        whole = _composed(snapshot, parts, served)
+        whole.memory, whole.texts = {_MEMORY: memory}, _Texts(snapshot, groups, parts, whole, served.kinds)
+        if waiting < len(classes):
+            # Those below who are in the way of the first class that waits are all who are in anybody's way.
+            kept = groups.fixed_below(classes[waiting].rank)
+            whole.wake_s = min(whole.wake_s, float(groups.until_s[kept].min(initial=math.inf)))
         return whole
 
     def _serve(
-        self, snapshot: Snapshot, served: Served, rank: int, rows: Ints, kept: Ints, parts: list[_Part]
+        self, snapshot: Snapshot, served: Served, one: _Class, left: Ints, kept: Ints, parts: list[_Part]
     ) -> Decision:
         """Ask about one class, and book what it gets; `kept` are those below it who may not be stopped."""
-        left: Ints = np.maximum(snapshot.capacity - served.granted - served.counted(kept), 0)
         view = snapshot.part(
-            rows,
+            one.rows,
             capacity=left,
             withheld=served.withheld(kept),
-            memory=_recalled(snapshot.memory, rank),
-            stopped=served.stopped(rows, left),
+            memory=_recalled(snapshot.memory, one.rank),
+            stopped=served.stopped(one.rows, left),
         )
-        decision = self._asked(view)
-        served.serve(rows, view, decision)
-        parts.append(_Part(rank, rows, view, decision))
+        decision = self.inner.decide(view)
+        check(view, decision)
+        served.serve(one.rows, view, decision)
+        parts.append(_Part(one.rank, one.rows, view, decision))
         return decision
 
-    def _asked(self, view: Snapshot) -> Decision:
-        if not view.capacity.any():
-            decision = nothing_granted(len(view), Reason.NO_FREE_GPUS)
-            decision.memory = view.memory
-        else:
-            decision = self.inner.decide(view)
-            check(view, decision)
-        return decision
+
+def _remembered(snapshot: Snapshot, classes: _Classes) -> dict[str, Any]:
+    """What is remembered of each class that still has jobs."""
+    known = snapshot.memory.get(_MEMORY, {})
+    return {rank: known[rank] for rank in map(str, classes.ranks.tolist()) if rank in known} if known else {}
 
 
 def _recalled(memory: Mapping[str, Any], rank: int) -> Mapping[str, Any]:
@@ -104,6 +112,13 @@ def _recalled(memory: Mapping[str, Any], rank: int) -> Mapping[str, Any]:
         return memory
     recalled: Mapping[str, Any] = memory[_MEMORY].get(str(rank), {})
     return recalled
+
+
+class _Class(NamedTuple):
+    """The jobs of one priority, by their rows in rising order."""
+
+    rank: int
+    rows: Ints
 
 
 class _Part(NamedTuple):
@@ -123,7 +138,6 @@ class _Groups:
 
     def __init__(self, snapshot: Snapshot) -> None:
         count = len(snapshot)
-        self._gpus_min, self._running = snapshot.gpus_min, snapshot.running
         self.head: Ints = np.arange(count)
         self.rank: Ints = snapshot.priority.copy()
         self.fixed: Bools = np.zeros(count, dtype=np.bool_)
@@ -139,33 +153,61 @@ class _Groups:
             self.rank[guests], self.fixed[guests] = self.rank[hosts], self.fixed[hosts]
             self.until_s = self.until_s.copy()
             np.maximum.at(self.until_s, hosts, self.until_s[guests])
-        self._fixed_heads: Ints = (self.fixed & (self.head == np.arange(count))).nonzero()[0]
-
-    def classes(self) -> Iterator[tuple[int, Ints, int, bool]]:
-        """The priorities from the highest down: rows in their order, the fewest GPUs of use, whether any row runs."""
-        order = np.argsort(-self.rank, kind="stable")
-        ranks = self.rank[order]
-        starts = np.concatenate([[0], (ranks[1:] != ranks[:-1]).nonzero()[0] + 1])
-        least = np.minimum.reduceat(self._gpus_min[order], starts).tolist()
-        runs = np.logical_or.reduceat(self._running[order], starts).tolist()
-        ends = [*starts[1:].tolist(), len(order)]
-        for at, start in enumerate(starts.tolist()):
-            yield int(ranks[start]), order[start : ends[at]], least[at], runs[at]
+        self.fixed_heads: Ints = (self.fixed & (self.head == np.arange(count))).nonzero()[0]
 
     def fixed_below(self, rank: int) -> Ints:
         """Rows of lower priority whose GPUs cannot be taken."""
-        if not len(self._fixed_heads):
-            return self._fixed_heads
-        return self._fixed_heads[self.rank[self._fixed_heads] < rank]
+        return self.fixed_heads[self.rank[self.fixed_heads] < rank]
 
 
-def _composed(snapshot: Snapshot, groups: _Groups, parts: Sequence[_Part], served: Served) -> Decision:
+class _Classes:
+    """The classes from the highest priority down, and who of them could use what is left."""
+
+    def __init__(self, snapshot: Snapshot, groups: _Groups) -> None:
+        order = np.argsort(-groups.rank, kind="stable")
+        ranks = groups.rank[order]
+        starts = np.concatenate([[0], (ranks[1:] != ranks[:-1]).nonzero()[0] + 1])
+        self.ranks: Ints = ranks[starts]
+        self._rows = order
+        self._starts = [*starts.tolist(), len(order)]
+        needs = np.where(snapshot.speeds > 0, snapshot.gpus_min, _MORE_THAN_THERE_ARE)
+        self._least: Ints = np.minimum.reduceat(needs[:, order], starts, axis=1)
+        self._runs: Bools = np.logical_or.reduceat(snapshot.running[order], starts)
+        # By GPU type and class: what those below hold who may not be stopped.
+        heads = groups.fixed_heads
+        below = np.zeros((len(snapshot.capacity), len(starts) + 1), dtype=np.int64)
+        np.add.at(
+            below, (snapshot.gpu_type[heads], np.searchsorted(-self.ranks, -groups.rank[heads])), snapshot.held[heads]
+        )
+        self._below: Ints = below[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:]
+
+    def __len__(self) -> int:
+        return len(self.ranks)
+
+    def __getitem__(self, at: int) -> _Class:
+        return _Class(int(self.ranks[at]), self._rows[self._starts[at] : self._starts[at + 1]])
+
+    def left(self, at: int, room: Ints) -> Ints:
+        """The GPUs that a class may have, by type, where those above it leave so many."""
+        left: Ints = np.maximum(room - self._below[:, at], 0)
+        return left
+
+    def next_of_use(self, at: int, room: Ints, *, spared: bool) -> int:
+        """The first class from here on that runs or could start with what is left; their number, where there is none.
+
+        The policy need not be asked about the others, of which there may be thousands: nobody there gets anything.
+        `spared`: those who may not be stopped are taken into account.
+        """
+        left = room[:, None] - self._below[:, at:] if spared else room[:, None]
+        of_use = self._runs[at:] | (self._least[:, at:] <= left).any(axis=0)
+        return at + int(of_use.argmax()) if of_use.any() else len(self)
+
+
+def _composed(snapshot: Snapshot, parts: Sequence[_Part], served: Served) -> Decision:
     """The decisions about the classes as one about all rows; those who were not asked about get nothing."""
     whole = nothing_granted(len(snapshot), Reason.NO_FREE_GPUS)
-    known = snapshot.memory.get(_MEMORY, {})
-    memory = {rank: known[rank] for rank in map(str, np.unique(groups.rank).tolist()) if rank in known} if known else {}
     partners, throttles, order = dict[int, int](), dict[int, float](), list[int]()
-    for rank, rows, _, decision in parts:
+    for _, rows, _, decision in parts:
         at = rows.tolist()
         whole.gpus[rows], whole.reasons[rows] = decision.gpus, decision.reasons
         whole.ahead = decision.ahead if whole.ahead < 0 else whole.ahead
@@ -176,12 +218,9 @@ def _composed(snapshot: Snapshot, groups: _Groups, parts: Sequence[_Part], serve
         granted = rows[decision.gpus > 0]
         others = granted[np.argsort(-whole.gpus[granted], kind="stable")].tolist()
         order += dict.fromkeys([*(at[row] for row in decision.order), *others])
-        memory[str(rank)] = decision.memory
     whole.partners, whole.throttles, whole.order = partners, throttles, order
     whole.gpu_types = served.kinds if len(snapshot.capacity) > 1 else None
     whole.placements = served.placements(whole)
-    whole.memory = {_MEMORY: memory}
-    whole.texts = _Texts(snapshot, groups, parts, whole, served.kinds)
     return whole
 
 

@@ -56,7 +56,7 @@ class Served:
             if over[snapshot.gpu_type[row]] > 0:
                 over[snapshot.gpu_type[row]] -= snapshot.held[row]
                 gone.add(row)
-        return [row for row in rows.tolist() if snapshot.held[row] and int(head[row]) in gone] if gone else []
+        return [row for row in rows[snapshot.held[rows] > 0].tolist() if int(head[row]) in gone] if gone else []
 
     def _cheapness(self, row: int) -> tuple[int, float, int]:
         """Whose GPUs are taken first: those of the lowest priority, and of them whoever was started last."""
@@ -66,8 +66,7 @@ class Served:
         """Book what a class has been given."""
         hosts = [at for at in decision.gpus.nonzero()[0].tolist() if at not in decision.partners]
         self._choose_types(rows, view, decision, hosts)
-        for row in rows[self.snapshot.held[rows] > 0].tolist():
-            self._leave(row)
+        self.stop(rows)
         later: list[int] = []
         for at in hosts:
             row, gpus = int(rows[at]), view.gpus_held(at)
@@ -78,6 +77,11 @@ class Served:
                 later.append(at)
         for at in sorted(later, key=lambda at: at not in decision.placements):
             self._settle(int(rows[at]), int(decision.gpus[at]), decision.placements.get(at, ()))
+
+    def stop(self, rows: Ints) -> None:
+        """Free what the rows of a class hold: it is settled anew, or nothing is left for them."""
+        for row in rows[self.snapshot.held[rows] > 0].tolist():
+            self._leave(row)
 
     def _choose_types(self, rows: Ints, view: Snapshot, decision: Decision, hosts: list[int]) -> None:
         """Settle on which GPU type each gang runs, where the policy leaves that open."""

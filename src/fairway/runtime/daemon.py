@@ -119,6 +119,8 @@ class Daemon:
             self.remarks.append(f"--gpus {self.gpus}, as last time (`--gpus auto` takes what this machine has)")
         if self.options.plugins is None:
             self.remarks += [f"--plugin {path}, as last time (`--plugin none` loads none)" for path in self.plugins]
+        if self.scheduler.problem:
+            self.remarks.append(self.scheduler.problem)
         now = fingerprint(self.machine.cluster, self.machine.devices)
         before = last.get("machine")
         if before is not None and before != now:

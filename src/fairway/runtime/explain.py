@@ -19,10 +19,11 @@ from fairway.core.decision import Decision
 from fairway.core.event import Event, Woken
 from fairway.core.plan import plan
 from fairway.core.snapshot import Snapshot
+from fairway.runtime.commands import UnknownJobError
 from fairway.runtime.estimates import speeds_of
 from fairway.runtime.idle import RECLAIMED
 from fairway.runtime.records import JobRecord, JobState
-from fairway.runtime.scheduler import Scheduler, UnknownJobError
+from fairway.runtime.scheduler import Scheduler
 
 MOST_LISTED = 20
 """How many jobs a list names; the rest is counted."""
@@ -183,18 +184,31 @@ def _left_s(snapshot: Snapshot, row: int) -> float | None:
 def _would_make_room(scheduler: Scheduler, snapshot: Snapshot, row: int) -> list[dict[str, Any]]:
     """The ends of running jobs, soonest first, until there is room for the gang on one type."""
     need, book, jobs = int(snapshot.gpus[row]), scheduler.book, snapshot.jobs.tolist()
-    free = list(scheduler.state.occupancy.free_by_type)
+    free, alone = _free_by_type(scheduler, snapshot), scheduler.engine.processes.blocked
     ends = [(_left_s(snapshot, other), other) for other in _holders(snapshot, row) if snapshot.host[other] < 0]
     frees: list[dict[str, Any]] = []
     for left_s, other in sorted(ends, key=lambda one: (one[0] is None, one[0] or 0.0)):
         usable = (kind for kind in range(len(free)) if snapshot.speeds[kind, row] > 0)
         if len(frees) == MOST_LISTED or any(free[kind] >= need for kind in usable):
             break
-        gpus = int(snapshot.held[other])
+        # Of its GPUs, those that are left alone stay so.
+        gpus = sum(gpu not in alone for gpu in snapshot.gpus_held(other))
+        if not gpus:
+            continue
         free[int(snapshot.gpu_type[other])] += gpus
         what = "ends" if left_s is not None else "ends; it has run longer than expected already"
         frees.append({"what": what, "id": book[jobs[other]].id, "in_s": left_s, "gpus": gpus})
     return frees
+
+
+def _free_by_type(scheduler: Scheduler, snapshot: Snapshot) -> list[int]:
+    """The GPUs on which somebody could be started now."""
+    occupancy, cluster = scheduler.state.occupancy, snapshot.cluster
+    free = list(occupancy.free_by_type)
+    for gpu in scheduler.engine.processes.blocked:
+        node = cluster.node_of_gpu[gpu]
+        free[cluster.node_type[node]] -= node not in occupancy.down and not occupancy.tenants(gpu)
+    return free
 
 
 def _would_let_in(scheduler: Scheduler, record: JobRecord, snapshot: Snapshot) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from fairway.runtime.daemon import locked
 from fairway.runtime.journal import Journal, StoredJob
 from fairway.runtime.outcomes import CHECKPOINTED
 from fairway.runtime.processes import Running
+from fairway.runtime.rebuild import STOOD_STILL
 from fairway.runtime.records import JobRecord, JobState
 
 SUSPEND_S = 10.0
@@ -56,7 +57,7 @@ def stop_jobs(folder: Path) -> Stopped:
 def suspend_jobs(folder: Path) -> int:
     """Suspend the processes of all jobs in place; how many jobs had been running. The next scheduler lets them go on.
 
-    The time in which they stand still is not booked as run time.
+    The time in which they stand still is not booked as run time, and the next scheduler is told since when that is.
     """
     with _alone(folder):
         running = _running(folder)
@@ -115,13 +116,12 @@ def _book(folder: Path, names: set[str], date_s: float) -> int:
         record = JobRecord.from_plain(job.record)
         if job.id not in names or record.state is not JobState.RUNNING:
             continue
-        if record.since_s is not None and record.attempt is not None:
-            passed_s = max(date_s - record.since_s, 0.0)
-            record.ran_s += passed_s
-            record.gpu_s += passed_s * len(record.attempt.gpus)
-            record.since_s = None
-        stood.append(job._replace(record=record.plain()))
+        record.count_until(date_s)
+        stood.append(record.stored())
     if stood:
         with closing(Journal(folder / "journal.db")) as journal, journal.transaction():
             journal.save_jobs(stood)
+            # Asked for once more, it is still so since the first time.
+            if journal.facts().get(STOOD_STILL) is None:
+                journal.set_facts({STOOD_STILL: date_s})
     return len(stood)

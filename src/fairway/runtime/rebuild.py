@@ -3,6 +3,9 @@
 That is so when the machine is another one than last time (a GPU more or less, other types), after a journal was
 salvaged, and where the log contradicts itself. Jobs that have not ended are then queued anew, with the progress that
 they had saved; those whose processes run keep their GPUs, as far as these are still there.
+
+Where all jobs were suspended with their scheduler, the time in between is nobody's: they give up their GPUs when they
+stood still, and get the same ones again when they go on.
 """
 
 from __future__ import annotations
@@ -14,13 +17,16 @@ from typing import Any
 from fairway.core.action import Action, Launch
 from fairway.core.cluster import Cluster
 from fairway.core.errors import EngineError
-from fairway.core.event import Event, JobEvicted
+from fairway.core.event import Event, JobCancelled, JobEvicted, JobFailed, JobFinished, Woken
 from fairway.core.state import State
 from fairway.runtime.clock import Clock
 from fairway.runtime.estimates import speeds_of, submitted
 from fairway.runtime.journal import Entry
 from fairway.runtime.records import JobRecord
 from fairway.runtime.seen import Seen
+
+STOOD_STILL = "stood_still_s"
+"""The fact of the journal that says since which date all processes have been suspended, for want of a scheduler."""
 
 
 def fingerprint(cluster: Cluster, devices: Sequence[str] | None) -> list[Any]:
@@ -76,6 +82,31 @@ def launches(
             free.difference_update(gpus)
             actions.append(Launch(job, gpus, kinds.pop()))
     return actions
+
+
+def without_pause(
+    state: State, since_s: float, events: Sequence[Event], note: Callable[[list[Event]], None]
+) -> list[Action]:
+    """Take everybody off its GPUs at the instant since which all have stood still; returns what puts them back.
+
+    `events` are what was found out since the last scheduler, in order; `note` takes events into the state and the log.
+    Who has ended in the meantime, or whose host has, is not put back.
+    """
+    since_s = max(since_s, state.now_s)
+    note([event for event in events if event.time_s <= since_s])
+    state.apply(Woken(since_s))
+    snapshot = state.snapshot()
+    host, jobs = snapshot.host.tolist(), snapshot.jobs.tolist()
+    kinds, throttle, progress = snapshot.gpu_type.tolist(), snapshot.throttle.tolist(), snapshot.progress.tolist()
+    # Hosts first: guests are put on their GPUs.
+    rows = sorted(snapshot.running_rows.tolist(), key=lambda row: host[row] >= 0)
+    back = [Launch(jobs[row], snapshot.gpus_held(row), kinds[row], host[row], throttle[row]) for row in rows]
+    why = "suspended with its scheduler"
+    note([JobEvicted(since_s, jobs[row], progress[row], why) for row in reversed(rows)])
+    later = [event for event in events if event.time_s > since_s]
+    note(later)
+    ended = {event.job for event in later if isinstance(event, JobEvicted | JobFinished | JobFailed | JobCancelled)}
+    return [one for one in back if one.job not in ended and one.host not in ended]
 
 
 def queued_anew(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from fairway.runtime.journal import StoredJob
 from fairway.runtime.request import JobRequest
 
 
@@ -119,6 +120,23 @@ class JobRecord:
         """The latest attempt."""
         return self.attempts[-1] if self.attempts else None
 
+    @property
+    def stays(self) -> bool:
+        """Whether it is suspended in place, rather than stopped, when it is taken off its GPUs."""
+        return self.request.preempt == "suspend" and not self.cancelled
+
+    def ran_until_s(self, date_s: float) -> float:
+        """For how long it has run by a date."""
+        return self.ran_s + (0.0 if self.since_s is None else max(date_s - self.since_s, 0.0))
+
+    def count_until(self, date_s: float) -> None:
+        """Count the time that it has run since `since_s`: at this date it does not run any more, or begins anew."""
+        if self.since_s is not None and self.attempt is not None:
+            passed_s = max(date_s - self.since_s, 0.0)
+            self.ran_s += passed_s
+            self.gpu_s += passed_s * len(self.attempt.gpus)
+            self.since_s = None
+
     def plain(self) -> dict[str, Any]:
         """The record as JSON values."""
         out = {name: value for name, value in vars(self).items() if name not in ("request", "attempts", "progress")}
@@ -127,6 +145,10 @@ class JobRecord:
         out["attempts"] = [dict(vars(attempt)) for attempt in self.attempts]
         out["progress"] = dict(vars(self.progress))
         return out
+
+    def stored(self) -> StoredJob:
+        """The record as the journal keeps it."""
+        return StoredJob(self.number, self.id, _key_of(self.request), self.state.ended, self.plain())
 
     @staticmethod
     def from_plain(values: dict[str, Any]) -> JobRecord:
@@ -158,8 +180,9 @@ class Book:
         array, _, task = record.id.partition("_")
         if task:
             self._by_array.setdefault(array, []).append(record)
-        if record.request.client_key is not None:
-            self._by_key[f"{record.request.user}\0{record.request.client_key}"] = record.number
+        key = _key_of(record.request)
+        if key is not None:
+            self._by_key[key] = record.number
         self.next_number = max(self.next_number, record.number + 1)
         self.next_id = max(self.next_id, int(record.id.split("_")[0]) + 1)
 
@@ -172,9 +195,10 @@ class Book:
         changed, self._changed = list(self._changed.values()), {}
         return changed
 
-    def with_key(self, user: str, key: str) -> JobRecord | None:
-        """The job that a user has submitted under a key of theirs."""
-        number = self._by_key.get(f"{user}\0{key}")
+    def known(self, request: JobRequest) -> JobRecord | None:
+        """The job that its user has submitted before under the same key."""
+        key = _key_of(request) if request.client_key else None
+        number = None if key is None else self._by_key.get(key)
         return None if number is None else self._by_number[number]
 
     def __getitem__(self, number: int) -> JobRecord:
@@ -196,3 +220,8 @@ class Book:
 
     def __len__(self) -> int:
         return len(self._by_number)
+
+
+def _key_of(request: JobRequest) -> str | None:
+    """The key that a user has given a request, unique among those of all users."""
+    return None if request.client_key is None else f"{request.user}\0{request.client_key}"

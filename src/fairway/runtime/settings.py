@@ -77,8 +77,8 @@ class Settings:
         scheduler = self._scheduler
         scheduler.gate.limits = Limits(config)
         scheduler.engine.log_bytes = config.defaults.log_bytes
-        scheduler.admission = self._admitted if config != NO_CONFIG else lambda requests: requests
-        scheduler.amendment = lambda request, changes: amended(request, changes, self.config)
+        scheduler.commands.admission = self._admitted if config != NO_CONFIG else lambda requests: requests
+        scheduler.commands.amendment = lambda request, changes: amended(request, changes, self.config)
         text = "" if config == NO_CONFIG else self.path.read_text(encoding="utf-8")
 
         def command(now_s: float) -> tuple[list[Event], None]:
@@ -88,11 +88,11 @@ class Settings:
                     changed = changed_terms(record.request, before, config)
                     if changed is not record.request:
                         terms = {"weight": changed.weight, "priority": changed.priority}
-                        events += scheduler.set_terms(record, now_s, terms)
+                        events += scheduler.commands.set_terms(record, now_s, terms)
                         scheduler.book.touch(record)
             with scheduler.journal.transaction():
                 scheduler.journal.set_facts({"config": text})
-            scheduler.engine.alarm(now_s)
+            scheduler.engine.alarms.set(now_s)
             return events, None
 
         # Not waited for: at the start the scheduler does not run yet, and nothing depends on the answer.

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from fairway.core.event import Event
 from fairway.runtime.engines.local import Live
 from fairway.runtime.idle import RECLAIMED, IdleJobs, Sample, Verdict, cpu_s
-from fairway.runtime.live import StoppedError
+from fairway.runtime.inbox import StoppedError
 from fairway.runtime.nvml import Sitters
 from fairway.runtime.records import JobRecord, JobState
 from fairway.runtime.scheduler import Scheduler

@@ -290,6 +290,52 @@ def test_thousands_of_priorities_do_not_mean_thousands_of_questions() -> None:
     assert decision.reason(state.snapshot(), 0).startswith(f"{gpus} GPUs are taken by jobs of higher priority")
 
 
+def _blocked_by(lows: list[JobSpec], machines: str, queue: list[JobSpec], **about: Any) -> Snapshot:
+    """Jobs that may not be stopped, one on each of the first GPUs, and a queue of higher priorities."""
+    running = {spec.id: (at,) for at, spec in enumerate(lows)}
+    return snapshot_of([*lows, *queue], machines, now_s=100.0, running=running, **about)
+
+
+@pytest.mark.parametrize("machines", ["v100:1x4", "v100:1x2,k80:1x2"])
+def test_nobody_asks_about_classes_that_could_not_use_what_is_left(machines: str) -> None:
+    kept = [low("a", preemptible=False, gpu_types=("v100",)), low("b", preemptible=False, gpu_types=("v100",))]
+    # Three GPUs of four, or one of the type that is gone.
+    need, types = (3, ()) if "k80" not in machines else (1, ("v100",))
+    queue = [job(f"j{n}", need, priority=1 + n % 9, submitted_s=1.0, gpu_types=types) for n in range(27)]
+    spy, snapshot = Spy(), _blocked_by(kept, machines, queue)
+    decision = ByPriority(spy).decide(snapshot)
+    check(snapshot, decision)
+    assert [view.jobs.tolist() for view in spy.seen] == [[0, 1]]
+    assert decision.gpus.tolist() == [1, 1] + 27 * [0]
+    assert decision.reason(snapshot, 2).startswith("2 GPUs are kept by jobs of lower priority that may not be stopped")
+    smaller = [*queue, job("small", 1, priority=4, submitted_s=2.0, gpu_types=("k80",) if types else ())]
+    snapshot = _blocked_by(kept, machines, smaller)
+    decision = ByPriority(spy).decide(snapshot)
+    assert decision.gpus.nonzero()[0].tolist() == [0, 1, 29]
+    assert [int(view.priority[0]) for view in spy.seen[1:]] == [4, 0]
+
+
+def test_classes_that_are_not_asked_wake_when_those_in_their_way_may_be_stopped() -> None:
+    kept = [low("a"), low("b"), job("c", 1, 9000.0, priority=2)]
+    queue = [job(f"j{n}", 3, priority=1 + n, submitted_s=1.0) for n in range(3)]
+    attained = {"a": 40.0, "b": 10.0, "c": 59.0}
+    snapshot = _blocked_by(kept, "v100:1x4", queue, min_run_s=60.0, attained=attained)
+    spy = Spy()
+    assert ByPriority(spy).decide(snapshot).wake_s == pytest.approx(101.0, abs=1e-3)
+    assert [view.jobs.tolist() for view in spy.seen] == [[2, 4], [0, 1]]
+
+
+def test_jobs_stop_where_those_above_leave_nothing_and_their_class_is_remembered() -> None:
+    jobs = [low("a", 2), low("waits", 1), high("b", 4)]
+    snapshot = snapshot_of(jobs, "v100:1x4", now_s=100.0, running={"a": (0, 1)}, memory={"turns": 4})
+    spy = Spy()
+    decision = ByPriority(spy).decide(snapshot)
+    assert decision.gpus.tolist() == [0, 0, 4]
+    assert [view.jobs.tolist() for view in spy.seen] == [[2]]
+    assert decision.memory == {"by_priority": {"0": {"turns": 4}, "5": {"turns": 5}}}
+    assert decision.reason(snapshot, 0) == "4 GPUs are taken by jobs of higher priority; needs 2 GPUs; 0 are free"
+
+
 # Every policy.
 
 

@@ -1,0 +1,71 @@
+"""What nobody can know beforehand of a real job: how long it will run. Reports name the policies that read it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fairway.core import columns as c
+from fairway.core import kernels
+from fairway.core.arrays import Floats, Ints
+from fairway.core.facts import NO_FACTS
+
+if TYPE_CHECKING:
+    from fairway.core.snapshot import Snapshot
+
+
+class Oracle:
+    """True run times of the jobs on their own gangs, on the GPU type that suits each best."""
+
+    __slots__ = ("_floats", "_now_s", "_snapshot")
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._floats = snapshot.floats
+        self._now_s = snapshot.now_s
+
+    @property
+    def remaining_s(self) -> Floats:
+        """How long each job takes if it runs from now on, with the restart that it must go through first."""
+        return self._remaining_at(self._now_s)
+
+    def before(self, moment_s: float, scale: Ints | None = None) -> Floats:
+        """Remaining time (times `scale`) as of a moment ago, with jobs that have just come behind their equals.
+
+        Ordering by it, jobs that have just drawn level keep the order that they had.
+        """
+        left = self._remaining_at(self._now_s - moment_s)
+        behind = 2 * moment_s
+        if scale is not None:
+            left *= scale
+            behind *= int(scale.max(initial=1))
+        submitted_s, row = self._floats[c.SUBMITTED_S], len(left) - 1
+        while row >= 0 and submitted_s[row] == self._now_s:
+            left[row] += behind
+            row -= 1
+        return left
+
+    def _remaining_at(self, time_s: float) -> Floats:
+        return kernels.remaining(self._floats, time_s)
+
+    @property
+    def work_left(self) -> Floats:
+        """What each job has still to do, in the units of its speeds."""
+        left: Floats = self._floats[c.WORK] - self._snapshot.progress
+        return left
+
+    @property
+    def steps_left(self) -> Floats:
+        """The steps that each job has still to make, in the units of `scaling`."""
+        facts = self._snapshot.frame.facts
+        told = np.array([facts.get(job, NO_FACTS).steps_left for job in self._snapshot.jobs.tolist()])
+        return np.where(np.isnan(told), self._floats[c.WORK] - self._snapshot.progress, told)
+
+    @property
+    def total_s(self) -> Floats:
+        """How long each job takes in all, without interruption, at the speed of its present regime for what is behind
+        it."""
+        f = self._floats
+        total: Floats = f[c.REGIME_END] / f[c.BEST_SPEED] + f[c.TAIL_S]
+        return total

@@ -1,0 +1,127 @@
+"""Jobs that are suspended with their scheduler: the time until the next one is nobody's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from keeping import wait_for
+from living import clear, living, submit, until
+
+from fairway.core.event import Event, Woken
+from fairway.runtime.journal import Journal
+from fairway.runtime.parting import suspend_jobs
+from fairway.runtime.rebuild import STOOD_STILL
+from fairway.runtime.records import JobRecord, JobState
+from fairway.runtime.scheduler import Scheduler
+
+LONG_S = 100_000.0
+TIRESIAS = "tiresias:queues=20000"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "state"
+    clear(tmp_path)
+
+
+def let_pass(folder: Path, seconds: float) -> None:
+    """As if everything that is written down had been so much earlier."""
+    with closing(Journal(folder / "journal.db")) as journal, journal.transaction():
+        facts = journal.facts()
+        dates = {name: facts[name] - seconds for name in ("origin_s", STOOD_STILL) if facts.get(name) is not None}
+        journal.set_facts(dates)
+
+
+def columns(scheduler: Scheduler) -> dict[str, list[float]]:
+    """What policies see of all jobs now."""
+
+    def look(now_s: float) -> tuple[list[Event], dict[str, list[float]]]:
+        scheduler.state.apply(Woken(max(now_s, scheduler.state.now_s)))
+        snapshot = scheduler.state.snapshot()
+        names = ("attained_s", "attained_gpu_s", "progress", "held")
+        return [], {name: getattr(snapshot, name).tolist() for name in names}
+
+    told: dict[str, list[float]] = scheduler.ask(look)
+    return told
+
+
+def computes(folder: Path, record: JobRecord) -> None:
+    """Wait until a job has begun for good: a scheduler that leaves sooner takes it for one that never did."""
+    until(record, JobState.RUNNING)
+    wait_for((folder / "jobs" / record.id / "attempt-1" / "rank-0.log").exists, "its first process")
+
+
+def begun(folder: Path, policy: str, **about: Any) -> dict[int, tuple[int, ...]]:
+    """Two jobs that run and one that waits, suspended with their scheduler; returns who had which GPUs."""
+    with living(folder, 3, policy) as scheduler:
+        for gpus in (2, 1):
+            computes(folder, submit(scheduler, ["sleep", "600"], gpus=gpus, grace_s=0.5, **about))
+        submit(scheduler, ["sleep", "600"], gpus=1, grace_s=0.5)
+        held = dict(scheduler.state.held_gpus)
+    assert suspend_jobs(folder) == 2
+    return held
+
+
+@pytest.mark.parametrize("preempt", ["checkpoint", "suspend", "never"])
+def test_a_pause_is_no_service_and_nobody_is_demoted_for_it(folder: Path, preempt: str) -> None:
+    held = begun(folder, TIRESIAS, preempt=preempt)
+    assert suspend_jobs(folder) == 2, "asked once more, nothing changes"
+    let_pass(folder, LONG_S)
+    for _ in range(2):
+        # The second time the log of the first restart is replayed.
+        with living(folder, 3, TIRESIAS) as scheduler:
+            until(scheduler.book[0], JobState.RUNNING)
+            wait_for(lambda: all(scheduler.engine.computes(scheduler.book[job]) for job in (0, 1)), "them to go on")
+            told = columns(scheduler)
+            assert max(told["attained_s"]) < 0.1 * LONG_S
+            assert max(told["attained_gpu_s"]) < 0.1 * LONG_S
+            assert max(told["progress"]) < 0.1 * LONG_S
+            assert told["held"] == [2, 1, 0], "the one that waits has not passed the others"
+            assert dict(scheduler.state.held_gpus) == held
+            assert [len(scheduler.book[job].attempts) for job in (0, 1)] == [1, 1]
+            assert [scheduler.book[job].preemptions for job in (0, 1)] == [0, 0]
+            assert scheduler.journal.facts()[STOOD_STILL] is None
+    with living(folder, 3, TIRESIAS) as scheduler:
+        scheduler.end_all()
+
+
+def test_who_ended_before_all_stood_still_ended_then(folder: Path) -> None:
+    with living(folder, 2, "fifo") as scheduler:
+        record = submit(scheduler, ["sleep", "0.5"], grace_s=0.5)
+        computes(folder, submit(scheduler, ["sleep", "600"], grace_s=0.5))
+    wait_for((folder / "jobs" / record.id / "attempt-1" / "exit.json").exists, "the end of a job without a scheduler")
+    assert suspend_jobs(folder) == 1
+    with living(folder, 2, "fifo") as scheduler:
+        done = scheduler.book[record.number]
+        assert done.state is JobState.COMPLETED
+        with closing(Journal(folder / "journal.db")) as journal:
+            assert list(scheduler.state.held_gpus) == [record.number + 1]
+            assert not [entry for entry in journal.log() if getattr(entry.thing, "job", None) == record.number]
+        assert done.ended_s is not None
+        assert done.ended_s == pytest.approx(done.attempts[0].ended_s, abs=0.5)
+        scheduler.end_all()
+
+
+def test_with_other_gpus_the_pause_is_forgotten_with_the_log(folder: Path) -> None:
+    begun(folder, "fifo")
+    let_pass(folder, LONG_S)
+    with living(folder, 4, "fifo") as scheduler:
+        until(scheduler.book[0], JobState.RUNNING)
+        assert max(columns(scheduler)["attained_s"]) < 0.1 * LONG_S
+        assert scheduler.journal.facts()[STOOD_STILL] is None
+        scheduler.end_all()
+
+
+def test_a_job_that_reports_nothing_keeps_its_progress_over_a_restart(folder: Path) -> None:
+    with living(folder, 1, "fifo") as scheduler:
+        record = submit(scheduler, ["sleep", "600"], expected_s=2 * LONG_S, grace_s=0.5)
+        computes(folder, record)
+    let_pass(folder, LONG_S)
+    with living(folder, 1, "fifo") as scheduler:
+        wait_for(lambda: scheduler.book[0].since_s not in (None, record.since_s), "it to be found")
+        assert columns(scheduler)["progress"] == pytest.approx([LONG_S], abs=0.1 * LONG_S)
+        scheduler.end_all()
