@@ -322,6 +322,31 @@ def test_a_fresh_start_is_not_resized_and_an_older_job_that_waits_for_it_asks_ag
     assert decision.memory["next_s"] == decision.wake_s
 
 
+def test_whoever_waits_for_the_next_interval_is_told_so() -> None:
+    jobs, memory = [elastic("a", 4, 1e6), elastic("late", submitted_s=900.0)], {"next_s": 1500.0, "notes": {}}
+    about: dict[str, Any] = {"now_s": 1000.0, "running": {"a": 4}, "attained": {"a": 1000.0}, "knows": ORACLE}
+    snapshot = snapshot_of(jobs, "v100:4", memory=memory, **about)
+    decision = decide("optimus:estimates=oracle", snapshot)
+    assert decision.reason(snapshot, 1) == "0 GPUs are free; jobs that run are resized every 600 s"
+
+
+def test_a_fresh_start_beside_idle_gpus_is_grown_as_soon_as_it_may_be() -> None:
+    snapshot = snapshot_of(
+        [elastic("fresh", 1, 1e4)], "v100:4", now_s=1000.0, running={"fresh": 1}, min_run_s=60.0, knows=ORACLE
+    )
+    decision = decide("optimus:estimates=oracle", snapshot)
+    assert decision.gpus.tolist() == [1]
+    assert 1000.0 < decision.wake_s <= snapshot.protected_until_s[0] + 1e-5
+
+
+def test_a_job_that_is_never_stopped_does_not_put_off_the_next_interval_for_ever() -> None:
+    jobs = [job("old", 4, 1e4), job("firm", 1, 1e4, submitted_s=10.0, preemptible=False)]
+    decision = decide(
+        "optimus:estimates=oracle", snapshot_of(jobs, "v100:4", now_s=1000.0, running={"firm": 1}, knows=ORACLE)
+    )
+    assert decision.wake_s == 1600.0
+
+
 def test_on_a_mixed_cluster_a_job_stays_on_its_type_and_a_new_one_goes_to_the_fastest_with_room() -> None:
     jobs = [elastic("k", 1, 1e5, most=4), elastic("v", 1, 1e5, most=4), elastic("new", 1, 1e5, most=4)]
     where = cluster("v100:1x3,k80:1x3")

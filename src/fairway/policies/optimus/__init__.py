@@ -59,11 +59,20 @@ class Optimus:
             notes = self._grow(snapshot, decision, free, keeps, notes)
         if due:
             next_s = self._next_interval_s(snapshot, decision, keeps)
+        elif (snapshot.held > snapshot.gpus_min).any():
+            decision.texts = dict.fromkeys(
+                (decision.gpus == 0).nonzero()[0].tolist(), self._why(decision.free(snapshot))
+            )
         decision.order = np.lexsort((snapshot.jobs, decision.gpus)).tolist()
         decision.memory = {"next_s": next_s, "notes": notes}
         if _may_change(snapshot, decision):
             decision.wake_s = next_s
         return decision
+
+    def _why(self, free: int) -> str:
+        """Why jobs wait between two intervals although others have more than they need."""
+        gpus = f"{free} GPU{' is' if free == 1 else 's are'} free"
+        return f"{gpus}; jobs that run are resized every {self.interval_s:g} s"
 
     def _grow(
         self, snapshot: Snapshot, decision: Decision, free: list[int], keeps: Bools, notes: Mapping[str, Any]
@@ -82,11 +91,13 @@ class Optimus:
         return notes
 
     def _next_interval_s(self, snapshot: Snapshot, decision: Decision, keeps: Bools) -> float:
-        """A whole interval on, or when the protection ends of a job for which an older one has to wait."""
+        """A whole interval on, or when the protection ends of a job for which an older one has to wait, or that could
+        have more: else it would sit beside idle GPUs until then."""
         waits, kept = (decision.gpus == 0).nonzero()[0], keeps.nonzero()[0]
-        if len(waits) and len(kept) and waits[0] < kept[-1]:
-            return float(snapshot.protected_until_s[kept].min()) + _SOON_S
-        return snapshot.now_s + self.interval_s
+        blocks = len(waits) > 0 and len(kept) > 0 and waits[0] < kept[-1]
+        grows = decision.free(snapshot) > 0 and bool((snapshot.gpus_max > snapshot.held)[kept].any())
+        soonest_s = float(snapshot.protected_until_s[kept].min()) + _SOON_S if blocks or grows else math.inf
+        return min(soonest_s, snapshot.now_s + self.interval_s)
 
 
 def _protected(snapshot: Snapshot) -> Bools:
