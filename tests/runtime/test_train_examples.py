@@ -15,7 +15,8 @@ from training import Stage, alone, example, staged, wait_for
 from fairway.runtime import ends
 from fairway.runtime.records import JobRecord, JobState
 
-PACE = ("--pause", "0.02")
+PACE, SLOW_PACE = ("--pause", "0.04"), ("--pause", "0.1")
+"""Slow enough to be stopped before the end on a busy machine; with large batches there are few steps."""
 
 
 def read(path: Path) -> Any:
@@ -66,7 +67,7 @@ def test_an_adaptive_training_goes_on_with_what_it_has_measured(tmp_path: Path) 
     epochs = ("--batch", "gns", "--epochs", "12")
     alone(*example("plain_python"), *epochs, "--pause", "0", "--out", str(tmp_path / "alone.json"))
     with staged(tmp_path) as stage:
-        record = stage.submit(*example("plain_python"), *epochs, *PACE, "--out", str(tmp_path / "out.json"))
+        record = stage.submit(*example("plain_python"), *epochs, *SLOW_PACE, "--out", str(tmp_path / "out.json"))
         reaches(record, 40)
         preempt(stage, record)
         reaches(record, 150)
