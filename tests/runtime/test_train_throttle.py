@@ -60,7 +60,7 @@ def test_a_session_keeps_to_the_throttle_without_being_stopped(folder: Path) -> 
     part = (computed_s(pid) - before_s) / (time.monotonic() - began_s)
     # On a machine that is so busy that a step takes a second, the keeper may have to help.
     assert stopped <= 20
-    assert 0.04 < part < 0.45
+    assert 0.0 < part < 0.45
     running.throttle(1.0)
     wait_for(lambda: state_of(pid) == "R", "it to compute without a rest")
     running.stop()

@@ -1,7 +1,7 @@
 """A job that trains by sleeping: `python sleeper.py STEPS STEP_S [REPORT_EVERY]`. It needs the standard library only.
 
-It saves and exits with 75 when asked to stop, goes on from there when started again, and appends to `times.jsonl`
-beside its checkpoint when each of its attempts began to train, was asked to stop and had done how much.
+It saves and exits with 75 when asked to stop and goes on from there when started again. When each of its attempts began
+to train is in `times.jsonl` beside its checkpoint.
 """
 
 from __future__ import annotations
@@ -19,46 +19,35 @@ SLICES = 5
 def main() -> None:
     """Do the steps that are left."""
     began_s = time.time()
+    asked: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
     steps, step_s = int(sys.argv[1]), float(sys.argv[2])
     every = int(sys.argv[3]) if len(sys.argv) > 3 else 0
     folder = Path(os.environ["FAIRWAY_CHECKPOINT_DIR"])
-    asked_s: list[float] = []
-    signal.signal(signal.SIGTERM, lambda *_: asked_s.append(time.time()))
+    with (folder / "times.jsonl").open("a") as times:
+        times.write(json.dumps({"restart": int(os.environ["FAIRWAY_RESTART_COUNT"]), "began_s": began_s}) + "\n")
     saved = folder / "step"
-    first = int(saved.read_text()) if saved.exists() else 0
-    trained_s, step = 0.0, first
+    step = int(saved.read_text()) if saved.exists() else 0
     if every:
-        _report(step=first, steps=steps, started=True)
-    while step < steps and not asked_s:
-        trained_s += _slept_s(step_s)
+        _report(step=step, steps=steps, started=True)
+    while step < steps and not asked:
+        _sleep(step_s)
         step += 1
         if every and step % every == 0:
             _report(step=step)
-    done = step >= steps
-    if done:
+    if step >= steps:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    else:
-        saved.with_suffix(".new").write_text(str(step))
-        saved.with_suffix(".new").replace(saved)
-    note = {"began_s": began_s, "ended_s": time.time(), "trained_s": trained_s, "asked_s": asked_s[:1]}
-    with (folder / "times.jsonl").open("a") as out:
-        out.write(json.dumps(note) + "\n")
-    if not done:
-        _report(checkpoint=str(saved), **({"step": step} if every else {}))
-        sys.exit(75)
+        return
+    saved.with_suffix(".new").write_text(str(step))
+    saved.with_suffix(".new").replace(saved)
+    _report(checkpoint=str(saved), **({"step": step} if every else {}))
+    sys.exit(75)
 
 
-def _slept_s(seconds: float) -> float:
-    """Sleep, in slices: one in which the process was suspended is over at once afterwards, as no computation would be.
-
-    Returns how long it took, without suspensions.
-    """
-    slept_s, slice_s = 0.0, seconds / SLICES
+def _sleep(seconds: float) -> None:
+    """Sleep in slices: of a step in which the process was suspended the rest is slept afterwards, as if it computed."""
     for _ in range(SLICES):
-        before_s = time.monotonic()
-        time.sleep(slice_s)
-        slept_s += min(time.monotonic() - before_s, 2.0 * slice_s)
-    return slept_s
+        time.sleep(seconds / SLICES)
 
 
 def _report(**what: object) -> None:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fairway.core.action import Action, Suspend, Throttle
 from fairway.core.decision import Decision
@@ -235,9 +235,11 @@ def _ended_s(record: JobRecord) -> float:
     return record.ended_s
 
 
-def _notes(folder: Path, record: JobRecord) -> list[dict[str, Any]]:
+def _began_s(folder: Path, record: JobRecord) -> dict[int, float]:
+    """When the attempts of a job began to train, by their number; one that was stopped before that is not there."""
     text = (folder / "jobs" / record.id / "checkpoints" / "times.jsonl").read_text(encoding="utf-8")
-    return [json.loads(line) for line in text.splitlines()]
+    notes = [json.loads(line) for line in text.splitlines()]
+    return {note["restart"] + 1: note["began_s"] for note in notes}
 
 
 class _Holds:
@@ -271,13 +273,16 @@ class _Holds:
 
 
 def _starts_s(records: Sequence[JobRecord], folder: Path, holds: _Holds, origin_s: float) -> dict[int, list[float]]:
-    """For each job, how long each of its processes took from the grant of GPUs until it trained."""
+    """For each job, how long each of its processes took from the grant of GPUs until it trained, or was stopped."""
     starts_s: dict[int, list[float]] = {}
     for record in records:
         granted_s = [origin_s + time_s for time_s in holds.granted_s[record.number]]
-        for attempt, note in zip(record.attempts, _notes(folder, record), strict=True):
+        began_s = _began_s(folder, record)
+        for attempt in record.attempts:
+            assert attempt.ended_s is not None
             grant_s = max(time_s for time_s in granted_s if time_s <= attempt.launched_s + CLOCKS_S)
-            starts_s.setdefault(record.number, []).append(note["began_s"] - grant_s)
+            until_s = began_s.get(attempt.number, attempt.ended_s)
+            starts_s.setdefault(record.number, []).append(until_s - grant_s)
     return starts_s
 
 
