@@ -104,8 +104,7 @@ class Client:
         A working directory that is not given is the present one. `key` makes the submission idempotent: the same key
         of the same user gives the same jobs again. Without one a new key is made up.
         """
-        here = str(Path.cwd())
-        body = [{"cwd": here, **job} for job in jobs] if not isinstance(jobs, Mapping) else {"cwd": here, **jobs}
+        body = _placed(jobs) if isinstance(jobs, Mapping) else [_placed(job) for job in jobs]
         headers = {"Idempotency-Key": key or uuid.uuid4().hex}
         told = self._json("POST", "/jobs", body, headers=headers)
         return Submitted(told["jobs"], told.get("new", len(told["jobs"])))
@@ -269,6 +268,10 @@ class Client:
         self, path: str, query: Sequence[tuple[str, Any]], headers: Mapping[str, str] | None = None
     ) -> Iterator[bytes]:
         return self._wire.stream(Request("GET", _API + path, None, query, headers or {}))
+
+
+def _placed(job: Mapping[str, Any]) -> Row:
+    return dict(job) if "cwd" in job else {"cwd": str(Path.cwd()), **job}
 
 
 def _part(job: str) -> str:

@@ -26,6 +26,7 @@ from fairway.api.schema import (
     Job,
     Key,
     Name,
+    RequeuedRows,
     Rows,
     Seconds,
     StateIn,
@@ -198,9 +199,20 @@ def _add_control(router: APIRouter, house: House) -> None:
     add("cancel", scheduler.cancel, "End a job. Its processes are asked to stop, and killed after their grace period.")
     add("suspend", scheduler.suspend, "Take a job off its GPUs until it is resumed.")
     add("resume", scheduler.release, "Let a suspended or held job go on.")
-    add("requeue", scheduler.requeue, "Stop a running job and let it wait for its turn again.")
     add("hold", scheduler.hold, "Do not start a job until it is released.")
     add("release", scheduler.release, "Let a held or suspended job run.")
+
+    @router.post("/jobs/{name}/requeue", responses={200: {"model": RequeuedRows}})
+    def requeue(request: Request, name: Id) -> Response:
+        """Stop a running job and let it wait for its turn again; one that keeps no checkpoint loses its work."""
+        losing = {one.number for one in scheduler.book.tasks(name) if _begins_again(one)}
+        return _changed(
+            house,
+            house.person(request),
+            name,
+            scheduler.requeue,
+            lambda record: {"from_the_beginning": record.number in losing},
+        )
 
     @router.patch("/jobs/{name}", responses={200: {"model": ChangedRows}})
     def update(request: Request, name: Id, body: Update) -> Response:
@@ -211,8 +223,23 @@ def _add_control(router: APIRouter, house: House) -> None:
         return _changed(house, house.person(request), name, lambda one: scheduler.update(one, changes))
 
 
-def _changed(house: House, person: Person, name: str, act: Callable[[str], list[JobRecord]]) -> Response:
-    """Do something to a job, or to the tasks of an array, and tell how each is and whether it had ended before."""
+def _begins_again(record: JobRecord) -> bool:
+    """Whether a job that is stopped now has nothing to go on from. One that saves when asked to is trusted to do so."""
+    saves = record.request.preempt == "checkpoint" or record.progress.checkpoint is not None
+    return record.state is JobState.RUNNING and not saves
+
+
+def _changed(
+    house: House,
+    person: Person,
+    name: str,
+    act: Callable[[str], list[JobRecord]],
+    more: Callable[[JobRecord], dict[str, Any]] = lambda record: {},
+) -> Response:
+    """Do something to a job, or to the tasks of an array, and tell how each is and whether it had ended before.
+
+    `more` is what is told of each beside that.
+    """
     ended: set[int] = set()
     for record in _found(house, name):
         if not house.access.may_control(person, record.request.user):
@@ -221,7 +248,7 @@ def _changed(house: House, person: Person, name: str, act: Callable[[str], list[
             ended.add(record.number)
     records = act(name)
     rows = zip(views.rows(house.scheduler, records), records, strict=True)
-    return Answer({"jobs": [row | {"had_ended": record.number in ended} for row, record in rows]})
+    return Answer({"jobs": [row | {"had_ended": record.number in ended} | more(record) for row, record in rows]})
 
 
 def _add_logs(router: APIRouter, house: House) -> None:

@@ -210,6 +210,18 @@ class ChangedRows(BaseModel):
     jobs: list[ChangedRow]
 
 
+class RequeuedRow(ChangedRow):
+    """One job of those that were put back in the queue; one that is to start `from_the_beginning` has saved nothing."""
+
+    from_the_beginning: bool
+
+
+class RequeuedRows(BaseModel):
+    """Jobs that were put back in the queue."""
+
+    jobs: list[RequeuedRow]
+
+
 class Job(Row):
     """One job in full. `request` is what was asked for; the environment is shown to its owner and to operators."""
 
@@ -289,7 +301,12 @@ class Reloaded(BaseModel):
 
 
 class Status(BaseModel):
-    """The scheduler itself."""
+    """The scheduler itself.
+
+    `configuration` is its file; null if there is none. `policy_problem` is not empty while the policy fails,
+    `configuration_problem` while that file has an error and an earlier version of it counts. `problem` is the first of
+    the two.
+    """
 
     version: str
     pid: int
@@ -299,6 +316,9 @@ class Status(BaseModel):
     now_s: float
     policy: str
     problem: str
+    policy_problem: str
+    configuration: str | None
+    configuration_problem: str
     cluster: str
     gpus: int
     gpus_held: int

@@ -20,6 +20,7 @@ from fairway.api.room import Room
 from fairway.policies import policies
 from fairway.runtime.daemon import Daemon
 from fairway.runtime.idle import RECLAIMED
+from fairway.runtime.reasons import GRANTED
 from fairway.runtime.records import JobRecord, JobState
 from fairway.runtime.scheduler import Scheduler
 
@@ -86,11 +87,13 @@ def reason_of(scheduler: Scheduler, record: JobRecord) -> str:
     outside = scheduler.gate.outside.get(record.number)
     if outside:
         return outside
-    if record.state is JobState.PREEMPTED and record.reason:
-        return record.reason
+    decided = scheduler.reasons.all().get(record.number, "")
+    if decided == GRANTED and record.number not in scheduler.state.held_gpus:
+        # What was decided is over: it has lost those GPUs since, and waits for the next decision.
+        decided = ""
     # One that was suspended by its owner waits by now: how it was stopped is no reason any more.
     last = "" if record.state is JobState.SUSPENDED else record.reason
-    return scheduler.reasons.all().get(record.number) or last
+    return decided or last
 
 
 def rows(scheduler: Scheduler, records: Iterable[JobRecord]) -> list[dict[str, Any]]:
@@ -199,6 +202,9 @@ def status(daemon: Daemon, room: Room, person: Person, began_s: float) -> dict[s
         "now_s": clock.date_s(clock.now_s()),
         "policy": scheduler.policy_text,
         "problem": scheduler.gate.problem or daemon.settings.problem,
+        "policy_problem": scheduler.gate.problem,
+        "configuration": str(daemon.settings.path) if daemon.settings.read else None,
+        "configuration_problem": daemon.settings.problem,
         "cluster": cluster.text or " ".join(f"{node.gpu_type}:{node.gpus}" for node in cluster.nodes),
         "gpus": len(cluster.node_of_gpu),
         "gpus_held": uses["held"],

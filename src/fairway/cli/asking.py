@@ -87,7 +87,7 @@ class Asked:
             given[name] = None if text is None else q.duration_s(text)
         given["memory_bytes"] = None if self.memory is None else q.memory_bytes(self.memory)
         given["begin_s"] = None if self.begin is None else q.instant_s(self.begin, now)
-        given["deadline_s"] = None if self.deadline is None else _ahead_s(self.deadline, now)
+        given["deadline_s"] = None if self.deadline is None else ahead_s(self.deadline, now)
         given["depends"] = q.dependencies(self.depends) if self.depends else None
         given["cwd"] = None if self.chdir is None else str(Path(self.chdir).expanduser().resolve())
         given["env"] = dict(map(q.variable, self.env)) if self.env else None
@@ -115,14 +115,14 @@ class Asked:
         return fields
 
 
-def _ahead_s(text: str, now: datetime) -> float:
-    """A deadline as seconds from now on."""
+def ahead_s(text: str, now: datetime) -> float:
+    """A deadline, which is a duration or a date, as seconds from now on; `InputError` if it is past."""
     from fairway.submission.quantities import instant_s
 
-    ahead_s = instant_s(text, now) - now.timestamp()
-    if ahead_s <= 0:
+    left_s = instant_s(text, now) - now.timestamp()
+    if left_s <= 0:
         raise InputError(f"the deadline {text!r} is past")
-    return ahead_s
+    return left_s
 
 
 def draft_of(words: Sequence[str], asked: Asked, *, literal: bool) -> Draft:
@@ -140,7 +140,17 @@ def draft_of(words: Sequence[str], asked: Asked, *, literal: bool) -> Draft:
     draft = None if literal else _from_file(words, given, now)
     if draft is None:
         draft = from_torchrun(words, given) if is_torchrun(words) else Draft({"command": tuple(words)})
-    return draft.upon(Draft({"cwd": str(Path.cwd())})).over(given, asked.tasks(), asked.export)
+    return draft.upon(Draft({"cwd": _here(given)})).over(given, asked.tasks(), asked.export)
+
+
+def _here(given: Mapping[str, Any]) -> str:
+    """Where a job runs that is not told otherwise."""
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError:
+        if "cwd" in given:
+            return "/"
+        raise InputError("the present directory does not exist any more; give another with --chdir") from None
 
 
 def is_task_file(word: str) -> bool:

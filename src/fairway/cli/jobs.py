@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fairway.cli.asking import ahead_s
 from fairway.cli.live import Where, for_each, place_of, told_ended, told_state
 from fairway.cli.options import takes
 from fairway.core.errors import InputError
+
+if TYPE_CHECKING:
+    from fairway.client import Client
 
 _Job = Annotated[str, typer.Argument(help="Its id; ID_k for a task, ID for all tasks of an array", metavar="JOB")]
 _Jobs = Annotated[list[str], typer.Argument(help="Ids; that of an array means all its tasks", metavar="JOB…")]
@@ -100,8 +105,8 @@ def resume(where: Where, jobs: _Jobs) -> None:
 
 @takes(where=Where)
 def requeue(where: Where, jobs: _Jobs) -> None:
-    """Stop running jobs and let them wait for their turn again."""
-    _act(where, jobs, "requeue")
+    """Stop running jobs and let them wait for their turn again. One that saves nothing starts from the beginning."""
+    _act(where, jobs, "requeue", _told_requeued)
 
 
 @takes(where=Where)
@@ -127,7 +132,8 @@ def update(
     weight: Annotated[float | None, typer.Option("--weight", help="Its share", metavar="W")] = None,
     time: Annotated[str | None, typer.Option("--time", help="Its time limit; none takes it away", metavar="T")] = None,
     deadline: Annotated[
-        str | None, typer.Option("--deadline", help="From its submission on; none takes it away", metavar="T")
+        str | None,
+        typer.Option("--deadline", help="When it has to be done: 6h, 18:00 or a date; none takes it away", metavar="T"),
     ] = None,
     name: Annotated[str | None, typer.Option("--name", help="Another name", metavar="NAME")] = None,
 ) -> None:
@@ -135,22 +141,40 @@ def update(
 
     \b
     fairway update 12 --priority 10 --time 4h
+    fairway update 12 --deadline 18:00
     """
     from fairway.runtime.request import JobRequest
     from fairway.submission.quantities import duration_s
 
+    now = datetime.now().astimezone()
     changes: dict[str, Any] = {
         key: value for key, value in (("priority", priority), ("weight", weight), ("name", name)) if value is not None
     }
-    for key, text in (("limit_s", time), ("deadline_s", deadline)):
+    for key, text, seconds in (
+        ("limit_s", time, duration_s),
+        ("deadline_s", deadline, lambda text: ahead_s(text, now)),
+    ):
         if text is not None:
-            changes[key] = None if text == NO_LIMIT else duration_s(text)
+            changes[key] = None if text == NO_LIMIT else seconds(text)
     if not changes:
         raise InputError("there is nothing to change; see fairway update --help")
     # What a new job could not ask for is refused in the same words.
     JobRequest(("true",), **{key: value for key, value in changes.items() if value is not None})
     client = where.client()
-    for_each(where, jobs, lambda one: client.update(one, **changes), _told_updated)
+
+    def act(job: str) -> list[dict[str, Any]]:
+        if changes.get("deadline_s") is None:
+            return client.update(job, **changes)
+        due_s = now.timestamp() + changes["deadline_s"]
+        return client.update(job, **{**changes, "deadline_s": due_s - _submitted_s(client, job)})
+
+    for_each(where, jobs, act, _told_updated)
+
+
+def _submitted_s(client: Client, job: str) -> float:
+    """The date from which the deadline of a job is counted. All tasks of an array were submitted at once."""
+    told = client.show(job)
+    return float(told.get("tasks", [told])[0]["submitted_s"])
 
 
 def _act(where: Where, jobs: list[str], verb: str, tell: Callable[[Mapping[str, Any]], str] = told_state) -> None:
@@ -160,6 +184,12 @@ def _act(where: Where, jobs: list[str], verb: str, tell: Callable[[Mapping[str, 
 def _told_cancelled(row: Mapping[str, Any]) -> str:
     ended = row.get("had_ended") or row["state"] not in (*UNENDED, "CANCELLED")
     return told_ended(row) if ended else told_state(row)
+
+
+def _told_requeued(row: Mapping[str, Any]) -> str:
+    """Where a job is that was stopped, and what that costs it."""
+    lost = "; it has saved nothing and starts from the beginning" if row.get("from_the_beginning") else ""
+    return f"{told_state(row).rstrip()}{lost}\n"
 
 
 def _told_updated(row: Mapping[str, Any]) -> str:
@@ -192,8 +222,6 @@ def _since_s(text: str | None) -> float | None:
     """A date, a time of day, or so long ago."""
     if text is None:
         return None
-    from datetime import datetime
-
     from fairway.submission.quantities import past_s
 
     return past_s(text, datetime.now().astimezone())

@@ -218,10 +218,13 @@ def share_table(users: Sequence[Row]) -> RenderableType:
 def status_table(status: Row) -> Table:
     """The scheduler itself."""
     jobs = ", ".join(f"{number:,} {state.lower()}" for state, number in status["jobs"].items() if number)
+    # A scheduler that was started before an upgrade knows of one kind of trouble only.
+    trouble = status.get("policy_problem", status["problem"])
     rows = [
         ("scheduler", f"Fairway {status['version']} · pid {status['pid']} of {status['user']}"),
         ("state directory", status["folder"]),
-        ("policy", status["policy"] + (f" · {status['problem']}" if status["problem"] else "")),
+        ("policy", status["policy"] + (f" · {trouble}" if trouble else "")),
+        ("configuration", status.get("configuration_problem") or status.get("configuration") or "none, so no limits"),
         ("GPUs", f"{status['gpus_held']} of {status['gpus']} held · {status['cluster']}"),
         ("jobs", jobs or "none"),
         ("decisions", f"{status['rounds']:,}"),

@@ -9,11 +9,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from fairway.cli.live import At
+from fairway.cli.live import Where
 from fairway.cli.options import takes
 from fairway.core.errors import InputError
 
@@ -24,9 +24,9 @@ LOOK_EVERY_S = 0.25
 _ENDED = frozenset(("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"))
 
 
-@takes(where=At)
+@takes(where=Where)
 def logs(
-    where: At,
+    where: Where,
     job: Annotated[str, typer.Argument(help="Its id; ID_k for a task of an array", metavar="JOB")],
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on until the job has ended, over restarts")
@@ -39,11 +39,16 @@ def logs(
 ) -> None:
     """Show what a job has written, in all its attempts. Where it has several ranks, each line begins with its rank.
 
+    With --json each line is an object with job, attempt, rank and line.
+
     \b
     fairway logs 12 -f
     fairway logs 12 --rank 0 --tail 20
     """
     client = where.client()
+    if where.json:
+        _logs_as_json(client, job, rank=rank, attempt=attempt, tail=tail, follow=follow)
+        return
     if follow and attempt is None:
         try:
             Follower(client, job, rank=rank, tail=tail).run()
@@ -53,8 +58,20 @@ def logs(
     silent = True
     for piece in client.logs(job, rank=rank, attempt=attempt, tail=tail, follow=follow):
         silent = False
-        _write(piece)
+        write(piece, sys.stdout)
     if silent and tail != 0:
+        _say_nothing_is_there(client, job)
+
+
+def _logs_as_json(client: Client, job: str, *, follow: bool, **chosen: int | None) -> None:
+    from fairway.cli.log_lines import LineFollower, written_lines
+
+    if follow:
+        try:
+            LineFollower(client, job, **chosen).run()
+        except KeyboardInterrupt:
+            return
+    elif not written_lines(client, job, **chosen) and chosen["tail"] != 0:
         _say_nothing_is_there(client, job)
 
 
@@ -69,21 +86,34 @@ def _say_nothing_is_there(client: Client, job: str) -> None:
         output.say("note", f"job {job} is {told['state']}; nothing has been written there")
 
 
-def _write(piece: bytes) -> None:
-    """Bytes as they are; a test may have put a stream of text in the place of standard output."""
-    sys.stdout.flush()
-    stream = getattr(sys.stdout, "buffer", None)
+def write(piece: bytes, to: TextIO) -> None:
+    """Write bytes as they are; a test may have put a stream of text in the place of standard output."""
+    to.flush()
+    stream = getattr(to, "buffer", None)
     if stream is None:
-        sys.stdout.write(piece.decode(errors="replace"))
+        to.write(piece.decode(errors="replace"))
     else:
         stream.write(piece)
-    sys.stdout.flush()
+    to.flush()
 
 
-def _refuse_if_nobody_reads() -> None:
+def refuse_array(told: dict[str, Any]) -> None:
+    """Only one task of an array can be looked at."""
+    if "tasks" in told:
+        raise InputError(f"{told['id']} is an array; name one of its tasks, such as {told['tasks'][0]['id']}")
+
+
+def ranks_of(told: dict[str, Any]) -> list[int]:
+    """The ranks that a job has had so far."""
+    if told["request"].get("processes") != "per_gpu":
+        return [0] if told["history"] else []
+    return list(range(max((len(one["gpus"]) for one in told["history"]), default=0)))
+
+
+def _refuse_if_nobody_reads(stream: TextIO) -> None:
     """Fail if what is written goes to a pipe that nobody reads any more: else that is only seen at the next line."""
     try:
-        number = sys.stdout.fileno()
+        number = stream.fileno()
         piped = stat.S_ISFIFO(os.fstat(number).st_mode)
     except (OSError, ValueError):
         return
@@ -100,8 +130,11 @@ class Follower:
     reads on from there, and nothing is shown twice or lost.
     """
 
-    def __init__(self, client: Client, job: str, *, rank: int | None = None, tail: int | None = None) -> None:
+    def __init__(
+        self, client: Client, job: str, *, rank: int | None = None, tail: int | None = None, to: TextIO | None = None
+    ) -> None:
         self._client = client
+        self._to = to or sys.stdout
         self._job = job
         self._rank = rank
         self._tail = tail
@@ -110,6 +143,7 @@ class Follower:
         self._threads: dict[int, threading.Thread] = {}
         self._writing = threading.Lock()
         self._over = self._several = False
+        self._told: dict[str, Any] = {}
         self._problem: Exception | None = None
 
     def run(self) -> None:
@@ -118,19 +152,20 @@ class Follower:
         self._threads = {rank: thread for rank, thread in self._threads.items() if thread.is_alive()}
         while True:
             told = self._shown()
-            if "tasks" in told:
-                raise InputError(f"{self._job} is an array; name one of its tasks, such as {told['tasks'][0]['id']}")
+            self._told = told
+            refuse_array(told)
             if self._problem is not None:
                 raise self._problem
-            _refuse_if_nobody_reads()
-            ranks = self._ranks(told)
+            for stream in {self._to, sys.stdout}:
+                _refuse_if_nobody_reads(stream)
+            ranks = ranks_of(told) if self._rank is None else [self._rank]
             self._several = len(ranks) > 1
             for rank in ranks:
                 if rank not in self._threads:
                     thread = threading.Thread(target=self._follow, args=(rank,), daemon=True)
                     self._threads[rank] = thread
                     thread.start()
-            if told["state"] in _ENDED:
+            if told["state"] in _ENDED or self._is_enough(told):
                 self._over = True
                 for thread in self._threads.values():
                     thread.join()
@@ -139,6 +174,10 @@ class Follower:
                     raise self._problem
                 return
             time.sleep(LOOK_EVERY_S)
+
+    def _is_enough(self, told: dict[str, Any]) -> bool:
+        """Whether all that is to be shown is written, although the job goes on."""
+        return False
 
     def _shown(self) -> dict[str, Any]:
         """The job, waiting for a scheduler that is away for a while."""
@@ -156,13 +195,6 @@ class Follower:
                     output.say("note", f"{error}; the job goes on, and so does this when it is back")
                     told = True
                 time.sleep(LOOK_EVERY_S)
-
-    def _ranks(self, told: dict[str, Any]) -> list[int]:
-        if self._rank is not None:
-            return [self._rank]
-        if told["request"].get("processes") != "per_gpu":
-            return [0] if told["history"] else []
-        return list(range(max((len(one["gpus"]) for one in told["history"]), default=0)))
 
     def _follow(self, rank: int) -> None:
         """Show what one rank writes until the job is over."""
@@ -198,11 +230,11 @@ class Follower:
                 *lines, self._rest[rank] = text.split(b"\n")
                 text = b"".join(f"[{rank}] ".encode() + line + b"\n" for line in lines)
             with self._writing:
-                _write(text)
+                write(text, self._to)
 
     def _finish(self) -> None:
         """Show last lines that have no end."""
         for rank, rest in sorted(self._rest.items()):
             if rest:
-                _write(f"[{rank}] ".encode() + rest + b"\n")
+                write(f"[{rank}] ".encode() + rest + b"\n", self._to)
         self._rest = {}

@@ -39,6 +39,15 @@ from fairway.core.errors import FairwayError
 
 OK, BUG, BAD_INPUT, INTERRUPTED, CLOSED_PIPE, TERMINATED = 0, 1, 2, 130, 141, 143
 
+_WRONG_VALUES = {
+    "int_parsing": "is not a whole number",
+    "int_from_float": "is not a whole number",
+    "int_parsing_size": "is too large",
+    "float_parsing": "is not a number",
+    "greater_than_equal": "is too small; it must be at least {ge:g}",
+    "less_than_equal": "is too large; it must be at most {le:g}",
+}
+"""What is wrong with the value of an option, by the kinds of errors that the parser's checks have."""
 _PARSER_ERROR = cast(type[Exception], typer.BadParameter.__mro__[2])
 """The base of all errors of the option parser. Typer brings its own copy of Click or uses an installed one."""
 
@@ -151,11 +160,23 @@ def _usage(error: Any) -> str:
     meant = getattr(error, "option_name", "")
     if context is None:
         return text[:1].lower() + text[1:]
+    text = _wrong_value(error) or text
     if hasattr(error, "possibilities"):
         options = [name for parameter in context.command.params for name in parameter.opts]
         close = get_close_matches(meant, options, n=1)
         text = f"no such option: {meant}" + (f"; did you mean {close[0]}?" if close else "")
     return f"{text[:1].lower()}{text[1:]} (see {context.command_path} --help)"
+
+
+def _wrong_value(error: Any) -> str | None:
+    """What is wrong with the value of an option, in our words; None if it is something else."""
+    checked = getattr(error.__cause__, "errors", None)
+    options = getattr(getattr(error, "param", None), "opts", None)
+    if checked is None or not options:
+        return None
+    first = checked()[0]
+    said = _WRONG_VALUES.get(first["type"])
+    return said and f"{options[0]} {str(first['input'])[:60]!r} {said.format(**first.get('ctx', {}))}"
 
 
 def _complain(text: str) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperCommand
 
 from fairway.cli.asking import Asked, draft_of, is_task_file
-from fairway.cli.live import At, Where
+from fairway.cli.live import Where
 from fairway.cli.options import takes
 from fairway.core.errors import InputError
 
@@ -82,11 +84,12 @@ def submit(
     where.show(list(rows), lambda: f"job {name} {told}\n")
 
 
-@takes(asked=Asked, where=At)
-def run(context: typer.Context, asked: Asked, where: At, words: _Words = None, key: _Key = None) -> None:
+@takes(asked=Asked, where=Where)
+def run(context: typer.Context, asked: Asked, where: Where, words: _Words = None, key: _Key = None) -> None:
     """Submit a job, show what it writes, and end with its exit code.
 
-    Ctrl-C cancels it, and so does the end of whoever reads what is shown.
+    Ctrl-C cancels it, and so does the end of whoever reads what is shown. With --json, what it writes goes to standard
+    error, and standard output gets the job as `fairway show` has it when it has ended.
 
     \b
     fairway run --gpus 1 -- python train.py
@@ -98,7 +101,11 @@ def run(context: typer.Context, asked: Asked, where: At, words: _Words = None, k
     rows = _submitted(client, words or (), asked, key, literal=context.meta[_LITERAL])
     if len(rows) != 1:
         raise InputError(f"this is an array of {len(rows)} tasks, now submitted; `fairway logs` shows one of them")
-    raise typer.Exit(_stayed_with(client, rows[0]["id"], new=bool(rows.new)))
+    name = rows[0]["id"]
+    code = _stayed_with(client, name, new=bool(rows.new), to=sys.stderr if where.json else sys.stdout)
+    if where.json:
+        where.show(client.show(name), str)
+    raise typer.Exit(code)
 
 
 def _states(rows: Sequence[dict[str, Any]]) -> str:
@@ -116,7 +123,11 @@ def _submitted(client: Client, words: Sequence[str], asked: Asked, key: str | No
     from fairway.cli import output
 
     draft = draft_of(words, asked, literal=literal)
-    body = draft.request(os.environ).plain()
+    request = draft.request(os.environ)
+    if client.url is None:
+        _refuse_missing_folder(request.cwd)
+    # The client would take a folder that is left out, because it is the default of a request, for the present one.
+    body = {**request.plain(), "cwd": request.cwd}
     if draft.array is not None:
         body["array"] = list(draft.array.tasks)
         if draft.array.at_once:
@@ -127,12 +138,25 @@ def _submitted(client: Client, words: Sequence[str], asked: Asked, key: str | No
     return rows
 
 
-def _stayed_with(client: Client, name: str, *, new: bool) -> int:
+def _refuse_missing_folder(folder: str) -> None:
+    """A scheduler on this machine sees what we see, so a job could not be started in a folder that is not here."""
+    try:
+        there = stat.S_ISDIR(Path(folder).stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError("there is no such folder to run it in; see --chdir", path=folder) from None
+    except OSError:
+        # It may be for others to look into.
+        return
+    if not there:
+        raise InputError("this is no folder to run it in; see --chdir", path=folder)
+
+
+def _stayed_with(client: Client, name: str, *, new: bool, to: TextIO) -> int:
     """Show a job's output until it has ended; its exit code."""
     from fairway.cli import output
     from fairway.cli.logs import Follower
 
-    follower = Follower(client, name)
+    follower = Follower(client, name, to=to)
     try:
         output.say("note", f"this is job {name}" + ("" if new else ", which was submitted before under this key"))
         follower.run()

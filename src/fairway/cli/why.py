@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fairway.cli.asking import Asked, draft_of
+from fairway.cli.jobs import UNENDED
 from fairway.cli.live import Where
 from fairway.cli.options import takes
+from fairway.core.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from fairway.submission.draft import Draft
 
 Row = Mapping[str, Any]
 
@@ -104,25 +108,29 @@ def what_if(
     from fairway.submission.quantities import duration_s
 
     question: dict[str, Any] = {}
-    if asked != Asked() or (words and not all(_is_id(word) for word in words)):
-        question |= _new_jobs(words or ["true"], asked)
-    elif words:
+    new = ""
+    if words and all(map(_is_id, words)):
+        if asked != Asked():
+            raise InputError(f"{words[0]} is the id of a job; options of `submit` are for one that is not submitted")
         question["ids"] = list(words)
+    elif words or asked != Asked():
+        draft = draft_of(words or ["true"], asked, literal=False)
+        question |= _new_jobs(draft)
+        new = _described(words or (), draft)
     if policy is not None:
         question["policy"] = policy
     if horizon is not None:
         question["horizon_s"] = duration_s(horizon)
     told = where.client().what_if(**question)
-    where.show(told, lambda: _outlook(told))
+    where.show(told, lambda: _outlook(told, new))
 
 
 def _is_id(word: str) -> bool:
     return word.replace("_", "", 1).isdigit()
 
 
-def _new_jobs(words: Sequence[str], asked: Asked) -> dict[str, Any]:
+def _new_jobs(draft: Draft) -> dict[str, Any]:
     """A job that is not submitted; an array is as many of it. What it would run does not matter, only its terms."""
-    draft = draft_of(words, asked, literal=False)
     fields = draft.request({}).plain()
     for unknown in ("client_key", "user"):
         fields.pop(unknown, None)
@@ -130,13 +138,43 @@ def _new_jobs(words: Sequence[str], asked: Asked) -> dict[str, Any]:
     return {"job": fields} if tasks == 1 else {"jobs": [fields] * tasks}
 
 
-def _outlook(told: Row) -> RenderableType:
+def _described(words: Sequence[str], draft: Draft) -> str:
+    """What is thought of, so that a mistyped id is not taken for an answer about a job that is there."""
+    import shlex
+
+    from fairway.cli.listed import line
+    from fairway.cli.output import count
+
+    tasks = 1 if draft.array is None else len(draft.array.tasks)
+    what = f"`{line(shlex.join(words))}`" if words else count(int(draft.fields.get("gpus", 1)), "GPU")
+    return f"{'a new job' if tasks == 1 else f'{tasks:,} new jobs'}: {what}"
+
+
+def _outlook(told: Row, new: str = "") -> RenderableType:
+    """What was seen; `new` says what the new jobs are, where there are any."""
     from rich.console import Group
     from rich.text import Text
 
+    rows = [*told["new"], *told["jobs"]]
+    lines = [text for text in (told["cut"], told.get("note"), told["problem"]) if text]
+    if told["left_out"]:
+        lines.insert(0, f"jobs left out: {told['left_out']:,}")
+    ended = [f"job {row['id']} has ended: {row['state']}" for row in rows if _has_ended(row)]
+    if len(ended) == len(rows):
+        return Group(*map(Text, [*ended, *lines] if rows else ["no jobs wait or run", *lines]))
+    if "otherwise" in told:
+        lines.insert(0, _figures(f"as it is ({told['otherwise']['policy']})", told["otherwise"]))
+    lines.insert(0, _figures(told["policy"], told))
+    return Group(*([Text(new)] if new else []), _table(rows), *map(Text, lines))
+
+
+def _has_ended(row: Row) -> bool:
+    return row.get("state", UNENDED[0]) not in UNENDED
+
+
+def _table(rows: Sequence[Row]) -> RenderableType:
     from fairway.cli.listed import Column, Listed, line
 
-    rows = [*told["new"], *told["jobs"]]
     starts = ["runs" if row.get("state") == "RUNNING" else _in(row["start_in_s"]) for row in rows]
     columns = [
         Column("job", [row.get("id", "new") for row in rows]),
@@ -148,20 +186,15 @@ def _outlook(told: Row) -> RenderableType:
         Column("preempted", [str(row["preemptions"] or "") for row in rows], rank=5, right=True),
         Column("estimated from", [_from(row) for row in rows]),
     ]
-    table = Listed(columns, keep=("starts in", "ends in"))
-    lines = [_figures(told["policy"], told)]
-    if "otherwise" in told:
-        lines.append(_figures(f"as it is ({told['otherwise']['policy']})", told["otherwise"]))
-    if told["left_out"]:
-        lines.append(f"jobs left out: {told['left_out']:,}")
-    lines += [text for text in (told["cut"], told.get("note"), told["problem"]) if text]
-    return Group(table, *(Text(str(line)) for line in lines))
+    return Listed(columns, keep=("starts in", "ends in"))
 
 
 def _from(row: Row) -> str:
     """What an estimate comes from, in few words, or why there is none."""
     from fairway.cli.listed import line
 
+    if _has_ended(row):
+        return "it has ended"
     basis = str(row.get("basis", ""))
     return line(row.get("why") or ("unknown (1 h)" if basis.startswith("nothing is known") else basis))
 

@@ -22,6 +22,7 @@ DEPENDENCIES: tuple[DependencyKind, ...] = ("afterok", "afterany", "afternotok")
 MOST_ARGUMENTS, MOST_TEXT, MOST_ENVIRONMENT = 4096, 131_072, 1024
 MOST_GPUS, MOST_SHOWN = 4096, 4096
 MOST_INT = 2**53
+MOST_WEIGHT = 1e6
 MOST_NAME = 200
 _NAME = re.compile(r"[^\x00-\x1f\x7f/]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -115,6 +116,12 @@ class JobRequest:
         return replace(self, array_task=number, env={**self.env, "FAIRWAY_ARRAY_TASK_ID": str(number)})
 
 
+def is_text(text: str) -> bool:
+    """Whether a text can be written as UTF-8. A word of a command line that is no UTF-8 cannot."""
+    # Nearly everything is ASCII, which costs nothing to see.
+    return text.isascii() or not any("\ud800" <= each <= "\udfff" for each in text)
+
+
 @cache
 def _defaults() -> tuple[tuple[str, Any], ...]:
     """The fields of a request with what they are where nothing else is said."""
@@ -128,20 +135,27 @@ def _problem_in_command(request: JobRequest) -> str | None:
         return f"the command is longer than {MOST_ARGUMENTS} words or {MOST_TEXT} characters"
     if any("\0" in word for word in request.command):
         return "the command has a null character"
+    for word in request.command:
+        if not is_text(word):
+            return f"the command has a word that is not UTF-8: {word[:60]!a}"
     if len(request.shown) > MOST_SHOWN or "\0" in request.shown:
         return f"what is shown of the command is longer than {MOST_SHOWN} characters, or has a null character"
     for what in ("name", "queue", "user", "model"):
         if len(getattr(request, what)) > MOST_NAME:
             return f"the {what} {getattr(request, what)[:20] + '…'!r} is longer than {MOST_NAME} characters"
-        if not _NAME.fullmatch(getattr(request, what)):
+        if not _NAME.fullmatch(getattr(request, what)) or not is_text(getattr(request, what)):
             return f"the {what} {getattr(request, what)[:60]!r} has characters that a name may not have"
     if not PurePosixPath(request.cwd).is_absolute() or "\0" in request.cwd:
         return f"the working directory {request.cwd[:60]!r} is not an absolute path"
+    if not is_text(request.cwd):
+        return f"the name of the working directory is not UTF-8: {request.cwd[:60]!a}"
     if len(request.env) > MOST_ENVIRONMENT:
         return f"there are more than {MOST_ENVIRONMENT} environment variables"
     for name, value in request.env.items():
         if not _VARIABLE.fullmatch(name) or "\0" in value or len(value) > MOST_TEXT:
             return f"{name[:60]!r} is no environment variable, or its value has a null character or is too long"
+        if not is_text(value):
+            return f"the value of the environment variable {name[:60]} is not UTF-8"
     return None
 
 
@@ -175,8 +189,10 @@ def _problem_in_terms(request: JobRequest) -> str | None:
     for what in ("limit_s", "expected_s", "steps", "epochs"):
         if getattr(request, what) == 0:
             return f"{what} must be more than 0"
-    if not (math.isfinite(request.weight) and 0 < request.weight <= 1e6):
+    if not request.weight > 0:
         return f"weight {request.weight} is not a positive number"
+    if request.weight > MOST_WEIGHT:
+        return f"weight {request.weight:g} is too large; it must be at most {MOST_WEIGHT:,.0f}"
     if abs(request.priority) > MOST_PRIORITY:
         return f"priority {request.priority} is not from -{MOST_PRIORITY} to {MOST_PRIORITY}"
     if request.batch_size is not None and not 1 <= request.batch_size <= MOST_INT:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fairway.core.errors import InputError
-from fairway.runtime.request import JobRequest
+from fairway.runtime.request import JobRequest, is_text
 from fairway.submission.quantities import Array, Gpus
 
 _CARRIED = (
@@ -94,5 +94,11 @@ def carried(environment: Mapping[str, str], export: str) -> dict[str, str]:
 
 
 def _is_sound(name: str, value: str) -> bool:
-    """Exported shell functions and what Fairway sets itself stay behind."""
-    return name.isidentifier() and name.isascii() and not name.startswith(("FAIRWAY_", "SLURM_")) and "\0" not in value
+    """Exported shell functions, what Fairway sets itself, and what is no text stay behind."""
+    return (
+        name.isidentifier()
+        and name.isascii()
+        and not name.startswith(("FAIRWAY_", "SLURM_"))
+        and "\0" not in value
+        and is_text(value)
+    )

@@ -103,12 +103,16 @@ def gpus(text: str) -> Gpus:
 
 def count_range(text: str, *, what: str, separators: str = "-:") -> tuple[int, int]:
     """`4` or `1-4`; from 1 on."""
-    found = re.fullmatch(rf"([0-9]{{1,6}})(?:[{re.escape(separators)}]([0-9]{{1,6}}))?", text.strip())
+    found = re.fullmatch(rf"([0-9]+)(?:[{re.escape(separators)}]([0-9]+))?", text.strip())
+    if found is not None and any(len(number.lstrip("0")) > 6 for number in found.groups("")):
+        raise InputError(f"{what} {text[:40]!r} is too large; it must be at most {MOST_GPUS}")
     if found is None:
         raise InputError(f"{what} {text!r} is neither a number, like 4, nor a range, like 1{separators[0]}4")
     low = int(found[1])
     high = low if found[2] is None else int(found[2])
-    if not 1 <= low <= high <= MOST_GPUS:
+    if high > MOST_GPUS:
+        raise InputError(f"{what} {text!r} is too large; it must be at most {MOST_GPUS}")
+    if not 1 <= low <= high:
         raise InputError(f"{what} {text!r} is not from 1 to {MOST_GPUS}, the smaller number first")
     return low, high
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from fairway.api import views
 from fairway.api.listing import Listing
+from fairway.runtime.reasons import GRANTED
 from fairway.runtime.records import Attempt, JobRecord, JobState, Progress
 from fairway.runtime.request import JobRequest
 from fairway.runtime.scheduler import Scheduler
@@ -18,8 +19,10 @@ from fairway.runtime.scheduler import Scheduler
 
 def fake(outside: dict[int, str] | None = None) -> Scheduler:
     engine = SimpleNamespace(clock=SimpleNamespace(now_s=lambda: 50.0), ran_s=lambda record, now_s: record.ran_s + 5.0)
-    reasons = SimpleNamespace(all=lambda: {0: "needs 4 GPUs; 0 are free", 2: "not told", 5: "not its turn"})
-    return cast(Scheduler, SimpleNamespace(engine=engine, gate=SimpleNamespace(outside=outside or {}), reasons=reasons))
+    decided = {0: "needs 4 GPUs; 0 are free", 2: "not told", 5: "not its turn", 8: GRANTED, 9: GRANTED}
+    reasons, state = SimpleNamespace(all=lambda: decided), SimpleNamespace(held_gpus={9: (0,)})
+    gate = SimpleNamespace(outside=outside or {})
+    return cast(Scheduler, SimpleNamespace(engine=engine, gate=gate, reasons=reasons, state=state))
 
 
 def request(**fields: Any) -> JobRequest:
@@ -45,6 +48,23 @@ def test_a_list_says_the_same_as_rows() -> None:
         told = json.loads(listing.text(RECORDS))["jobs"]
         assert told == json.loads(json.dumps(views.rows(scheduler, RECORDS)))
     assert json.loads(listing.text([])) == {"jobs": []}
+
+
+def test_what_was_decided_about_a_job_that_waits_counts_more_than_how_it_was_stopped() -> None:
+    def reason(number: int, state: JobState, outside: dict[int, str] | None = None) -> str:
+        record = JobRecord(number, str(number), request(), 1.0, state, "saved its state and stopped")
+        return views.reason_of(fake(outside), record)
+
+    assert reason(5, JobState.PREEMPTED) == "not its turn"
+    assert reason(5, JobState.SUSPENDED) == "not its turn"
+    assert reason(5, JobState.PREEMPTED, {5: "held by its owner"}) == "held by its owner"
+    assert reason(6, JobState.PREEMPTED) == "saved its state and stopped", "nothing has been decided yet"
+
+
+def test_gpus_that_were_granted_and_lost_since_are_no_reason() -> None:
+    for state in (JobState.PENDING, JobState.PREEMPTED):
+        records = [JobRecord(number, str(number), request(), 1.0, state, "was stopped") for number in (8, 9)]
+        assert [views.reason_of(fake(), one) for one in records] == ["was stopped", GRANTED]
 
 
 def test_what_changes_is_seen() -> None:

@@ -27,6 +27,17 @@ FIGURES: dict[str, Any] = {
     "all_done_in_s": None,
     "preemptions": 0,
 }
+ROW: dict[str, Any] = {
+    "id": "7",
+    "user": "ann",
+    "state": "PENDING",
+    "gpus": 1,
+    "start_in_s": 4000.0,
+    "finish_in_s": 7e4,
+    "preemptions": 0,
+    "basis": "its owner's word",
+}
+ENDED = ROW | {"id": "3", "state": "COMPLETED", "start_in_s": None, "finish_in_s": None}
 TOLD: dict[str, Any] = {"policy": "fifo", "jobs": [], "new": [], "left_out": 0, "cut": "", "problem": "", **FIGURES}
 
 
@@ -58,7 +69,7 @@ def test_of_an_array_it_is_said_which_task_is_meant() -> None:
 
 
 def test_a_narrow_terminal_has_a_line_for_each_job() -> None:
-    row = {"user": "ann", "state": "PENDING", "gpus": 1, "start_in_s": 4000.0, "finish_in_s": 7e4, "preemptions": 2}
+    row = ROW | {"preemptions": 2}
     rows = [row | {"id": str(number), "basis": "nothing is known of it; an hour is assumed"} for number in (10, 11)]
     rows.append(row | {"id": "12", "start_in_s": None, "why": "no GPUs that are here now can run it, " * 3})
     console = Console(width=80, force_terminal=True, color_system=None)
@@ -73,10 +84,34 @@ def test_a_narrow_terminal_has_a_line_for_each_job() -> None:
 
 
 def test_figures_that_do_not_exist_are_not_printed() -> None:
-    text = printed(_outlook(TOLD))
+    text = printed(_outlook({**TOLD, "jobs": [ROW]}))
     assert "–" not in text
     assert "fifo: 0 preemptions" in text
-    text = printed(_outlook({**TOLD, "finished": 2, "not_finished": 4, "never_start": 3, "mean_jct_s": 30.0}))
+    text = printed(
+        _outlook({**TOLD, "jobs": [ROW], "finished": 2, "not_finished": 4, "never_start": 3, "mean_jct_s": 30.0})
+    )
     assert "(of 2 that end)" in text
     assert "1 do not end within the time looked at" in text
     assert "3 never start as things are" in text
+
+
+def test_of_jobs_that_have_ended_nothing_is_forecast() -> None:
+    failed = ENDED | {"id": "4", "state": "FAILED"}
+    assert (
+        printed(_outlook({**TOLD, "jobs": [ENDED, failed]})) == "job 3 has ended: COMPLETED\njob 4 has ended: FAILED\n"
+    )
+    both = printed(_outlook({**TOLD, "jobs": [ROW, ENDED]})).splitlines()
+    assert both[2].endswith("its owner's word")
+    assert both[3].rstrip().endswith("it has ended")
+
+
+def test_an_empty_queue_is_said_to_be_empty() -> None:
+    assert printed(_outlook(TOLD)) == "no jobs wait or run\n"
+    assert printed(_outlook({**TOLD, "problem": "it broke"})) == "no jobs wait or run\nit broke\n"
+
+
+def test_what_is_thought_of_stands_on_the_first_line() -> None:
+    new = {name: ROW[name] for name in ("gpus", "start_in_s", "finish_in_s", "preemptions")}
+    lines = printed(_outlook({**TOLD, "new": [new]}, "a new job: `nonsense`")).splitlines()
+    assert lines[0] == "a new job: `nonsense`"
+    assert lines[3].startswith("new ")

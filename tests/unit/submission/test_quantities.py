@@ -206,3 +206,14 @@ def test_a_date_that_has_been() -> None:
     assert q.past_s("2026-01-31", NOON) == q.instant_s("2026-01-31", NOON)
     with pytest.raises(InputError, match="is no time"):
         q.past_s("yesterday", NOON)
+
+
+@pytest.mark.parametrize("text", ["5000", "1-5000", "99999999999999999999", "1-" + "9" * 5000])
+def test_too_many_gpus_are_said_to_be_too_many(text: str) -> None:
+    with pytest.raises(InputError, match="is too large; it must be at most 4096") as caught:
+        q.gpus(text)
+    assert len(str(caught.value)) < 150
+
+
+def test_zeros_before_a_number_do_not_make_it_large() -> None:
+    assert q.gpus("00000004") == (4, 4, "")

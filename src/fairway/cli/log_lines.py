@@ -1,0 +1,173 @@
+"""`fairway logs --json`: what a job has written, each line as an object that says which attempt and rank wrote it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from fairway.cli.logs import LOOK_EVERY_S, Follower, ranks_of, refuse_array, write
+
+if TYPE_CHECKING:
+    from fairway.client import Client
+
+MOST_LINE_BYTES = 65536
+"""A line that is longer is told in pieces, so that a job which never ends one is heard nevertheless."""
+
+
+class Lines:
+    """Cuts what comes in pieces into lines; what is no whole line yet waits for its end."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def of(self, piece: bytes) -> list[bytes]:
+        """The lines that are whole with this piece."""
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        if len(self._rest) > MOST_LINE_BYTES:
+            lines.append(self._rest)
+            self._rest = b""
+        return lines
+
+    def last(self) -> list[bytes]:
+        """The last line, if it has no end."""
+        rest, self._rest = self._rest, b""
+        return [rest] if rest else []
+
+
+def written_lines(client: Client, job: str, *, rank: int | None, attempt: int | None, tail: int | None) -> bool:
+    """Tell the lines that are there, rank by rank and of all attempts unless one is chosen; whether there were any."""
+    told = client.show(job)
+    refuse_array(told)
+    _refuse_what_is_not_there(client, job, rank, attempt)
+    attempts = [one["number"] for one in told["history"] if attempt in (None, one["number"])]
+    found = False
+    for each in ranks_of(told) if rank is None else [rank]:
+        for number, line in _of_rank(client, job, each, attempts, tail):
+            found = True
+            _tell(job, number, each, line)
+    return found
+
+
+def _of_rank(client: Client, job: str, rank: int, attempts: list[int], tail: int | None) -> Iterator[tuple[int, bytes]]:
+    """The lines of a rank with the attempts that they are of: all of them, or so many of the last."""
+    if tail is not None:
+        yield from _last_of_rank(client, job, rank, attempts, tail)
+        return
+    for number in attempts:
+        for line in _cut(client.logs(job, rank=rank, attempt=number)):
+            yield number, line
+
+
+def _last_of_rank(client: Client, job: str, rank: int, attempts: list[int], tail: int) -> list[tuple[int, bytes]]:
+    found: list[tuple[int, bytes]] = []
+    for number in reversed(attempts):
+        missing = tail - len(found)
+        if missing <= 0:
+            break
+        found[:0] = [(number, line) for line in _cut(client.logs(job, rank=rank, attempt=number, tail=missing))]
+    return found
+
+
+def _cut(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    lines = Lines()
+    for piece in pieces:
+        yield from lines.of(piece)
+    yield from lines.last()
+
+
+def _tell(job: str, attempt: int, rank: int, line: bytes) -> None:
+    told = {"job": job, "attempt": attempt, "rank": rank, "line": line.decode(errors="replace")}
+    write((json.dumps(told, ensure_ascii=False) + "\n").encode(), sys.stdout)
+
+
+def _refuse_what_is_not_there(client: Client, job: str, rank: int | None, attempt: int | None) -> None:
+    """Have the scheduler complain about a rank or an attempt that there is not."""
+    for _ in client.logs(job, rank=rank, attempt=attempt, tail=0):
+        pass
+
+
+class LineFollower(Follower):
+    """Tells the lines of all ranks of a job as they are written, attempt by attempt."""
+
+    def __init__(self, client: Client, job: str, *, rank: int | None, attempt: int | None, tail: int | None) -> None:
+        super().__init__(client, job, rank=rank, tail=tail)
+        self._attempt = attempt
+
+    def run(self) -> None:
+        """Tell everything until the job, or the attempt that was chosen, has ended."""
+        _refuse_what_is_not_there(self._client, self._job, self._rank, self._attempt)
+        super().run()
+
+    def _is_enough(self, told: dict[str, Any]) -> bool:
+        if self._attempt is None or len(told["history"]) < self._attempt:
+            return False
+        return told["history"][self._attempt - 1]["ended_s"] is not None
+
+    def _follow(self, rank: int) -> None:
+        """Tell what one rank writes, in one attempt after the other."""
+        from fairway.client import RefusedError
+
+        try:
+            number, tail = self._begin(rank)
+            while self._has_attempt(number):
+                self._follow_attempt(rank, number, tail)
+                if self._attempt is not None:
+                    return
+                number, tail = number + 1, None
+        except (RefusedError, OSError) as error:
+            # It is for the main thread to complain, and to end.
+            self._problem = error
+
+    def _begin(self, rank: int) -> tuple[int, int | None]:
+        """The first attempt to follow, and with how many of its last lines; of those before it, lines are told here."""
+        attempts = [one["number"] for one in self._told["history"] if self._attempt in (None, one["number"])]
+        if self._tail is None or not attempts:
+            return self._attempt or 1, self._tail
+        there = _last_of_rank(self._client, self._job, rank, attempts[-1:], self._tail)
+        if len(there) >= self._tail:
+            return attempts[-1], self._tail
+        for number, line in _last_of_rank(self._client, self._job, rank, attempts[:-1], self._tail - len(there)):
+            self._say(number, rank, line)
+        return attempts[-1], None
+
+    def _has_attempt(self, number: int) -> bool:
+        """Wait for an attempt; False if there will be none."""
+        while True:
+            over = self._over
+            if len(self._told["history"]) >= number:
+                return True
+            if over:
+                return False
+            time.sleep(LOOK_EVERY_S / 2)
+
+    def _follow_attempt(self, rank: int, number: int, tail: int | None) -> None:
+        """Tell what a rank writes in one attempt until that is over; a scheduler that is away is waited for."""
+        from fairway.client import ClientError, RefusedError
+
+        lines, read = Lines(), 0
+        while True:
+            history = self._told["history"]
+            over = self._over or len(history) > number or history[number - 1]["ended_s"] is not None
+            # How far it has been read is not known of a log whose beginning was left out.
+            where = {"offset": read} if tail is None else {"tail": 0 if read else tail}
+            try:
+                for piece in self._client.logs(self._job, rank=rank, attempt=number, follow=True, **where):
+                    read += len(piece)
+                    for line in lines.of(piece):
+                        self._say(number, rank, line)
+            except RefusedError:
+                raise
+            except ClientError:
+                over = False
+            if over:
+                for line in lines.last():
+                    self._say(number, rank, line)
+                return
+            time.sleep(LOOK_EVERY_S / 2)
+
+    def _say(self, attempt: int, rank: int, line: bytes) -> None:
+        with self._writing:
+            _tell(self._job, attempt, rank, line)

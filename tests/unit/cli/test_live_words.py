@@ -1,0 +1,181 @@
+"""Words of the command line about live jobs: deadlines, refusals, and what is said about them."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_samples import Shell
+
+from fairway.cli.log_lines import Lines
+from fairway.client import Client, Submitted
+from fairway.submission.quantities import instant_s
+
+SUBMITTED_S_AGO = 3600.0
+
+
+@pytest.fixture
+def updated(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """A scheduler with a job and an array that were submitted an hour ago, and the changes that it was told."""
+    changes: list[dict[str, Any]] = []
+
+    def show(self: Client, job: str) -> dict[str, Any]:
+        task = {"id": f"{job}_0", "submitted_s": time.time() - SUBMITTED_S_AGO}
+        return {"id": job, "tasks": [task]} if job == "13" else task
+
+    def update(self: Client, job: str, **given: Any) -> list[dict[str, Any]]:
+        changes.append(given)
+        return [{"id": job, "state": "PENDING"}]
+
+    monkeypatch.setattr(Client, "show", show)
+    monkeypatch.setattr(Client, "update", update)
+    return changes
+
+
+@pytest.mark.parametrize("job", ["12", "13"])
+@pytest.mark.parametrize("text", ["6h", "now+6h", "18:00", "2099-01-31T18:00"])
+def test_a_new_deadline_means_what_it_means_to_submit(
+    shell: Shell, updated: list[dict[str, Any]], job: str, text: str
+) -> None:
+    ahead_s = instant_s(text, datetime.now().astimezone()) - time.time()
+    assert shell("update", job, "--deadline", text, "--priority", "2").out == f"job {job} updated\n"
+    (changes,) = updated
+    # Around 18:00 the next one may be that of tomorrow by the time that it is asked for.
+    assert changes.pop("deadline_s") % 86400 == pytest.approx((ahead_s + SUBMITTED_S_AGO) % 86400, abs=60)
+    assert changes == {"priority": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("2001-01-01", "the deadline '2001-01-01' is past"),
+        ("0", "the deadline '0' is past"),
+        ("30:00", "'30:00' is no time of day; write 16:00, or now+30:00 for so long from now"),
+    ],
+)
+def test_a_deadline_is_refused_as_by_submit(shell: Shell, updated: list[dict[str, Any]], text: str, told: str) -> None:
+    calls = [shell("update", "12", "--deadline", text), shell("submit", "--deadline", text, "--", "true")]
+    assert [(call.code, call.out, call.err) for call in calls] == [(2, "", f"fairway: error: {told}\n")] * 2
+    assert updated == []
+
+
+def test_a_deadline_can_be_taken_away(shell: Shell, updated: list[dict[str, Any]]) -> None:
+    assert shell("update", "12", "--deadline", "none").code == 0
+    assert updated == [{"deadline_s": None}]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("update", "1", "--priority", "abc"), "--priority 'abc' is not a whole number (see fairway update --help)"),
+        (("update", "1", "--priority", "1.5"), "--priority '1.5' is not a whole number (see fairway update --help)"),
+        (("update", "1", "--weight", "abc"), "--weight 'abc' is not a number (see fairway update --help)"),
+        (("ls", "-n", "0"), "--limit '0' is too small; it must be at least 1 (see fairway ls --help)"),
+        (("update", "1", "--weight", "1e308"), "weight 1e+308 is too large; it must be at most 1,000,000"),
+        (("update", "1", "--weight", "inf"), "weight inf is too large; it must be at most 1,000,000"),
+        (("update", "1", "--weight", "nan"), "weight nan is not a positive number"),
+        (("submit", "--", "echo", "\udcff"), "the command has a word that is not UTF-8: '\\udcff'"),
+        (("submit", "--env", "A=\udcff", "--", "true"), "the value of the environment variable A is not UTF-8"),
+        (("submit", "--name", "\udcff", "--", "true"), "the name '\\udcff' has characters that a name may not have"),
+        (("submit", "--chdir", "/\udcff", "--", "true"), "the name of the working directory is not UTF-8: '/\\udcff'"),
+        (("submit", "--chdir", "/nonexistent", "--", "true"), "/nonexistent: there is no such folder to run it in"),
+        (("submit", "--chdir", "/dev/null", "--", "true"), "/dev/null: this is no folder to run it in"),
+        (("submit", "--chdir", "/dev/null/x", "--", "true"), "/dev/null/x: there is no such folder to run it in"),
+        (("run", "--chdir", "/nonexistent", "--", "true"), "/nonexistent: there is no such folder to run it in"),
+        (("what-if", "12", "--gpus", "2"), "12 is the id of a job; options of `submit` are for one that is not"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], told: str
+) -> None:
+    monkeypatch.setattr(Client, "_json", lambda *_, **__: pytest.fail("the scheduler was asked"))
+    call = shell(*words)
+    assert (call.code, call.out, call.err.count("\n")) == (2, "", 1)
+    assert told in call.err
+    assert "Input should" not in call.err
+
+
+def test_a_directory_that_is_gone_is_named_as_the_trouble(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone, state = tmp_path / "gone", str(tmp_path / "state")
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    try:
+        assert "the present directory does not exist" in shell("submit", "--state", state, "--", "true").err
+        assert "no scheduler is running" in shell("submit", "--state", state, "--chdir", "/", "--", "true").err
+    finally:
+        monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("folder", ["/nonexistent", "/"])
+def test_a_scheduler_elsewhere_may_have_other_folders(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    sent: list[Any] = []
+
+    def submit(self: Client, body: Any, *, key: str | None = None) -> Submitted:
+        sent.append(body["cwd"])
+        return Submitted([{"id": "1", "reason": ""}], 1)
+
+    monkeypatch.setattr(Client, "submit", submit)
+    words = ("submit", "--chdir", folder, "--url", "http://127.0.0.1:1", "--", "true")
+    assert (shell(*words).code, sent) == (0, [folder])
+
+
+def test_what_is_not_utf8_is_not_carried_along(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[Any] = []
+
+    def submit(self: Client, body: Any, *, key: str | None = None) -> Submitted:
+        sent.append(body["env"])
+        return Submitted([{"id": "1", "reason": ""}], 1)
+
+    monkeypatch.setattr(Client, "submit", submit)
+    monkeypatch.setenv("OLD_NAME", "caf\udce9")
+    monkeypatch.setenv("NEW_NAME", "café")
+    assert shell("submit", "--export", "all", "--", "true").code == 0
+    assert (sent[0]["NEW_NAME"], "OLD_NAME" in sent[0]) == ("café", False)
+
+
+def test_requeueing_says_what_it_costs(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"id": job, "state": "PENDING", "reason": "", "from_the_beginning": job == "1"} for job in "12"]
+    monkeypatch.setattr(Client, "requeue", lambda self, job: [rows[int(job) - 1]])
+    told = "job 1 PENDING; it has saved nothing and starts from the beginning\njob 2 PENDING\n"
+    assert shell("requeue", "1", "2").out == told
+
+
+@pytest.mark.parametrize(
+    ("words", "question", "first"),
+    [
+        (("nonsense",), "job", "a new job: `nonsense`"),
+        (("python", "a b.py"), "job", "a new job: `python 'a b.py'`"),
+        (("--gpus", "2"), "job", "a new job: 2 GPUs"),
+        (("--gpus", "2", "--array", "0-2"), "jobs", "3 new jobs: 2 GPUs"),
+        (("12_3",), "ids", "no jobs wait or run"),
+    ],
+)
+def test_a_forecast_says_what_it_is_of(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], question: str, first: str
+) -> None:
+    def what_if(self: Client, **asked: Any) -> dict[str, Any]:
+        assert list(asked) == [question]
+        row = {"gpus": 1, "start_in_s": 0.0, "finish_in_s": 1.0, "preemptions": 0}
+        figures = {"never_start": 0, "not_finished": 0, "mean_jct_s": None, "all_done_in_s": None, "preemptions": 0}
+        new = [] if question == "ids" else [row]
+        return {"policy": "fifo", "jobs": [], "new": new, "left_out": 0, "cut": "", "problem": "", **figures}
+
+    monkeypatch.setattr(Client, "what_if", what_if)
+    call = shell("what-if", *words)
+    assert (call.code, call.out.splitlines()[0]) == (0, first)
+
+
+def test_lines_are_whole_however_they_come() -> None:
+    lines = Lines()
+    told = [lines.of(piece) for piece in (b"a", b"b\nc\n", b"\n", b"d")]
+    assert (told, lines.last(), lines.last()) == ([[], [b"ab", b"c"], [b""], []], [b"d"], [])
+    endless = [lines.of(b"x" * 50_000) for _ in range(4)]
+    assert [sum(map(len, some)) for some in endless] == [0, 100_000, 0, 100_000]
