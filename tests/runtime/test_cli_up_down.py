@@ -147,6 +147,15 @@ def test_the_configuration_is_read_again_when_asked(house: CliHouse) -> None:
     assert call.code == 2
     assert "max_gpus_per_job" in call.err
     house.submit("--gpus", "2", "--hold", "--", "true")
+    told = house("status", "--json").json
+    assert (told["policy_problem"], told["configuration"]) == ("", str(config))
+    assert f"{config}: queues.default.max_gpus_per_job" in told["configuration_problem"]
+    shown = {line.split("  ")[0].strip(): line for line in house("status").out.splitlines()}
+    assert "max_gpus_per_job" not in shown["policy"]
+    assert "max_gpus_per_job" in shown["configuration"]
+    config.write_text("")
+    assert house("reload").code == 0
+    assert house("status", "--json").json["configuration_problem"] == ""
 
 
 @pytest.mark.parametrize(
@@ -157,6 +166,7 @@ def test_the_configuration_is_read_again_when_asked(house: CliHouse) -> None:
         ("--gpus", "many"),
         ("--gpus", "0"),
         ("--round", "-1"),
+        ("--round", "often"),
         ("--listen", "0.0.0.0:1"),
         ("--listen", "here"),
         ("--config", "missing.toml"),
@@ -227,22 +237,6 @@ def test_the_number_of_gpus_is_remembered_and_changes_are_told(house: CliHouse) 
     house.start("--gpus", "auto")
     assert house("down").code == 0
     assert "as last time" not in house.daemon.communicate()[1]  # type: ignore[union-attr]
-
-
-def test_a_journal_that_lost_its_log_is_told_about_and_gives_no_number_twice(house: CliHouse) -> None:
-    house.start("--gpus", "1")
-    jobs = [house.submit("--", "true") for _ in range(3)]
-    for job in jobs:
-        house.wait_for(job, "COMPLETED")
-    house.kill()
-    for name in ("journal.db", "journal.db-wal", "journal.db-shm"):
-        (house.state / name).unlink(missing_ok=True)
-    house.start("--gpus", "1")
-    job = house.submit("--", "true")
-    assert job == "4"
-    assert house.wait_for(job, "COMPLETED")["attempts"] == 1
-    assert house("down").code == 0
-    assert "knows nothing of 3 jobs" in house.daemon.communicate()[1]  # type: ignore[union-attr]
 
 
 def test_without_a_configuration_reload_does_not_say_that_it_was_read(house: CliHouse) -> None:

@@ -67,7 +67,7 @@ def test_a_file_with_its_head_gone_is_refused(tmp_path: Path) -> None:
     content = _filled(path, 50)
     path.write_bytes(b"\0" * 100 + content[100:])
     assert "damaged or no journal" in _refused(path)
-    assert salvage(path, tmp_path / "new.db") == (50, 25, 0)
+    assert salvage(path, tmp_path / "new.db")[:3] == (50, 25, 0)
 
 
 def test_any_other_file_is_refused(tmp_path: Path) -> None:

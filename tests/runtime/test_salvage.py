@@ -131,7 +131,8 @@ def test_single_bytes_that_have_changed_break_nothing(tmp_path: Path, whole: byt
 def test_without_its_head_the_jobs_are_still_found(tmp_path: Path, whole: bytes) -> None:
     told, found = _saved(tmp_path, b"\0" * PAGE + whole[PAGE:])
     _check(found, set(range(JOBS)), "no head")
-    assert told == (JOBS, JOBS // 2, 0)
+    assert told is not None
+    assert told[:3] == (JOBS, JOBS // 2, 0)
 
 
 def test_it_says_how_many_are_lost(tmp_path: Path, whole: bytes) -> None:
@@ -181,7 +182,8 @@ def test_a_log_that_is_lost_takes_only_its_own_jobs_with_it(tmp_path: Path) -> N
     (folder / "journal.db-wal").unlink()
     told, found = _saved(folder, (folder / "journal.db").read_bytes())
     _check(found, set(range(100)), "no log")
-    assert told == (100, 50, 0)
+    assert told is not None
+    assert told[:3] == (100, 50, 0)
 
 
 @pytest.mark.parametrize("part", [0.0, 0.3, 0.8])

@@ -153,7 +153,8 @@ def _request(plan: Plan) -> JobRequest:
 @contextmanager
 def _scheduler() -> Iterator[Scheduler]:
     """A scheduler with a directory of its own; afterwards nothing is left of either."""
-    from fairway.runtime.daemon import Daemon, Options
+    from fairway.runtime.daemon import Daemon
+    from fairway.runtime.remembered import Options
 
     folder = Path(tempfile.mkdtemp(prefix="fairway-demo-"))
     daemon: Daemon | None = None

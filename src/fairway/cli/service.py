@@ -15,15 +15,13 @@ if TYPE_CHECKING:
     from fairway.cli.up import Settings
 
 UNIT = "fairway.service"
-NO_PLUGIN = "none"
-"""What is written for policies of one's own so that there are none any more."""
 
 
 def install(settings: Settings) -> None:
     """Write the unit and start it; where there is no systemd, print it."""
     from fairway.cli import output
 
-    settings.check_policy()
+    settings.check_start()
     text = unit(settings)
     if not _has_systemd():
         sys.stdout.write(text)
@@ -42,17 +40,11 @@ def install(settings: Settings) -> None:
 
 
 def unit(settings: Settings) -> str:
-    """The unit file. Only the scheduler is stopped with it: jobs go on, and the next one takes them over."""
-    words = [sys.executable, "-m", "fairway.cli.main", "up", "--state", str(settings.folder)]
-    for name, value in (("--gpus", settings.gpus), ("--policy", settings.policy), ("--listen", settings.listen)):
-        words += [name, value] if value is not None else []
-    words += ["--round", f"{settings.round:g}"] if settings.round is not None else []
-    words += ["--placement", settings.placement]
-    words += ["--config", str(Path(settings.config).absolute())] if settings.config is not None else []
-    if settings.plugins is not None:
-        for path in settings.plugins or (NO_PLUGIN,):
-            words += ["--plugin", path]
-    words += ["--open-to-all"] if settings.open_to_all else []
+    """The unit file. Only the scheduler is stopped with it: jobs go on, and the next one takes them over.
+
+    It has the options that were given now; whatever is not among them is as last time, as with any `fairway up`.
+    """
+    words = [sys.executable, "-m", "fairway.cli.main", "up", "--state", str(settings.folder), *settings.words()]
     return (
         "[Unit]\n"
         f"Description=Fairway, the GPU scheduler of {_plain(str(settings.folder))}\n"

@@ -9,18 +9,20 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
 from fairway.cli.live import NOT_ALLOWED, Where, state_folder
 from fairway.cli.options import flag, option, takes
-from fairway.cli.service import NO_PLUGIN
 from fairway.core.errors import FairwayError, InputError
 
 if TYPE_CHECKING:
+    import socket
+
     from fairway.runtime.daemon import Daemon
     from fairway.runtime.parting import Stopped
+    from fairway.runtime.remembered import Options
 
 STOP_S = 30.0
 """How long a scheduler may take to finish its answers and end."""
@@ -34,13 +36,14 @@ class DownError(FairwayError):
 
 @dataclass(frozen=True)
 class Settings:
-    """How to run a scheduler."""
+    """How to run a scheduler. What is not given is as last time."""
 
     policy: Annotated[
-        str | None, option("--policy", "Who gets GPUs; the policy of last time, or tiresias", "NAME[:key=value,…]")
+        str | None, option("--policy", "Who gets GPUs. Else as last time, or tiresias", "NAME[:key=value,…]")
     ] = None
     round: Annotated[
-        float | None, option("--round", "Seconds between decisions, 0 for at every event; else the policy's own", "S")
+        str | None,
+        option("--round", "Seconds between decisions, 0 for at every event. Else as last time; auto: the policy's own"),
     ] = None
     gpus: Annotated[
         str | None,
@@ -55,13 +58,25 @@ class Settings:
         str | None, option("--state", "The state directory; else $FAIRWAY_STATE or ~/.local/state/fairway", "DIR")
     ] = None
     listen: Annotated[
-        str | None, option("--listen", "Also on loopback TCP, with a token, such as 127.0.0.1:8080", "ADDR")
+        str | None,
+        option(
+            "--listen",
+            "Also on loopback TCP, with a token, such as 127.0.0.1:8080. Else as last time; none: not",
+            "ADDR",
+        ),
     ] = None
-    placement: Annotated[str, option("--placement", "Which GPUs a job gets; see `fairway simulate --help`", "NAME")] = (
-        "packed"
-    )
-    config: Annotated[str | None, option("--config", "Queues, limits and users; else DIR/fairway.toml", "FILE")] = None
-    open_to_all: Annotated[bool, flag("--open-to-all", "Let other users submit; their jobs run as you")] = False
+    placement: Annotated[
+        str | None,
+        option("--placement", "Which GPUs a job gets; see `fairway simulate --help`. Else as last time, or packed"),
+    ] = None
+    config: Annotated[
+        str | None,
+        option("--config", "Queues, limits and users. Else as last time, or (none) DIR/fairway.toml", "FILE"),
+    ] = None
+    open_to_all: Annotated[
+        bool | None,
+        flag("--open-to-all/--no-open-to-all", "Let other users submit; their jobs run as you. Else as last time"),
+    ] = None
     plugin: Annotated[
         list[str] | None,
         option(
@@ -79,39 +94,77 @@ class Settings:
     def check(self) -> None:
         """Complain about a name or number that makes no sense, before anything is started."""
         from fairway.placement import placement
+        from fairway.runtime.remembered import Choice
 
-        if self.round is not None and not 0 <= self.round <= 86400:
-            raise InputError(f"--round {self.round:g} is not from 0 to 86400 s")
-        placement(self.placement)
-        if self.config is not None and not Path(self.config).is_file():
-            raise InputError("there is no such file", path=self.config)
+        options = self.options()
+        if self.placement is not None:
+            placement(self.placement)
+        Choice(options, {}).check_config()
 
-    def check_policy(self) -> None:
-        """Complain about own policies that cannot be loaded and about an unknown policy, without starting anything."""
+    def check_start(self) -> None:
+        """Complain about what would keep the scheduler from starting, with what is as last time, and start nothing."""
         from fairway.policies import make_policy
-        from fairway.runtime.daemon import facts_of_last_time, load_plugins
+        from fairway.runtime.daemon import facts_of_last_time
+        from fairway.runtime.remembered import Choice
+        from fairway.runtime.unlisted import refuse_without_journal
 
-        load_plugins(self.plugins, facts_of_last_time(self.folder))
+        refuse_without_journal(self.folder)
+        choice = Choice(self.options(), facts_of_last_time(self.folder))
+        choice.check_config()
+        choice.load_plugins()
         if self.policy is not None:
             make_policy(self.policy)
 
-    @property
-    def plugins(self) -> tuple[str, ...] | None:
-        """The files with policies of one's own, by absolute paths; None for those of last time."""
-        if not self.plugin:
-            return None
-        if self.plugin == [NO_PLUGIN]:
-            return ()
-        if NO_PLUGIN in self.plugin:
-            raise InputError(f"--plugin {NO_PLUGIN} and --plugin with a file do not go together")
-        return tuple(str(Path(path).absolute()) for path in self.plugin)
+    def options(self) -> Options:
+        """The same for the runtime, with absolute paths."""
+        from fairway.runtime.remembered import NONE, Options
 
-    def daemon(self) -> Daemon:
-        """The scheduler, not yet started."""
-        from fairway.runtime.daemon import Daemon, Options
+        plugins = self.plugin or None
+        if plugins is not None and NONE in plugins:
+            if plugins != [NONE]:
+                raise InputError(f"--plugin {NONE} and --plugin with a file do not go together")
+            plugins = []
+        return Options(
+            self.folder,
+            self.policy,
+            self._round_s(),
+            self.gpus,
+            self.placement,
+            self.config,
+            None if plugins is None else tuple(plugins),
+            self.listen,
+            self.open_to_all,
+        )
 
-        config = None if self.config is None else Path(self.config).absolute()
-        return Daemon(Options(self.folder, self.policy, self.round, self.gpus, self.placement, config, self.plugins))
+    def _round_s(self) -> float | str | None:
+        from fairway.runtime.remembered import AUTO
+
+        if self.round is None or self.round == AUTO:
+            return self.round
+        try:
+            seconds = float(self.round)
+        except ValueError:
+            raise InputError(f"--round {self.round!r} is neither a number of seconds nor {AUTO!r}") from None
+        if not 0 <= seconds <= 86400:
+            raise InputError(f"--round {self.round} is not from 0 to 86400 s")
+        return seconds
+
+    def words(self) -> list[str]:
+        """The options that were given, as somebody elsewhere would give them again."""
+        from fairway.runtime.remembered import NONE, REMEMBERED
+
+        options, words = self.options(), list[str]()
+        for name, one in REMEMBERED.items():
+            value = getattr(options, name)
+            if name == "config" and value not in (None, NONE):
+                value = str(Path(value).absolute())
+            if value is False or value == ():
+                words += one.undo.split()
+            elif name == "plugins" and value is not None:
+                words += [word for path in value for word in (one.option, str(Path(path).absolute()))]
+            elif value is not None:
+                words += one.given(value).split(" ", 1)
+        return words
 
 
 @takes(settings=Settings)
@@ -120,6 +173,7 @@ def up(
     service: Annotated[
         bool, typer.Option("--service", help="Install and start it as a service of yours instead (systemd)")
     ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Say in one line of JSON when it is ready")] = False,
 ) -> None:
     """Start the scheduler of this machine, in the foreground. Ctrl-C ends scheduling; jobs go on running.
 
@@ -129,35 +183,57 @@ def up(
     fairway up --plugin my_policy.py --policy mine
     fairway up --service
     """
-    from fairway.runtime.daemon import AlreadyUpError, running_daemon
-
     settings.check()
     if service:
+        if json:
+            raise InputError("--json is for a scheduler in the foreground, not for --service")
         from fairway.cli.service import install
 
         install(settings)
         return
     from fairway.api.server import serve, tcp_socket
+    from fairway.runtime.daemon import AlreadyUpError, Daemon, running_daemon
+    from fairway.runtime.remembered import NONE
 
     if running_daemon(settings.folder) is not None:
         raise DownError(f"a scheduler is already running in {settings.folder}")
+    options = settings.options()
     # Before anything is made: an address that cannot be had is to leave nothing behind.
-    listener = None if settings.listen is None else tcp_socket(settings.listen)
+    listener = tcp_socket(options.listen) if options.listen not in (None, NONE) else None
     try:
-        daemon = settings.daemon()
+        daemon = Daemon(options)
     except AlreadyUpError as error:
         raise DownError(str(error)) from None
     except OSError as error:
         raise InputError(f"the state directory cannot be used: {error.strerror}", path=str(settings.folder)) from None
-    serve(daemon, listener, open_to_all=settings.open_to_all, on_ready=lambda: _greet(daemon))
+    listener = listener or _listener_of_last_time(daemon)
+    serve(daemon, listener, open_to_all=daemon.choice.open_to_all, on_ready=lambda: _greet(daemon, as_json=json))
     going = sum(record.state == "RUNNING" for record in daemon.scheduler.book)
     waiting = sum(record.state.waits for record in daemon.scheduler.book)
-    _say(f"scheduling has stopped; {_left(daemon.parting, going, waiting)}")
+    text = f"scheduling has stopped; {_left(daemon.parting, going, waiting)}"
+    _say(text, sys.stderr if json else sys.stdout)
 
 
-def _greet(daemon: Daemon) -> None:
+def _listener_of_last_time(daemon: Daemon) -> socket.socket | None:
+    """The address to listen on that was given once, if there was one."""
+    from fairway.api.server import tcp_socket
+
+    if daemon.choice.listen is None:
+        return None
+    try:
+        with daemon.choice.blamed("listen"):
+            return tcp_socket(daemon.choice.listen)
+    except BaseException:
+        daemon.close()
+        raise
+
+
+def _greet(daemon: Daemon, *, as_json: bool) -> None:
     """One line of where it listens and what it has found."""
     scheduler, cluster = daemon.scheduler, daemon.machine.cluster
+    if as_json:
+        _tell_ready(daemon)
+        return
     kinds = ", ".join(f"{cluster.gpus_by_type[at]} × {kind.name}" for at, kind in enumerate(cluster.types))
     what = f"virtual GPUs ({kinds})" if daemon.machine.devices is None else f"GPUs ({kinds})"
     active = sum(not record.state.ended for record in scheduler.book)
@@ -166,6 +242,24 @@ def _greet(daemon: Daemon) -> None:
     address = daemon.about.get("listen")
     also = f" and http://{address} (its token is in {daemon.options.folder / 'token'})" if address else ""
     _say(f"{what} · policy {scheduler.policy_text}{taken} · listening on {daemon.socket}{also}")
+
+
+def _tell_ready(daemon: Daemon) -> None:
+    """The same for a program."""
+    import json
+
+    told = {
+        "pid": os.getpid(),
+        "folder": str(daemon.options.folder),
+        "socket": str(daemon.socket),
+        "listen": daemon.about.get("listen"),
+        "gpus": len(daemon.machine.cluster.node_of_gpu),
+        "virtual": daemon.machine.devices is None,
+        "policy": daemon.scheduler.policy_text,
+        "jobs": sum(not record.state.ended for record in daemon.scheduler.book),
+    }
+    sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
 
 
 def _left(parting: str, going: int, waiting: int) -> str:
@@ -185,9 +279,10 @@ def _counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def _say(text: str) -> None:
-    sys.stdout.write(f"fairway: {text}\n")
-    sys.stdout.flush()
+def _say(text: str, to: TextIO | None = None) -> None:
+    stream = to or sys.stdout
+    stream.write(f"fairway: {text}\n")
+    stream.flush()
 
 
 @takes(where=Where)

@@ -7,43 +7,30 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fairway.core.errors import FairwayError, InputError
+from fairway.core.errors import FairwayError
 from fairway.core.policy import Policy
 from fairway.placement import placement as placement_named
-from fairway.policies import load_plugin, make_policy
-from fairway.runtime.journal import Journal
+from fairway.policies import make_policy
+from fairway.runtime.folders import folders_of
+from fairway.runtime.journal import CERTAIN, Journal
 from fairway.runtime.keeper import started_at, write_over
 from fairway.runtime.machine import Machine, found_machine
 from fairway.runtime.nvml import Sitters
 from fairway.runtime.rebuild import fingerprint
+from fairway.runtime.remembered import Choice, Options
 from fairway.runtime.scheduler import Scheduler
 from fairway.runtime.settings import Settings
+from fairway.runtime.unlisted import refuse_without_journal, take_over
 from fairway.runtime.watch import Watch
 
-DEFAULT_POLICY, DEFAULT_GPUS = "tiresias", "auto"
 LEAVE = "leave"
 """What becomes of jobs unless somebody says otherwise: they go on without a scheduler."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to run. `policy`, `gpus` and `plugins` None are those of last time.
-
-    `plugins` are Python files with policies of the operator's own. `config` None is the state directory's own file.
-    """
-
-    folder: Path
-    policy: str | None = None
-    round_s: float | None = None
-    gpus: str | None = None
-    placement: str = "packed"
-    config: Path | None = None
-    plugins: tuple[str, ...] | None = None
 
 
 class AlreadyUpError(FairwayError):
@@ -66,13 +53,17 @@ class Daemon:
         self.parting = LEAVE
         self._lock = locked(options.folder)
         try:
+            refuse_without_journal(options.folder)
             last = facts_of_last_time(options.folder)
-            self.plugins = load_plugins(options.plugins, last)
-            self.policy_text, policy = self._made_policy(last.get("policy"))
-            self.gpus = options.gpus or last.get("gpus") or DEFAULT_GPUS
+            self.choice = Choice(options, last)
+            self.choice.check_config()
+            self.choice.load_plugins()
+            policy = self._made_policy()
             self.machine = machine or self._found_machine()
+            self._take_over()
             self.scheduler = self._made_scheduler(policy)
-            self.settings = Settings(self.scheduler, options.config)
+            with self.choice.blamed("config"):
+                self.settings = Settings(self.scheduler, self.choice.config)
             self._watch = Watch(self.scheduler, self.settings, self._sitters())
             self._remember(last)
         except BaseException:
@@ -83,42 +74,45 @@ class Daemon:
         self._thread: threading.Thread | None = None
 
     def _found_machine(self) -> Machine:
-        try:
-            return found_machine(self.gpus)
-        except InputError as error:
-            if self.options.gpus is not None:
-                raise
-            raise InputError(f"{error} (--gpus is that of last time; give another)") from None
+        with self.choice.blamed("gpus"):
+            return found_machine(self.choice.gpus)
 
-    def _made_policy(self, last: str | None) -> tuple[str, Policy]:
-        text = self.options.policy or last or DEFAULT_POLICY
-        try:
-            return text, make_policy(text)
-        except InputError as error:
-            if self.options.policy is not None:
-                raise
-            raise InputError(f"{error} (--policy is that of last time; give another)") from None
+    def _made_policy(self) -> Policy:
+        with self.choice.blamed("policy"):
+            return make_policy(self.choice.policy)
+
+    def _take_over(self) -> None:
+        """Take over jobs that run although the journal knows nothing of them, before GPUs are given to anybody."""
+        path, jobs = self.options.folder / "journal.db", self.options.folder / "jobs"
+        if not path.exists() or not jobs.is_dir():
+            return
+        with closing(Journal(path)) as journal:
+            found = take_over(journal, jobs)
+        if found:
+            what = f"job {found[0]} runs" if len(found) == 1 else f"jobs {', '.join(found)} run"
+            it = "it is as its folder has it" if len(found) == 1 else "they are as their folders have them"
+            self.remarks.append(f"{what}, but the journal did not know of that: {it}; all jobs are queued anew")
 
     def _made_scheduler(self, policy: Policy) -> Scheduler:
-        options = self.options
-        return Scheduler(
-            options.folder,
+        with self.choice.blamed("placement"):
+            placer = placement_named(self.choice.placement)
+        scheduler = Scheduler(
+            self.options.folder,
             self.machine.cluster,
             policy,
-            placement_named(options.placement),
+            placer,
             devices=self.machine.devices,
-            round_s=options.round_s,
-            policy_text=self.policy_text,
+            round_s=self.choice.round_s,
+            policy_text=self.choice.policy,
         )
+        scheduler.engine.facts = partial(scheduler.journal.facts, CERTAIN)
+        return scheduler
 
     def _remember(self, last: Mapping[str, Any]) -> None:
         """Keep what was asked for, for the next time; say where it, or what was found, is something else by now."""
         with self.scheduler.journal.transaction():
-            self.scheduler.journal.set_facts({"gpus": self.gpus, "plugins": self.plugins})
-        if self.options.gpus is None and self.gpus != DEFAULT_GPUS:
-            self.remarks.append(f"--gpus {self.gpus}, as last time (`--gpus auto` takes what this machine has)")
-        if self.options.plugins is None:
-            self.remarks += [f"--plugin {path}, as last time (`--plugin none` loads none)" for path in self.plugins]
+            self.scheduler.journal.set_facts(self.choice.facts())
+        self.remarks += self.choice.remarks()
         if self.scheduler.problem:
             self.remarks.append(self.scheduler.problem)
         now = fingerprint(self.machine.cluster, self.machine.devices)
@@ -206,29 +200,12 @@ def locked(folder: Path) -> int:
     return fd
 
 
-def load_plugins(given: Sequence[str] | None, last: Mapping[str, Any]) -> tuple[str, ...]:
-    """Load the operator's own policies, from the files given or else from those of last time; their absolute paths."""
-    paths = last.get("plugins") or () if given is None else [str(Path(path).absolute()) for path in given]
-    for path in paths:
-        try:
-            load_plugin(path)
-        except InputError as error:
-            if given is not None:
-                raise
-            hint = "--plugin is that of last time; give others, or `--plugin none`"
-            raise InputError(f"{error.message} ({hint})", path=path) from error
-    return tuple(paths)
-
-
 def facts_of_last_time(folder: Path) -> dict[str, Any]:
     """The single values that the journal keeps; none where there is no journal yet."""
     if not (folder / "journal.db").exists():
         return {}
-    journal = Journal(folder / "journal.db")
-    try:
+    with closing(Journal(folder / "journal.db")) as journal:
         return journal.facts()
-    finally:
-        journal.close()
 
 
 def _told(machine: Any) -> str:
@@ -241,7 +218,7 @@ def _told(machine: Any) -> str:
 
 def _jobs_without_record(scheduler: Scheduler) -> int:
     """How many jobs have a folder but no record. New jobs are numbered after them, to get folders of their own."""
-    names = [one.name for one in (scheduler.folder / "jobs").glob("[0-9]*") if scheduler.book.get(one.name) is None]
-    numbers = [int(name.partition("_")[0]) for name in names if name.partition("_")[0].isdecimal()]
+    names = [one.name for one in folders_of(scheduler.folder / "jobs") if scheduler.book.get(one.name) is None]
+    numbers = [int(name.partition("_")[0]) for name in names]
     scheduler.book.next_id = max([scheduler.book.next_id, *(number + 1 for number in numbers)])
     return len(numbers)

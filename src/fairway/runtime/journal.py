@@ -15,7 +15,7 @@ import contextlib
 import json
 import shutil
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +30,22 @@ COMPACT_EVERY = 20_000
 """New entries after which the log is looked through for those that are of no use any more."""
 ROOM_BYTES = 16 * 1024 * 1024
 """With less room than this on its disk, nothing new is taken in, so that what runs can still be written down."""
+CERTAIN: dict[str, type | tuple[type, ...]] = {
+    "origin_s": float,
+    "last_s": float,
+    "round": int,
+    "policy": str,
+    "machine": list,
+    "config": str,
+    "gpus": str,
+    "plugins": list,
+    "config_file": str,
+    "round_s": (float, int, str),
+    "placement": str,
+    "listen": str,
+    "open_to_all": bool,
+}
+"""The single values that mean something also where others, or the log, are lost; and what they are."""
 
 _TABLES = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -120,10 +136,18 @@ class Journal:
         rows = [(name, json.dumps(value, separators=(",", ":"))) for name, value in facts.items()]
         self._db.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", rows)
 
-    def facts(self) -> dict[str, Any]:
-        """All single values."""
+    def facts(self, only: Collection[str] | None = None) -> dict[str, Any]:
+        """All single values, or those of some names."""
+        query, names = "SELECT name, value FROM facts", tuple(only or ())
+        if only is not None:
+            query += f" WHERE name IN ({', '.join('?' * len(names))})"
         with self._readable():
-            return {name: json.loads(value) for name, value in self._db.execute("SELECT name, value FROM facts")}
+            return {name: json.loads(value) for name, value in self._db.execute(query, names)}
+
+    def names(self) -> dict[str, bool]:
+        """The ids of all jobs, and whether they have ended."""
+        with self._readable():
+            return {name: bool(ended) for name, ended in self._db.execute("SELECT id, ended FROM jobs")}
 
     def jobs(self, *, ended: bool | None = None) -> Iterator[StoredJob]:
         """The records in order of submission; only those that have ended, or have not, if asked."""
@@ -197,6 +221,21 @@ def _damaged(path: Path, why: str) -> JournalError:
         f"{path} is damaged or no journal of Fairway ({why}); nothing was changed. "
         f"`fairway salvage {path} NEW` saves what can be read"
     )
+
+
+def is_blank(path: Path) -> bool:
+    """Whether a journal is not there, or nothing was ever in it. One that cannot be read is not blank but damaged."""
+    try:
+        # Opened by SQLite, an empty file would take the write-ahead log beside it along.
+        if path.stat().st_size == 0:
+            return True
+        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            known = db.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table'").fetchone()[0]
+            return not known or db.execute("SELECT 1 FROM jobs LIMIT 1").fetchone() is None
+    except FileNotFoundError:
+        return True
+    except (OSError, sqlite3.Error):
+        return False
 
 
 def _opened(path: Path) -> sqlite3.Connection:

@@ -25,6 +25,7 @@ from fairway.runtime.alarms import Alarms
 from fairway.runtime.clock import Clock
 from fairway.runtime.ends import Ends
 from fairway.runtime.engines.local import Ended, LocalProcesses, Started, Target
+from fairway.runtime.folders import FACTS, RECORD
 from fairway.runtime.inbox import Command, Inbox
 from fairway.runtime.processes import Outcome, Running
 from fairway.runtime.records import Attempt, Book, JobRecord, JobState
@@ -48,6 +49,7 @@ class LiveEngine:
         self.seen = Seen(book, cluster, self._folder, self.ran_s)
         self.save: Callable[[], None] = lambda: None
         self.happened: Callable[[Sequence[Event]], None] = lambda events: None
+        self.facts: Callable[[], dict[str, Any]] = dict
         self.processes = LocalProcesses(self._prepare, self._stays, anywhere=devices is None)
         self.inbox = Inbox()
         self.alarms = Alarms()
@@ -285,11 +287,10 @@ class LiveEngine:
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
         environment.hand_over(folder, environment.account_of(record))
         names = None if self.devices is None else [self.devices[gpu] for gpu in gpus]
-        return (
-            self._directory(record),
-            attempt.token,
-            environment.launch_of(record, attempt, folder, names, log_bytes=self.log_bytes),
-        )
+        launch = environment.launch_of(record, attempt, folder, names, log_bytes=self.log_bytes)
+        # For whoever loses the journal: a job that was ever started can be brought back by its folder alone.
+        kept = {RECORD: record.plain(), FACTS: self.facts()}
+        return self._directory(record), attempt.token, {**launch, **kept}
 
     def _folder(self, record: JobRecord) -> Path:
         return self.folder / record.id

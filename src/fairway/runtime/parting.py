@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from fairway.runtime import keeper, processes
 from fairway.runtime.daemon import locked
-from fairway.runtime.journal import Journal, StoredJob
+from fairway.runtime.journal import Journal, StoredJob, is_blank
 from fairway.runtime.outcomes import CHECKPOINTED
 from fairway.runtime.processes import Running
 from fairway.runtime.rebuild import STOOD_STILL
@@ -95,7 +95,8 @@ def _moves(one: Running) -> bool:
 
 def _jobs(folder: Path) -> list[StoredJob]:
     """The jobs that have not ended."""
-    if not (folder / "journal.db").exists():
+    # One that is blank may have been lost: it is left as it is.
+    if is_blank(folder / "journal.db"):
         return []
     with closing(Journal(folder / "journal.db")) as journal:
         return list(journal.jobs(ended=False))

@@ -187,6 +187,13 @@ def find(directory: Path) -> Running | Outcome | None:
     return Running(directory, pid, started, pidfd)
 
 
+def living_keeper(directory: Path) -> int | None:
+    """The pid of an attempt's keeper, if that lives. Other than `find` this keeps nobody from beginning."""
+    pid, started, boot = _keeper_of(directory)
+    lives = started >= 0 and keeper.started_at(pid) == started and boot == keeper.boot_id()
+    return pid if lives and outcome(directory) is None else None
+
+
 def _last_sign_s(directory: Path) -> float:
     """When an attempt was last seen to live: its keeper leaves signs, and its ranks write."""
     seen_s = [0.0]

@@ -13,9 +13,25 @@ from fairway.core.errors import InputError
 
 
 def test_only_the_scheduler_is_stopped_with_its_unit() -> None:
-    text = unit(Settings(state="/s", policy="las", round=0.5, listen="127.0.0.1:1", gpus="4"))
+    text = unit(Settings(state="/s", policy="las", round="0.5", listen="127.0.0.1:1", gpus="4"))
     assert "KillMode=process\n" in text
-    assert '"up" "--state" "/s" "--gpus" "4" "--policy" "las" "--listen" "127.0.0.1:1" "--round" "0.5"' in text
+    assert '"up" "--state" "/s" "--policy" "las" "--gpus" "4" "--round" "0.5" "--listen" "127.0.0.1:1"\n' in text
+
+
+def test_the_unit_has_what_was_given_and_nothing_else() -> None:
+    """What is not given is as last time, for a service as for anybody."""
+    assert '"up" "--state" "/s"\n' in unit(Settings(state="/s"))
+    given = Settings(
+        state="/s", plugin=["a b.py", "c.py"], config="house.toml", round="0", placement="spread", open_to_all=True
+    )
+    here = Path.cwd()
+    assert (
+        f'"--plugin" "{here}/a b.py" "--plugin" "{here}/c.py" "--config" "{here}/house.toml" "--round" "0" '
+        '"--placement" "spread" "--open-to-all"\n'
+    ) in unit(given)
+    usual = Settings(state="/s", plugin=["none"], config="none", round="auto", listen="none", open_to_all=False)
+    expected = '"--plugin" "none" "--config" "none" "--round" "auto" "--listen" "none" "--no-open-to-all"\n'
+    assert expected in unit(usual)
 
 
 def test_systemd_replaces_nothing_in_a_path() -> None:

@@ -1,0 +1,122 @@
+"""Options of `up` that are not given are as last time, whatever became of the last scheduler, and that is said."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cli_house import CliHouse
+
+from fairway.api.server import Server
+from fairway.core.errors import InputError
+from fairway.runtime.daemon import Daemon
+from fairway.runtime.remembered import Choice, Options
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[CliHouse]:
+    house = CliHouse(tmp_path)
+    (tmp_path / "house.toml").write_text("[queues.default]\nmax_gpus_per_job = 1\n")
+    yield house
+    house.close()
+
+
+def _killed(house: CliHouse) -> str:
+    assert house.daemon is not None
+    house.daemon.kill()
+    return house.daemon.communicate(timeout=60)[1]
+
+
+def test_limits_and_addresses_outlive_a_scheduler_that_was_killed(house: CliHouse) -> None:
+    given = ("--config", "house.toml", "--round", "0.25", "--listen", "127.0.0.1:0", "--placement", "spread")
+    house.start("--gpus", "2", *given, "--open-to-all")
+    assert "as last time" not in _killed(house)
+    assert " and http://127.0.0.1:" in house.start()
+    assert house("submit", "--gpus", "2", "--", "true").code == 2, "the limits of last time"
+    assert house("policy", "--json").json["round_s"] == 0.25
+    assert house("status", "--json").json["configuration"] == str(house.folder / "house.toml")
+    told = _killed(house)
+    for line in (
+        "--gpus 2, as last time (`--gpus auto` takes",
+        f"--config {house.folder / 'house.toml'}, as last time (`--config none` goes back to",
+        "--round 0.25, as last time (`--round auto` leaves",
+        "--listen 127.0.0.1:0, as last time (`--listen none` does",
+        "--placement spread, as last time (`--placement packed` is",
+        "--open-to-all, as last time (`--no-open-to-all` keeps",
+    ):
+        assert line in told
+    usual = ("--config", "none", "--round", "auto", "--listen", "none", "--placement", "packed", "--no-open-to-all")
+    assert "http://" not in house.start("--gpus", "auto", *usual)
+    assert house("status", "--json").json["configuration"] is None
+    assert "as last time" not in _killed(house)
+    assert "http://" not in house.start()
+    assert house("policy", "--json").json["round_s"] != 0.25
+    assert "as last time" not in _killed(house)
+
+
+def test_a_configuration_of_last_time_that_is_gone_is_one_line(house: CliHouse) -> None:
+    house.start("--gpus", "1", "--config", "house.toml")
+    _killed(house)
+    (house.folder / "house.toml").rename(house.folder / "other.toml")
+    call = house("up")
+    assert (call.code, call.out) == (2, "")
+    assert call.err.count("\n") == 1
+    for part in (str(house.folder / "house.toml"), "no such file", "that of last time", "`--config none`"):
+        assert part in call.err
+    (house.folder / "house.toml").write_text("[queues.default]\nmax_gpus_per_job = 'many'\n")
+    call = house("up")
+    assert call.err.count("\n") == 1
+    for part in ("max_gpus_per_job", "that of last time", "`--config none`"):
+        assert part in call.err
+    house.start("--config", "other.toml")
+    assert house("submit", "--gpus", "2", "--", "true").code == 2
+    _killed(house)
+    house.start("--config", "none")
+
+
+def test_an_address_of_last_time_that_is_taken_is_one_line(house: CliHouse) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    house.start("--gpus", "1", "--listen", f"127.0.0.1:{port}")
+    _killed(house)
+    with socket.create_server(("127.0.0.1", port)):
+        call = house("up")
+    assert call.code == 2
+    assert call.err.splitlines()[-1].endswith("(--listen is that of last time; give another, or `--listen none`)")
+    assert f"127.0.0.1:{port}" in house.start()
+
+
+def test_whoever_serves_a_daemon_finds_what_counts(tmp_path: Path) -> None:
+    Daemon(Options(tmp_path, gpus="1", open_to_all=True, placement="spread", round_s=2.0)).close()
+    daemon = Daemon(Options(tmp_path))
+    assert (daemon.choice.open_to_all, daemon.choice.placement, daemon.choice.round_s) == (True, "spread", 2.0)
+    assert daemon.scheduler.loop.round_s == 2.0
+    server = Server(daemon, open_to_all=daemon.choice.open_to_all)
+    assert server.app.state.house.access.open_to_all
+    server.close()
+
+
+def test_paths_are_kept_as_absolute_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    kept = Choice(Options(tmp_path, config=Path("a.toml"), plugins=("b.py",)), {}).facts()
+    assert kept["config_file"] == str(tmp_path / "a.toml")
+    monkeypatch.chdir("/")
+    again = Choice(Options(tmp_path), kept)
+    assert (again.config, again.plugins) == (tmp_path / "a.toml", (str(tmp_path / "b.py"),))
+    assert again.facts() == kept
+    with pytest.raises(InputError, match="--config is that of last time"):
+        again.check_config()
+
+
+def test_what_was_given_is_not_blamed_on_last_time(tmp_path: Path) -> None:
+    last = Choice(Options(tmp_path, round_s=0.0, listen="127.0.0.1:1"), {}).facts()
+    given = Choice(Options(tmp_path, round_s="auto", listen="none"), last)
+    assert (given.round_s, given.listen, given.remarks()) == (None, None, [])
+    assert Choice(Options(tmp_path), last).round_s == 0.0
+    usual = Choice(Options(tmp_path), {})
+    for choice in (given, usual):
+        with pytest.raises(InputError) as caught, choice.blamed("listen"):
+            raise InputError("no")
+        assert str(caught.value) == "no"
