@@ -51,7 +51,7 @@ def test_a_stream_of_submissions_shares_its_rounds(folder: Path, monkeypatch: py
             submit(scheduler, ["true"])
         passed_s = time.monotonic() - began_s
         rounds = scheduler.state.round - before
-        assert 1 <= rounds <= passed_s / rest_s + 2
+        assert rounds <= passed_s / rest_s + 2
         assert rounds < 100
         wait_for(lambda: scheduler.loop.decision is not None and len(scheduler.loop.decision.gpus) == 101, "a round")
         scheduler.cancel(blocker.id)
