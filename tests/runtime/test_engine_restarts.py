@@ -42,6 +42,22 @@ def _keeper(folder: Path, name: str = "1") -> int:
     return int(json.loads(path.read_text())[0])
 
 
+def test_alike_jobs_that_ended_meanwhile_in_another_order_are_taken_note_of(folder: Path) -> None:
+    alike = ["bash", "-c", "while [ ! -e $GO ]; do sleep 0.05; done"]
+    go = [folder / "first", folder / "second"]
+    with living(folder) as scheduler:
+        jobs = [submit(scheduler, alike, env={"GO": str(path)}) for path in go]
+        for job in jobs:
+            until(job, JobState.RUNNING)
+            wait_for((folder / "jobs" / job.id / "attempt-1" / "ranks.json").exists)
+    for job, path in reversed(list(zip(jobs, go, strict=True))):
+        path.touch()
+        wait_for((folder / "jobs" / job.id / "attempt-1" / "exit.json").exists)
+    with living(folder) as scheduler:
+        assert [ended(job).state for job in scheduler.book] == [JobState.COMPLETED] * 2
+        assert not scheduler.state.active
+
+
 def test_a_job_that_was_left_suspended_against_what_was_decided_goes_on(folder: Path) -> None:
     with living(folder) as scheduler:
         job = until(submit(scheduler, python(TICKS)), JobState.RUNNING)

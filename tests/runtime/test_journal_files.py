@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,18 @@ from fairway.runtime.journal import DiskFullError, Journal, JournalError, Stored
 from fairway.runtime.records import JobRecord, JobState
 from fairway.runtime.request import JobRequest
 from fairway.runtime.salvage import salvage
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    """Files are made readable for all, unless whoever makes them says otherwise."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def _modes(folder: Path) -> dict[str, str]:
+    return {one.name: f"{one.stat().st_mode & 0o777:o}" for one in folder.iterdir()}
 
 
 def _stored(number: int, state: JobState = JobState.PENDING) -> StoredJob:
@@ -112,6 +126,48 @@ def test_a_record_that_makes_no_sense_is_refused_when_it_is_read(tmp_path: Path)
     journal.close()
     saved = salvage(path, tmp_path / "new.db")
     assert (saved.jobs, saved.unreadable) == (4, 1)
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_only_its_owner_can_read_a_journal_from_the_first_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    connect = sqlite3.connect
+
+    def seen(path: Path, **options: object) -> sqlite3.Connection:
+        made.append(_modes(tmp_path))
+        return connect(path, **options)  # type: ignore[call-overload, no-any-return]
+
+    monkeypatch.setattr(sqlite3, "connect", seen)
+    journal = Journal(tmp_path / "journal.db")
+    assert made == [{"journal.db": "600"}], "before SQLite writes anything"
+    with journal.transaction():
+        journal.save_jobs([_stored(0)])
+    assert _modes(tmp_path) == dict.fromkeys(("journal.db", "journal.db-wal", "journal.db-shm"), "600")
+    journal.close()
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_only_its_owner_can_read_what_was_salvaged(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    _filled(path, 10)
+    path.chmod(0o644)
+    salvage(path, tmp_path / "new.db")
+    assert _modes(tmp_path) == {"journal.db": "644", "new.db": "600"}
+
+
+@pytest.mark.usefixtures("open_umask")
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_only_its_owner_can_read_the_copy_of_an_older_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted: bool
+) -> None:
+    _filled(tmp_path / "journal.db", 2)
+    copy = tmp_path / f"journal.db.schema-{journals.SCHEMA}"
+    if interrupted:
+        copy.touch(0o644)
+    monkeypatch.setitem(journals._MIGRATIONS, journals.SCHEMA, "CREATE TABLE notes (a);")
+    monkeypatch.setattr(journals, "SCHEMA", journals.SCHEMA + 1)
+    Journal(tmp_path / "journal.db").close()
+    assert f"{copy.stat().st_mode & 0o777:o}" == "600"
 
 
 def test_an_older_journal_is_brought_up_to_date_and_a_copy_is_left(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import socket
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from cli_house import CliHouse
 
-from fairway.api.server import Server
-from fairway.core.errors import InputError
+from fairway.api.server import Server, tcp_socket
+from fairway.core.errors import FairwayError, InputError
 from fairway.runtime.daemon import Daemon
 from fairway.runtime.remembered import Choice, Options
 
@@ -86,6 +88,62 @@ def test_an_address_of_last_time_that_is_taken_is_one_line(house: CliHouse) -> N
     assert call.code == 2
     assert call.err.splitlines()[-1].endswith("(--listen is that of last time; give another, or `--listen none`)")
     assert f"127.0.0.1:{port}" in house.start()
+
+
+def _journal(folder: Path) -> list[str]:
+    """All that the journal holds, line by line."""
+    with closing(sqlite3.connect(folder / "journal.db")) as db:
+        return list(db.iterdump())
+
+
+def _left_state(folder: Path, **options: str) -> list[str]:
+    """The journal of a scheduler that has gone, and did not have what is usual."""
+    Daemon(Options(folder, policy="las", gpus="2", **options)).close()  # type: ignore[arg-type]
+    return _journal(folder)
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["given", "own"])
+def test_a_configuration_that_is_refused_changes_nothing(tmp_path: Path, given: bool) -> None:
+    before = _left_state(tmp_path)
+    path = tmp_path / ("house.toml" if given else "fairway.toml")
+    path.write_text("nonsense = 1\n")
+    with pytest.raises(InputError, match="nonsense"):
+        Daemon(Options(tmp_path, policy="fifo", gpus="3", round_s=9.0, config=path if given else None))
+    assert _journal(tmp_path) == before
+    path.unlink()
+    daemon = Daemon(Options(tmp_path))
+    assert daemon.scheduler.policy_text == "las"
+    assert not [line for line in daemon.remarks if "others than last time" in line]
+    daemon.close()
+
+
+def test_an_address_that_is_refused_changes_nothing(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        before = _left_state(tmp_path, listen=address)
+        for listen in (None, address):
+            with pytest.raises(InputError, match="Address already in use"):
+                Daemon(Options(tmp_path, policy="fifo", gpus="3", listen=listen), listen=tcp_socket)
+            assert _journal(tmp_path) == before
+    daemon = Daemon(Options(tmp_path), listen=tcp_socket)
+    assert daemon.listener is not None
+    assert daemon.listener.getsockname()[1] == int(address.rpartition(":")[2])
+    daemon.close()
+    assert daemon.listener.fileno() == -1
+
+
+def test_a_start_that_is_refused_gives_its_address_back(tmp_path: Path) -> None:
+    opened: list[socket.socket] = []
+
+    def listen(address: str) -> socket.socket:
+        opened.append(tcp_socket(address))
+        (tmp_path / "journal.db").write_text("no journal at all, " * 300)
+        (tmp_path / "jobs").mkdir()
+        return opened[0]
+
+    with pytest.raises(FairwayError, match="no journal of Fairway"):
+        Daemon(Options(tmp_path, gpus="1", listen="127.0.0.1:0"), listen=listen)
+    assert opened[0].fileno() == -1
 
 
 def test_whoever_serves_a_daemon_finds_what_counts(tmp_path: Path) -> None:

@@ -18,8 +18,6 @@ from fairway.cli.options import flag, option, takes
 from fairway.core.errors import FairwayError, InputError
 
 if TYPE_CHECKING:
-    import socket
-
     from fairway.runtime.daemon import Daemon
     from fairway.runtime.parting import Stopped
     from fairway.runtime.remembered import Options
@@ -106,11 +104,14 @@ class Settings:
         from fairway.policies import make_policy
         from fairway.runtime.daemon import facts_of_last_time
         from fairway.runtime.remembered import Choice
+        from fairway.runtime.settings import Settings as Configured
         from fairway.runtime.unlisted import refuse_without_journal
 
         refuse_without_journal(self.folder)
         choice = Choice(self.options(), facts_of_last_time(self.folder))
         choice.check_config()
+        with choice.blamed("config"):
+            Configured(self.folder, choice.config)
         choice.load_plugins()
         if self.policy is not None:
             make_policy(self.policy)
@@ -193,39 +194,21 @@ def up(
         return
     from fairway.api.server import serve, tcp_socket
     from fairway.runtime.daemon import AlreadyUpError, Daemon, running_daemon
-    from fairway.runtime.remembered import NONE
 
     if running_daemon(settings.folder) is not None:
         raise DownError(f"a scheduler is already running in {settings.folder}")
-    options = settings.options()
-    # Before anything is made: an address that cannot be had is to leave nothing behind.
-    listener = tcp_socket(options.listen) if options.listen not in (None, NONE) else None
     try:
-        daemon = Daemon(options)
+        daemon = Daemon(settings.options(), listen=tcp_socket)
     except AlreadyUpError as error:
         raise DownError(str(error)) from None
     except OSError as error:
         raise InputError(f"the state directory cannot be used: {error.strerror}", path=str(settings.folder)) from None
-    listener = listener or _listener_of_last_time(daemon)
-    serve(daemon, listener, open_to_all=daemon.choice.open_to_all, on_ready=lambda: _greet(daemon, as_json=json))
+    open_to_all = daemon.choice.open_to_all
+    serve(daemon, daemon.listener, open_to_all=open_to_all, on_ready=lambda: _greet(daemon, as_json=json))
     going = sum(record.state == "RUNNING" for record in daemon.scheduler.book)
     waiting = sum(record.state.waits for record in daemon.scheduler.book)
     text = f"scheduling has stopped; {_left(daemon.parting, going, waiting)}"
     _say(text, sys.stderr if json else sys.stdout)
-
-
-def _listener_of_last_time(daemon: Daemon) -> socket.socket | None:
-    """The address to listen on that was given once, if there was one."""
-    from fairway.api.server import tcp_socket
-
-    if daemon.choice.listen is None:
-        return None
-    try:
-        with daemon.choice.blamed("listen"):
-            return tcp_socket(daemon.choice.listen)
-    except BaseException:
-        daemon.close()
-        raise
 
 
 def _greet(daemon: Daemon, *, as_json: bool) -> None:

@@ -150,9 +150,13 @@ class Commands:
         """Change the terms of a job."""
         if record.state.ended:
             raise WrongStateError(f"job {record.id} is {record.state}; it cannot be changed")
-        record.request = request = replace(record.request, **changes)
+        request = replace(record.request, **changes)
         if "limit_s" in changes:
-            self._engine.set_limit(record)
+            try:
+                self._engine.set_limit(record, request.limit_s)
+            except (OSError, ValueError) as error:
+                raise WrongStateError(f"job {record.id} runs, and its time limit cannot be changed: {error}") from None
+        record.request = request
         self._engine.alarms.set(now_s)
         submitted_s = record.submitted_s - self._engine.clock.origin_s
         deadline_s = math.inf if request.deadline_s is None else submitted_s + request.deadline_s

@@ -6,14 +6,16 @@ import fcntl
 import json
 import os
 import shutil
+import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fairway.core.errors import FairwayError
+from fairway.core.plan import Placer
 from fairway.core.policy import Policy
 from fairway.placement import placement as placement_named
 from fairway.policies import make_policy
@@ -42,36 +44,59 @@ class Daemon:
 
     `about` is what it has left word of, once it is started, and `remarks` what is different from last time. `parting`
     is what becomes of the jobs, once it is closed: they are left alone unless whoever has stopped it said otherwise.
+
+    Whatever may be refused is looked at before the scheduler is made, because that changes the journal at once. So
+    `listen` opens the TCP address that counts, if there is one; `listener` is what it gave.
     """
 
-    def __init__(self, options: Options, machine: Machine | None = None) -> None:
+    def __init__(
+        self,
+        options: Options,
+        machine: Machine | None = None,
+        *,
+        listen: Callable[[str], socket.socket] | None = None,
+    ) -> None:
         fresh = not options.folder.exists()
         options.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.options = options
         self.about: dict[str, Any] = {}
         self.remarks: list[str] = []
         self.parting = LEAVE
+        self.listener: socket.socket | None = None
         self._lock = locked(options.folder)
         try:
             refuse_without_journal(options.folder)
             last = facts_of_last_time(options.folder)
             self.choice = Choice(options, last)
-            self.choice.check_config()
+            self.settings = self._read_settings()
             self.choice.load_plugins()
-            policy = self._made_policy()
+            policy, placer = self._made_policy(), self._made_placement()
             self.machine = machine or self._found_machine()
+            if listen is not None:
+                self._listen(listen)
             self._take_over()
-            self.scheduler = self._made_scheduler(policy)
-            with self.choice.blamed("config"):
-                self.settings = Settings(self.scheduler, self.choice.config)
+            self.scheduler = self._made_scheduler(policy, placer)
+            self.settings.govern(self.scheduler)
             self._watch = Watch(self.scheduler, self.settings, self._sitters())
             self._remember(last)
         except BaseException:
+            if self.listener is not None:
+                self.listener.close()
             if fresh:
                 shutil.rmtree(options.folder, ignore_errors=True)
             os.close(self._lock)
             raise
         self._thread: threading.Thread | None = None
+
+    def _read_settings(self) -> Settings:
+        self.choice.check_config()
+        with self.choice.blamed("config"):
+            return Settings(self.options.folder, self.choice.config)
+
+    def _listen(self, listen: Callable[[str], socket.socket]) -> None:
+        if self.choice.listen is not None:
+            with self.choice.blamed("listen"):
+                self.listener = listen(self.choice.listen)
 
     def _found_machine(self) -> Machine:
         with self.choice.blamed("gpus"):
@@ -81,6 +106,10 @@ class Daemon:
         with self.choice.blamed("policy"):
             return make_policy(self.choice.policy)
 
+    def _made_placement(self) -> Placer:
+        with self.choice.blamed("placement"):
+            return placement_named(self.choice.placement)
+
     def _take_over(self) -> None:
         """Take over jobs that run although the journal knows nothing of them, before GPUs are given to anybody."""
         path, jobs = self.options.folder / "journal.db", self.options.folder / "jobs"
@@ -89,13 +118,14 @@ class Daemon:
         with closing(Journal(path)) as journal:
             found = take_over(journal, jobs)
         if found:
-            what = f"job {found[0]} runs" if len(found) == 1 else f"jobs {', '.join(found)} run"
+            what = f"job {found[0]} has" if len(found) == 1 else f"jobs {', '.join(found)} have"
             it = "it is as its folder has it" if len(found) == 1 else "they are as their folders have them"
-            self.remarks.append(f"{what}, but the journal did not know of that: {it}; all jobs are queued anew")
+            self.remarks.append(
+                f"{what} been started since the journal was last written: {it}, and all jobs are queued anew. Of what "
+                "was asked for since then, the rest is lost"
+            )
 
-    def _made_scheduler(self, policy: Policy) -> Scheduler:
-        with self.choice.blamed("placement"):
-            placer = placement_named(self.choice.placement)
+    def _made_scheduler(self, policy: Policy, placer: Placer) -> Scheduler:
         scheduler = Scheduler(
             self.options.folder,
             self.machine.cluster,
@@ -177,6 +207,8 @@ class Daemon:
             self._thread.join()
         self.parting = str((running_daemon(self.options.folder) or {}).get("parting", LEAVE))
         (self.options.folder / "daemon.json").unlink(missing_ok=True)
+        if self.listener is not None:
+            self.listener.close()
         os.close(self._lock)
 
 

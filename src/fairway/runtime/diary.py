@@ -30,8 +30,16 @@ class Diary:
         self._journal = journal
         self._book = book
         self._state = state
+        self._kept: dict[str, Any] = {}
         self._names = 0
         self._memory_s = 0.0
+
+    def keep(self, facts: Mapping[str, Any]) -> None:
+        """Have facts written with the next step, all or nothing: for commands, whose events and records go with them.
+
+        A command is to call this when nothing in it can fail any more.
+        """
+        self._kept.update(facts)
 
     def note_events(self, events: Sequence[Event]) -> None:
         """Write down what happened."""
@@ -57,6 +65,7 @@ class Diary:
         self, events: Sequence[Event], *, actions: Sequence[Action] = (), facts: Mapping[str, Any] | None = None
     ) -> None:
         changed = [record.stored() for record in self._book.take_changed()]
+        facts = {**self._kept, **(facts or {})}
         if not (events or actions or changed or facts):
             return
         while True:
@@ -67,6 +76,7 @@ class Diary:
                     self._journal.save_jobs(changed)
                     if facts:
                         self._journal.set_facts(facts)
+                self._kept = {}
                 self._journal.tidy()
                 return
             except DiskFullError:

@@ -78,8 +78,7 @@ def record_in(folder: Folder) -> JobRecord | None:
     record.started_s = record.started_s or attempt.launched_s
     record.state, record.reason = JobState.RUNNING, ""
     outcome = processes.outcome(folder.attempt)
-    if (folder.attempt / "hurry").exists():
-        # A word that is left to those whose work nobody wants any more.
+    if processes.is_given_up(folder.attempt):
         record.state, record.reason, record.cancelled = JobState.CANCELLED, "cancelled", True
         record.ended_s = time.time() if outcome is None else outcome.ended_s
     elif folder.keeper is None or (folder.attempt / "stopping").exists():

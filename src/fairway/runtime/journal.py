@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -240,6 +241,7 @@ def is_blank(path: Path) -> bool:
 
 def _opened(path: Path) -> sqlite3.Connection:
     """A connection to a sound journal of the present schema, made or brought up to date where necessary."""
+    _make_private(path)
     try:
         db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
     except sqlite3.Error as error:
@@ -258,6 +260,16 @@ def _opened(path: Path) -> sqlite3.Connection:
         db.close()
         raise
     return db
+
+
+def _make_private(path: Path) -> None:
+    """Make an empty file for SQLite, if there is none: the environments of all jobs will be in it, for no others' eyes.
+
+    What SQLite puts beside a file has the same mode. A file that is there is not opened: closing it would let go of the
+    locks that connections of this process have on it. What cannot be made is left to SQLite, which says why.
+    """
+    with contextlib.suppress(OSError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def _made_sound(db: sqlite3.Connection, path: Path) -> None:
@@ -285,7 +297,12 @@ def _made_sound(db: sqlite3.Connection, path: Path) -> None:
 
 def _migrate(db: sqlite3.Connection, version: int, path: Path) -> None:
     """Bring an older journal up to date, one schema after the other; a copy of it as it was is left beside it."""
-    with contextlib.closing(sqlite3.connect(path.with_name(f"{path.name}.schema-{version}"))) as copy:
+    kept = path.with_name(f"{path.name}.schema-{version}")
+    _make_private(kept)
+    with contextlib.suppress(OSError):
+        # One that an interrupted attempt has left is written over.
+        kept.chmod(0o600)
+    with contextlib.closing(sqlite3.connect(kept)) as copy:
         db.backup(copy)
     for step in range(version, SCHEMA):
         try:

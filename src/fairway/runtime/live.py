@@ -18,7 +18,7 @@ from typing import Any
 from fairway.core import columns
 from fairway.core.action import Action, Suspend, Throttle
 from fairway.core.cluster import Cluster
-from fairway.core.event import Event, JobStarted, Woken
+from fairway.core.event import Event, JobCancelled, JobStarted, Woken
 from fairway.core.state import State
 from fairway.runtime import environment, processes
 from fairway.runtime.alarms import Alarms
@@ -154,12 +154,15 @@ class LiveEngine:
 
     def adopt(self) -> list[Event]:
         """After a restart: find the processes of all jobs again, and what has happened in the meantime."""
-        now_s, events = self.clock.now_s(), list[Event]()
+        now_s, events, ends = self.clock.now_s(), list[Event](), list[tuple[float, JobRecord, Outcome]]()
         for record in self.book:
             attempt = record.attempt
             if attempt is None or attempt.ended_s is not None:
                 continue
             found = processes.find(self._directory(record))
+            if not record.cancelled and processes.is_given_up(self._directory(record)):
+                # Somebody has cancelled it, of which the journal had no word yet, or has none any more.
+                events += self._given_up(record, max(now_s, self.state.now_s))
             if isinstance(found, Running):
                 paused = record.state is JobState.SUSPENDED
                 self.processes.adopt(record.number, tuple(attempt.gpus), found, attempt.token, paused=paused)
@@ -171,15 +174,23 @@ class LiveEngine:
                     processes.kill_strays(self._directory(record), attempt.token)
                 # The state takes note of it when it was, not when it is found: nobody is charged for the time between.
                 ended_s = now_s if found.ended_s is None else found.ended_s - self.clock.origin_s
-                at_s = max(min(now_s, ended_s), self.state.now_s)
-                events += self.ends.over(record, found, self._directory(record), at_s)
+                ends.append((max(min(now_s, ended_s), self.state.now_s), record, found))
             else:
                 attempt.ended_s, attempt.cause = self.clock.date_s(now_s), "not started"
                 record.since_s = None
                 if record.state is JobState.RUNNING:
                     record.state = JobState.PENDING
                 self.book.touch(record)
+        # In the order in which they ended: what is learnt from one is about those that still ran then.
+        for at_s, record, outcome in sorted(ends, key=lambda end: end[0]):
+            events += self.ends.over(record, outcome, self._directory(record), at_s)
         return sorted(events, key=lambda event: event.time_s)
+
+    def _given_up(self, record: JobRecord, now_s: float) -> list[Event]:
+        record.cancelled, record.ended_s = True, self.clock.date_s(now_s)
+        record.state, record.reason = JobState.CANCELLED, "cancelled"
+        self.book.touch(record)
+        return [JobCancelled(now_s, record.number)]
 
     def converge(self) -> None:
         """After a restart: go towards what the state says of every job."""
@@ -228,10 +239,10 @@ class LiveEngine:
         live = self.processes.live.get(record.number)
         return live is not None and live.status == "running" and not record.suspended
 
-    def set_limit(self, record: JobRecord) -> None:
-        """Hold an attempt that lives to the job's new time limit."""
+    def set_limit(self, record: JobRecord, limit_s: float | None) -> None:
+        """Hold an attempt that lives to a new time limit of its job. `OSError` or `ValueError` where that fails."""
         if record.number in self.processes.live and record.attempt is not None:
-            processes.set_limit(self._directory(record), record.request.limit_s)
+            processes.set_limit(self._directory(record), limit_s)
 
     def ran_s(self, record: JobRecord, now_s: float) -> float:
         """For how long a job has run by now."""

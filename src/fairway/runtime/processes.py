@@ -157,9 +157,15 @@ def start(directory: Path, launch: Mapping[str, Any]) -> Running:
 
 
 def set_limit(directory: Path, limit_s: float | None) -> None:
-    """Give an attempt that lives another time limit, counted over all attempts; its keeper reads it within a second."""
+    """Give an attempt that lives another time limit, counted over all attempts; its keeper reads it within a second.
+
+    Where that fails (`OSError`, or `ValueError` if its file is damaged) it has the limit that it had.
+    """
     path = directory / "launch.json"
-    launch = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        launch = dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError):
+        raise ValueError(f"{path} is damaged") from None
     launch["limit_s"] = None if limit_s is None else max(limit_s - launch.get("ran_s", 0.0), 0.1)
     keeper.write_over(path, launch, 0o600)
 
@@ -185,6 +191,11 @@ def find(directory: Path) -> Running | Outcome | None:
         os.close(pidfd)
         return outcome(directory) or LOST._replace(ended_s=_last_sign_s(directory))
     return Running(directory, pid, started, pidfd)
+
+
+def is_given_up(directory: Path) -> bool:
+    """Whether the ranks of an attempt were told that nobody wants their work any more: the job was cancelled."""
+    return (directory / "hurry").exists()
 
 
 def living_keeper(directory: Path) -> int | None:

@@ -185,13 +185,13 @@ class Scheduler:
         """
 
         def command(now_s: float) -> tuple[list[Event], None]:
+            events = self.commands.guests_off(now_s)
             self.gate.policy = policy
             self.state.memory = {}
             self.policy_text = text
-            with self.journal.transaction():
-                self.journal.set_facts({"policy": text, "memory": {}})
             self.engine.alarms.set(now_s)
-            return self.commands.guests_off(now_s), None
+            self.diary.keep({"policy": text, "memory": {}})
+            return events, None
 
         self.ask(command)
 

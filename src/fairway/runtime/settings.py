@@ -19,19 +19,27 @@ FILE_NAME = "fairway.toml"
 
 
 class Settings:
-    """The configuration in force, and the file that it is from; `read` says whether there was one."""
+    """The configuration in force, and the file that it is from; `read` says whether there was one.
 
-    def __init__(self, scheduler: Scheduler, path: Path | None = None) -> None:
+    It is read before there is a scheduler, which writes to the journal as soon as it is made: a file with an error is
+    to leave everything as it was.
+    """
+
+    _scheduler: Scheduler
+
+    def __init__(self, folder: Path, path: Path | None = None) -> None:
         """Read the file given, or `fairway.toml` of the state directory if there is one. Errors are raised."""
-        self.path = path or scheduler.folder / FILE_NAME
-        self.config = NO_CONFIG
+        self.path = path or folder / FILE_NAME
         self.problem = ""
         self.read = False
         self._required = path is not None
-        self._scheduler = scheduler
         self._stamp = self._seen()
-        before = _of_last_time(scheduler.journal.facts().get("config"))
-        self._take(self._read(), before)
+        self.config = self._read()
+
+    def govern(self, scheduler: Scheduler) -> None:
+        """Put what was read in force, for this scheduler from now on."""
+        self._scheduler = scheduler
+        self._take(self.config, _of_last_time(scheduler.journal.facts().get("config")))
 
     def reload(self) -> Config:
         """Read the file again. If it cannot be used the old configuration stays, and the error is raised."""
@@ -73,13 +81,13 @@ class Settings:
 
     def _take(self, config: Config, before: Config) -> None:
         """Put a configuration in force. Jobs that are queued get their new weights and priorities."""
+        text = "" if config == NO_CONFIG else self.path.read_text(encoding="utf-8")
         self.config = config
         scheduler = self._scheduler
         scheduler.gate.limits = Limits(config)
         scheduler.engine.log_bytes = config.defaults.log_bytes
         scheduler.commands.admission = self._admitted if config != NO_CONFIG else lambda requests: requests
         scheduler.commands.amendment = lambda request, changes: amended(request, changes, self.config)
-        text = "" if config == NO_CONFIG else self.path.read_text(encoding="utf-8")
 
         def command(now_s: float) -> tuple[list[Event], None]:
             events: list[Event] = []
@@ -90,9 +98,9 @@ class Settings:
                         terms = {"weight": changed.weight, "priority": changed.priority}
                         events += scheduler.commands.set_terms(record, now_s, terms)
                         scheduler.book.touch(record)
-            with scheduler.journal.transaction():
-                scheduler.journal.set_facts({"config": text})
             scheduler.engine.alarms.set(now_s)
+            # With the new terms or not at all: if only one of the two were kept, terms would count twice or never.
+            scheduler.diary.keep({"config": text})
             return events, None
 
         # Not waited for: at the start the scheduler does not run yet, and nothing depends on the answer.

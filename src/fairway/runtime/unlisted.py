@@ -40,13 +40,14 @@ def _counted(jobs: int) -> str:
 
 
 def take_over(journal: Journal, jobs: Path) -> list[str]:
-    """Write down the jobs that run without the journal's knowing; their ids.
+    """Write down the jobs that run without the journal's knowing, and those that it takes to wait although they were
+    started since; their ids.
 
     The scheduler that starts then makes its state from the records alone, as after a salvage: whoever runs keeps its
     GPUs. `JournalError` if one runs whose folder does not tell what it is.
     """
-    running = list(_running(journal, jobs))
-    found = {one.id: record_in(one) for one in running}
+    ahead, running = _ahead(journal, jobs)
+    found = {one.id: record_in(one) for one in ahead}
     unclear = [one for one in running if found[one.id] is None]
     if unclear:
         who = ", ".join(f"{one.id} (pid {one.keeper})" for one in unclear)
@@ -55,10 +56,11 @@ def take_over(journal: Journal, jobs: Path) -> list[str]:
             f"{journal.path} knows nothing of processes that run in {jobs}, and these do not tell what they are: job "
             f"{who}; nothing was changed. `kill {pids}` ends them"
         )
-    if not running:
+    told = [record for record in found.values() if record is not None]
+    if not told:
         return []
     places = Places(journal.jobs())
-    stored = [places.settle(record).stored() for record in found.values() if record is not None]
+    stored = [places.settle(record).stored() for record in told]
     with journal.transaction():
         journal.save_jobs(stored)
         journal.set_facts({"salvaged": True})
@@ -87,13 +89,16 @@ class Places:
         return record
 
 
-def _running(journal: Journal, jobs: Path) -> list[Folder]:
-    """The folders of jobs whose latest attempt runs, and is not in the journal."""
+def _ahead(journal: Journal, jobs: Path) -> tuple[list[Folder], list[Folder]]:
+    """The folders of jobs that know of a later attempt than the journal, which is an older copy or has lost its end: of
+    jobs that are in it and not over, and of all that run. Then those of them that run."""
     ended = journal.names()
     known = {job.id: len(job.record["attempts"]) for job in journal.jobs(ended=False)}
     suspects = [opened(one) for one in folders_of(jobs) if not ended.get(one.name, False)]
+    ahead = [one for one in suspects if one.number > known.get(one.id, 0)]
     # `find` makes sure that a keeper which was about to begin does not begin later.
-    return [one for one in suspects if one.number > known.get(one.id, 0) and _runs(one)]
+    running = [one for one in ahead if _runs(one)]
+    return [one for one in ahead if one.id in known or one in running], running
 
 
 def _runs(folder: Folder) -> bool:

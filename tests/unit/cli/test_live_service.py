@@ -75,3 +75,13 @@ def test_what_systemd_refuses_is_one_line(shell: Shell, tmp_path: Path, monkeypa
     assert call.code == 2
     assert len(call.err_lines) == 1
     assert "no way" in call.err
+
+
+def test_a_configuration_with_an_error_is_refused_before_anything_is_installed(shell: Shell, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "fairway.toml").write_text("nonsense = 1\n")
+    call = shell("up", "--service", "--state", str(state))
+    assert (call.code, call.out) == (2, "")
+    assert len(call.err_lines) == 1
+    assert "fairway.toml: nonsense" in call.err
