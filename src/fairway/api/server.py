@@ -160,12 +160,13 @@ def _settings(app: FastAPI) -> uvicorn.Config:
 
 def _protect(folder: Path) -> None:
     """Let others pass through the directory to the socket, and look at nothing in it."""
-    folder.chmod(0o711)
     for name in ("journal.db", "journal.db-wal", "journal.db-shm", "lock", "daemon.json"):
         if (folder / name).exists():
             (folder / name).chmod(0o600)
+    # Only now that they are private.
+    folder.chmod(0o711)
     jobs = folder / "jobs"
-    jobs.mkdir(exist_ok=True)
+    jobs.mkdir(mode=0o700, exist_ok=True)
     # Where jobs run as whoever submitted them, they have to get to their own directories.
     jobs.chmod(0o711 if os.geteuid() == 0 else 0o700)
 

@@ -104,13 +104,13 @@ class ConfigError(InputError):
     """The configuration cannot be used; the text names the file and the key."""
 
 
-def read_config(path: Path) -> Config:
-    """Read a file."""
+def read_config(path: Path) -> tuple[Config, str]:
+    """Read a file: what it means, and its text."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
-    return parse_config(text, str(path))
+    return parse_config(text, str(path)), text
 
 
 def parse_config(text: str, name: str = "the configuration") -> Config:

@@ -31,7 +31,7 @@ class Settings:
         """Read the file given, or `fairway.toml` of the state directory if there is one. Errors are raised."""
         self.path = path or folder / FILE_NAME
         self.problem = ""
-        self.read = False
+        self.read, self._text = False, ""
         self._required = path is not None
         self._stamp = self._seen()
         self.config = self._read()
@@ -73,16 +73,15 @@ class Settings:
 
     def _read(self) -> Config:
         if not self._required and not self.path.exists():
-            self.read = False
+            self.read, self._text = False, ""
             return NO_CONFIG
-        config = read_config(self.path)
+        config, self._text = read_config(self.path)
         self.read = True
         return config
 
     def _take(self, config: Config, before: Config) -> None:
         """Put a configuration in force. Jobs that are queued get their new weights and priorities."""
-        text = "" if config == NO_CONFIG else self.path.read_text(encoding="utf-8")
-        self.config = config
+        text, self.config = self._text, config
         scheduler = self._scheduler
         scheduler.gate.limits = Limits(config)
         scheduler.engine.log_bytes = config.defaults.log_bytes
