@@ -21,12 +21,8 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-import numpy as np
-
-from fairway.core.decision import Decision, Reason
-from fairway.core.snapshot import Snapshot
 from fairway.placement import placement
 from fairway.runtime.daemon import Daemon, Options
 from fairway.runtime.explain import explain
@@ -34,6 +30,7 @@ from fairway.runtime.machine import Machine, found_machine
 from fairway.runtime.records import JobRecord
 from fairway.runtime.request import JobRequest
 from fairway.runtime.scheduler import Scheduler
+from fairway.testing.hosted import Hosted
 
 ROOT = Path(__file__).resolve().parent.parent
 TRAINING = ROOT / "examples" / "pytorch_ddp" / "train.py"
@@ -156,25 +153,6 @@ def foreign(folder: Path, machine: Machine, seconds: float) -> dict[str, Any]:
         "started_after_it_s": round((record.started_s or 0.0) - (time.time() - (time.monotonic() - ended_s)), 1),
         "seconds": round(time.monotonic() - began_s, 1),
     }
-
-
-class Hosted:
-    """A policy that has all jobs share the GPUs of the first, for a part of the time."""
-
-    name: ClassVar[str] = "hosted"
-    knows: ClassVar[frozenset[str]] = frozenset()
-    round_s: ClassVar[float] = 0.0
-
-    def __init__(self, part: float) -> None:
-        self.part = part
-
-    def decide(self, snapshot: Snapshot) -> Decision:
-        """Everybody runs."""
-        jobs = len(snapshot)
-        guests, gpus = range(1, jobs), np.ones(jobs, dtype=np.int64)
-        reasons = np.full(jobs, int(Reason.RUNS), dtype=np.int8)
-        throttles = dict.fromkeys(guests, self.part) if self.part < 1 else {}
-        return Decision(gpus, reasons, partners=dict.fromkeys(guests, 0), throttles=throttles)
 
 
 def _steps_per_s(record: JobRecord, folder: Path, seconds: float) -> float:

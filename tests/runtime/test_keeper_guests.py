@@ -7,40 +7,19 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
 
-import numpy as np
 import pytest
 from keeping import python, state_of, wait_for
 from living import clear, cluster_of, ended, submit, until
 
-from fairway.core.decision import Decision, Reason
-from fairway.core.snapshot import Snapshot
 from fairway.placement import placement
 from fairway.runtime.processes import HURRY_S
 from fairway.runtime.records import JobRecord, JobState
 from fairway.runtime.scheduler import Scheduler
+from fairway.testing.hosted import Hosted
 
 BUSY = "while True: pass"
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
-
-
-class Hosted:
-    """A policy that has all jobs share the GPUs of the first, for a part of the time."""
-
-    name: ClassVar[str] = "hosted"
-    knows: ClassVar[frozenset[str]] = frozenset()
-    round_s: ClassVar[float] = 0.0
-
-    def __init__(self, part: float) -> None:
-        self.part = part
-
-    def decide(self, snapshot: Snapshot) -> Decision:
-        jobs = len(snapshot)
-        guests = range(1, jobs)
-        gpus, reasons = np.ones(jobs, dtype=np.int64), np.full(jobs, int(Reason.RUNS), dtype=np.int8)
-        throttles = dict.fromkeys(guests, self.part) if self.part < 1 else {}
-        return Decision(gpus, reasons, partners=dict.fromkeys(guests, 0), throttles=throttles)
 
 
 class House:
