@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -125,3 +125,14 @@ class CliHouse:
             for one in (*(rank[0] for rank in ranks), pid):
                 if one > 0 and Path(f"/proc/{one}").exists():
                     os.kill(one, signal.SIGKILL)
+
+
+def house_in(folder: Path, *options: str) -> Iterator[CliHouse]:
+    """A fixture's house, with its scheduler started where there are options for it; it is closed afterwards."""
+    house = CliHouse(folder)
+    try:
+        if options:
+            house.start(*options)
+        yield house
+    finally:
+        house.close()

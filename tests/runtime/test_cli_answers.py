@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli_house import CliHouse, until
+from cli_house import CliHouse, house_in, until
 
 TALKS = "echo begun; while sleep 0.1; do echo more; done"
 SILENT = "echo begun; sleep 100"
@@ -24,10 +24,7 @@ WAITS_FOR_TERM = (
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliHouse]:
-    house = CliHouse(tmp_path_factory.mktemp("house"))
-    house.start("--gpus", "2", "--policy", "fifo")
-    yield house
-    house.close()
+    yield from house_in(tmp_path_factory.mktemp("house"), "--gpus", "2", "--policy", "fifo")
 
 
 def named(house: CliHouse, name: str) -> str:

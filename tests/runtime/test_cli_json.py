@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_house import WAIT_S, CliHouse, until
+from cli_house import WAIT_S, CliHouse, house_in, until
 
 SAVES = (
     "import os, signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(75)); "
@@ -22,10 +22,7 @@ SAVES = (
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliHouse]:
-    house = CliHouse(tmp_path_factory.mktemp("json"))
-    house.start("--gpus", "2", "--policy", "fifo")
-    yield house
-    house.close()
+    yield from house_in(tmp_path_factory.mktemp("json"), "--gpus", "2", "--policy", "fifo")
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli_house import CliHouse, until
+from cli_house import CliHouse, house_in, until
 
 from fairway.runtime.daemon import running_daemon
 from fairway.runtime.parting import announce
@@ -22,9 +22,7 @@ from fairway.runtime.parting import announce
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[CliHouse]:
-    house = CliHouse(tmp_path)
-    yield house
-    house.close()
+    yield from house_in(tmp_path)
 
 
 def _communicated(house: CliHouse) -> str:

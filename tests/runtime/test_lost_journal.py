@@ -10,16 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_house import CliHouse, until
+from cli_house import CliHouse, house_in, until
 
 WAITS = "echo begun; while [ ! -e go ]; do sleep 0.1; done; echo done"
 
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[CliHouse]:
-    house = CliHouse(tmp_path)
-    yield house
-    house.close()
+    yield from house_in(tmp_path)
 
 
 def _running(house: CliHouse, *options: str, script: str = WAITS) -> str:

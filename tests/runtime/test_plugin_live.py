@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli_house import CliHouse
+from cli_house import CliHouse, house_in
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "my_policy.py"
 WAITS = "while [ ! -e go ]; do sleep 0.1; done; echo $FAIRWAY_JOB_ID >> order"
@@ -15,10 +15,8 @@ WAITS = "while [ ! -e go ]; do sleep 0.1; done; echo $FAIRWAY_JOB_ID >> order"
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[CliHouse]:
-    house = CliHouse(tmp_path)
     shutil.copy(EXAMPLE, tmp_path / "mine.py")
-    yield house
-    house.close()
+    yield from house_in(tmp_path)
 
 
 def _down(house: CliHouse) -> str:

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from cli_house import CliHouse
+from cli_house import CliHouse, house_in
 
 from fairway.api.server import Server, tcp_socket
 from fairway.core.errors import FairwayError, InputError
@@ -19,10 +19,8 @@ from fairway.runtime.remembered import Choice, Options
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[CliHouse]:
-    house = CliHouse(tmp_path)
     (tmp_path / "house.toml").write_text("[queues.default]\nmax_gpus_per_job = 1\n")
-    yield house
-    house.close()
+    yield from house_in(tmp_path)
 
 
 def _killed(house: CliHouse) -> str:
