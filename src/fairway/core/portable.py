@@ -1,0 +1,192 @@
+"""Arithmetic that gives the same bits on every CPU.
+
+IEEE 754 fixes the result of `+ - * /`, of square roots and of comparisons. It fixes neither the order in which a
+library adds nor the last digit of `exp` and `log`: OpenBLAS, LAPACK, `einsum`, the SIMD loops of NumPy and the C
+library each choose by the CPU. A plan that depends on them is another plan on another machine. So code that leads to a
+decision calls these functions, which are made of fixed sequences of the exact operations. `tests/unit/test_portable.py`
+says which calls are not allowed beside them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TypeVar, cast
+
+import numpy as np
+
+from fairway.core.arrays import Floats, Ints
+
+Number = TypeVar("Number", float, Floats)
+
+LN2 = 0.6931471805599453
+_LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10
+"""The first 32 bits of ln 2, whose product with a small whole number is exact, and the rest."""
+_ROOT_HALF = 0.7071067811865476
+_EXP_TERMS = tuple(1.0 / math.factorial(n) for n in range(13, 1, -1))
+_LOG_TERMS = tuple(2.0 / n for n in range(23, 1, -2))
+_MOST_FACTORS = 64
+"""Whole powers up to this one are products."""
+
+
+def dot(a: Floats, b: Floats) -> float:
+    """The inner product of two vectors."""
+    return float(np.add.reduce(a * b))
+
+
+def dots(rows: Floats, by: Floats) -> Floats:
+    """The inner product of each row with a vector."""
+    return np.asarray(np.add.reduce(rows * by, axis=-1))
+
+
+def product(a: Floats, b: Floats) -> Floats:
+    """The product of two matrices, or of two stacks of them; the inner dimension is added up from its first entry."""
+    out = a[..., :, 0, None] * b[..., None, 0, :] if a.shape[-1] else np.zeros((*a.shape[:-1], b.shape[-1]))
+    for k in range(1, a.shape[-1]):
+        out += a[..., :, k, None] * b[..., None, k, :]
+    return np.asarray(out)
+
+
+def solve(matrix: Floats, right: Floats) -> Floats:
+    """The solution of one small system: elimination with row pivots, the first of equals. NaN where it is singular."""
+    rows = [[*row, last] for row, last in zip(matrix.tolist(), right.tolist(), strict=True)]
+    size = len(rows)
+    for k in range(size):
+        best = max(range(k, size), key=lambda i: abs(rows[i][k]))
+        rows[k], rows[best] = rows[best], rows[k]
+        pivot = rows[k]
+        if not 0.0 < abs(pivot[k]) < math.inf:
+            return np.full(size, math.nan)
+        for row in rows[k + 1 :]:
+            factor = row[k] / pivot[k]
+            if factor != 0.0:
+                for j in range(k + 1, size + 1):
+                    row[j] -= factor * pivot[j]
+    found = [0.0] * size
+    for k in range(size - 1, -1, -1):
+        rest = rows[k][size]
+        for j in range(k + 1, size):
+            rest -= rows[k][j] * found[j]
+        found[k] = rest / rows[k][k]
+    return np.array(found)
+
+
+@np.errstate(all="ignore")
+def solve_stack(matrices: Floats, right: Floats) -> Floats:
+    """The solutions of many systems of one size at once: `right` is a stack of matrices; NaN where one is singular."""
+    size = matrices.shape[-1]
+    table = np.concatenate([matrices, right], axis=-1, dtype=np.float64)
+    at = np.arange(len(table))
+    for k in range(size):
+        best = k + np.argmax(np.abs(table[:, k:, k]), axis=1)
+        swapped = table[at, best]
+        table[at, best] = table[:, k]
+        table[:, k] = swapped
+        factors = table[:, k + 1 :, k] / table[:, k, None, k]
+        table[:, k + 1 :, k:] -= factors[:, :, None] * table[:, None, k, k:]
+    found = np.empty((len(table), size, right.shape[-1]))
+    for k in range(size - 1, -1, -1):
+        rest = table[:, k, size:]
+        for j in range(k + 1, size):
+            rest = rest - table[:, k, j, None] * found[:, j]
+        found[:, k] = rest / table[:, k, k, None]
+    return found
+
+
+@np.errstate(over="ignore", under="ignore")
+def exp(x: Number) -> Number:
+    """e to the power of x, to about a unit in the last place."""
+    if isinstance(x, np.ndarray):
+        x = np.clip(x, -745.2, 709.8)
+        whole = np.rint(x / LN2)
+        return cast(Floats, np.ldexp(_exp_small(x - whole * _LN2_HIGH, whole * _LN2_LOW), whole.astype(np.int64)))
+    if not -745.2 < x < 709.8:
+        return math.inf if x > 0 else 0.0 if x < 0 else math.nan
+    near = float(round(x / LN2))
+    small = _exp_small(x - near * _LN2_HIGH, near * _LN2_LOW)
+    half = int(near) // 2
+    return math.ldexp(math.ldexp(small, half), int(near) - half)
+
+
+def _exp_small(high: Number, low: Number) -> Number:
+    """e to the power of high - low, for a difference below 0.35."""
+    r = high - low
+    value = _EXP_TERMS[0] * r
+    for term in _EXP_TERMS[1:]:
+        value = (value + term) * r
+    return 1.0 + (high + (value * r - low))
+
+
+@np.errstate(all="ignore")
+def log(x: Number) -> Number:
+    """The natural logarithm, to about a unit in the last place; that of a power of 2 is as many ln 2."""
+    if isinstance(x, np.ndarray):
+        part, power = np.frexp(x)
+        low = part < _ROOT_HALF
+        part, power = np.where(low, part + part, part), (power - low).astype(np.float64)
+        found = power * _LN2_HIGH + (_log_near_1(part) + power * _LN2_LOW)
+        found = np.where(x == math.inf, math.inf, found)
+        return cast(Floats, np.where(x > 0.0, found, np.where(x == 0.0, -math.inf, math.nan)))
+    if not 0.0 < x < math.inf:
+        return x if x > 0 or x != x else -math.inf if x == 0 else math.nan
+    mantissa, exponent = math.frexp(x)
+    if mantissa < _ROOT_HALF:
+        mantissa, exponent = mantissa + mantissa, exponent - 1
+    return exponent * _LN2_HIGH + (_log_near_1(mantissa) + exponent * _LN2_LOW)
+
+
+def _log_near_1(x: Number) -> Number:
+    """The logarithm of a number between the roots of 1/2 and 2, by the series of the inverse hyperbolic tangent."""
+    s = (x - 1.0) / (x + 1.0)
+    square = s * s
+    value = _LOG_TERMS[0] * square
+    for term in _LOG_TERMS[1:]:
+        value = (value + term) * square
+    return s * value + 2.0 * s
+
+
+def log2(x: Number) -> Number:
+    """The logarithm to base 2, exact for powers of 2."""
+    if isinstance(x, np.ndarray):
+        return cast(Floats, np.array([log2(float(each)) for each in x.ravel()]).reshape(x.shape))
+    if not 0.0 < x < math.inf:
+        return log(x)
+    mantissa, exponent = math.frexp(x)
+    if mantissa < _ROOT_HALF:
+        mantissa, exponent = mantissa + mantissa, exponent - 1
+    return exponent + _log_near_1(mantissa) / LN2
+
+
+def power(base: float, exponent: float) -> float:
+    """A positive base to any power, or any base to a small whole one."""
+    if exponent == int(exponent) and abs(exponent) <= _MOST_FACTORS:
+        value = 1.0
+        for _ in range(abs(int(exponent))):
+            value *= base
+        return value if exponent >= 0 else 1.0 / value
+    if exponent == 0.5:
+        return math.sqrt(base)
+    return exp(exponent * log(base)) if base > 0 else 0.0
+
+
+def powers(base: Floats | float, exponents: Floats | float) -> Floats:
+    """`power` for each entry of two arrays."""
+    bases, by = np.broadcast_arrays(np.asarray(base, dtype=np.float64), np.asarray(exponents, dtype=np.float64))
+    values = [power(b, e) for b, e in zip(bases.ravel().tolist(), by.ravel().tolist(), strict=True)]
+    return np.array(values).reshape(bases.shape)
+
+
+def order(values: Floats | Ints) -> Ints:
+    """The rows by rising value; equals keep their order (a quick sort orders them by the CPU's vector width)."""
+    return np.argsort(values, kind="stable")
+
+
+def interpolate(x: float, xs: Floats, ys: Floats) -> float:
+    """The value at x of the line through points in rising order; beyond its ends it goes on level."""
+    at = int(np.searchsorted(xs, x, side="right"))
+    if at == 0:
+        return float(ys[0])
+    if at == len(xs):
+        return float(ys[-1])
+    left, right = float(xs[at - 1]), float(xs[at])
+    slope = (float(ys[at]) - float(ys[at - 1])) / (right - left)
+    return slope * (x - left) + float(ys[at - 1])
