@@ -10,7 +10,7 @@ says which calls are not allowed beside them.
 from __future__ import annotations
 
 import math
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -47,27 +47,33 @@ def product(a: Floats, b: Floats) -> Floats:
 
 
 def solve(matrix: Floats, right: Floats) -> Floats:
-    """The solution of one small system: elimination with row pivots, the first of equals. NaN where it is singular."""
-    rows = [[*row, last] for row, last in zip(matrix.tolist(), right.tolist(), strict=True)]
+    """The solution of one small system; NaN where it is singular."""
+    found = eliminated([[*row, last] for row, last in zip(matrix.tolist(), right.tolist(), strict=True)])
+    return np.full(len(right), math.nan) if found is None else np.array(found)
+
+
+def eliminated(rows: list[list[Any]]) -> list[Any] | None:
+    """The solution of equations whose last entries are their right sides; None where there is none.
+
+    Elimination with row pivots, the first of equals. The numbers may be floats, or fractions for an exact answer.
+    """
     size = len(rows)
     for k in range(size):
         best = max(range(k, size), key=lambda i: abs(rows[i][k]))
         rows[k], rows[best] = rows[best], rows[k]
         pivot = rows[k]
-        if not 0.0 < abs(pivot[k]) < math.inf:
-            return np.full(size, math.nan)
+        if not 0 < abs(pivot[k]) < math.inf:
+            return None
         for row in rows[k + 1 :]:
             factor = row[k] / pivot[k]
-            if factor != 0.0:
-                for j in range(k + 1, size + 1):
-                    row[j] -= factor * pivot[j]
-    found = [0.0] * size
+            for j in range(k + 1, size + 1):
+                row[j] -= factor * pivot[j]
     for k in range(size - 1, -1, -1):
         rest = rows[k][size]
         for j in range(k + 1, size):
-            rest -= rows[k][j] * found[j]
-        found[k] = rest / rows[k][k]
-    return np.array(found)
+            rest -= rows[k][j] * rows[j][size]
+        rows[k][size] = rest / rows[k][k]
+    return [row[size] for row in rows]
 
 
 @np.errstate(all="ignore")
@@ -175,6 +181,20 @@ def powers(base: Floats | float, exponents: Floats | float) -> Floats:
     return np.array(values).reshape(bases.shape)
 
 
+def rounded(x: Number, bits: int = 32) -> Number:
+    """A number to so many binary digits.
+
+    What is equal but for the order of its sums and quotients becomes equal, and who was first decides.
+    """
+    if isinstance(x, np.ndarray):
+        part, power = np.frexp(x)
+        return cast(Floats, np.ldexp(np.rint(np.ldexp(part, bits)), power - bits))
+    if not math.isfinite(x):
+        return x
+    mantissa, exponent = math.frexp(x)
+    return math.ldexp(round(math.ldexp(mantissa, bits)), exponent - bits)
+
+
 def order(values: Floats | Ints) -> Ints:
     """The rows by rising value; equals keep their order (a quick sort orders them by the CPU's vector width)."""
     return np.argsort(values, kind="stable")
@@ -190,3 +210,36 @@ def interpolate(x: float, xs: Floats, ys: Floats) -> float:
     left, right = float(xs[at - 1]), float(xs[at])
     slope = (float(ys[at]) - float(ys[at - 1])) / (right - left)
     return slope * (x - left) + float(ys[at - 1])
+
+
+def interpolates(x: Floats, xs: Floats, ys: Floats) -> Floats:
+    """`interpolate` for each entry of an array."""
+    if len(xs) == 1:
+        return np.full(x.shape, ys[0])
+    at = np.searchsorted(xs, x, side="right").clip(1, len(xs) - 1)
+    left = at - 1
+    with np.errstate(all="ignore"):
+        line = (ys[at] - ys[left]) / (xs[at] - xs[left]) * (x - xs[left]) + ys[left]
+    return np.asarray(np.where(x < xs[0], ys[0], np.where(x >= xs[-1], ys[-1], line)))
+
+
+def raised(base: Floats, exponent: float) -> Floats:
+    """`power` for each entry of an array, to one exponent."""
+    if exponent == int(exponent) and 0 <= exponent <= _MOST_FACTORS:
+        value = np.ones_like(base)
+        for _ in range(int(exponent)):
+            value *= base
+        return value
+    if exponent == 0.5:
+        return np.sqrt(base)
+    return np.where(base > 0, exp(exponent * log(base)), 0.0)
+
+
+def rough(x: Number) -> Number:
+    """A number to 40 bits, by which candidates are compared: those that are equal but for rounding then tie."""
+    if isinstance(x, np.ndarray):
+        return rounded(x, 40)
+    if not math.isfinite(x):
+        return x
+    mantissa, exponent = math.frexp(x)
+    return math.ldexp(round(math.ldexp(mantissa, 40)), exponent - 40)

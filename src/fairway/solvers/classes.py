@@ -13,11 +13,13 @@ from typing import NamedTuple
 import numpy as np
 
 from fairway.core.arrays import Floats, Ints
-from fairway.solvers.interior import Allocation, Solution, solve
+from fairway.core.portable import rounded
+from fairway.solvers.allocation import Allocation, Solution
+from fairway.solvers.interior import solve
 from fairway.solvers.single import solve_single
 
-DIGITS = 9
-"""Jobs whose figures agree to so many digits are alike."""
+ALIKE = 30
+"""Jobs whose figures agree to so many binary digits are alike."""
 
 
 class Classes(NamedTuple):
@@ -60,8 +62,15 @@ class Together(NamedTuple):
 
 def classes_of(a: Allocation, kinds: Ints) -> Classes:
     """Jobs that agree in everything the program knows of them, numbered in the order of their first ones."""
-    columns = [kinds[:, None], a.gangs[:, None], a.usable, _rounded(a.gain), _rounded(a.rows), a.weights[:, None]]
-    columns += [_rounded(a.floors)[:, None], a.held[:, None]]
+    columns = [
+        kinds[:, None],
+        a.gangs[:, None],
+        a.usable,
+        rounded(a.gain, ALIKE),
+        rounded(a.rows, ALIKE),
+        a.weights[:, None],
+    ]
+    columns += [rounded(a.floors, ALIKE)[:, None], a.held[:, None]]
     table = np.ascontiguousarray(np.column_stack(columns), dtype=np.float64) + 0.0
     keys = table.view(f"V{table.itemsize * table.shape[1]}").ravel()
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
@@ -136,13 +145,6 @@ def taken_apart(classes: Classes, together: Together, times: Floats) -> tuple[In
         pairs.append(np.column_stack([np.minimum(first, second), np.maximum(first, second)]))
         shares.append(part[:, None] * time_by_type)
     return np.concatenate(pairs), np.concatenate(shares)
-
-
-def _rounded(values: Floats) -> Floats:
-    """Values to `DIGITS` digits."""
-    size = np.where(values != 0, np.abs(values), 1.0)
-    unit = 10.0 ** (DIGITS - 1 - np.floor(np.log10(size)))
-    return np.asarray(np.round(values * unit) / unit)
 
 
 def _taken(a: Allocation, rows: Ints) -> Allocation:

@@ -9,12 +9,14 @@ to two numbers each, so that a step costs a handful of array operations (see `so
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
 from fairway.core.arrays import Floats
-from fairway.solvers.interior import Allocation, Solution
+from fairway.core.portable import dot, solve, solve_stack
+from fairway.solvers.allocation import Allocation, Solution
 
 TOLERANCE = 1e-8
 LOOSE = 1e-4
@@ -56,10 +58,10 @@ class _Columns(NamedTuple):
         return _Columns(self.x + times * other.x, self.t + times * other.t)
 
     def dot(self, other: _Columns) -> float:
-        return float((self.x * other.x).sum()) + self.t * other.t
+        return float(np.add.reduce((self.x * other.x).ravel())) + self.t * other.t
 
     def norm(self) -> float:
-        return float(np.sqrt(self.dot(self)))
+        return math.sqrt(self.dot(self))
 
 
 class _Program:
@@ -122,7 +124,7 @@ class _Program:
     def down(self, z: _Rows) -> _Columns:
         """G' z."""
         x = self.gt * z.time - self.gr * z.row + self.gc * z.capacity[:, None] - self.gx * z.x
-        return _Columns(x, float(self.gl @ z.row))
+        return _Columns(x, dot(self.gl, z.row))
 
     def up(self, v: _Columns) -> _Rows:
         """G (x, t)."""
@@ -160,11 +162,11 @@ class _Equations:
         self.priced = self.inverse[:, :, :types] * p.gc.T[:, None, :]
         self.levelled = self.inverse[:, :, types + 1] * p.gl[:, None]
         matrix = np.zeros((types + 1, types + 1))
-        matrix[:types, :types] = -np.einsum("jm,mji->ji", p.gc, self.priced[:, :types])
+        matrix[:types, :types] = -np.add.reduce(p.gc.T[:, :, None] * self.priced[:, :types])
         matrix[at, at] -= w.capacity
-        matrix[:types, types] = -np.einsum("jm,mj->j", p.gc, self.levelled[:, :types])
-        matrix[types, :types] = -(p.gl @ self.priced[:, types + 1])
-        matrix[types, types] = -float(p.gl @ self.levelled[:, types + 1]) if p.has_level else 1.0
+        matrix[:types, types] = -np.add.reduce(p.gc.T * self.levelled[:, :types])
+        matrix[types, :types] = -np.add.reduce(p.gl[:, None] * self.priced[:, types + 1])
+        matrix[types, types] = -dot(p.gl, self.levelled[:, types + 1]) if p.has_level else 1.0
         self.matrix = matrix
 
     def solved(self, b: _Columns, r: _Rows) -> tuple[_Columns, _Rows]:
@@ -182,16 +184,13 @@ class _Equations:
     def _once(self, b: _Columns, r: _Rows) -> tuple[_Columns, _Rows]:
         p, types = self.p, len(self.p.gx)
         right = np.concatenate([(b.x - self.stiff * r.x) * p.use, r.time[None], (r.row * p.held)[None]])
-        first = np.einsum("mij,jm->mi", self.inverse, right)
+        first = np.add.reduce(self.inverse * right.T[:, None, :], axis=2)
         rhs = np.zeros(types + 1)
-        rhs[:types] = r.capacity - np.einsum("jm,mj->j", p.gc, first[:, :types])
-        rhs[types] = b.t - float(p.gl @ first[:, types + 1]) if p.has_level else 0.0
-        try:
-            found = np.linalg.solve(self.matrix, rhs)
-        except np.linalg.LinAlgError:
-            found = np.full(types + 1, np.nan)
+        rhs[:types] = r.capacity - np.add.reduce(p.gc.T * first[:, :types])
+        rhs[types] = b.t - dot(p.gl, first[:, types + 1]) if p.has_level else 0.0
+        found = solve(self.matrix, rhs)
         level = float(found[types]) if p.has_level else 0.0
-        block = first - self.priced @ found[:types] - self.levelled * level
+        block = first - np.add.reduce(self.priced * found[:types], axis=2) - self.levelled * level
         z = r.like()
         z.capacity[:] = found[:types]
         z.time[:] = block[:, types]
@@ -205,10 +204,8 @@ def _inverted(blocks: Floats) -> Floats:
     """The inverses of symmetric blocks, each scaled to a diagonal of 1 first."""
     scale = 1.0 / np.sqrt(np.abs(np.diagonal(blocks, axis1=1, axis2=2)))
     both = scale[:, :, None] * scale[:, None, :]
-    try:
-        return np.asarray(np.linalg.inv(blocks * both) * both)
-    except np.linalg.LinAlgError:
-        return np.full_like(blocks, np.nan)
+    units = np.broadcast_to(np.eye(blocks.shape[1]), blocks.shape)
+    return np.asarray(solve_stack(blocks * both, units) * both)
 
 
 class _Point:
@@ -252,15 +249,19 @@ def _breach(p: _Program, o: _Point) -> _Breach:
     down = p.down(o.z)
     rx = _Columns(-down.x - p.c.x * o.tau, -down.t - p.c.t * o.tau)
     rz = o.s.like((o.s.all + p.up(o.v).all - p.h.all * o.tau) * p.exists.all)
-    cost, bound = p.c.dot(o.v), float(p.h.all @ (o.z.all * p.exists.all))
-    gap = float((o.s.all * o.z.all) @ p.exists.all)
-    size_s, size_z = (float(np.linalg.norm(part.all * p.exists.all)) for part in (o.s, o.z))
-    primal = float(np.linalg.norm(rz.all)) / max(max(1.0, float(np.linalg.norm(p.h.all))) + o.v.norm() + size_s, 1.0)
+    cost, bound = p.c.dot(o.v), dot(p.h.all, o.z.all * p.exists.all)
+    gap = dot(o.s.all * o.z.all, p.exists.all)
+    size_s, size_z = (_length(part.all * p.exists.all) for part in (o.s, o.z))
+    primal = _length(rz.all) / max(max(1.0, _length(p.h.all)) + o.v.norm() + size_s, 1.0)
     dual = rx.norm() / max(max(1.0, p.c.norm()) + size_z, 1.0)
     relative = gap / -(cost / o.tau) if cost < 0 else (gap / (-bound / o.tau) if bound < 0 else np.inf)
     infeasible = bound < -1e-12 and down.norm() / -bound < TOLERANCE and o.tau < o.kappa
     error = max(primal, dual) / o.tau
     return _Breach(rx, rz, o.kappa + cost + bound, gap, cost, bound, error, min(gap, relative), infeasible)
+
+
+def _length(values: Floats) -> float:
+    return math.sqrt(dot(values, values))
 
 
 @np.errstate(all="ignore")
@@ -292,11 +293,11 @@ def _step(p: _Program, o: _Point, r: _Breach) -> bool:
     equations = _Equations(p, o.s.like(w2))
     minus_c = _Columns(-p.c.x, -p.c.t)
     v1, z1 = equations.solved(minus_c, p.h)
-    denominator = o.kappa / o.tau - p.c.dot(v1) - float(p.h.all @ z1.all)
+    denominator = o.kappa / o.tau - p.c.dot(v1) - dot(p.h.all, z1.all)
 
     def answers(b: _Columns, rz: Floats, rest: float) -> tuple[_Columns, Floats, float]:
         v2, z2 = equations.solved(b, o.s.like(rz))
-        dtau = (rest + p.c.dot(v2) + float(p.h.all @ z2.all)) / denominator
+        dtau = (rest + p.c.dot(v2) + dot(p.h.all, z2.all)) / denominator
         return v2.plus(v1, dtau), z2.all + dtau * z1.all, dtau
 
     def reach(ds: Floats, dz: Floats, dtau: float, dkappa: float) -> float:
@@ -309,7 +310,8 @@ def _step(p: _Program, o: _Point, r: _Breach) -> bool:
     dz_w = dz * w
     ds_w = -(dz_w + lam) * exists
     dkappa = -o.kappa - o.kappa / o.tau * dtau
-    centring = min(max((1.0 - reach(ds_w, dz_w, dtau, dkappa)) ** 3, LEAST_CENTRING), 1.0)
+    short = 1.0 - reach(ds_w, dz_w, dtau, dkappa)
+    centring = min(max(short * short * short, LEAST_CENTRING), 1.0)
     mean = centring * (r.gap + o.kappa * o.tau) / (p.count + 1.0)
     back = (lam * lam + ds_w * dz_w - mean) / lam * exists
     both = o.kappa * o.tau + dkappa * dtau - mean

@@ -5,73 +5,50 @@ in the capacities of the few types and in one common level. A general solver doe
 1,024 jobs and 4 s for 10,000. Here a Newton step costs a handful of array operations: the blocks are eliminated to two
 numbers per job, and a system with as many equations as there are types is left.
 
-The method is Mehrotra's primal-dual predictor-corrector, started outside of the feasible set. Where many allocations
-are equally good it ends near the analytic centre of them all and not in a corner: a point that treats equal jobs
-equally, does not depend on their order, and tells by its multipliers which levels can rise no further.
+Many allocations may be equally good. The answer is a single one: *the point of the central path whose duality gap is
+`GAP`*. It treats equal jobs equally, does not depend on their order or on where the search began, and its multipliers
+tell which levels can rise no further. Mehrotra's predictor-corrector method goes near it; Newton's method, with the
+equations evaluated in twice the precision, then finds it to the last digits. Last, all its numbers are rounded to a
+grid that is far coarser than what is left of an error. So a rounding that goes another way on the way changes nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fairway.core.arrays import Bools, Floats
+from fairway.core.portable import dot, dots, eliminated, rounded
+from fairway.solvers.allocation import GRID, Allocation, Solution, nothing_found, proof_of
+from fairway.solvers.twice import (
+    Twice,
+    added,
+    added_up,
+    high,
+    numbers,
+    stacked,
+    two_product,
+    two_sum,
+    with_diagonal,
+)
+from fairway.solvers.vertex import solve_at_vertex
 
-TOLERANCE = 1e-8
-LOOSE = 1e-6
-"""A point that the method cannot improve to `TOLERANCE` still counts as optimal when it is this good."""
-PRIMAL_WEIGHT = 1e-3
-MOST_STEPS = 100
-PATIENCE = 3
-"""After so many steps without an improvement a point that is good enough is taken."""
-BACK_OFF = 0.99
+GAP = 1e-8
+"""The duality gap of the answer, as a part of what the optimum can be at most."""
+NEAR = 100.0
+"""A point whose gap is at most so many times that of the answer is led to it by Newton's method alone."""
+CLOSE, SETTLED = 1e-3, 1e-8
+"""A step that moves every number by less than this part is the last: the next would move them by its square."""
+PATIENCE, STUCK = 8, 0.1
+"""More care is taken after so many last steps, or when a small one is hardly shorter than the one before: Newton's
+method squares what is left."""
+FLOATS, EXACT, TWICE = 0, 1, 2
+"""How much care: floats; what is left of the equations in twice the precision; their solution, too."""
+MOST_STEPS, MOST_LAST_STEPS = 60, 30
+BACK_OFF, LAST_BACK_OFF = 0.99, 0.9
 NEARNESS = 0.05
 """How far a start from a known solution keeps from the limits, as a part of the usual start."""
-
-
-@dataclass(frozen=True)
-class Allocation:
-    """An allocation problem over x[job, type] >= 0 and a level t.
-
-    Maximise  sum(gain · x) + level_gain · t  subject to
-      sum over types of x[m] <= 1                                      (a job has no more than all the time)
-      sum over jobs of gangs[m] · x[m, j] <= capacity[j]               (a type has no more than its GPUs)
-      sum over types of rows[m] · x[m] - weights[m] · t >= floors[m]   for the jobs of `held`
-    Entries of x outside of `usable` are zero.
-    """
-
-    gangs: Floats
-    capacity: Floats
-    usable: Bools
-    gain: Floats
-    rows: Floats
-    weights: Floats
-    floors: Floats
-    held: Bools
-    level_gain: float = 0.0
-
-    @staticmethod
-    def over(gangs: Floats, capacity: Floats, usable: Bools) -> Allocation:
-        """A problem with its capacities only, to be completed by `replace`."""
-        jobs, none = len(gangs), np.zeros(usable.shape)
-        zero, nobody = np.zeros(jobs), np.zeros(jobs, dtype=np.bool_)
-        return Allocation(gangs, capacity, usable, none, none, zero, zero, nobody)
-
-
-class Solution(NamedTuple):
-    """A point; the multipliers of the rows, which sum to 1 over those that bind the level; whether it is optimal.
-
-    `prices` are the multipliers of the types' capacities, in a unit of their own.
-    """
-
-    x: Floats
-    level: float
-    multipliers: Floats
-    optimal: bool
-    steps: int
-    prices: Floats
 
 
 class _Scaled(NamedTuple):
@@ -86,7 +63,10 @@ class _Scaled(NamedTuple):
     b: Floats
     held: Floats
     gt: float
+    gap: float
+    row_unit: Floats
     level_unit: float
+    gain_unit: float
     types: Bools
     free_level: bool
 
@@ -98,42 +78,70 @@ class _Vector:
 
     def __init__(self, types: int, jobs: int) -> None:
         size = types * jobs
-        self.all: Floats = np.empty(size + jobs + types + jobs)
+        self.all: Floats = np.zeros(size + jobs + types + jobs)
         self.x: Floats = self.all[:size].reshape(types, jobs)
         self.by_job: Floats = self.all[size : size + jobs]
         self.by_type: Floats = self.all[size + jobs : size + jobs + types]
         self.by_row: Floats = self.all[size + jobs + types :]
 
-    def like(self) -> _Vector:
-        return _Vector(*self.x.shape)
+    def twice(self, low: _Vector) -> _Parts:
+        """The same with what is beyond the first floats."""
+        return _parts(Twice(self.all, low.all), *self.x.shape)
+
+
+class _Parts(NamedTuple):
+    """The same groups of numbers of any kind."""
+
+    all: Any
+    x: Any
+    by_job: Any
+    by_type: Any
+    by_row: Any
+
+
+def _parts(values: Any, types: int, jobs: int) -> _Parts:
+    size = types * jobs
+    x = values[:size].reshape(types, jobs)
+    return _Parts(values, x, values[size : size + jobs], values[size + jobs : -jobs], values[-jobs:])
 
 
 class _Point:
     """`primal`: x and the slacks of time, capacity and rows; `dual`: their multipliers; `t`: the level.
 
     Entries that do not exist (a type that a job cannot use, a row that is not held) are 0 beside a multiplier of 1, or
-    the other way round, and never change; `pad` keeps them out of divisions.
+    the other way round, and never change; `pad` keeps them out of divisions. The `low` parts are what a number of twice
+    the precision has beyond its first float.
     """
 
-    __slots__ = ("count", "dual", "pad_dual", "pad_primal", "primal", "t")
+    __slots__ = ("count", "dual", "exists", "low_dual", "low_primal", "low_t", "pad_dual", "pad_primal", "primal", "t")
 
     def __init__(self, a: _Scaled, start: float) -> None:
         types, jobs = a.use.shape
-        self.t = 0.0
+        self.t = self.low_t = 0.0
         self.primal, self.dual = _Vector(types, jobs), _Vector(types, jobs)
-        room = float(a.cap.sum()) / max(float(a.z.sum()), 1e-9)
-        each = 0.5 * min(1.0, room) / np.maximum(a.use.sum(axis=0), 1.0)
+        self.low_primal, self.low_dual = _Vector(types, jobs), _Vector(types, jobs)
+        room = float(np.add.reduce(a.cap)) / max(float(np.add.reduce(a.z)), 1e-9)
+        each = 0.5 * min(1.0, room) / np.maximum(np.add.reduce(a.use), 1.0)
         self.primal.x[:] = a.use * each
         self.primal.by_job[:] = 0.5
         self.primal.by_type[:] = np.maximum(0.5 * a.cap, 1e-3)
-        over = (a.c * self.primal.x).sum(axis=0) - a.b
+        over = np.add.reduce(a.c * self.primal.x) - a.b
         self.primal.by_row[:] = np.where(a.held > 0, np.maximum(over, 0.1), 1.0)
         self.dual.all[:] = start
         self.dual.by_row *= a.held
         self.dual.x[a.use == 0] = 1.0
         self.pad_primal = (self.primal.all == 0).astype(np.float64)
         self.pad_dual = (self.dual.all == 0).astype(np.float64)
-        self.count = float(a.use.sum() + jobs + types + a.held.sum())
+        self.exists = 1.0 - self.pad_primal - self.pad_dual
+        self.count = float(np.add.reduce(self.exists))
+
+    def move(self, step: _Vector, step_dual: _Vector, step_t: float) -> None:
+        """Take a step, without losing a digit of it."""
+        for at, low, by in ((self.primal, self.low_primal, step), (self.dual, self.low_dual, step_dual)):
+            high, lost = two_sum(at.all, by.all)
+            at.all[:], low.all[:] = two_sum(high, low.all + lost)
+        level, less = two_sum(self.t, step_t)
+        self.t, self.low_t = two_sum(level, self.low_t + less)
 
 
 def _move_near(point: _Point, a: _Scaled, near: Solution) -> None:
@@ -141,9 +149,9 @@ def _move_near(point: _Point, a: _Scaled, near: Solution) -> None:
     primal, dual, least = point.primal, point.dual, NEARNESS / len(a.z)
     primal.x[:] = (1.0 - NEARNESS) * np.maximum(near.x.T[a.types], 0.0) * a.use + NEARNESS * primal.x
     point.t = (1.0 - NEARNESS) * near.level / a.level_unit
-    primal.by_job[:] = np.maximum(1.0 - primal.x.sum(axis=0), 0.1 * NEARNESS)
-    primal.by_type[:] = np.maximum(a.cap - _dots(primal.x, a.z), 0.1 * NEARNESS * a.cap)
-    over = (a.c * primal.x).sum(axis=0) - a.w * point.t - a.b
+    primal.by_job[:] = np.maximum(1.0 - np.add.reduce(primal.x), 0.1 * NEARNESS)
+    primal.by_type[:] = np.maximum(a.cap - dots(primal.x, a.z), 0.1 * NEARNESS * a.cap)
+    over = np.add.reduce(a.c * primal.x) - a.w * point.t - a.b
     primal.by_row[:] = np.where(a.held > 0, np.maximum(over, 0.1 * NEARNESS), 1.0)
     dual.by_row[:] = np.maximum(near.multipliers, least) * a.held
     dual.by_type[:] = np.maximum(near.prices[a.types], least)
@@ -162,49 +170,95 @@ class _Residuals(NamedTuple):
     t: float
 
     def worst(self, a: _Scaled) -> float:
-        """The largest breach; the primal ones count a thousandth, because shares need no more than that."""
-        primal = max(
+        """The largest breach."""
+        return max(
             float(np.abs(self.u).max(initial=0.0)),
             float((np.abs(self.v) / np.maximum(a.cap, 1.0)).max(initial=0.0)),
             float((np.abs(self.q) / (1.0 + np.abs(a.b))).max(initial=0.0)),
+            float(np.abs(self.d).max(initial=0.0)),
+            abs(self.t),
         )
-        return max(primal * PRIMAL_WEIGHT, float(np.abs(self.d).max(initial=0.0)), abs(self.t))
 
 
 @np.errstate(all="ignore")
-def solve(problem: Allocation, *, near: Solution | None = None, tolerance: float = TOLERANCE) -> Solution:
-    """The best allocation. `optimal` is False where the floors cannot be kept or the method gets stuck.
+def solve(problem: Allocation, *, near: Solution | None = None) -> Solution:
+    """The best allocation. `optimal` is False where the floors cannot be kept.
 
     `near` is the solution of a problem that differs little, such as that without the last job to come: from there it
-    takes a third of the steps. It changes how the method goes, not where to.
+    takes fewer steps to the same point. Where the method gets stuck, the simplex method of HiGHS answers.
     """
-    if near is not None and problem.level_gain > 0:
-        found = _solved_from(problem, near, tolerance)
-        if found.optimal:
-            return found
-    return _solved_from(problem, None, tolerance)
+    a, steps = _scaled(problem), 0
+    for start in (near, None):
+        if start is None or problem.level_gain > 0:
+            point, taken, there = _searched(a, start)
+            steps += taken
+            found = _unscaled(problem, a, point, steps)
+            if there and found.optimal:
+                return found
+    return nothing_found(problem, steps) if _is_impossible(a, point) else solve_at_vertex(problem)
 
 
-def _solved_from(problem: Allocation, near: Solution | None, tolerance: float) -> Solution:
-    a = _scaled(problem)
-    start = 1.0 / max(float(a.held.sum()), 1.0) if a.gt > 0 else 1.0
-    point, best, kept, steps, idle = _Point(a, start), np.inf, None, 0, 0
+def _searched(a: _Scaled, near: Solution | None) -> tuple[_Point, int, bool]:
+    """The point of the central path, the steps taken, and whether it was reached."""
+    point = _Point(a, 1.0 / max(float(np.add.reduce(a.held)), 1.0) if a.gt > 0 else 1.0)
     if near is not None:
         _move_near(point, a, near)
-    for steps in range(MOST_STEPS):  # noqa: B007
+    best = np.inf
+    for steps in range(MOST_STEPS):
         residuals = _residuals(a, point)
-        total = _dot(point.primal.all, point.dual.all)
-        value = abs(float((a.g * point.primal.x).sum()) + a.gt * point.t)
-        error = max(residuals.worst(a), total / (1.0 + value))
-        if error < best:
-            best, kept, idle = error, _values(point), 0
-        else:
-            idle += 1
-        if best < tolerance or (best < LOOSE and idle >= PATIENCE) or not error < 1e4 * max(best, 1e-2):
+        total = dot(point.primal.all, point.dual.all)
+        error = max(residuals.worst(a), total)
+        best = min(best, error)
+        if total <= NEAR * a.gap and residuals.worst(a) <= NEAR * a.gap:
+            taken, there = _settled(a, point)
+            return point, steps + taken, there
+        if not error < 1e4 * max(best, 1e-2) or not _improve(a, point, residuals, total):
             break
-        if not _improve(a, point, residuals, total):
-            break
-    return _unscaled(problem, a, kept, best < LOOSE, steps)
+    return point, steps, False
+
+
+def _settled(a: _Scaled, o: _Point) -> tuple[int, bool]:
+    """Newton's method towards the point where all products of a number and its multiplier are the same.
+
+    It begins with floats. Close to the point, what is left of the equations is evaluated in twice the precision. Where
+    that does not help, because types are so alike that floats cannot tell their prices apart, they are solved so, too.
+    """
+    aim, moved, care = a.gap / o.count, np.inf, FLOATS
+    for steps in range(1, MOST_LAST_STEPS + 1):
+        aims = (aim - o.primal.all * o.dual.all) * o.exists
+        residuals = _residuals(a, o) if care == FLOATS else _exact_residuals(a, o)
+        step, step_dual, step_t = _Newton(a, o, care == TWICE).direction(residuals, aims)
+        before, moved = moved, max(_part(step, o.primal, o.pad_primal), _part(step_dual, o.dual, o.pad_dual))
+        if not np.isfinite(moved):
+            if care == TWICE:
+                break
+            care = TWICE
+            continue
+        ahead, ahead_dual = _reach(o, step, step_dual)
+        ahead, ahead_dual = (each if each == 1.0 else LAST_BACK_OFF * each for each in (ahead, ahead_dual))
+        step.all *= ahead
+        step_dual.all *= ahead_dual
+        o.move(step, step_dual, ahead * step_t)
+        if moved < SETTLED and care != FLOATS:
+            return steps, True
+        if STUCK * before < moved < STUCK or (care == FLOATS and moved < CLOSE):
+            care = min(care + 1, TWICE)
+        if steps >= PATIENCE:
+            care = TWICE
+    return steps, False
+
+
+def _part(step: _Vector, of: _Vector, pad: Floats) -> float:
+    return float((np.abs(step.all) / (of.all + pad)).max())
+
+
+def _is_impossible(a: _Scaled, o: _Point) -> bool:
+    """Whether the multipliers, which grow without limit then, prove that the floors cannot be kept together."""
+    rows, prices = o.dual.by_row, o.dual.by_type
+    worth = (rows * a.c - prices[:, None] * a.z) * a.use
+    most = float(np.add.reduce(worth.max(axis=0, initial=0.0))) + dot(prices, a.cap)
+    asked = dot(rows, a.b)
+    return bool(asked > most * (1.0 + 1e-9) and not dot(rows, a.w) > 1e-6 * asked)
 
 
 def _scaled(problem: Allocation) -> _Scaled:
@@ -232,45 +286,63 @@ def _scaled(problem: Allocation) -> _Scaled:
         b=np.where(problem.held, problem.floors / divisor, 0.0),
         held=problem.held.astype(np.float64),
         gt=problem.level_gain * unit / top,
+        gap=GAP * max(_most_gained(gain / top, problem), 1.0),
+        row_unit=divisor,
         level_unit=unit,
+        gain_unit=top,
         types=types,
         free_level=bool(weighs.any()),
     )
 
 
-class _Values(NamedTuple):
-    """What is kept of the best point."""
-
-    x: Floats
-    level: float
-    rows: Floats
-    prices: Floats
+def _most_gained(gain: Floats, problem: Allocation) -> float:
+    """A bound of every sum of gains: all jobs have all the time, or all GPUs are with whom they gain most."""
+    by_job = float(np.add.reduce(gain.max(axis=1, initial=0.0)))
+    by_type = (gain / problem.gangs[:, None]).max(axis=0, initial=0.0)
+    return min(by_job, dot(by_type, problem.capacity))
 
 
-def _values(point: _Point) -> _Values:
-    return _Values(point.primal.x.copy(), point.t, point.dual.by_row.copy(), point.dual.by_type.copy())
-
-
-def _unscaled(problem: Allocation, a: _Scaled, kept: _Values | None, optimal: bool, steps: int) -> Solution:
-    """The point as an allocation, with what rounding has left over the limits taken off."""
-    x = np.zeros(problem.usable.shape)
-    if kept is None:
-        return Solution(x, 0.0, np.zeros(len(x)), False, steps, np.zeros(len(a.types)))
-    prices = np.zeros(len(a.types))
-    prices[a.types] = kept.prices
-    x[:, a.types] = (np.maximum(kept.x, 0.0) * a.use).T
-    x /= np.maximum(x.sum(axis=1, keepdims=True), 1.0)
-    x /= np.maximum(_dots(x.T, problem.gangs) / np.where(problem.capacity > 0, problem.capacity, 1.0), 1.0)
-    return Solution(x, kept.level * a.level_unit, kept.rows, optimal, steps, prices)
+def _unscaled(problem: Allocation, a: _Scaled, o: _Point, steps: int) -> Solution:
+    """The point as an allocation on the grid, within the limits, with its proof."""
+    x, prices = np.zeros(problem.usable.shape), np.zeros(len(a.types))
+    x[:, a.types] = (np.floor(o.primal.x / GRID + 0.5) * GRID * a.use).T
+    x /= np.maximum(np.add.reduce(x, axis=1)[:, None], 1.0)
+    x /= np.maximum(dots(x.T, problem.gangs) / np.where(problem.capacity > 0, problem.capacity, 1.0), 1.0)
+    prices[a.types] = rounded(o.dual.by_type)
+    level, rows = rounded(o.t) * a.level_unit, rounded(o.dual.by_row)
+    proof = proof_of(problem, x, level, rows * a.gain_unit / a.row_unit, prices * a.gain_unit)
+    return Solution(x, level, rows, proof.holds, steps, prices, proof)
 
 
 def _residuals(a: _Scaled, o: _Point) -> _Residuals:
     x, l = o.primal.x, o.dual.by_row  # noqa: E741
     d = (a.g + l * a.c - o.dual.by_job - o.dual.by_type[:, None] * a.z + o.dual.x) * a.use
-    u = 1.0 - x.sum(axis=0) - o.primal.by_job
-    v = a.cap - _dots(x, a.z) - o.primal.by_type
-    q = ((a.c * x).sum(axis=0) - a.w * o.t - a.b - o.primal.by_row) * a.held
-    return _Residuals(d, u, v, q, a.gt - _dot(a.w, l) if a.free_level else 0.0)
+    u = 1.0 - np.add.reduce(x) - o.primal.by_job
+    v = a.cap - dots(x, a.z) - o.primal.by_type
+    q = (np.add.reduce(a.c * x) - a.w * o.t - a.b - o.primal.by_row) * a.held
+    return _Residuals(d, u, v, q, a.gt - dot(a.w, l) if a.free_level else 0.0)
+
+
+def _exact_residuals(a: _Scaled, o: _Point) -> _Residuals:
+    """The same in twice the precision: near the end, what is left of the large terms is all that counts."""
+    primal, dual, low, low_dual = o.primal, o.dual, o.low_primal, o.low_dual
+    gained, gained_low = two_product(dual.by_row, a.c)
+    paid, paid_low = two_product(dual.by_type[:, None], a.z)
+    rest = gained_low - paid_low + low_dual.by_row * a.c - low_dual.by_job - low_dual.by_type[:, None] * a.z
+    d = added((a.g, gained, -paid, -dual.by_job[None], dual.x), rest + low_dual.x) * a.use
+    time = np.ones(len(a.z))
+    u = added((time, *(-primal.x), -primal.by_job), -np.add.reduce(low.x) - low.by_job)
+    gpus, gpus_low = two_product(primal.x, a.z)
+    used, used_low = added_up(gpus, gpus_low + low.x * a.z)
+    v = added((a.cap, -used, -primal.by_type), -used_low - low.by_type)
+    made, made_low = two_product(a.c, primal.x)
+    # The weights are 0 or 1, so that their products with the level are exact.
+    rest = np.add.reduce(made_low + a.c * low.x) - a.w * o.low_t - low.by_row
+    q = added((*made, -a.w * o.t, -a.b, -primal.by_row), rest) * a.held
+    if not a.free_level:
+        return _Residuals(d, u, v, q, 0.0)
+    weighed, weighed_low = added_up(a.w * dual.by_row, a.w * low_dual.by_row)
+    return _Residuals(d, u, v, q, added((a.gt, -float(weighed)), -float(weighed_low)))
 
 
 def _improve(a: _Scaled, o: _Point, residuals: _Residuals, total: float) -> bool:
@@ -279,20 +351,11 @@ def _improve(a: _Scaled, o: _Point, residuals: _Residuals, total: float) -> bool
     products = o.primal.all * o.dual.all
     guess, guess_dual, _ = newton.direction(residuals, -products)
     ahead, ahead_dual = _reach(o, guess, guess_dual)
-    left = _dot(o.primal.all + ahead * guess.all, o.dual.all + ahead_dual * guess_dual.all)
-    centring = min((max(left, 0.0) / max(total, 1e-300)) ** 3, 1.0)
-    aims = centring * total / o.count - products - guess.all * guess_dual.all
-    return _move(o, *newton.direction(residuals, aims))
-
-
-def _reach(o: _Point, step: _Vector, step_dual: _Vector) -> tuple[float, float]:
-    """How far the primal and the dual part can go before something becomes negative, at most 1."""
-    most = float((-step.all / (o.primal.all + o.pad_primal)).max())
-    most_dual = float((-step_dual.all / (o.dual.all + o.pad_dual)).max())
-    return 1.0 / max(most, 1.0), 1.0 / max(most_dual, 1.0)
-
-
-def _move(o: _Point, step: _Vector, step_dual: _Vector, step_t: float) -> bool:
+    left = dot(o.primal.all + ahead * guess.all, o.dual.all + ahead_dual * guess_dual.all)
+    part = max(left, 0.0) / max(total, 1e-300)
+    centring = min(part * part * part, 1.0)
+    aims = (max(centring * total, a.gap) / o.count - products - guess.all * guess_dual.all) * o.exists
+    step, step_dual, step_t = newton.direction(residuals, aims)
     ahead, ahead_dual = _reach(o, step, step_dual)
     ahead, ahead_dual = min(1.0, BACK_OFF * ahead), min(1.0, BACK_OFF * ahead_dual)
     if not (np.isfinite(step_t) and max(ahead, ahead_dual) > 1e-10 and np.isfinite(step_dual.by_type).all()):
@@ -303,121 +366,113 @@ def _move(o: _Point, step: _Vector, step_dual: _Vector, step_t: float) -> bool:
     return True
 
 
+def _reach(o: _Point, step: _Vector, step_dual: _Vector) -> tuple[float, float]:
+    """How far the primal and the dual part can go before something becomes negative, at most 1."""
+    most = float((-step.all / (o.primal.all + o.pad_primal)).max())
+    most_dual = float((-step_dual.all / (o.dual.all + o.pad_dual)).max())
+    return 1.0 / max(most, 1.0), 1.0 / max(most_dual, 1.0)
+
+
 class _Newton:
     """The Newton equations at a point, with everything eliminated but the prices of the types and the level.
 
     Near the optimum the blocks of most jobs are almost singular: one entry of `d` is huge, the slacks are tiny. What
     would be a difference of large numbers is therefore written out in differences of the rows' entries (c_j - c_i), in
     which the huge entry cancels exactly.
+
+    In units of the determinant of a job's block: `left[j]` is that of the block without type j, `own[j]` the rest;
+    `felt[i, j]` is what type j feels of time on another type i, and `bends[i, j]` what it feels of a price of i;
+    `moves` is how the multipliers of the job's time and row follow from either's breach, `follows` how from a type's.
+    Numbers are floats, or `Twice` where floats cannot tell the prices of the types apart.
     """
 
-    def __init__(self, a: _Scaled, o: _Point) -> None:
-        self.a, self.o = a, o
-        self.d = d = o.primal.x * a.use / o.dual.x
-        self.l = o.dual.by_row + (1.0 - a.held)
-        time, row = o.primal.by_job / o.dual.by_job, o.primal.by_row / self.l
-        cd = a.c * d
-        self.c1 = cd.sum(axis=0)
-        c2 = (a.c * cd).sum(axis=0)
-        self.a11, self.a22 = d.sum(axis=0) + time, c2 + row
-        gap = a.c[:, None] - a.c[None]
-        self.rise = (gap * d).sum(axis=1) + time * a.c
-        self.fall = (gap * cd).sum(axis=1) - row
-        self.cross, det = _cross(a.c, d, gap, time, row)
-        self.rise /= det
-        self.fall /= det
-        self.cross *= a.z / det
-        self.det = det
-        self.zd = a.z * d
+    def __init__(self, a: _Scaled, o: _Point, twice: bool = False) -> None:
+        primal: Any = o.primal.twice(o.low_primal) if twice else o.primal
+        dual: Any = o.dual.twice(o.low_dual) if twice else o.dual
+        c: Any = Twice.of(a.c) if twice else a.c
+        self.a = a
+        self.by_dual = 1.0 / (dual.all + o.pad_dual)
+        self.d = d = primal.x * a.use / dual.x
+        self.time, self.gpus = primal.by_job / dual.by_job, primal.by_type / dual.by_type
+        self.row = primal.by_row / (dual.by_row + (1.0 - a.held))
+        gap, cd = c[None] - c[:, None], c * d
+        cross, left, det = _blocks(c, d, gap, self.time, self.row)
+        each = np.arange(len(a.cap))
+        self.left, self.own = left / det, cross[each, each] / det
+        self.felt = with_diagonal(cross / det, 0.0)
+        self.zd = d * a.z
+        self.bends = with_diagonal(self.felt * self.zd[:, None], -self.left * a.z)
+        fall, rise = _over_first(gap * cd[:, None]) - self.row, _over_first(gap * d[:, None]) + self.time * c
+        self.follows = stacked([fall, rise]) / det
+        edge = _over_first(cd)
+        moves = [_over_first(c * cd) + self.row, edge, edge, _over_first(d) + self.time]
+        self.moves = (stacked(moves) / det).reshape(2, 2, len(a.z))
         self.matrix = self._matrix()
 
-    def _matrix(self) -> Floats:
-        a, types = self.a, len(self.a.cap)
-        m = np.empty((types + 1, types + 1))
-        for i in range(types):
-            m[i, :types] = _dots(self.cross[i] * self.d, self.zd[i])
-            m[i, i] = _dot(self.cross[i, i], self.zd[i]) - self.o.primal.by_type[i] / self.o.dual.by_type[i]
-        m[:types, types] = m[types, :types] = _dots(self.zd * self.rise, a.w)
-        m[types, types] = _dot(self.a11 * a.w / self.det, a.w) if a.free_level else 1.0
-        return m
+    def _matrix(self) -> list[list[Any]]:
+        a, every = self.a, range(len(self.a.cap))
+        rows = numbers(_over_last(self.bends * self.zd))
+        own = numbers(self.gpus)
+        edge = numbers(_over_last(self.zd * self.follows[1] * a.w))
+        corner = numbers(_over_last(self.moves[1, 1] * a.w)) if a.free_level else 1
+        for j in every:
+            rows[j][j] -= own[j]
+        return [*([*rows[j], edge[j]] for j in every), [*edge, corner]]
 
     def direction(self, r: _Residuals, aims: Floats) -> tuple[_Vector, _Vector, float]:
         """The step that keeps the equations and changes the complementary products by `aims`."""
-        a, primal, dual, types = self.a, self.o.primal, self.o.dual, len(self.a.cap)
-        want, step, step_dual = primal.like(), primal.like(), primal.like()
-        np.divide(aims, dual.all + self.o.pad_dual, out=want.all)
-        want.x *= a.use
-        want.by_row *= a.held
-        e = want.x + self.d * r.d
-        r1 = e.sum(axis=0) - r.u + want.by_job
-        r2 = want.by_row - r.q - (a.c * e).sum(axis=0) * a.held
-        l0 = (self.c1 * r1 + self.a11 * r2) / self.det
-        push = self.fall * r1 + self.rise * r2
-        rhs = np.empty(types + 1)
-        rhs[:types] = r.v - want.by_type - _dots(e + self.d * push, a.z)
-        rhs[types] = r.t - _dot(a.w, l0) if a.free_level else 0.0
-        found = _solved(self.matrix, rhs)
-        dp, dt = found[:types], float(found[types])
-        r2 = r2 + dt * a.w
-        for j in range(types):
-            others = dp[:, None] * self.d
-            others[j] = dp[j]
-            push[j] += dt * a.w * self.rise[j] + (self.cross[j] * others).sum(axis=0)
-        bent = _dots((self.zd * self.fall).T, dp), _dots((self.zd * self.rise).T, dp)
-        step_dual.by_type[:] = dp
-        step_dual.by_job[:] = (self.a22 * r1 + self.c1 * r2) / self.det + bent[0]
-        step_dual.by_row[:] = ((self.c1 * r1 + self.a11 * r2) / self.det + bent[1]) * a.held
-        force = (r.d + push) * a.use
-        np.negative(force, out=step_dual.x)
-        step.x[:] = want.x + self.d * force
-        step.by_job[:] = want.by_job - primal.by_job / dual.by_job * step_dual.by_job
-        step.by_type[:] = want.by_type - primal.by_type / dual.by_type * dp
-        step.by_row[:] = (want.by_row - primal.by_row / self.l * step_dual.by_row) * a.held
+        a, types = self.a, len(self.a.cap)
+        want = _parts(aims * self.by_dual, *a.use.shape)
+        e, off = want.x + self.d * r.d, stacked([want.by_job - r.u, want.by_row - r.q])
+        still = _over_first(self.follows * off[:, None]) - _over_first(self.felt * e[:, None])
+        rest = self.left * e
+        right = r.v - want.by_type - _over_last((rest + self.d * still) * a.z)
+        both = _over_first(self.moves * off[:, None]) - _over_second(self.follows * e)
+        last = numbers(r.t - _over_last(both[1] * a.w)) if a.free_level else 0
+        found = eliminated([[*row, end] for row, end in zip(self.matrix, [*numbers(right), last], strict=True)])
+        prices = np.array([float(each) for each in found or [np.nan] * (types + 1)])
+        dp, dt = prices[:types, None], float(prices[types])
+        lift = dt * a.w
+        push = still + _over_first(self.bends * dp[:, None]) + self.follows[1] * lift
+        both = both + self.moves[1] * lift + _over_second(self.follows * (self.zd * dp))
+        step, step_dual = _Vector(*a.use.shape), _Vector(*a.use.shape)
+        step.x[:] = high(rest + self.d * push)
+        step.by_job[:] = high(want.by_job - self.time * both[0])
+        step.by_type[:] = high(want.by_type - self.gpus * dp[:, 0])
+        step.by_row[:] = high(want.by_row - self.row * both[1])
+        step_dual.x[:] = high(self.own * want.x - self.left * r.d - push) * a.use
+        step_dual.by_job[:], step_dual.by_type[:], step_dual.by_row[:] = high(both[0]), dp[:, 0], high(both[1])
         return step, step_dual, dt
 
 
-def _cross(c: Floats, d: Floats, gap: Floats, time: Floats, row: Floats) -> tuple[Floats, Floats]:
-    """By how much a price of one type moves the reduced gain of another, and the determinant of each job's block.
-
-    Off the diagonal this is to be multiplied by the entry of `d` of the type whose price moves; on it, it is the whole.
-    """
-    types = len(c)
-    cross = np.empty((types, types, c.shape[1]))
-    square = time * row
+def _blocks(c: Any, d: Any, gap: Any, time: Any, row: Any) -> tuple[Any, Any, Any]:
+    """By how much types feel one another, the determinants of a job's block without each type, and of the whole."""
+    types = c.shape[0]
+    cross = row + time * (c[:, None] * c[None])
+    for k in range(types):
+        cross = cross + (gap[k] * d[k])[:, None] * gap[k][None]
+    alone = d * (row + time * (c * c))
+    pairs = d[:, None] * d[None] * (gap * gap)
+    left = []
     for j in range(types):
-        cross[j] = time * c[j] * c + row
+        without = time * row
         for i in range(types):
             if i != j:
-                cross[j] += d[i] * gap[j, i] * gap[:, i]
-    det = square.copy()
-    for j in range(types):
-        det += d[j] * (row + time * c[j] ** 2)
-        for i in range(j):
-            det += d[i] * d[j] * gap[i, j] ** 2
-    for j in range(types):
-        left = square.copy()
-        for i in range(types):
-            if i != j:
-                left += d[i] * (row + time * c[i] ** 2)
+                without = without + alone[i]
                 for k in range(i):
                     if k != j:
-                        left += d[i] * d[k] * gap[i, k] ** 2
-        cross[j, j] = -left
-    return cross, det
+                        without = without + pairs[i, k]
+        left.append(without)
+    return cross, stacked(left), left[0] + d[0] * cross[0, 0]
 
 
-def _solved(matrix: Floats, rhs: Floats) -> Floats:
-    try:
-        return np.asarray(np.linalg.solve(matrix, rhs))
-    except np.linalg.LinAlgError:
-        return np.full(len(rhs), np.nan)
+def _over_first(values: Any) -> Any:
+    return values.over_first() if isinstance(values, Twice) else np.add.reduce(values)
 
 
-def _dot(a: Floats, b: Floats) -> float:
-    """The inner product, without the threads of a linear-algebra library: they cost more than such products do."""
-    return float(np.einsum("i,i->", a, b))
+def _over_second(values: Any) -> Any:
+    return values.swapaxes(0, 1).over_first() if isinstance(values, Twice) else np.add.reduce(values, axis=1)
 
 
-def _dots(rows: Floats, by: Floats) -> Floats:
-    """The inner product of each row with a vector."""
-    return np.asarray(np.einsum("ij,j->i", rows, by))
+def _over_last(values: Any) -> Any:
+    return values.over_last() if isinstance(values, Twice) else np.add.reduce(values, axis=-1)

@@ -17,9 +17,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fairway.core.arrays import Floats, Ints
+from fairway.core.portable import dot, dots, rounded
+from fairway.solvers.allocation import GRID, Allocation
 from fairway.solvers.classes import Classes, Together, classes_of, grouped, members, partners, taken_apart
 from fairway.solvers.highs import ColumnProgram, Columns, Point
-from fairway.solvers.interior import Allocation
 
 PROVEN = 1e-7
 """The part of the optimum that may be missing when the search for pairs ends."""
@@ -127,8 +128,8 @@ def solve_paired(problem: Paired, start: Start | None = None, effort: Effort = U
     x = (search.x() / classes.sizes[:, None])[classes.of_job]
     pairs, pair_x = taken_apart(classes, *search.together())
     x, pair_x = _within_limits(a, x, pairs, pair_x)
-    multipliers = np.maximum(search.worth_of_rows, 0.0)[classes.of_job]
-    level = search.level * unit
+    multipliers = rounded(np.maximum(search.worth_of_rows, 0.0))[classes.of_job]
+    level = rounded(search.level) * unit
     return PairedSolution(x, pairs, pair_x, level, multipliers, True, search.missing, search.end(), search.iterations)
 
 
@@ -186,11 +187,11 @@ def _proposed(classes: Classes, factors: Floats) -> Together:
 
 def _within_limits(a: Allocation, x: Floats, pairs: Ints, pair_x: Floats) -> tuple[Floats, Floats]:
     """The times without what rounding has left over the limits."""
-    load, time = a.gangs @ x, x.sum(axis=1)
+    load, time = dots(x.T, a.gangs), np.add.reduce(x, axis=1)
     if len(pairs):
-        load = load + a.gangs[pairs[:, 0]] @ pair_x
+        load = load + dots(pair_x.T, a.gangs[pairs[:, 0]])
         for side in (0, 1):
-            time += np.bincount(pairs[:, side], pair_x.sum(axis=1), minlength=len(time))
+            time += np.bincount(pairs[:, side], np.add.reduce(pair_x, axis=1), minlength=len(time))
     over = float((load / np.where(a.capacity > 0, a.capacity, 1.0)).max(initial=1.0))
     over = max(over, float(time.max(initial=1.0)))
     return x / over, pair_x / over
@@ -290,12 +291,12 @@ class Search:
     def x(self) -> Floats:
         """The time of each class alone."""
         x = np.zeros((self.number, self.types))
-        x[self._alone] = self._found.columns[: self._singles - 1]
+        x[self._alone] = np.rint(self._found.columns[: self._singles - 1] / GRID) * GRID
         return x
 
     def together(self) -> tuple[Together, Floats]:
         """The pairs that have time, and how much."""
-        times = self._found.columns[self._singles :]
+        times = np.rint(self._found.columns[self._singles :] / GRID) * GRID
         used = times > 0
         return Together.joined(self._added).only(used), times[used]
 
@@ -344,13 +345,14 @@ class Search:
                 gain = worth[rows, kind, None] * self.factors[kind][np.ix_(kinds[rows], kinds[rows])]
                 gain -= time_cost[rows, None] + gang * gpu_cost[kind] / 2
                 gain += gain.T
+                gain = np.rint(gain / GRID) * GRID
                 on[gain > best] = kind
                 np.maximum(best, gain, out=best)
             np.fill_diagonal(best, np.where(self.classes.sizes[rows] > 1, np.diagonal(best), -np.inf))
             top = best.max(axis=1)
-            bound += float(np.maximum(top, 0.0) @ self.classes.sizes[rows]) / 2
+            bound += dot(np.maximum(top, 0.0), self.classes.sizes[rows].astype(np.float64)) / 2
             new = min(NEW_PARTNERS, len(rows))
-            second = np.argpartition(-best, new - 1, axis=1)[:, :new].ravel()
+            second = np.argsort(-best, axis=1, kind="stable")[:, :new].ravel()
             first = np.repeat(np.arange(len(rows)), new)
             good = best[first, second] > 1e-9
             first, second = first[good], second[good]

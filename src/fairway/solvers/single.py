@@ -10,11 +10,12 @@ from __future__ import annotations
 import numpy as np
 
 from fairway.core.arrays import Bools, Floats
-from fairway.solvers.interior import Allocation, Solution
+from fairway.core.portable import dot
+from fairway.solvers.allocation import Allocation, Solution, nothing_found, proof_of
 
 TIED = 1e-9
-GAIN_DIGITS = 12
-"""Gains that agree to so many digits of the largest are the same."""
+SAME_GAIN = 1.0 / (1 << 40)
+"""Gains that differ by no more than this part of the largest are the same."""
 
 
 def solve_single(a: Allocation) -> Solution:
@@ -25,47 +26,52 @@ def solve_single(a: Allocation) -> Solution:
     asks = a.held & (a.floors > 0)
     least = np.where(asks & able, a.floors / np.where(able, rows, 1.0), 0.0)
     capacity = float(a.capacity[kind])
-    rest = capacity - float(a.gangs @ least)
+    rest = capacity - dot(a.gangs, least)
     if (asks & ~able).any() or (least > 1.0 + TIED).any() or rest < -TIED * max(capacity, 1.0):
-        return _solution(a, kind, np.minimum(least, 1.0), 0.0, np.zeros(len(least)), False)
+        return nothing_found(a)
     if a.level_gain > 0:
         return _level(a, kind, rows, able, np.minimum(least, 1.0), max(rest, 0.0))
-    time = _filled(a, kind, np.minimum(least, 1.0), max(rest, 0.0))
-    return _solution(a, kind, time, 0.0, np.zeros(len(least)), True)
+    return _filled(a, kind, rows, np.minimum(least, 1.0), max(rest, 0.0))
 
 
 def _level(a: Allocation, kind: int, rows: Floats, able: Bools, least: Floats, rest: float) -> Solution:
     weighs = a.held & able & (a.weights > 0)
     slope = np.where(weighs, a.weights / np.where(able, rows, 1.0), 0.0)
-    gpus = float(a.gangs @ slope)
+    gpus = dot(a.gangs, slope)
     if not gpus > 0:
-        return _solution(a, kind, least, 0.0, np.zeros(len(least)), True)
+        return _solution(a, kind, least, 0.0, np.zeros(len(least)), 0.0)
     room = np.where(weighs, (1.0 - least) / np.where(weighs, slope, 1.0), np.inf)
     level = min(float(room.min()), rest / gpus)
-    held_down = a.gangs * slope if rest / gpus <= room.min() else (room <= level * (1.0 + TIED)).astype(np.float64)
+    scarce = rest / gpus <= room.min()
+    held_down = a.gangs * slope if scarce else (room <= level * (1.0 + TIED)).astype(np.float64)
     time = np.minimum(least + slope * level, 1.0)
-    return _solution(a, kind, time, level, held_down / held_down.sum(), True)
+    return _solution(a, kind, time, level, held_down / np.add.reduce(held_down), 1.0 / gpus if scarce else 0.0)
 
 
-def _filled(a: Allocation, kind: int, time: Floats, rest: float) -> Floats:
+def _filled(a: Allocation, kind: int, rows: Floats, time: Floats, rest: float) -> Solution:
     """Give what is left to the jobs that gain most per GPU; those that gain the same share it."""
     gain = np.where(a.usable[:, kind], a.gain[:, kind], 0.0) / a.gangs
-    values, group = np.unique(-gain.round(GAIN_DIGITS - _magnitude(gain)), return_inverse=True)
+    unit = float(gain.max(initial=0.0)) * SAME_GAIN
+    values, group = np.unique(-np.rint(gain / unit) if unit > 0 else np.zeros_like(gain), return_inverse=True)
     wants = np.bincount(group, a.gangs * (1.0 - time), len(values))
     before = np.concatenate([[0.0], np.cumsum(wants)[:-1]])
     given = np.clip(rest - before, 0.0, wants)
     part = np.where((values < 0) & (wants > 0), given / np.where(wants > 0, wants, 1.0), 0.0)
-    return np.minimum(time + (1.0 - time) * part[group], 1.0)
+    # A GPU is worth what the first of those who go short would gain; the floors of others cost the difference.
+    short = float(gain.max(initial=0.0, where=part[group] < 1.0))
+    owed = np.where(time > 0, np.maximum(short - gain, 0.0) * a.gangs / np.where(rows > 0, rows, 1.0), 0.0)
+    return _solution(a, kind, np.minimum(time + (1.0 - time) * part[group], 1.0), 0.0, owed, short)
 
 
-def _magnitude(values: Floats) -> int:
-    top = float(values.max(initial=0.0))
-    return int(np.ceil(np.log10(top))) if top > 0 else 0
-
-
-def _solution(a: Allocation, kind: int, time: Floats, level: float, multipliers: Floats, optimal: bool) -> Solution:
-    x = np.zeros(a.usable.shape)
-    x[:, kind] = time
-    prices = np.zeros(len(a.capacity))
-    prices[kind] = float(multipliers @ (1.0 / np.maximum(a.gangs, 1.0)))
-    return Solution(x, level, multipliers, optimal, 0, prices)
+def _solution(a: Allocation, kind: int, time: Floats, level: float, multipliers: Floats, price: float) -> Solution:
+    x, prices = np.zeros(a.usable.shape), np.zeros(len(a.capacity))
+    x[:, kind], prices[kind] = time, price
+    if a.level_gain > 0:
+        # A floor without a weight costs the GPUs that it takes.
+        weighs, rows = a.weights > 0, a.rows[:, kind]
+        floors = price * a.gangs / np.where((rows > 0) & (a.floors > 0), rows, np.inf)
+        owed = np.where(weighs, multipliers / np.where(weighs, a.weights, 1.0), floors)
+    else:
+        owed = multipliers
+    proof = proof_of(a, x, level, owed, prices)
+    return Solution(x, level, multipliers, proof.holds, 0, prices, proof)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from fairway.core.portable import dots, rounded
+from fairway.solvers.allocation import GRID, Allocation, Solution, nothing_found, proof_of
 from fairway.solvers.highs import ColumnProgram, Columns
-from fairway.solvers.interior import Allocation, Solution
 
 
 def solve_at_vertex(problem: Allocation) -> Solution:
@@ -29,10 +30,12 @@ def solve_at_vertex(problem: Allocation) -> Solution:
     found = program.solve()
     x = np.zeros((jobs, types))
     if found is None:
-        return Solution(x, 0.0, np.zeros(jobs), False, 0, np.zeros(types))
-    x[job, kind] = found.columns[: len(job)]
-    x /= np.maximum(x.sum(axis=1, keepdims=True), 1.0)
-    x /= np.maximum((problem.gangs @ x) / np.where(problem.capacity > 0, problem.capacity, 1.0), 1.0)
-    level = float(found.columns[-1]) if len(rise) else 0.0
-    multipliers = np.maximum(-found.multipliers[row] / unit, 0.0)
-    return Solution(x, level, multipliers, True, program.iterations, np.maximum(found.multipliers[gpus], 0.0))
+        return nothing_found(problem)
+    x[job, kind] = np.floor(found.columns[: len(job)] / GRID + 0.5) * GRID
+    x /= np.maximum(np.add.reduce(x, axis=1)[:, None], 1.0)
+    x /= np.maximum(dots(x.T, problem.gangs) / np.where(problem.capacity > 0, problem.capacity, 1.0), 1.0)
+    level = rounded(float(found.columns[-1])) if len(rise) else 0.0
+    multipliers = rounded(np.maximum(-found.multipliers[row] / unit, 0.0))
+    prices = rounded(np.maximum(found.multipliers[gpus], 0.0))
+    proof = proof_of(problem, x, level, multipliers, prices)
+    return Solution(x, level, multipliers, proof.holds, program.iterations, prices, proof)

@@ -20,7 +20,7 @@ from fairway.policies.gavel.fair import per_fair_share
 from fairway.policies.gavel.filling import Filling, fill
 from fairway.policies.gavel.hierarchy import entity_tree
 from fairway.policies.gavel.throughputs import Throughputs
-from fairway.solvers.interior import Allocation
+from fairway.solvers.allocation import Allocation
 from fairway.solvers.vertex import solve_at_vertex
 from fairway.testing import check_policy, job, snapshot_of
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fairway.solvers.embedding import solve_embedded
-from fairway.solvers.interior import Allocation
+from fairway.solvers.allocation import Allocation
 
 
 def level_problem(rows: list[list[float]], gangs: list[float], capacity: list[float]) -> Allocation:

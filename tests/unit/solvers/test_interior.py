@@ -10,7 +10,8 @@ from scipy.optimize import linprog
 
 from fairway.solvers.classes import solve_alike
 from fairway.solvers.embedding import solve_embedded
-from fairway.solvers.interior import Allocation, Solution, solve
+from fairway.solvers.allocation import Allocation, Solution
+from fairway.solvers.interior import solve
 
 SOLVERS = [solve, solve_embedded, solve_alike]
 

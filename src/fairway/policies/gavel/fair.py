@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fairway.core.arrays import Floats
+from fairway.core.portable import dots
 from fairway.policies.gavel.base import PlanningPolicy
 from fairway.policies.gavel.situation import Shares, Situation
 from fairway.policies.gavel.throughputs import Outcome, Throughputs
@@ -20,7 +21,7 @@ from fairway.policies.registry import register
 
 def equal_split_throughput(rates: Floats, capacity: Floats) -> Floats:
     """What a job makes per second when its time is spread over the types as their GPUs are."""
-    return np.asarray(rates @ (capacity / max(float(capacity.sum()), 1.0)))
+    return dots(rates, capacity / max(float(np.add.reduce(capacity)), 1.0))
 
 
 def per_fair_share(throughputs: Throughputs, weights: Floats) -> Floats:
@@ -48,7 +49,7 @@ class MaxMinFairness(PlanningPolicy):
         if self.published:
             return self.shares(throughputs, first)
         # Beyond the level a heavier job's progress is worth more, not less.
-        normal = 1.0 / (per_unit * situation.weights**2)
+        normal = 1.0 / (per_unit * (situation.weights * situation.weights))
         shares = self.shares(throughputs, throughputs.spend_rest(per_unit, first, normal))
         return shares._replace(notes={**shares.notes, **_noted(situation, first)})
 

@@ -19,9 +19,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fairway.core.arrays import Bools, Floats, Ints
+from fairway.core.portable import dot, dots
 from fairway.policies.gavel.entities import Course, Entities
 from fairway.policies.gavel.throughputs import Outcome, Throughputs
-from fairway.solvers.interior import Allocation, solve
+from fairway.solvers.allocation import Allocation
+from fairway.solvers.interior import solve
 from fairway.solvers.vertex import solve_at_vertex
 
 EXACT = 1e-9
@@ -109,7 +111,7 @@ class _Yard:
 
         `made` are levels that can be kept, those of the volume to begin with.
         """
-        prices = opened * (self.gangs @ self.rows)
+        prices = opened * dots(self.rows.T, self.gangs)
         top = self._within_worth(course, prices, volume, course.volume)
         trial = self._tried(course.at(top), made)
         trials = 1
@@ -125,7 +127,7 @@ class _Yard:
         """The open types that have a price in the bound that was met, or in the solution, and no GPU-time left."""
         worth = self.capacity * opened
         worth = np.maximum(_parts(prices * worth), _parts(trial.prices * worth))
-        slack = 1.0 - (self.gangs @ trial.x) / np.where(self.capacity > 0, self.capacity, 1.0)
+        slack = 1.0 - dots(trial.x.T, self.gangs) / np.where(self.capacity > 0, self.capacity, 1.0)
         found = worth > np.maximum(slack, NO_PRICE)
         return np.asarray(opened & (found if found.any() else slack <= slack[opened].min()))
 
@@ -143,7 +145,7 @@ class _Yard:
 
     def _capacity_left(self) -> Floats:
         """What the jobs that are settled leave."""
-        return np.asarray(np.maximum(self.capacity - self.gangs @ self._x, 0.0))
+        return np.asarray(np.maximum(self.capacity - dots(self._x.T, self.gangs), 0.0))
 
     def _within_worth(self, course: Course, prices: Floats, low: float, high: float) -> float:
         """The largest volume in a range at which the costs do not exceed the worth of the cluster.
@@ -153,7 +155,7 @@ class _Yard:
         """
         free = ~self._settled
         costs = _Costs(self.rows[free], self.gangs[free], prices)
-        spent, worth = costs.of(course.at(low)[free]), float(prices @ self._capacity_left())
+        spent, worth = costs.of(course.at(low)[free]), dot(prices, self._capacity_left())
         room = max(worth - float(spent.sum()), 0.0) + ROUNDING * worth
 
         def over(volume: float) -> float:

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from fairway.core.arrays import Bools, Floats, Ints
+from fairway.core.portable import dots, rounded
 from fairway.policies.gavel.base import PlanningPolicy, usable
 from fairway.policies.gavel.pairs import fifo_partners
 from fairway.policies.gavel.shares import Style
@@ -22,7 +23,7 @@ def served_in_order(rates: Floats, gangs: Floats, capacity: Floats, order: Ints,
     job that does not fit.
     """
     x = keep.copy()
-    left = capacity - gangs @ x
+    left = capacity - dots(x.T, gangs)
     has: Bools = np.asarray(x.any(axis=1))
     for row in order.tolist():
         if has[row]:
@@ -98,7 +99,7 @@ class GavelSjf(Ordered):
         throughputs = self.throughputs(situation)
         best = throughputs.rates.max(axis=1, initial=0.0)
         length_s = situation.steps_left / np.where(best > 0, best, 1e-12)
-        order = np.argsort(length_s, kind="stable")
+        order = np.argsort(rounded(length_s), kind="stable")
         nobody = np.zeros_like(throughputs.rates)
         x = served_in_order(throughputs.rates, throughputs.gangs, throughputs.capacity, order, nobody, strict=False)
         return fifo_partners(throughputs, x, order) if self.packing else Shares(x)
@@ -115,7 +116,7 @@ def _held_alone(situation: Situation) -> Floats:
 
 def _moved_up(keep: Floats, rates: Floats, gangs: Floats, capacity: Floats, situation: Situation) -> Floats:
     """Running jobs, in order, on faster types that have GPUs for them beside everybody who runs there."""
-    x, left = keep.copy(), capacity - gangs @ keep
+    x, left = keep.copy(), capacity - dots(keep.T, gangs)
     fixed = set(situation.snapshot.protected_rows.tolist())
     for row in np.flatnonzero(keep.any(axis=1)).tolist():
         now = int(np.argmax(keep[row]))

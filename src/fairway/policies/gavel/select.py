@@ -8,10 +8,14 @@ from typing import NamedTuple
 import numpy as np
 
 from fairway.core.arrays import Bools, Floats, Ints
+from fairway.core.portable import rounded
 from fairway.policies.gavel.account import Account
 
 NEVER_RAN = 1e9
 """The priority per share of a unit that has received nothing since the plan."""
+
+EQUAL_S = 1e-6
+"""Deficits that differ by less are equal."""
 
 
 class Chosen(NamedTuple):
@@ -23,17 +27,22 @@ class Chosen(NamedTuple):
 
 def priorities(account: Account, can_run: Bools) -> Floats:
     """Share of time over share of what has been received, by unit and type; 0 where nothing is planned."""
-    total_s = account.received_s.sum(axis=0)
+    total_s = np.add.reduce(account.received_s)
     part = np.divide(account.received_s, total_s, out=np.zeros_like(account.received_s), where=total_s > 0)
     priority = np.divide(account.x, part, out=account.x * NEVER_RAN, where=part > 0)
     return np.where(can_run & account.planned[:, None], priority, 0.0)
 
 
 def ranking(account: Account, priority: Floats, kind: int, running: Bools | None) -> Ints:
-    """The units by priority on a type, then deficit, then share, then (where given) whether they run there now."""
-    keys: list[np.ndarray] = [] if running is None else [~running]
-    keys += [-account.x[:, kind], -account.deficit_s[:, kind], -priority[:, kind]]
-    return np.lexsort(keys)
+    """The units by priority on a type, then deficit, then share, then (where given) whether they run there now.
+
+    Where it is given, units whose figures agree but for their last digits are equal. Published simulators, which do
+    not know who runs, went by these digits.
+    """
+    first, then, last = priority[:, kind], account.deficit_s[:, kind], account.x[:, kind]
+    if running is None:
+        return np.lexsort([-last, -then, -first])
+    return np.lexsort([~running, -last, -np.rint(then / EQUAL_S), -rounded(first)])
 
 
 def choose(

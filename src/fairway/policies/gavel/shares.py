@@ -21,7 +21,7 @@ from fairway.core.arrays import Bools, Ints
 from fairway.core.decision import Decision, Reason, nothing_granted
 from fairway.core.snapshot import Snapshot
 from fairway.policies.gavel.account import NOBODY, Account, recall
-from fairway.policies.gavel.select import choose
+from fairway.policies.gavel.select import EQUAL_S, choose
 from fairway.policies.gavel.shuffles import shuffled_types
 from fairway.policies.gavel.situation import Shares, Situation
 
@@ -191,9 +191,10 @@ def _reserved(snapshot: Snapshot, account: Account, rows: Ints) -> list[int]:
     """The gangs that go first: passed over too often, or owed a whole round more than others because they fill each."""
     length_s = snapshot.round_s or ROUND_S
     since_s = snapshot.now_s - account.planned_s if account.planned_s >= 0 else 0.0
-    owed_s = (account.deficit_s + account.x * since_s - (account.received_s - length_s / 2)).sum(axis=1)
+    owed_s = np.add.reduce(account.deficit_s + account.x * since_s - (account.received_s - length_s / 2), axis=1)
     usual_s = max(float(owed_s[account.planned].mean()), 0.0) if account.planned.any() else 0.0
-    gangs = (snapshot.gpus[rows[:, 0]] > 1) & account.planned & (owed_s >= usual_s + length_s)
+    owed_s = np.rint((owed_s - usual_s) / EQUAL_S) * EQUAL_S
+    gangs = (snapshot.gpus[rows[:, 0]] > 1) & account.planned & (owed_s >= length_s)
     waiting = ((account.skipped >= PATIENCE) | gangs).nonzero()[0].tolist()
     return sorted(waiting, key=lambda unit: (-float(owed_s[unit]), unit))
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from fairway.core.arrays import Floats
 from fairway.core.decision import Decision
+from fairway.core.portable import rounded
 from fairway.core.snapshot import Snapshot
 from fairway.policies.gavel.base import PlanningPolicy
 from fairway.policies.gavel.shares import ROUND_S
@@ -106,7 +107,7 @@ def with_deadlines(throughputs: Throughputs, value: Floats, floors: Floats) -> O
     """
     best = throughputs.rates.max(axis=1, initial=0.0)
     demand = throughputs.gangs * floors / np.where(best > 0, best, 1.0)
-    order = np.argsort(-demand, kind="stable")[: int((floors > 0).sum())]
+    order = np.argsort(-rounded(demand), kind="stable")[: int((floors > 0).sum())]
     ones = np.ones(throughputs.jobs)
 
     def without(count: int) -> Outcome:

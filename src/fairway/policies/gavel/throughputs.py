@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fairway.core.arrays import Bools, Floats, Ints
+from fairway.solvers.allocation import Allocation, Solution
 from fairway.solvers.classes import solve_alike
 from fairway.solvers.embedding import solve_embedded
-from fairway.solvers.interior import Allocation, Solution
 from fairway.solvers.paired import Paired, Start, solve_paired
 
 NO_PAIRS: Ints = np.zeros((0, 2), dtype=np.int64)
