@@ -3,20 +3,47 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+UV := $(BIN)/uv --quiet
 
-.PHONY: setup run test check bench format clean
+LOCK := requirements.lock
+# Pythons and machines that the lock is made for.
+PYTHONS := 3.11 3.12 3.13 3.14
+MACHINES := x86_64 aarch64
+# `make lock UPGRADE=` keeps the versions that still fit.
+UPGRADE ?= --upgrade
+
+# What runs at both ends of the version ranges, and the tools for it, whose versions do not matter there.
+ENDS_TESTS ?= tests/golden tests/unit/solvers tests/unit/core tests/unit/simulator \
+	tests/unit/cli/test_cli_errors.py tests/unit/api/test_api_words.py
+ENDS_TOOLS := pytest pytest-xdist hypothesis httpx
+
+.PHONY: setup lock run test check ends end-lowest end-newest bench format clean
 .DEFAULT_GOAL := run
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml $(LOCK)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Fairway needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
 		|| { echo "cannot make a virtual environment; on Debian: apt-get install python3-venv" >&2; exit 2; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fast,dev]'
+	$(PIP) install --require-hashes --only-binary :all: -r $(LOCK)
+	$(PIP) install --no-deps --no-build-isolation -e .
 	@$(BIN)/python -c 'from fairway.core import kernels; kernels.warm_up()'
 	@touch $@
+
+# The newest versions that pyproject.toml allows, with the hashes of their files, for every Python and machine. The
+# second command looks whether there are files for each of them.
+lock: setup
+	$(UV) pip compile pyproject.toml --extra fast --extra dev --group setup --output-file $(LOCK) $(UPGRADE) \
+		--universal --python-version $(firstword $(PYTHONS)) --only-binary :all: --generate-hashes \
+		--no-emit-index-url --custom-compile-command "make lock"
+	@for python in $(PYTHONS); do for machine in $(MACHINES); do \
+		$(UV) pip install --dry-run --target $(VENV)/none --require-hashes --only-binary :all: -r $(LOCK) \
+			--python-version $$python --python-platform $$machine-manylinux_2_28 \
+			|| { echo "the lock does not work for Python $$python on $$machine" >&2; exit 1; }; \
+	done; done
 
 run: setup
 	$(BIN)/fairway demo --live
@@ -32,6 +59,24 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/unit/test_layers.py
 
+# Fairway as users install it, without the lock: with the lowest versions of what it asks for, and with the newest.
+ends:
+	@$(MAKE) --no-print-directory end-lowest
+	@$(MAKE) --no-print-directory end-newest
+
+end-lowest: RESOLUTION := lowest-direct
+end-newest: RESOLUTION := highest
+end-lowest end-newest: end-%: setup
+	@rm -rf $(VENV)-$*
+	@$(UV) venv --python $(BIN)/python $(VENV)-$*
+	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir $(VENV)-$*/wheel .
+	$(UV) pip install --python $(VENV)-$* --resolution $(RESOLUTION) --only-binary :all: -r pyproject.toml --extra fast
+	@$(UV) pip install --python $(VENV)-$* $(ENDS_TOOLS)
+	@$(UV) pip install --python $(VENV)-$* --no-deps $(VENV)-$*/wheel/*.whl
+	@echo "$*:" $$($(BIN)/uv --quiet pip freeze --python $(VENV)-$*)
+	@$(VENV)-$*/bin/python -c 'from fairway.core import kernels; kernels.warm_up()'
+	$(VENV)-$*/bin/python -m pytest -n auto -m 'not slow' $(ENDS_TESTS)
+
 bench: setup
 	$(BIN)/python benchmarks/simulator.py
 
@@ -40,4 +85,4 @@ format: setup
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-lowest $(VENV)-newest out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -84,7 +84,8 @@ def _grant(
         stood = grants.copy()
         order = _head(rows, key, snapshot.gpus, free)
         left, decision.wake_s = kernels.in_order(order, *state, free, mode, grants, reasons)
-        if left == 0:
+        # Whoever is spared takes the place of others: then there may be room for jobs behind the head.
+        if left == 0 and not (preempt and snapshot.guarded and int(np.add.reduce(grants)) < free):
             return
         grants[:] = stood
     _, decision.wake_s = kernels.in_order(_ordered(rows, key), *state, free, mode, grants, reasons)

@@ -102,6 +102,12 @@ def test_a_long_queue_is_walked_like_a_short_one() -> None:
         assert admit(view, key, preempt=True).gpus.tolist() == naive(view, key.tolist(), True, False)
 
 
+def test_no_gpu_idles_beside_a_job_that_was_spared_in_a_long_queue() -> None:
+    jobs = [*(job(name, 2) for name in "abc"), job("small", 1), job("fresh", 1)]
+    view = snapshot_of(jobs, "v100:2", now_s=1.0, running={"fresh": 1}, attained={"fresh": 1.0}, min_run_s=60.0)
+    assert admit(view, np.zeros(5), preempt=True).gpus.tolist() == [0, 0, 0, 1, 1]
+
+
 def test_a_job_that_has_just_started_is_left_alone_and_the_decision_wakes_when_it_may_go() -> None:
     jobs = [job("old", 4, 1000.0), job("new", 4, 10.0, submitted_s=30.0)]
     view = snapshot_of(jobs, "v100:4", now_s=30.0, running={"old": 4}, attained={"old": 20.0}, min_run_s=60.0)
