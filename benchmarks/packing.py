@@ -144,7 +144,7 @@ def plans(problem: Paired, *, compare: bool) -> dict[str, float]:
     came, arrival_s = timed(lambda: solve_paired(problem, Start.from_plain(noted_before, names, 3)))
     left = np.delete(names, jobs // 3)
     _, departure_s = timed(lambda: solve_paired(after, Start.from_plain(noted, left, 3)))
-    row = {"jobs": jobs, "level": cold.level, "missing": max(cold.missing, came.missing), "pairs": len(cold.pairs)}
+    row = {"jobs": jobs, "level": cold.level, "missing": max(cold.proof.gap, came.proof.gap), "pairs": len(cold.pairs)}
     row |= {"cold_s": cold_s, "arrival_s": arrival_s, "departure_s": departure_s}
     if compare:
         level, all_s = all_pairs(problem)

@@ -15,17 +15,20 @@ from typing import NamedTuple
 import numpy as np
 
 from fairway.core.arrays import Floats
-from fairway.core.portable import dot, solve, solve_stack
-from fairway.solvers.allocation import Allocation, Solution
+from fairway.core.portable import dot, rounded, solve, solve_stack
+from fairway.solvers.allocation import Allocation, Solution, proof_of
 
 TOLERANCE = 1e-8
 LOOSE = 1e-4
-"""A point that is this good still counts where the method cannot go on."""
+"""A point that is this good counts, by its proof, too: what ECOS itself lets pass where it cannot go on."""
 MOST_STEPS = 100
 SCALINGS = 3
 REFINEMENTS = 1
 SMALLEST_STEP, LARGEST_STEP, BACK_OFF = 1e-6, 0.999, 0.99
 LEAST_CENTRING = 1e-4
+BITS = 20
+"""Binary digits that are kept of a time. Also where nothing is to be had, the order of tiny times decides, so they are
+not put on a grid."""
 
 
 class _Rows:
@@ -337,12 +340,16 @@ def _solution(
     problem: Allocation, p: _Program, v: _Columns, final: tuple[_Rows, float], optimal: bool, steps: int
 ) -> Solution:
     x = np.zeros(problem.usable.shape)
-    x[:, p.types] = (np.clip(v.x / p.col_x, 0.0, 1.0) * p.use).T
+    x[:, p.types] = (rounded(np.clip(v.x / p.col_x, 0.0, 1.0), BITS) * p.use).T
     z, tau = final
     multipliers = z.row * p.held / p.row_units.row / tau
-    total = float((multipliers * (p.gl > 0)).sum())
+    total = float(np.add.reduce(multipliers * (p.gl > 0)))
     prices = np.zeros(len(problem.capacity))
     prices[p.types] = z.capacity / p.row_units.capacity / tau
+    level = v.t / p.col_t
+    proof = proof_of(problem, x, level, multipliers, prices)
     if p.has_level and total > 0:
         multipliers, prices = multipliers / total, prices / total
-    return Solution(x, v.t / p.col_t, multipliers, optimal, steps, prices)
+    return Solution(
+        x, level, multipliers, optimal and proof.breach <= LOOSE and proof.gap <= LOOSE, steps, prices, proof
+    )

@@ -18,7 +18,7 @@ import numpy as np
 
 from fairway.core.arrays import Floats, Ints
 from fairway.core.portable import dot, dots, rounded
-from fairway.solvers.allocation import GRID, Allocation
+from fairway.solvers.allocation import GRID, TOLERANCE, UNPROVEN, Allocation, Proof
 from fairway.solvers.classes import Classes, Together, classes_of, grouped, members, partners, taken_apart
 from fairway.solvers.highs import ColumnProgram, Columns, Point
 
@@ -96,8 +96,8 @@ class Start(NamedTuple):
 class PairedSolution(NamedTuple):
     """Time alone and in pairs, the level, the multipliers of the rows; whether it is optimal, and how nearly.
 
-    `missing` bounds what a plan over all pairs could gain, as a part of what this one does. `start` is where the search
-    ended, after so many `iterations` of the simplex method.
+    The gap of `proof` bounds what a plan over all pairs could gain, as a part of what this one does. `start` is where the
+    search ended, after so many `iterations` of the simplex method.
     """
 
     x: Floats
@@ -106,7 +106,7 @@ class PairedSolution(NamedTuple):
     level: float
     multipliers: Floats
     optimal: bool
-    missing: float = 0.0
+    proof: Proof = UNPROVEN
     start: Start | None = None
     iterations: int = 0
 
@@ -130,7 +130,9 @@ def solve_paired(problem: Paired, start: Start | None = None, effort: Effort = U
     x, pair_x = _within_limits(a, x, pairs, pair_x)
     multipliers = rounded(np.maximum(search.worth_of_rows, 0.0))[classes.of_job]
     level = rounded(search.level) * unit
-    return PairedSolution(x, pairs, pair_x, level, multipliers, True, search.missing, search.end(), search.iterations)
+    proof = Proof(_breach(problem, x, pairs, pair_x, level), search.missing)
+    kept = proof.breach <= TOLERANCE
+    return PairedSolution(x, pairs, pair_x, level, multipliers, kept, proof, search.end(), search.iterations)
 
 
 def _scaled(a: Allocation) -> tuple[Allocation, float]:
@@ -195,6 +197,19 @@ def _within_limits(a: Allocation, x: Floats, pairs: Ints, pair_x: Floats) -> tup
     over = float((load / np.where(a.capacity > 0, a.capacity, 1.0)).max(initial=1.0))
     over = max(over, float(time.max(initial=1.0)))
     return x / over, pair_x / over
+
+
+def _breach(problem: Paired, x: Floats, pairs: Ints, pair_x: Floats, level: float) -> float:
+    """The largest shortage of a row, in the time that would make it up."""
+    a, kinds = problem.alone, problem.kinds
+    made = np.add.reduce(a.rows * x, axis=1)
+    keeps = problem.factors[kinds[pairs[:, 0]], kinds[pairs[:, 1]]]
+    for side in (0, 1):
+        rows = pairs[:, side]
+        made += np.bincount(rows, np.add.reduce(a.rows[rows] * keeps[..., side] * pair_x, axis=1), len(made))
+    most = a.rows.max(axis=1, initial=0.0)
+    lacks = a.floors + a.weights * level - made
+    return float((lacks / np.where(most > 0, most, 1.0)).max(initial=0.0, where=a.held))
 
 
 class Search:
@@ -328,6 +343,13 @@ class Search:
             self._program.add(Columns(np.column_stack(rows), np.column_stack(values), gain))
             self._added.append(part)
 
+    def _bound(self, point: Point) -> float:
+        """What the prices of a point make of the limits: no plan over its columns is worth more."""
+        one, count = self.classes.one, self.classes.sizes.astype(np.float64)
+        time, gpus, rows = np.split(point.multipliers, [self.number, self.number + self.types])
+        floors = np.where(one.held, count * one.floors, 0.0)
+        return dot(time, count) + dot(gpus, one.capacity) + dot(rows, floors)
+
     def _improving(self, point: Point) -> Together:
         """The pairs whose columns would improve the optimum most, some for each class; notes what is missing.
 
@@ -357,5 +379,5 @@ class Search:
             good = best[first, second] > 1e-9
             first, second = first[good], second[good]
             found.append(Together(rows[first], rows[second], on[first, second]))
-        self.missing = bound / max(abs(point.value), 1e-12)
+        self.missing = max(self._bound(point) + bound - point.value, 0.0) / max(abs(point.value), 1e-12)
         return Together.of(*Together.joined(found))

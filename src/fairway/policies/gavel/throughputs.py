@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fairway.core.arrays import Bools, Floats, Ints
-from fairway.solvers.allocation import Allocation, Solution
+from fairway.solvers.allocation import UNPROVEN, Allocation, Proof, Solution
 from fairway.solvers.classes import solve_alike
 from fairway.solvers.embedding import solve_embedded
 from fairway.solvers.paired import Paired, Start, solve_paired
@@ -33,6 +33,7 @@ class Outcome(NamedTuple):
 
     `multipliers` are positive for the jobs whose rows cannot rise while all others keep theirs, `prices` are those of
     the GPU types. `start` is where a similar program may begin its search for pairs, `rest` where its second stage may.
+    `proof` tells by how much a limit is breached at most, and how much may be missing.
     """
 
     x: Floats
@@ -45,6 +46,7 @@ class Outcome(NamedTuple):
     start: Start | None = None
     rest: Start | None = None
     prices: Floats | None = None
+    proof: Proof = UNPROVEN
 
 
 @dataclass(frozen=True)
@@ -178,7 +180,9 @@ class Throughputs:
             level_gain=level_gain,
         )
         if not len(self.factors):
-            found = solve_embedded(problem) if self.published else solve_alike(problem, _near(after))
+            found = solve_embedded(problem) if self.published else None
+            if found is None or not found.optimal:
+                found = solve_alike(problem, _near(after))
             return Outcome(
                 found.x,
                 self._no_pairs(),
@@ -187,6 +191,7 @@ class Throughputs:
                 found.multipliers,
                 found.optimal,
                 prices=found.prices,
+                proof=found.proof,
             )
         start = self.start if after is None or after.start is None else after.start
         shared = solve_paired(Paired(problem, self.kinds, self.factors), start)
@@ -200,6 +205,7 @@ class Throughputs:
             shared.optimal,
             shared.pairs,
             shared.start,
+            proof=shared.proof,
         )
 
 
