@@ -1,18 +1,25 @@
 """What one plan costs: the programs of the Gavel family, matching and auctions, in CPU seconds.
 
-    python benchmarks/solvers.py [--profile FILE] [--repeat N] [--only TEXT] [--json FILE]
+    python benchmarks/solvers.py [--profile FILE] [--repeat N] [--only TEXT] [--json FILE] [--against SRC]
 
 A plan is made by the policy itself from a snapshot, building of matrices included. N single-GPU jobs share N/4 GPUs of
 each of three types (as in the scaling study of Gavel's artifact). The jobs are drawn from the job types of a profile
 (`types`), and again with speeds that are all different (`different`), which takes away what jobs of equal speeds save.
-Beside the largest programs stands HiGHS on the same one, built and solved from scratch.
+Beside the largest programs stands HiGHS on the same one, built and solved from scratch. The last columns are the largest
+breach of a limit and the largest duality gap of all the programs of a plan, as their proofs say.
+
+`--against SRC` takes turns with the code of another checkout (its folder `src`) and prints both sides: each case runs in
+processes of its own, three times on each side, and the least of the medians counts.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import os
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -24,6 +31,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+import fairway
 from fairway import JobSpec
 from fairway.core.pairing import PairTable
 from fairway.core.snapshot import Snapshot
@@ -33,6 +41,7 @@ from fairway.policies import make_policy
 from fairway.policies.gavel.fair import per_fair_share
 from fairway.policies.gavel.situation import Situation
 from fairway.policies.gavel.throughputs import Throughputs
+from fairway.solvers import interior, vertex
 from fairway.testing import snapshot_of
 
 GPU_TYPES = ("v100", "p100", "k80")
@@ -43,6 +52,9 @@ MODELS = {
     "LM": (5, 10, 20, 40, 80),
     "Recommendation": (512, 1024, 2048, 4096, 8192),
 }
+
+
+WORSTS = ("breach", "gap")
 
 
 class Case(NamedTuple):
@@ -148,6 +160,64 @@ def plan_s(case: Case, profile: Any, different: bool, repeat: int) -> float:
     return timed_s(lambda: policy.plan(Situation(after, previous, before.notes)), repeat)
 
 
+class Proofs:
+    """The proofs of all programs that are solved while it listens; code without proofs gives none."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+        solve = Throughputs._solve
+
+        def listening(throughputs: Throughputs, *given: Any, **named: Any) -> Any:
+            outcome = solve(throughputs, *given, **named)
+            self.seen.append(getattr(outcome, "proof", None))
+            return outcome
+
+        Throughputs._solve = listening  # type: ignore[method-assign]
+        for module in (interior, vertex):
+            if hasattr(module, "proof_of"):
+                module.proof_of = self._recording(module.proof_of)
+
+    def _recording(self, prove: Callable[..., Any]) -> Callable[..., Any]:
+        def proven(*given: Any) -> Any:
+            self.seen.append(prove(*given))
+            return self.seen[-1]
+
+        return proven
+
+    def worst(self) -> dict[str, float]:
+        """The largest breach and gap since the last time."""
+        seen, self.seen = [proof for proof in self.seen if proof is not None], []
+        return {name: max(getattr(proof, name) for proof in seen) for name in WORSTS} if seen else {}
+
+
+def both_sides(case: Case, kind: str, arguments: argparse.Namespace) -> tuple[float, float]:
+    """CPU seconds of one plan by this code and by the other, in turns."""
+    least = [math.inf, math.inf]
+    command = [sys.executable, __file__, "--repeat", str(arguments.repeat), "--case", case.name, str(case.jobs), kind]
+    command += ["--profile", arguments.profile] if arguments.profile else []
+    for _ in range(3):
+        for side, source in enumerate((Path(fairway.__file__).parents[1], Path(arguments.against).resolve())):
+            environment = {**os.environ, "PYTHONPATH": str(source)}
+            answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+            least[side] = min(least[side], float(answer.stdout))
+    return least[0], least[1]
+
+
+def compare(cases: list[Case], arguments: argparse.Namespace) -> int:
+    """Print both sides and their ratio."""
+    table = Table("plan", "jobs", "speeds", "here", "there", "ratio", title="CPU milliseconds of one plan")
+    ratios = []
+    for case in track(cases, "plans", console=Console(stderr=True), disable=not sys.stderr.isatty()):
+        for kind in ("types", "different"):
+            here_s, there_s = both_sides(case, kind, arguments)
+            ratios.append(here_s / there_s)
+            figures = (f"{1e3 * here_s:.1f}", f"{1e3 * there_s:.1f}", f"{ratios[-1]:.2f}")
+            table.add_row(case.name, str(case.jobs), kind, *figures)
+    Console().print(table)
+    print(f"geometric mean of the ratios {statistics.geometric_mean(ratios):.3f}")
+    return 0
+
+
 def highs_s(case: Case, profile: Any, different: bool) -> float | None:
     """CPU seconds of HiGHS for the same level, on the program written out."""
     if case.policy not in ("max_min_fairness", "min_makespan") or case.changed or case.jobs > 2000:
@@ -189,22 +259,37 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--only", default="", help="cases whose name or policy contains this")
     parser.add_argument("--json", help="write the figures to this file")
+    parser.add_argument("--against", help="the folder src of another checkout, to take turns with")
+    parser.add_argument("--case", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     profile = load_profile(arguments.profile)
     cases = [case for case in CASES if arguments.only.lower() in f"{case.name} {case.policy}".lower()]
-    rows = []
+    if arguments.case:
+        name, jobs, kind = arguments.case
+        case = next(case for case in CASES if (case.name, str(case.jobs)) == (name, jobs))
+        print(plan_s(case, profile, kind == "different", arguments.repeat))
+        return 0
+    if arguments.against:
+        return compare(cases, arguments)
+    rows, proofs = [], Proofs()
     for case in track(cases, "plans", console=Console(stderr=True), disable=not sys.stderr.isatty()):
         row: dict[str, Any] = {"case": case.name, "jobs": case.jobs, "limit_s": case.limit_s}
         for name, different in (("types", False), ("different", True)):
             row[f"{name}_s"] = plan_s(case, profile, different, arguments.repeat)
+            row.update({f"{name}_{what}": value for what, value in proofs.worst().items()})
             row[f"highs_{name}_s"] = highs_s(case, profile, different)
+            proofs.worst()
         rows.append(row)
     table = Table(title="CPU milliseconds of one plan")
-    for heading in ("plan", "jobs", "types", "different", "limit", "HiGHS, types", "HiGHS, different"):
+    for heading in ("plan", "jobs", "types", "different", "limit", "HiGHS, types", "HiGHS, different", "breach", "gap"):
         table.add_column(heading, justify="left" if heading == "plan" else "right")
     for row in rows:
         keys = ("types_s", "different_s", "limit_s", "highs_types_s", "highs_different_s")
-        table.add_row(row["case"], str(row["jobs"]), *("" if row[k] is None else f"{1e3 * row[k]:.1f}" for k in keys))
+        figures = ["" if row[k] is None else f"{1e3 * row[k]:.1f}" for k in keys]
+        proven = [
+            [row[f"{kind}_{what}"] for kind in ("types", "different") if f"{kind}_{what}" in row] for what in WORSTS
+        ]
+        table.add_row(row["case"], str(row["jobs"]), *figures, *(f"{max(each):.0e}" if each else "" for each in proven))
     Console().print(table)
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(rows, indent=1) + "\n")

@@ -14,6 +14,7 @@ grid that is far coarser than what is left of an error. So a rounding that goes 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,12 +26,11 @@ from fairway.solvers.twice import (
     Twice,
     added,
     added_up,
+    blank,
     high,
     numbers,
-    stacked,
     two_product,
     two_sum,
-    with_diagonal,
 )
 from fairway.solvers.vertex import solve_at_vertex
 
@@ -38,7 +38,7 @@ GAP = 1e-8
 """The duality gap of the answer, as a part of what the optimum can be at most."""
 NEAR = 100.0
 """A point whose gap is at most so many times that of the answer is led to it by Newton's method alone."""
-CLOSE, SETTLED = 1e-3, 1e-8
+CLOSE, SETTLED = 1.0, 1e-7
 """A step that moves every number by less than this part is the last: the next would move them by its square."""
 PATIENCE, STUCK = 8, 0.1
 """More care is taken after so many last steps, or when a small one is hardly shorter than the one before: Newton's
@@ -47,6 +47,8 @@ FLOATS, EXACT, TWICE = 0, 1, 2
 """How much care: floats; what is left of the equations in twice the precision; their solution, too."""
 MOST_STEPS, MOST_LAST_STEPS = 60, 30
 BACK_OFF, LAST_BACK_OFF = 0.99, 0.9
+GROUP = 1024
+"""Jobs whose arrays are handled together."""
 NEARNESS = 0.05
 """How far a start from a known solution keeps from the limits, as a part of the usual start."""
 
@@ -78,15 +80,15 @@ class _Vector:
 
     def __init__(self, types: int, jobs: int) -> None:
         size = types * jobs
-        self.all: Floats = np.zeros(size + jobs + types + jobs)
+        self.all: Floats = np.empty(size + jobs + types + jobs)
         self.x: Floats = self.all[:size].reshape(types, jobs)
         self.by_job: Floats = self.all[size : size + jobs]
         self.by_type: Floats = self.all[size + jobs : size + jobs + types]
         self.by_row: Floats = self.all[size + jobs + types :]
 
-    def twice(self, low: _Vector) -> _Parts:
-        """The same with what is beyond the first floats."""
-        return _parts(Twice(self.all, low.all), *self.x.shape)
+    def twice(self, low: _Vector) -> Twice:
+        """The numbers with what is beyond the first floats."""
+        return Twice(self.all, low.all)
 
 
 class _Parts(NamedTuple):
@@ -120,6 +122,7 @@ class _Point:
         self.t = self.low_t = 0.0
         self.primal, self.dual = _Vector(types, jobs), _Vector(types, jobs)
         self.low_primal, self.low_dual = _Vector(types, jobs), _Vector(types, jobs)
+        self.low_primal.all[:] = self.low_dual.all[:] = 0.0
         room = float(np.add.reduce(a.cap)) / max(float(np.add.reduce(a.z)), 1e-9)
         each = 0.5 * min(1.0, room) / np.maximum(np.add.reduce(a.use), 1.0)
         self.primal.x[:] = a.use * each
@@ -188,13 +191,12 @@ def solve(problem: Allocation, *, near: Solution | None = None) -> Solution:
     takes fewer steps to the same point. Where the method gets stuck, the simplex method of HiGHS answers.
     """
     a, steps = _scaled(problem), 0
-    for start in (near, None):
-        if start is None or problem.level_gain > 0:
-            point, taken, there = _searched(a, start)
-            steps += taken
-            found = _unscaled(problem, a, point, steps)
-            if there and found.optimal:
-                return found
+    for start in (None,) if near is None else (near, None):
+        point, taken, there = _searched(a, start)
+        steps += taken
+        found = _unscaled(problem, a, point, steps)
+        if there and found.optimal:
+            return found
     return nothing_found(problem, steps) if _is_impossible(a, point) else solve_at_vertex(problem)
 
 
@@ -203,21 +205,21 @@ def _searched(a: _Scaled, near: Solution | None) -> tuple[_Point, int, bool]:
     point = _Point(a, 1.0 / max(float(np.add.reduce(a.held)), 1.0) if a.gt > 0 else 1.0)
     if near is not None:
         _move_near(point, a, near)
-    best = np.inf
+    best, groups = np.inf, _Groups(a, twice=False)
     for steps in range(MOST_STEPS):
         residuals = _residuals(a, point)
         total = dot(point.primal.all, point.dual.all)
         error = max(residuals.worst(a), total)
         best = min(best, error)
         if total <= NEAR * a.gap and residuals.worst(a) <= NEAR * a.gap:
-            taken, there = _settled(a, point)
+            taken, there = _settled(a, point, groups)
             return point, steps + taken, there
-        if not error < 1e4 * max(best, 1e-2) or not _improve(a, point, residuals, total):
+        if not error < 1e4 * max(best, 1e-2) or not _improve(a, point, groups, residuals, total):
             break
     return point, steps, False
 
 
-def _settled(a: _Scaled, o: _Point) -> tuple[int, bool]:
+def _settled(a: _Scaled, o: _Point, groups: _Groups) -> tuple[int, bool]:
     """Newton's method towards the point where all products of a number and its multiplier are the same.
 
     It begins with floats. Close to the point, what is left of the equations is evaluated in twice the precision. Where
@@ -227,14 +229,17 @@ def _settled(a: _Scaled, o: _Point) -> tuple[int, bool]:
     for steps in range(1, MOST_LAST_STEPS + 1):
         aims = (aim - o.primal.all * o.dual.all) * o.exists
         residuals = _residuals(a, o) if care == FLOATS else _exact_residuals(a, o)
-        step, step_dual, step_t = _Newton(a, o, care == TWICE).direction(residuals, aims)
-        before, moved = moved, max(_part(step, o.primal, o.pad_primal), _part(step_dual, o.dual, o.pad_dual))
+        if care == TWICE and not groups.twice:
+            groups = _Groups(a, twice=True)
+        newton = _Newton(a, o, groups)
+        step, step_dual, step_t = newton.direction(residuals, aims)
+        before, moved = moved, newton.moved(step, step_dual)
         if not np.isfinite(moved):
             if care == TWICE:
                 break
             care = TWICE
             continue
-        ahead, ahead_dual = _reach(o, step, step_dual)
+        ahead, ahead_dual = newton.reach(step, step_dual)
         ahead, ahead_dual = (each if each == 1.0 else LAST_BACK_OFF * each for each in (ahead, ahead_dual))
         step.all *= ahead
         step_dual.all *= ahead_dual
@@ -246,10 +251,6 @@ def _settled(a: _Scaled, o: _Point) -> tuple[int, bool]:
         if steps >= PATIENCE:
             care = TWICE
     return steps, False
-
-
-def _part(step: _Vector, of: _Vector, pad: Floats) -> float:
-    return float((np.abs(step.all) / (of.all + pad)).max())
 
 
 def _is_impossible(a: _Scaled, o: _Point) -> bool:
@@ -345,18 +346,18 @@ def _exact_residuals(a: _Scaled, o: _Point) -> _Residuals:
     return _Residuals(d, u, v, q, added((a.gt, -float(weighed)), -float(weighed_low)))
 
 
-def _improve(a: _Scaled, o: _Point, residuals: _Residuals, total: float) -> bool:
+def _improve(a: _Scaled, o: _Point, groups: _Groups, residuals: _Residuals, total: float) -> bool:
     """One step of the predictor-corrector method; False where it cannot go on."""
-    newton = _Newton(a, o)
+    newton = _Newton(a, o, groups)
     products = o.primal.all * o.dual.all
     guess, guess_dual, _ = newton.direction(residuals, -products)
-    ahead, ahead_dual = _reach(o, guess, guess_dual)
+    ahead, ahead_dual = newton.reach(guess, guess_dual)
     left = dot(o.primal.all + ahead * guess.all, o.dual.all + ahead_dual * guess_dual.all)
     part = max(left, 0.0) / max(total, 1e-300)
     centring = min(part * part * part, 1.0)
     aims = (max(centring * total, a.gap) / o.count - products - guess.all * guess_dual.all) * o.exists
     step, step_dual, step_t = newton.direction(residuals, aims)
-    ahead, ahead_dual = _reach(o, step, step_dual)
+    ahead, ahead_dual = newton.reach(step, step_dual)
     ahead, ahead_dual = min(1.0, BACK_OFF * ahead), min(1.0, BACK_OFF * ahead_dual)
     if not (np.isfinite(step_t) and max(ahead, ahead_dual) > 1e-10 and np.isfinite(step_dual.by_type).all()):
         return False
@@ -366,112 +367,176 @@ def _improve(a: _Scaled, o: _Point, residuals: _Residuals, total: float) -> bool
     return True
 
 
-def _reach(o: _Point, step: _Vector, step_dual: _Vector) -> tuple[float, float]:
-    """How far the primal and the dual part can go before something becomes negative, at most 1."""
-    most = float((-step.all / (o.primal.all + o.pad_primal)).max())
-    most_dual = float((-step_dual.all / (o.dual.all + o.pad_dual)).max())
-    return 1.0 / max(most, 1.0), 1.0 / max(most_dual, 1.0)
-
-
 class _Newton:
     """The Newton equations at a point, with everything eliminated but the prices of the types and the level.
 
-    Near the optimum the blocks of most jobs are almost singular: one entry of `d` is huge, the slacks are tiny. What
-    would be a difference of large numbers is therefore written out in differences of the rows' entries (c_j - c_i), in
-    which the huge entry cancels exactly.
-
-    In units of the determinant of a job's block: `left[j]` is that of the block without type j, `own[j]` the rest;
-    `felt[i, j]` is what type j feels of time on another type i, and `bends[i, j]` what it feels of a price of i;
-    `moves` is how the multipliers of the job's time and row follow from either's breach, `follows` how from a type's.
-    Numbers are floats, or `Twice` where floats cannot tell the prices of the types apart.
+    Numbers are floats, or `Twice` where floats cannot tell the prices of the types apart. Jobs are taken in groups
+    whose arrays fit into a cache.
     """
 
-    def __init__(self, a: _Scaled, o: _Point, twice: bool = False) -> None:
-        primal: Any = o.primal.twice(o.low_primal) if twice else o.primal
-        dual: Any = o.dual.twice(o.low_dual) if twice else o.dual
-        c: Any = Twice.of(a.c) if twice else a.c
-        self.a = a
-        self.by_dual = 1.0 / (dual.all + o.pad_dual)
-        self.d = d = primal.x * a.use / dual.x
-        self.time, self.gpus = primal.by_job / dual.by_job, primal.by_type / dual.by_type
-        self.row = primal.by_row / (dual.by_row + (1.0 - a.held))
-        gap, cd = c[None] - c[:, None], c * d
-        cross, left, det = _blocks(c, d, gap, self.time, self.row)
-        each = np.arange(len(a.cap))
-        self.left, self.own = left / det, cross[each, each] / det
-        self.felt = with_diagonal(cross / det, 0.0)
-        self.zd = d * a.z
-        self.bends = with_diagonal(self.felt * self.zd[:, None], -self.left * a.z)
-        fall, rise = _over_first(gap * cd[:, None]) - self.row, _over_first(gap * d[:, None]) + self.time * c
-        self.follows = stacked([fall, rise]) / det
-        edge = _over_first(cd)
-        moves = [_over_first(c * cd) + self.row, edge, edge, _over_first(d) + self.time]
-        self.moves = (stacked(moves) / det).reshape(2, 2, len(a.z))
+    def __init__(self, a: _Scaled, o: _Point, groups: _Groups) -> None:
+        primal: Any = o.primal.twice(o.low_primal) if groups.twice else o.primal.all
+        dual: Any = o.dual.twice(o.low_dual) if groups.twice else o.dual.all
+        self.a, self.groups = a, groups.all
+        self.by_dual = 1.0 / (dual + o.pad_dual)
+        self.by_primal = 1.0 / (o.primal.all + o.pad_primal)
+        ratios = _parts(primal * self.by_dual, *a.use.shape)
+        self.d, self.time, self.gpus, self.row = ratios.x * a.use, ratios.by_job, ratios.by_type, ratios.by_row
+        for group in self.groups:
+            group.move_to(self.d[:, group.jobs], self.time[group.jobs], self.row[group.jobs])
         self.matrix = self._matrix()
 
     def _matrix(self) -> list[list[Any]]:
-        a, every = self.a, range(len(self.a.cap))
-        rows = numbers(_over_last(self.bends * self.zd))
-        own = numbers(self.gpus)
-        edge = numbers(_over_last(self.zd * self.follows[1] * a.w))
-        corner = numbers(_over_last(self.moves[1, 1] * a.w)) if a.free_level else 1
-        for j in every:
-            rows[j][j] -= own[j]
-        return [*([*rows[j], edge[j]] for j in every), [*edge, corner]]
+        parts, gpus = [group.matrix() for group in self.groups], numbers(self.gpus)
+        rows = [[_total(entries) for entries in zip(*each, strict=True)] for each in zip(*parts, strict=True)]
+        for j, each in enumerate(gpus):
+            rows[j][j] -= each
+        if not self.a.free_level:
+            rows[-1][-1] = 1
+        return rows
 
     def direction(self, r: _Residuals, aims: Floats) -> tuple[_Vector, _Vector, float]:
         """The step that keeps the equations and changes the complementary products by `aims`."""
         a, types = self.a, len(self.a.cap)
         want = _parts(aims * self.by_dual, *a.use.shape)
-        e, off = want.x + self.d * r.d, stacked([want.by_job - r.u, want.by_row - r.q])
-        still = _over_first(self.follows * off[:, None]) - _over_first(self.felt * e[:, None])
-        rest = self.left * e
-        right = r.v - want.by_type - _over_last((rest + self.d * still) * a.z)
-        both = _over_first(self.moves * off[:, None]) - _over_second(self.follows * e)
-        last = numbers(r.t - _over_last(both[1] * a.w)) if a.free_level else 0
-        found = eliminated([[*row, end] for row, end in zip(self.matrix, [*numbers(right), last], strict=True)])
+        e, of_time, of_row = want.x + self.d * r.d, want.by_job - r.u, want.by_row - r.q
+        answers = [group.answers(of_time, of_row, e) for group in self.groups]
+        used = zip(*(group.used(e, each) for group, each in zip(self.groups, answers, strict=True)), strict=True)
+        *taken, bent = (_total(each) for each in used)
+        right = [every - gone for every, gone in zip(numbers(r.v - want.by_type), taken, strict=True)]
+        right.append(r.t - bent if a.free_level else 0)
+        found = eliminated([[*row, end] for row, end in zip(self.matrix, right, strict=True)])
         prices = np.array([float(each) for each in found or [np.nan] * (types + 1)])
-        dp, dt = prices[:types, None], float(prices[types])
-        lift = dt * a.w
-        push = still + _over_first(self.bends * dp[:, None]) + self.follows[1] * lift
-        both = both + self.moves[1] * lift + _over_second(self.follows * (self.zd * dp))
         step, step_dual = _Vector(*a.use.shape), _Vector(*a.use.shape)
-        step.x[:] = high(rest + self.d * push)
-        step.by_job[:] = high(want.by_job - self.time * both[0])
-        step.by_type[:] = high(want.by_type - self.gpus * dp[:, 0])
-        step.by_row[:] = high(want.by_row - self.row * both[1])
-        step_dual.x[:] = high(self.own * want.x - self.left * r.d - push) * a.use
-        step_dual.by_job[:], step_dual.by_type[:], step_dual.by_row[:] = high(both[0]), dp[:, 0], high(both[1])
-        return step, step_dual, dt
+        step.by_type[:], step_dual.by_type[:] = high(want.by_type - self.gpus * prices[:types]), prices[:types]
+        for group, given in zip(self.groups, answers, strict=True):
+            given += _summed(group.to_all, prices)
+            jobs, push = group.jobs, given[:types]
+            step.x[:, jobs] = high(group.left * e[:, jobs] + self.d[:, jobs] * push)
+            step_dual.x[:, jobs] = high(group.own * want.x[:, jobs] - group.left * r.d[:, jobs] - push)
+            step_dual.by_job[jobs], step_dual.by_row[jobs] = high(given[types]), high(given[types + 1])
+        step_dual.x *= a.use
+        step.by_job[:] = high(want.by_job - self.time * step_dual.by_job)
+        step.by_row[:] = high(want.by_row - self.row * step_dual.by_row)
+        return step, step_dual, float(prices[types])
+
+    def reach(self, step: _Vector, step_dual: _Vector) -> tuple[float, float]:
+        """How far the primal and the dual part can go before something becomes negative, at most 1."""
+        least, least_dual = float((step.all * self.by_primal).min()), float((step_dual.all * high(self.by_dual)).min())
+        return 1.0 / max(-least, 1.0), 1.0 / max(-least_dual, 1.0)
+
+    def moved(self, step: _Vector, step_dual: _Vector) -> float:
+        """By what part a step changes a number at most."""
+        part, part_dual = np.abs(step.all * self.by_primal).max(), np.abs(step_dual.all * high(self.by_dual)).max()
+        return float(max(part, part_dual))
 
 
-def _blocks(c: Any, d: Any, gap: Any, time: Any, row: Any) -> tuple[Any, Any, Any]:
-    """By how much types feel one another, the determinants of a job's block without each type, and of the whole."""
-    types = c.shape[0]
-    cross = row + time * (c[:, None] * c[None])
-    for k in range(types):
-        cross = cross + (gap[k] * d[k])[:, None] * gap[k][None]
-    alone = d * (row + time * (c * c))
-    pairs = d[:, None] * d[None] * (gap * gap)
-    left = []
-    for j in range(types):
-        without = time * row
-        for i in range(types):
-            if i != j:
-                without = without + alone[i]
-                for k in range(i):
-                    if k != j:
-                        without = without + pairs[i, k]
-        left.append(without)
-    return cross, stacked(left), left[0] + d[0] * cross[0, 0]
+class _Group:
+    """The blocks of some jobs. All that a job does is a sum of answers.
+
+    It answers with the reduced gain of each type and with the multipliers of its time and its row. `to_job[k]` are its
+    answers to what is off in its time (k = 0), in its row (1) or on a type (k - 2); `to_all[k]` are those to the price
+    of a type, or (last) to the level. On the type itself `own` and `left` stand for the answer: they add up to 1.
+
+    Near the optimum most blocks are almost singular: one entry of `d` is huge, the slacks are tiny. What would be a
+    difference of large numbers is therefore written out in differences of the rows' entries (c_j - c_i), in which the
+    huge entry cancels exactly.
+    """
+
+    def __init__(self, a: _Scaled, jobs: slice, twice: bool) -> None:
+        self.jobs, self.z, self.w, types = jobs, a.z[jobs], a.w[jobs], len(a.cap)
+        self.c: Any = Twice.of(a.c[:, jobs]) if twice else a.c[:, jobs]
+        self.gap, self.square = self.c[None] - self.c[:, None], self.c[:, None] * self.c[None]
+        self.gap_2 = {(i, k): self.gap[i, k] * self.gap[i, k] for i in range(types) for k in range(i)}
+        self.left = blank((types, len(self.z)), twice)
+        self.to_job = blank((types + 2, types + 2, len(self.z)), twice)
+        self.to_all = blank((types + 1, types + 2, len(self.z)), twice)
+
+    def move_to(self, d: Any, time: Any, row: Any) -> None:
+        """Work out the answers at a point."""
+        c, gap, answers, types, each = self.c, self.gap, self.to_job, len(self.c), np.arange(len(self.c))
+        cd, cross, det = c * d, *self._blocks(d, time, row)
+        answers[0, :types] = _over_first(gap * cd[:, None]) - row
+        answers[1, :types] = _over_first(gap * d[:, None]) + time * c
+        answers[2:, :types] = -cross
+        answers[2 + each, each] = 0.0
+        answers[2:, types] = -answers[0, :types]
+        answers[2:, types + 1] = -answers[1, :types]
+        answers[0, types] = _over_first(c * cd) + row
+        answers[0, types + 1] = answers[1, types] = _over_first(cd)
+        answers[1, types + 1] = _over_first(d) + time
+        unit = 1.0 / det
+        answers *= unit
+        self.left *= unit
+        self.own, self.d, self.zd, self.to_job = cross[each, each] * unit, d, d * self.z, answers
+        self.to_all[:types] = answers[2:] * -self.zd[:, None]
+        self.to_all[each, each] = self.left * -self.z
+        self.to_all[types] = answers[1] * self.w
+
+    def _blocks(self, d: Any, time: Any, row: Any) -> tuple[Any, Any]:
+        """By how much types feel one another, and the determinants of the blocks; `left` are those without a type."""
+        types, c, gap = len(self.c), self.c, self.gap
+        cross = time * self.square
+        cross += row
+        for k in range(types):
+            cross += (gap[k] * d[k])[:, None] * gap[k][None]
+        alone = d * (row + time * (c * c))
+        pairs = {(i, k): d[i] * d[k] * gap_2 for (i, k), gap_2 in self.gap_2.items()}
+        for j in range(types):
+            without = time * row
+            for i in range(types):
+                if i != j:
+                    without += alone[i]
+                    for k in range(i):
+                        if k != j:
+                            without += pairs[i, k]
+            self.left[j] = without
+        return cross, self.left[0] + d[0] * cross[0, 0]
+
+    def matrix(self) -> list[list[Any]]:
+        """What these jobs add to the equations of prices and level."""
+        types = len(self.zd)
+        *rows, edge = numbers(_over_last(self.to_all[:, :types] * self.zd))
+        corner = numbers(_over_last(self.to_all[types, types + 1] * self.w))
+        return [*([*row, end] for row, end in zip(rows, edge, strict=True)), [*edge, corner]]
+
+    def answers(self, of_time: Any, of_row: Any, e: Any) -> Any:
+        """What these jobs answer to what is off, before prices and level move."""
+        return _summed(self.to_job, [of_time[self.jobs], of_row[self.jobs], *(each[self.jobs] for each in e)])
+
+    def used(self, e: Any, answers: Any) -> list[Any]:
+        """The GPUs of each type that they take with that, and the sum of the answers of those that weigh."""
+        types = len(answers) - 2
+        gpus = _over_last((self.left * e[:, self.jobs] + self.d * answers[:types]) * self.z)
+        return [*numbers(gpus), numbers(_over_last(answers[types + 1] * self.w))]
+
+
+class _Groups:
+    """All jobs in groups."""
+
+    def __init__(self, a: _Scaled, twice: bool) -> None:
+        self.twice = twice
+        self.all = [_Group(a, slice(at, at + GROUP), twice) for at in range(0, len(a.z), GROUP)]
+
+
+def _total(entries: Iterable[Any]) -> Any:
+    """The sum of numbers, from the first on."""
+    total: Any = 0
+    for entry in entries:
+        total = total + entry
+    return total
+
+
+def _summed(tables: Any, by: Any) -> Any:
+    """The sum of tables, each times a number (for each job), from the first on."""
+    total = tables[0] * by[0]
+    for k in range(1, len(tables)):
+        total += tables[k] * by[k]
+    return total
 
 
 def _over_first(values: Any) -> Any:
     return values.over_first() if isinstance(values, Twice) else np.add.reduce(values)
-
-
-def _over_second(values: Any) -> Any:
-    return values.swapaxes(0, 1).over_first() if isinstance(values, Twice) else np.add.reduce(values, axis=1)
 
 
 def _over_last(values: Any) -> Any:

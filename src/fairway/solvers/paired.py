@@ -96,8 +96,8 @@ class Start(NamedTuple):
 class PairedSolution(NamedTuple):
     """Time alone and in pairs, the level, the multipliers of the rows; whether it is optimal, and how nearly.
 
-    The gap of `proof` bounds what a plan over all pairs could gain, as a part of what this one does. `start` is where the
-    search ended, after so many `iterations` of the simplex method.
+    The gap of `proof` bounds what a plan over all pairs could gain, as a part of what this one does. `start` is where
+    the search ended, after so many `iterations` of the simplex method.
     """
 
     x: Floats

@@ -8,7 +8,7 @@ so the bits are the same on every CPU.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any, TypeVar
 
@@ -81,12 +81,18 @@ class Twice:
         """Floats as such numbers; what is one already stays."""
         return value if isinstance(value, Twice) else Twice(np.asarray(value, dtype=np.float64), 0.0)
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.high.shape
+    def __len__(self) -> int:
+        return len(self.high)
+
+    def __iter__(self) -> Iterator[Twice]:
+        return (self[at] for at in range(len(self)))
 
     def __getitem__(self, at: Any) -> Twice:
         return Twice(self.high[at], self.low[at])
+
+    def __setitem__(self, at: Any, value: Any) -> None:
+        given = Twice.of(value)
+        self.high[at], self.low[at] = given.high, given.low
 
     def __neg__(self) -> Twice:
         return Twice(-self.high, -self.low)
@@ -122,7 +128,7 @@ class Twice:
     def over_first(self) -> Twice:
         """The sums along the first axis."""
         total = self[0]
-        for at in range(1, len(self.high)):
+        for at in range(1, len(self)):
             total = total + self[at]
         return total
 
@@ -134,32 +140,16 @@ class Twice:
         """The same numbers in another shape."""
         return Twice(self.high.reshape(shape), self.low.reshape(shape))
 
-    def swapaxes(self, one: int, other: int) -> Twice:
-        """The same numbers with two axes swapped."""
-        return Twice(self.high.swapaxes(one, other), self.low.swapaxes(one, other))
-
     def fractions(self) -> Any:
         """The numbers without any rounding, as nested lists."""
         if not self.high.ndim:
             return Fraction(float(self.high)) + Fraction(float(self.low))
-        return [self[at].fractions() for at in range(len(self.high))]
+        return [each.fractions() for each in self]
 
 
-def stacked(rows: Sequence[Any]) -> Any:
-    """Arrays of one shape as one."""
-    if isinstance(rows[0], Twice):
-        return Twice(np.array([row.high for row in rows]), np.array([row.low for row in rows]))
-    return np.array(rows)
-
-
-def with_diagonal(table: Any, diagonal: Any) -> Any:
-    """A stack of square tables (in the first two axes) with another diagonal."""
-    if isinstance(table, Twice):
-        other = Twice.of(diagonal)
-        return Twice(with_diagonal(table.high, other.high), with_diagonal(table.low, other.low))
-    each, table = np.arange(len(table)), table.copy()
-    table[each, each] = diagonal
-    return table
+def blank(shape: tuple[int, ...], twice: bool) -> Any:
+    """An array to be filled, of floats or of such numbers."""
+    return Twice(np.zeros(shape)) if twice else np.empty(shape)
 
 
 def high(values: Any) -> Floats:

@@ -148,7 +148,7 @@ class Throughputs:
             return outcome
         floors = per_unit * outcome.throughput * KEEP
         worth = np.broadcast_to((1.0 / np.where(normal > 0, normal, 1.0))[:, None], self.rates.shape)
-        after = outcome._replace(prices=None, start=outcome.start if self.rest is None else self.rest)
+        after = outcome._replace(start=outcome.start if self.rest is None else self.rest)
         second = self.largest_sum(worth, per_unit, np.maximum(floors, 0.0), after)
         if not second.optimal:
             return outcome

@@ -147,7 +147,7 @@ def smallest_rho(throughputs: Throughputs, left: Floats, waited_s: Floats, isola
     for _ in range(MOST_PROGRAMS):
         time_s = np.maximum(rho * isolated_s - waited_s, 1e-9 * isolated_s)
         asked = np.where(runs, left / time_s, 0.0)
-        found = search.highest_level(ones, asked, after=outcome if len(search.factors) else None)
+        found = search.highest_level(ones, asked, after=outcome)
         if not (found.optimal and found.level > 0):
             break
         outcome, wanted = found, asked
