@@ -40,13 +40,14 @@ NEAR = 100.0
 """A point whose gap is at most so many times that of the answer is led to it by Newton's method alone."""
 CLOSE, SETTLED = 1.0, 1e-7
 """A step that moves every number by less than this part is the last: the next would move them by its square."""
-PATIENCE, STUCK = 8, 0.1
+PATIENCE, SMALL, STUCK = 12, 0.01, 0.1
 """More care is taken after so many last steps, or when a small one is hardly shorter than the one before: Newton's
 method squares what is left."""
 FLOATS, EXACT, TWICE = 0, 1, 2
 """How much care: floats; what is left of the equations in twice the precision; their solution, too."""
 MOST_STEPS, MOST_LAST_STEPS = 60, 30
-BACK_OFF, LAST_BACK_OFF = 0.99, 0.9
+BACK_OFF, LATE_BACK_OFF, LAST_BACK_OFF = 0.99, 0.999, 0.9
+"""What part of the way to the nearest limit a step goes: first, near the optimum, and in the last steps."""
 GROUP = 1024
 """Jobs whose arrays are handled together."""
 NEARNESS = 0.05
@@ -138,8 +139,13 @@ class _Point:
         self.exists = 1.0 - self.pad_primal - self.pad_dual
         self.count = float(np.add.reduce(self.exists))
 
-    def move(self, step: _Vector, step_dual: _Vector, step_t: float) -> None:
-        """Take a step, without losing a digit of it."""
+    def move(self, step: _Vector, step_dual: _Vector, step_t: float, *, exact: bool = False) -> None:
+        """Take a step; where it is to be `exact`, without losing a digit of it."""
+        if not exact:
+            self.primal.all += step.all
+            self.dual.all += step_dual.all
+            self.t += step_t
+            return
         for at, low, by in ((self.primal, self.low_primal, step), (self.dual, self.low_dual, step_dual)):
             high, lost = two_sum(at.all, by.all)
             at.all[:], low.all[:] = two_sum(high, low.all + lost)
@@ -243,10 +249,10 @@ def _settled(a: _Scaled, o: _Point, groups: _Groups) -> tuple[int, bool]:
         ahead, ahead_dual = (each if each == 1.0 else LAST_BACK_OFF * each for each in (ahead, ahead_dual))
         step.all *= ahead
         step_dual.all *= ahead_dual
-        o.move(step, step_dual, ahead * step_t)
+        o.move(step, step_dual, ahead * step_t, exact=care != FLOATS)
         if moved < SETTLED and care != FLOATS:
             return steps, True
-        if STUCK * before < moved < STUCK or (care == FLOATS and moved < CLOSE):
+        if STUCK * before < moved < SMALL or (care == FLOATS and moved < CLOSE):
             care = min(care + 1, TWICE)
         if steps >= PATIENCE:
             care = TWICE
@@ -358,12 +364,13 @@ def _improve(a: _Scaled, o: _Point, groups: _Groups, residuals: _Residuals, tota
     aims = (max(centring * total, a.gap) / o.count - products - guess.all * guess_dual.all) * o.exists
     step, step_dual, step_t = newton.direction(residuals, aims)
     ahead, ahead_dual = newton.reach(step, step_dual)
-    ahead, ahead_dual = min(1.0, BACK_OFF * ahead), min(1.0, BACK_OFF * ahead_dual)
+    back_off = min(max(BACK_OFF, 1.0 - total), LATE_BACK_OFF)
+    ahead, ahead_dual = back_off * ahead, back_off * ahead_dual
     if not (np.isfinite(step_t) and max(ahead, ahead_dual) > 1e-10 and np.isfinite(step_dual.by_type).all()):
         return False
-    o.primal.all += ahead * step.all
-    o.t += ahead * step_t
-    o.dual.all += ahead_dual * step_dual.all
+    step.all *= ahead
+    step_dual.all *= ahead_dual
+    o.move(step, step_dual, ahead * step_t)
     return True
 
 
