@@ -86,9 +86,9 @@ def environments() -> dict[str, dict[str, str]]:
     return found
 
 
-def elsewhere(variables: dict[str, str], *arguments: str) -> dict[str, str]:
+def elsewhere(variables: dict[str, str], *arguments: str, python: str = sys.executable) -> dict[str, str]:
     """The digests of a process that starts with these variables."""
-    command = [sys.executable, __file__, *arguments]
+    command = [python, __file__, *arguments]
     answer = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
     if answer.returncode:
         raise RuntimeError(answer.stderr.strip().splitlines()[-1])
