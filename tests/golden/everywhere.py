@@ -36,6 +36,11 @@ VARIANTS = (
 PUBLISHED = ("max_min_fairness", "max_min_fairness:heterogeneity=agnostic", "min_makespan", "max_throughput", "allox")
 
 
+SIMPLEX = "packing=on"
+"""Programs over pairs are solved by HiGHS, whose releases and builds choose among equally good plans on their own. Their
+runs must agree between CPUs on one machine, but not with what is committed."""
+
+
 def workload(jobs: int) -> Workload:
     """Gangs, users and priorities, and jobs whose batch sizes change: more work than the cluster has room for."""
     plain = gavel_like(
@@ -108,7 +113,8 @@ def main() -> int:
         return 2
     found = digests(60 if arguments.full else QUICK, arguments.only)
     if arguments.write:
-        FILE.write_text(json.dumps(found, indent=1) + "\n")
+        kept = {name: digest for name, digest in found.items() if SIMPLEX not in name}
+        FILE.write_text(json.dumps(kept, indent=1) + "\n")
     print(json.dumps(found))
     return 0
 

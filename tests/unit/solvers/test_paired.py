@@ -10,8 +10,8 @@ import pytest
 
 from fairway.core.arrays import Floats, Ints
 from fairway.solvers import paired
-from fairway.solvers.classes import classes_of, grouped, members, partners
 from fairway.solvers.allocation import Allocation
+from fairway.solvers.classes import classes_of, grouped, members, partners
 from fairway.solvers.interior import solve
 from fairway.solvers.paired import Effort, Paired, PairedSolution, Start, solve_paired
 
