@@ -3,9 +3,9 @@
     python benchmarks/every_cpu.py [--full] [--only TEXT] [--python COMMAND] [--json FILE]
 
 Each row is a process of its own: OpenBLAS made for another CPU, NumPy without its vector loops, libm without fused
-multiply-add, other numbers of BLAS threads, kernels compiled by Numba. `--full` takes 120 jobs instead of 16, which is a
-minute or two for each. `--python` adds another interpreter, such as an ARM one under emulation. The runs are those of
-`tests/golden/everywhere.py`; CI compares the short ones with what is committed.
+multiply-add, other numbers of BLAS threads, kernels compiled by Numba. `--full` takes 120 jobs instead of 16, which
+is a minute or two for each. `--python` adds another interpreter, such as an ARM one under emulation. The runs are those
+of `tests/golden/everywhere.py`; CI compares the short ones with what is committed.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ from fairway.models.profile import load_profile
 from fairway.policies import make_policy
 from fairway.policies.gavel.pairs import paired
 from fairway.policies.gavel.situation import Situation
-from fairway.solvers.classes import Together, classes_of
 from fairway.solvers.allocation import Allocation
+from fairway.solvers.classes import Together, classes_of
 from fairway.solvers.paired import USUAL, Paired, Search, Start, _scaled, _useful, solve_paired
 from fairway.traces import gavel_like
 

@@ -5,11 +5,11 @@
 A plan is made by the policy itself from a snapshot, building of matrices included. N single-GPU jobs share N/4 GPUs of
 each of three types (as in the scaling study of Gavel's artifact). The jobs are drawn from the job types of a profile
 (`types`), and again with speeds that are all different (`different`), which takes away what jobs of equal speeds save.
-Beside the largest programs stands HiGHS on the same one, built and solved from scratch. The last columns are the largest
-breach of a limit and the largest duality gap of all the programs of a plan, as their proofs say.
+Beside the largest programs stands HiGHS on the same one, built and solved from scratch. The last columns are the
+largest breach of a limit and the largest duality gap of all the programs of a plan, as their proofs say.
 
-`--against SRC` takes turns with the code of another checkout (its folder `src`) and prints both sides: each case runs in
-processes of its own, three times on each side, and the least of the medians counts.
+`--against SRC` takes turns with the code of another checkout (its folder `src`) and prints both sides: each case runs
+in processes of its own, three times on each side, and the least of the medians counts.
 """
 
 from __future__ import annotations

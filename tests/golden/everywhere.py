@@ -37,8 +37,8 @@ PUBLISHED = ("max_min_fairness", "max_min_fairness:heterogeneity=agnostic", "min
 
 
 SIMPLEX = "packing=on"
-"""Programs over pairs are solved by HiGHS, whose releases and builds choose among equally good plans on their own. Their
-runs must agree between CPUs on one machine, but not with what is committed."""
+"""Programs over pairs are solved by HiGHS, whose releases and builds choose among equally good plans on their own.
+Their runs must agree between CPUs on one machine, but not with what is committed."""
 
 
 def workload(jobs: int) -> Workload:
