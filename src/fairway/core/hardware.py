@@ -7,6 +7,7 @@ override every number here.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 GIB = 1024**3
@@ -32,8 +33,8 @@ class GpuModel:
         square root of the tensor-core ratio stands for the part of a step that can use them.
         """
         v100 = CATALOGUE["v100"]
-        compute = (self.fp32_tflops / v100.fp32_tflops * self.tflops / v100.tflops) ** 0.5
-        return float((compute * self.memory_gb_per_s / v100.memory_gb_per_s) ** 0.5)
+        compute = math.sqrt(self.fp32_tflops / v100.fp32_tflops * self.tflops / v100.tflops)
+        return math.sqrt(compute * self.memory_gb_per_s / v100.memory_gb_per_s)
 
 
 def _gpu(name: str, gib: int, fp32: float, mixed: float, bandwidth: float, link: float, price: float) -> GpuModel:

@@ -6,6 +6,7 @@ does not tell when it will change: that depends on how training goes, and a sche
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -62,7 +63,7 @@ class Training(NamedTuple):
     @property
     def done(self) -> float:
         """Epochs trained so far."""
-        return sum(spell.epochs for spell in self.spells)
+        return math.fsum(spell.epochs for spell in self.spells)
 
 
 class Entry(NamedTuple):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from fairway.core import portable
 from fairway.core.errors import InputError
 from fairway.core.hardware import GpuModel, known_gpu, known_names
 from fairway.models.figures import FIGURES, ModelFigures
@@ -135,9 +136,9 @@ def step_time(figures: ModelFigures, batch: int, gpu: GpuModel, gpus: int, *, sp
     traffic_bytes = PASSES_OVER_ACTIVATIONS * figures.activation_bytes * batch
     traffic_bytes += STATE_BYTES_PER_PARAMETER * figures.parameters
     traffic_s = traffic_bytes / (BANDWIDTH_SHARE * gpu.memory_gb_per_s * 1e9)
-    busy_s = math.hypot(compute_s, traffic_s)
-    overhead_s = figures.overhead_s / gpu.speed**LAUNCH_EXPONENT + figures.host_s * batch
-    wait_s = WAIT_PER_DOUBLING * math.log2(gpus) * (busy_s + overhead_s)
+    busy_s = math.sqrt(compute_s * compute_s + traffic_s * traffic_s)
+    overhead_s = figures.overhead_s / portable.power(gpu.speed, LAUNCH_EXPONENT) + figures.host_s * batch
+    wait_s = WAIT_PER_DOUBLING * portable.log2(gpus) * (busy_s + overhead_s)
     return StepTime(busy_s, overhead_s, wait_s + _all_reduce_s(figures, busy_s, gpu, gpus, spread))
 
 

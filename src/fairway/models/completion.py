@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fairway.core import portable
 from fairway.core.arrays import Bools, Floats
 
 OFFSET_TURNS = 20
@@ -71,8 +72,8 @@ def _offsets(values: Floats, known: Bools, pull: float) -> Floats:
     row, column = np.zeros(len(rest)), np.zeros(rest.shape[1])
     row_sum, column_sum = rest.sum(axis=1), rest.sum(axis=0)
     for _ in range(OFFSET_TURNS):
-        row = (row_sum - weights @ column) / by_row
-        column = (column_sum - row @ weights) / by_column
+        row = (row_sum - portable.dots(weights, column)) / by_row
+        column = (column_sum - portable.dots(weights.T, row)) / by_column
     offsets: Floats = mean + row[:, None] + column[None, :]
     return offsets
 
@@ -81,18 +82,37 @@ def _product(values: Floats, known: Bools, how: Completion) -> Floats:
     """The product of the two factors that fits the known entries best, unknown ones being zero in `values`."""
     weights = known.astype(np.float64)
     random = np.random.default_rng(how.seed)
-    right: Floats = random.normal(scale=how.spread, size=(values.shape[1], how.rank))
+    # Rare large ones come from a logarithm of the C library, whose last digit is rounded off here.
+    right: Floats = how.spread * np.round(random.standard_normal((values.shape[1], how.rank)), 12)
     left: Floats = np.zeros((len(values), how.rank))
     for _ in range(how.turns):
         left = _fitted(values, weights, right, how.penalty)
         right = _fitted(values.T, weights.T, left, how.penalty)
-    product: Floats = left @ right.T
-    return product
+    return portable.product(left, right.T)
 
 
 def _fitted(values: Floats, weights: Floats, other: Floats, penalty: float) -> Floats:
     """One factor by ridge regression on the other: a small system of equations for each row, all solved at once."""
     rank = other.shape[1]
-    squares = (other[:, :, None] * other[:, None, :]).reshape(-1, rank * rank)
-    systems = (weights @ squares).reshape(-1, rank, rank) + penalty * np.eye(rank)
-    return np.asarray(np.linalg.solve(systems, (values @ other)[:, :, None])[:, :, 0], dtype=np.float64)
+    i, j = np.triu_indices(rank)
+    squares = np.ascontiguousarray((other[:, i] * other[:, j]).T)
+    systems = np.empty((rank, rank, len(values)))
+    systems[i, j] = systems[j, i] = np.add.reduce(squares[:, None, :] * weights, axis=-1)
+    systems[range(rank), range(rank)] += penalty
+    return _solved(systems, np.add.reduce(np.ascontiguousarray(other.T)[:, None, :] * values, axis=-1)).T
+
+
+def _solved(systems: Floats, right: Floats) -> Floats:
+    """The solutions of equations whose rows are in the last axis, by elimination.
+
+    They are positive definite, the more so for the penalty, so that it needs no pivots.
+    """
+    rank = len(systems)
+    for k in range(rank):
+        factors = systems[k + 1 :, k] / systems[k, k]
+        systems[k + 1 :, k + 1 :] -= factors[:, None] * systems[k, k + 1 :]
+        right[k + 1 :] -= factors * right[k]
+    for k in range(rank - 1, -1, -1):
+        right[k] -= np.add.reduce(systems[k, k + 1 :] * right[k + 1 :], axis=0)
+        right[k] /= systems[k, k]
+    return right

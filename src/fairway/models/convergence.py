@@ -22,9 +22,14 @@ FINAL_LOSS = (0.05, 0.6)
 def drawn_curve(seed: int, key: int) -> LossCurve:
     """The curve of a job that did not come with one; `key` stands for the job, wherever in a trace it is."""
     random = np.random.default_rng([seed, key])
-    epochs = float(random.uniform(*EPOCHS))
-    start = 1.0 / float(random.uniform(*FIRST_LOSS))
-    return LossCurve(epochs, _slope(epochs, start), start, float(random.uniform(*FINAL_LOSS)))
+    epochs = _between(*EPOCHS, random)
+    start = 1.0 / _between(*FIRST_LOSS, random)
+    return LossCurve(epochs, _slope(epochs, start), start, _between(*FINAL_LOSS, random))
+
+
+def _between(low: float, high: float, random: np.random.Generator) -> float:
+    # Not `uniform`, which multiplies and adds in one step where the CPU can.
+    return low + (high - low) * float(random.random())
 
 
 def _slope(epochs: float, b1: float) -> float:

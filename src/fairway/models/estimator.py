@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fairway.core import columns as c
+from fairway.core import portable
 from fairway.core.arrays import Bools, Floats
 from fairway.core.pairing import Factors
 from fairway.core.snapshot import Snapshot
@@ -66,9 +67,9 @@ def estimate_speeds(speeds: Floats, how: Completion | None = None) -> Floats:
     """
     how = how or Completion(rank=1, penalty=0.1, offsets=0.01)
     known: Bools = np.isfinite(speeds) & (speeds > 0)
-    logs = np.log(np.where(known, speeds, 1.0))
+    logs = portable.log(np.where(known, speeds, 1.0))
     shift = logs.sum(axis=1) / np.maximum(known.sum(axis=1), 1)
-    filled = np.exp(complete(logs - shift[:, None], known, how) + shift[:, None])
+    filled = portable.exp(complete(logs - shift[:, None], known, how) + shift[:, None])
     told = np.logical_and.outer(known.any(axis=1), known.any(axis=0))
     estimated: Floats = np.where(np.isnan(speeds), np.where(told, filled, np.nan), speeds)
     return estimated
@@ -143,7 +144,8 @@ class LearnedPairs:
         self._kinds, self._known, self._corrected = {}, {}, None
         columns = (snapshot.model, snapshot.batch_size, snapshot.gpus)
         self._looks = list(zip(*(column.tolist() for column in columns), strict=True))
-        self._usable = ((snapshot.speeds > 0).T @ (2.0 ** np.arange(len(self._types)))).tolist()
+        marks = np.ldexp(1.0, np.arange(len(self._types)))
+        self._usable = np.add.reduce((snapshot.speeds > 0) * marks[:, None], axis=0).tolist()
         self._kind_by_looks = {}
         seen: dict[tuple[str, str, str], list[Pair]] = {}
         for gpu, host, guest, pair in (*self._running_pairs(snapshot), *self._refused(snapshot)):

@@ -8,12 +8,14 @@ tells two numbers, what the new job keeps and what its partner keeps, and both a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
+from fairway.core import portable
 from fairway.core.arrays import Bools, Floats
 from fairway.models.completion import Completion, complete
 from fairway.models.names import ProfileKey
@@ -126,6 +128,6 @@ def published_row(table: ReferenceTable, measured: Row, seed: int = 0) -> Row:
 
 def cosines(rows: Floats, row: Floats) -> Floats:
     """How alike in direction each of some rows is to one: 1 for the same direction, 0 for nothing in common."""
-    lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(row)
-    alike: Floats = rows @ row / np.where(lengths > 0, lengths, 1.0)
+    lengths = np.sqrt(portable.dots(rows, rows)) * math.sqrt(portable.dot(row, row))
+    alike: Floats = portable.dots(rows, row) / np.where(lengths > 0, lengths, 1.0)
     return alike

@@ -14,7 +14,7 @@ Dirichlet distribution whose prior splits the epochs evenly. Four rules say what
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import floor, inf, sqrt
+from math import floor, fsum, inf, sqrt
 from typing import Literal, NamedTuple
 
 from fairway.core.prospect import Spell, Stage, Training
@@ -145,19 +145,19 @@ def _bayes(training: Training, seen: _Seen, epoch_s: Sequence[float]) -> Forecas
     now = training.spells[-1].batch_size if training.spells else training.stages[0].batch_size
     if now in counts:
         counts[now] += max(0.0, min(known, whole + 1) - done)
-    mass, prior = known + sum(counts.values()), known / len(places)
+    mass, prior = known + fsum(counts.values()), known / len(places)
     totals = [known * (prior + count) / mass if mass else 0.0 for count in counts.values()]
     rest = [
         total - count if count <= total else total % 1.0 for total, count in zip(totals, counts.values(), strict=True)
     ]
-    ahead = sum(rest)
+    ahead = fsum(rest)
     scale = max(0.0, known - whole) / max(int(ahead + 1.0), known - whole) if done < known else 0.0
     epochs, left = [0.0] * len(epoch_s), [0.0] * len(epoch_s)
     remaining_s = square = 0.0
     for stages, total, more in zip(places.values(), totals, rest, strict=True):
         share = more * scale
         if share:
-            duration_s = sum([epoch_s[stage] for stage in stages]) / len(stages)
+            duration_s = fsum([epoch_s[stage] for stage in stages]) / len(stages)
             remaining_s += share * duration_s
             square += share * duration_s * duration_s
         for stage in stages:

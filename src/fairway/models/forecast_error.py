@@ -7,11 +7,13 @@ of the predicted run time, the measure of Shockwave (Zheng et al., NSDI 2023).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from fairway.core import portable
 from fairway.core.arrays import Floats
 from fairway.core.job import Regime
 from fairway.core.prospect import Prospect, Spell, Stage, Training
@@ -69,7 +71,7 @@ def stretches_of(prospect: Prospect, regimes: Sequence[Regime]) -> list[Stretch]
     speeds = np.array([stage.speeds for stage in prospect.stages], dtype=float)
     with np.errstate(divide="ignore"):
         epoch_s = 1.0 / speeds
-    kind = int(np.argmin(parts @ np.where(np.isfinite(epoch_s), epoch_s, 1e300)))
+    kind = int(np.argmin(portable.dots(np.where(np.isfinite(epoch_s), epoch_s, 1e300).T, parts)))
     if not np.isfinite(epoch_s[:, kind]).all():
         return []
     rows = zip(prospect.stages, parts.tolist(), epoch_s[:, kind].tolist(), strict=True)
@@ -85,7 +87,7 @@ def training_at(course: Sequence[Stretch], elapsed_s: float, announced: Sequence
             break
         spells.append(Spell(batch_size, min(epochs, max(0.0, elapsed_s) / epoch_s)))
         elapsed_s -= epochs * epoch_s
-    return Training(sum(each.epochs for each in course), stages, tuple(spells))
+    return Training(math.fsum(each.epochs for each in course), stages, tuple(spells))
 
 
 def replay(
@@ -97,7 +99,7 @@ def replay(
     in them.
     """
     epoch_s = [each.epoch_s for each in announced or course]
-    run_s = sum(each.epochs * each.epoch_s for each in course)
+    run_s = math.fsum(each.epochs * each.epoch_s for each in course)
     true_s = run_s * (1.0 - np.arange(points) / points)
     found = [forecast(training_at(course, run_s - left_s, announced), epoch_s, method) for left_s in true_s.tolist()]
     predicted_s = np.array([each.remaining_s for each in found])

@@ -9,11 +9,11 @@ entries of pairs stay as they are and are looked up when asked for.
 from __future__ import annotations
 
 import json
-import math
 import re
 from pathlib import Path
 from typing import Any
 
+from fairway.core import portable
 from fairway.core.errors import InputError
 from fairway.models.names import ModelNames, ProfileKey, gpu_spellings
 
@@ -151,8 +151,8 @@ def interpolated_rate(points: _Points, gpus: int) -> float:
         return points[nearest] * gpus / nearest
     if points[below] == 0 or points[above] == 0:
         return 0.0
-    part = math.log(gpus / below) / math.log(above / below)
-    return float(points[below] ** (1 - part) * points[above] ** part)
+    part = portable.log(gpus / below) / portable.log(above / below)
+    return portable.power(points[below], 1 - part) * portable.power(points[above], part)
 
 
 def _parse_key(text: str, path: str) -> ProfileKey:

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from fairway.core import portable
 from fairway.core.arrays import Bools, Floats
 from fairway.core.errors import InputError
 from fairway.models.completion import Completion
@@ -107,10 +108,10 @@ def alone_errors(profile: GavelProfile) -> dict[str, float]:
         for row in np.flatnonzero(~np.isnan(speeds[:, t])):
             hidden = speeds.copy()
             hidden[row, t] = np.nan
-            factors.append(abs(np.log(estimate_speeds(hidden)[row, t] / speeds[row, t])))
+            factors.append(abs(portable.log(float(estimate_speeds(hidden)[row, t] / speeds[row, t]))))
         found = np.array(factors)[np.isfinite(factors)]
         if len(found):
-            errors[name] = float(np.exp(np.median(found)))
+            errors[name] = portable.exp(float(np.median(found)))
     return errors
 
 

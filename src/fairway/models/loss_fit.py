@@ -8,12 +8,12 @@ limits; what misses the losses least wins. All jobs are fitted by the same few a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from fairway.core import portable
 from fairway.core.arrays import Bools, Floats, Ints
 
 Curve: TypeAlias = tuple[Floats, Floats, Floats]
@@ -22,7 +22,7 @@ LEAST_POINTS = 3
 """Fewer points than parameters of the simplest curve say nothing about where it goes."""
 LIMITS = (0.01, 0.04, 0.12, 0.3, 0.7, 1.6, 4.0, 10.0)
 """How far below the last losses their limit is tried, in units of how far they have fallen."""
-BLOCK = 100
+BLOCK = 60
 """Rows that are fitted together: arrays of this size are reused by the allocator, which makes them twice as fast."""
 FLAT, RECIPROCAL, EXPONENTIAL = 0, 1, 2
 COLUMNS = 7
@@ -40,7 +40,7 @@ def fit_losses(epochs: Floats, losses: Floats, counts: Ints, decay: float = 0.95
     fits = np.zeros((rows, COLUMNS))
     ages = np.arange(width)[::-1]
     there = ages < counts[:, None]
-    weights = np.where(there, decay**ages, 0.0)
+    weights = np.where(there, np.cumprod([1.0, *[decay] * width])[ages], 0.0)
     first = np.take_along_axis(epochs, np.maximum(width - counts, 0)[:, None].clip(max=width - 1), axis=1)[:, 0]
     span = epochs[:, -1] - first
     low = np.min(losses, axis=1, where=there, initial=np.inf)
@@ -57,23 +57,28 @@ def fit_losses(epochs: Floats, losses: Floats, counts: Ints, decay: float = 0.95
 
 
 def _best(x: Floats, y: Floats, weights: Floats, many: Bools) -> Floats:
-    """The best curve for each row of scaled points: (family, p, q, r) with the smallest weighted squared error."""
-    above = y[:, None, :] + np.array(LIMITS)[None, :, None]
-    powers = np.stack([np.ones_like(x), x, x * x], axis=1)
-    best, error = np.zeros((*above.shape[:2], 4)), np.full(above.shape[:2], np.inf)
+    """The best curve for each row of scaled points: (family, p, q, r) with the smallest weighted squared error.
+
+    Tables have one layer per point, of limits by rows, so that a sum over the points adds whole layers.
+    """
+    x, y, weights = (np.ascontiguousarray(each.T)[:, None, :] for each in (x, y, weights))
+    above = y + np.array(LIMITS)[:, None]
+    best, error = np.zeros((*above.shape[1:], 4)), np.full(above.shape[1:], np.inf)
 
     def try_curve(family: int, curve: Curve, guessed: Floats) -> None:
-        missed = guessed - above
-        _keep_better(best, error, family, curve, ((missed * missed) @ weights[:, :, None])[..., 0])
+        guessed -= above
+        guessed *= guessed
+        guessed *= weights
+        _keep_better(best, error, family, curve, np.add.reduce(guessed, axis=0))
 
-    near = above * above * weights[:, None, :]
-    for curve in _reciprocals(_moments(x, 1.0 / above, near * above * above), many[:, None]):
-        denominator = np.stack(curve[::-1], axis=-1) @ powers
-        try_curve(RECIPROCAL, curve, 1.0 / np.maximum(denominator, 1e-9))
-    slope, start = _moments(x, np.log(above), near).line()
+    near = above * above * weights
+    for curve in _reciprocals(_moments(x, 1.0 / above, near * above * above), many):
+        a, b, c = curve
+        try_curve(RECIPROCAL, curve, 1.0 / np.maximum((a * x + b) * x + c, 1e-9))
+    slope, start = _moments(x, portable.log(above), near).line()
     curve = _if(slope < 0, slope, start, np.zeros_like(slope))
-    try_curve(EXPONENTIAL, curve, np.exp(np.stack([curve[1], np.minimum(slope, 0.0)], axis=-1) @ powers[:, :2]))
-    chosen: Floats = best[np.arange(len(best)), error.argmin(axis=1)]
+    try_curve(EXPONENTIAL, curve, portable.exp(curve[1] + np.minimum(slope, 0.0) * x))
+    chosen: Floats = best[error.argmin(axis=0), np.arange(best.shape[1])]
     return chosen
 
 
@@ -124,10 +129,13 @@ class _Moments(NamedTuple):
 
 
 def _moments(x: Floats, z: Floats, weight: Floats) -> _Moments:
-    square = x * x
-    powers = np.stack([np.ones_like(x), x, square, square * x, square * square], axis=-1)
-    sums, with_z = weight @ powers, (weight * z) @ powers[..., :3]
-    return _Moments(*np.moveaxis(sums, -1, 0), *np.moveaxis(with_z, -1, 0))
+    sums: list[Floats] = []
+    for summand, powers in ((weight, 5), (weight * z, 3)):
+        sums.append(np.add.reduce(summand, axis=0))
+        for _ in range(1, powers):
+            summand = summand * x
+            sums.append(np.add.reduce(summand, axis=0))
+    return _Moments(*sums)
 
 
 def _reciprocals(moments: _Moments, many: Bools) -> list[Curve]:
@@ -153,5 +161,5 @@ def fall(fit: Sequence[float], epoch: float, more: float) -> float:
         return 0.0
     x, x2 = (epoch - first) / span, (epoch + more - first) / span
     if family == EXPONENTIAL:
-        return drop * (math.exp(p * x + q) - math.exp(p * x2 + q))
+        return drop * (portable.exp(p * x + q) - portable.exp(p * x2 + q))
     return max(drop * (1.0 / ((p * x + q) * x + r) - 1.0 / ((p * x2 + q) * x2 + r)), 0.0)

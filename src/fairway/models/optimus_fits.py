@@ -7,18 +7,20 @@ workers and parameter servers. Arrays have one row per job; NaN and 0 fill rows 
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import combinations
 
 import numpy as np
 
+from fairway.core import portable
 from fairway.core.arrays import Bools, Floats, Ints
 from fairway.models.convergence import CONVERGED_EPOCHS, CONVERGED_FALL
 
 MOST_EPOCHS = 100.0
 LEAST_POINTS = 3
 """With fewer losses than this the curve is not fitted."""
-THIRD_WEIGHT = 4.0
-"""The second third of the losses counts so many times the first, the last third so many times the second."""
+THIRD_WEIGHTS = np.array([1.0, 4.0, 16.0])
+"""What each third of the losses counts: the second so many times the first, the last so many times the second."""
 
 _FLOORS = np.linspace(0.0, 0.98, 15)
 _AT_ONCE = 256
@@ -52,7 +54,7 @@ def fit_losses(epochs: Floats, losses: Floats) -> Floats:
 def _fit_some(epochs: Floats, losses: Floats, mask: Bools) -> Floats:
     """The fits of a few jobs: first with b2 on a coarse grid, then around the best one."""
     place, count = np.cumsum(mask, axis=1) - 1, mask.sum(axis=1)
-    weights = np.where(mask, THIRD_WEIGHT ** (place * 3 // count[:, None]), 0.0)
+    weights = np.where(mask, THIRD_WEIGHTS[place * 3 // count[:, None]], 0.0)
     k, loss = np.where(mask, epochs, 0.0), np.where(mask, losses, 1.0)
     largest = np.abs(loss).max(axis=1)
     # The fourth power of a loss is needed: one that has run away is fitted in units of itself.
@@ -79,7 +81,9 @@ def _best_floor(k: Floats, loss: Floats, weights: Floats, least: Floats, floors:
     powers[:, 0] = weights * weights
     for power in range(4):
         np.multiply(powers[:, power], over, out=powers[:, power + 1])
-    sums, sums_k, sums_kk = np.moveaxis(powers @ np.stack([np.ones_like(k), k, k * k], axis=2), 2, 0)
+    by_k = powers * k[:, None, :]
+    sums, sums_k = np.add.reduce(powers, axis=2), np.add.reduce(by_k, axis=2)
+    sums_kk = np.add.reduce(np.multiply(by_k, k[:, None, :], out=by_k), axis=2)
     total, wk, wkk = (_moment(each, gap, (1, 4, 6, 4, 1)) for each in (sums, sums_k, sums_kk))
     wy, wky = (_moment(each, gap, (1, 3, 3, 1)) for each in (sums, sums_k))
     spread = total * wkk - wk * wk
@@ -94,7 +98,8 @@ def _best_floor(k: Floats, loss: Floats, weights: Floats, least: Floats, floors:
     off -= gap[:, :, None]
     off -= over[:, None, :]
     off *= weights[:, None, :]
-    choice = np.einsum("rfp,rfp->rf", off, off).argmin(axis=1)
+    off *= off
+    choice = np.add.reduce(off, axis=2).argmin(axis=1)
     rows = np.arange(len(k))
     return np.stack([b0[rows, choice], b1[rows, choice], floors[rows, choice]], axis=1)
 
@@ -126,9 +131,9 @@ def fit_speeds(gangs: Floats, rates: Floats) -> Floats:
     """
     seen = (gangs > 0) & (rates > 0)
     n = np.where(seen, gangs, 1.0)
-    terms = np.stack([1.0 / n, np.ones_like(n), (n - 1.0) / n, np.log2(n)], axis=2)
+    terms = np.stack([1.0 / n, np.ones_like(n), (n - 1.0) / n, _log2(n.astype(np.int64))], axis=2)
     terms *= np.where(seen, rates, 0.0)[:, :, None]
-    normal, target = np.einsum("rsi,rsj->rij", terms, terms), terms.sum(axis=1)
+    normal, target = portable.product(terms.transpose(0, 2, 1), terms), terms.sum(axis=1)
     sizes = np.minimum(seen.sum(axis=1), _SPEED_TERMS)
     best, least = np.zeros((len(gangs), _SPEED_TERMS)), np.full(len(gangs), np.inf)
     for subset in _SUBSETS:
@@ -137,8 +142,9 @@ def fit_speeds(gangs: Floats, rates: Floats) -> Floats:
         if len(rows):
             part = normal[np.ix_(rows, at, at)]
             ridge = 1e-9 * np.trace(part, axis1=1, axis2=2)[:, None, None] * np.eye(len(at))
-            x = np.linalg.solve(part + ridge, target[np.ix_(rows, at)][:, :, None])[:, :, 0]
-            error = np.einsum("ri,rij,rj->r", x, part, x) - 2.0 * (x * target[np.ix_(rows, at)]).sum(axis=1)
+            aim = target[np.ix_(rows, at)]
+            x = portable.solve_stack(part + ridge, aim[:, :, None])[:, :, 0]
+            error = portable.dots(x, portable.dots(part, x[:, None, :]) - 2.0 * aim)
             better = (x >= 0).all(axis=1) & (error < least[rows] - 1e-9)
             chosen = rows[better]
             best[chosen] = 0.0
@@ -150,5 +156,16 @@ def fit_speeds(gangs: Floats, rates: Floats) -> Floats:
 def unit_s(terms: Floats, gpus: Ints | int) -> Floats:
     """The time of a unit of work on so many GPUs, by the terms of a job in the last axis."""
     a, t1, t2, t3 = np.moveaxis(terms, -1, 0)
-    time_s: Floats = a / gpus + t1 + t2 * (gpus - 1) / gpus + t3 * np.log2(gpus)
+    time_s: Floats = a / gpus + t1 + t2 * (gpus - 1) / gpus + t3 * _log2(gpus)
     return time_s
+
+
+def _log2(numbers: Ints | int) -> Floats:
+    table: Floats = _logs(int(np.max(numbers, initial=1)).bit_length())
+    return np.asarray(table[numbers])
+
+
+@cache
+def _logs(bits: int) -> Floats:
+    """The logarithms of the whole numbers of so many bits; that of 0 stands for nothing."""
+    return np.array([0.0, *(portable.log2(number) for number in range(1, 1 << bits))])

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fairway.core import portable
 from fairway.core.arrays import Floats
 from fairway.core.errors import InputError
 from fairway.core.hardware import known_gpu
@@ -87,9 +88,7 @@ class Application:
 
     def statistics(self, batch: int) -> tuple[Floats, Floats]:
         """The squared norm of the gradient and its variance at a global batch, for every epoch."""
-        rows = range(self.epochs)
-        sqr = np.array([np.interp(batch, self.batches, self._sqr[row]) for row in rows])
-        return sqr, np.array([np.interp(batch, self.batches, self._var[row]) for row in rows])
+        return self._between(batch, self._sqr), self._between(batch, self._var)
 
     def gains(self, batch: int) -> Floats:
         """Progress per iteration at a global batch, for every epoch (AdaScale's gain)."""
@@ -102,7 +101,11 @@ class Application:
 
     def iterations(self, batch: int) -> Floats:
         """Iterations done at the end of every epoch of a run at a global batch."""
-        return np.array([np.interp(batch, self.batches, row) for row in self._iterations])
+        return self._between(batch, self._iterations)
+
+    def _between(self, batch: int, table: Floats) -> Floats:
+        """The entry of every epoch at a global batch, between those of the batches that were run."""
+        return np.array([portable.interpolate(batch, self.batches, row) for row in table])
 
 
 class PolluxProfile:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fairway.core import portable
 from fairway.core.arrays import Floats
 from fairway.core.errors import InputError
 
@@ -72,7 +73,8 @@ class Timings:
         if shape in self._placed:
             return _along_batches(self._placed[shape], local)
         nodes, gpus = min(len(shape), MOST_NODES), sum(shape)
-        step_s, sync_s = (float(value) for value in self._between(nodes, gpus, local))
+        # Interpolation multiplies and adds in one step where the CPU can: the digits that differ are rounded off.
+        step_s, sync_s = (float(f"{value:.12g}") for value in self._between(nodes, gpus, local).tolist())
         if math.isnan(step_s):
             return _along_batches(self._nearest(nodes, gpus), local)
         return step_s, sync_s
@@ -109,7 +111,7 @@ class Timings:
     def _nearest(self, nodes: int, gpus: int) -> Floats:
         """What was measured on the gang most like one outside of the measured range."""
         points, times = self._grid
-        away = np.abs(np.log(points[:, 0] / nodes)) + np.abs(np.log(points[:, 1] / gpus))
+        away = np.abs(portable.log(points[:, 0] / nodes)) + np.abs(portable.log(points[:, 1] / gpus))
         rows = (away <= away.min() + 1e-9).nonzero()[0]
         rows = rows[np.argsort(points[rows, 2], kind="stable")]
         return np.vstack([points[rows, 2], times[rows].T])
@@ -128,7 +130,7 @@ def smallest_rotation(shape: Shape) -> Shape:
 
 def _along_batches(table: Floats, local: int) -> tuple[float, float]:
     """Step and synchronisation time at a mini-batch, between those measured on one placement."""
-    return float(np.interp(local, table[0], table[1])), float(np.interp(local, table[0], table[2]))
+    return portable.interpolate(local, table[0], table[1]), portable.interpolate(local, table[0], table[2])
 
 
 def _read_placements(path: Path) -> Iterator[tuple[float, float, float, Shape]]:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fairway.core import portable
 from fairway.core.cluster import GpuType
 from fairway.core.hardware import CATALOGUE, known_gpu
 from fairway.models.builtin import BuiltinProfile, memory_bytes
@@ -71,8 +72,8 @@ def catalogue_name(gpu: GpuType) -> str:
     known = known_gpu(gpu.name)
     if known is not None:
         return known.name
-    speed = math.log(gpu.speed) if gpu.speed > 0 else 0.0
-    return min(CATALOGUE, key=lambda name: (abs(math.log(CATALOGUE[name].speed) - speed), name))
+    speed = portable.log(gpu.speed) if gpu.speed > 0 else 0.0
+    return min(CATALOGUE, key=lambda name: (abs(portable.log(CATALOGUE[name].speed) - speed), name))
 
 
 def resembling(speeds: tuple[float, ...], memory: int, gpu_types: tuple[str, ...]) -> Reference:
@@ -88,11 +89,13 @@ def resembling(speeds: tuple[float, ...], memory: int, gpu_types: tuple[str, ...
     for name in _BUILTIN.models:
         rates = _usual_rates(name, gpu_types)
         both = [t for t in usable if rates[t] > 0]
-        own, theirs = (np.log([values[t] for t in both]) for values in (speeds, rates))
-        distance = float(np.sum(((own - own.mean()) - (theirs - theirs.mean())) ** 2)) if both else 0.0
+        own, theirs = (portable.log(np.array([values[t] for t in both])) for values in (speeds, rates))
+        apart = (own - own.mean()) - (theirs - theirs.mean()) if both else own
+        distance = portable.dot(apart, apart)
         distance += len(usable) - len(both)
         if memory > 0:
-            distance += math.log(memory / memory_bytes(name, None)) ** 2
+            more = portable.log(memory / memory_bytes(name, None))
+            distance += more * more
         if distance < best:
             best, found = distance, Reference(name, 0)
     return found

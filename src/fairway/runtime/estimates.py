@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Mapping
 
+from fairway.core import portable
 from fairway.core.cluster import Cluster
 from fairway.core.event import JobSubmitted
 from fairway.core.hardware import known_gpu
@@ -72,7 +73,7 @@ def speeds_of(request: JobRequest, cluster: Cluster) -> tuple[float, ...]:
 
 def gang_factor(gpus: int, known_gpus: int) -> float:
     """How many times as fast a job is taken to be on so many GPUs as on those on which its speed is known."""
-    return float((gpus / known_gpus) ** ELASTIC_EXPONENT)
+    return portable.power(gpus / known_gpus, ELASTIC_EXPONENT)
 
 
 def place_name(gpu_type: str, gpus: int) -> str:
@@ -86,7 +87,7 @@ def speed_on(seen: Mapping[str, float], relative: Mapping[str, float], gpu_type:
     closest, found = (True, math.inf), 0.0
     for name, speed in seen.items():
         count, _, kind = name.partition(" ")
-        distance = (kind != gpu_type, abs(math.log(gpus / int(count))))
+        distance = (kind != gpu_type, max(gpus / int(count), int(count) / gpus))
         if distance < closest and relative.get(kind):
             closest = distance
             found = speed * relative[gpu_type] / relative[kind] * gang_factor(gpus, int(count))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import os
 import pwd
 import re
@@ -123,7 +124,7 @@ class Nvml:
         bus_bits = self._tried(getattr(lib, "nvmlDeviceGetMemoryBusWidth", None), handle, default=0)
         compute = 2 * cores * clock_mhz / 1e6 / v100.fp32_tflops
         bandwidth = 2 * memory_mhz * bus_bits / 8 / 1e3 / v100.memory_gb_per_s
-        return round((compute * bandwidth) ** 0.5, 3) or 1.0
+        return round(math.sqrt(compute * bandwidth), 3) or 1.0
 
     def _read_events(self) -> None:
         """Take note of errors that the driver has told of since the last time."""

@@ -196,7 +196,7 @@ class EpochRates(Rates):
 
 def _per_s(lengths: list[float], speeds: list[float]) -> float:
     """Epochs per second where all of them are made one after the other; 0 where one cannot be."""
-    taken_s = sum(length / speed for length, speed in zip(lengths, speeds, strict=True)) if all(speeds) else 0.0
+    taken_s = math.fsum(length / speed for length, speed in zip(lengths, speeds, strict=True)) if all(speeds) else 0.0
     return len(lengths) / taken_s if taken_s > 0 else 0.0
 
 

@@ -12,6 +12,9 @@ import numpy as np
 from fairway.core.cluster import Cluster
 from fairway.core.errors import InputError
 
+_TABLE_END = 7.69
+"""NumPy draws exponential numbers from a table; those beyond it come from a logarithm of the C library."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outage:
@@ -47,13 +50,17 @@ class Faults:
     def _drawn(self, cluster: Cluster) -> Iterator[Outage]:
         random = np.random.default_rng([self.seed, 0xFA17])
         nodes = len(cluster.nodes)
-        upcoming = [(float(random.exponential(self.mtbf_s)), node) for node in range(nodes)]
+        upcoming = [(self._gap_s(random), node) for node in range(nodes)]
         heapq.heapify(upcoming)
         while True:
             start_s, node = upcoming[0]
             yield Outage(start_s, node, max(self.repair_s, 1e-3))
-            again_s = start_s + self.repair_s + float(random.exponential(self.mtbf_s))
+            again_s = start_s + self.repair_s + self._gap_s(random)
             heapq.heapreplace(upcoming, (again_s, node))
+
+    def _gap_s(self, random: np.random.Generator) -> float:
+        drawn = float(random.standard_exponential())
+        return self.mtbf_s * (drawn if drawn < _TABLE_END else round(drawn, 12))
 
 
 def _start(outage: Outage) -> float:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from fairway.core import portable
 from fairway.core.arrays import Bools, Floats
 from fairway.core.job import JobSpec
 from fairway.simulator.ledger import Ledger
@@ -40,8 +41,8 @@ def spread_of(values: Floats) -> dict[str, float | None]:
 
 def jain_index(values: Floats) -> float | None:
     """Jain's fairness index: 1 when all are equal, 1/n when one has everything."""
-    total = float((values**2).sum())
-    return float(values.sum()) ** 2 / (len(values) * total) if len(values) and total else None
+    total, squares = float(values.sum()), portable.dot(values, values)
+    return total * total / (len(values) * squares) if len(values) and squares else None
 
 
 def mean_active(series: Floats, submitted_s: Floats, finished_s: Floats) -> Floats:
@@ -51,7 +52,7 @@ def mean_active(series: Floats, submitted_s: Floats, finished_s: Floats) -> Floa
     times, active = series[:, 0], series[:, 3]
     area = np.concatenate([[0.0], np.cumsum(active[:-1] * np.diff(times))])
     span = finished_s - submitted_s
-    between = np.interp(finished_s, times, area) - np.interp(submitted_s, times, area)
+    between = portable.interpolates(finished_s, times, area) - portable.interpolates(submitted_s, times, area)
     return np.asarray(np.maximum(np.divide(between, span, out=np.ones_like(span), where=span > 0), 1.0))
 
 
@@ -78,7 +79,8 @@ def _stretch_on_share(jobs: Sequence[JobSpec], share: Floats) -> Floats:
     least = np.array([job.gpus_min for job in jobs], dtype=np.float64)
     # Down to its minimum an elastic job shrinks and keeps the efficiency of a smaller gang; below, it is time-sliced.
     size = np.clip(share, least, gang)
-    return np.asarray((gang / size) ** ELASTIC_EXPONENT * np.maximum(1.0, size / share))
+    shrunk = portable.exp(ELASTIC_EXPONENT * portable.log(gang / size))
+    return np.asarray(shrunk * np.maximum(1.0, size / share))
 
 
 def summary_of_rho(rho: Floats) -> dict[str, float | None]:

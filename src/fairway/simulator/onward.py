@@ -27,7 +27,7 @@ from fairway.models.profile import load_profile
 from fairway.simulator.engine import SimulatedEngine
 from fairway.simulator.ledger import Ledger
 from fairway.simulator.pairing import SimulatedPairing
-from fairway.simulator.rates import ELASTIC_EXPONENT, Rates
+from fairway.simulator.rates import Rates, elastic_factor
 from fairway.simulator.rules import Rules
 
 _ONE_REGIME = (Regime(1.0),)
@@ -68,7 +68,7 @@ class SeenRates(Rates):
         for row in snapshot.running_rows.tolist():
             # What a running job makes now tells more than what was thought when it came.
             own = speeds[snapshot.gpu_type[row], row]
-            now = float(snapshot.rate[row]) / float((snapshot.held[row] / snapshot.gpus[row]) ** ELASTIC_EXPONENT)
+            now = float(snapshot.rate[row]) / elastic_factor(int(snapshot.held[row]), int(snapshot.gpus[row]))
             speeds[:, row] *= now / own if now > 0 and own > 0 and snapshot.throttle[row] == 1.0 else 1.0
         self._work, self._by_type = snapshot.floats[c.WORK].copy(), speeds
         self._row = {state.ids[job]: row for row, job in enumerate(snapshot.jobs.tolist())}

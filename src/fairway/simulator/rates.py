@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal
 
+from fairway.core import portable
 from fairway.core.cluster import Cluster
 from fairway.core.errors import EngineError, InputError
 from fairway.core.hardware import known_gpu
@@ -265,10 +267,16 @@ class Rates:
     def _scaling(self, spec: JobSpec, batch_size: int | None, kind: int, count: int) -> float:
         """Samples per second on `count` GPUs relative to those on the gang that the job asked for."""
         if spec.steps is None:
-            return float((count / spec.gpus) ** ELASTIC_EXPONENT)
+            return elastic_factor(count, spec.gpus)
         name = self.cluster.types[kind].name
         own = self.profile.rate(spec.model, batch_size, name, spec.gpus)
         return self.profile.rate(spec.model, batch_size, name, count) / own if own else 0.0
+
+
+@lru_cache(maxsize=10_000)
+def elastic_factor(count: int, gpus: int) -> float:
+    """How many times as fast a job is on `count` GPUs as on `gpus`, where no profile tells."""
+    return portable.power(count / gpus, ELASTIC_EXPONENT)
 
 
 def _matches(name: str, wanted: tuple[str, ...]) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fairway import __version__
+from fairway.core import portable
 from fairway.core.arrays import Bools, Floats, Ints
 from fairway.core.cluster import Cluster
 from fairway.core.job import JobSpec
@@ -262,7 +263,7 @@ def _binned(rows: Floats, bins: int) -> Floats:
     out[:, 0] = edges[:-1]
     for column in range(1, rows.shape[1]):
         area = np.concatenate([[0.0], np.cumsum(rows[:-1, column] * np.diff(times))])
-        out[:, column] = np.diff(np.interp(edges, times, area)) / width
+        out[:, column] = np.diff(portable.interpolates(edges, times, area)) / width
     return np.asarray(np.round(out, 4))
 
 

@@ -36,6 +36,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fairway.core import portable
 from fairway.core.arrays import Bools, Floats
 
 GAP = 1e-9
@@ -100,7 +101,7 @@ class Market:
         counts = self.counted
         if not (utilities[counts] > 0).all():
             return -np.inf
-        return float((self.budgets[counts] * np.log(utilities[counts])).sum())
+        return float((self.budgets[counts] * portable.log(utilities[counts])).sum())
 
     def share(self) -> Floats:
         """Each buyer's part of the budgets as the same part of every round, no more than the round itself."""
@@ -149,7 +150,8 @@ def demands(market: Market, prices: Floats) -> Floats:
 def bound(market: Market, prices: Floats) -> float:
     """A welfare that no allocation exceeds, from any prices that are not negative (weak duality)."""
     x = demands(market, prices)
-    return market.welfare(market.utilities(x)) + float(prices @ (market.supply - market.gangs @ x))
+    left = market.supply - portable.dots(x.T, market.gangs)
+    return market.welfare(market.utilities(x)) + portable.dot(prices, left)
 
 
 def rents(market: Market, found: Equilibrium) -> Floats:
@@ -187,7 +189,7 @@ def _column(values: Floats | None, size: int, default: float) -> Floats:
 def _certified(market: Market, x: Floats, prices: Floats, steps: int) -> Equilibrium:
     """A point as an answer: moved into the feasible set by what rounding has left, and judged by its prices."""
     x = np.where(market.gains > 0, np.clip(x, 0.0, 1.0), 0.0)
-    x = x / np.maximum(1.0, market.gangs @ x / market.supply)
+    x = x / np.maximum(1.0, portable.dots(x.T, market.gangs) / market.supply)
     utilities = market.utilities(x)
     welfare, most = market.welfare(utilities), bound(market, prices)
     budgets = float(market.budgets[market.counted].sum())
@@ -226,9 +228,9 @@ class _Path:
         # Both solutions of z - y = lacks, z·y = level² are positive, whichever sign `lacks` has.
         lacks = self.use * p - worth[:, None] * self.gains
         level = 1.0 / (gains.size * np.sqrt(x * v))
-        larger = np.hypot(0.5 * lacks, level) + 0.5 * np.abs(lacks)
-        z[:] = np.where(lacks > 0, larger, level**2 / larger)
-        y[:] = np.where(lacks > 0, level**2 / larger, larger)
+        larger = np.sqrt(0.25 * lacks * lacks + level * level) + 0.5 * np.abs(lacks)
+        z[:] = np.where(lacks > 0, larger, level * level / larger)
+        y[:] = np.where(lacks > 0, level * level / larger, larger)
 
     def point(self) -> tuple[Floats, Floats]:
         """The allocation of all buyers, and the prices of a GPU in the unit of the budgets."""
@@ -247,7 +249,7 @@ class _Path:
         mean = float(products[:zeros].mean())
         after = float(((primal + a * d_primal) * (dual + b * d_dual))[:zeros].mean())
         to_end -= d_primal * d_dual
-        to_end[:zeros] += mean * min(1.0, after / mean) ** 3
+        to_end[:zeros] += mean * portable.power(min(1.0, after / mean), 3)
         d_primal, d_dual = self._newton(to_end)
         if not (np.isfinite(d_primal).all() and np.isfinite(d_dual).all()):
             return False
@@ -278,17 +280,14 @@ class _Path:
         give = utility + worth * (gains * gain_by_stiff).sum(axis=1)
         still = (of_utility - worth * (gains * pull).sum(axis=1)) / give
         meet = use * gain_by_stiff
-        matrix = -(meet * (worth / give)[:, None]).T @ meet
+        matrix = portable.product(-(meet * (worth / give)[:, None]).T, meet)
         matrix.flat[:: len(p) + 1] += s / p + (use * use_by_stiff).sum(axis=0)
-        wanted = of_s / p + (use * pull).sum(axis=0) + still @ meet
+        wanted = of_s / p + (use * pull).sum(axis=0) + portable.dots(meet.T, still)
         d_primal, d_dual = np.empty((2, len(to_end)))
         dx, dv, ds, d_utility = self._parts(d_primal)
         dz, dy, dp, d_worth = self._parts(d_dual)
-        try:
-            dp[:] = np.linalg.solve(matrix, wanted)
-        except np.linalg.LinAlgError:
-            dp[:] = np.nan
-        d_worth[:] = still + worth / give * (meet @ dp)
+        dp[:] = portable.solve_stack(matrix[None], wanted[None, :, None])[0, :, 0]
+        d_worth[:] = still + worth / give * portable.dots(meet, dp)
         dx[:] = pull - use_by_stiff * dp + gain_by_stiff * d_worth[:, None]
         dv[:], ds[:], d_utility[:] = -dx, -(use * dx).sum(axis=0), (gains * dx).sum(axis=1)
         dz[:], dy[:] = (of_x - z * dx) / x, (of_v + y * dx) / v

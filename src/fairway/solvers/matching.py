@@ -11,6 +11,7 @@ is a true optimum; the last group of each type stays empty, which proves that mo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -20,8 +21,9 @@ import numpy as np
 from fairway.core.arrays import Floats, Ints
 
 _LEVELS_AT_FIRST = 2
-_EXACT = 1e-12
-"""Savings smaller than this part of the largest cost are rounding."""
+_BITS = 50
+"""Costs are whole multiples of a unit, the largest of so many bits. Sums along paths are then exact: the same costs in
+another order tie, and no path goes round in a circle for a saving that is none."""
 _LATER_POSITION = 1e-9
 """What a position further from the end costs beside its delay, as a part of the mean run time: among equals, the
 schedule with the shorter queues is taken, whose makespan is smaller as a rule."""
@@ -58,11 +60,12 @@ class _Groups:
     def __init__(self, times_s: Floats, free_at_s: Sequence[Floats], own_s: Floats | None) -> None:
         self.times_s = times_s
         self.own_s = np.zeros_like(times_s) if own_s is None else own_s
-        self.seats = [np.sort(free_s).tolist() for free_s in free_at_s]
         finite = times_s[np.isfinite(times_s)]
         self.later_s = _LATER_POSITION * float(finite.mean()) if len(finite) else 0.0
-        far_s = max((seats[-1] for seats in self.seats if seats), default=0.0)
-        self.rounding_s = _EXACT * (far_s + float(finite.max(initial=0.0)) * times_s.shape[1])
+        far_s = max((float(free_s.max(initial=0.0)) for free_s in free_at_s), default=0.0)
+        most_s = far_s + float(finite.max(initial=0.0)) * times_s.shape[1] + float(np.abs(self.own_s).max(initial=0.0))
+        self.unit_s = math.ldexp(1.0, math.frexp(most_s)[1] - _BITS)
+        self.seats: list[list[float]] = [self._whole(np.sort(free_s)).tolist() for free_s in free_at_s]
         self.type: list[int] = []
         self.position: list[int] = []
         self.members: list[list[int]] = []
@@ -74,6 +77,9 @@ class _Groups:
             if seats and np.isfinite(times_s[kind]).any():
                 self._deepen(kind, _LEVELS_AT_FIRST)
 
+    def _whole(self, costs: Floats) -> Floats:
+        return np.rint(costs / self.unit_s) * self.unit_s
+
     def _deepen(self, kind: int, count: int) -> None:
         """Append groups for further positions on a type."""
         first = self.levels[kind] + 1
@@ -83,7 +89,7 @@ class _Groups:
         self.position += positions.tolist()
         self.members += [[] for _ in range(count)]
         added = positions * self.times_s[kind][:, None] + self.own_s[kind][:, None] + (positions - 1) * self.later_s
-        self.cost = np.hstack([self.cost, added])
+        self.cost = np.hstack([self.cost, self._whole(added)])
         self.next_seat_s = np.append(self.next_seat_s, [self.seats[kind][0]] * count)
         size = len(self.type)
         self.switch = np.full((size, size), np.inf)
@@ -137,7 +143,7 @@ class _Groups:
         for _ in range(len(reach)):
             through = reach[:, None] + self.switch
             length = through.min(axis=0)
-            better = length < reach - self.rounding_s
+            better = length < reach
             if not better.any():
                 break
             via[better] = through[:, better].argmin(axis=0)
@@ -150,7 +156,7 @@ class _Groups:
         total = 0.0
         for kind, position, members in zip(self.type, self.position, self.members, strict=True):
             types[members], positions[members] = kind, position
-            total += sum(self.seats[kind][: len(members)])
+            total += math.fsum(self.seats[kind][: len(members)])
         jobs = np.arange(len(types))
         total += float((positions * self.times_s[types, jobs] + self.own_s[types, jobs]).sum())
         return Matching(types, positions, total)

@@ -14,10 +14,12 @@ A plan is then made by taking the most valuable rounds first and packing them; i
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
+from fairway.core import portable
 from fairway.core.arrays import Bools, Floats, Ints
 
 _BISECTIONS = 100
@@ -49,7 +51,8 @@ class Window(NamedTuple):
         """What a plan with these numbers of rounds is worth."""
         rows = np.arange(len(counts))
         latest = float(self.left[rows, counts].max(initial=0.0))
-        return float(self.values[rows, counts].sum()) - self.latest_price * latest
+        # Roughly, so that plans which are worth the same tie whatever the order of their sums.
+        return portable.rough(float(self.values[rows, counts].sum()) - self.latest_price * latest)
 
 
 class Preference(NamedTuple):
@@ -89,13 +92,19 @@ def plan_window(window: Window, preference: Preference | None = None) -> Planned
         preference = Preference(np.ones(jobs), np.zeros(jobs, dtype=bool))
     bound, limits = _bound(window)
     idle = window.objective(np.zeros(jobs, dtype=np.int64))
-    fillings = [_filled(window, limit) for limit in limits]
+    gains = _gains(window)
+    fillings = [_filled(window, gains, limit) for limit in limits]
     if max(map(window.objective, fillings), default=bound) < bound - _CLOSE_ENOUGH * (bound - idle):
-        fillings += [_filled(window, limit) for limit in _closer(window, limits)]
-    plans = (_packed(window, counts, preference) for counts in fillings)
+        fillings += [_filled(window, gains, limit) for limit in _closer(window, gains, limits)]
+    plans = (_packed(window, gains, counts, preference) for counts in fillings)
     best = max(plans, key=lambda plan: window.objective(plan.sum(axis=0)), default=np.zeros((rounds, jobs), dtype=bool))
     counts = best.sum(axis=0)
     return Planned(best, counts, window.objective(counts), bound, idle)
+
+
+def _gains(window: Window) -> Floats:
+    """What each further round of a job gains per GPU, roughly, so that equals tie; nothing after the last."""
+    return portable.rough(np.diff(window.values, axis=1, append=window.values[:, -1:]) / window.gangs[:, None])
 
 
 def concave(values: Floats) -> Floats:
@@ -118,7 +127,12 @@ def _hull(values: list[float]) -> list[float]:
             else:
                 break
         corners.append(at)
-    return np.interp(np.arange(len(values)), corners, [values[at] for at in corners]).tolist()
+    hull = list(values)
+    for left, right in pairwise(corners):
+        slope = (values[right] - values[left]) / (right - left)
+        for at in range(left + 1, right):
+            hull[at] = slope * (at - left) + values[left]
+    return hull
 
 
 class _Steps:
@@ -195,7 +209,7 @@ def _worth_trying(limits: list[float]) -> list[float]:
     return sorted({distinct[0], distinct[middle - 1], distinct[middle], distinct[-1]})
 
 
-def _closer(window: Window, limits: list[float]) -> list[float]:
+def _closer(window: Window, gains: Floats, limits: list[float]) -> list[float]:
     """Latest finishes between the limits, closer and closer about the one that can be filled best.
 
     At the price that fills the window two latest finishes may be worth the same, one with too many rounds and one with
@@ -208,13 +222,13 @@ def _closer(window: Window, limits: list[float]) -> list[float]:
         points = np.linspace(low, high, _POINTS + 1).tolist()
         for point in points:
             if point not in worth:
-                worth[point] = window.objective(_filled(window, point))
+                worth[point] = window.objective(_filled(window, gains, point))
         at = max(range(len(points)), key=lambda at: worth[points[at]])
         low, high = points[max(at - 1, 0)], points[min(at + 1, _POINTS)]
     return sorted(sorted(worth), key=lambda point: -worth[point])[:3]
 
 
-def _filled(window: Window, latest: float) -> Ints:
+def _filled(window: Window, gains: Floats, latest: float) -> Ints:
     """Numbers of rounds: as many as it takes to end by `latest`, then the most valuable ones while there is room."""
     rounds = window.rounds
     late = window.left > latest * (1 + _CLOSE) + _CLOSE
@@ -224,10 +238,9 @@ def _filled(window: Window, latest: float) -> Ints:
     if wanted > room:
         counts = _cut(window, counts, room)
         wanted = int((counts * window.gangs).sum())
-    gains = np.diff(window.values, axis=1) / window.gangs[:, None]
-    open_rounds = np.arange(rounds)[None, :] >= counts[:, None]
-    jobs, _ = ((gains > 0) & open_rounds).nonzero()
-    order = np.argsort(-gains[(gains > 0) & open_rounds], kind="stable")
+    useful = (gains > 0) & (np.arange(rounds + 1) >= counts[:, None])
+    jobs, _ = useful.nonzero()
+    order = portable.order(-gains[useful])
     sizes = window.gangs[jobs[order]]
     filled = wanted + np.cumsum(sizes)
     whole = int(np.searchsorted(filled, room, side="right"))
@@ -257,7 +270,7 @@ def _cut(window: Window, counts: Ints, room: int) -> Ints:
     return kept
 
 
-def _packed(window: Window, counts: Ints, preference: Preference) -> Bools:
+def _packed(window: Window, gains: Floats, counts: Ints, preference: Preference) -> Bools:
     """Rounds for everybody: laid out from the first round on, or in another way where that fits better.
 
     From the first round on the more urgent jobs come first, and late gangs may find no room. From the last round on the
@@ -268,6 +281,7 @@ def _packed(window: Window, counts: Ints, preference: Preference) -> Bools:
     best, reached = np.zeros((window.rounds, len(counts)), dtype=bool), -np.inf
     for last_first, backward in ((False, False), (False, True), (True, False), (True, True)):
         plan = _laid_out(window, counts, preference, backward=backward, last_first=last_first)
+        _fill_gaps(window, gains, plan)
         value = window.objective(plan.sum(axis=0))
         if value > reached:
             best, reached = plan, value
@@ -297,7 +311,6 @@ def _laid_out(window: Window, counts: Ints, preference: Preference, *, backward:
         owed -= plan[at]
         ran = plan[at]
     _settle(window, plan, free, owed)
-    _fill_gaps(window, plan, free)
     return plan
 
 
@@ -367,14 +380,13 @@ def _step_aside(gangs: Ints, plan: Bools, free: Ints, job: int, at: int) -> bool
     return True
 
 
-def _fill_gaps(window: Window, plan: Bools, rooms: Ints) -> None:
+def _fill_gaps(window: Window, gains: Floats, plan: Bools) -> None:
     """Give what stayed free to whoever gains most by it."""
     counts = plan.sum(axis=0)
-    gains = np.diff(window.values, axis=1, append=window.values[:, -1:])
-    jobs = np.arange(len(counts))
+    jobs, rooms = np.arange(len(counts)), window.capacity - (plan * window.gangs).sum(axis=1)
     for at, free in enumerate(rooms.tolist()):
         while free:
-            gain = np.where(plan[at] | (window.gangs > free), 0.0, gains[jobs, counts] / window.gangs)
+            gain = np.where(plan[at] | (window.gangs > free), 0.0, gains[jobs, counts])
             best = int(np.argmax(gain))
             if not gain[best] > 0:
                 break

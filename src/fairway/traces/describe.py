@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Any
 
@@ -20,7 +21,7 @@ def describe(workload: Workload) -> dict[str, Any]:
     jobs = workload.jobs
     span_s = jobs[-1].submitted_s - jobs[0].submitted_s if jobs else 0.0
     gpu_s = [_gpu_s(job) for job in jobs if job.duration_s is not None]
-    total_gpu_s = sum(gpu_s) if gpu_s else None
+    total_gpu_s = math.fsum(gpu_s) if gpu_s else None
     return {
         "source": workload.source,
         "format": workload.format,

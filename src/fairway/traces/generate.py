@@ -1,8 +1,9 @@
 """Seeded workloads after the published ones: Gavel's and Shockwave's generators, and a log shaped like Philly's.
 
 Everything comes from one numpy `Generator(PCG64(seed))`, so the same parameters give the same jobs on every machine.
-Times are whole milliseconds. Work is a duration on the gang asked for, so that no profile is needed to run it; the
-first two generators make steps of it where they are given the speed of a model.
+Times are whole milliseconds, which also takes off the last digit of the few draws for which NumPy asks the C library
+for a logarithm. Work is a duration on the gang asked for, so that no profile is needed to run it; the first two
+generators make steps of it where they are given the speed of a model.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
+from fairway.core import portable
+from fairway.core.arrays import Floats
 from fairway.core.cluster import MAX_GPUS
 from fairway.core.errors import InputError
 from fairway.core.job import Adaptation, JobSpec, Regime, Workload
@@ -53,6 +56,7 @@ _PHILLY_MEDIAN_S, _PHILLY_P99_S = 1100.0, 250_000.0
 _Z99 = 2.3263478740408408
 _DAY_S = 86_400.0
 _DIURNAL_SWING = 0.5
+_COSINE_TERMS = tuple((-1.0 if n % 4 else 1.0) / math.factorial(n) for n in range(24, 0, -2))
 
 
 def gavel_like(
@@ -76,8 +80,9 @@ def gavel_like(
     rng = _generator(jobs, seed)
     _at_least(mean_interarrival_s, 0, "mean_interarrival_s")
     if durations == "log-uniform":
-        power = np.where(rng.random(jobs) < 0.8, rng.uniform(1.5, 3, jobs), rng.uniform(3, 4, jobs))
-        seconds = 60.0 * 10.0**power
+        # Not `uniform`, which multiplies and adds in one step where the CPU can.
+        power = np.where(rng.random(jobs) < 0.8, 1.5 + 1.5 * rng.random(jobs), 3.0 + rng.random(jobs))
+        seconds = 60.0 * portable.exp(power * portable.log(10.0))
     elif durations == "uniform-hours":
         _check_hours(min_h, max_h)
         seconds = 3600.0 * rng.choice(np.linspace(min_h, max_h, 12), jobs)
@@ -173,12 +178,12 @@ def regimes_of(mode: Adaptation, model: str, batch: int) -> tuple[Regime, ...]:
     if mode == "accordion" and model != "Transformer" and batch < largest:
         sizes, ends = [batch, largest], [0.3, 1.0]
     elif mode == "gns" and batch < largest:
-        sizes = [batch * 2**k for k in range(int(math.log2(largest / batch)) + 1)]
+        sizes = [batch * 2**k for k in range((largest // batch).bit_length())]
         ends = [(k + 1) / len(sizes) for k in range(len(sizes))]
     else:
         return ()
-    exponent = BATCH_EXPONENT[model]
-    return tuple(Regime(end, size, round((size / batch) ** exponent, 3)) for end, size in zip(ends, sizes, strict=True))
+    speeds = [round(portable.power(size / batch, BATCH_EXPONENT[model]), 3) for size in sizes]
+    return tuple(Regime(end, size, speed) for end, size, speed in zip(ends, sizes, speeds, strict=True))
 
 
 def philly_like(
@@ -201,10 +206,9 @@ def philly_like(
     _whole(gpus, 1, MAX_GPUS, "gpus")
     _whole(users, 1, MAX_JOBS, "users")
     _at_least(longest_h, 0.1, "longest_h")
-    sigma = math.log(_PHILLY_P99_S / _PHILLY_MEDIAN_S) / _Z99
-    seconds = rng.lognormal(math.log(_PHILLY_MEDIAN_S), sigma, jobs)
+    seconds = _philly_durations(rng, jobs)
     while (too_long := seconds > longest_h * 3600.0).any():
-        seconds[too_long] = rng.lognormal(math.log(_PHILLY_MEDIAN_S), sigma, int(too_long.sum()))
+        seconds[too_long] = _philly_durations(rng, int(too_long.sum()))
     seconds = np.maximum(np.round(seconds, 3), 0.001)
     sizes = np.array([size for size in _PHILLY_MIX if size <= gpus])
     shares = np.array([_PHILLY_MIX[int(size)] for size in sizes])
@@ -225,6 +229,11 @@ def philly_like(
         for index in range(jobs)
     ]
     return Workload.of(out, source=f"philly-like seed {seed}", format="generated")
+
+
+def _philly_durations(rng: np.random.Generator, jobs: int) -> Floats:
+    sigma = portable.log(_PHILLY_P99_S / _PHILLY_MEDIAN_S) / _Z99
+    return portable.exp(portable.log(_PHILLY_MEDIAN_S) + sigma * rng.standard_normal(jobs))
 
 
 GENERATORS: dict[str, Callable[..., Workload]] = {
@@ -303,7 +312,7 @@ def _shares(named: dict[str, float], width: int | None = None) -> list[float]:
     """Probabilities that were given as shares of any sum."""
     for name, share in named.items():
         _at_least(share, 0, name)
-    total = sum(named.values())
+    total = math.fsum(named.values())
     if total <= 0 or (width is not None and len(named) != width):
         raise InputError(f"{', '.join(named)}: expected {width or len(named)} shares with a positive sum")
     return [share / total for share in named.values()]
@@ -325,8 +334,19 @@ def _diurnal_arrivals(rng: np.random.Generator, jobs: int, span_s: float) -> np.
     places = (places - places[0]) / (places[-1] - places[0])
     grid_s = np.linspace(0.0, span_s, max(1000, min(1_000_000, int(span_s / 600))))
     turn = 2 * math.pi / _DAY_S
-    mass = grid_s + _DIURNAL_SWING / turn * (1 - np.cos(turn * grid_s))
-    return np.asarray(np.interp(places * mass[-1], mass, grid_s))
+    mass = grid_s + _DIURNAL_SWING / turn * (1 - _cosine(grid_s / _DAY_S))
+    return portable.interpolates(places * mass[-1], mass, grid_s)
+
+
+def _cosine(turns: Floats) -> Floats:
+    """The cosine of so many full turns, by its series on a quarter of one."""
+    part = np.abs(turns - np.rint(turns))
+    angle = 2.0 * math.pi * np.minimum(part, 0.5 - part)
+    square = angle * angle
+    value = np.zeros_like(square)
+    for term in _COSINE_TERMS:
+        value = (value + term) * square
+    return np.where(part > 0.25, -1.0, 1.0) * (1.0 + value)
 
 
 def _work(model: str, batch: int, gpus: int, duration_s: float, rate: Rate | None) -> dict[str, Any]:

@@ -101,3 +101,14 @@ def test_there_may_be_no_jobs_and_types_without_machines() -> None:
     assert least_completion(np.zeros((2, 0)), [np.zeros(1), np.zeros(0)]).total == 0
     found = least_completion(np.array([[1.0, 1.0], [5.0, 5.0]]), [np.zeros(0), np.zeros(1)])
     assert (found.types.tolist(), found.total) == ([1, 1], 15)
+
+
+@pytest.mark.parametrize("seed", [0, 4, 7])
+def test_times_of_very_different_lengths_do_not_lead_round_in_circles(seed: int) -> None:
+    # Where savings were lost in the rounding of long times, paths had circles, and a decision never ended.
+    random = np.random.default_rng(seed)
+    times_s = np.exp(random.normal(7, 2, (3, 40)))
+    times_s[random.random((3, 40)) < 0.2] = 1e15
+    times_s[0] = np.minimum(times_s[0], 1e6)
+    found = least_completion(times_s, [np.zeros(1), np.zeros(5), np.zeros(1)])
+    assert found.total < 1e9

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fairway.core import portable
 from fairway.core.arrays import Bools, Floats, Ints
 from fairway.core.snapshot import Snapshot
 
@@ -30,6 +31,8 @@ class Floor:
         usable = (speeds > 0) & (self.gangs[None, :] <= self.capacity[:, None])
         self.times_s: Floats = np.full(speeds.shape, np.inf)
         np.divide(left_s * snapshot.best_speed, speeds, out=self.times_s, where=usable)
+        # Times that are equal but for rounding tie, and so do their products with gangs, which are then exact.
+        self.times_s = portable.rough(self.times_s)
         self.possible: Bools = usable.any(axis=0)
         self.waiting: Ints = ((self.gpus == 0) & self.possible).nonzero()[0]
         self.free: Ints = self.capacity.copy()
@@ -85,7 +88,7 @@ class Floor:
         gang = int(self.gangs[row])
         usable = np.isfinite(self.times_s[:, row]).nonzero()[0].tolist()
         when = {kind: self._when_free(kind, gang) for kind in usable}
-        kind = min(usable, key=lambda kind: (when[kind].at_s + self.times_s[kind, row], kind))
+        kind = min(usable, key=lambda kind: (portable.rough(when[kind].at_s + float(self.times_s[kind, row])), kind))
         if self.free[kind] < gang:
             self.kept[kind] = when[kind]
             return False
@@ -98,7 +101,7 @@ class Floor:
         if not self.has_room(self.waiting):
             return
         area = (self.times_s * self.gangs).min(axis=0)
-        for row in self.waiting[np.argsort(area[self.waiting], kind="stable")].tolist():
+        for row in self.waiting[portable.order(area[self.waiting])].tolist():
             room = (self.free >= self.gangs[row]) & np.isfinite(self.times_s[:, row])
             if room.any():
                 self._start(row, int(np.where(room, self.times_s[:, row], np.inf).argmin()))
@@ -135,5 +138,4 @@ def _ends(snapshot: Snapshot, rows: Ints, left_s: Floats) -> Floats:
     starting_s = np.maximum(snapshot.idle_since_s[rows] - snapshot.now_s, 0.0)
     rate = snapshot.rate[rows]
     slower = np.divide(snapshot.best_speed[rows], rate, out=np.ones(len(rows)), where=rate > 0)
-    ends: Floats = starting_s + np.maximum(left_s[rows] - starting_s, 0.0) * slower
-    return ends
+    return portable.rough(starting_s + np.maximum(left_s[rows] - starting_s, 0.0) * slower)

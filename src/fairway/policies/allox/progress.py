@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fairway.core import portable
 from fairway.core.arrays import Bools, Floats, Ints
 from fairway.core.snapshot import Snapshot
 
@@ -52,7 +53,8 @@ class Progress:
         count = math.ceil(alpha * len(users) - 1e-9)
         if count >= len(users):
             return waiting
-        score = self.past if self.cumulative else self.now
+        # Sums of the same shares in another order tie.
+        score = portable.rough(self.past if self.cumulative else self.now)
         order = np.lexsort((users, since_s[users], score[users]))
         chosen = np.zeros(len(score), dtype=bool)
         chosen[users[order[:count]]] = True

@@ -61,18 +61,18 @@ def published_shares(
     if not len(order) or not free.any():
         return x
     times_s = (steps_left[:, None] / np.where(usable, rates, _IMPOSSIBLE_RATE))[order]
-    for at, kind in _first_in_line(times_s, waited_s[order], free):
+    for at, kind in _first_in_line(times_s, usable[order], waited_s[order], free):
         row = int(order[at])
         if usable[row, kind]:
             x[row, kind] = 1.0 / gangs[row]
     return x
 
 
-def _first_in_line(times_s: Floats, waited_s: Floats, free: Ints) -> list[tuple[int, int]]:
+def _first_in_line(times_s: Floats, usable: Bools, waited_s: Floats, free: Ints) -> list[tuple[int, int]]:
     """The job that starts on each free GPU, with the type of the GPU."""
     jobs, gpus = len(times_s), int(free.sum())
     if jobs * jobs * gpus > _MOST_COSTS:
-        return _by_groups(times_s, free)
+        return _by_groups(np.where(usable & (free > 0), times_s, np.inf), free)
     from scipy.optimize import linear_sum_assignment
 
     kinds = np.repeat(np.arange(len(free)), free)
@@ -87,13 +87,15 @@ def _first_in_line(times_s: Floats, waited_s: Floats, free: Ints) -> list[tuple[
 
 def _by_groups(times_s: Floats, free: Ints) -> list[tuple[int, int]]:
     """The same where many wait: the shortest on each type take part, and on each type the shortest of those start."""
-    inside = shortest(times_s.T, max(_WINDOW, int(free.sum())))
-    behind = jobs_behind(times_s.T, inside, free)
-    looked_at = times_s.T[:, inside]
-    matched = least_completion(looked_at, [np.zeros(count) for count in free.tolist()], looked_at * behind[:, None])
+    able = (times_s.min(axis=1) < np.inf).nonzero()[0]
+    area = times_s[able].T
+    inside = shortest(area, max(_WINDOW, int(free.sum())))
+    looked_at, behind = area[:, inside], jobs_behind(area, inside, free)
+    own = np.where(np.isfinite(looked_at), looked_at, 0.0) * behind[:, None]
+    matched = least_completion(looked_at, [np.zeros(count) for count in free.tolist()], own)
     first = []
     for kind, count in enumerate(free.tolist()):
-        here = inside[matched.types == kind]
+        here = able[inside[matched.types == kind]]
         soonest = here[np.argsort(times_s[here, kind], kind="stable")][:count]
         first += [(job, kind) for job in soonest.tolist()]
     return first

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fairway.core import portable
 from fairway.core.arrays import Bools, Floats, Ints
 from fairway.core.snapshot import Snapshot
 from fairway.policies.antman.control import Notes
@@ -83,7 +84,7 @@ class Hosts:
         if model not in self._ranked:
             harm, spared = self._interference(guest)
             gangs = self.snapshot.held[self.rows]
-            self._ranked[model] = np.lexsort((self.rows, gangs, harm * gangs)), spared
+            self._ranked[model] = np.lexsort((self.rows, gangs, portable.rough(harm * gangs))), spared
         return self._ranked[model]
 
     def _interference(self, guest: int) -> tuple[Floats, Bools]:

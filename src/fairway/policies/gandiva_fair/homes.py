@@ -11,8 +11,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fairway.core import portable
 from fairway.core.arrays import Floats, Ints
 from fairway.policies.gandiva_fair.rooms import Nodes
+
+DIGITS = 9
+"""Loads and dues are sums that come about in different orders: those that differ by less than this are equal."""
 
 
 class Types:
@@ -44,17 +48,18 @@ class Types:
             gain = np.divide(self.speeds[kind], slower, out=np.full(len(slower), np.inf), where=slower > 0)
             open_rows = rows[(self.kinds[rows] < 0) & able[kind, rows]]
             # The least gain first, because queues are popped from the end; of equals the last submitted.
-            self._fill(open_rows[np.lexsort((-open_rows, gain[open_rows]))].tolist(), kind)
+            self._fill(open_rows[np.lexsort((-open_rows, portable.rough(gain[open_rows])))].tolist(), kind)
         for row in rows[self.kinds[rows] < 0].tolist():
             usable = able[:, row].nonzero()[0].tolist()
-            self._give(row, min(usable, key=lambda kind: self.load[kind] / max(self.capacity[kind], 1e-9)))
+            load = {kind: round(self.load[kind] / max(self.capacity[kind], 1e-9), DIGITS) for kind in usable}
+            self._give(row, min(usable, key=load.__getitem__))
 
     def _fill(self, rows: list[int], kind: int) -> None:
         """Fill a type up to its capacity, from the end of the rows."""
         queues: dict[int, list[int]] = {}
         for row in rows:
             queues.setdefault(self.user[row], []).append(row)
-        heap = [(-float(self.due[kind, owner]), owner) for owner in sorted(queues)]
+        heap = [(-round(float(self.due[kind, owner]), DIGITS), owner) for owner in sorted(queues)]
         heapq.heapify(heap)
         while heap and self.load[kind] < self.capacity[kind]:
             _, owner = heapq.heappop(heap)
@@ -62,7 +67,7 @@ class Types:
             if self.load[kind] + self.tickets[row] / 2 <= self.capacity[kind]:
                 self._give(row, kind)
             if queues[owner]:
-                heapq.heappush(heap, (-float(self.due[kind, owner]), owner))
+                heapq.heappush(heap, (-round(float(self.due[kind, owner]), DIGITS), owner))
 
     def _give(self, row: int, kind: int) -> None:
         self.kinds[row] = kind
@@ -77,14 +82,14 @@ class Loads:
         self.nodes = nodes
         settled = homes >= 0
         total = np.bincount(homes[settled], tickets[settled], minlength=len(nodes.sizes))
-        self.of: list[float] = (total / np.maximum(nodes.sizes, 1)).tolist()
+        self.of: list[float] = np.round(total / np.maximum(nodes.sizes, 1), DIGITS).tolist()
 
     def move(self, tickets: float, source: int, target: int) -> None:
         """A job goes to another node; -1 stands for none."""
         if source >= 0:
-            self.of[source] -= tickets / self.nodes.sizes[source]
+            self.of[source] = round(self.of[source] - tickets / self.nodes.sizes[source], DIGITS)
         if target >= 0:
-            self.of[target] += tickets / self.nodes.sizes[target]
+            self.of[target] = round(self.of[target] + tickets / self.nodes.sizes[target], DIGITS)
 
     def lightest(self, kind: int, gpus: int) -> int:
         """The node of this type with the lowest load among those that can hold the gang, or -1."""
@@ -114,7 +119,7 @@ def even_out(loads: Loads, homes: Ints, tickets: Floats, gpus: Ints, movable: In
             fitting = [row for row in by_home.get(heavy, ()) if tickets[row] <= most and gpus[row] <= sizes[light]]
             if not fitting:
                 break
-            row = max(fitting, key=lambda row: tickets[row])
+            row = max(fitting, key=lambda row: round(float(tickets[row]), DIGITS))
             loads.move(float(tickets[row]), heavy, light)
             homes[row] = light
             by_home[heavy].remove(row)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fairway.core import portable
 from fairway.core.arrays import Bools, Floats, Ints
 
 LEAST_RATIO = 1.05
@@ -50,7 +51,7 @@ def price_of(seller: float, buyer: float, bids: Sequence[float]) -> float:
     others = [bid for bid in bids if bid > seller]
     if not others:
         return math.sqrt(seller * buyer)
-    gap = math.pow(buyer / seller, LEAST_GAIN)
+    gap = portable.power(buyer / seller, LEAST_GAIN)
     return min(max(max(others), seller * gap), buyer / gap)
 
 
@@ -62,7 +63,7 @@ def trade(fast: Floats, slow: Floats, speedup: Floats, limits: Limits) -> tuple[
     """
     market, deals = Market(fast, slow, limits), list[Deal]()
     gains: list[float] = speedup.tolist()
-    sellers = [user for user in np.argsort(speedup, kind="stable").tolist() if gains[user] > 0]
+    sellers = [user for user in portable.order(portable.rough(speedup)).tolist() if gains[user] > 0]
     buyers = sellers[::-1]
     at_buyer = at_seller = 0
     while at_buyer < len(buyers) and at_seller < len(sellers):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fairway.core import portable
 from fairway.core.arrays import Floats, Ints
 from fairway.core.prospect import Training
 from fairway.core.snapshot import Snapshot
@@ -90,7 +92,7 @@ def _row(
         epoch_s = [one / pace for one in epoch_s]
     expected = forecast(training, epoch_s, method)
     by_batch = {stage.batch_size: one for stage, one in zip(training.stages, epoch_s, strict=True)}
-    ran_s = sum(spell.epochs * by_batch.get(spell.batch_size, expected.epoch_s) for spell in training.spells)
+    ran_s = math.fsum(spell.epochs * by_batch.get(spell.batch_size, expected.epoch_s) for spell in training.spells)
     return training.epochs, training.done, ran_s, expected.remaining_s, expected.longest_s
 
 
@@ -126,14 +128,15 @@ def _homes(snapshot: Snapshot, left_s: Floats) -> Ints:
     busy_s = np.zeros(len(capacity))
     homes = np.full(len(snapshot), -1, dtype=np.int64)
     best = speeds.max(axis=0)
-    for row in np.argsort(-left_s * gangs, kind="stable").tolist():
+    for row in portable.order(-portable.rough(left_s * gangs)).tolist():
         usable = (speeds[:, row] > 0) & (capacity >= gangs[row])
         if not usable.any():
             continue
         lasts_s = left_s[row] * best[row] / np.where(usable, speeds[:, row], 1.0)
         busy = busy_s + lasts_s * gangs[row] / np.maximum(capacity, 1.0)
         ends_s = np.where(usable, np.maximum(busy, lasts_s), np.inf)
-        kind, now = int(np.argmin(ends_s)), int(snapshot.gpu_type[row])
+        # To the microsecond, so that equal ends tie whatever the order of their sums.
+        kind, now = int(np.argmin(np.round(ends_s, 6))), int(snapshot.gpu_type[row])
         if snapshot.held[row] and usable[now] and ends_s[kind] > _STAYS * ends_s[now]:
             kind = now
         homes[row], busy_s[kind] = kind, busy[kind]

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fairway.core import portable
 from fairway.core.arrays import Bools, Floats, Ints
 from fairway.policies.shockwave.outlook import Outlook
 from fairway.solvers.window import Preference, Window, concave
@@ -25,7 +26,7 @@ STAY = 2.0
 _LEAST_RHO, _MOST_RHO = 1e-2, 1e2
 
 LOG_BASES = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
-LOG_VALUES = np.log(np.maximum(LOG_BASES, 1e-6))
+LOG_VALUES = portable.log(np.maximum(LOG_BASES, 1e-6))
 """The published code takes the logarithm of progress by linear pieces between these bases."""
 _NEARLY_DONE_POWER = 100.0
 _MOST_BUDGET = 1e30
@@ -62,7 +63,8 @@ def best_rho(market: Market) -> Floats:
     """Finish-time fairness that each job still reaches if it runs from now on: its age and what is left, over its fair
     run time."""
     rho = (market.age_s + market.outlook.left_s) / np.maximum(market.fair_s, 1e-9)
-    return np.clip(rho, _LEAST_RHO, _MOST_RHO)
+    # Newcomers reach the same, but their quotients end in other digits.
+    return np.clip(portable.rough(rho), _LEAST_RHO, _MOST_RHO)
 
 
 def own_program(market: Market, makespan_weight: float, ftf_power: float) -> tuple[Window, Preference]:
@@ -75,8 +77,8 @@ def own_program(market: Market, makespan_weight: float, ftf_power: float) -> tup
     # Who does not run has to start first: a part of its first round is lost.
     start_s = np.where(market.running, 0.0, market.restart_s)
     done = np.clip(market.given_s - start_s[:, None], 0.0, left_s[:, None]) / left_s[:, None]
-    budgets = market.weights * best_rho(market) ** ftf_power
-    values = concave(budgets[:, None] / budgets.mean() * np.log(ENDOWMENT + done) / len(left_s))
+    budgets = market.weights * portable.raised(best_rho(market), ftf_power)
+    values = concave(budgets[:, None] / budgets.mean() * portable.log(ENDOWMENT + done) / len(left_s))
     price = makespan_weight / (market.rounds * market.round_s)
     needed = np.maximum(np.ceil(left_s / market.round_s), 1.0)
     urgency = budgets / (market.gangs * needed)
@@ -94,7 +96,7 @@ def published_program(market: Market, makespan_weight: float, ftf_power: float) 
     jobs, rounds = len(outlook.left_s), market.rounds
     epochs = market.given_s / outlook.epoch_s[:, None]
     progress = np.minimum((outlook.done[:, None] + epochs) / outlook.epochs[:, None], 1.0)
-    logs = np.interp(progress, LOG_BASES, LOG_VALUES) / (jobs * rounds)
+    logs = portable.interpolates(progress, LOG_BASES, LOG_VALUES) / (jobs * rounds)
     budgets, least = np.ones(jobs), _fair_rounds(market)
     if (least <= rounds).all() and float((least * market.gangs).sum()) <= market.capacity * rounds:
         short = np.minimum(np.arange(rounds + 1) - least[:, None], 0)
@@ -113,10 +115,10 @@ def published_budgets(market: Market, ftf_power: float) -> Floats:
     """Weights of jobs that would miss their fair finish times; those that are nearly done weigh most of all."""
     finish_s = market.now_s + market.outlook.left_s / market.share
     fair_s = market.now_s - market.age_s + market.fair_s
-    rho = np.clip(finish_s / np.maximum(fair_s, 1e-9), _LEAST_RHO, _MOST_RHO)
+    rho = np.clip(portable.rough(finish_s / np.maximum(fair_s, 1e-9)), _LEAST_RHO, _MOST_RHO)
     nearly = market.outlook.left_s < market.round_s
-    power = np.where(nearly, _NEARLY_DONE_POWER, ftf_power)
-    return np.minimum(np.where(rho > 1.0, rho**power, 1.0), _MOST_BUDGET)
+    budgets = np.where(nearly, portable.raised(rho, _NEARLY_DONE_POWER), portable.raised(rho, ftf_power))
+    return np.minimum(np.where(rho > 1.0, budgets, 1.0), _MOST_BUDGET)
 
 
 def _fair_rounds(market: Market) -> Floats:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fairway.core import portable
 from fairway.core.arrays import Floats, Ints
 from fairway.policies.themis.nash import LARGEST_GRID, Bid, nash_product
 
@@ -30,13 +31,13 @@ class Outcome(NamedTuple):
 def offered_to(rho: Floats, fairness: float) -> Ints:
     """Who takes part: the worst-off 1 - f of all (at least one), the worst first; ties by position."""
     count = max(1, math.ceil((1.0 - fairness) * len(rho) - _ROUNDING))
-    return np.argsort(-rho, kind="stable")[:count]
+    # Newcomers of one size are equally late, but their quotients end in other digits.
+    return portable.order(-portable.rough(rho))[:count]
 
 
 def kept_parts(others_gain: Floats) -> Floats:
     """The parts that bidders keep, from the logarithm of what the others would gain without each."""
-    parts: Floats = np.exp(-np.maximum(others_gain, 0.0))
-    return parts
+    return portable.exp(-np.maximum(others_gain, 0.0))
 
 
 def partial_allocation(bids: Sequence[Bid], capacity: Sequence[int], grid: int = LARGEST_GRID) -> Outcome:

@@ -37,7 +37,8 @@ def gathered(
 def _is_slow(market: Market, row: int) -> bool:
     """Whether a row would get more done on as many GPUs elsewhere, restart included."""
     held = market.held[row]
-    return held > 1 and market.stays[row] < held * market.speed[market.kind[row]][row]
+    # By more than rounding: where a restart is free, both are the same speed, worked out in two ways.
+    return held > 1 and market.stays[row] < held * market.speed[market.kind[row]][row] * (1.0 - 1e-9)
 
 
 def _is_scattered(snapshot: Snapshot, row: int) -> bool:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fairway.core import portable
 from fairway.core.arrays import Floats
 from fairway.policies.themis.priced import PricedChoice
 
@@ -21,6 +22,8 @@ LARGEST_GRID = 2_000_000
 LEAST_VALUE = 1e-9
 """Stands in for a value of nothing at all, whose logarithm does not exist: first as many bidders as possible get
 something, then the product counts, as usual for indivisible goods (Caragiannis et al., EC'16)."""
+_GRID = float(1 << 36)
+"""Gains are whole multiples of 1 / _GRID: their sums are then exact, so that the same gains in another order tie."""
 
 
 class Bid(NamedTuple):
@@ -39,13 +42,22 @@ class Choice(NamedTuple):
 
 def gains_of(bid: Bid) -> list[float]:
     """By how much each column raises the logarithm of the product."""
-    logs = [math.log(max(value, LEAST_VALUE)) for value in bid.values]
-    return [log - logs[0] for log in logs]
+    return _all_gains([bid])[0]
+
+
+def _all_gains(bids: Sequence[Bid]) -> list[list[float]]:
+    values = np.array([value for bid in bids for value in bid.values])
+    logs: list[float] = (np.rint(portable.log(np.maximum(values, LEAST_VALUE)) * _GRID) / _GRID).tolist()
+    gains, at = list[list[float]](), 0
+    for bid in bids:
+        gains.append([log - logs[at] for log in logs[at : at + len(bid.values)]])
+        at += len(bid.values)
+    return gains
 
 
 def nash_product(bids: Sequence[Bid], capacity: Sequence[int], grid: int = LARGEST_GRID) -> Choice:
     """Choose a column of every bid within the GPUs on offer; earlier bidders win ties."""
-    gains = [gains_of(bid) for bid in bids]
+    gains = _all_gains(bids)
     best = [max(range(len(gain)), key=gain.__getitem__) for gain in gains]
     wanted = [sum(bid.gpus[column][kind] for bid, column in zip(bids, best, strict=True)) for kind in _kinds(capacity)]
     if all(want <= has for want, has in zip(wanted, capacity, strict=True)):

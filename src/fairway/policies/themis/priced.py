@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fairway.core import portable
 from fairway.core.arrays import Bools, Floats, Ints
 
 _COOLINGS, _NEWTON_STEPS, _CLOSE_GPUS, _SWAPS = 6, 8, 0.05, 12
@@ -111,11 +112,11 @@ class PricedChoice:
 
     def _dual(self, price: Floats, noise: float) -> tuple[float, Floats]:
         """The smoothed dual at these prices, and with what probability each column is chosen."""
-        surplus = (self.possible - self.gpus @ price) / noise
+        surplus = (self.possible - self._cost(self.gpus, price)) / noise
         top = np.maximum.reduceat(surplus, self.first)
-        weight = np.exp(surplus - top[self.owner])
+        weight = portable.exp(surplus - top[self.owner])
         total = np.add.reduceat(weight, self.first)
-        value = float(price @ self.capacity) + noise * float((np.log(total) + top).sum())
+        value = float((price * self.capacity).sum()) + noise * float((portable.log(total) + top).sum())
         return value, weight / total[self.owner]
 
     def _newton(self, price: Floats, noise: float) -> tuple[Floats, float]:
@@ -127,19 +128,19 @@ class PricedChoice:
         moves: Bools = (price > 0) | (left < 0)
         step = np.zeros(len(price))
         if moves.any() and np.abs(left[moves]).max() >= _CLOSE_GPUS:
-            bend = (wanted.T @ self.gpus - mean.T @ mean)[np.ix_(moves, moves)] / noise
-            step[moves] = -np.linalg.solve(bend + 1e-9 * np.eye(len(bend)), left[moves])
+            bend = (_crossed(wanted, self.gpus) - _crossed(mean, mean))[np.ix_(moves, moves)] / noise
+            step[moves] = -portable.solve(bend + 1e-9 * np.eye(len(bend)), left[moves])
         return step, value
 
     def _serve(self) -> Ints:
         """Let each bidder take the column of largest surplus that still fits; says what stays free."""
-        surplus = self.gain - self.gpus @ self.price
+        surplus = portable.rough(self.gain - self._cost(self.gpus, self.price))
         best = np.maximum.reduceat(surplus, self.first)
         second = np.maximum.reduceat(np.where(surplus == best[self.owner], -np.inf, surplus), self.first)
         by_surplus = np.lexsort((-surplus, self.owner)).tolist()
         gpus, free = self.gpus.tolist(), self.capacity.tolist()
         ends = [*self.first[1:].tolist(), len(by_surplus)]
-        for bidder in (second - best).argsort(kind="stable").tolist():
+        for bidder in portable.order(second - best).tolist():
             for column in by_surplus[self.first[bidder] : ends[bidder]]:
                 if all(take <= left for take, left in zip(gpus[column], free, strict=True)):
                     self.has[bidder] = column
@@ -171,5 +172,15 @@ class PricedChoice:
         fits: Bools = (extra <= free).all(axis=1) & (more > 1e-12) & (self.owner != skip)
         if not fits.any():
             return -1
-        cost = np.maximum(extra @ self.price, 1e-12)
-        return int(np.where(fits, more / cost, -1.0).argmax())
+        cost = np.maximum(self._cost(extra, self.price), 1e-12)
+        return int(np.where(fits, portable.rough(more / cost), -1.0).argmax())
+
+    @staticmethod
+    def _cost(gpus: Ints, price: Floats) -> Floats:
+        """What GPUs of several types cost together."""
+        return portable.product(gpus.astype(np.float64), price[:, None])[:, 0]
+
+
+def _crossed(a: Floats, b: Floats | Ints) -> Floats:
+    """The sums over all rows of the products of each column of one table with each of the other."""
+    return np.asarray(np.add.reduce(a[:, :, None] * b[:, None, :], axis=0))

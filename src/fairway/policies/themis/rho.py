@@ -70,7 +70,7 @@ def apps_of(snapshot: Snapshot, by: AppBy, relative: Floats) -> tuple[Apps, dict
     total_gpu_s, left_gpu_s = oracle.total_s * snapshot.gpus, oracle.remaining_s * snapshot.gpus
     since_s, present, past_gpu_s, memory = _lives(snapshot, keys, of_row)
     most = _summed(of_row, snapshot.gpus_max, count)
-    reach = snapshot.cluster.gpus_by_type @ relative
+    reach = np.add.reduce(snapshot.cluster.gpus_by_type[:, None] * relative, axis=0)
     share = _summed(of_row, reach, count) / np.bincount(of_row, minlength=count) / present
     longest_s, longest_total_s = np.zeros(count), np.zeros(count)
     np.maximum.at(longest_s, of_row, left_gpu_s / snapshot.gpus_max)

@@ -7,11 +7,11 @@ be clearly better to take the place of one that runs.
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fairway.core import portable
 from fairway.core.arrays import Floats
 from fairway.core.snapshot import Snapshot
 from fairway.models.gittins import index_table
@@ -19,7 +19,7 @@ from fairway.models.gittins import index_table
 FEWEST_SAMPLES = 20
 """With fewer ended jobs than this all indices are equal."""
 GROWTH = 1.1
-STEP = math.log(1.25)
+STEP = portable.log(1.25)
 
 
 class Indices(NamedTuple):
@@ -63,5 +63,5 @@ def _made(samples: Floats, quantum: float | None, count: int) -> Indices:
     if not best > 0:
         return Indices(np.zeros(1), np.zeros(1), count)
     last = float(index[index > 0].min())
-    ranks = np.round(-np.log(np.maximum(index, last * 0.5) / best) / STEP)
+    ranks = np.round(-portable.log(np.maximum(index, last * 0.5) / best) / STEP)
     return Indices(cells, ranks, count)
