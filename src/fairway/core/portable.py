@@ -118,8 +118,13 @@ def _exp_small(high: Number, low: Number) -> Number:
     r = high - low
     value = _EXP_TERMS[0] * r
     for term in _EXP_TERMS[1:]:
-        value = (value + term) * r
-    return 1.0 + (high + (value * r - low))
+        value += term
+        value *= r
+    value *= r
+    value -= low
+    value += high
+    value += 1.0
+    return value
 
 
 @np.errstate(all="ignore")
@@ -146,8 +151,11 @@ def _log_near_1(x: Number) -> Number:
     square = s * s
     value = _LOG_TERMS[0] * square
     for term in _LOG_TERMS[1:]:
-        value = (value + term) * square
-    return s * value + 2.0 * s
+        value += term
+        value *= square
+    value *= s
+    value += 2.0 * s
+    return value
 
 
 def log2(x: Number) -> Number:
@@ -172,13 +180,6 @@ def power(base: float, exponent: float) -> float:
     if exponent == 0.5:
         return math.sqrt(base)
     return exp(exponent * log(base)) if base > 0 else 0.0
-
-
-def powers(base: Floats | float, exponents: Floats | float) -> Floats:
-    """`power` for each entry of two arrays."""
-    bases, by = np.broadcast_arrays(np.asarray(base, dtype=np.float64), np.asarray(exponents, dtype=np.float64))
-    values = [power(b, e) for b, e in zip(bases.ravel().tolist(), by.ravel().tolist(), strict=True)]
-    return np.array(values).reshape(bases.shape)
 
 
 def rounded(x: Number, bits: int = 32) -> Number:
@@ -233,13 +234,3 @@ def raised(base: Floats, exponent: float) -> Floats:
     if exponent == 0.5:
         return np.sqrt(base)
     return np.where(base > 0, exp(exponent * log(base)), 0.0)
-
-
-def rough(x: Number) -> Number:
-    """A number to 40 bits, by which candidates are compared: those that are equal but for rounding then tie."""
-    if isinstance(x, np.ndarray):
-        return rounded(x, 40)
-    if not math.isfinite(x):
-        return x
-    mantissa, exponent = math.frexp(x)
-    return math.ldexp(round(math.ldexp(mantissa, 40)), exponent - 40)

@@ -226,7 +226,7 @@ def hand_out(pool: Pool, rows: list[int], gain: Gain) -> None:
             steps += [has + stride for stride in STRIDES]
         offers = [((gain(row, step) - worth[row]) / (step - has), step) for step in steps if step <= most]
         if offers:
-            best, step = max((portable.rough(more), step) for more, step in offers)
+            best, step = max((portable.rounded(more), step) for more, step in offers)
             if best > 0 or not has:
                 heapq.heappush(heap, (-best, row, step))
 

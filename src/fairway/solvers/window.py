@@ -52,7 +52,7 @@ class Window(NamedTuple):
         rows = np.arange(len(counts))
         latest = float(self.left[rows, counts].max(initial=0.0))
         # Roughly, so that plans which are worth the same tie whatever the order of their sums.
-        return portable.rough(float(self.values[rows, counts].sum()) - self.latest_price * latest)
+        return portable.rounded(float(self.values[rows, counts].sum()) - self.latest_price * latest)
 
 
 class Preference(NamedTuple):
@@ -104,7 +104,7 @@ def plan_window(window: Window, preference: Preference | None = None) -> Planned
 
 def _gains(window: Window) -> Floats:
     """What each further round of a job gains per GPU, roughly, so that equals tie; nothing after the last."""
-    return portable.rough(np.diff(window.values, axis=1, append=window.values[:, -1:]) / window.gangs[:, None])
+    return portable.rounded(np.diff(window.values, axis=1, append=window.values[:, -1:]) / window.gangs[:, None])
 
 
 def concave(values: Floats) -> Floats:

@@ -32,7 +32,7 @@ class Floor:
         self.times_s: Floats = np.full(speeds.shape, np.inf)
         np.divide(left_s * snapshot.best_speed, speeds, out=self.times_s, where=usable)
         # Times that are equal but for rounding tie, and so do their products with gangs, which are then exact.
-        self.times_s = portable.rough(self.times_s)
+        self.times_s = portable.rounded(self.times_s)
         self.possible: Bools = usable.any(axis=0)
         self.waiting: Ints = ((self.gpus == 0) & self.possible).nonzero()[0]
         self.free: Ints = self.capacity.copy()
@@ -88,7 +88,7 @@ class Floor:
         gang = int(self.gangs[row])
         usable = np.isfinite(self.times_s[:, row]).nonzero()[0].tolist()
         when = {kind: self._when_free(kind, gang) for kind in usable}
-        kind = min(usable, key=lambda kind: (portable.rough(when[kind].at_s + float(self.times_s[kind, row])), kind))
+        kind = min(usable, key=lambda kind: (portable.rounded(when[kind].at_s + float(self.times_s[kind, row])), kind))
         if self.free[kind] < gang:
             self.kept[kind] = when[kind]
             return False
@@ -138,4 +138,4 @@ def _ends(snapshot: Snapshot, rows: Ints, left_s: Floats) -> Floats:
     starting_s = np.maximum(snapshot.idle_since_s[rows] - snapshot.now_s, 0.0)
     rate = snapshot.rate[rows]
     slower = np.divide(snapshot.best_speed[rows], rate, out=np.ones(len(rows)), where=rate > 0)
-    return portable.rough(starting_s + np.maximum(left_s[rows] - starting_s, 0.0) * slower)
+    return portable.rounded(starting_s + np.maximum(left_s[rows] - starting_s, 0.0) * slower)

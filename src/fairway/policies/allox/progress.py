@@ -54,7 +54,7 @@ class Progress:
         if count >= len(users):
             return waiting
         # Sums of the same shares in another order tie.
-        score = portable.rough(self.past if self.cumulative else self.now)
+        score = portable.rounded(self.past if self.cumulative else self.now)
         order = np.lexsort((users, since_s[users], score[users]))
         chosen = np.zeros(len(score), dtype=bool)
         chosen[users[order[:count]]] = True

@@ -84,7 +84,7 @@ class Hosts:
         if model not in self._ranked:
             harm, spared = self._interference(guest)
             gangs = self.snapshot.held[self.rows]
-            self._ranked[model] = np.lexsort((self.rows, gangs, portable.rough(harm * gangs))), spared
+            self._ranked[model] = np.lexsort((self.rows, gangs, portable.rounded(harm * gangs))), spared
         return self._ranked[model]
 
     def _interference(self, guest: int) -> tuple[Floats, Bools]:

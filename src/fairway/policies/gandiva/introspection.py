@@ -78,7 +78,7 @@ def judge_packs(scene: Scene) -> list[Unit]:
         value = worth(scene, unit)
         if math.isnan(value) and not trial:
             continue
-        good = pays(value, trial[1], knobs.hysteresis) if trial else portable.rough(value) > 1.0
+        good = pays(value, trial[1], knobs.hysteresis) if trial else portable.rounded(value) > 1.0
         notes.trials.pop(keys[guest], None)
         until_s = 0.0 if good else scene.now_s + knobs.cooldown_s
         if len(unit.rows) == 2 and (trial or not good) and not math.isnan(value):
@@ -157,7 +157,7 @@ def _ranked(
         if known is None:
             order.append((-UNTRIED, other, kind))
         elif known[1] <= scene.now_s:
-            order.append((-portable.rough(known[0]), other, kind))
+            order.append((-portable.rounded(known[0]), other, kind))
     return sorted(order)
 
 

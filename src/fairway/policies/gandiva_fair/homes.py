@@ -48,7 +48,7 @@ class Types:
             gain = np.divide(self.speeds[kind], slower, out=np.full(len(slower), np.inf), where=slower > 0)
             open_rows = rows[(self.kinds[rows] < 0) & able[kind, rows]]
             # The least gain first, because queues are popped from the end; of equals the last submitted.
-            self._fill(open_rows[np.lexsort((-open_rows, portable.rough(gain[open_rows])))].tolist(), kind)
+            self._fill(open_rows[np.lexsort((-open_rows, portable.rounded(gain[open_rows])))].tolist(), kind)
         for row in rows[self.kinds[rows] < 0].tolist():
             usable = able[:, row].nonzero()[0].tolist()
             load = {kind: round(self.load[kind] / max(self.capacity[kind], 1e-9), DIGITS) for kind in usable}

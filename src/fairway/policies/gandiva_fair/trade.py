@@ -63,7 +63,7 @@ def trade(fast: Floats, slow: Floats, speedup: Floats, limits: Limits) -> tuple[
     """
     market, deals = Market(fast, slow, limits), list[Deal]()
     gains: list[float] = speedup.tolist()
-    sellers = [user for user in portable.order(portable.rough(speedup)).tolist() if gains[user] > 0]
+    sellers = [user for user in portable.order(portable.rounded(speedup)).tolist() if gains[user] > 0]
     buyers = sellers[::-1]
     at_buyer = at_seller = 0
     while at_buyer < len(buyers) and at_seller < len(sellers):

@@ -128,7 +128,7 @@ def _homes(snapshot: Snapshot, left_s: Floats) -> Ints:
     busy_s = np.zeros(len(capacity))
     homes = np.full(len(snapshot), -1, dtype=np.int64)
     best = speeds.max(axis=0)
-    for row in portable.order(-portable.rough(left_s * gangs)).tolist():
+    for row in portable.order(-portable.rounded(left_s * gangs)).tolist():
         usable = (speeds[:, row] > 0) & (capacity >= gangs[row])
         if not usable.any():
             continue

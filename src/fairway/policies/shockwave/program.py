@@ -64,7 +64,7 @@ def best_rho(market: Market) -> Floats:
     run time."""
     rho = (market.age_s + market.outlook.left_s) / np.maximum(market.fair_s, 1e-9)
     # Newcomers reach the same, but their quotients end in other digits.
-    return np.clip(portable.rough(rho), _LEAST_RHO, _MOST_RHO)
+    return np.clip(portable.rounded(rho), _LEAST_RHO, _MOST_RHO)
 
 
 def own_program(market: Market, makespan_weight: float, ftf_power: float) -> tuple[Window, Preference]:
@@ -115,7 +115,7 @@ def published_budgets(market: Market, ftf_power: float) -> Floats:
     """Weights of jobs that would miss their fair finish times; those that are nearly done weigh most of all."""
     finish_s = market.now_s + market.outlook.left_s / market.share
     fair_s = market.now_s - market.age_s + market.fair_s
-    rho = np.clip(portable.rough(finish_s / np.maximum(fair_s, 1e-9)), _LEAST_RHO, _MOST_RHO)
+    rho = np.clip(portable.rounded(finish_s / np.maximum(fair_s, 1e-9)), _LEAST_RHO, _MOST_RHO)
     nearly = market.outlook.left_s < market.round_s
     budgets = np.where(nearly, portable.raised(rho, _NEARLY_DONE_POWER), portable.raised(rho, ftf_power))
     return np.minimum(np.where(rho > 1.0, budgets, 1.0), _MOST_BUDGET)

@@ -32,7 +32,7 @@ def offered_to(rho: Floats, fairness: float) -> Ints:
     """Who takes part: the worst-off 1 - f of all (at least one), the worst first; ties by position."""
     count = max(1, math.ceil((1.0 - fairness) * len(rho) - _ROUNDING))
     # Newcomers of one size are equally late, but their quotients end in other digits.
-    return portable.order(-portable.rough(rho))[:count]
+    return portable.order(-portable.rounded(rho))[:count]
 
 
 def kept_parts(others_gain: Floats) -> Floats:

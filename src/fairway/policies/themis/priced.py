@@ -134,7 +134,7 @@ class PricedChoice:
 
     def _serve(self) -> Ints:
         """Let each bidder take the column of largest surplus that still fits; says what stays free."""
-        surplus = portable.rough(self.gain - self._cost(self.gpus, self.price))
+        surplus = portable.rounded(self.gain - self._cost(self.gpus, self.price))
         best = np.maximum.reduceat(surplus, self.first)
         second = np.maximum.reduceat(np.where(surplus == best[self.owner], -np.inf, surplus), self.first)
         by_surplus = np.lexsort((-surplus, self.owner)).tolist()
@@ -173,7 +173,7 @@ class PricedChoice:
         if not fits.any():
             return -1
         cost = np.maximum(self._cost(extra, self.price), 1e-12)
-        return int(np.where(fits, portable.rough(more / cost), -1.0).argmax())
+        return int(np.where(fits, portable.rounded(more / cost), -1.0).argmax())
 
     @staticmethod
     def _cost(gpus: Ints, price: Floats) -> Floats:
