@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib
 import json
 import os
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+
+import numpy
 
 from fairway import Result, Workload, simulate
 from fairway.core import kernels
@@ -77,8 +80,8 @@ def digests(jobs: int, only: str = "") -> dict[str, str]:
 
 def environments() -> dict[str, dict[str, str]]:
     """Other CPUs, as far as this one can stand in for them: variables for a process to start with, by name."""
-    import numpy._core._multiarray_umath as loops  # type: ignore[import-not-found,unused-ignore]
-
+    numpy_core = importlib.import_module("numpy._core" if numpy.__version__ >= "2" else "numpy.core")
+    loops = numpy_core._multiarray_umath
     flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     kinds = {"Prescott": "sse3", "Nehalem": "sse4_2", "Sandybridge": "avx", "Haswell": "avx2", "SkylakeX": "avx512f"}
     kinds = {name: flag for name, flag in kinds.items() if f" {flag} " in flags.replace("pni", "sse3")}

@@ -39,7 +39,8 @@ GAP = 1e-8
 NEAR = 100.0
 """A point whose gap is at most so many times that of the answer is led to it by Newton's method alone."""
 CLOSE, SETTLED = 1.0, 1e-7
-"""A step that moves every number by less than this part is the last: the next would move them by its square."""
+"""After a last step that moves no number by more than the first part, the next is taken with more care; after one that
+moves none by more than the second, there is no next: it would move them by the square of that."""
 PATIENCE, SMALL, STUCK = 12, 0.01, 0.1
 """More care is taken after so many last steps, or when a small one is hardly shorter than the one before: Newton's
 method squares what is left."""
