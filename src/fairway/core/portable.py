@@ -182,7 +182,7 @@ def power(base: float, exponent: float) -> float:
     return exp(exponent * log(base)) if base > 0 else 0.0
 
 
-def rounded(x: Number, bits: int = 32) -> Number:
+def rounded(x: Number, bits: int = 40) -> Number:
     """A number to so many binary digits.
 
     What is equal but for the order of its sums and quotients becomes equal, and who was first decides.

@@ -16,8 +16,9 @@ TOLERANCE = 1e-6
 
 Every answer is held against it by `proof_of`, which needs nothing of the method that found it. Methods aim lower."""
 
-GRID = 1.0 / (1 << 30)
-"""Times are whole multiples of this part of all the time: far more than what a solver leaves of an error."""
+GRID, BITS = 1.0 / (1 << 30), 32
+"""Times are whole multiples of this part of all the time; levels, multipliers and prices have so many binary digits.
+Both are far coarser than what a solver leaves of an error."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,12 @@ class Solution(NamedTuple):
     steps: int
     prices: Floats
     proof: Proof = UNPROVEN
+
+
+def nothing_to_give(problem: Allocation) -> Solution:
+    """The answer where no type has any GPUs."""
+    found = nothing_found(problem)
+    return found._replace(optimal=not (problem.held & (problem.floors > 0)).any(), proof=Proof(0.0, 0.0))
 
 
 def nothing_found(problem: Allocation, steps: int = 0) -> Solution:

@@ -21,7 +21,7 @@ import numpy as np
 
 from fairway.core.arrays import Bools, Floats
 from fairway.core.portable import dot, dots, eliminated, rounded
-from fairway.solvers.allocation import GRID, Allocation, Solution, nothing_found, proof_of
+from fairway.solvers.allocation import BITS, GRID, Allocation, Solution, nothing_found, nothing_to_give, proof_of
 from fairway.solvers.twice import (
     Twice,
     added,
@@ -197,6 +197,8 @@ def solve(problem: Allocation, *, near: Solution | None = None) -> Solution:
     `near` is the solution of a problem that differs little, such as that without the last job to come: from there it
     takes fewer steps to the same point. Where the method gets stuck, the simplex method of HiGHS answers.
     """
+    if not (problem.capacity > 0).any():
+        return nothing_to_give(problem)
     a, steps = _scaled(problem), 0
     for start in (None,) if near is None else (near, None):
         point, taken, there = _searched(a, start)
@@ -316,8 +318,8 @@ def _unscaled(problem: Allocation, a: _Scaled, o: _Point, steps: int) -> Solutio
     x[:, a.types] = (np.floor(o.primal.x / GRID + 0.5) * GRID * a.use).T
     x /= np.maximum(np.add.reduce(x, axis=1)[:, None], 1.0)
     x /= np.maximum(dots(x.T, problem.gangs) / np.where(problem.capacity > 0, problem.capacity, 1.0), 1.0)
-    prices[a.types] = rounded(o.dual.by_type)
-    level, rows = rounded(o.t) * a.level_unit, rounded(o.dual.by_row)
+    prices[a.types] = rounded(o.dual.by_type, BITS)
+    level, rows = rounded(o.t, BITS) * a.level_unit, rounded(o.dual.by_row, BITS)
     proof = proof_of(problem, x, level, rows * a.gain_unit / a.row_unit, prices * a.gain_unit)
     return Solution(x, level, rows, proof.holds, steps, prices, proof)
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from fairway.core.arrays import Floats, Ints
 from fairway.core.portable import dot, dots, rounded
-from fairway.solvers.allocation import GRID, TOLERANCE, UNPROVEN, Allocation, Proof
+from fairway.solvers.allocation import BITS, GRID, TOLERANCE, UNPROVEN, Allocation, Proof
 from fairway.solvers.classes import Classes, Together, classes_of, grouped, members, partners, taken_apart
 from fairway.solvers.highs import ColumnProgram, Columns, Point
 
@@ -128,8 +128,8 @@ def solve_paired(problem: Paired, start: Start | None = None, effort: Effort = U
     x = (search.x() / classes.sizes[:, None])[classes.of_job]
     pairs, pair_x = taken_apart(classes, *search.together())
     x, pair_x = _within_limits(a, x, pairs, pair_x)
-    multipliers = rounded(np.maximum(search.worth_of_rows, 0.0))[classes.of_job]
-    level = rounded(search.level) * unit
+    multipliers = rounded(np.maximum(search.worth_of_rows, 0.0), BITS)[classes.of_job]
+    level = rounded(search.level, BITS) * unit
     proof = Proof(_breach(problem, x, pairs, pair_x, level), search.missing)
     kept = proof.breach <= TOLERANCE
     return PairedSolution(x, pairs, pair_x, level, multipliers, kept, proof, search.end(), search.iterations)

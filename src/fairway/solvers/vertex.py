@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from fairway.core.portable import dots, rounded
-from fairway.solvers.allocation import GRID, Allocation, Solution, nothing_found, proof_of
+from fairway.solvers.allocation import BITS, GRID, Allocation, Solution, nothing_found, proof_of
 from fairway.solvers.highs import ColumnProgram, Columns
 
 
@@ -34,8 +34,8 @@ def solve_at_vertex(problem: Allocation) -> Solution:
     x[job, kind] = np.floor(found.columns[: len(job)] / GRID + 0.5) * GRID
     x /= np.maximum(np.add.reduce(x, axis=1)[:, None], 1.0)
     x /= np.maximum(dots(x.T, problem.gangs) / np.where(problem.capacity > 0, problem.capacity, 1.0), 1.0)
-    level = rounded(float(found.columns[-1])) if len(rise) else 0.0
-    multipliers = rounded(np.maximum(-found.multipliers[row] / unit, 0.0))
-    prices = rounded(np.maximum(found.multipliers[gpus], 0.0))
+    level = rounded(float(found.columns[-1]), BITS) if len(rise) else 0.0
+    multipliers = rounded(np.maximum(-found.multipliers[row] / unit, 0.0), BITS)
+    prices = rounded(np.maximum(found.multipliers[gpus], 0.0), BITS)
     proof = proof_of(problem, x, level, multipliers, prices)
     return Solution(x, level, multipliers, proof.holds, program.iterations, prices, proof)

@@ -152,6 +152,13 @@ def test_types_without_gpus_and_jobs_without_types_are_left_out() -> None:
         assert not found.x[2].any()
 
 
+def test_where_no_type_has_gpus_nobody_gets_any_and_floors_cannot_be_kept() -> None:
+    a = replace(random_problem(1, jobs=6), capacity=np.zeros(3))
+    assert solve(a).optimal
+    assert not solve(a).x.any()
+    assert not solve(replace(a, floors=np.ones(6), weights=np.zeros(6), level_gain=0.0)).optimal
+
+
 def test_a_start_from_the_last_solution_takes_fewer_steps_to_the_same_level() -> None:
     a = random_problem(11, jobs=300)
     before = random_problem(11, jobs=300)
