@@ -90,7 +90,7 @@ def environments() -> dict[str, dict[str, str]]:
     found["NumPy without SIMD"] = {"NPY_DISABLE_CPU_FEATURES": simd}
     found["libm without FMA"] = {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-FMA,-FMA4,-AVX2,-AVX512F"}
     for threads in ("1", "2"):
-        found[f"BLAS with {threads} threads"] = {"OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
+        found[f"BLAS threads: {threads}"] = {"OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
     return found
 
 
