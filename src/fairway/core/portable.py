@@ -102,7 +102,7 @@ def solve_stack(matrices: Floats, right: Floats) -> Floats:
 def exp(x: Number) -> Number:
     """e to the power of x, to about a unit in the last place."""
     if isinstance(x, np.ndarray):
-        x = np.clip(x, -745.2, 709.8)
+        x = np.minimum(np.maximum(x, -745.2), 709.8)
         whole = np.rint(x / LN2)
         return cast(Floats, np.ldexp(_exp_small(x - whole * _LN2_HIGH, whole * _LN2_LOW), whole.astype(np.int32)))
     if not -745.2 < x < 709.8:

@@ -15,6 +15,7 @@ grid that is far coarser than what is left of an error. So a rounding that goes 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,8 +51,8 @@ MOST_STEPS, MOST_LAST_STEPS = 60, 30
 BACK_OFF, LATE_BACK_OFF, LAST_BACK_OFF = 0.99, 0.999, 0.9
 """What part of the way to the nearest limit a step goes: first, near the optimum, and in the last steps."""
 GROUP = 1024
-"""Jobs whose arrays are handled together."""
-NEARNESS = 0.05
+"""About how many jobs have their arrays handled together."""
+NEARNESS = 0.02
 """How far a start from a known solution keeps from the limits, as a part of the usual start."""
 
 
@@ -526,7 +527,10 @@ class _Groups:
 
     def __init__(self, a: _Scaled, twice: bool) -> None:
         self.twice = twice
-        self.all = [_Group(a, slice(at, at + GROUP), twice) for at in range(0, len(a.z), GROUP)]
+        jobs = len(a.z)
+        count = max(round(jobs / GROUP), 1)
+        ends = [jobs * number // count for number in range(count + 1)]
+        self.all = [_Group(a, slice(*bounds), twice) for bounds in pairwise(ends)]
 
 
 def _total(entries: Iterable[Any]) -> Any:

@@ -116,7 +116,7 @@ class PricedChoice:
         top = np.maximum.reduceat(surplus, self.first)
         weight = portable.exp(surplus - top[self.owner])
         total = np.add.reduceat(weight, self.first)
-        value = float((price * self.capacity).sum()) + noise * float((portable.log(total) + top).sum())
+        value = float((price * self.capacity).sum()) + noise * (_log_of_product(total) + float(top.sum()))
         return value, weight / total[self.owner]
 
     def _newton(self, price: Floats, noise: float) -> tuple[Floats, float]:
@@ -184,3 +184,12 @@ class PricedChoice:
 def _crossed(a: Floats, b: Floats | Ints) -> Floats:
     """The sums over all rows of the products of each column of one table with each of the other."""
     return np.asarray(np.add.reduce(a[:, :, None] * b[:, None, :], axis=0))
+
+
+def _log_of_product(values: Floats) -> float:
+    """The sum of the logarithms, by one logarithm of a product: of fractions, some hundreds at a time."""
+    parts, exponents = np.frexp(values)
+    total = portable.LN2 * float(np.add.reduce(exponents))
+    for at in range(0, len(parts), 512):
+        total += portable.log(float(np.multiply.accumulate(parts[at : at + 512])[-1]))
+    return total
