@@ -101,24 +101,24 @@ def proof_of(problem: Allocation, x: Floats, level: float, multipliers: Floats, 
     """
     z, floors = problem.gangs, np.where(problem.held, problem.floors, 0.0)
     weights = np.where(problem.held, problem.weights, 0.0)
-    most = np.where(problem.usable & (problem.capacity > 0), problem.rows, 0.0).max(axis=1, initial=0.0)
-    lacks = floors + weights * level - np.add.reduce(problem.rows * x, axis=1)
+    # Types come first, so that sums over them are sums of a few long rows.
+    times, rows, usable = x.T, np.ascontiguousarray(problem.rows.T), (problem.usable & (problem.capacity > 0)).T
+    most = np.where(usable, rows, 0.0).max(axis=0, initial=0.0)
+    lacks = floors + weights * level - np.add.reduce(rows * times)
     capacity = np.where(problem.capacity > 0, problem.capacity, 1.0)
     breach = max(
         float((-x).max(initial=0.0)),
-        float((np.add.reduce(x, axis=1) - 1.0).max(initial=0.0)),
-        float(((dots(x.T, z) - problem.capacity) / capacity).max(initial=0.0)),
+        float((np.add.reduce(times) - 1.0).max(initial=0.0)),
+        float(((dots(times, z) - problem.capacity) / capacity).max(initial=0.0)),
         float((lacks / np.where(most > 0, most, 1.0))[problem.held].max(initial=0.0)),
     )
-    rows, costs = np.where(problem.held, np.maximum(multipliers, 0.0), 0.0), np.maximum(prices, 0.0)
+    worths, costs = np.where(problem.held, np.maximum(multipliers, 0.0), 0.0), np.maximum(prices, 0.0)
     unit = 1.0
     if problem.level_gain > 0:
-        weighed = dot(rows, weights)
+        weighed = dot(worths, weights)
         unit = problem.level_gain / weighed if weighed > 0 else math.nan
-    worth = problem.gain + unit * (rows[:, None] * problem.rows - z[:, None] * costs)
-    worth = np.where(problem.usable & (problem.capacity > 0), worth, 0.0)
-    own = float(np.add.reduce(worth.max(axis=1, initial=0.0)))
-    bound = own + unit * (dot(costs, problem.capacity) - dot(rows, floors))
+    own = np.where(usable, problem.gain.T + unit * (worths * rows - costs[:, None] * z), 0.0).max(axis=0, initial=0.0)
+    bound = float(np.add.reduce(own)) + unit * (dot(costs, problem.capacity) - dot(worths, floors))
     value = float(np.add.reduce((problem.gain * x).ravel())) + problem.level_gain * level
     most_gain = max(float(np.abs(problem.gain).max(initial=0.0)), abs(bound), abs(value)) if problem.gain.any() else 0.0
     unit = max(most_gain, problem.level_gain * abs(level))

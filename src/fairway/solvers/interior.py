@@ -221,7 +221,7 @@ def _searched(a: _Scaled, near: Solution | None) -> tuple[_Point, int, bool]:
         total = dot(point.primal.all, point.dual.all)
         error = max(residuals.worst(a), total)
         best = min(best, error)
-        if total <= NEAR * a.gap and residuals.worst(a) <= NEAR * a.gap:
+        if error <= NEAR * a.gap:
             taken, there = _settled(a, point, groups)
             return point, steps + taken, there
         if not error < 1e4 * max(best, 1e-2) or not _improve(a, point, groups, residuals, total):
@@ -308,6 +308,8 @@ def _scaled(problem: Allocation) -> _Scaled:
 
 def _most_gained(gain: Floats, problem: Allocation) -> float:
     """A bound of every sum of gains: all jobs have all the time, or all GPUs are with whom they gain most."""
+    if not gain.any():
+        return 0.0
     by_job = float(np.add.reduce(gain.max(axis=1, initial=0.0)))
     by_type = (gain / problem.gangs[:, None]).max(axis=0, initial=0.0)
     return min(by_job, dot(by_type, problem.capacity))
