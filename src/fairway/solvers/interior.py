@@ -14,25 +14,12 @@ grid that is far coarser than what is left of an error. So a rounding that goes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import pairwise
-from typing import Any, NamedTuple
-
 import numpy as np
 
-from fairway.core.arrays import Bools, Floats
-from fairway.core.portable import dot, dots, eliminated, rounded
+from fairway.core.arrays import Floats
+from fairway.core.portable import dot, dots, rounded
 from fairway.solvers.allocation import BITS, GRID, Allocation, Solution, nothing_found, nothing_to_give, proof_of
-from fairway.solvers.twice import (
-    Twice,
-    added,
-    added_up,
-    blank,
-    high,
-    numbers,
-    two_product,
-    two_sum,
-)
+from fairway.solvers.newton import Groups, Newton, Point, Residuals, Scaled, exact_residuals_of, residuals_of
 from fairway.solvers.vertex import solve_at_vertex
 
 GAP = 1e-8
@@ -50,112 +37,11 @@ FLOATS, EXACT, TWICE = 0, 1, 2
 MOST_STEPS, MOST_LAST_STEPS = 60, 30
 BACK_OFF, LATE_BACK_OFF, LAST_BACK_OFF = 0.99, 0.999, 0.9
 """What part of the way to the nearest limit a step goes: first, near the optimum, and in the last steps."""
-GROUP = 1024
-"""About how many jobs have their arrays handled together."""
 NEARNESS = 0.02
 """How far a start from a known solution keeps from the limits, as a part of the usual start."""
 
 
-class _Scaled(NamedTuple):
-    """The problem with types before jobs, types without GPUs left out, and rows, gains and level of about 1."""
-
-    z: Floats
-    cap: Floats
-    use: Floats
-    g: Floats
-    c: Floats
-    w: Floats
-    b: Floats
-    held: Floats
-    gt: float
-    gap: float
-    row_unit: Floats
-    level_unit: float
-    gain_unit: float
-    types: Bools
-    free_level: bool
-
-
-class _Vector:
-    """Four groups of numbers in one array: by type and job, by job, by type, by job."""
-
-    __slots__ = ("all", "by_job", "by_row", "by_type", "x")
-
-    def __init__(self, types: int, jobs: int) -> None:
-        size = types * jobs
-        self.all: Floats = np.empty(size + jobs + types + jobs)
-        self.x: Floats = self.all[:size].reshape(types, jobs)
-        self.by_job: Floats = self.all[size : size + jobs]
-        self.by_type: Floats = self.all[size + jobs : size + jobs + types]
-        self.by_row: Floats = self.all[size + jobs + types :]
-
-    def twice(self, low: _Vector) -> Twice:
-        """The numbers with what is beyond the first floats."""
-        return Twice(self.all, low.all)
-
-
-class _Parts(NamedTuple):
-    """The same groups of numbers of any kind."""
-
-    all: Any
-    x: Any
-    by_job: Any
-    by_type: Any
-    by_row: Any
-
-
-def _parts(values: Any, types: int, jobs: int) -> _Parts:
-    size = types * jobs
-    x = values[:size].reshape(types, jobs)
-    return _Parts(values, x, values[size : size + jobs], values[size + jobs : -jobs], values[-jobs:])
-
-
-class _Point:
-    """`primal`: x and the slacks of time, capacity and rows; `dual`: their multipliers; `t`: the level.
-
-    Entries that do not exist (a type that a job cannot use, a row that is not held) are 0 beside a multiplier of 1, or
-    the other way round, and never change; `pad` keeps them out of divisions. The `low` parts are what a number of twice
-    the precision has beyond its first float.
-    """
-
-    __slots__ = ("count", "dual", "exists", "low_dual", "low_primal", "low_t", "pad_dual", "pad_primal", "primal", "t")
-
-    def __init__(self, a: _Scaled, start: float) -> None:
-        types, jobs = a.use.shape
-        self.t = self.low_t = 0.0
-        self.primal, self.dual = _Vector(types, jobs), _Vector(types, jobs)
-        self.low_primal, self.low_dual = _Vector(types, jobs), _Vector(types, jobs)
-        self.low_primal.all[:] = self.low_dual.all[:] = 0.0
-        room = float(np.add.reduce(a.cap)) / max(float(np.add.reduce(a.z)), 1e-9)
-        each = 0.5 * min(1.0, room) / np.maximum(np.add.reduce(a.use), 1.0)
-        self.primal.x[:] = a.use * each
-        self.primal.by_job[:] = 0.5
-        self.primal.by_type[:] = np.maximum(0.5 * a.cap, 1e-3)
-        over = np.add.reduce(a.c * self.primal.x) - a.b
-        self.primal.by_row[:] = np.where(a.held > 0, np.maximum(over, 0.1), 1.0)
-        self.dual.all[:] = start
-        self.dual.by_row *= a.held
-        self.dual.x[a.use == 0] = 1.0
-        self.pad_primal = (self.primal.all == 0).astype(np.float64)
-        self.pad_dual = (self.dual.all == 0).astype(np.float64)
-        self.exists = 1.0 - self.pad_primal - self.pad_dual
-        self.count = float(np.add.reduce(self.exists))
-
-    def move(self, step: _Vector, step_dual: _Vector, step_t: float, *, exact: bool = False) -> None:
-        """Take a step; where it is to be `exact`, without losing a digit of it."""
-        if not exact:
-            self.primal.all += step.all
-            self.dual.all += step_dual.all
-            self.t += step_t
-            return
-        for at, low, by in ((self.primal, self.low_primal, step), (self.dual, self.low_dual, step_dual)):
-            high, lost = two_sum(at.all, by.all)
-            at.all[:], low.all[:] = two_sum(high, low.all + lost)
-        level, less = two_sum(self.t, step_t)
-        self.t, self.low_t = two_sum(level, self.low_t + less)
-
-
-def _move_near(point: _Point, a: _Scaled, near: Solution) -> None:
+def _move_near(point: Point, a: Scaled, near: Solution) -> None:
     """Move a starting point to a known solution, but keep clear of the limits: a corner is a bad place to start."""
     primal, dual, least = point.primal, point.dual, NEARNESS / len(a.z)
     primal.x[:] = (1.0 - NEARNESS) * np.maximum(near.x.T[a.types], 0.0) * a.use + NEARNESS * primal.x
@@ -169,26 +55,6 @@ def _move_near(point: _Point, a: _Scaled, near: Solution) -> None:
     worth = a.g + dual.by_row * a.c - dual.by_type[:, None] * a.z
     dual.by_job[:] = (worth * a.use).max(axis=0, initial=0.0) + least
     dual.x[:] = np.where(a.use > 0, np.maximum(dual.by_job - worth, least), 1.0)
-
-
-class _Residuals(NamedTuple):
-    """How far a point is from keeping each equation."""
-
-    d: Floats
-    u: Floats
-    v: Floats
-    q: Floats
-    t: float
-
-    def worst(self, a: _Scaled) -> float:
-        """The largest breach."""
-        return max(
-            float(np.abs(self.u).max(initial=0.0)),
-            float((np.abs(self.v) / np.maximum(a.cap, 1.0)).max(initial=0.0)),
-            float((np.abs(self.q) / (1.0 + np.abs(a.b))).max(initial=0.0)),
-            float(np.abs(self.d).max(initial=0.0)),
-            abs(self.t),
-        )
 
 
 @np.errstate(all="ignore")
@@ -210,14 +76,14 @@ def solve(problem: Allocation, *, near: Solution | None = None) -> Solution:
     return nothing_found(problem, steps) if _is_impossible(a, point) else solve_at_vertex(problem)
 
 
-def _searched(a: _Scaled, near: Solution | None) -> tuple[_Point, int, bool]:
+def _searched(a: Scaled, near: Solution | None) -> tuple[Point, int, bool]:
     """The point of the central path, the steps taken, and whether it was reached."""
-    point = _Point(a, 1.0 / max(float(np.add.reduce(a.held)), 1.0) if a.gt > 0 else 1.0)
+    point = Point(a, 1.0 / max(float(np.add.reduce(a.held)), 1.0) if a.gt > 0 else 1.0)
     if near is not None:
         _move_near(point, a, near)
-    best, groups = np.inf, _Groups(a, twice=False)
+    best, groups = np.inf, Groups(a, twice=False)
     for steps in range(MOST_STEPS):
-        residuals = _residuals(a, point)
+        residuals = residuals_of(a, point)
         total = dot(point.primal.all, point.dual.all)
         error = max(residuals.worst(a), total)
         best = min(best, error)
@@ -229,7 +95,7 @@ def _searched(a: _Scaled, near: Solution | None) -> tuple[_Point, int, bool]:
     return point, steps, False
 
 
-def _settled(a: _Scaled, o: _Point, groups: _Groups) -> tuple[int, bool]:
+def _settled(a: Scaled, o: Point, groups: Groups) -> tuple[int, bool]:
     """Newton's method towards the point where all products of a number and its multiplier are the same.
 
     It begins with floats. Close to the point, what is left of the equations is evaluated in twice the precision. Where
@@ -238,10 +104,10 @@ def _settled(a: _Scaled, o: _Point, groups: _Groups) -> tuple[int, bool]:
     aim, moved, care = a.gap / o.count, np.inf, FLOATS
     for steps in range(1, MOST_LAST_STEPS + 1):
         aims = (aim - o.primal.all * o.dual.all) * o.exists
-        residuals = _residuals(a, o) if care == FLOATS else _exact_residuals(a, o)
+        residuals = residuals_of(a, o) if care == FLOATS else exact_residuals_of(a, o)
         if care == TWICE and not groups.twice:
-            groups = _Groups(a, twice=True)
-        newton = _Newton(a, o, groups)
+            groups = Groups(a, twice=True)
+        newton = Newton(a, o, groups)
         step, step_dual, step_t = newton.direction(residuals, aims)
         before, moved = moved, newton.moved(step, step_dual)
         if not np.isfinite(moved):
@@ -263,7 +129,7 @@ def _settled(a: _Scaled, o: _Point, groups: _Groups) -> tuple[int, bool]:
     return steps, False
 
 
-def _is_impossible(a: _Scaled, o: _Point) -> bool:
+def _is_impossible(a: Scaled, o: Point) -> bool:
     """Whether the multipliers, which grow without limit then, prove that the floors cannot be kept together."""
     rows, prices = o.dual.by_row, o.dual.by_type
     worth = (rows * a.c - prices[:, None] * a.z) * a.use
@@ -272,7 +138,7 @@ def _is_impossible(a: _Scaled, o: _Point) -> bool:
     return bool(asked > most * (1.0 + 1e-9) and not dot(rows, a.w) > 1e-6 * asked)
 
 
-def _scaled(problem: Allocation) -> _Scaled:
+def _scaled(problem: Allocation) -> Scaled:
     """Rows in units of their weights (or of their largest entry), the level in units of what it can at most be."""
     types = problem.capacity > 0
     usable = problem.usable & types
@@ -287,7 +153,7 @@ def _scaled(problem: Allocation) -> _Scaled:
     divisor = np.where(weighs, problem.weights * unit, np.where(largest > 0, largest, 1.0))
     gain = np.where(usable, problem.gain, 0.0)
     top = max(float(np.abs(gain).max(initial=0.0)), abs(problem.level_gain) * unit) or 1.0
-    return _Scaled(
+    return Scaled(
         z=problem.gangs,
         cap=problem.capacity[types],
         use=np.ascontiguousarray(usable.T[types], dtype=np.float64),
@@ -315,7 +181,7 @@ def _most_gained(gain: Floats, problem: Allocation) -> float:
     return min(by_job, dot(by_type, problem.capacity))
 
 
-def _unscaled(problem: Allocation, a: _Scaled, o: _Point, steps: int) -> Solution:
+def _unscaled(problem: Allocation, a: Scaled, o: Point, steps: int) -> Solution:
     """The point as an allocation on the grid, within the limits, with its proof."""
     x, prices = np.zeros(problem.usable.shape), np.zeros(len(a.types))
     x[:, a.types] = (np.floor(o.primal.x / GRID + 0.5) * GRID * a.use).T
@@ -327,40 +193,9 @@ def _unscaled(problem: Allocation, a: _Scaled, o: _Point, steps: int) -> Solutio
     return Solution(x, level, rows, proof.holds, steps, prices, proof)
 
 
-def _residuals(a: _Scaled, o: _Point) -> _Residuals:
-    x, l = o.primal.x, o.dual.by_row  # noqa: E741
-    d = (a.g + l * a.c - o.dual.by_job - o.dual.by_type[:, None] * a.z + o.dual.x) * a.use
-    u = 1.0 - np.add.reduce(x) - o.primal.by_job
-    v = a.cap - dots(x, a.z) - o.primal.by_type
-    q = (np.add.reduce(a.c * x) - a.w * o.t - a.b - o.primal.by_row) * a.held
-    return _Residuals(d, u, v, q, a.gt - dot(a.w, l) if a.free_level else 0.0)
-
-
-def _exact_residuals(a: _Scaled, o: _Point) -> _Residuals:
-    """The same in twice the precision: near the end, what is left of the large terms is all that counts."""
-    primal, dual, low, low_dual = o.primal, o.dual, o.low_primal, o.low_dual
-    gained, gained_low = two_product(dual.by_row, a.c)
-    paid, paid_low = two_product(dual.by_type[:, None], a.z)
-    rest = gained_low - paid_low + low_dual.by_row * a.c - low_dual.by_job - low_dual.by_type[:, None] * a.z
-    d = added((a.g, gained, -paid, -dual.by_job[None], dual.x), rest + low_dual.x) * a.use
-    time = np.ones(len(a.z))
-    u = added((time, *(-primal.x), -primal.by_job), -np.add.reduce(low.x) - low.by_job)
-    gpus, gpus_low = two_product(primal.x, a.z)
-    used, used_low = added_up(gpus, gpus_low + low.x * a.z)
-    v = added((a.cap, -used, -primal.by_type), -used_low - low.by_type)
-    made, made_low = two_product(a.c, primal.x)
-    # The weights are 0 or 1, so that their products with the level are exact.
-    rest = np.add.reduce(made_low + a.c * low.x) - a.w * o.low_t - low.by_row
-    q = added((*made, -a.w * o.t, -a.b, -primal.by_row), rest) * a.held
-    if not a.free_level:
-        return _Residuals(d, u, v, q, 0.0)
-    weighed, weighed_low = added_up(a.w * dual.by_row, a.w * low_dual.by_row)
-    return _Residuals(d, u, v, q, added((a.gt, -float(weighed)), -float(weighed_low)))
-
-
-def _improve(a: _Scaled, o: _Point, groups: _Groups, residuals: _Residuals, total: float) -> bool:
+def _improve(a: Scaled, o: Point, groups: Groups, residuals: Residuals, total: float) -> bool:
     """One step of the predictor-corrector method; False where it cannot go on."""
-    newton = _Newton(a, o, groups)
+    newton = Newton(a, o, groups)
     products = o.primal.all * o.dual.all
     guess, guess_dual, _ = newton.direction(residuals, -products)
     ahead, ahead_dual = newton.reach(guess, guess_dual)
@@ -378,182 +213,3 @@ def _improve(a: _Scaled, o: _Point, groups: _Groups, residuals: _Residuals, tota
     step_dual.all *= ahead_dual
     o.move(step, step_dual, ahead * step_t)
     return True
-
-
-class _Newton:
-    """The Newton equations at a point, with everything eliminated but the prices of the types and the level.
-
-    Numbers are floats, or `Twice` where floats cannot tell the prices of the types apart. Jobs are taken in groups
-    whose arrays fit into a cache.
-    """
-
-    def __init__(self, a: _Scaled, o: _Point, groups: _Groups) -> None:
-        primal: Any = o.primal.twice(o.low_primal) if groups.twice else o.primal.all
-        dual: Any = o.dual.twice(o.low_dual) if groups.twice else o.dual.all
-        self.a, self.groups = a, groups.all
-        self.by_dual = 1.0 / (dual + o.pad_dual)
-        self.by_primal = 1.0 / (o.primal.all + o.pad_primal)
-        ratios = _parts(primal * self.by_dual, *a.use.shape)
-        self.d, self.time, self.gpus, self.row = ratios.x * a.use, ratios.by_job, ratios.by_type, ratios.by_row
-        for group in self.groups:
-            group.move_to(self.d[:, group.jobs], self.time[group.jobs], self.row[group.jobs])
-        self.matrix = self._matrix()
-
-    def _matrix(self) -> list[list[Any]]:
-        parts, gpus = [group.matrix() for group in self.groups], numbers(self.gpus)
-        rows = [[_total(entries) for entries in zip(*each, strict=True)] for each in zip(*parts, strict=True)]
-        for j, each in enumerate(gpus):
-            rows[j][j] -= each
-        if not self.a.free_level:
-            rows[-1][-1] = 1
-        return rows
-
-    def direction(self, r: _Residuals, aims: Floats) -> tuple[_Vector, _Vector, float]:
-        """The step that keeps the equations and changes the complementary products by `aims`."""
-        a, types = self.a, len(self.a.cap)
-        want = _parts(aims * self.by_dual, *a.use.shape)
-        e, of_time, of_row = want.x + self.d * r.d, want.by_job - r.u, want.by_row - r.q
-        answers = [group.answers(of_time, of_row, e) for group in self.groups]
-        used = zip(*(group.used(e, each) for group, each in zip(self.groups, answers, strict=True)), strict=True)
-        *taken, bent = (_total(each) for each in used)
-        right = [every - gone for every, gone in zip(numbers(r.v - want.by_type), taken, strict=True)]
-        right.append(r.t - bent if a.free_level else 0)
-        found = eliminated([[*row, end] for row, end in zip(self.matrix, right, strict=True)])
-        prices = np.array([float(each) for each in found or [np.nan] * (types + 1)])
-        step, step_dual = _Vector(*a.use.shape), _Vector(*a.use.shape)
-        step.by_type[:], step_dual.by_type[:] = high(want.by_type - self.gpus * prices[:types]), prices[:types]
-        for group, given in zip(self.groups, answers, strict=True):
-            given += _summed(group.to_all, prices)
-            jobs, push = group.jobs, given[:types]
-            step.x[:, jobs] = high(group.left * e[:, jobs] + self.d[:, jobs] * push)
-            step_dual.x[:, jobs] = high(group.own * want.x[:, jobs] - group.left * r.d[:, jobs] - push)
-            step_dual.by_job[jobs], step_dual.by_row[jobs] = high(given[types]), high(given[types + 1])
-        step_dual.x *= a.use
-        step.by_job[:] = high(want.by_job - self.time * step_dual.by_job)
-        step.by_row[:] = high(want.by_row - self.row * step_dual.by_row)
-        return step, step_dual, float(prices[types])
-
-    def reach(self, step: _Vector, step_dual: _Vector) -> tuple[float, float]:
-        """How far the primal and the dual part can go before something becomes negative, at most 1."""
-        least, least_dual = float((step.all * self.by_primal).min()), float((step_dual.all * high(self.by_dual)).min())
-        return 1.0 / max(-least, 1.0), 1.0 / max(-least_dual, 1.0)
-
-    def moved(self, step: _Vector, step_dual: _Vector) -> float:
-        """By what part a step changes a number at most."""
-        part, part_dual = np.abs(step.all * self.by_primal).max(), np.abs(step_dual.all * high(self.by_dual)).max()
-        return float(max(part, part_dual))
-
-
-class _Group:
-    """The blocks of some jobs. All that a job does is a sum of answers.
-
-    It answers with the reduced gain of each type and with the multipliers of its time and its row. `to_job[k]` are its
-    answers to what is off in its time (k = 0), in its row (1) or on a type (k - 2); `to_all[k]` are those to the price
-    of a type, or (last) to the level. On the type itself `own` and `left` stand for the answer: they add up to 1.
-
-    Near the optimum most blocks are almost singular: one entry of `d` is huge, the slacks are tiny. What would be a
-    difference of large numbers is therefore written out in differences of the rows' entries (c_j - c_i), in which the
-    huge entry cancels exactly.
-    """
-
-    def __init__(self, a: _Scaled, jobs: slice, twice: bool) -> None:
-        self.jobs, self.z, self.w, types = jobs, a.z[jobs], a.w[jobs], len(a.cap)
-        self.c: Any = Twice.of(a.c[:, jobs]) if twice else a.c[:, jobs]
-        self.gap, self.square = self.c[None] - self.c[:, None], self.c[:, None] * self.c[None]
-        self.gap_2 = {(i, k): self.gap[i, k] * self.gap[i, k] for i in range(types) for k in range(i)}
-        self.left = blank((types, len(self.z)), twice)
-        self.to_job = blank((types + 2, types + 2, len(self.z)), twice)
-        self.to_all = blank((types + 1, types + 2, len(self.z)), twice)
-
-    def move_to(self, d: Any, time: Any, row: Any) -> None:
-        """Work out the answers at a point."""
-        c, gap, answers, types, each = self.c, self.gap, self.to_job, len(self.c), np.arange(len(self.c))
-        cd, cross, det = c * d, *self._blocks(d, time, row)
-        answers[0, :types] = _over_first(gap * cd[:, None]) - row
-        answers[1, :types] = _over_first(gap * d[:, None]) + time * c
-        answers[2:, :types] = -cross
-        answers[2 + each, each] = 0.0
-        answers[2:, types] = -answers[0, :types]
-        answers[2:, types + 1] = -answers[1, :types]
-        answers[0, types] = _over_first(c * cd) + row
-        answers[0, types + 1] = answers[1, types] = _over_first(cd)
-        answers[1, types + 1] = _over_first(d) + time
-        unit = 1.0 / det
-        answers *= unit
-        self.left *= unit
-        self.own, self.d, self.zd, self.to_job = cross[each, each] * unit, d, d * self.z, answers
-        self.to_all[:types] = answers[2:] * -self.zd[:, None]
-        self.to_all[each, each] = self.left * -self.z
-        self.to_all[types] = answers[1] * self.w
-
-    def _blocks(self, d: Any, time: Any, row: Any) -> tuple[Any, Any]:
-        """By how much types feel one another, and the determinants of the blocks; `left` are those without a type."""
-        types, c, gap = len(self.c), self.c, self.gap
-        cross = time * self.square
-        cross += row
-        for k in range(types):
-            cross += (gap[k] * d[k])[:, None] * gap[k][None]
-        alone = d * (row + time * (c * c))
-        pairs = {(i, k): d[i] * d[k] * gap_2 for (i, k), gap_2 in self.gap_2.items()}
-        for j in range(types):
-            without = time * row
-            for i in range(types):
-                if i != j:
-                    without += alone[i]
-                    for k in range(i):
-                        if k != j:
-                            without += pairs[i, k]
-            self.left[j] = without
-        return cross, self.left[0] + d[0] * cross[0, 0]
-
-    def matrix(self) -> list[list[Any]]:
-        """What these jobs add to the equations of prices and level."""
-        types = len(self.zd)
-        *rows, edge = numbers(_over_last(self.to_all[:, :types] * self.zd))
-        corner = numbers(_over_last(self.to_all[types, types + 1] * self.w))
-        return [*([*row, end] for row, end in zip(rows, edge, strict=True)), [*edge, corner]]
-
-    def answers(self, of_time: Any, of_row: Any, e: Any) -> Any:
-        """What these jobs answer to what is off, before prices and level move."""
-        return _summed(self.to_job, [of_time[self.jobs], of_row[self.jobs], *(each[self.jobs] for each in e)])
-
-    def used(self, e: Any, answers: Any) -> list[Any]:
-        """The GPUs of each type that they take with that, and the sum of the answers of those that weigh."""
-        types = len(answers) - 2
-        gpus = _over_last((self.left * e[:, self.jobs] + self.d * answers[:types]) * self.z)
-        return [*numbers(gpus), numbers(_over_last(answers[types + 1] * self.w))]
-
-
-class _Groups:
-    """All jobs in groups."""
-
-    def __init__(self, a: _Scaled, twice: bool) -> None:
-        self.twice = twice
-        jobs = len(a.z)
-        count = max(round(jobs / GROUP), 1)
-        ends = [jobs * number // count for number in range(count + 1)]
-        self.all = [_Group(a, slice(*bounds), twice) for bounds in pairwise(ends)]
-
-
-def _total(entries: Iterable[Any]) -> Any:
-    """The sum of numbers, from the first on."""
-    total: Any = 0
-    for entry in entries:
-        total = total + entry
-    return total
-
-
-def _summed(tables: Any, by: Any) -> Any:
-    """The sum of tables, each times a number (for each job), from the first on."""
-    total = tables[0] * by[0]
-    for k in range(1, len(tables)):
-        total += tables[k] * by[k]
-    return total
-
-
-def _over_first(values: Any) -> Any:
-    return values.over_first() if isinstance(values, Twice) else np.add.reduce(values)
-
-
-def _over_last(values: Any) -> Any:
-    return values.over_last() if isinstance(values, Twice) else np.add.reduce(values, axis=-1)

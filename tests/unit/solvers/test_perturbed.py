@@ -15,7 +15,7 @@ import pytest
 
 from fairway import Result, simulate
 from fairway.core import portable
-from fairway.solvers import embedding, interior
+from fairway.solvers import embedding, newton
 from fairway.solvers.allocation import TOLERANCE, Allocation, proof_of
 from fairway.solvers.interior import solve
 from fairway.solvers.vertex import solve_at_vertex
@@ -39,7 +39,7 @@ def disturbed(seed: int) -> Iterator[None]:
         return found * (1.0 + NOISE * random.standard_normal(found.shape))
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (portable, interior):
+        for module in (portable, newton):
             patch.setattr(module, "eliminated", shaken)
         for module in (portable, embedding):
             patch.setattr(module, "solve_stack", shaken_stack)
@@ -104,7 +104,7 @@ def test_the_proof_tells_a_bad_point() -> None:
 def test_where_the_fast_method_gets_stuck_the_simplex_method_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     one = problem(7, "different")
     best = solve(one)
-    monkeypatch.setattr(interior, "eliminated", lambda rows: None)
+    monkeypatch.setattr(newton, "eliminated", lambda rows: None)
     found = solve(one)
     assert found.optimal
     assert found.level == pytest.approx(best.level, rel=1e-6)
