@@ -57,6 +57,8 @@ def rounded_down(bid: Bid, column: int, part: float) -> int:
     if part >= 1.0 - _ROUNDING:
         return column
     limit = [math.floor(part * count + _ROUNDING) for count in bid.gpus[column]]
+    if not any(limit):
+        return 0
     within = [
         at for at, used in enumerate(bid.gpus) if all(take <= most for take, most in zip(used, limit, strict=True))
     ]

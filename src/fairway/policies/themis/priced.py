@@ -39,6 +39,7 @@ class PricedChoice:
         self.first: Ints = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
         self.owner: Ints = np.repeat(np.arange(len(sizes)), sizes)
         self.gpus: Ints = np.array([row for table in gpus for row in table], dtype=np.int64)
+        self.sizes: Floats = np.ascontiguousarray(self.gpus.T, dtype=np.float64)
         self.gain: Floats = np.array([value for gain in gains for value in gain])
         fits = (self.gpus <= self.capacity).all(axis=1)
         self.possible: Floats = np.where(fits, self.gain, _NEVER)
@@ -97,44 +98,50 @@ class PricedChoice:
         price = np.zeros(len(self.capacity))
         noise = max(float(self.gain.max()), 1e-9) / 4.0
         for _ in range(_COOLINGS):
+            value, chance = self._dual(price, noise)
             for _ in range(_NEWTON_STEPS):
-                step, value = self._newton(price, noise)
-                if not step.any():
+                found = self._downhill(price, self._newton(price, chance, noise), value, noise)
+                if found is None:
                     break
-                part = 1.0
-                while part > 1e-3 and self._dual(np.maximum(price + part * step, 0.0), noise)[0] >= value - 1e-12:
-                    part /= 2.0
-                if part <= 1e-3:
-                    break
-                price = np.maximum(price + part * step, 0.0)
+                price, value, chance = found
             noise /= 3.0
         return price
 
+    def _downhill(self, price: Floats, step: Floats, value: float, noise: float) -> tuple[Floats, float, Floats] | None:
+        """Prices with a lower dual, its value and chances there; None at the minimum."""
+        part = 1.0
+        while part > 1e-3 and step.any():
+            ahead = np.maximum(price + part * step, 0.0)
+            lower, chance = self._dual(ahead, noise)
+            if lower < value - 1e-12:
+                return ahead, lower, chance
+            part /= 2.0
+        return None
+
     def _dual(self, price: Floats, noise: float) -> tuple[float, Floats]:
         """The smoothed dual at these prices, and with what probability each column is chosen."""
-        surplus = (self.possible - self._cost(self.gpus, price)) / noise
+        surplus = (self.possible - _cost(self.sizes, price)) / noise
         top = np.maximum.reduceat(surplus, self.first)
         weight = portable.exp(surplus - top[self.owner])
         total = np.add.reduceat(weight, self.first)
         value = float((price * self.capacity).sum()) + noise * (_log_of_product(total) + float(top.sum()))
         return value, weight / total[self.owner]
 
-    def _newton(self, price: Floats, noise: float) -> tuple[Floats, float]:
+    def _newton(self, price: Floats, chance: Floats, noise: float) -> Floats:
         """A step towards the minimum, zero where it is reached; a price of 0 stays while there is enough."""
-        value, chance = self._dual(price, noise)
-        wanted = chance[:, None] * self.gpus
-        mean = np.add.reduceat(wanted, self.first, axis=0)
-        left = self.capacity - mean.sum(axis=0)
+        wanted = chance * self.sizes
+        mean = np.add.reduceat(wanted, self.first, axis=1)
+        left = self.capacity - np.add.reduce(mean, axis=1)
         moves: Bools = (price > 0) | (left < 0)
         step = np.zeros(len(price))
         if moves.any() and np.abs(left[moves]).max() >= _CLOSE_GPUS:
-            bend = (_crossed(wanted, self.gpus) - _crossed(mean, mean))[np.ix_(moves, moves)] / noise
+            bend = (_crossed(wanted, self.sizes) - _crossed(mean, mean))[np.ix_(moves, moves)] / noise
             step[moves] = -portable.solve(bend + 1e-9 * np.eye(len(bend)), left[moves])
-        return step, value
+        return step
 
     def _serve(self) -> Ints:
         """Let each bidder take the column of largest surplus that still fits; says what stays free."""
-        surplus = portable.rounded(self.gain - self._cost(self.gpus, self.price))
+        surplus = portable.rounded(self.gain - _cost(self.sizes, self.price))
         best = np.maximum.reduceat(surplus, self.first)
         second = np.maximum.reduceat(np.where(surplus == best[self.owner], -np.inf, surplus), self.first)
         by_surplus = np.lexsort((-surplus, self.owner)).tolist()
@@ -169,21 +176,21 @@ class PricedChoice:
         """The column that brings most for its price among those that still fit, or -1."""
         more = self.gain - self.gain[has][self.owner]
         extra = self.gpus - self.gpus[has][self.owner]
-        fits: Bools = (extra <= free).all(axis=1) & (more > 1e-12) & (self.owner != skip)
-        if not fits.any():
+        fits = ((extra <= free).all(axis=1) & (more > 1e-12) & (self.owner != skip)).nonzero()[0]
+        if not len(fits):
             return -1
-        cost = np.maximum(self._cost(extra, self.price), 1e-12)
-        return int(np.where(fits, portable.rounded(more / cost), -1.0).argmax())
-
-    @staticmethod
-    def _cost(gpus: Ints, price: Floats) -> Floats:
-        """What GPUs of several types cost together."""
-        return portable.product(gpus.astype(np.float64), price[:, None])[:, 0]
+        cost = np.maximum(_cost(extra[fits].T, self.price), 1e-12)
+        return int(fits[portable.rounded(more[fits] / cost).argmax()])
 
 
-def _crossed(a: Floats, b: Floats | Ints) -> Floats:
-    """The sums over all rows of the products of each column of one table with each of the other."""
-    return np.asarray(np.add.reduce(a[:, :, None] * b[:, None, :], axis=0))
+def _cost(sizes: Floats | Ints, price: Floats) -> Floats:
+    """What each column's GPUs of several types cost together."""
+    return np.asarray(np.add.reduce(sizes * price[:, None]))
+
+
+def _crossed(a: Floats, b: Floats) -> Floats:
+    """The inner products of each row of one table with each of the other."""
+    return portable.dots(a[:, None], b[None])
 
 
 def _log_of_product(values: Floats) -> float:
