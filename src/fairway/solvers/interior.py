@@ -26,9 +26,10 @@ GAP = 1e-8
 """The duality gap of the answer, as a part of what the optimum can be at most."""
 NEAR = 100.0
 """A point whose gap is at most so many times that of the answer is led to it by Newton's method alone."""
-CLOSE, SETTLED = 1.0, 1e-7
-"""After a last step that moves no number by more than the first part, the next is taken with more care; after one that
-moves none by more than the second, there is no next: it would move them by the square of that."""
+CLOSE, SLIGHT, SETTLED = 0.03, 1e-4, 1e-14
+"""A last step that moves no number by more than the first part is followed by one with more care; by more than the
+second, by one with the same equations. What a step leaves to move is about what it moved times what has been moved
+since its equations were written down; the last is the one that leaves less than the third."""
 PATIENCE, SMALL, STUCK = 12, 0.01, 0.1
 """More care is taken after so many last steps, or when a small one is hardly shorter than the one before: Newton's
 method squares what is left."""
@@ -101,31 +102,33 @@ def _settled(a: Scaled, o: Point, groups: Groups) -> tuple[int, bool]:
     It begins with floats. Close to the point, what is left of the equations is evaluated in twice the precision. Where
     that does not help, because types are so alike that floats cannot tell their prices apart, they are solved so, too.
     """
-    aim, moved, care = a.gap / o.count, np.inf, FLOATS
+    aim, moved, care, drift = a.gap / o.count, np.inf, FLOATS, np.inf
     for steps in range(1, MOST_LAST_STEPS + 1):
         aims = (aim - o.primal.all * o.dual.all) * o.exists
         residuals = residuals_of(a, o) if care == FLOATS else exact_residuals_of(a, o)
         if care == TWICE and not groups.twice:
             groups = Groups(a, twice=True)
-        newton = Newton(a, o, groups)
+        if drift > SLIGHT:
+            newton, drift = Newton(a, o, groups), 0.0
         step, step_dual, step_t = newton.direction(residuals, aims)
         before, moved = moved, newton.moved(step, step_dual)
         if not np.isfinite(moved):
             if care == TWICE:
                 break
-            care = TWICE
+            care, drift = TWICE, np.inf
             continue
         ahead, ahead_dual = newton.reach(step, step_dual)
         ahead, ahead_dual = (each if each == 1.0 else LAST_BACK_OFF * each for each in (ahead, ahead_dual))
         step.all *= ahead
         step_dual.all *= ahead_dual
         o.move(step, step_dual, ahead * step_t, exact=care != FLOATS)
-        if moved < SETTLED and care != FLOATS:
+        drift += moved
+        if moved * drift < SETTLED and care != FLOATS:
             return steps, True
-        if STUCK * before < moved < SMALL or (care == FLOATS and moved < CLOSE):
-            care = min(care + 1, TWICE)
-        if steps >= PATIENCE:
-            care = TWICE
+        if care < TWICE and (steps >= PATIENCE or STUCK * before < moved < SMALL):
+            care, drift = care + 1, np.inf
+        elif care == FLOATS and moved < CLOSE:
+            care = EXACT
     return steps, False
 
 

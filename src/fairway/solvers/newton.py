@@ -91,7 +91,7 @@ class Point:
         self.low_primal, self.low_dual = Vector(types, jobs), Vector(types, jobs)
         self.low_primal.all[:] = self.low_dual.all[:] = 0.0
         room = float(np.add.reduce(a.cap)) / max(float(np.add.reduce(a.z)), 1e-9)
-        each = 0.5 * min(1.0, room) / np.maximum(np.add.reduce(a.use), 1.0)
+        each = 0.8 * min(1.0, room) / np.maximum(np.add.reduce(a.use), 1.0)
         self.primal.x[:] = a.use * each
         self.primal.by_job[:] = 0.5
         self.primal.by_type[:] = np.maximum(0.5 * a.cap, 1e-3)

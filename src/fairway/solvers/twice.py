@@ -8,6 +8,7 @@ so the bits are the same on every CPU.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -18,6 +19,9 @@ from fairway.core.arrays import Floats
 
 _SPLITTER = 134217729.0
 """2^27 + 1 parts a float into two halves whose products are exact."""
+
+_FEW = 64
+"""So many numbers are added one after the other, without any loss, by `math.fsum`."""
 
 Pair = tuple[Floats, Floats]
 Number = TypeVar("Number", float, Floats)
@@ -54,15 +58,19 @@ def added(terms: Sequence[Number], low: Number) -> Number:
 
 
 def added_up(high: Floats, low: Floats) -> Pair:
-    """The sums along the last axis: halves are added to each other until one number is left."""
-    while (size := high.shape[-1]) > 1:
+    """The sums along the last axis: halves are added to each other until few numbers are left."""
+    while (size := high.shape[-1]) > _FEW:
         half = size // 2
         total, lost = two_sum(high[..., :half], high[..., half : 2 * half])
         lost = lost + low[..., :half] + low[..., half : 2 * half]
         if size % 2:
             total, lost = np.append(total, high[..., -1:], axis=-1), np.append(lost, low[..., -1:], axis=-1)
         high, low = total, lost
-    return high[..., 0], low[..., 0]
+    rows = high.reshape(-1, size).tolist()
+    totals = [math.fsum(row) for row in rows]
+    lost = np.array([math.fsum((*row, -total)) for row, total in zip(rows, totals, strict=True)])
+    shape = high.shape[:-1]
+    return np.array(totals).reshape(shape), lost.reshape(shape) + np.add.reduce(low, axis=-1)
 
 
 class Twice:
