@@ -67,10 +67,18 @@ def added_up(high: Floats, low: Floats) -> Pair:
             total, lost = np.append(total, high[..., -1:], axis=-1), np.append(lost, low[..., -1:], axis=-1)
         high, low = total, lost
     rows = high.reshape(-1, size).tolist()
-    totals = [math.fsum(row) for row in rows]
-    lost = np.array([math.fsum((*row, -total)) for row, total in zip(rows, totals, strict=True)])
+    totals = [_exact_sum(row) for row in rows]
+    lost = np.array([_exact_sum((*row, -total)) for row, total in zip(rows, totals, strict=True)])
     shape = high.shape[:-1]
     return np.array(totals).reshape(shape), lost.reshape(shape) + np.add.reduce(low, axis=-1)
+
+
+def _exact_sum(values: Sequence[float]) -> float:
+    """The sum, rounded once; NaN where it has no value or is too large."""
+    try:
+        return math.fsum(values)
+    except (OverflowError, ValueError):
+        return math.nan
 
 
 class Twice:
