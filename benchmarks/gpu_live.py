@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import Any
 
 from fairway.placement import placement
-from fairway.runtime.daemon import Daemon, Options
-from fairway.runtime.explain import explain
-from fairway.runtime.machine import Machine, found_machine
-from fairway.runtime.records import JobRecord
-from fairway.runtime.request import JobRequest
-from fairway.runtime.scheduler import Scheduler
+from fairway.runtime.daemon.daemon import Daemon, Options
+from fairway.runtime.daemon.machine import Machine, found_machine
+from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.jobs.explain import explain
+from fairway.runtime.jobs.records import JobRecord
+from fairway.runtime.jobs.request import JobRequest
 from fairway.testing.hosted import Hosted
 
 ROOT = Path(__file__).resolve().parent.parent

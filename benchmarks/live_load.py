@@ -26,9 +26,9 @@ from typing import Any
 from fairway.client import Client, ClientError
 from fairway.placement import placement
 from fairway.policies import make_policy
-from fairway.runtime.machine import virtual_machine
-from fairway.runtime.request import JobRequest
-from fairway.runtime.scheduler import Scheduler
+from fairway.runtime.daemon.machine import virtual_machine
+from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.jobs.request import JobRequest
 
 GPUS = 4
 _MARK = "import sys,time; open(sys.argv[1],'w').write(repr(time.time()))"
@@ -43,8 +43,8 @@ class Direct:
         about = {"round_s": options.round, "policy_text": options.policy}
         self.scheduler = Scheduler(folder, cluster, policy, placement("packed"), **about)
         self.decided_s: list[float] = []
-        self._decide = self.scheduler.gate.decide
-        self.scheduler.gate.decide = self._timed  # type: ignore[method-assign]
+        self._decide = self.scheduler.guard.decide
+        self.scheduler.guard.decide = self._timed  # type: ignore[method-assign]
         self._thread = self.scheduler.start()
 
     def _timed(self, snapshot: Any) -> Any:
@@ -60,11 +60,11 @@ class Direct:
 
     def ls(self) -> str:
         """All jobs, as JSON."""
-        return json.dumps([record.plain() for record in self.scheduler.book])
+        return json.dumps([record.plain() for record in self.scheduler.store])
 
     def show(self, name: str) -> Mapping[str, Any]:
         """One job."""
-        record = self.scheduler.book.get(name)
+        record = self.scheduler.store.get(name)
         assert record is not None
         return record.plain()
 
@@ -193,7 +193,7 @@ def measure(folder: Path, options: argparse.Namespace) -> list[Row]:
     began_s = time.perf_counter()
     again = Scheduler(folder, virtual_machine(GPUS).cluster, make_policy(options.policy), placement("packed"))
     rows.append(("restart with this journal", f"{time.perf_counter() - began_s:.2f} s", ""))
-    assert len(again.book) >= options.jobs
+    assert len(again.store) >= options.jobs
     again.journal.close()
     return rows
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from fairway.placement import placement
 from fairway.policies import make_policy
-from fairway.runtime.machine import virtual_machine
-from fairway.runtime.request import JobRequest
-from fairway.runtime.scheduler import Scheduler
+from fairway.runtime.daemon.machine import virtual_machine
+from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.jobs.request import JobRequest
 
 GPUS = 8
 WORKER = Path(__file__).with_name("crash_worker.py")
@@ -47,7 +47,7 @@ def main() -> None:
     thread = scheduler.start()
     for request in requests(folder, jobs):
         scheduler.submit([request])
-    while any(not record.state.ended for record in scheduler.book):
+    while any(not record.state.ended for record in scheduler.store):
         time.sleep(0.05)
     scheduler.close()
     thread.join()

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from fairway.runtime import keeper, processes
-from fairway.runtime.processes import Outcome, Running
+from fairway.runtime.processes import attempts as processes
+from fairway.runtime.processes import keeper
+from fairway.runtime.processes.attempts import Outcome, Running
 
 PYTHON = sys.executable
 

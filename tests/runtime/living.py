@@ -14,9 +14,9 @@ from keeping import processes_of, wait_for
 from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.placement import placement
 from fairway.policies import make_policy
-from fairway.runtime.records import JobRecord, JobState
-from fairway.runtime.request import JobRequest
-from fairway.runtime.scheduler import Scheduler
+from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.jobs.request import JobRequest
 
 
 def cluster_of(gpus: int, kind: str = "cpu") -> Cluster:

@@ -22,7 +22,7 @@ import pytest
 from fairway.api.server import Server
 from fairway.client import Client, ClientError, NotUpError, RefusedError, WaitedTooLongError
 from fairway.core.errors import InputError
-from fairway.runtime.daemon import Daemon, Options
+from fairway.runtime.daemon.daemon import Daemon, Options
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
 LONG_S = 60.0
@@ -329,7 +329,7 @@ SERVE = """
 import sys
 from pathlib import Path
 from fairway.api.server import serve
-from fairway.runtime.daemon import Daemon, Options
+from fairway.runtime.daemon.daemon import Daemon, Options
 serve(Daemon(Options(Path(sys.argv[1]), policy="fifo", gpus="2")), on_ready=lambda: print("ready", flush=True))
 print("closed", flush=True)
 """

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from cli_house import CliHouse, house_in, until
 
-from fairway.runtime.daemon import running_daemon
-from fairway.runtime.parting import announce
+from fairway.runtime.daemon.daemon import running_daemon
+from fairway.runtime.processes.shutdown import announce
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from living import clear, cluster_of, living, submit, until
 from fairway.core.event import Event, JobSubmitted
 from fairway.placement import placement
 from fairway.policies import make_policy
-from fairway.runtime import live
-from fairway.runtime.journal import Journal
-from fairway.runtime.records import JobState
-from fairway.runtime.request import JobRequest
-from fairway.runtime.scheduler import Scheduler
+from fairway.runtime.daemon import engine as live
+from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.jobs.records import JobState
+from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.journal.database import Journal
 
 QUIET_S = 0.3
 

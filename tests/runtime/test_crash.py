@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from fairway.runtime.journal import Journal
-from fairway.runtime.records import JobRecord, JobState
+from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.journal.database import Journal
 
 DAEMON = Path(__file__).with_name("crash_daemon.py")
 SAVE_EVERY = 5

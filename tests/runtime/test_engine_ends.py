@@ -12,8 +12,9 @@ import pytest
 from keeping import python, wait_for
 from living import clear, ended, living, log_of, submit, until
 
-from fairway.runtime import ends, processes
-from fairway.runtime.records import JobState
+from fairway.runtime.jobs import attempt_ends as ends
+from fairway.runtime.jobs.records import JobState
+from fairway.runtime.processes import attempts as processes
 
 
 @pytest.fixture

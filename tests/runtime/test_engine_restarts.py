@@ -16,13 +16,13 @@ from living import clear, ended, living, log_of, submit, until
 
 from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.core.errors import FairwayError
-from fairway.runtime import journal as journals
-from fairway.runtime.clock import Clock
-from fairway.runtime.daemon import AlreadyUpError, Daemon, Options
-from fairway.runtime.journal import DiskFullError
-from fairway.runtime.machine import virtual_machine
-from fairway.runtime.records import JobState
-from fairway.runtime.salvage import salvage
+from fairway.runtime.daemon.clock import Clock
+from fairway.runtime.daemon.daemon import AlreadyUpError, Daemon, Options
+from fairway.runtime.daemon.machine import virtual_machine
+from fairway.runtime.jobs.records import JobState
+from fairway.runtime.journal import database as journals
+from fairway.runtime.journal.database import DiskFullError
+from fairway.runtime.journal.salvage import salvage
 
 TICKS = "import time\nfor _ in range(40):\n    print('tick', flush=True)\n    time.sleep(0.05)"
 
@@ -54,7 +54,7 @@ def test_alike_jobs_that_ended_meanwhile_in_another_order_are_taken_note_of(fold
         path.touch()
         wait_for((folder / "jobs" / job.id / "attempt-1" / "exit.json").exists)
     with living(folder) as scheduler:
-        assert [ended(job).state for job in scheduler.book] == [JobState.COMPLETED] * 2
+        assert [ended(job).state for job in scheduler.store] == [JobState.COMPLETED] * 2
         assert not scheduler.state.active
 
 
@@ -66,7 +66,7 @@ def test_a_job_that_was_left_suspended_against_what_was_decided_goes_on(folder: 
     os.kill(_keeper(folder), signal.SIGUSR1)
     time.sleep(0.3)
     with living(folder) as scheduler:
-        job = ended(scheduler.book[0])
+        job = ended(scheduler.store[0])
         assert (job.state, len(job.attempts)) == (JobState.COMPLETED, 1)
 
 
@@ -78,7 +78,7 @@ def test_a_job_that_was_left_running_against_what_was_decided_is_suspended(folde
     keeper = _keeper(folder)
     os.kill(keeper, signal.SIGUSR2)
     with living(folder) as scheduler:
-        job = scheduler.book[0]
+        job = scheduler.store[0]
         ranks = scheduler.engine.processes.live[0].running.directory / "ranks.json"
         pid = int(ranks.read_text().strip("[").split(",")[0])
         wait_for(lambda: state_of(pid) == "T")
@@ -96,7 +96,7 @@ def test_a_cancelled_job_whose_processes_nobody_stopped_is_stopped(folder: Path)
         scheduler.engine.processes.set_targets = lambda targets: None  # type: ignore[method-assign]
         scheduler.cancel(job.id)
     with living(folder) as scheduler:
-        job = scheduler.book[0]
+        job = scheduler.store[0]
         assert job.state is JobState.CANCELLED
         ended(job)
         attempt = job.attempt
@@ -113,18 +113,18 @@ def test_a_scheduler_on_another_number_of_gpus_loses_no_job(folder: Path, gpus: 
         # A keeper that has not begun when its scheduler ends never will, and the job has a second attempt.
         wait_for(lambda: all("tick" in log_of(scheduler, job) for job in jobs[:4]))
     with living(folder, gpus) as scheduler:
-        for job in list(scheduler.book)[:6]:
+        for job in list(scheduler.store)[:6]:
             ended(job)
             assert (job.state, len(job.attempts)) == (JobState.COMPLETED, 1)
-        wide = scheduler.book[6]
+        wide = scheduler.store[6]
         if gpus >= 4:
             assert ended(wide).state is JobState.COMPLETED
         else:
             assert wide.state is JobState.PENDING
-            assert "no GPUs that are here now" in scheduler.gate.outside[wide.number]
+            assert "no GPUs that are here now" in scheduler.guard.outside[wide.number]
     if gpus < 4:
         with living(folder, 4) as scheduler:
-            assert ended(scheduler.book[6]).state is JobState.COMPLETED
+            assert ended(scheduler.store[6]).state is JobState.COMPLETED
 
 
 def test_gpus_that_were_renumbered_keep_their_jobs(folder: Path) -> None:
@@ -137,7 +137,7 @@ def test_gpus_that_were_renumbered_keep_their_jobs(folder: Path) -> None:
         wait_for(lambda: all("tick" in log_of(scheduler, job) for job in jobs))
     assert before == [[0], [1], [2]]
     with living(folder, 2, devices=["b", "c"]) as scheduler:
-        jobs = [ended(job) for job in scheduler.book]
+        jobs = [ended(job) for job in scheduler.store]
         assert [job.state for job in jobs] == [JobState.COMPLETED] * 3
         assert [len(job.attempts) for job in jobs] == [2, 1, 1]
         assert [job.attempts[0].gpus for job in jobs[1:]] == [[0], [1]]
@@ -150,9 +150,9 @@ def test_other_gpu_types_than_last_time_lose_no_job(folder: Path) -> None:
     nodes = [Node("a", "v100", 1), Node("b", "t4", 1)]
     mixed = Cluster.of(nodes, [GpuType("v100", 0, 0.0, 1.0), GpuType("t4", 0, 0.0, 0.5)])
     with living(folder, cluster=mixed) as scheduler:
-        assert ended(scheduler.book[0]).state is JobState.COMPLETED
+        assert ended(scheduler.store[0]).state is JobState.COMPLETED
         scheduler.release("2")
-        assert ended(scheduler.book[1]).state is JobState.COMPLETED
+        assert ended(scheduler.store[1]).state is JobState.COMPLETED
 
 
 def test_a_salvaged_journal_loses_no_job_that_could_be_read(folder: Path) -> None:
@@ -173,18 +173,18 @@ def test_a_salvaged_journal_loses_no_job_that_could_be_read(folder: Path) -> Non
     assert (saved.jobs, saved.unfinished, saved.unreadable) == (3, 2, 0)
     (folder / "new.db").replace(path)
     with living(folder, 2) as scheduler:
-        assert scheduler.book[done.number].state is JobState.COMPLETED
-        assert ended(scheduler.book[running.number]).state is JobState.COMPLETED
-        assert len(scheduler.book[running.number].attempts) == 1
+        assert scheduler.store[done.number].state is JobState.COMPLETED
+        assert ended(scheduler.store[running.number]).state is JobState.COMPLETED
+        assert len(scheduler.store[running.number].attempts) == 1
         scheduler.release(waiting.id)
-        assert ended(scheduler.book[waiting.number]).state is JobState.COMPLETED
+        assert ended(scheduler.store[waiting.number]).state is JobState.COMPLETED
 
 
 def test_a_full_disk_stops_the_scheduler_not_the_jobs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairway.runtime.diary.FULL_RETRY_S", 0.05)
+    monkeypatch.setattr("fairway.runtime.journal.writer.FULL_RETRY_S", 0.05)
     full: list[int] = []
     with living(folder, 2) as scheduler:
-        scheduler.diary.on_full = lambda: full.append(1)
+        scheduler.writer.on_full = lambda: full.append(1)
         job = until(submit(scheduler, ["bash", "-c", "sleep 0.5; touch done"], cwd=str(folder)), JobState.RUNNING)
         db = scheduler.journal._db
 
@@ -194,7 +194,7 @@ def test_a_full_disk_stops_the_scheduler_not_the_jobs(folder: Path, monkeypatch:
 
         def write(now_s: float) -> tuple[list[object], None]:
             job.reason = "x" * 200_000
-            scheduler.book.touch(job)
+            scheduler.store.touch(job)
             return [], None
 
         scheduler.ask(fill)
@@ -215,7 +215,7 @@ def test_submissions_are_refused_where_there_is_no_room_and_change_nothing(
         monkeypatch.setattr(journals, "ROOM_BYTES", 1 << 62)
         with pytest.raises(DiskFullError, match="nothing new is taken"):
             submit(scheduler, ["true"])
-        assert len(scheduler.book) == 1
+        assert len(scheduler.store) == 1
         assert ended(job).state is JobState.COMPLETED
         monkeypatch.undo()
         assert ended(submit(scheduler, ["true"])).state is JobState.COMPLETED
@@ -243,7 +243,7 @@ def test_a_clock_that_was_set_back_between_two_schedulers_stops_nothing(folder: 
     db.commit()
     db.close()
     with living(folder, 1) as scheduler:
-        for job in scheduler.book:
+        for job in scheduler.store:
             assert ended(job).state is JobState.COMPLETED
         assert ended(submit(scheduler, ["true"])).state is JobState.COMPLETED
         assert second.number == 1
@@ -272,7 +272,7 @@ def test_the_time_in_which_the_machine_was_down_is_nobodys_run_time(folder: Path
     wait_for(lambda: not processes_of(str(folder)))
     time.sleep(6.0)
     with living(folder) as scheduler:
-        job = scheduler.book[0]
+        job = scheduler.store[0]
         wait_for(lambda: len(job.attempts) == 2 and job.state is JobState.RUNNING)
         assert job.ran_s < 5.5
         assert job.attempts[0].ended_s is not None

@@ -16,13 +16,13 @@ from fairway.api.what_if import what_if, why
 from fairway.core.errors import InputError
 from fairway.placement import placement
 from fairway.policies import make_policy
-from fairway.runtime.commands import UnknownJobError
-from fairway.runtime.explain import explain
-from fairway.runtime.idle import RECLAIMED
-from fairway.runtime.machine import virtual_machine
-from fairway.runtime.records import JobRecord
-from fairway.runtime.request import Dependency, JobRequest
-from fairway.runtime.scheduler import Scheduler
+from fairway.runtime.daemon.idle import RECLAIMED
+from fairway.runtime.daemon.machine import virtual_machine
+from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.jobs.commands import UnknownJobError
+from fairway.runtime.jobs.explain import explain
+from fairway.runtime.jobs.records import JobRecord
+from fairway.runtime.jobs.request import Dependency, JobRequest
 
 Start = Callable[..., Scheduler]
 
@@ -47,7 +47,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     yield begin
     for scheduler, thread in running:
-        for record in scheduler.book:
+        for record in scheduler.store:
             scheduler.cancel(record.id)
         wait_for(lambda scheduler=scheduler: not scheduler.engine.processes.live)  # type: ignore[misc]
         scheduler.close()
@@ -74,7 +74,7 @@ def submit(scheduler: Scheduler, *requests: JobRequest) -> list[JobRecord]:
 def test_the_reason_names_who_holds_gpus_and_when_they_let_go(start: Start) -> None:
     scheduler = start()
     submit(scheduler, job(50), job(90), job(10, gpus=2), job(5))
-    wait_for(lambda: str(scheduler.book[1].state) == "RUNNING")
+    wait_for(lambda: str(scheduler.store[1].state) == "RUNNING")
     head, behind = why(scheduler, "3"), why(scheduler, "4")
     assert head["reason"] == "needs 2 GPUs; 0 are free"
     assert [one["id"] for one in head["ahead"]] == ["1", "2"]
@@ -123,7 +123,7 @@ def test_a_single_gpu_that_is_not_there_is_refused_in_words(start: Start) -> Non
 def test_jobs_outside_the_gate_are_told_what_would_let_them_in(start: Start) -> None:
     scheduler = start()
     submit(scheduler, job(30, gpus=2))
-    wait_for(lambda: str(scheduler.book[0].state) == "RUNNING")
+    wait_for(lambda: str(scheduler.store[0].state) == "RUNNING")
     later_s = time.time() + 60.0
     terms: list[dict[str, Any]] = [
         {"hold": True},
@@ -151,7 +151,7 @@ def test_an_unknown_job_is_an_error_and_an_ended_one_has_nothing_to_wait_for(sta
     with pytest.raises(UnknownJobError):
         explain(scheduler, "77")
     submit(scheduler, job(0.1))
-    wait_for(lambda: scheduler.book[0].state.ended)
+    wait_for(lambda: scheduler.store[0].state.ended)
     told = explain(scheduler, "1")
     assert told["state"] == "COMPLETED"
     assert told["reason"] == "it has done its work"
@@ -162,19 +162,19 @@ def test_estimates_come_true(start: Start) -> None:
     scheduler = start("backfill")
     submit(scheduler, job(1.5), job(3), job(2, gpus=2), job(1), job(0.5, depends=(Dependency("afterok", "3"),)))
     told = {one["id"]: one for one in what_if(scheduler)["jobs"]}
-    wait_for(lambda: all(record.state.ended for record in scheduler.book))
-    for record in scheduler.book:
+    wait_for(lambda: all(record.state.ended for record in scheduler.store))
+    for record in scheduler.store:
         assert record.started_s is not None
         assert record.ended_s == pytest.approx(told[record.id]["finish_s"], abs=1.5)
-    order = sorted(scheduler.book, key=lambda record: record.ended_s or 0.0)
+    order = sorted(scheduler.store, key=lambda record: record.ended_s or 0.0)
     assert [record.id for record in order] == sorted(told, key=lambda name: told[name]["finish_s"])
 
 
 def test_another_policy_and_a_job_not_submitted_change_the_outlook_and_nothing_else(start: Start) -> None:
     scheduler = start("fifo", gpus=1)
     submit(scheduler, job(100), job(50), job(1))
-    wait_for(lambda: str(scheduler.book[0].state) == "RUNNING")
-    records = json.dumps([record.plain() for record in scheduler.book])
+    wait_for(lambda: str(scheduler.store[0].state) == "RUNNING")
+    records = json.dumps([record.plain() for record in scheduler.store])
     now = {one["id"]: one for one in what_if(scheduler)["jobs"]}
     assert 145.0 < now["3"]["start_in_s"] <= 150.0
     told = what_if(scheduler, {"policy": "srtf", "job": {"gpus": 1, "expected_s": 2.0}})
@@ -184,7 +184,7 @@ def test_another_policy_and_a_job_not_submitted_change_the_outlook_and_nothing_e
     assert told["new"][0]["finish_in_s"] < 10.0
     assert told["mean_jct_s"] < told["otherwise"]["mean_jct_s"]
     assert told["otherwise"]["policy"] == "fifo"
-    assert json.dumps([record.plain() for record in scheduler.book]) == records
+    assert json.dumps([record.plain() for record in scheduler.store]) == records
     assert scheduler.policy_text == "fifo"
     json.dumps(told, allow_nan=False)
 
@@ -221,11 +221,11 @@ def test_nonsense_is_refused_with_a_sentence(start: Start, body: dict[str, Any])
     scheduler = start()
     with pytest.raises(InputError):
         what_if(scheduler, body)
-    assert len(scheduler.book) == 0
+    assert len(scheduler.store) == 0
 
 
 def running(scheduler: Scheduler, *jobs: int) -> None:
-    wait_for(lambda: all(str(scheduler.book[job].state) == "RUNNING" for job in jobs))
+    wait_for(lambda: all(str(scheduler.store[job].state) == "RUNNING" for job in jobs))
 
 
 def test_who_is_not_in_the_queue_has_no_place_in_it_and_takes_nobodys(start: Start) -> None:
@@ -338,7 +338,7 @@ def test_work_that_a_preemption_destroys_is_done_again(start: Start) -> None:
     scheduler = start("srtf", gpus=1)
     submit(scheduler, job(200, preempt="restart"))
     running(scheduler, 0)
-    wait_for(lambda: scheduler.engine.ran_s(scheduler.book[0], scheduler.engine.clock.now_s()) > 3.0)
+    wait_for(lambda: scheduler.engine.ran_s(scheduler.store[0], scheduler.engine.clock.now_s()) > 3.0)
     told = what_if(scheduler, {"job": {"gpus": 1, "expected_s": 10.0}})
     assert told["jobs"][0]["preemptions"] == 1
     # Ten seconds of the other, the start anew and all of its own work, of which three seconds had been done.

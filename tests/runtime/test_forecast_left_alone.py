@@ -15,9 +15,9 @@ from rich.console import Console, RenderableType
 
 from fairway.api.what_if import what_if, why
 from fairway.cli.why import _outlook, _reasons
-from fairway.runtime.records import JobRecord
-from fairway.runtime.request import JobRequest
-from fairway.runtime.scheduler import Scheduler
+from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.jobs.records import JobRecord
+from fairway.runtime.jobs.request import JobRequest
 
 OTHERS = "process 4711 (python) of bea computes on it"
 

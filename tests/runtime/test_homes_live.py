@@ -11,10 +11,10 @@ from keeping import wait_for
 from living import clear, ended, living, log_of, submit, until
 
 from fairway.policies import make_policy
-from fairway.runtime import processes
-from fairway.runtime.parting import suspend_jobs
-from fairway.runtime.records import JobState
-from fairway.runtime.recovery import Recovery
+from fairway.runtime.jobs.records import JobState
+from fairway.runtime.journal.recovery import Recovery
+from fairway.runtime.processes import attempts as processes
+from fairway.runtime.processes.shutdown import suspend_jobs
 
 DEVICES = ["first", "second"]
 STUBBORN = ["bash", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done"]
@@ -39,7 +39,7 @@ def test_another_policy_does_not_move_jobs_away_from_their_memory(folder: Path) 
         for job in [*first, *others]:
             assert ended(job).state is JobState.COMPLETED
             assert [attempt.codes for attempt in job.attempts] == [[0]], "nobody was stopped"
-        assert scheduler.gate.problem == ""
+        assert scheduler.guard.problem == ""
 
 
 @pytest.mark.parametrize("policy", ["fifo", "las"])
@@ -127,8 +127,8 @@ def test_a_scheduler_that_is_killed_while_it_sets_up_anew_leaves_running_jobs_al
             pass
     with living(folder, 2, devices=devices[1:]) as scheduler:
         wait_for(lambda: scheduler.state.held_gpus == {1: (0,), 2: (1,)}, "both to go on")
-        assert [len(record.attempts) for record in scheduler.book] == [1, 1, 1]
-        assert [record.attempts[0].gpus for record in scheduler.book][1:] == [[0], [1]]
+        assert [len(record.attempts) for record in scheduler.store] == [1, 1, 1]
+        assert [record.attempts[0].gpus for record in scheduler.store][1:] == [[0], [1]]
         scheduler.end_all()
 
 
@@ -142,5 +142,5 @@ def test_a_job_that_has_to_wait_for_its_gpu_after_a_restart_goes_on_then(folder:
     with living(folder, 1) as scheduler:
         # The other policy does not let them share, and the guest takes its time.
         wait_for(lambda: not scheduler.engine.processes.live[0].adopted, "the host to go on")
-        wait_for(lambda: scheduler.book[0].since_s is not None, "its run time to count")
+        wait_for(lambda: scheduler.store[0].since_s is not None, "its run time to count")
         scheduler.end_all()

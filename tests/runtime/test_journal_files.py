@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from fairway.core.event import JobCancelled, JobStarted, RateChanged, Woken
-from fairway.runtime import journal as journals
-from fairway.runtime.journal import DiskFullError, Journal, JournalError, StoredJob
-from fairway.runtime.records import JobRecord, JobState
-from fairway.runtime.request import JobRequest
-from fairway.runtime.salvage import salvage
+from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.journal import database as journals
+from fairway.runtime.journal.database import DiskFullError, Journal, JournalError, StoredJob
+from fairway.runtime.journal.salvage import salvage
 
 
 @pytest.fixture

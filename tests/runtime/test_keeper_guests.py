@@ -13,9 +13,9 @@ from keeping import python, state_of, wait_for
 from living import clear, cluster_of, ended, submit, until
 
 from fairway.placement import placement
-from fairway.runtime.processes import HURRY_S
-from fairway.runtime.records import JobRecord, JobState
-from fairway.runtime.scheduler import Scheduler
+from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.processes.attempts import HURRY_S
 from fairway.testing.hosted import Hosted
 
 BUSY = "while True: pass"
@@ -43,7 +43,7 @@ class House:
     def throttle(self, part: float) -> None:
         """Have a round with another throttle."""
         self.policy.part = part
-        self.scheduler.ask(lambda now_s: (self.scheduler.engine.alarms.set(now_s), ([], None))[1])
+        self.scheduler.ask(lambda now_s: (self.scheduler.engine.timers.set(now_s), ([], None))[1])
 
     def told(self, job: JobRecord) -> float:
         """What the keeper of a job was told last."""
@@ -54,7 +54,7 @@ class House:
 def house(tmp_path: Path) -> Iterator[House]:
     made = House(tmp_path, 0.1)
     yield made
-    for record in made.scheduler.book:
+    for record in made.scheduler.store:
         made.scheduler.cancel(record.id)
     wait_for(lambda: not made.scheduler.engine.processes.live)
     made.close()
@@ -126,7 +126,7 @@ def test_a_throttle_is_kept_over_a_restart_of_the_scheduler(house: House) -> Non
     pid = rank_of(house, guest)
     assert part_of(pid) < 0.4
     house.open()
-    guest = house.scheduler.book[1]
+    guest = house.scheduler.store[1]
     assert house.told(guest) == 0.1
     assert part_of(pid) < 0.4
     assert len(guest.attempts) == 1

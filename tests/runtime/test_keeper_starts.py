@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from keeping import attempt_alone, end_of, log_of, python, start, wait_for
 
-from fairway.runtime import keeper, processes
-from fairway.runtime.outcomes import verdict
-from fairway.runtime.records import JobState
+from fairway.runtime.jobs.records import JobState
+from fairway.runtime.jobs.verdict import verdict
+from fairway.runtime.processes import attempts as processes
+from fairway.runtime.processes import keeper
 
 
 @pytest.fixture

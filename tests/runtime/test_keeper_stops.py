@@ -21,8 +21,8 @@ from keeping import (
     wait_for,
 )
 
-from fairway.runtime import processes
-from fairway.runtime.processes import Running
+from fairway.runtime.processes import attempts as processes
+from fairway.runtime.processes.attempts import Running
 
 IGNORES = "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready'); time.sleep(600)"
 SAVES = (

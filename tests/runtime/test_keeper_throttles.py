@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from keeping import attempt_alone, end_of, log_of, processes_of, python, said, start, state_of, wait_for
 
-from fairway.runtime import keeper, processes
-from fairway.runtime.processes import HURRY_S, Running
+from fairway.runtime.processes import attempts as processes
+from fairway.runtime.processes import keeper
+from fairway.runtime.processes.attempts import HURRY_S, Running
 
 BUSY = "print('ready')\nwhile True: pass"
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")

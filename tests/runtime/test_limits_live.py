@@ -13,12 +13,12 @@ import pytest
 from keeping import python, wait_for
 from living import clear, ended, log_of, submit, until
 
-from fairway.runtime.config import ConfigError
-from fairway.runtime.daemon import Daemon, Options
-from fairway.runtime.entry import NotAdmittedError
-from fairway.runtime.machine import Machine, nvidia_machine, virtual_machine
-from fairway.runtime.nvml import Nvml
-from fairway.runtime.records import JobState
+from fairway.runtime.daemon.config import ConfigError
+from fairway.runtime.daemon.daemon import Daemon, Options
+from fairway.runtime.daemon.machine import Machine, nvidia_machine, virtual_machine
+from fairway.runtime.daemon.nvml import Nvml
+from fairway.runtime.jobs.records import JobState
+from fairway.runtime.jobs.submit_rules import NotAdmittedError
 from fairway.testing.fake_nvml import FakeGpu, FakeNvml
 
 
@@ -49,7 +49,7 @@ def test_limits_hold_for_real_processes(folder: Path) -> None:
         until(other, JobState.RUNNING, JobState.COMPLETED)
         while not all(job.state.ended for job in jobs):
             running = [live.job for live in list(scheduler.engine.processes.live.values())]
-            most = max(most, sum(scheduler.book[job].request.user == "anna" for job in running))
+            most = max(most, sum(scheduler.store[job].request.user == "anna" for job in running))
             time.sleep(0.01)
         assert most == 1
         starts = [job.started_s or 0.0 for job in jobs]
@@ -105,7 +105,7 @@ def test_weights_that_changed_while_nobody_scheduled_reach_queued_jobs(folder: P
         assert job.request.weight == 6.0
     path.write_text("[users.anna]\nweight = 0.5\npriority = 9\n")
     with _up(folder, virtual_machine(1)) as daemon:
-        job = daemon.scheduler.book[0]
+        job = daemon.scheduler.store[0]
         wait_for(lambda: job.request.weight == 1.5)
         assert job.request.priority == 9
         snapshot = daemon.scheduler.ask(lambda now_s: ([], daemon.scheduler.state.snapshot().copy()))

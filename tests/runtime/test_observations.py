@@ -11,9 +11,9 @@ from living import cluster_of, ended, living, submit
 
 from fairway.core.snapshot import Snapshot
 from fairway.policies.optimus import notes
-from fairway.runtime import seen
-from fairway.runtime.request import JobRequest
-from fairway.runtime.scheduler import Scheduler
+from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.jobs import observations as seen
+from fairway.runtime.jobs.request import JobRequest
 
 TRAINS = """
 import json, os, time
@@ -55,7 +55,7 @@ def test_losses_noise_and_speeds_are_in_the_snapshot(tmp_path: Path) -> None:
         assert snapshot.facts(0).noise_scale == 7.0
         assert 1.0 < snapshot.losses()[1][0] < 1.2
         again.cancel(job.id)
-        found = again.book.get(job.id)
+        found = again.store.get(job.id)
         assert found is not None
         ended(found)
 
@@ -74,7 +74,7 @@ def test_policies_that_watch_losses_see_those_of_live_jobs(
             return bool(np.isfinite(losses).any() and (losses[np.isfinite(losses)] > 0).any())
 
         wait_for(noted, f"losses in the memory of {policy}: {scheduler.state.memory}")
-        assert scheduler.gate.problem == ""
+        assert scheduler.guard.problem == ""
         scheduler.cancel(job.id)
         ended(job)
 

@@ -14,19 +14,19 @@ from living import clear, living, submit, until
 
 from fairway.core.event import JobUpdated
 from fairway.policies import make_policy
-from fairway.runtime.commands import WrongStateError
-from fairway.runtime.journal import DiskFullError, Journal
-from fairway.runtime.records import JobState
-from fairway.runtime.request import JobRequest
-from fairway.runtime.scheduler import Scheduler
-from fairway.runtime.settings import FILE_NAME, Settings
+from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.daemon.settings import FILE_NAME, Settings
+from fairway.runtime.jobs.commands import WrongStateError
+from fairway.runtime.jobs.records import JobState
+from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.journal.database import DiskFullError, Journal
 
 TERMS = "[users.ann]\npriority = 9\nweight = 3\n"
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr("fairway.runtime.diary.FULL_RETRY_S", 0.01)
+    monkeypatch.setattr("fairway.runtime.journal.writer.FULL_RETRY_S", 0.01)
     yield tmp_path
     clear(tmp_path)
 
@@ -80,7 +80,7 @@ def test_new_terms_and_the_configuration_that_they_are_from_are_written_together
         assert scheduler.state.snapshot().priority.tolist() == [9]
     with living(folder) as scheduler:
         _governing(scheduler)
-        request = scheduler.book[job.number].request
+        request = scheduler.store[job.number].request
         assert (request.priority, request.weight) == (9, 3.0)
         assert scheduler.state.snapshot().priority.tolist() == [9]
         scheduler.cancel(job.id)
@@ -101,10 +101,10 @@ def test_another_policy_is_in_force_and_on_disk_when_that_is_answered(folder: Pa
         # Without jobs there are no rounds: nobody else writes.
         seen = _watched(scheduler, lambda journal: journal.facts(("policy",))["policy"], full)
         found: list[int] = []
-        scheduler.diary.on_full = lambda: found.append(1)
+        scheduler.writer.on_full = lambda: found.append(1)
         scheduler.set_policy(make_policy("las"), "las")
         assert seen == ["las"]
-        assert (scheduler.policy_text, scheduler.gate.policy.name) == ("las", "las")
+        assert (scheduler.policy_text, scheduler.guard.policy.name) == ("las", "las")
         assert len(found) == full
 
 
@@ -112,7 +112,7 @@ def test_facts_of_a_command_are_written_once(folder: Path) -> None:
     with living(folder) as scheduler:
 
         def command(now_s: float) -> tuple[list[Any], None]:
-            scheduler.diary.keep({"one": 1})
+            scheduler.writer.keep({"one": 1})
             return [], None
 
         seen = _watched(scheduler, lambda journal: journal.facts(("one",)))

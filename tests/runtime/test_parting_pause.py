@@ -12,11 +12,11 @@ from keeping import wait_for
 from living import clear, living, submit, until
 
 from fairway.core.event import Event, Woken
-from fairway.runtime.journal import Journal
-from fairway.runtime.parting import suspend_jobs
-from fairway.runtime.rebuild import STOOD_STILL
-from fairway.runtime.records import JobRecord, JobState
-from fairway.runtime.scheduler import Scheduler
+from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.journal.database import Journal
+from fairway.runtime.journal.rebuild import STOOD_STILL
+from fairway.runtime.processes.shutdown import suspend_jobs
 
 LONG_S = 100_000.0
 TIRESIAS = "tiresias:queues=20000"
@@ -74,16 +74,16 @@ def test_a_pause_is_no_service_and_nobody_is_demoted_for_it(folder: Path, preemp
     for _ in range(2):
         # The second time the log of the first restart is replayed.
         with living(folder, 3, TIRESIAS) as scheduler:
-            until(scheduler.book[0], JobState.RUNNING)
-            wait_for(lambda: all(scheduler.engine.computes(scheduler.book[job]) for job in (0, 1)), "them to go on")
+            until(scheduler.store[0], JobState.RUNNING)
+            wait_for(lambda: all(scheduler.engine.computes(scheduler.store[job]) for job in (0, 1)), "them to go on")
             told = columns(scheduler)
             assert max(told["attained_s"]) < 0.1 * LONG_S
             assert max(told["attained_gpu_s"]) < 0.1 * LONG_S
             assert max(told["progress"]) < 0.1 * LONG_S
             assert told["held"] == [2, 1, 0], "the one that waits has not passed the others"
             assert dict(scheduler.state.held_gpus) == held
-            assert [len(scheduler.book[job].attempts) for job in (0, 1)] == [1, 1]
-            assert [scheduler.book[job].preemptions for job in (0, 1)] == [0, 0]
+            assert [len(scheduler.store[job].attempts) for job in (0, 1)] == [1, 1]
+            assert [scheduler.store[job].preemptions for job in (0, 1)] == [0, 0]
             assert scheduler.journal.facts()[STOOD_STILL] is None
     with living(folder, 3, TIRESIAS) as scheduler:
         scheduler.end_all()
@@ -96,7 +96,7 @@ def test_who_ended_before_all_stood_still_ended_then(folder: Path) -> None:
     wait_for((folder / "jobs" / record.id / "attempt-1" / "exit.json").exists, "the end of a job without a scheduler")
     assert suspend_jobs(folder) == 1
     with living(folder, 2, "fifo") as scheduler:
-        done = scheduler.book[record.number]
+        done = scheduler.store[record.number]
         assert done.state is JobState.COMPLETED
         with closing(Journal(folder / "journal.db")) as journal:
             assert list(scheduler.state.held_gpus) == [record.number + 1]
@@ -110,7 +110,7 @@ def test_with_other_gpus_the_pause_is_forgotten_with_the_log(folder: Path) -> No
     begun(folder, "fifo")
     let_pass(folder, LONG_S)
     with living(folder, 4, "fifo") as scheduler:
-        until(scheduler.book[0], JobState.RUNNING)
+        until(scheduler.store[0], JobState.RUNNING)
         assert max(columns(scheduler)["attained_s"]) < 0.1 * LONG_S
         assert scheduler.journal.facts()[STOOD_STILL] is None
         scheduler.end_all()
@@ -122,6 +122,6 @@ def test_a_job_that_reports_nothing_keeps_its_progress_over_a_restart(folder: Pa
         computes(folder, record)
     let_pass(folder, LONG_S)
     with living(folder, 1, "fifo") as scheduler:
-        wait_for(lambda: scheduler.book[0].since_s not in (None, record.since_s), "it to be found")
+        wait_for(lambda: scheduler.store[0].since_s not in (None, record.since_s), "it to be found")
         assert columns(scheduler)["progress"] == pytest.approx([LONG_S], abs=0.1 * LONG_S)
         scheduler.end_all()

@@ -9,8 +9,8 @@ import pytest
 from keeping import wait_for
 from living import clear, ended, living, submit, until
 
-from fairway.runtime.explain import explain
-from fairway.runtime.records import JobState
+from fairway.runtime.jobs.explain import explain
+from fairway.runtime.jobs.records import JobState
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ import pytest
 from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.placement import placement
 from fairway.policies import make_policy
-from fairway.runtime import ends
-from fairway.runtime.records import JobRecord, JobState
-from fairway.runtime.request import JobRequest
-from fairway.runtime.scheduler import Scheduler
+from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.jobs import attempt_ends as ends
+from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.jobs.request import JobRequest
 
 DEADLINE_S = 60.0
 
@@ -75,7 +75,7 @@ def test_run_time_is_counted_across_a_restart_of_the_scheduler(tmp_path: Path) -
     time.sleep(1.5)
     stop(made)
     again = scheduler(tmp_path)
-    found = again.book.get(record.id)
+    found = again.store.get(record.id)
     assert found is not None
     until(lambda: found.state.ended, "the job ends")
     assert 2.5 < found.ran_s < 20.0
@@ -141,7 +141,7 @@ def test_guests_leave_when_the_policy_changes(tmp_path: Path) -> None:
     (later,) = made.submit([JobRequest(("true",), cwd="/")])
     made.cancel(host.id)
     until(lambda: guest.state is JobState.RUNNING, "it is the first in the queue")
-    assert made.gate.problem == ""
+    assert made.guard.problem == ""
     made.cancel(guest.id)
     until(lambda: later.state.ended, "the others follow")
     stop(made)
@@ -183,7 +183,7 @@ def test_holding_a_task_that_runs_does_not_let_another_in(tmp_path: Path) -> Non
     first, second = made.submit([task.task(0), task.task(1)], array=True)
     until(lambda: first.state is JobState.RUNNING, "the first task runs")
     made.hold(first.id)
-    assert made.gate.outside.keys() == {first.number, second.number}
+    assert made.guard.outside.keys() == {first.number, second.number}
     assert second.number not in made.state.held_gpus
     made.suspend(first.id)
     until(lambda: second.state is JobState.RUNNING, "another comes in when it is off its GPU")
@@ -199,8 +199,8 @@ def test_jobs_go_on_when_the_number_of_gpus_has_changed(tmp_path: Path) -> None:
     stop(made)
     again = scheduler(tmp_path, gpus=2)
     until(lambda: sorted(again.state.held_gpus.values()) == [(0,), (1,)], "both go on")
-    until(lambda: all(record.state is JobState.RUNNING for record in again.book), "both go on")
-    assert [len(record.attempts) for record in again.book] == [1, 1]
+    until(lambda: all(record.state is JobState.RUNNING for record in again.store), "both go on")
+    assert [len(record.attempts) for record in again.store] == [1, 1]
     end(again)
 
 
@@ -214,11 +214,11 @@ def test_a_log_that_is_not_sound_loses_no_job_and_stops_none(tmp_path: Path) -> 
         db.execute("DELETE FROM log WHERE job = ? AND kind = 'JobSubmitted'", (runs.number,))
     again = scheduler(tmp_path, gpus=2)
     assert "not sound" in again.problem
-    found = again.book.get(runs.id)
+    found = again.store.get(runs.id)
     assert found is not None
     until(lambda: found.number in again.state.held_gpus, "the first goes on")
     again.release(waits.id)
-    other = again.book.get(waits.id)
+    other = again.store.get(waits.id)
     assert other is not None
     until(lambda: other.state is JobState.COMPLETED, "the second runs")
     assert len(found.attempts) == 1
@@ -233,7 +233,7 @@ def test_steps_without_a_total_leave_work_counted_in_seconds_across_a_restart(tm
     until(lambda: record.progress.steps_per_s is not None, "it reports")
     stop(made)
     again = scheduler(tmp_path)
-    found = again.book.get(record.id)
+    found = again.store.get(record.id)
     assert found is not None
     assert again.engine.seen.progress(found) == found.ran_s
     end(again)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from fairway.runtime.journal import Journal, JournalError, StoredJob
-from fairway.runtime.records import JobRecord, JobState
-from fairway.runtime.request import JobRequest
-from fairway.runtime.salvage import Salvaged, salvage
+from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.journal.database import Journal, JournalError, StoredJob
+from fairway.runtime.journal.salvage import Salvaged, salvage
 
 PAGE, JOBS, LONG = 4096, 600, 77
 """Job `LONG` has a command that does not fit into a page."""

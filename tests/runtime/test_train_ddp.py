@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from training import Stage, example, staged, wait_for
 
-from fairway.runtime.records import JobRecord
+from fairway.runtime.jobs.records import JobRecord
 
 PYTHON = os.environ.get("FAIRWAY_TEST_TORCH_PYTHON") or (sys.executable if find_spec("torch") else "")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not PYTHON, reason="needs torch")]

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from training import Stage, alone, example, staged, wait_for
 
-from fairway.runtime import ends
-from fairway.runtime.records import JobRecord, JobState
+from fairway.runtime.jobs import attempt_ends as ends
+from fairway.runtime.jobs.records import JobRecord, JobState
 
 PACE, SLOW_PACE = ("--pause", "0.04"), ("--pause", "0.1")
 """Slow enough to be stopped before the end on a busy machine; with large batches there are few steps."""

@@ -12,9 +12,9 @@ from keeping import wait_for
 from living import clear, living, submit, until
 from training import ENVIRONMENT
 
-from fairway.runtime.records import JobRecord, JobState
-from fairway.runtime.restarts import UNKNOWN_S
-from fairway.runtime.scheduler import Scheduler
+from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.jobs.restart_costs import UNKNOWN_S
 
 SLOW = """
 import time
@@ -64,7 +64,7 @@ def test_what_restarts_of_a_running_job_cost_reaches_the_snapshot_and_stays(fold
         time.sleep(0.6)
     time.sleep(1.0)
     with living(folder, 1) as scheduler:
-        job = scheduler.book[0]
+        job = scheduler.store[0]
         assert cost_of(scheduler, job) == pytest.approx(seen_s)
         assert scheduler.engine.seen.restarts.expected_s(job.request) == pytest.approx(seen_s, rel=0.3)
         read = job.progress.read_bytes

@@ -13,7 +13,8 @@ import pytest
 from keeping import end_of, processes_of, said, start, state_of, wait_for
 from training import ROOT
 
-from fairway.runtime import keeper, processes
+from fairway.runtime.processes import attempts as processes
+from fairway.runtime.processes import keeper
 
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 TRAINING = """

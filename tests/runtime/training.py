@@ -16,10 +16,10 @@ import numpy as np
 from fairway.core.decision import Decision, Reason
 from fairway.core.snapshot import Snapshot
 from fairway.placement import placement
-from fairway.runtime.machine import virtual_machine
-from fairway.runtime.records import JobRecord, JobState
-from fairway.runtime.request import JobRequest
-from fairway.runtime.scheduler import Scheduler
+from fairway.runtime.daemon.machine import virtual_machine
+from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.jobs.request import JobRequest
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -81,7 +81,7 @@ class Stage:
 
     def close(self) -> None:
         """End what still runs, and the scheduler."""
-        for record in self.scheduler.book:
+        for record in self.scheduler.store:
             self.scheduler.cancel(record.id)
         wait_for(lambda: not self.scheduler.engine.processes.live, "processes to end")
         self.scheduler.close()

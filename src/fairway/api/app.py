@@ -8,15 +8,15 @@ from typing import Any
 from fastapi import FastAPI
 
 from fairway import __version__
+from fairway.api.auth_middleware import Door
 from fairway.api.cluster import cluster_router, root_router
-from fairway.api.door import Door
+from fairway.api.context import House
+from fairway.api.disk_space import Room
 from fairway.api.errors import add_handlers
-from fairway.api.house import House
 from fairway.api.jobs import jobs_router
 from fairway.api.people import Access
-from fairway.api.room import Room
 from fairway.api.schema import Error
-from fairway.runtime.daemon import Daemon
+from fairway.runtime.daemon.daemon import Daemon
 
 _REFUSALS = {
     401: "Over TCP: the token is missing or wrong",

@@ -9,7 +9,7 @@ from starlette.responses import Response, StreamingResponse
 
 from fairway.api import views
 from fairway.api.answers import Answer
-from fairway.api.house import House
+from fairway.api.context import House
 from fairway.api.jobs import refuse_files
 from fairway.api.people import NotAllowedError
 from fairway.api.schema import Nodes, PolicyIn, PolicyOut, Reloaded, Share, Status

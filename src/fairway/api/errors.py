@@ -13,12 +13,12 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from fairway.api.answers import Answer
+from fairway.api.disk_space import NoRoomError
 from fairway.api.people import NotAllowedError, NoTokenError
-from fairway.api.room import NoRoomError
 from fairway.core.errors import FairwayError, InputError
-from fairway.runtime.commands import UnknownJobError, WrongStateError
-from fairway.runtime.inbox import StoppedError
-from fairway.runtime.journal import DiskFullError
+from fairway.runtime.daemon.inbox import StoppedError
+from fairway.runtime.jobs.commands import UnknownJobError, WrongStateError
+from fairway.runtime.journal.database import DiskFullError
 
 log = logging.getLogger("fairway.api")
 

@@ -16,7 +16,7 @@ from typing import Any
 from fairway.core.action import Action
 from fairway.core.decision import Decision
 from fairway.core.event import Event, Woken
-from fairway.runtime.scheduler import Scheduler
+from fairway.runtime.daemon.scheduler import Scheduler
 
 KEPT = 10_000
 QUIET_S = 15.0
@@ -119,7 +119,7 @@ class Stream:
         plain: dict[str, Any] = {}
         job = getattr(thing, "job", None)
         if job is not None:
-            record = self._scheduler.book[job]
+            record = self._scheduler.store[job]
             plain |= {"job": record.id, "user": record.request.user, "name": record.request.name}
             plain["state"] = str(record.state)
         return plain | {name: getattr(thing, name) for name in thing._fields if name in _TOLD}

@@ -15,7 +15,7 @@ from starlette.responses import Response, StreamingResponse
 
 from fairway.api import views
 from fairway.api.answers import Answer
-from fairway.api.house import House
+from fairway.api.context import House
 from fairway.api.logs import Logs
 from fairway.api.people import NotAllowedError, Person
 from fairway.api.schema import (
@@ -37,9 +37,9 @@ from fairway.api.schema import (
 )
 from fairway.core.errors import InputError
 from fairway.policies.registry import files_of_knobs
-from fairway.runtime.commands import UnknownJobError
-from fairway.runtime.records import JobRecord, JobState
-from fairway.runtime.request import JobRequest
+from fairway.runtime.jobs.commands import UnknownJobError
+from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.jobs.request import JobRequest
 
 VERBS = ("cancel", "suspend", "resume", "requeue", "hold", "release")
 MOST_FORECASTS = 2
@@ -171,7 +171,7 @@ def _add_reading(router: APIRouter, house: House) -> None:
 
 
 def _chosen(house: House, states: list[JobState] | None, user: str | None, queue: str | None) -> list[JobRecord]:
-    found = list(house.scheduler.book)
+    found = list(house.scheduler.store)
     if states is not None:
         some = frozenset(states)
         found = [one for one in found if one.state in some]
@@ -183,7 +183,7 @@ def _chosen(house: House, states: list[JobState] | None, user: str | None, queue
 
 
 def _found(house: House, name: str) -> list[JobRecord]:
-    records = house.scheduler.book.tasks(name)
+    records = house.scheduler.store.tasks(name)
     if not records:
         raise UnknownJobError(f"there is no job {name!r}")
     return records
@@ -205,7 +205,7 @@ def _add_control(router: APIRouter, house: House) -> None:
     @router.post("/jobs/{name}/requeue", responses={200: {"model": RequeuedRows}})
     def requeue(request: Request, name: Id) -> Response:
         """Stop a running job and let it wait for its turn again; one that keeps no checkpoint loses its work."""
-        losing = {one.number for one in scheduler.book.tasks(name) if _begins_again(one)}
+        losing = {one.number for one in scheduler.store.tasks(name) if _begins_again(one)}
         return _changed(
             house,
             house.person(request),

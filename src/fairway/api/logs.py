@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairway.core.errors import InputError
-from fairway.runtime.records import JobRecord
-from fairway.runtime.scheduler import Scheduler
+from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.jobs.records import JobRecord
 
 CHUNK_BYTES = 65536
 POLL_S = 0.2

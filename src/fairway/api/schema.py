@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from fairway.core.job import MOST_PRIORITY, MOST_SECONDS
-from fairway.runtime.records import JobState
-from fairway.runtime.request import (
+from fairway.runtime.jobs.records import JobState
+from fairway.runtime.jobs.request import (
     MOST_ARGUMENTS,
     MOST_ENVIRONMENT,
     MOST_GPUS,

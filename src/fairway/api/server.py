@@ -27,7 +27,7 @@ from fairway.api.app import make_app, operators_of
 from fairway.api.people import PEER, Access
 from fairway.client import TOKEN
 from fairway.core.errors import InputError
-from fairway.runtime.daemon import Daemon
+from fairway.runtime.daemon.daemon import Daemon
 
 GRACE_S = 5.0
 """How long answers may take once the server is to stop."""

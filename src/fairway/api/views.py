@@ -15,14 +15,14 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from fairway import __version__
+from fairway.api.disk_space import Room
 from fairway.api.people import Person, user_name
-from fairway.api.room import Room
 from fairway.policies import policies
-from fairway.runtime.daemon import Daemon
-from fairway.runtime.idle import RECLAIMED
-from fairway.runtime.reasons import GRANTED
-from fairway.runtime.records import JobRecord, JobState
-from fairway.runtime.scheduler import Scheduler
+from fairway.runtime.daemon.daemon import Daemon
+from fairway.runtime.daemon.idle import RECLAIMED
+from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.jobs.reasons import GRANTED
+from fairway.runtime.jobs.records import JobRecord, JobState
 
 MOST_SHOWN = 200
 """Characters of a command in a list."""
@@ -84,7 +84,7 @@ def reason_of(scheduler: Scheduler, record: JobRecord) -> str:
         return record.reason
     if record.suspended and record.reason == RECLAIMED:
         return RECLAIMED
-    outside = scheduler.gate.outside.get(record.number)
+    outside = scheduler.guard.outside.get(record.number)
     if outside:
         return outside
     decided = scheduler.reasons.all().get(record.number, "")
@@ -127,7 +127,7 @@ def nodes(daemon: Daemon) -> list[dict[str, Any]]:
     scheduler, cluster = daemon.scheduler, daemon.machine.cluster
     taken = steady(scheduler.engine.processes.busy)
     foreign, devices = foreign_gpus(daemon), daemon.machine.devices
-    book, out = scheduler.book, []
+    store, out = scheduler.store, []
     for number, node in enumerate(cluster.nodes):
         first = cluster.first_gpu[number]
         gpus = []
@@ -135,7 +135,7 @@ def nodes(daemon: Daemon) -> list[dict[str, Any]]:
             jobs, why = taken.get(gpu, []), foreign.get(gpu, "")
             use = "held" if jobs else "foreign" if why else "idle"
             device = None if devices is None else devices[gpu]
-            ids = [book[job].id for job in jobs]
+            ids = [store[job].id for job in jobs]
             gpus.append({"index": gpu - first, "device": device, "use": use, "jobs": ids, "reason": why})
         memory = cluster.types[cluster.node_type[number]].memory_bytes
         out.append({"name": node.name, "gpu_type": node.gpu_type, "memory_bytes": int(memory), "gpus": gpus})
@@ -158,7 +158,7 @@ def share(scheduler: Scheduler) -> list[dict[str, Any]]:
     """Every user with what they hold and have had; the largest first."""
     users: dict[str, dict[str, Any]] = {}
     now_s, total = scheduler.engine.clock.now_s(), len(scheduler.cluster.node_of_gpu)
-    for record in scheduler.book:
+    for record in scheduler.store:
         name = record.request.user
         one = users.get(name)
         if one is None:
@@ -181,9 +181,9 @@ def policy(scheduler: Scheduler) -> dict[str, Any]:
     """The policy that decides now."""
     return {
         "policy": scheduler.policy_text,
-        "name": scheduler.gate.name,
+        "name": scheduler.guard.name,
         "round_s": scheduler.loop.round_s,
-        "problem": scheduler.gate.problem,
+        "problem": scheduler.guard.problem,
         "known": sorted(policies()),
     }
 
@@ -201,8 +201,8 @@ def status(daemon: Daemon, room: Room, person: Person, began_s: float) -> dict[s
         "since_s": began_s,
         "now_s": clock.date_s(clock.now_s()),
         "policy": scheduler.policy_text,
-        "problem": scheduler.gate.problem or daemon.settings.problem,
-        "policy_problem": scheduler.gate.problem,
+        "problem": scheduler.guard.problem or daemon.settings.problem,
+        "policy_problem": scheduler.guard.problem,
         "configuration": str(daemon.settings.path) if daemon.settings.read else None,
         "configuration_problem": daemon.settings.problem,
         "cluster": cluster.text or " ".join(f"{node.gpu_type}:{node.gpus}" for node in cluster.nodes),
@@ -219,7 +219,7 @@ def status(daemon: Daemon, room: Room, person: Person, began_s: float) -> dict[s
 
 def states(scheduler: Scheduler) -> dict[str, int]:
     """How many jobs are in each state."""
-    found = Counter(record.state for record in scheduler.book)
+    found = Counter(record.state for record in scheduler.store)
     return {str(state): found.get(state, 0) for state in JobState}
 
 

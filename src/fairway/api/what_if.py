@@ -11,21 +11,21 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fairway.api.present import Array, Door, Present, conditions_of, copied_present, why_stranded, with_columns
+from fairway.api.live_copy import Array, Door, Present, conditions_of, copied_present, why_stranded, with_columns
 from fairway.core.errors import InputError
 from fairway.core.event import JobSubmitted
 from fairway.core.plan import Placer
 from fairway.core.policy import Policy
 from fairway.policies import make_policy
-from fairway.runtime.commands import UnknownJobError
-from fairway.runtime.estimates import UNKNOWN_S, speeds_of, submitted, why_impossible
-from fairway.runtime.explain import explain, reason_outside
-from fairway.runtime.placing import Around
-from fairway.runtime.records import JobRecord
-from fairway.runtime.request import JobRequest
-from fairway.runtime.scheduler import Scheduler
-from fairway.simulator import onward
-from fairway.simulator.onward import Outlook, look_onward
+from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.guard.placing import Around
+from fairway.runtime.jobs.commands import UnknownJobError
+from fairway.runtime.jobs.estimates import UNKNOWN_S, speeds_of, submitted, why_impossible
+from fairway.runtime.jobs.explain import explain, reason_outside
+from fairway.runtime.jobs.records import JobRecord
+from fairway.runtime.jobs.request import JobRequest
+from fairway.simulator import roll_forward as onward
+from fairway.simulator.roll_forward import Outlook, look_onward
 
 MOST_NEW = 1_000
 MOST_DAYS = 30.0
@@ -90,7 +90,7 @@ def _forecast(scheduler: Scheduler, record: JobRecord) -> dict[str, Any]:
     earlier = sorted((begun_s, one) for one, begun_s in outlook.started_s.items() if one not in held)
     before = [one for begun_s, one in earlier if (begun_s, one) < first]
     if job in outlook.started_s:
-        told["before"] = [scheduler.book[one].id for one in before]
+        told["before"] = [scheduler.store[one].id for one in before]
     if job not in present.outside:
         # Others that come in only later may start before it, but they are not in the queue now.
         told["position"] = 1 + sum(one not in present.outside for one in before)
@@ -128,13 +128,13 @@ def _refuse_impossible(scheduler: Scheduler, request: JobRequest) -> None:
     if not any(speeds_of(request, scheduler.cluster)):
         raise InputError(why_impossible(request, scheduler.cluster))
     for one in request.depends:
-        if not scheduler.book.tasks(one.job):
+        if not scheduler.store.tasks(one.job):
             raise InputError(f"it is to wait for job {one.job!r}, which does not exist")
 
 
 def _known_jobs(scheduler: Scheduler, name: Any) -> list[JobRecord]:
     """The job of this id, or the tasks of the array."""
-    records = scheduler.book.tasks(str(name))
+    records = scheduler.store.tasks(str(name))
     if not records:
         raise UnknownJobError(f"there is no job {str(name)!r}")
     return records
@@ -154,7 +154,7 @@ def _with_newcomers(
         restart_s = scheduler.engine.seen.restarts.expected_s(request)
         events.append(submitted(record, scheduler.cluster, expected_s, now_s, restart_s))
         records.append(record)
-    outside = [*(scheduler.book[job] for job in present.outside), *records]
+    outside = [*(scheduler.store[job] for job in present.outside), *records]
     alone, stranded = present.left_alone, dict(present.stranded)
     for event in events:
         why_not = why_stranded(present.snapshot, alone, event.spec.gpus_min, event.speeds) if alone else ""
@@ -177,7 +177,7 @@ def _why_new(record: JobRecord) -> str:
 
 def _rolled(scheduler: Scheduler, present: Present, policy: Policy | None, **about: Any) -> tuple[Outlook, Door]:
     """Roll the present forward under a policy; None goes on with that of now, and with what it remembers."""
-    snapshot, gate, loop = present.snapshot, scheduler.gate, scheduler.loop
+    snapshot, gate, loop = present.snapshot, scheduler.guard, scheduler.loop
     if policy is not None:
         snapshot = with_columns(snapshot, snapshot.floats, snapshot.ints, {})
     door = Door(policy or gate.policy, gate.limits, present)
@@ -205,7 +205,7 @@ def _told(
     requests: Sequence[JobRequest],
 ) -> dict[str, Any]:
     clock, now_s, held = scheduler.engine.clock, present.snapshot.now_s, present.snapshot.frame.held_gpus
-    asked = records or [scheduler.book[job] for job in present.snapshot.jobs.tolist()]
+    asked = records or [scheduler.store[job] for job in present.snapshot.jobs.tolist()]
     jobs = [
         {
             "id": record.id,
@@ -242,7 +242,7 @@ def _figures(scheduler: Scheduler, present: Present, outlook: Outlook, records: 
     never = sum(map(present.never, jobs))
     ends = [outlook.finished_s[job] for job in jobs if job in outlook.finished_s]
     jct = [
-        clock.date_s(outlook.finished_s[job]) - scheduler.book[job].submitted_s
+        clock.date_s(outlook.finished_s[job]) - scheduler.store[job].submitted_s
         for job in jobs
         if job in outlook.finished_s
     ]
@@ -271,7 +271,7 @@ def _estimate(scheduler: Scheduler, present: Present, outlook: Outlook, job: int
         told["why"] = present.stranded[job]
     elif present.never(job):
         known = job < present.next_number
-        told["why"] = reason_outside(scheduler, scheduler.book[job]) if known else present.outside[job]
+        told["why"] = reason_outside(scheduler, scheduler.store[job]) if known else present.outside[job]
     return told
 
 

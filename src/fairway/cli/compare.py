@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fairway.cli.files import STDOUT, check_outputs, json_chunks, write_chunks
-from fairway.cli.world import MAX_SEED, World, takes_world
+from fairway.cli.simulation_options import MAX_SEED, World, takes_world
 from fairway.core.errors import InputError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import typer
 from fairway.cli.compare import plan_runs, write_results
 from fairway.cli.live import program
 from fairway.cli.simulate import write_timeline_of
-from fairway.cli.world import World, check_seed
+from fairway.cli.simulation_options import World, check_seed
 from fairway.core.errors import InputError
 
 CLUSTER, GPUS, LOAD, USERS = "v100:8x4", 32, 1.1, 8

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fairway.cli.asking import ahead_s
 from fairway.cli.live import Where, for_each, place_of, told_ended, told_state
 from fairway.cli.options import takes
+from fairway.cli.submit_options import ahead_s
 from fairway.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def update(
     fairway update 12 --priority 10 --time 4h
     fairway update 12 --deadline 18:00
     """
-    from fairway.runtime.request import JobRequest
+    from fairway.runtime.jobs.request import JobRequest
     from fairway.submission.quantities import duration_s
 
     now = datetime.now().astimezone()

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from fairway.core.job import Workload
-    from fairway.runtime.daemon import Daemon
-    from fairway.runtime.records import JobRecord
-    from fairway.runtime.request import JobRequest
-    from fairway.runtime.scheduler import Scheduler
+    from fairway.runtime.daemon.daemon import Daemon
+    from fairway.runtime.daemon.scheduler import Scheduler
+    from fairway.runtime.jobs.records import JobRecord
+    from fairway.runtime.jobs.request import JobRequest
 
 GPUS, POLICY, JOBS = 4, "tiresias:queues=4/12", 12
 STEP_S, START_S, MIN_RUN_S = 0.05, 0.3, 1.0
@@ -81,7 +81,7 @@ def live_demo(jobs: int, seed: int, out: Path) -> None:
         if not tape.wait(len(plans), PATIENCE_S):
             raise FairwayError("the scheduler does not answer any more; the machine may be too busy")
         live = tape.result(f"{POLICY} (live)", "demo")
-        records = list(scheduler.book)
+        records = list(scheduler.store)
     documents = [live.to_dict(), {**forecast.to_dict(), "policy": f"{POLICY} (simulated)"}]
     page = out / "report.html"
     _write_report(documents, page)
@@ -111,7 +111,7 @@ def _plans(jobs: int, seed: int) -> list[Plan]:
 def _forecast(plans: Sequence[Plan]) -> Any:
     """What the simulator says of these jobs, before any of them is started."""
     import fairway
-    from fairway.runtime.machine import virtual_machine
+    from fairway.runtime.daemon.machine import virtual_machine
     from fairway.simulator.rules import Rules
 
     rules = Rules("live", min_run_s=MIN_RUN_S, restart_cost_s=START_S)
@@ -136,7 +136,7 @@ def _workload(plans: Sequence[Plan]) -> Workload:
 
 
 def _request(plan: Plan) -> JobRequest:
-    from fairway.runtime.request import JobRequest
+    from fairway.runtime.jobs.request import JobRequest
 
     return JobRequest(
         command=(sys.executable, "-m", "fairway.train.demo", str(plan.steps), str(STEP_S)),
@@ -153,8 +153,8 @@ def _request(plan: Plan) -> JobRequest:
 @contextmanager
 def _scheduler() -> Iterator[Scheduler]:
     """A scheduler with a directory of its own; afterwards nothing is left of either."""
-    from fairway.runtime.daemon import Daemon
-    from fairway.runtime.remembered import Options
+    from fairway.runtime.daemon.daemon import Daemon
+    from fairway.runtime.daemon.saved_options import Options
 
     folder = Path(tempfile.mkdtemp(prefix="fairway-demo-"))
     daemon: Daemon | None = None
@@ -174,7 +174,7 @@ def _scheduler() -> Iterator[Scheduler]:
 def _run(scheduler: Scheduler, plans: Sequence[Plan], show: Callable[[], None]) -> None:
     """Submit every job at its time, and wait for the last."""
     began_s, waiting = time.monotonic(), list(plans)
-    while waiting or any(not record.state.ended for record in scheduler.book):
+    while waiting or any(not record.state.ended for record in scheduler.store):
         now_s = time.monotonic() - began_s
         if now_s > PATIENCE_S + plans[-1].at_s:
             raise FairwayError(f"the jobs did not end within {PATIENCE_S:g} s; the machine may be too busy")
@@ -210,7 +210,7 @@ class Lines:
         self._began_s = time.time()
 
     def __call__(self) -> None:
-        for record in self._scheduler.book:
+        for record in self._scheduler.store:
             now = (str(record.state), record.preemptions)
             if self._seen.get(record.id) != now:
                 first = record.id not in self._seen
@@ -245,7 +245,7 @@ def _table(scheduler: Scheduler) -> Table:
     from rich.table import Table
 
     table = Table("job", "user", "GPUs", "state", "steps", "", "loss", "stopped", box=None, padding=(0, 1))
-    for record in scheduler.book:
+    for record in scheduler.store:
         steps, done = record.request.steps or 1.0, record.progress.step
         if record.state == "COMPLETED":
             done = steps

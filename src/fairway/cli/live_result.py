@@ -22,7 +22,7 @@ from fairway.core.event import (
 from fairway.core.job import JobSpec
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
-from fairway.runtime.scheduler import Scheduler
+from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.simulator.ledger import Ledger
 from fairway.simulator.result import Costs, Result, Settings
 
@@ -78,7 +78,7 @@ class Tape:
         cluster = self.scheduler.cluster
         settings = Settings(
             policy=policy,
-            knows=tuple(sorted(self.scheduler.gate.knows)),
+            knows=tuple(sorted(self.scheduler.guard.knows)),
             trace=trace,
             cluster=cluster.text,
             rules="live",

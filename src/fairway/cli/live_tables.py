@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fairway.cli.listed import NOTHING, Column, Listed, line, visible
+from fairway.cli.fitted_table import NOTHING, Column, Listed, line, visible
 from fairway.cli.output import count, duration, pairs_table, percent
 
 Row = Mapping[str, Any]

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from fairway.cli.world import Scene
+    from fairway.cli.simulation_options import Scene
 
 _PIPED_WIDTH = 200
 _DETAILS = ("queue_p99_s", "lost_gpu_h", "jct_p50_s", "knows", "ftf_concurrent_worst", "makespan_s", "preemptions")

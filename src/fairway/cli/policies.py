@@ -26,7 +26,7 @@ def policies(
     import json as writer
 
     from fairway.cli import output
-    from fairway.cli.world import World
+    from fairway.cli.simulation_options import World
     from fairway.policies import policies as known
 
     World(cluster="", plugin=plugin).check_names()

@@ -19,7 +19,7 @@ from multiprocessing import connection
 from typing import Any
 
 from fairway.cli.output import progress
-from fairway.cli.world import RunError, Scene
+from fairway.cli.simulation_options import RunError, Scene
 from fairway.core.errors import FairwayError
 
 _POLL_S = 0.2

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from fairway.runtime.salvage import Salvaged
+    from fairway.runtime.journal.salvage import Salvaged
 
 
 def salvage(
@@ -28,7 +28,7 @@ def salvage(
     mkdir damaged && mv journal.db* damaged/ && mv rescued.db journal.db
     """
     from fairway.cli.live import json_lines
-    from fairway.runtime.salvage import salvage as saved
+    from fairway.runtime.journal.salvage import salvage as saved
 
     told = saved(Path(damaged), Path(fresh))
     if json:

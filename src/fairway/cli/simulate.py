@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fairway.cli.files import STDOUT, check_outputs, json_chunks, write_chunks
-from fairway.cli.world import World, takes_world
+from fairway.cli.simulation_options import World, takes_world
 
 if TYPE_CHECKING:
     from fairway.simulator.result import Result

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 from typer.core import TyperCommand
 
-from fairway.cli.asking import Asked, draft_of, is_task_file
 from fairway.cli.live import Where
 from fairway.cli.options import takes
+from fairway.cli.submit_options import Asked, draft_of, is_task_file
 from fairway.core.errors import InputError
 
 if TYPE_CHECKING:

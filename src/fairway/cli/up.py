@@ -18,9 +18,9 @@ from fairway.cli.options import flag, option, takes
 from fairway.core.errors import FairwayError, InputError
 
 if TYPE_CHECKING:
-    from fairway.runtime.daemon import Daemon
-    from fairway.runtime.parting import Stopped
-    from fairway.runtime.remembered import Options
+    from fairway.runtime.daemon.daemon import Daemon
+    from fairway.runtime.daemon.saved_options import Options
+    from fairway.runtime.processes.shutdown import Stopped
 
 STOP_S = 30.0
 """How long a scheduler may take to finish its answers and end."""
@@ -92,7 +92,7 @@ class Settings:
     def check(self) -> None:
         """Complain about a name or number that makes no sense, before anything is started."""
         from fairway.placement import placement
-        from fairway.runtime.remembered import Choice
+        from fairway.runtime.daemon.saved_options import Choice
 
         options = self.options()
         if self.placement is not None:
@@ -102,10 +102,10 @@ class Settings:
     def check_start(self) -> None:
         """Complain about what would keep the scheduler from starting, with what is as last time, and start nothing."""
         from fairway.policies import make_policy
-        from fairway.runtime.daemon import facts_of_last_time
-        from fairway.runtime.remembered import Choice
-        from fairway.runtime.settings import Settings as Configured
-        from fairway.runtime.unlisted import refuse_without_journal
+        from fairway.runtime.daemon.daemon import facts_of_last_time
+        from fairway.runtime.daemon.saved_options import Choice
+        from fairway.runtime.daemon.settings import Settings as Configured
+        from fairway.runtime.processes.orphan_jobs import refuse_without_journal
 
         refuse_without_journal(self.folder)
         choice = Choice(self.options(), facts_of_last_time(self.folder))
@@ -118,7 +118,7 @@ class Settings:
 
     def options(self) -> Options:
         """The same for the runtime, with absolute paths."""
-        from fairway.runtime.remembered import NONE, Options
+        from fairway.runtime.daemon.saved_options import NONE, Options
 
         plugins = self.plugin or None
         if plugins is not None and NONE in plugins:
@@ -138,7 +138,7 @@ class Settings:
         )
 
     def _round_s(self) -> float | str | None:
-        from fairway.runtime.remembered import AUTO
+        from fairway.runtime.daemon.saved_options import AUTO
 
         if self.round is None or self.round == AUTO:
             return self.round
@@ -152,7 +152,7 @@ class Settings:
 
     def words(self) -> list[str]:
         """The options that were given, as somebody elsewhere would give them again."""
-        from fairway.runtime.remembered import NONE, REMEMBERED
+        from fairway.runtime.daemon.saved_options import NONE, REMEMBERED
 
         options, words = self.options(), list[str]()
         for name, one in REMEMBERED.items():
@@ -193,7 +193,7 @@ def up(
         install(settings)
         return
     from fairway.api.server import serve, tcp_socket
-    from fairway.runtime.daemon import AlreadyUpError, Daemon, running_daemon
+    from fairway.runtime.daemon.daemon import AlreadyUpError, Daemon, running_daemon
 
     if running_daemon(settings.folder) is not None:
         raise DownError(f"a scheduler is already running in {settings.folder}")
@@ -205,8 +205,8 @@ def up(
         raise InputError(f"the state directory cannot be used: {error.strerror}", path=str(settings.folder)) from None
     open_to_all = daemon.choice.open_to_all
     serve(daemon, daemon.listener, open_to_all=open_to_all, on_ready=lambda: _greet(daemon, as_json=json))
-    going = sum(record.state == "RUNNING" for record in daemon.scheduler.book)
-    waiting = sum(record.state.waits for record in daemon.scheduler.book)
+    going = sum(record.state == "RUNNING" for record in daemon.scheduler.store)
+    waiting = sum(record.state.waits for record in daemon.scheduler.store)
     text = f"scheduling has stopped; {_left(daemon.parting, going, waiting)}"
     _say(text, sys.stderr if json else sys.stdout)
 
@@ -219,7 +219,7 @@ def _greet(daemon: Daemon, *, as_json: bool) -> None:
         return
     kinds = ", ".join(f"{cluster.gpus_by_type[at]} × {kind.name}" for at, kind in enumerate(cluster.types))
     what = f"virtual GPUs ({kinds})" if daemon.machine.devices is None else f"GPUs ({kinds})"
-    active = sum(not record.state.ended for record in scheduler.book)
+    active = sum(not record.state.ended for record in scheduler.store)
     taken = f" · {_counted(active, 'job')} taken over" if active else ""
     # The address as it came to be: who asks for port 0 gets another one.
     address = daemon.about.get("listen")
@@ -239,7 +239,7 @@ def _tell_ready(daemon: Daemon) -> None:
         "gpus": len(daemon.machine.cluster.node_of_gpu),
         "virtual": daemon.machine.devices is None,
         "policy": daemon.scheduler.policy_text,
-        "jobs": sum(not record.state.ended for record in daemon.scheduler.book),
+        "jobs": sum(not record.state.ended for record in daemon.scheduler.store),
     }
     sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
     sys.stdout.flush()
@@ -289,8 +289,8 @@ def down(
     fairway down --jobs suspend
     """
     from fairway.client import NotUpError
-    from fairway.runtime.daemon import running_daemon
-    from fairway.runtime.parting import announce
+    from fairway.runtime.daemon.daemon import running_daemon
+    from fairway.runtime.processes.shutdown import announce
 
     if jobs not in _PARTINGS:
         raise InputError(f"--jobs {jobs!r} is none of {', '.join(_PARTINGS)}")
@@ -317,7 +317,7 @@ def _leave(folder: Path) -> tuple[dict[str, int], str]:
 
 def _stop(folder: Path) -> tuple[dict[str, int], str]:
     """Stop all jobs; what was done, for a program and for people."""
-    from fairway.runtime.parting import stop_jobs
+    from fairway.runtime.processes.shutdown import stop_jobs
 
     done = stop_jobs(folder)
     return {"jobs_stopped": done.jobs, "jobs_from_the_beginning": done.from_the_beginning}, _stopped_text(done)
@@ -339,7 +339,7 @@ def _stopped_text(done: Stopped) -> str:
 
 
 def _suspend(folder: Path) -> tuple[dict[str, int], str]:
-    from fairway.runtime.parting import suspend_jobs
+    from fairway.runtime.processes.shutdown import suspend_jobs
 
     done = suspend_jobs(folder)
     text = "; no job was running"

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fairway.cli.asking import Asked, draft_of
 from fairway.cli.jobs import UNENDED
 from fairway.cli.live import Where
 from fairway.cli.options import takes
+from fairway.cli.submit_options import Asked, draft_of
 from fairway.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _described(words: Sequence[str], draft: Draft) -> str:
     """What is thought of, so that a mistyped id is not taken for an answer about a job that is there."""
     import shlex
 
-    from fairway.cli.listed import line
+    from fairway.cli.fitted_table import line
     from fairway.cli.output import count
 
     tasks = 1 if draft.array is None else len(draft.array.tasks)
@@ -173,7 +173,7 @@ def _has_ended(row: Row) -> bool:
 
 
 def _table(rows: Sequence[Row]) -> RenderableType:
-    from fairway.cli.listed import Column, Listed, line
+    from fairway.cli.fitted_table import Column, Listed, line
 
     starts = ["runs" if row.get("state") == "RUNNING" else _in(row["start_in_s"]) for row in rows]
     columns = [
@@ -191,7 +191,7 @@ def _table(rows: Sequence[Row]) -> RenderableType:
 
 def _from(row: Row) -> str:
     """What an estimate comes from, in few words, or why there is none."""
-    from fairway.cli.listed import line
+    from fairway.cli.fitted_table import line
 
     if _has_ended(row):
         return "it has ended"

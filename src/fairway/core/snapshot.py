@@ -16,15 +16,16 @@ from typing import Any
 import numpy as np
 
 from fairway.core import columns as c
-from fairway.core import kernels, plain
+from fairway.core import kernels
+from fairway.core import snapshot_json as plain
 from fairway.core.arrays import Floats, Ints, frozen
 from fairway.core.cluster import Cluster
 from fairway.core.errors import PolicyError
 from fairway.core.facts import NO_FACTS, Facts, Finished
-from fairway.core.frame import Frame, Names
 from fairway.core.oracle import Oracle
 from fairway.core.pairing import NO_PAIRING, Pairing, PairTable
 from fairway.core.prospect import Training, spells_of
+from fairway.core.snapshot_context import Frame, Names
 from fairway.core.view import JobView, TableView
 
 

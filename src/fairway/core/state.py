@@ -34,13 +34,13 @@ from fairway.core.event import (
     Woken,
 )
 from fairway.core.facts import NO_FACTS, Facts, History
-from fairway.core.frame import Frame, Names
 from fairway.core.job import JobSpec
 from fairway.core.occupancy import Occupancy
 from fairway.core.pairing import NO_PAIRING, Pairing
 from fairway.core.prospect import entered
 from fairway.core.sharing import heirs
 from fairway.core.snapshot import Snapshot
+from fairway.core.snapshot_context import Frame, Names
 
 _EARLY_S = 5e-7
 """Protection ends half a microsecond early, so that it is over at the instant to which its end is rounded."""

@@ -19,7 +19,7 @@ from fairway.core.check import check
 from fairway.core.decision import Decision, Reason, nothing_granted, reason_text
 from fairway.core.policy import Layer, Policy
 from fairway.core.snapshot import Snapshot
-from fairway.policies.served import Served
+from fairway.policies.priority_booking import Served
 
 _MEMORY = "by_priority"
 """What the policy remembers of each class, where there are several; else its memory is as it would be by itself."""

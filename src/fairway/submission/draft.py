@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fairway.core.errors import InputError
-from fairway.runtime.request import JobRequest, is_text
+from fairway.runtime.jobs.request import JobRequest, is_text
 from fairway.submission.quantities import Array, Gpus
 
 _CARRIED = (

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from fairway.core.errors import InputError
-from fairway.runtime.request import DEPENDENCIES, MOST_GPUS, Dependency
+from fairway.runtime.jobs.request import DEPENDENCIES, MOST_GPUS, Dependency
 
 MOST_TASKS = 10_000
 """Tasks that one array may have."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 
-from fairway.runtime.request import MOST_SHOWN
+from fairway.runtime.jobs.request import MOST_SHOWN
 
 STOPPABLE = "trap 'exit $?' TERM\n"
 """When the command that runs now has ended, end with its code: 75 says that it has saved its state."""

@@ -22,10 +22,10 @@ from fairway.core.event import Event, JobFinished
 from fairway.core.job import JobSpec, Workload
 from fairway.placement import placement
 from fairway.policies import make_policy
-from fairway.runtime.machine import virtual_machine
-from fairway.runtime.records import JobRecord, JobState
-from fairway.runtime.request import JobRequest, Preempt
-from fairway.runtime.scheduler import Scheduler
+from fairway.runtime.daemon.machine import virtual_machine
+from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.jobs.request import JobRequest, Preempt
 from fairway.simulator.result import Result
 from fairway.simulator.rules import Rules
 from fairway.simulator.run import simulate
@@ -143,7 +143,7 @@ def run_live(
                     watch(scheduler)
             scheduler.submit([_request(job, terms.report_every)])
         deadline_s = time.monotonic() + PATIENCE_S
-        while any(not record.state.ended for record in scheduler.book):
+        while any(not record.state.ended for record in scheduler.store):
             if time.monotonic() > deadline_s:
                 raise TimeoutError(f"not all jobs ended within {PATIENCE_S:g} s")
             time.sleep(0.02)
@@ -154,7 +154,7 @@ def run_live(
         scheduler.close()
         thread.join()
     origin_s = scheduler.engine.clock.origin_s
-    records = list(scheduler.book)
+    records = list(scheduler.store)
     failed = [f"{record.id}: {record.reason}" for record in records if record.state is not JobState.COMPLETED]
     if failed:
         raise RuntimeError(f"jobs did not complete: {'; '.join(failed)}")

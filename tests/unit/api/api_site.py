@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from fairway.core.decision import Decision, nothing_granted
 from fairway.core.snapshot import Snapshot
-from fairway.runtime.daemon import Daemon
+from fairway.runtime.daemon.daemon import Daemon
 
 ALICE, BOB, OPERA = 70_001, 70_002, 70_003
 """User ids that are nobody's."""
@@ -46,5 +46,5 @@ class Site:
 def fingerprint(daemon: Daemon) -> tuple[Any, ...]:
     """All that a refused request must not change."""
     scheduler = daemon.scheduler
-    jobs = [(one.id, str(one.state), one.held, one.suspended, one.cancelled, one.request) for one in scheduler.book]
-    return scheduler.policy_text, scheduler.gate.policy.name, scheduler.book.next_id, jobs
+    jobs = [(one.id, str(one.state), one.held, one.suspended, one.cancelled, one.request) for one in scheduler.store]
+    return scheduler.policy_text, scheduler.guard.policy.name, scheduler.store.next_id, jobs

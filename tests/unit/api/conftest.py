@@ -11,7 +11,7 @@ from api_site import OPERA, Never, Site
 
 from fairway.api.app import make_app
 from fairway.api.people import Access
-from fairway.runtime.daemon import Daemon, Options
+from fairway.runtime.daemon.daemon import Daemon, Options
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def new_site(tmp_path: Path) -> Iterator[Callable[..., Site]]:
 
     def make(**rules: Any) -> Site:
         daemon = Daemon(Options(tmp_path / f"state-{len(made)}", policy="fifo", gpus="4"))
-        daemon.scheduler.gate.policy = Never()
+        daemon.scheduler.guard.policy = Never()
         made.append(daemon)
         rules = {"own_uid": 4321, "open_to_all": True, "operators": lambda: {str(OPERA)}} | rules
         site = Site(daemon, make_app(daemon, Access(**rules)))

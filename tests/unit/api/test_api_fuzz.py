@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from fairway.api.app import make_app
 from fairway.api.people import Access
-from fairway.runtime.daemon import Daemon, Options
+from fairway.runtime.daemon.daemon import Daemon, Options
 
 schemathesis = pytest.importorskip("schemathesis")
 
@@ -33,7 +33,7 @@ class _Site:
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory()
         self.daemon = Daemon(Options(Path(self._folder.name), policy="fifo", gpus="4"))
-        self.daemon.scheduler.gate.policy = Never()
+        self.daemon.scheduler.guard.policy = Never()
         # A policy whose name is made at random by chance is not to start anybody either.
         set_policy = self.daemon.scheduler.set_policy
         self.daemon.scheduler.set_policy = lambda policy, text: set_policy(Never(), text)  # type: ignore[method-assign]

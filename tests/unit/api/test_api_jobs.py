@@ -320,7 +320,7 @@ def test_a_key_holds_under_concurrency(site: Site) -> None:
     assert len(answers) == 12
     assert len({answer.json()["jobs"][0]["id"] for answer in answers}) == 1
     assert [answer.status_code for answer in answers].count(201) == 1
-    assert len(site.daemon.scheduler.book) == 1
+    assert len(site.daemon.scheduler.store) == 1
 
 
 def test_terms_can_be_changed_while_a_job_has_not_ended(site: Site) -> None:

@@ -10,11 +10,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from fairway.api import views
-from fairway.api.listing import Listing
-from fairway.runtime.reasons import GRANTED
-from fairway.runtime.records import Attempt, JobRecord, JobState, Progress
-from fairway.runtime.request import JobRequest
-from fairway.runtime.scheduler import Scheduler
+from fairway.api.json_rows import Listing
+from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.jobs.reasons import GRANTED
+from fairway.runtime.jobs.records import Attempt, JobRecord, JobState, Progress
+from fairway.runtime.jobs.request import JobRequest
 
 
 def fake(outside: dict[int, str] | None = None) -> Scheduler:
@@ -22,7 +22,7 @@ def fake(outside: dict[int, str] | None = None) -> Scheduler:
     decided = {0: "needs 4 GPUs; 0 are free", 2: "not told", 5: "not its turn", 8: GRANTED, 9: GRANTED}
     reasons, state = SimpleNamespace(all=lambda: decided), SimpleNamespace(held_gpus={9: (0,)})
     gate = SimpleNamespace(outside=outside or {})
-    return cast(Scheduler, SimpleNamespace(engine=engine, gate=gate, reasons=reasons, state=state))
+    return cast(Scheduler, SimpleNamespace(engine=engine, guard=gate, reasons=reasons, state=state))
 
 
 def request(**fields: Any) -> JobRequest:

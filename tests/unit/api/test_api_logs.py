@@ -13,9 +13,9 @@ import pytest
 
 from fairway.api.logs import CHUNK_BYTES, Logs
 from fairway.core.errors import InputError
-from fairway.runtime.records import Attempt, JobRecord, JobState
-from fairway.runtime.request import JobRequest
-from fairway.runtime.scheduler import Scheduler
+from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.jobs.records import Attempt, JobRecord, JobState
+from fairway.runtime.jobs.request import JobRequest
 
 
 class Job:

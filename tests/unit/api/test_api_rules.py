@@ -14,8 +14,8 @@ import pytest
 from api_site import ALICE, OPERA, Site, fingerprint
 
 from fairway.api.app import make_app
+from fairway.api.disk_space import NoRoomError, Room
 from fairway.api.people import Access, NotAllowedError, NoTokenError, Person
-from fairway.api.room import NoRoomError, Room
 
 HELD = {"command": ["true"], "hold": True}
 
@@ -104,7 +104,7 @@ def test_the_ballast_goes_when_the_journal_finds_no_room_and_comes_back(tmp_path
 def test_the_scheduler_drops_the_ballast_by_itself(site: Site) -> None:
     room = site.app.state.house.room
     room.take_on_ballast()
-    site.daemon.scheduler.diary.on_full()
+    site.daemon.scheduler.writer.on_full()
     assert not room.ballast.exists()
 
 

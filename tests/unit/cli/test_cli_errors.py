@@ -8,7 +8,7 @@ import pytest
 from cli_samples import Shell
 
 from fairway.cli import simulate as simulate_module
-from fairway.cli.world import Scene
+from fairway.cli.simulation_options import Scene
 
 SIMULATE = ("simulate", "{trace}", "--cluster", "v100:1x4", "--policy", "fifo")
 COMPARE = ("compare", "{trace}", "--cluster", "v100:1x4")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from fairway.cli.asking import Asked, draft_of
+from fairway.cli.submit_options import Asked, draft_of
 from fairway.core.errors import InputError
-from fairway.runtime.request import JobRequest
+from fairway.runtime.jobs.request import JobRequest
 from fairway.submission.draft import carried
 
 ENVIRONMENT = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from fairway.core.event import RegimeEntered
-from fairway.runtime.codec import from_plain, to_plain
-from fairway.runtime.estimates import announced
-from fairway.runtime.records import Progress
+from fairway.runtime.jobs.estimates import announced
+from fairway.runtime.jobs.records import Progress
+from fairway.runtime.journal.codec import from_plain, to_plain
 from fairway.testing import job, state_of
 
 

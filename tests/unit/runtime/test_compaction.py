@@ -13,11 +13,11 @@ from fairway.core.action import Launch, Suspend
 from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.core.event import JobFinished, JobStarted, RateChanged, RegimeEntered, Woken
 from fairway.core.state import State
-from fairway.runtime.estimates import submitted
-from fairway.runtime.journal import Journal, StoredJob
-from fairway.runtime.rebuild import replay
-from fairway.runtime.records import JobRecord, JobState
-from fairway.runtime.request import JobRequest
+from fairway.runtime.jobs.estimates import submitted
+from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.journal.database import Journal, StoredJob
+from fairway.runtime.journal.rebuild import replay
 
 CLUSTER = Cluster.of([Node("here", "cpu", 4)], [GpuType("cpu", 0, 0.0, 1.0)])
 

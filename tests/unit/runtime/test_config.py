@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fairway.runtime.config import NO_CONFIG, ConfigError, Idle, Terms, parse_config, read_config
+from fairway.runtime.daemon.config import NO_CONFIG, ConfigError, Idle, Terms, parse_config, read_config
 
 WHOLE = """
 operators = ["root", "anna"]

@@ -8,49 +8,51 @@ from typing import cast
 import pytest
 
 from fairway.core.state import State
-from fairway.runtime.alarms import Alarms
-from fairway.runtime.clock import Clock
-from fairway.runtime.doors import Doors
-from fairway.runtime.records import Book, JobRecord, JobState
-from fairway.runtime.request import Dependency, DependencyKind, JobRequest
+from fairway.runtime.daemon.clock import Clock
+from fairway.runtime.daemon.timers import Timers
+from fairway.runtime.jobs.eligibility import Eligibility
+from fairway.runtime.jobs.records import JobRecord, JobState, JobStore
+from fairway.runtime.jobs.request import Dependency, DependencyKind, JobRequest
 
 
 class Site:
     """Doors with a book of jobs, and what the state is taken to hold."""
 
     def __init__(self) -> None:
-        self.book = Book()
+        self.store = JobStore()
         self.held: dict[int, tuple[int, ...]] = {}
         self.clock = Clock(0.0)
-        self.alarms = Alarms()
-        self.doors = Doors(self.book, cast(State, SimpleNamespace(held_gpus=self.held)), self.clock, self.alarms)
+        self.timers = Timers()
+        self.eligibility = Eligibility(
+            self.store, cast(State, SimpleNamespace(held_gpus=self.held)), self.clock, self.timers
+        )
 
     def job(self, name: str = "", *, depends: tuple[Dependency, ...] = (), at_once: int = 0) -> JobRecord:
         """Take a job in, now."""
-        number = self.book.next_number
+        number = self.store.next_number
         request = JobRequest(command=("true",), depends=depends, array_at_once=at_once)
         record = JobRecord(number, name or str(number + 1), request, 0.0)
-        self.book.add(record)
-        self.doors.know(record)
+        self.store.add(record)
+        self.eligibility.know(record)
         self.look_at(record)
         return record
 
     def look_at(self, record: JobRecord) -> str:
         """Look at a job again; why it is outside."""
-        self.doors.look_at(record, self.clock.now_s())
-        return self.doors.outside.get(record.number, "")
+        self.eligibility.look_at(record, self.clock.now_s())
+        return self.eligibility.outside.get(record.number, "")
 
     def end(self, record: JobRecord, state: JobState = JobState.COMPLETED) -> None:
         """A job ends."""
         record.state = state
         self.held.pop(record.number, None)
-        self.doors.note_off(record)
+        self.eligibility.note_off(record)
 
 
 def test_whoever_is_held_or_suspended_waits_until_it_is_not() -> None:
     site = Site()
     job = site.job()
-    assert not site.doors.outside
+    assert not site.eligibility.outside
     job.held = True
     assert "fairway release" in site.look_at(job)
     job.suspended = True
@@ -75,10 +77,10 @@ def test_whoever_waits_for_another_job_is_looked_at_when_that_ends(
     site = Site()
     first = site.job()
     second = site.job(depends=(Dependency(kind, first.id),))
-    assert site.doors.outside == {second.number: "waits for job 1: it has not ended"}
+    assert site.eligibility.outside == {second.number: "waits for job 1: it has not ended"}
     site.end(first, state)
-    assert site.doors.outside.get(second.number, "") == why
-    assert site.alarms.next_s <= site.clock.now_s()
+    assert site.eligibility.outside.get(second.number, "") == why
+    assert site.timers.next_s <= site.clock.now_s()
 
 
 def test_whoever_waits_for_an_array_waits_for_all_of_its_tasks() -> None:
@@ -86,25 +88,25 @@ def test_whoever_waits_for_an_array_waits_for_all_of_its_tasks() -> None:
     tasks = [site.job(f"1_{at}") for at in range(2)]
     last = site.job(depends=(Dependency("afterok", "1"),))
     site.end(tasks[0])
-    assert last.number in site.doors.outside
+    assert last.number in site.eligibility.outside
     site.end(tasks[1])
-    assert not site.doors.outside
+    assert not site.eligibility.outside
 
 
 def test_a_task_that_leaves_lets_the_next_one_of_its_array_in() -> None:
     site = Site()
     first, second, third = (site.job(f"1_{at}", at_once=1) for at in range(3))
-    assert site.doors.outside.keys() == {second.number, third.number}
+    assert site.eligibility.outside.keys() == {second.number, third.number}
     site.held[first.number] = (0,)
     first.held = True
     # It runs on although it is held, so there is no room for another one.
     site.look_at(first)
-    assert site.doors.outside.keys() == {0, 1, 2}
+    assert site.eligibility.outside.keys() == {0, 1, 2}
     del site.held[first.number]
-    site.doors.note_off(first)
-    assert site.doors.outside.keys() == {first.number, third.number}
+    site.eligibility.note_off(first)
+    assert site.eligibility.outside.keys() == {first.number, third.number}
     site.end(second)
-    assert site.doors.outside.keys() == {first.number}
+    assert site.eligibility.outside.keys() == {first.number}
 
 
 def test_whoever_is_to_begin_later_is_let_in_then() -> None:
@@ -115,15 +117,15 @@ def test_whoever_is_to_begin_later_is_let_in_then() -> None:
     assert site.look_at(job).startswith("not before ")
     job.reason = "failed; tried again in 1000 s"
     assert site.look_at(job) == job.reason
-    assert site.alarms.next_s == begins_s
-    assert not site.alarms.rang(begins_s - 1.0)
-    assert job.number in site.doors.outside
-    assert site.alarms.rang(begins_s)
-    assert not site.doors.outside
+    assert site.timers.next_s == begins_s
+    assert not site.timers.rang(begins_s - 1.0)
+    assert job.number in site.eligibility.outside
+    assert site.timers.rang(begins_s)
+    assert not site.eligibility.outside
 
 
 def test_whoever_no_gpu_can_run_stays_outside() -> None:
     site = Site()
     job = site.job()
-    site.doors.impossible = {job.number}
+    site.eligibility.impossible = {job.number}
     assert site.look_at(job) == "no GPUs that are here now can run it"

@@ -8,16 +8,16 @@ import pytest
 
 from fairway.core.event import Event, JobEvicted, JobFailed, JobFinished, RateChanged
 from fairway.core.state import State
-from fairway.runtime.alarms import Alarms
-from fairway.runtime.clock import Clock
-from fairway.runtime.ends import BACK_OFF_S, MOST_LOST, Ends
-from fairway.runtime.engines.local import LocalProcesses, Target
-from fairway.runtime.estimates import submitted
-from fairway.runtime.machine import virtual_machine
-from fairway.runtime.processes import LOST, Outcome
-from fairway.runtime.records import Attempt, Book, JobRecord, JobState
-from fairway.runtime.request import JobRequest
-from fairway.runtime.seen import Seen
+from fairway.runtime.daemon.clock import Clock
+from fairway.runtime.daemon.machine import virtual_machine
+from fairway.runtime.daemon.timers import Timers
+from fairway.runtime.jobs.attempt_ends import BACK_OFF_S, MOST_LOST, AttemptEnds
+from fairway.runtime.jobs.estimates import submitted
+from fairway.runtime.jobs.observations import Observations
+from fairway.runtime.jobs.records import Attempt, JobRecord, JobState, JobStore
+from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.processes.attempts import LOST, Outcome
+from fairway.runtime.processes.local import LocalProcesses, Target
 
 CLUSTER = virtual_machine(2).cluster
 TARGET = Target((0,))
@@ -28,15 +28,15 @@ class Site:
 
     def __init__(self, folder: Path, retries: int = 0) -> None:
         self.folder = folder
-        self.book, self.clock, self.alarms = Book(), Clock(0.0), Alarms()
-        self.seen = Seen(self.book, CLUSTER, lambda record: folder, lambda record, now_s: record.ran_s)
+        self.store, self.clock, self.timers = JobStore(), Clock(0.0), Timers()
+        self.seen = Observations(self.store, CLUSTER, lambda record: folder, lambda record, now_s: record.ran_s)
         self.seen.state = State(CLUSTER)
         self.processes = LocalProcesses(lambda job, gpus: (folder, "", {}), lambda job: False, anywhere=True)
-        self.ends = Ends(self.book, self.clock, self.seen, self.processes, self.alarms)
+        self.ends = AttemptEnds(self.store, self.clock, self.seen, self.processes, self.timers)
         self.off: list[JobState] = []
         self.ends.on_off = lambda record: self.off.append(record.state)
         self.job = JobRecord(0, "1", JobRequest(command=("true",), retries=retries), 0.0)
-        self.book.add(self.job)
+        self.store.add(self.job)
         self.seen.state.apply(submitted(self.job, CLUSTER, 100.0, 0.0, self.seen.restarts.unknown_s))
 
     def end(self, outcome: Outcome, now_s: float = 30.0) -> list[Event]:
@@ -53,7 +53,7 @@ def test_whoever_has_done_its_work_is_completed_and_charged_until_it_ended(tmp_p
     assert (site.job.state, site.job.exit_code, site.job.ran_s, site.job.gpu_s) == (JobState.COMPLETED, 0, 15.0, 30.0)
     assert site.off == [JobState.COMPLETED]
     assert not site.processes.targets
-    assert site.book.take_changed() == [site.job]
+    assert site.store.take_changed() == [site.job]
 
 
 def test_whoever_was_stopped_to_go_on_elsewhere_keeps_its_target(tmp_path: Path) -> None:
@@ -83,8 +83,8 @@ def test_failures_are_tried_again_after_longer_and_longer_waits(tmp_path: Path) 
     for wait_s in (BACK_OFF_S, 2 * BACK_OFF_S):
         assert isinstance(site.end(Outcome((9,)))[0], JobEvicted)
         assert (site.job.state, site.job.not_before_s) == (JobState.PENDING, 30.0 + wait_s)
-        assert site.alarms.next_s == 30.0 + wait_s
-        assert site.alarms.rang(30.0 + wait_s)
+        assert site.timers.next_s == 30.0 + wait_s
+        assert site.timers.rang(30.0 + wait_s)
     assert isinstance(site.end(Outcome((9,)))[0], JobFailed)
     assert (site.job.state, site.job.exit_code, site.job.failures) == (JobState.FAILED, 9, 3)
     assert site.off == [JobState.PENDING, JobState.PENDING, JobState.FAILED]

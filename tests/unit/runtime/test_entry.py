@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fairway.runtime.config import NO_CONFIG, parse_config
-from fairway.runtime.entry import NotAdmittedError, admitted, amended, changed_terms
-from fairway.runtime.request import JobRequest
+from fairway.runtime.daemon.config import NO_CONFIG, parse_config
+from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.jobs.submit_rules import NotAdmittedError, admitted, amended, changed_terms
 
 CONFIG = parse_config("""
 [defaults]

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from fairway.runtime import keeper, processes
-from fairway.runtime.folders import UNCERTAIN, facts_in, folders_of, opened, record_in
-from fairway.runtime.journal import Journal, is_blank
-from fairway.runtime.records import Attempt, JobRecord, JobState
-from fairway.runtime.request import JobRequest
-from fairway.runtime.salvage import salvage
-from fairway.runtime.unlisted import Places
+from fairway.runtime.jobs.records import Attempt, JobRecord, JobState
+from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.journal.database import Journal, is_blank
+from fairway.runtime.journal.salvage import salvage
+from fairway.runtime.processes import attempts as processes
+from fairway.runtime.processes import keeper
+from fairway.runtime.processes.folders import UNCERTAIN, facts_in, folders_of, opened, record_in
+from fairway.runtime.processes.orphan_jobs import Places
 
 
 def _record(name: str = "7", number: int = 6, **about: Any) -> JobRecord:

@@ -12,9 +12,9 @@ from fairway.core.check import check
 from fairway.core.decision import Decision
 from fairway.core.snapshot import Snapshot
 from fairway.policies import make_policy, policies
-from fairway.runtime.config import parse_config
-from fairway.runtime.gate import RETRY_S, Gate
-from fairway.runtime.limits import Limits
+from fairway.runtime.daemon.config import parse_config
+from fairway.runtime.guard.limits import Limits
+from fairway.runtime.guard.policy_guard import RETRY_S, PolicyGuard
 from fairway.testing import job, random_snapshot, state_of
 
 
@@ -28,7 +28,7 @@ class Broken:
         raise ZeroDivisionError("by itself")
 
 
-def decided(gate: Gate, snapshot: Snapshot) -> list[int]:
+def decided(gate: PolicyGuard, snapshot: Snapshot) -> list[int]:
     decision = gate.decide(snapshot)
     check(snapshot, decision)
     return decision.gpus.tolist()
@@ -43,7 +43,7 @@ def _queue(**about: Any) -> Snapshot:
 
 
 def test_while_a_policy_fails_waiting_jobs_get_free_gpus_in_the_order_of_submission() -> None:
-    gate = Gate(Broken())
+    gate = PolicyGuard(Broken())
     snapshot = _queue()
     decision = gate.decide(snapshot)
     check(snapshot, decision)
@@ -54,7 +54,7 @@ def test_while_a_policy_fails_waiting_jobs_get_free_gpus_in_the_order_of_submiss
 
 
 def test_those_outside_stay_outside_while_a_policy_fails() -> None:
-    gate = Gate(Broken())
+    gate = PolicyGuard(Broken())
     gate.outside = {1: "held"}
     snapshot = _queue()
     assert decided(gate, snapshot) == [2, 0, 3, 1, 0]
@@ -63,13 +63,13 @@ def test_those_outside_stay_outside_while_a_policy_fails() -> None:
 
 def test_limits_hold_while_a_policy_fails() -> None:
     config = '[users.ann]\nmax_gpus = 2\n[users."*"]\nmax_gpus = 3'
-    gate = Gate(Broken(), Limits(parse_config(config)))
+    gate = PolicyGuard(Broken(), Limits(parse_config(config)))
     jobs = [job(f"j{n}", 1, user="ann" if n < 4 else "bob") for n in range(8)]
     assert decided(gate, state_of(jobs, "v100:1x8").snapshot()) == [1, 1, 0, 0, 1, 1, 1, 0]
 
 
 def test_types_and_blocked_gpus_count_while_a_policy_fails() -> None:
-    gate = Gate(Broken())
+    gate = PolicyGuard(Broken())
     gate.blocked = lambda: {0: "taken by others", 4: "taken by others"}
     jobs = [job("a", 2, gpu_types=("v100",)), job("b", 2, gpu_types=("v100",)), job("c", 1)]
     snapshot = state_of(jobs, "v100:1x4,k80:1x2").snapshot()
@@ -81,13 +81,13 @@ def test_types_and_blocked_gpus_count_while_a_policy_fails() -> None:
 
 def test_higher_priorities_go_first_while_a_policy_fails_and_nobody_is_stopped() -> None:
     jobs = [job("runs", 2), job("waits", 2, priority=1), job("first", 2, priority=2)]
-    assert decided(Gate(Broken()), state_of(jobs, "v100:4", running={"runs": 2}).snapshot()) == [2, 0, 2]
+    assert decided(PolicyGuard(Broken()), state_of(jobs, "v100:4", running={"runs": 2}).snapshot()) == [2, 0, 2]
 
 
 def test_guests_stay_with_their_hosts_while_a_policy_fails() -> None:
     state = state_of([job("host", 2), job("guest", 2), job("new", 2)], "v100:1x4")
     state.commit([Launch(0, (0, 1), 0), Launch(1, (0, 1), 0, 0, 0.5)])
-    decision = Gate(Broken()).decide(state.snapshot())
+    decision = PolicyGuard(Broken()).decide(state.snapshot())
     check(state.snapshot(), decision)
     assert decision.gpus.tolist() == [2, 2, 2]
     assert (decision.partners, decision.throttles) == ({1: 0}, {1: 0.5})
@@ -96,7 +96,7 @@ def test_guests_stay_with_their_hosts_while_a_policy_fails() -> None:
 def test_random_states_get_lawful_decisions_while_a_policy_fails() -> None:
     for seed in range(40):
         snapshot = random_snapshot(seed)
-        decided(Gate(Broken()), snapshot)
+        decided(PolicyGuard(Broken()), snapshot)
 
 
 # Priorities.
@@ -104,7 +104,7 @@ def test_random_states_get_lawful_decisions_while_a_policy_fails() -> None:
 
 @pytest.mark.parametrize("policy", ["fifo", "tiresias", "gandiva:pack=1"])
 def test_every_policy_serves_higher_priorities_first(policy: str) -> None:
-    gate = Gate(make_policy("antman"))
+    gate = PolicyGuard(make_policy("antman"))
     gate.policy = make_policy(policy)
     state = state_of([job("low", 4), job("high", 4, priority=1)], "v100:1x4", running={"low": 4})
     assert decided(gate, state.snapshot(gate.knows)) == [0, 4]
@@ -112,7 +112,7 @@ def test_every_policy_serves_higher_priorities_first(policy: str) -> None:
 
 
 def test_a_job_outside_does_not_take_anything_from_those_of_lower_priority() -> None:
-    gate = Gate(make_policy("fifo"))
+    gate = PolicyGuard(make_policy("fifo"))
     gate.outside = {1: "held"}
     snapshot = state_of([job("low", 4), job("high", 4, priority=1)], "v100:1x4").snapshot()
     decision = gate.decide(snapshot)
@@ -121,7 +121,7 @@ def test_a_job_outside_does_not_take_anything_from_those_of_lower_priority() -> 
 
 
 def test_reasons_come_through_the_gate() -> None:
-    gate = Gate(make_policy("fifo"), Limits(parse_config('[users."*"]\nmax_gpus = 100')))
+    gate = PolicyGuard(make_policy("fifo"), Limits(parse_config('[users."*"]\nmax_gpus = 100')))
     gate.outside = {2: "held"}
     snapshot = state_of([job("low", 4), job("high", 4, priority=1), job("out", 1)], "v100:1x4").snapshot()
     decision = gate.decide(snapshot)
@@ -134,7 +134,7 @@ def test_reasons_come_through_the_gate() -> None:
 
 @pytest.mark.parametrize("name", sorted(policies()))
 def test_blocked_gpus_are_given_to_nobody(name: str) -> None:
-    gate = Gate(make_policy(name))
+    gate = PolicyGuard(make_policy(name))
     gate.blocked = lambda: {0: "taken by others", 5: "taken by others"}
     jobs = [job(f"j{n}", 2, 900.0, priority=n % 2) for n in range(6)]
     snapshot = state_of(jobs, "v100:2x4", now_s=10.0, running={"j0": (1, 2)}).snapshot(gate.knows)
@@ -147,7 +147,7 @@ def test_blocked_gpus_are_given_to_nobody(name: str) -> None:
 
 
 def test_gpus_on_which_nobody_can_be_started_are_not_called_free() -> None:
-    gate = Gate(make_policy("fifo"))
+    gate = PolicyGuard(make_policy("fifo"))
     gate.blocked = lambda: {1: "somebody else computes on it"}
     snapshot = state_of([job("a", 2)], "v100:1x2").snapshot()
     decision = gate.decide(snapshot)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fairway.core.event import Event, JobCancelled
-from fairway.runtime.alarms import Alarms
-from fairway.runtime.inbox import Inbox, StoppedError
+from fairway.runtime.daemon.inbox import Inbox, StoppedError
+from fairway.runtime.daemon.timers import Timers
 
 
 def test_each_command_finds_told_what_those_before_it_did() -> None:
@@ -54,7 +54,7 @@ def test_nobody_waits_for_a_scheduler_that_has_ended() -> None:
 
 
 def test_an_alarm_rings_once_and_does_what_is_due() -> None:
-    alarms, called = Alarms(), list[float]()
+    alarms, called = Timers(), list[float]()
     alarms.set(3.0)
     alarms.call_at(2.0, called.append)
     alarms.call_at(2.0, lambda now_s: called.append(-now_s))

@@ -16,13 +16,13 @@ from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
 from fairway.placement import placement
 from fairway.policies import make_policy
-from fairway.runtime.config import parse_config
-from fairway.runtime.estimates import submitted
-from fairway.runtime.gate import Gate
-from fairway.runtime.limits import Limits
-from fairway.runtime.placing import Around
-from fairway.runtime.records import JobRecord
-from fairway.runtime.request import JobRequest
+from fairway.runtime.daemon.config import parse_config
+from fairway.runtime.guard.limits import Limits
+from fairway.runtime.guard.placing import Around
+from fairway.runtime.guard.policy_guard import PolicyGuard
+from fairway.runtime.jobs.estimates import submitted
+from fairway.runtime.jobs.records import JobRecord
+from fairway.runtime.jobs.request import JobRequest
 
 ONE_TYPE = Cluster.of([Node("here", "v100", 8)], [GpuType("v100", 0, 0.0, 1.0)])
 TWO_TYPES = Cluster.of(
@@ -42,9 +42,9 @@ def _job(user: str, gpus: int = 1, **about: object) -> JobRequest:
     return JobRequest(command=("true",), user=user, gpus=gpus, **about)  # type: ignore[arg-type]
 
 
-def _decided(state: State, config: str, policy: str | Policy = "fifo") -> tuple[Snapshot, Decision, Gate]:
+def _decided(state: State, config: str, policy: str | Policy = "fifo") -> tuple[Snapshot, Decision, PolicyGuard]:
     chosen = make_policy(policy) if isinstance(policy, str) else policy
-    gate = Gate(chosen, Limits(parse_config(config)))
+    gate = PolicyGuard(chosen, Limits(parse_config(config)))
     snapshot = state.snapshot(chosen.knows)
     decision = gate.decide(snapshot)
     check(snapshot, decision)
@@ -173,7 +173,7 @@ def test_a_policy_that_breaks_a_law_stops_nobody() -> None:
 
     state = _state([_job("anna"), _job("ben", 8)])
     state.commit([Launch(0, (0,), 0)])
-    gate = Gate(Lawless())
+    gate = PolicyGuard(Lawless())
     decision = gate.decide(state.snapshot())
     assert decision.gpus.tolist() == [1, 0]
     assert "lawless failed" in gate.problem
@@ -182,7 +182,7 @@ def test_a_policy_that_breaks_a_law_stops_nobody() -> None:
 def test_whoever_runs_is_inside_even_if_its_owner_holds_it() -> None:
     state = _state([_job("anna"), _job("ben")])
     state.commit([Launch(0, (0,), 0)])
-    gate = Gate(make_policy("fifo"))
+    gate = PolicyGuard(make_policy("fifo"))
     gate.outside = {0: "held", 1: "held"}
     decision = gate.decide(state.snapshot())
     assert decision.gpus.tolist() == [1, 0]
@@ -190,7 +190,7 @@ def test_whoever_runs_is_inside_even_if_its_owner_holds_it() -> None:
 
 def test_blocked_gpus_are_counted_by_nobody_and_placed_on_by_nobody() -> None:
     state = _state([_job("anna", 2) for _ in range(4)])
-    gate = Gate(make_policy("fifo"))
+    gate = PolicyGuard(make_policy("fifo"))
     blocked = {0: "somebody", 2: "somebody", 3: "somebody"}
     gate.blocked = lambda: blocked
     snapshot = state.snapshot()
@@ -205,7 +205,7 @@ def test_blocked_gpus_are_counted_by_nobody_and_placed_on_by_nobody() -> None:
 def test_a_job_beside_which_somebody_appears_keeps_its_gpu() -> None:
     state = _state([_job("anna", 4), _job("ben", 4)])
     state.commit([Launch(0, (0, 1, 2, 3), 0)])
-    gate = Gate(make_policy("fifo"))
+    gate = PolicyGuard(make_policy("fifo"))
     gate.blocked = lambda: {0: "somebody", 1: "somebody"}
     decision = gate.decide(state.snapshot())
     assert decision.gpus.tolist() == [4, 4]

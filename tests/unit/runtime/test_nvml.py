@@ -10,10 +10,10 @@ import pytest
 
 from fairway.core.errors import InputError
 from fairway.core.hardware import CATALOGUE
-from fairway.runtime.estimates import speeds_of
-from fairway.runtime.machine import found_machine, nvidia_machine
-from fairway.runtime.nvml import Nvml, Sitters, type_name, visible
-from fairway.runtime.request import JobRequest
+from fairway.runtime.daemon.machine import found_machine, nvidia_machine
+from fairway.runtime.daemon.nvml import ForeignProcesses, Nvml, type_name, visible
+from fairway.runtime.jobs.estimates import speeds_of
+from fairway.runtime.jobs.request import JobRequest
 from fairway.testing.fake_nvml import FakeGpu, FakeNvml
 
 
@@ -170,7 +170,7 @@ def test_processes_of_others_are_seen_and_ours_are_not_taken_for_them() -> None:
     try:
         gpus[1].pids = [child.pid]
         keepers: dict[int, set[int]] = {}
-        sitters = Sitters(Nvml(FakeNvml(gpus)), [gpu.uuid for gpu in gpus], lambda: keepers)
+        sitters = ForeignProcesses(Nvml(FakeNvml(gpus)), [gpu.uuid for gpu in gpus], lambda: keepers)
         blocked = sitters.look()
         assert list(blocked) == [1]
         assert blocked[1].startswith(f"process {child.pid} (sleep) of ")
@@ -188,14 +188,14 @@ def test_processes_of_others_are_seen_and_ours_are_not_taken_for_them() -> None:
 def test_a_process_outside_of_our_container_counts_only_where_none_of_ours_runs() -> None:
     gpus = _gpus(2)
     gpus[0].pids = gpus[1].pids = [4_000_000]
-    sitters = Sitters(Nvml(FakeNvml(gpus)), [gpu.uuid for gpu in gpus], lambda: {0: {os.getpid()}})
+    sitters = ForeignProcesses(Nvml(FakeNvml(gpus)), [gpu.uuid for gpu in gpus], lambda: {0: {os.getpid()}})
     assert list(sitters.look()) == [1]
 
 
 def test_gpus_that_break_are_blocked() -> None:
     gpus = _gpus(3)
     library = FakeNvml(gpus)
-    sitters = Sitters(Nvml(library), [gpu.uuid for gpu in gpus], dict)
+    sitters = ForeignProcesses(Nvml(library), [gpu.uuid for gpu in gpus], dict)
     assert sitters.look() == {}
     gpus[0].lost = True
     library.xids = [(gpus[1], 31), (gpus[2], 79)]
@@ -210,7 +210,7 @@ def test_gpus_that_break_are_blocked() -> None:
 def test_how_busy_gpus_are_is_told() -> None:
     gpus = _gpus(3)
     gpus[1].percent = 40
-    sitters = Sitters(Nvml(FakeNvml(gpus)), [gpu.uuid for gpu in gpus], dict)
+    sitters = ForeignProcesses(Nvml(FakeNvml(gpus)), [gpu.uuid for gpu in gpus], dict)
     assert sitters.busy_percent([0, 1]) == 40.0
     assert sitters.busy_percent([2]) == 0.0
     assert sitters.busy_percent([]) is None

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fairway.runtime.outcomes import verdict
-from fairway.runtime.processes import LOST, Outcome
-from fairway.runtime.records import JobState
+from fairway.runtime.jobs.records import JobState
+from fairway.runtime.jobs.verdict import verdict
+from fairway.runtime.processes.attempts import LOST, Outcome
 
 
 def _judged(outcome: Outcome, *, asked: bool = False, log: Path | None = None) -> tuple[str, JobState, int]:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.runtime import reports
-from fairway.runtime.records import Progress
-from fairway.runtime.reports import ReportReader, take_in
+from fairway.runtime.jobs import reports
+from fairway.runtime.jobs.records import Progress
+from fairway.runtime.jobs.reports import ReportReader, take_in
 
 
 def _read(path: Path, reader: ReportReader | None = None) -> list[dict[str, Any]]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from fairway.core.event import RestartMeasured
-from fairway.runtime.codec import from_plain, to_plain
-from fairway.runtime.records import Attempt, JobRecord
-from fairway.runtime.request import JobRequest
-from fairway.runtime.restarts import SUSPENDED_S, UNKNOWN_S, RestartCosts
+from fairway.runtime.jobs.records import Attempt, JobRecord
+from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.jobs.restart_costs import SUSPENDED_S, UNKNOWN_S, RestartCosts
+from fairway.runtime.journal.codec import from_plain, to_plain
 
 
 def _record(number: int = 0, **about: object) -> JobRecord:

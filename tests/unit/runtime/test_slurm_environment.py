@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fairway.runtime.environment import launch_of
-from fairway.runtime.records import Attempt, JobRecord
-from fairway.runtime.request import JobRequest
+from fairway.runtime.jobs.records import Attempt, JobRecord
+from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.processes.environment import launch_of
 
 
 def environments(tmp_path: Path, **fields: Any) -> list[dict[str, str]]:

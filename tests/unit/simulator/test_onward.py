@@ -12,12 +12,12 @@ from fairway.core.action import Launch
 from fairway.core.decision import Decision
 from fairway.core.event import Event, JobStarted, JobSubmitted, Woken
 from fairway.core.job import JobSpec, Workload
-from fairway.core.resumed import OVERRUN, resumed
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
+from fairway.core.state_from_snapshot import OVERRUN, resumed
 from fairway.placement import placement
 from fairway.policies import make_policy
-from fairway.simulator.onward import Limits, look_onward
+from fairway.simulator.roll_forward import Limits, look_onward
 from fairway.simulator.rules import Rules
 from fairway.testing import Invariants, state_digest
 from fairway.traces import generate, read_cluster

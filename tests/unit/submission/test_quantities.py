@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.core.errors import InputError
-from fairway.runtime.request import Dependency
+from fairway.runtime.jobs.request import Dependency
 from fairway.submission import quantities as q
 
 NOON = datetime(2026, 3, 4, 12, 0, 0).astimezone()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fairway.core.errors import InputError
-from fairway.runtime.request import Dependency
+from fairway.runtime.jobs.request import Dependency
 from fairway.submission.draft import Draft
 from fairway.submission.sbatch import from_sbatch, from_sbatch_text, is_sbatch
 

@@ -1,0 +1,47 @@
+"""What all routes share: the scheduler, who may do what, the disk, the event stream, the figures."""
+
+from __future__ import annotations
+
+import time
+
+from fastapi import Request
+
+from fairway.api.auth_middleware import PERSON
+from fairway.api.disk_space import Room
+from fairway.api.events import Stream
+from fairway.api.json_rows import Listing
+from fairway.api.people import Access, Person
+from fairway.api.prometheus import Figures
+from fairway.runtime.daemon.daemon import Daemon
+
+
+class House:
+    """One running scheduler as the API sees it."""
+
+    def __init__(self, daemon: Daemon, access: Access, room: Room | None = None) -> None:
+        self.daemon = daemon
+        self.scheduler = daemon.scheduler
+        self.access = access
+        self.began_s = time.time()
+        self.room = room or Room(daemon.options.folder)
+        self.listing = Listing(daemon.scheduler)
+        self.stream = Stream(daemon.scheduler)
+        self.figures = Figures(daemon, self.room)
+        self.stream.listen()
+        self.figures.listen()
+        self.scheduler.writer.on_full = self.room.drop_ballast
+        self.room.take_on_ballast()
+
+    @property
+    def closing(self) -> bool:
+        """Whether answers that would go on for ever have to end now."""
+        return self.stream.closing
+
+    def close(self) -> None:
+        """End streams and logs that are being followed."""
+        self.stream.close()
+
+    def person(self, request: Request) -> Person:
+        """Who sent a request, as the door has found out."""
+        person: Person = request.scope[PERSON]
+        return person

@@ -1,0 +1,86 @@
+"""Long lists of jobs as JSON text, ten times faster than by way of objects.
+
+What never changes of a job (its names, its demands, its command) is written once and kept. Of a job that has not begun
+only the reason can change, so the rest of its row is the same for all of them; of one that has ended, nothing can.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+from fairway.api import views
+from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.jobs.request import JobRequest
+
+MOST_KEPT = 50_000
+_FIXED = ("id", "name", "user", "queue", "gpus", "gpus_min", "gpus_max", "priority", "submitted_s", "command")
+_UNBEGUN = (
+    '"gpus_held":0,"started_s":null,"ended_s":null,"ran_s":0.0,"gpu_s":0.0,"attempts":0,"preemptions":0,'
+    '"exit_code":null,"step":0.0,"steps":'
+)
+
+
+class Listing:
+    """Writes lists of the jobs of one scheduler. May be used by several threads."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._fixed: dict[int, tuple[JobRequest, str]] = {}
+        self._ended: dict[int, tuple[tuple[Any, ...], str]] = {}
+
+    def text(self, records: Iterable[JobRecord], *, new: int | None = None) -> bytes:
+        """An answer with these jobs, the same as `views.rows` gives; to a submission it says how many are new."""
+        now_s = self._scheduler.engine.clock.now_s()
+        for kept in (self._fixed, self._ended):
+            if len(kept) > MOST_KEPT:
+                kept.clear()
+        jobs = ",".join([self._row(record, now_s) for record in records])
+        head = "" if new is None else f'"new":{new},'
+        return f'{{{head}"jobs":[{jobs}]}}'.encode("ascii")
+
+    def _row(self, record: JobRecord, now_s: float) -> str:
+        attempt = record.attempt
+        if not record.state.ended or (attempt is not None and attempt.ended_s is None):
+            return self._living(record, now_s)
+        # One that has ended may be run once more, and end again.
+        mark = (record.request, record.state, record.ended_s, len(record.attempts), record.gpu_s)
+        kept = self._ended.get(record.number)
+        if kept is None or kept[0] != mark:
+            kept = self._ended[record.number] = mark, self._living(record, now_s)
+        return kept[1]
+
+    def _living(self, record: JobRecord, now_s: float) -> str:
+        request = record.request
+        kept = self._fixed.get(record.number)
+        if kept is None or kept[0] is not request:
+            kept = self._fixed[record.number] = request, self._written(record)
+        if record.attempts or record.state is not JobState.PENDING:
+            told = views.row(self._scheduler, record, now_s)
+            return f"{kept[1]},{_plain({name: value for name, value in told.items() if name not in _FIXED})[1:]}"
+        steps = _number(record.progress.steps or request.steps)
+        reason = _quoted(views.reason_of(self._scheduler, record))
+        return f'{kept[1]},"state":"PENDING","reason":{reason},{_UNBEGUN}{steps}}}'
+
+    def _written(self, record: JobRecord) -> str:
+        row = views.row(self._scheduler, record, 0.0)
+        return _plain({name: row[name] for name in _FIXED})[:-1]
+
+
+@lru_cache(maxsize=10_000)
+def _quoted(text: str) -> str:
+    """A reason as JSON; thousands of jobs have the same."""
+    return json.dumps(text)
+
+
+def _plain(values: dict[str, Any]) -> str:
+    finite = {n: v if not isinstance(v, float) or math.isfinite(v) else None for n, v in values.items()}
+    return json.dumps(finite, separators=(",", ":"))
+
+
+def _number(value: float | None) -> str:
+    return "null" if value is None or not math.isfinite(value) else repr(value)

@@ -1,0 +1,294 @@
+"""The live state at one instant, copied out of the scheduler's thread, and the gate of what comes after it."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fairway.core.arrays import Floats, Ints, frozen
+from fairway.core.decision import Decision
+from fairway.core.event import Event, JobFinished, Woken
+from fairway.core.job import JobSpec
+from fairway.core.policy import Policy
+from fairway.core.snapshot import Snapshot
+from fairway.core.state import State
+from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.guard.policy_guard import Limits, PolicyGuard
+from fairway.runtime.jobs.estimates import speeds_of
+from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.jobs.request import Dependency
+from fairway.runtime.jobs.restart_costs import SUSPENDED_S
+
+MOST_JOBS = 10_000
+"""How many jobs can be looked at."""
+
+Tasks = Callable[[str], list[JobRecord]]
+
+
+class Condition(NamedTuple):
+    """What lets a job in: an instant that has come, and other jobs that have ended."""
+
+    begins_s: float
+    others: frozenset[int]
+
+
+class Array(NamedTuple):
+    """An array of which `most` tasks run at a time."""
+
+    name: str
+    most: int
+
+
+class Present(NamedTuple):
+    """The live state at one instant, as a copy.
+
+    Of the jobs `outside`, those without a condition never come in by themselves. Those in `falls_back` lose their work
+    down to the progress given there when they are stopped. The GPUs `left_alone` are so as long as one looks ahead, and
+    those `stranded` are jobs that need more than the others, each with how that is said.
+    """
+
+    snapshot: Snapshot
+    specs: Mapping[int, JobSpec]
+    outside: Mapping[int, str]
+    conditions: Mapping[int, Condition]
+    arrays: Mapping[int, Array]
+    restart_s: Mapping[int, float]
+    falls_back: Mapping[int, float]
+    next_number: int
+    left_out: int
+    left_alone: Mapping[int, str] = MappingProxyType({})
+    stranded: Mapping[int, str] = MappingProxyType({})
+
+    def never(self, job: int) -> bool:
+        """Whether a job does not start as things are."""
+        return (self.shut_out(job) or job in self.stranded) and job not in self.snapshot.frame.held_gpus
+
+    def shut_out(self, job: int) -> bool:
+        """Whether a job is outside and does not come in by itself."""
+        return job in self.outside and job not in self.conditions
+
+
+class _Copied(NamedTuple):
+    """What is copied in the scheduler's thread."""
+
+    snapshot: Snapshot
+    specs: dict[int, JobSpec]
+    outside: dict[int, str]
+    next_number: int
+    left_alone: dict[int, str]
+
+
+class Door(PolicyGuard):
+    """A gate that opens as time goes by: at set times, when jobs that others wait for have ended, when tasks have."""
+
+    def __init__(self, policy: Policy, limits: Limits | None, present: Present) -> None:
+        super().__init__(policy, limits)
+        self.outside = dict(present.outside)
+        self.blocked = lambda: present.left_alone
+        self._times = [(condition.begins_s, job) for job, condition in present.conditions.items()]
+        heapq.heapify(self._times)
+        self._early = set(present.conditions)
+        self._awaited = {job: set(condition.others) for job, condition in present.conditions.items()}
+        self._dependants: dict[int, list[int]] = {}
+        for job, others in self._awaited.items():
+            for other in others:
+                self._dependants.setdefault(other, []).append(job)
+        self._arrays = present.arrays
+        self._room = {array.name: array.most for array in present.arrays.values()}
+        self._queues: dict[str, deque[int]] = {name: deque() for name in self._room}
+        for job, array in present.arrays.items():
+            if job not in present.outside or job in present.snapshot.frame.held_gpus:
+                self._room[array.name] -= 1
+
+    def after_events(self, state: State, events: Sequence[Event]) -> None:
+        """Let in those who have waited for a job that has ended."""
+        for event in events:
+            if type(event) is JobFinished:
+                self._note_end(event.job)
+
+    def after_round(self, snapshot: Snapshot, decision: Decision, actions: object) -> None:
+        """Nothing is kept of rounds."""
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Let in those whose time has come, and ask again when the next one's does."""
+        while self._times and self._times[0][0] <= snapshot.now_s:
+            job = heapq.heappop(self._times)[1]
+            self._early.discard(job)
+            self._let_in(job)
+        decision = super().decide(snapshot)
+        if self._times:
+            decision.wake_s = min(decision.wake_s, self._times[0][0])
+        return decision
+
+    def _inside(self, snapshot: Snapshot, shut: Mapping[int, str]) -> Ints:
+        if not self.outside and not shut:
+            return np.arange(len(snapshot))
+        kept_out = np.isin(snapshot.jobs, np.fromiter(self.outside, dtype=np.int64))
+        kept_out[list(shut)] = True
+        inside: Ints = (snapshot.running | ~kept_out).nonzero()[0]
+        return inside
+
+    def _whole(self, snapshot: Snapshot, decision: Decision, rows: Ints) -> Decision:
+        """Without the reasons of those outside, which nobody reads here."""
+        return decision.widened(rows, len(snapshot))
+
+    def _note_end(self, job: int) -> None:
+        array = self._arrays.get(job)
+        if array is not None:
+            self._room[array.name] += 1
+            if self._queues[array.name]:
+                self._let_in(self._queues[array.name].popleft())
+        for other in self._dependants.pop(job, ()):
+            self._awaited[other].discard(job)
+            self._let_in(other)
+
+    def _let_in(self, job: int) -> None:
+        """Let a job in, unless it still waits for something."""
+        if job in self._early or self._awaited[job]:
+            return
+        array = self._arrays.get(job)
+        if array is not None:
+            if self._room[array.name] <= 0:
+                self._queues[array.name].append(job)
+                return
+            self._room[array.name] -= 1
+        self.outside.pop(job, None)
+
+
+def copied_present(scheduler: Scheduler, keep: Collection[int]) -> Present:
+    """Copy the live state, in the scheduler's thread; what depends on records alone is worked out in this one."""
+
+    def command(now_s: float) -> tuple[list[Event], _Copied]:
+        state = scheduler.state
+        state.apply(Woken(max(state.now_s, now_s)))
+        copied = state.snapshot(scheduler.guard.knows).copy()
+        number, blocked = scheduler.store.next_number, dict(scheduler.engine.processes.blocked)
+        return [], _Copied(copied, dict(state.specs), dict(scheduler.guard.outside), number, blocked)
+
+    whole, specs, gate_outside, next_number, left_alone = scheduler.ask(command)
+    snapshot, left_out = _first_rows(whole, keep)
+    jobs, store = snapshot.jobs.tolist(), scheduler.store
+    outside = {job: gate_outside[job] for job in jobs if job in gate_outside}
+    records = [store[job] for job in jobs]
+    costs = zip(records, snapshot.restart_s.tolist(), strict=True)
+    return Present(
+        snapshot,
+        specs,
+        outside,
+        conditions_of(scheduler, (store[job] for job in outside), snapshot.frame.held_gpus),
+        {one.number: array_of(one) for one in records if one.request.array_at_once},
+        {one.number: min(cost_s, SUSPENDED_S) if one.request.preempt == "suspend" else cost_s for one, cost_s in costs},
+        {one.number: scheduler.engine.seen.saved(one) for one in records if one.request.preempt == "restart"},
+        next_number,
+        left_out,
+        left_alone,
+        _stranded(snapshot, left_alone),
+    )
+
+
+def _stranded(snapshot: Snapshot, left_alone: Collection[int]) -> dict[int, str]:
+    """Jobs that cannot start on the GPUs that are not left alone."""
+    if not left_alone:
+        return {}
+    speeds, gpus_min, jobs = snapshot.speeds, snapshot.gpus_min.tolist(), snapshot.jobs.tolist()
+    waiting = (~snapshot.running).nonzero()[0].tolist()
+    told = {jobs[row]: why_stranded(snapshot, left_alone, gpus_min[row], speeds[:, row].tolist()) for row in waiting}
+    return {job: why for job, why in told.items() if why}
+
+
+def why_stranded(snapshot: Snapshot, left_alone: Collection[int], gpus_min: int, speeds: Sequence[float]) -> str:
+    """Why a job cannot start while some GPUs are left alone; empty if it can."""
+    cluster, there, alone = snapshot.cluster, snapshot.capacity.tolist(), 0
+    for gpu in left_alone:
+        node = cluster.node_of_gpu[gpu]
+        if node not in snapshot.down_nodes and speeds[cluster.node_type[node]] > 0:
+            there[cluster.node_type[node]] -= 1
+            alone += 1
+    most = max((there[kind] for kind, speed in enumerate(speeds) if speed > 0), default=0)
+    if not alone or gpus_min <= most:
+        return ""
+    need = "1 GPU" if gpus_min == 1 else f"{gpus_min} GPUs"
+    are = ["is" if count == 1 else "are" for count in (most, alone)]
+    return f"it needs {need}; {most} {are[0]} there while {alone} {are[1]} left alone"
+
+
+def array_of(record: JobRecord) -> Array:
+    """The array that a task belongs to, of which only some run at a time."""
+    return Array(record.id.partition("_")[0], record.request.array_at_once)
+
+
+def conditions_of(
+    scheduler: Scheduler, outside: Iterable[JobRecord], running: Collection[int] = ()
+) -> dict[int, Condition]:
+    """What lets jobs in that wait outside, in the order of submission; nothing for those who never come in."""
+    known: dict[str, list[JobRecord]] = {}
+
+    def tasks(name: str) -> list[JobRecord]:
+        if name not in known:
+            known[name] = scheduler.store.tasks(name)
+        return known[name]
+
+    conditions, never = dict[int, Condition](), set[int]()
+    for record in outside:
+        found = _condition(scheduler, record, tasks)
+        # Jobs can only wait for jobs that came before them, so all of those have been looked at.
+        if found is not None and never.isdisjoint(found.others):
+            conditions[record.number] = found
+        elif record.number not in running:
+            never.add(record.number)
+    return conditions
+
+
+def _condition(scheduler: Scheduler, record: JobRecord, tasks: Tasks) -> Condition | None:
+    """When a job that waits outside may come in; None if that is for its owner to say, or never."""
+    request, others = record.request, set[int]()
+    if record.held or record.suspended or not any(speeds_of(request, scheduler.cluster)):
+        return None
+    for one in request.depends:
+        awaited = tasks(one.job)
+        if not _may_be_met(one, awaited):
+            return None
+        others.update(task.number for task in awaited if not task.state.ended)
+    begins_s = max(request.begin_s or 0.0, record.not_before_s or 0.0) - scheduler.engine.clock.origin_s
+    return Condition(begins_s, frozenset(others))
+
+
+def _may_be_met(dependency: Dependency, tasks: Sequence[JobRecord]) -> bool:
+    """Whether a dependency is met, or will be if all jobs that have not ended complete."""
+    failed = any(task.state.ended and task.state is not JobState.COMPLETED for task in tasks)
+    met = {"afterok": not failed, "afternotok": failed, "afterany": True}
+    return bool(tasks) and met[dependency.kind]
+
+
+def _first_rows(snapshot: Snapshot, keep: Collection[int]) -> tuple[Snapshot, int]:
+    """No more rows than can be looked at: those that run or are asked about, and the oldest of the others."""
+    extra = len(snapshot) - MOST_JOBS
+    if extra <= 0:
+        return snapshot, 0
+    needed = snapshot.running | np.isin(snapshot.jobs, list(keep))
+    others = (~needed).nonzero()[0][: max(MOST_JOBS - int(needed.sum()), 0)]
+    rows = np.sort(np.concatenate([needed.nonzero()[0], others]))
+    kept = with_columns(snapshot, frozen(snapshot.floats[:, rows]), frozen(snapshot.ints[:, rows]), snapshot.memory)
+    return kept, len(snapshot) - len(kept)
+
+
+def with_columns(snapshot: Snapshot, floats: Floats, ints: Ints, memory: Mapping[str, Any]) -> Snapshot:
+    """A snapshot of the same instant with other columns, or another memory."""
+    return Snapshot(
+        snapshot.frame,
+        floats,
+        ints,
+        snapshot.now_s,
+        snapshot.round,
+        snapshot.capacity,
+        memory,
+        snapshot.knows,
+        snapshot.free,
+        snapshot.demand,
+        snapshot.guarded,
+    )

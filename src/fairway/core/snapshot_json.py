@@ -1,0 +1,116 @@
+"""Plain values: a snapshot as JSON text, from which a decision can be repeated elsewhere, and a policy's memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fairway.core.arrays import Floats, Ints, frozen
+from fairway.core.cluster import Cluster, GpuType, Node
+from fairway.core.errors import InputError
+from fairway.core.facts import Facts, History
+from fairway.core.pairing import PairTable
+from fairway.core.snapshot_context import Frame, Names
+
+if TYPE_CHECKING:
+    from fairway.core.snapshot import Snapshot
+
+FORMAT = 1
+
+Parts = tuple[Frame, Floats, Ints, float, int, Ints, Mapping[str, Any], frozenset[str], int, int, bool]
+"""What a snapshot is made of, in the order in which it is made."""
+
+
+def text_of(snapshot: Snapshot) -> str:
+    """Everything a decision depends on."""
+    cluster, frame = snapshot.cluster, snapshot.frame
+    jobs = snapshot.jobs.tolist()
+    return json.dumps(
+        {
+            "fairway_snapshot": FORMAT,
+            "now_s": snapshot.now_s,
+            "round": snapshot.round,
+            "seed": snapshot.seed,
+            "knows": sorted(snapshot.knows),
+            "cluster": {
+                "text": cluster.text,
+                "nodes": [[n.name, n.gpu_type, n.gpus, n.rack] for n in cluster.nodes],
+                "types": [[t.name, t.memory_bytes, t.price_per_h, t.speed] for t in cluster.types],
+            },
+            "capacity": snapshot.capacity.tolist(),
+            "free": snapshot.free,
+            "demand": snapshot.demand,
+            "replan_interval_s": snapshot.replan_interval_s,
+            "round_s": snapshot.round_s,
+            "names": [list(column) for column in snapshot.names],
+            "floats": snapshot.floats.tolist(),
+            "ints": snapshot.ints.tolist(),
+            "ids": {job: snapshot.job_id(job) for job in jobs},
+            "held_gpus": {job: frame.held_gpus.get(job, ()) for job in snapshot.jobs[snapshot.running].tolist()},
+            "facts": {job: facts.plain() for job in jobs if (facts := frame.facts.get(job))},
+            "history": frame.history.plain(),
+            "down": sorted(frame.down),
+            "withheld": sorted(frame.withheld),
+            "pairs": snapshot.pair_table().plain(),
+            "memory": plain_memory(snapshot.memory),
+        }
+    )
+
+
+def parts_of(text: str) -> Parts:
+    """Read what `text_of` wrote."""
+    try:
+        data = json.loads(text)
+        if data["fairway_snapshot"] != FORMAT:
+            raise InputError(f"this snapshot has format {data['fairway_snapshot']}; this Fairway reads format {FORMAT}")
+        frame, rows = _frame(data), len(data["ids"])
+        return (
+            frame,
+            frozen(np.array(data["floats"], dtype=np.float64).reshape(len(data["floats"]), rows)),
+            frozen(np.array(data["ints"], dtype=np.int64).reshape(len(data["ints"]), rows)),
+            data["now_s"],
+            data["round"],
+            frozen(np.array(data["capacity"], dtype=np.int64)),
+            data["memory"],
+            frozenset(data["knows"]),
+            data["free"],
+            data["demand"],
+            True,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"this is not a Fairway snapshot ({type(error).__name__}: {error})") from None
+
+
+def _frame(data: Mapping[str, Any]) -> Frame:
+    about = data["cluster"]
+    cluster = Cluster.of((Node(*n) for n in about["nodes"]), (GpuType(*t) for t in about["types"]), about["text"])
+    return Frame(
+        cluster,
+        Names(*(tuple(column) for column in data["names"])),
+        {int(job): name for job, name in data["ids"].items()},
+        {int(job): tuple(gpus) for job, gpus in data["held_gpus"].items()},
+        data["seed"],
+        data["replan_interval_s"],
+        {int(job): Facts.from_plain(facts) for job, facts in data["facts"].items()},
+        History.from_plain(data["history"]),
+        frozenset(data.get("down", ())),
+        PairTable.from_plain(data.get("pairs", ((), ()))),
+        data.get("round_s", 0.0),
+        frozenset(data.get("withheld", ())),
+    )
+
+
+def plain_memory(value: Any) -> Any:
+    """What a policy remembers as JSON values."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {str(key): plain_memory(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_memory(item) for item in value]
+    return value

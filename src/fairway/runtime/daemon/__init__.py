@@ -1,0 +1,1 @@
+"""One scheduler per state directory: its loop, its clock, its configuration, its machine."""

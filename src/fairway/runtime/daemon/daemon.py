@@ -1,0 +1,256 @@
+"""One scheduler per state directory: its lock, its place to be reached at, its life from `up` to `down`."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fairway.core.errors import FairwayError
+from fairway.core.plan import Placer
+from fairway.core.policy import Policy
+from fairway.placement import placement as placement_named
+from fairway.policies import make_policy
+from fairway.runtime.daemon.machine import Machine, found_machine
+from fairway.runtime.daemon.nvml import ForeignProcesses
+from fairway.runtime.daemon.saved_options import Choice, Options
+from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.daemon.settings import Settings
+from fairway.runtime.daemon.watch import Watch
+from fairway.runtime.journal.database import CERTAIN, Journal
+from fairway.runtime.journal.rebuild import fingerprint
+from fairway.runtime.processes.folders import folders_of
+from fairway.runtime.processes.keeper import started_at, write_over
+from fairway.runtime.processes.orphan_jobs import refuse_without_journal, take_over
+
+LEAVE = "leave"
+"""What becomes of jobs unless somebody says otherwise: they go on without a scheduler."""
+
+
+class AlreadyUpError(FairwayError):
+    """Another scheduler has this state directory."""
+
+
+class Daemon:
+    """A scheduler that has a state directory to itself.
+
+    `about` is what it has left word of, once it is started, and `remarks` what is different from last time. `parting`
+    is what becomes of the jobs, once it is closed: they are left alone unless whoever has stopped it said otherwise.
+
+    Whatever may be refused is looked at before the scheduler is made, because that changes the journal at once. So
+    `listen` opens the TCP address that counts, if there is one; `listener` is what it gave.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        machine: Machine | None = None,
+        *,
+        listen: Callable[[str], socket.socket] | None = None,
+    ) -> None:
+        fresh = not options.folder.exists()
+        options.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.options = options
+        self.about: dict[str, Any] = {}
+        self.remarks: list[str] = []
+        self.parting = LEAVE
+        self.listener: socket.socket | None = None
+        self._lock = locked(options.folder)
+        try:
+            refuse_without_journal(options.folder)
+            last = facts_of_last_time(options.folder)
+            self.choice = Choice(options, last)
+            self.settings = self._read_settings()
+            self.choice.load_plugins()
+            policy, placer = self._made_policy(), self._made_placement()
+            self.machine = machine or self._found_machine()
+            if listen is not None:
+                self._listen(listen)
+            self._take_over()
+            self.scheduler = self._made_scheduler(policy, placer)
+            self.settings.govern(self.scheduler)
+            self._watch = Watch(self.scheduler, self.settings, self._sitters())
+            self._remember(last)
+        except BaseException:
+            if self.listener is not None:
+                self.listener.close()
+            if fresh:
+                shutil.rmtree(options.folder, ignore_errors=True)
+            os.close(self._lock)
+            raise
+        self._thread: threading.Thread | None = None
+
+    def _read_settings(self) -> Settings:
+        self.choice.check_config()
+        with self.choice.blamed("config"):
+            return Settings(self.options.folder, self.choice.config)
+
+    def _listen(self, listen: Callable[[str], socket.socket]) -> None:
+        if self.choice.listen is not None:
+            with self.choice.blamed("listen"):
+                self.listener = listen(self.choice.listen)
+
+    def _found_machine(self) -> Machine:
+        with self.choice.blamed("gpus"):
+            return found_machine(self.choice.gpus)
+
+    def _made_policy(self) -> Policy:
+        with self.choice.blamed("policy"):
+            return make_policy(self.choice.policy)
+
+    def _made_placement(self) -> Placer:
+        with self.choice.blamed("placement"):
+            return placement_named(self.choice.placement)
+
+    def _take_over(self) -> None:
+        """Take over jobs that run although the journal knows nothing of them, before GPUs are given to anybody."""
+        path, jobs = self.options.folder / "journal.db", self.options.folder / "jobs"
+        if not path.exists() or not jobs.is_dir():
+            return
+        with closing(Journal(path)) as journal:
+            found = take_over(journal, jobs)
+        if found:
+            what = f"job {found[0]} has" if len(found) == 1 else f"jobs {', '.join(found)} have"
+            it = "it is as its folder has it" if len(found) == 1 else "they are as their folders have them"
+            self.remarks.append(
+                f"{what} been started since the journal was last written: {it}, and all jobs are queued anew. Of what "
+                "was asked for since then, the rest is lost"
+            )
+
+    def _made_scheduler(self, policy: Policy, placer: Placer) -> Scheduler:
+        scheduler = Scheduler(
+            self.options.folder,
+            self.machine.cluster,
+            policy,
+            placer,
+            devices=self.machine.devices,
+            round_s=self.choice.round_s,
+            policy_text=self.choice.policy,
+        )
+        scheduler.engine.facts = partial(scheduler.journal.facts, CERTAIN)
+        return scheduler
+
+    def _remember(self, last: Mapping[str, Any]) -> None:
+        """Keep what was asked for, for the next time; say where it, or what was found, is something else by now."""
+        with self.scheduler.journal.transaction():
+            self.scheduler.journal.set_facts(self.choice.facts())
+        self.remarks += self.choice.remarks()
+        if self.scheduler.problem:
+            self.remarks.append(self.scheduler.problem)
+        now = fingerprint(self.machine.cluster, self.machine.devices)
+        before = last.get("machine")
+        if before is not None and before != now:
+            left = sum(not record.state.ended for record in self.scheduler.store)
+            jobs = "1 job that has not ended is" if left == 1 else f"{left:,} jobs that have not ended are"
+            told = f"; {jobs} queued anew" if left else ""
+            self.remarks.append(f"the GPUs are others than last time: {_told(now)}, before {_told(before)}{told}")
+        unknown = _jobs_without_record(self.scheduler)
+        if unknown:
+            jobs = "1 job that has a folder" if unknown == 1 else f"{unknown:,} jobs that have folders"
+            self.remarks.append(
+                f"the journal knows nothing of {jobs} in {self.scheduler.folder / 'jobs'}: it was replaced, or its "
+                "write-ahead log was lost. Move away what nobody needs"
+            )
+
+    def _sitters(self) -> ForeignProcesses | None:
+        """Who else is on our GPUs. They are looked at once before anything can be started there."""
+        if self.machine.nvml is None or self.machine.devices is None:
+            return None
+        sitters = ForeignProcesses(self.machine.nvml, self.machine.devices, self.scheduler.engine.keepers)
+        self.scheduler.engine.processes.blocked = sitters.look()
+        return sitters
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """Who may control all jobs, beside root and whoever runs the scheduler."""
+        return self.settings.config.operators
+
+    @property
+    def foreign(self) -> dict[int, str]:
+        """GPUs that nobody is started on now, by number, with the reason: others compute there, or they are broken."""
+        return dict(self.scheduler.engine.processes.blocked)
+
+    def reload(self) -> str | None:
+        """Read the configuration again; what was read, if there is a file. An error leaves the old one in force."""
+        self.settings.reload()
+        return str(self.settings.path) if self.settings.read else None
+
+    @property
+    def socket(self) -> Path:
+        """Where it listens by default."""
+        return self.options.folder / "fairway.sock"
+
+    def start(self, **about: Any) -> None:
+        """Schedule in a thread, and leave word of who we are."""
+        self._thread = self.scheduler.start()
+        for line in (*self.remarks, *(f"{line}; it is not used" for line in self.machine.left_out)):
+            self._watch.tell(line)
+        for gpu, why in self.foreign.items():
+            self._watch.tell(f"GPU {gpu} is left alone: {why}")
+        self._watch.start()
+        self.about = {"pid": os.getpid(), "start": started_at(os.getpid()), "socket": str(self.socket), **about}
+        write_over(self.options.folder / "daemon.json", self.about)
+
+    def close(self) -> None:
+        """Stop scheduling. Jobs go on running; the next scheduler of this directory takes them over."""
+        self._watch.close()
+        self.scheduler.close()
+        if self._thread is not None:
+            self._thread.join()
+        self.parting = str((running_daemon(self.options.folder) or {}).get("parting", LEAVE))
+        (self.options.folder / "daemon.json").unlink(missing_ok=True)
+        if self.listener is not None:
+            self.listener.close()
+        os.close(self._lock)
+
+
+def running_daemon(folder: Path) -> dict[str, Any] | None:
+    """Who schedules in a state directory, if anybody does."""
+    try:
+        told: dict[str, Any] = json.loads((folder / "daemon.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return told if started_at(told["pid"]) == told["start"] else None
+
+
+def locked(folder: Path) -> int:
+    """Have a state directory to ourselves for as long as what is returned is open."""
+    fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise AlreadyUpError(f"a scheduler is already running in {folder}") from None
+    return fd
+
+
+def facts_of_last_time(folder: Path) -> dict[str, Any]:
+    """The single values that the journal keeps; none where there is no journal yet."""
+    if not (folder / "journal.db").exists():
+        return {}
+    with closing(Journal(folder / "journal.db")) as journal:
+        return journal.facts()
+
+
+def _told(machine: Any) -> str:
+    """The GPUs of a machine as the journal has them, in words."""
+    try:
+        return ", ".join(f"{gpus} × {kind}" for kind, gpus in machine[0])
+    except (TypeError, ValueError, IndexError):
+        return "unknown ones"
+
+
+def _jobs_without_record(scheduler: Scheduler) -> int:
+    """How many jobs have a folder but no record. New jobs are numbered after them, to get folders of their own."""
+    names = [one.name for one in folders_of(scheduler.folder / "jobs") if scheduler.store.get(one.name) is None]
+    numbers = [int(name.partition("_")[0]) for name in names]
+    scheduler.store.next_id = max([scheduler.store.next_id, *(number + 1 for number in numbers)])
+    return len(numbers)

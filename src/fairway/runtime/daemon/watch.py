@@ -1,0 +1,128 @@
+"""A second thread that looks around every few seconds: the configuration's file, GPUs that others use, idle jobs.
+
+Whatever it finds it hands to the scheduler's thread; the driver may take its time to answer, and scheduling must not.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from fairway.core.event import Event
+from fairway.runtime.daemon.idle import RECLAIMED, IdleJobs, Sample, Verdict, cpu_s
+from fairway.runtime.daemon.inbox import StoppedError
+from fairway.runtime.daemon.nvml import ForeignProcesses
+from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.daemon.settings import Settings
+from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.processes.local import Live
+
+EVERY_S = 2.0
+JOIN_S = 5.0
+"""How long it may take to end: the driver, or a scheduler without room on its disk, may not answer at all."""
+
+
+class Watch:
+    """Looks around until it is closed. `sitters` is None where GPUs are virtual."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        settings: Settings,
+        sitters: ForeignProcesses | None,
+        *,
+        every_s: float = EVERY_S,
+        tell: Callable[[str], None] = lambda line: print(f"fairway: {line}", file=sys.stderr, flush=True),
+    ) -> None:
+        self._scheduler = scheduler
+        self._settings = settings
+        self._sitters = sitters
+        self._every_s = every_s
+        self.tell = tell
+        self._idle = IdleJobs()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def start(self) -> None:
+        """Look around from now on."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Look no more."""
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join(JOIN_S)
+
+    def look(self) -> None:
+        """Look around once."""
+        told = self._settings.poll()
+        if told:
+            self.tell(told)
+        if self._sitters is not None:
+            self._look_at_gpus(self._sitters)
+        terms = self._settings.config.idle
+        if terms.warn_s is not None or terms.reclaim_s is not None:
+            self._look_at_jobs()
+
+    def _run(self) -> None:
+        while not self._over.wait(self._every_s):
+            try:
+                self.look()
+            except StoppedError:
+                # The scheduler has stopped, and whoever runs it knows.
+                return
+            except Exception as error:
+                self.tell(f"looking around failed: {type(error).__name__}: {error}")
+
+    def _look_at_gpus(self, sitters: ForeignProcesses) -> None:
+        blocked = sitters.look()
+        processes = self._scheduler.engine.processes
+        if blocked == processes.blocked:
+            return
+        for gpu in blocked.keys() - processes.blocked.keys():
+            self.tell(f"GPU {gpu} is left alone: {blocked[gpu]}")
+        self._scheduler.leave_alone(blocked)
+
+    def _look_at_jobs(self) -> None:
+        running = [live for live in list(self._scheduler.engine.processes.live.values()) if live.status == "running"]
+        self._idle.forget({live.job for live in running})
+        for live in running:
+            record = self._scheduler.store[live.job]
+            verdict = self._idle.look(
+                live.job, self._sample(live, record), time.monotonic(), self._settings.config.idle
+            )
+            if verdict is not None:
+                self._act(record, verdict)
+
+    def _sample(self, live: Live, record: JobRecord) -> Sample:
+        percent = None if self._sitters is None else self._sitters.busy_percent(live.gpus)
+        return Sample(len(record.attempts), cpu_s(live.running.pid), percent, record.progress.reported_s)
+
+    def _act(self, record: JobRecord, verdict: Verdict) -> None:
+        """Do to an idle job what the configuration says; jobs that must never be stopped are only warned."""
+        terms, idle_min = self._settings.config.idle, self._idle.idle_s(record.number) / 60
+        if verdict == "reclaim" and terms.action == "cancel":
+            self.tell(f"job {record.id} of {record.request.user} held GPUs and did nothing; it is cancelled")
+            self._scheduler.cancel(record.id)
+            self._set_reason(record, "cancelled: it held GPUs and did nothing", lambda: record.state.ended)
+        elif verdict == "reclaim" and record.request.preempt != "never":
+            self.tell(f"job {record.id} of {record.request.user} held GPUs and did nothing; it is taken off them")
+            self._scheduler.suspend(record.id)
+            self._set_reason(record, RECLAIMED, lambda: record.suspended)
+        elif verdict == "warn":
+            self.tell(f"job {record.id} of {record.request.user} holds GPUs and does nothing")
+            text = f"holds GPUs and has done nothing for {idle_min:.1f} min"
+            self._set_reason(record, text, lambda: record.state is JobState.RUNNING)
+        elif verdict == "active":
+            self._set_reason(record, "", lambda: record.state is JobState.RUNNING)
+
+    def _set_reason(self, record: JobRecord, why: str, still: Callable[[], bool]) -> None:
+        def command(now_s: float) -> tuple[list[Event], None]:
+            if still():
+                record.reason = why
+                self._scheduler.store.touch(record)
+            return [], None
+
+        self._scheduler.engine.ask(command)

@@ -1,1 +1,0 @@
-"""Where real jobs run: on this machine, or on many."""

@@ -1,0 +1,208 @@
+"""What a policy is shown of a live cluster: jobs that may run. The others wait outside, each with its reason.
+
+A job is kept outside while its owner holds it, while it waits for another job, for a time or for a retry, or while its
+user has all the GPUs that the configuration allows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import ChainMap
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, cast
+
+import numpy as np
+
+from fairway.core.admission import admit
+from fairway.core.arrays import Ints
+from fairway.core.check import check
+from fairway.core.decision import Decision, Reason, nothing_granted
+from fairway.core.policy import Policy
+from fairway.core.snapshot import Snapshot
+from fairway.policies.priorities import by_priority
+from fairway.runtime.guard.homes import by_row, other_types, sent_home
+
+RETRY_S = 10.0
+"""After a decision that failed, when the policy is asked again."""
+
+MOST_ASKS, ENOUGH_S = 64, 0.25
+"""How often, and for how long, a policy is asked at one instant, each time without those who are at a limit."""
+
+
+class Cut(NamedTuple):
+    """The most GPUs that a row may be granted and why; `gpu_type` if that is so for GPUs of one type only."""
+
+    gpus: int
+    why: str
+    gpu_type: int = -1
+
+
+Limits = Callable[[Snapshot, Decision], Mapping[int, Cut]]
+"""Rows whose grants go beyond what their users may have, and those that wait while nothing is left for them."""
+
+
+class PolicyGuard:
+    """A policy behind a gate.
+
+    `outside` maps job numbers to the reason why they are not let in. `blocked` gives the GPUs that nobody can be
+    started on now, by number with the reason; `homes` the GPUs that hold the state of jobs, by job number.
+    """
+
+    def __init__(self, policy: Policy, limits: Limits | None = None) -> None:
+        self.policy = policy
+        self.outside: dict[int, str] = {}
+        self.limits = limits
+        self.blocked: Callable[[], Mapping[int, str]] = dict
+        self.homes: Callable[[], Mapping[int, tuple[int, ...]]] = dict
+        self.problem = ""
+        self.took_s = 0.0
+
+    @property
+    def policy(self) -> Policy:
+        """The policy, as it was given. It is asked about one priority after the other."""
+        return self._policy
+
+    @policy.setter
+    def policy(self, policy: Policy) -> None:
+        self._policy, self._ranked = policy, by_priority(policy)
+
+    @property
+    def name(self) -> str:
+        return self.policy.name
+
+    @property
+    def knows(self) -> frozenset[str]:
+        return self.policy.knows
+
+    @property
+    def round_s(self) -> float:
+        return self.policy.round_s
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """The policy's decision about those inside. If it fails, whoever runs goes on, and others fill what is free.
+
+        Whoever goes beyond a limit, or cannot get to the GPUs that hold its state, is kept outside, and the policy is
+        asked again, so that others get those GPUs.
+        """
+        began_s = time.perf_counter()
+        homes = by_row(snapshot, self.homes())
+        shut: dict[int, str] = {}
+        barred = other_types(snapshot, homes)
+        for _ in range(MOST_ASKS):
+            decision = self._asked(snapshot, shut, barred)
+            away = sent_home(snapshot, decision, homes)
+            over = self.limits(snapshot, decision) if self.limits is not None else {}
+            beyond = [row for row, cut in over.items() if decision.gpus[row] > cut.gpus]
+            again = bool(away.keys() - shut.keys())
+            shut |= away
+            again |= bool(beyond) and _shut(snapshot, over, shut, barred)
+            if not again or time.perf_counter() - began_s > ENOUGH_S:
+                break
+        _cut(snapshot, decision, over, shut)
+        decision.blocked = len(self._blocked(snapshot))
+        self.took_s = time.perf_counter() - began_s
+        return decision
+
+    def _asked(self, snapshot: Snapshot, shut: Mapping[int, str], barred: Mapping[int, set[int]]) -> Decision:
+        rows = self._inside(snapshot, shut)
+        everybody = len(rows) == len(snapshot)
+        view = self._view(snapshot, rows, barred)
+        try:
+            decision = self._ranked.decide(view) if len(rows) else nothing_granted(0)
+            check(view, decision)
+            self.problem = ""
+        except Exception as error:
+            self.problem = f"the policy {self.policy.name} failed: {type(error).__name__}: {error}"
+            decision = _without_policy(view, self.problem)
+        return decision if everybody else self._whole(snapshot, decision, rows)
+
+    def _inside(self, snapshot: Snapshot, shut: Mapping[int, str]) -> Ints:
+        """The rows that the policy is asked about. Whoever runs is among them: only starts are kept outside."""
+        if not self.outside and not shut:
+            return np.arange(len(snapshot))
+        held, outside = snapshot.held.tolist(), self.outside
+        jobs = enumerate(snapshot.jobs.tolist())
+        return np.array([row for row, job in jobs if held[row] or (job not in outside and row not in shut)], dtype=int)
+
+    def _view(self, snapshot: Snapshot, rows: Ints, barred: Mapping[int, set[int]]) -> Snapshot:
+        """What the policy sees: no rows that are outside, no GPUs that are blocked, no types that rows may not use."""
+        blocked = self._blocked(snapshot)
+        if len(rows) == len(snapshot) and not blocked and not barred:
+            return snapshot
+        cluster, counts = snapshot.cluster, snapshot.capacity.copy()
+        for gpu in blocked:
+            counts[cluster.node_type[cluster.node_of_gpu[gpu]]] -= 1
+        return snapshot.part(rows, capacity=counts, withheld=blocked.union(snapshot.withheld_gpus), barred=barred)
+
+    def _blocked(self, snapshot: Snapshot) -> frozenset[int]:
+        """The GPUs that nobody can have now, although the cluster counts them."""
+        blocked = set(self.blocked())
+        if not blocked:
+            return frozenset()
+        blocked.difference_update(*snapshot.frame.held_gpus.values())
+        node_of_gpu, down = snapshot.cluster.node_of_gpu, snapshot.down_nodes
+        return frozenset(gpu for gpu in blocked if node_of_gpu[gpu] not in down)
+
+    def _whole(self, snapshot: Snapshot, decision: Decision, rows: Ints) -> Decision:
+        """A decision about some rows as one about all: those outside get nothing."""
+        whole, jobs = decision.widened(rows, len(snapshot)), snapshot.jobs.tolist()
+        outside = {row: self.outside[job] for row, job in enumerate(jobs) if job in self.outside}
+        whole.texts = _Chain(whole.texts, outside)
+        return whole
+
+
+class _Chain(ChainMap[int, str]):
+    """Texts from several sources, the first of which counts; nothing is put into words until it is asked for."""
+
+    def __init__(self, *texts: Mapping[int, str]) -> None:
+        super().__init__(*cast(tuple[dict[int, str], ...], texts))
+
+
+def _without_policy(snapshot: Snapshot, why: str) -> Decision:
+    """Everybody keeps what it has; whoever waits gets free GPUs, by priority and then in the order of submission."""
+    decision = admit(snapshot, -snapshot.priority, preempt=False)
+    rows = {job: row for row, job in enumerate(snapshot.jobs.tolist())}
+    host = snapshot.host.tolist()
+    decision.partners = {row: rows[host[row]] for row in (snapshot.host >= 0).nonzero()[0].tolist()}
+    throttle = snapshot.throttle
+    decision.throttles = {row: float(throttle[row]) for row in decision.partners if throttle[row] < 1}
+    decision.wake_s, decision.memory = snapshot.now_s + RETRY_S, snapshot.memory
+    decision.texts = dict.fromkeys((decision.gpus == 0).nonzero()[0].tolist(), why)
+    return decision
+
+
+def _shut(snapshot: Snapshot, over: Mapping[int, Cut], shut: dict[int, str], barred: dict[int, set[int]]) -> bool:
+    """Keep rows outside for which a limit leaves nothing, or from the GPU type of which it does; whether any is new."""
+    before = len(shut), sum(map(len, barred.values()))
+    for row, cut in over.items():
+        if cut.gpus:
+            continue
+        if cut.gpu_type >= 0:
+            kinds = barred.setdefault(row, set())
+            kinds.add(cut.gpu_type)
+            usable = set((snapshot.speeds[:, row] > 0).nonzero()[0].tolist())
+            if usable - kinds:
+                continue
+        shut[row] = cut.why
+    return before != (len(shut), sum(map(len, barred.values())))
+
+
+def _cut(snapshot: Snapshot, decision: Decision, over: Mapping[int, Cut], shut: Mapping[int, str]) -> None:
+    """Take away what goes beyond a limit, and tell those who were kept outside why."""
+    if not over and not shut:
+        return
+    texts: dict[int, str] = dict(shut)
+    for row, cut in over.items():
+        if decision.gpus[row] > cut.gpus:
+            decision.gpus[row] = cut.gpus
+            decision.reasons[row] = int(Reason.RUNS if cut.gpus else Reason.OTHER)
+        if not decision.gpus[row]:
+            texts[row] = cut.why
+    guests = {guest: host for guest, host in decision.partners.items() if decision.gpus[guest] and decision.gpus[host]}
+    for guest in decision.partners.keys() - guests.keys():
+        decision.gpus[guest], decision.reasons[guest] = 0, int(Reason.OTHER)
+    decision.partners = guests
+    placed = decision.placements.items()
+    decision.placements = {row: gpus for row, gpus in placed if decision.gpus[row] == len(gpus)}
+    decision.throttles = {row: part for row, part in decision.throttles.items() if row in guests}
+    decision.texts = _Chain(texts, decision.texts)

@@ -1,0 +1,222 @@
+"""What users ask for, in terms of records and events.
+
+Everything here is done in the scheduler's thread: it changes records, sets processes their targets, and returns the
+events that tell the state. Nothing is written here; the journal gets the records and events of a command together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fairway.core.errors import FairwayError, InputError
+from fairway.core.event import Event, JobCancelled, JobEvicted, JobSubmitted, JobUpdated
+from fairway.runtime.daemon.engine import LiveEngine
+from fairway.runtime.jobs.eligibility import Eligibility
+from fairway.runtime.jobs.estimates import speeds_of, submitted, why_impossible
+from fairway.runtime.jobs.reasons import Reasons
+from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.jobs.request import JobRequest
+
+UPDATABLE = ("priority", "weight", "limit_s", "deadline_s", "name")
+
+Act = Callable[[JobRecord, float], list[Event]]
+"""What is done to one job at an instant. Whatever it refuses it refuses before it changes anything."""
+
+
+class UnknownJobError(FairwayError):
+    """There is no job of this id."""
+
+
+class WrongStateError(FairwayError):
+    """The job is in a state in which this cannot be done."""
+
+
+class Commands:
+    """What can be done to jobs.
+
+    `admission` gives requests the terms that the configuration has for them, and refuses those that go too far;
+    `amendment` does the same for changes of a request.
+    """
+
+    def __init__(self, engine: LiveEngine, eligibility: Eligibility, reasons: Reasons) -> None:
+        self.admission: Callable[[list[JobRequest]], list[JobRequest]] = lambda requests: requests
+        self.amendment: Callable[[JobRequest, Mapping[str, Any]], Mapping[str, Any]] = lambda request, changes: changes
+        self._engine = engine
+        self._store = engine.store
+        self._eligibility = eligibility
+        self._reasons = reasons
+
+    def refuse_impossible(self, request: JobRequest) -> None:
+        """Raise `InputError` if a job can never run here. May be called from any thread."""
+        cluster = self._engine.cluster
+        if not any(speeds_of(request, cluster)):
+            raise InputError(why_impossible(request, cluster))
+        for one in request.depends:
+            if not self._store.tasks(one.job):
+                raise InputError(f"it is to wait for job {one.job!r}, which does not exist")
+
+    def take_in(
+        self, requests: Sequence[JobRequest], now_s: float, *, array: bool
+    ) -> tuple[list[Event], list[JobRecord]]:
+        """Take jobs in, but for those that were submitted before under the same key."""
+        events, records, base = list[Event](), list[JobRecord](), self._store.next_id
+        new = [at for at, request in enumerate(requests) if self._store.known(request) is None]
+        admitted = dict(zip(new, self.admission([requests[at] for at in new]), strict=True))
+        for at, asked in enumerate(requests):
+            known = self._store.known(asked)
+            if known is not None:
+                records.append(known)
+                continue
+            request = admitted[at]
+            name = f"{base}_{request.array_task}" if array else str(self._store.next_id)
+            record = self._taken(request, name, now_s)
+            records.append(record)
+            events.append(self._submitted(record, now_s))
+        return events, records
+
+    def each(self, name: str, act: Act, now_s: float) -> tuple[list[Event], list[JobRecord]]:
+        """Do something to a job, or to all tasks of an array."""
+        records = self._store.tasks(name)
+        if not records:
+            raise UnknownJobError(f"there is no job {name!r}")
+        events: list[Event] = []
+        refused: list[FairwayError] = []
+        for record in records:
+            try:
+                events += act(record, now_s)
+            except WrongStateError as error:
+                refused.append(error)
+                continue
+            self._store.touch(record)
+        # Of an array, those tasks are meant with which it can be done.
+        if len(refused) == len(records):
+            raise refused[0]
+        return events, records
+
+    def cancel(self, record: JobRecord, now_s: float) -> list[Event]:
+        """End a job."""
+        if record.state.ended:
+            return []
+        record.cancelled = True
+        record.state, record.reason = JobState.CANCELLED, "cancelled"
+        record.ended_s = self._engine.clock.date_s(now_s)
+        self._engine.processes.targets.pop(record.number, None)
+        if not self._engine.processes.stop(record.number, hurry=True):
+            self._engine.seen.forget(record)
+        self._eligibility.note_off(record)
+        return [JobCancelled(now_s, record.number)]
+
+    def suspend(self, record: JobRecord, now_s: float) -> list[Event]:
+        """Take a job off its GPUs until it is released."""
+        return self._set_aside(record, now_s, suspended=True)
+
+    def hold(self, record: JobRecord, now_s: float) -> list[Event]:
+        """Do not start a job until it is released."""
+        return self._set_aside(record, now_s, suspended=False)
+
+    def release(self, record: JobRecord, now_s: float) -> list[Event]:
+        """Let a held or suspended job run again."""
+        if record.state.ended:
+            raise WrongStateError(f"job {record.id} is {record.state}; it cannot be released")
+        record.held = record.suspended = False
+        self._reasons.forget(record.number)
+        self._eligibility.look_at(record, now_s)
+        self._engine.timers.set(now_s)
+        return []
+
+    def requeue(self, record: JobRecord, now_s: float) -> list[Event]:
+        """Stop a running job and let it wait for its turn again."""
+        if record.state is not JobState.RUNNING and record.number not in self._engine.state.held_gpus:
+            raise WrongStateError(f"job {record.id} is {record.state}; only running jobs can be put back in the queue")
+        record.state = JobState.PENDING
+        events = self._off(record, now_s, "put back in the queue")
+        self._engine.processes.stop(record.number)
+        return events
+
+    def changing(self, changes: Mapping[str, Any]) -> Act:
+        """What changes the terms of a job as its owner wishes; `InputError` where these are not for owners to change.
+
+        May be called from any thread.
+        """
+        for one in changes:
+            if one not in UPDATABLE:
+                raise InputError(f"{one!r} of a job cannot be changed; {', '.join(UPDATABLE)} can")
+        return lambda record, now_s: self.set_terms(record, now_s, self.amendment(record.request, changes))
+
+    def set_terms(self, record: JobRecord, now_s: float, changes: Mapping[str, Any]) -> list[Event]:
+        """Change the terms of a job."""
+        if record.state.ended:
+            raise WrongStateError(f"job {record.id} is {record.state}; it cannot be changed")
+        request = replace(record.request, **changes)
+        if "limit_s" in changes:
+            try:
+                self._engine.set_limit(record, request.limit_s)
+            except (OSError, ValueError) as error:
+                raise WrongStateError(f"job {record.id} runs, and its time limit cannot be changed: {error}") from None
+        record.request = request
+        self._engine.timers.set(now_s)
+        submitted_s = record.submitted_s - self._engine.clock.origin_s
+        deadline_s = math.inf if request.deadline_s is None else submitted_s + request.deadline_s
+        return [JobUpdated(now_s, record.number, request.weight, request.priority, deadline_s)]
+
+    def guests_off(self, now_s: float) -> list[Event]:
+        """Take jobs that share the GPUs of others off them, as a decision of the policy would."""
+        snapshot = self._engine.state.snapshot()
+        events: list[Event] = []
+        for job in snapshot.jobs[snapshot.host >= 0].tolist():
+            self._engine.ends.preempted(self._store[job], now_s)
+            events += self._off(self._store[job], now_s, "shared a GPU")
+        return events
+
+    def leave_alone(self, blocked: Mapping[int, str], now_s: float) -> list[Event]:
+        """Start nobody on some GPUs, by number with the reason; who was to start there is to be given others."""
+        processes = self._engine.processes
+        processes.blocked = blocked
+        waiting = [job for job in processes.targets if job not in processes.live and processes.is_blocked(job)]
+        events = [event for job in waiting for event in self._off(self._store[job], now_s, "its GPUs are left alone")]
+        processes.settle()
+        self._engine.timers.set(now_s)
+        return events
+
+    def _taken(self, request: JobRequest, name: str, now_s: float) -> JobRecord:
+        date_s = self._engine.clock.date_s(now_s)
+        record = JobRecord(self._store.next_number, name, request, date_s, held=request.hold)
+        self._store.add(record)
+        self._store.touch(record)
+        self._eligibility.know(record)
+        self._eligibility.look_at(record, now_s)
+        return record
+
+    def _submitted(self, record: JobRecord, now_s: float) -> JobSubmitted:
+        seen = self._engine.seen
+        expected_s, restart_s = seen.times.expected_s(record.request), seen.restarts.expected_s(record.request)
+        event = submitted(record, self._engine.cluster, expected_s, now_s, restart_s)
+        seen.recall(event)
+        return event
+
+    def _set_aside(self, record: JobRecord, now_s: float, *, suspended: bool) -> list[Event]:
+        if record.state.ended:
+            raise WrongStateError(f"job {record.id} is {record.state}; it cannot be held or suspended")
+        record.held, record.suspended = record.held or not suspended, record.suspended or suspended
+        granted = record.number in self._engine.state.held_gpus
+        # A job that runs may run on when it is held; one that waits for the last owner of its GPUs does not start.
+        leaves = granted and (suspended or record.state is not JobState.RUNNING)
+        self._eligibility.look_at(record, now_s, leaves=leaves)
+        if not leaves:
+            return []
+        if record.state is JobState.RUNNING:
+            record.state = JobState.SUSPENDED
+        return self._off(record, now_s, f"{'suspended' if suspended else 'held'} by its owner")
+
+    def _off(self, record: JobRecord, now_s: float, why: str) -> list[Event]:
+        """Take a job off the GPUs that it has been granted."""
+        engine = self._engine
+        record.count_until(engine.clock.date_s(now_s))
+        lives = record.number in engine.processes.live
+        progress = engine.seen.progress(record) if lives else engine.seen.saved(record)
+        engine.processes.set_targets([(record.number, None)])
+        engine.timers.set(now_s)
+        return [JobEvicted(now_s, record.number, progress, why)]

@@ -1,0 +1,97 @@
+"""Who may come in, and who waits outside the gate until something else has happened, each with its reason.
+
+A job waits outside while its owner holds it, until its time has come, for other jobs to end, for other tasks of its
+array, or for GPUs that are not here any more. Whoever waits is looked at again when what it waits for may be so.
+"""
+
+from __future__ import annotations
+
+import time
+
+from fairway.core.state import State
+from fairway.runtime.daemon.clock import Clock
+from fairway.runtime.daemon.timers import Timers
+from fairway.runtime.jobs.arrays import Arrays
+from fairway.runtime.jobs.records import JobRecord, JobState, JobStore
+
+
+class Eligibility:
+    """The door of every job. `outside` has those that are shut, by job number with the reason.
+
+    `impossible` are the numbers of jobs that no GPUs of this machine can run, which another machine had taken in.
+    """
+
+    def __init__(self, store: JobStore, state: State, clock: Clock, timers: Timers) -> None:
+        self.outside: dict[int, str] = {}
+        self.impossible: set[int] = set()
+        self._store = store
+        self._state = state
+        self._clock = clock
+        self._timers = timers
+        self._arrays = Arrays()
+        self._dependants: dict[str, set[int]] = {}
+
+    def know(self, record: JobRecord) -> None:
+        """Remember whom a job waits for."""
+        for one in record.request.depends:
+            self._dependants.setdefault(one.job, set()).add(record.number)
+
+    def look_at(self, record: JobRecord, now_s: float, *, leaves: bool = False) -> None:
+        """Decide whether a job is let in. `leaves`: it is about to give up its GPUs, if it has any."""
+        ended = record.state.ended
+        why = "" if ended else self._why_outside(record, now_s)
+        goes_on = not ended and not leaves and record.number in self._state.held_gpus
+        next_in = self._arrays.left(record) if (why or ended) and not goes_on else []
+        if goes_on:
+            self._arrays.refused(record)
+        why = why or ("" if ended else self._arrays.refused(record))
+        if why:
+            self.outside[record.number] = why
+        else:
+            self.outside.pop(record.number, None)
+        for other in next_in:
+            self.look_at(other, now_s)
+
+    def note_off(self, record: JobRecord) -> None:
+        """A job has ended or lost its GPUs: those who wait for that may come in, or never will."""
+        now_s = self._clock.now_s()
+        self.look_at(record, now_s, leaves=True)
+        if record.state.ended:
+            # Others may wait for this job, or for the whole array that it is a task of.
+            for name in {record.id, record.id.partition("_")[0]}:
+                for number in self._dependants.get(name, ()):
+                    self.look_at(self._store[number], now_s)
+            self._timers.set(now_s)
+
+    def _why_outside(self, record: JobRecord, now_s: float) -> str:
+        if record.suspended:
+            return "suspended by its owner; `fairway resume` lets it go on"
+        if record.held:
+            return "held by its owner; `fairway release` lets it run"
+        if record.number in self.impossible:
+            return "no GPUs that are here now can run it"
+        request = record.request
+        begins = max(request.begin_s or 0.0, record.not_before_s or 0.0) - self._clock.origin_s
+        if begins > now_s:
+            self._timers.call_at(begins, lambda at_s: self.look_at(record, at_s))
+            day_and_time = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self._clock.date_s(begins)))
+            return record.reason or f"not before {day_and_time}"
+        for one in request.depends:
+            why = _blocked(one.kind, self._store.tasks(one.job))
+            if why:
+                return f"waits for job {one.job}: {why}"
+        return ""
+
+
+def _blocked(kind: str, others: list[JobRecord]) -> str:
+    """Why a dependency is not met."""
+    if not others:
+        return "it does not exist any more"
+    if any(not other.state.ended for other in others):
+        return "it has not ended"
+    good = all(other.state is JobState.COMPLETED for other in others)
+    if kind == "afterok" and not good:
+        return "it did not complete, so this one never starts"
+    if kind == "afternotok" and good:
+        return "it completed, so this one never starts"
+    return ""

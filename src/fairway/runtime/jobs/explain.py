@@ -1,0 +1,258 @@
+"""Why a job waits: what the policy says, who is before it, and what would have to happen.
+
+The policy is asked once more about the present instant, without anything being done about its answer, so the reason is
+never an old one. That happens in the scheduler's thread; it costs as much as a decision.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from fairway.core import columns as c
+from fairway.core.arrays import Bools
+from fairway.core.decision import Decision
+from fairway.core.event import Event, Woken
+from fairway.core.plan import plan
+from fairway.core.snapshot import Snapshot
+from fairway.runtime.daemon.idle import RECLAIMED
+from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.jobs.commands import UnknownJobError
+from fairway.runtime.jobs.estimates import speeds_of
+from fairway.runtime.jobs.records import JobRecord, JobState
+
+MOST_LISTED = 20
+"""How many jobs a list names; the rest is counted."""
+
+Forecast = Callable[[Scheduler, JobRecord], Mapping[str, Any]]
+"""Estimates when a job starts and ends (`start_s`, `finish_s`), which jobs start before it (`before`) and how many of
+those are in the queue now (`position`)."""
+
+
+def explain(scheduler: Scheduler, name: str, forecast: Forecast | None = None) -> dict[str, Any]:
+    """All that can be said about the state of a job, as JSON values. Times `in_s` are seconds from now.
+
+    Of an array, the task that comes next is meant.
+    """
+    record, array = _meant(scheduler, name)
+    told: dict[str, Any] = {
+        "id": record.id,
+        "user": record.request.user,
+        "state": str(record.state),
+        "gpus": len(scheduler.state.held_gpus.get(record.number, ())) or record.request.gpus,
+        "policy": scheduler.policy_text,
+        "reason": _plain_reason(record),
+        "attempts": [_without_token(asdict(attempt)) for attempt in list(record.attempts)],
+        **array,
+    }
+    if record.state.ended:
+        return told
+    told |= scheduler.ask(lambda now_s: _look(scheduler, record, now_s))
+    if forecast is not None:
+        told["estimate"] = estimate = dict(forecast(scheduler, record))
+        before, position = estimate.pop("before", None), estimate.pop("position", 0)
+        if before is not None and record.state.waits:
+            holding = {one["id"] for one in told["ahead"]}
+            told["ahead"] += [{"id": one, "why": "starts first"} for one in before if one not in holding]
+        if told["position"] and position:
+            # Where it was not seen to start, only the least is known of how many are before it.
+            told["position"] = position if before is not None else max(position, told["position"])
+            told["waiting"] = max(told["waiting"], told["position"])
+    listed = told["ahead"]
+    told["ahead"], told["more_ahead"] = listed[:MOST_LISTED], max(len(listed) - MOST_LISTED, 0)
+    return told
+
+
+def reason_outside(scheduler: Scheduler, record: JobRecord) -> str:
+    """Why the policy is not shown a job, as of now; empty where it is."""
+    told = scheduler.guard.outside.get(record.number, "")
+    if record.suspended and record.reason == RECLAIMED:
+        return RECLAIMED
+    clock, request = scheduler.engine.clock, record.request
+    left_s = max(request.begin_s or 0.0, record.not_before_s or 0.0) - clock.date_s(clock.now_s())
+    if not told or record.suspended or record.held or left_s <= 0 or not any(speeds_of(request, scheduler.cluster)):
+        return told
+    failed, tried, _ = record.reason.partition("; tried again in ")
+    return f"{failed}{tried}{left_s:.0f} s" if tried else f"not to start for another {left_s:.0f} s"
+
+
+def _meant(scheduler: Scheduler, name: str) -> tuple[JobRecord, dict[str, Any]]:
+    """The job of an id. Of an array the first task that is in the queue, else that waits, runs, or has ended."""
+    records = scheduler.store.tasks(name)
+    if not records:
+        raise UnknownJobError(f"there is no job {name!r}")
+    if records[0].id == name:
+        return records[0], {}
+    outside = scheduler.guard.outside
+    first = min(records, key=lambda one: (one.state.ended, not one.state.waits, one.number in outside))
+    states = Counter(str(record.state) for record in records)
+    return first, {"array": {"id": name, "tasks": len(records), "states": dict(states)}}
+
+
+def _without_token(attempt: dict[str, Any]) -> dict[str, Any]:
+    """An attempt as everybody may see it: the token marks its processes and is nobody's business."""
+    return {name: value for name, value in attempt.items() if name != "token"}
+
+
+def _plain_reason(record: JobRecord) -> str:
+    if record.state is JobState.RUNNING:
+        return "it runs"
+    return record.reason or ("it has done its work" if record.state is JobState.COMPLETED else "")
+
+
+def _look(scheduler: Scheduler, record: JobRecord, now_s: float) -> tuple[list[Event], dict[str, Any]]:
+    """In the scheduler's thread: ask the policy again, and see who holds what."""
+    state, job = scheduler.state, record.number
+    state.apply(Woken(max(state.now_s, now_s)))
+    snapshot = state.snapshot(scheduler.guard.knows)
+    row = _row(snapshot, job)
+    if row is None:
+        return [], {"ahead": [], "frees": []}
+    decision = scheduler.guard.decide(snapshot)
+    plan(snapshot, decision, state.occupancy, scheduler.loop.placer)
+    outside = scheduler.guard.outside.get(job, "")
+    if record.state is JobState.RUNNING:
+        told: dict[str, Any] = {"ahead": [], "frees": [], "expected_end_in_s": _left_s(snapshot, row)}
+    elif job in state.held_gpus:
+        told = _about_to_start(scheduler, job)
+    elif outside:
+        told = {"ahead": [], "frees": _would_let_in(scheduler, record, snapshot)}
+        told["reason"] = reason_outside(scheduler, record)
+    else:
+        told = _waiting(scheduler, snapshot, decision, row)
+    queued = _queued(scheduler, snapshot)
+    told["position"] = _place_in_line(snapshot, queued, row) if queued[row] else 0
+    told["waiting"] = int(queued.sum())
+    return [], told
+
+
+def _row(snapshot: Snapshot, job: int) -> int | None:
+    rows = (snapshot.jobs == job).nonzero()[0]
+    return int(rows[0]) if len(rows) else None
+
+
+def _about_to_start(scheduler: Scheduler, job: int) -> dict[str, Any]:
+    """It has been given GPUs on which processes of others still sit."""
+    gpus, busy = scheduler.state.held_gpus[job], scheduler.engine.processes.busy()
+    others = sorted({other for gpu in gpus for other in busy.get(gpu, ()) if other != job})
+    names = [scheduler.store[other].id for other in others]
+    leaving = f"; job {', '.join(names)} is still leaving them" if names else ""
+    return {
+        "reason": f"it is about to start on GPUs {', '.join(map(str, gpus))}{leaving}",
+        "ahead": [{"id": name, "why": "is leaving the GPUs that it gets"} for name in names],
+        "frees": [
+            {"what": "its processes stop, within their grace period at the latest", "id": name} for name in names
+        ],
+    }
+
+
+def _waiting(scheduler: Scheduler, snapshot: Snapshot, decision: Decision, row: int) -> dict[str, Any]:
+    if decision.gpus[row]:
+        reason = "the policy gives it GPUs in its next round"
+    else:
+        reason = decision.reason(snapshot, row)
+    blocked = scheduler.engine.processes.blocked
+    if blocked:
+        reason += "; " + "; ".join(f"GPU {gpu} is left alone: {why}" for gpu, why in sorted(blocked.items()))
+    store, jobs = scheduler.store, snapshot.jobs.tolist()
+    ahead = [{"id": store[jobs[other]].id, "why": "holds GPUs"} for other in _holders(snapshot, row)]
+    granted = ((decision.gpus > 0) & (snapshot.held == 0)).nonzero()[0].tolist()
+    ahead += [{"id": store[jobs[other]].id, "why": "is next to start"} for other in granted if other != row]
+    blocking = decision.ahead
+    if blocking >= 0 and blocking != jobs[row]:
+        ahead.append({"id": store[blocking].id, "why": "is at the head of the queue and does not fit yet"})
+    return {"reason": reason, "ahead": ahead, "frees": _would_make_room(scheduler, snapshot, row)}
+
+
+def _holders(snapshot: Snapshot, row: int) -> list[int]:
+    """Running rows on GPUs of types that a row can use."""
+    usable = snapshot.speeds[:, row] > 0
+    return [other for other in snapshot.running_rows.tolist() if usable[snapshot.gpu_type[other]]]
+
+
+def _left_s(snapshot: Snapshot, row: int) -> float | None:
+    """How long a running job is expected to go on; None where it has outrun what was expected, or stands still."""
+    rate, work = float(snapshot.rate[row]), float(snapshot.floats[c.WORK, row])
+    left = work - float(snapshot.progress[row])
+    return left / rate if rate > 0 and left > 0 else None
+
+
+def _would_make_room(scheduler: Scheduler, snapshot: Snapshot, row: int) -> list[dict[str, Any]]:
+    """The ends of running jobs, soonest first, until there is room for the gang on one type."""
+    need, store, jobs = int(snapshot.gpus[row]), scheduler.store, snapshot.jobs.tolist()
+    free, alone = _free_by_type(scheduler, snapshot), scheduler.engine.processes.blocked
+    ends = [(_left_s(snapshot, other), other) for other in _holders(snapshot, row) if snapshot.host[other] < 0]
+    frees: list[dict[str, Any]] = []
+    for left_s, other in sorted(ends, key=lambda one: (one[0] is None, one[0] or 0.0)):
+        usable = (kind for kind in range(len(free)) if snapshot.speeds[kind, row] > 0)
+        if len(frees) == MOST_LISTED or any(free[kind] >= need for kind in usable):
+            break
+        # Of its GPUs, those that are left alone stay so.
+        gpus = sum(gpu not in alone for gpu in snapshot.gpus_held(other))
+        if not gpus:
+            continue
+        free[int(snapshot.gpu_type[other])] += gpus
+        what = "ends" if left_s is not None else "ends; it has run longer than expected already"
+        frees.append({"what": what, "id": store[jobs[other]].id, "in_s": left_s, "gpus": gpus})
+    return frees
+
+
+def _free_by_type(scheduler: Scheduler, snapshot: Snapshot) -> list[int]:
+    """The GPUs on which somebody could be started now."""
+    occupancy, cluster = scheduler.state.occupancy, snapshot.cluster
+    free = list(occupancy.free_by_type)
+    for gpu in scheduler.engine.processes.blocked:
+        node = cluster.node_of_gpu[gpu]
+        free[cluster.node_type[node]] -= node not in occupancy.down and not occupancy.tenants(gpu)
+    return free
+
+
+def _would_let_in(scheduler: Scheduler, record: JobRecord, snapshot: Snapshot) -> list[dict[str, Any]]:
+    """What has to happen before the policy is shown a job at all."""
+    if record.suspended:
+        return [{"what": "its owner resumes it", "command": f"fairway resume {record.id}"}]
+    if record.held:
+        return [{"what": "its owner releases it", "command": f"fairway release {record.id}"}]
+    clock, frees = scheduler.engine.clock, list[dict[str, Any]]()
+    begins_s = max(record.request.begin_s or 0.0, record.not_before_s or 0.0)
+    now_s = clock.date_s(snapshot.now_s)
+    if begins_s > now_s:
+        frees.append({"what": "its time comes", "in_s": begins_s - now_s})
+    array = _tasks_inside(scheduler, record)
+    if array:
+        frees.append({"what": "a task of its array ends", "tasks": array[:MOST_LISTED]})
+    for one in record.request.depends:
+        for other in scheduler.store.tasks(one.job):
+            if not other.state.ended:
+                row = _row(snapshot, other.number)
+                left_s = _left_s(snapshot, row) if row is not None else None
+                frees.append({"what": f"the job that it waits for ends ({one.kind})", "id": other.id, "in_s": left_s})
+    return frees
+
+
+def _tasks_inside(scheduler: Scheduler, record: JobRecord) -> list[str]:
+    """The other tasks of a limited array that may run, where there are as many as may."""
+    if not record.request.array_at_once:
+        return []
+    outside, held = scheduler.guard.outside, scheduler.state.held_gpus
+    tasks = scheduler.store.tasks(record.id.partition("_")[0])
+    inside = [one for one in tasks if not one.state.ended and (one.number not in outside or one.number in held)]
+    return [one.id for one in inside] if len(inside) >= record.request.array_at_once else []
+
+
+def _queued(scheduler: Scheduler, snapshot: Snapshot) -> Bools:
+    """The rows that wait for the policy to give them GPUs, and for nothing else."""
+    outside = np.fromiter(scheduler.guard.outside, dtype=np.int64)
+    queued: Bools = (snapshot.held == 0) & ~np.isin(snapshot.jobs, outside)
+    return queued
+
+
+def _place_in_line(snapshot: Snapshot, queued: Bools, row: int) -> int:
+    """Position by priority and submission, for want of a forecast."""
+    mine = snapshot.priority[row]
+    earlier = (snapshot.priority > mine) | ((snapshot.priority == mine) & (snapshot.jobs < snapshot.jobs[row]))
+    return 1 + int((queued & earlier).sum())

@@ -1,0 +1,246 @@
+"""What is seen of live jobs, as events for the state: how far they are, how fast they train, what they tell of it.
+
+The work of a job is counted in seconds of run time until it reports how many steps there are; from then on in steps.
+Speeds are kept by GPU type and number of GPUs, so that what was measured in one place tells something about others.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from fairway.core import columns
+from fairway.core.cluster import Cluster
+from fairway.core.event import Event, JobSubmitted, RateChanged, RegimeEntered, RestartMeasured
+from fairway.core.state import State
+from fairway.runtime.jobs.estimates import (
+    RunTimes,
+    announced,
+    assumed,
+    epochs_done,
+    gang_factor,
+    place_name,
+    speed_on,
+    speeds_of,
+)
+from fairway.runtime.jobs.records import JobRecord, JobState, JobStore
+from fairway.runtime.jobs.reports import ReportReader, take_in
+from fairway.runtime.jobs.restart_costs import RestartCosts
+
+RATE_EVERY_S = 5.0
+"""How often the measured speed of a job becomes an event."""
+LEARNT = 0.25
+"""By what part an expected run time has to change for those who wait to be told."""
+LEAST_COST_S = 0.05
+"""By how much a measured restart has to differ from what the state has for that to be told."""
+
+
+class Place(NamedTuple):
+    """Where a job runs: the type of its GPUs, and how many they are."""
+
+    gpu_type: int
+    gpus: int
+
+
+class Observations:
+    """All that is observed of live jobs, and what is expected of those that say nothing.
+
+    `ran_s(record, now_s)` says for how long a job has run, and `folder(record)` where its files are.
+    """
+
+    def __init__(
+        self,
+        store: JobStore,
+        cluster: Cluster,
+        folder: Callable[[JobRecord], Path],
+        ran_s: Callable[[JobRecord, float], float],
+    ) -> None:
+        self.store = store
+        self.cluster = cluster
+        self.state: State
+        self.times = RunTimes()
+        self.restarts = RestartCosts()
+        self.expected_s: dict[int, float] = {}
+        self._folder = folder
+        self._ran_s = ran_s
+        self._readers: dict[int, ReportReader] = {}
+        self._rated_s: dict[int, float] = {}
+        self._in_steps: set[int] = set()
+        self._told: dict[int, tuple[Place, int | None, float]] = {}
+
+    def recall(self, event: Event) -> None:
+        """Take note of an event that the state takes in, now or when it is replayed."""
+        if isinstance(event, JobSubmitted):
+            self.expected_s[event.job] = event.work
+        elif isinstance(event, RegimeEntered) and not math.isnan(event.work):
+            # Only of who reports how many steps there are it is told how they go with its GPUs.
+            if event.scaling:
+                self._in_steps.add(event.job)
+            else:
+                self.expected_s[event.job] = event.work
+
+    def forget(self, record: JobRecord) -> None:
+        """Nothing more is to be expected of a job."""
+        for kept in (self._readers, self._rated_s, self.expected_s, self._told):
+            kept.pop(record.number, None)
+        self._in_steps.discard(record.number)
+
+    def forget_all(self) -> None:
+        """Nothing of what was recalled counts."""
+        self.expected_s.clear()
+        self._in_steps.clear()
+
+    def progress(self, record: JobRecord) -> float:
+        """Work that a job has done, in the unit that the state counts in, if its processes stay or save it now."""
+        return record.progress.step if record.number in self._in_steps else record.ran_s
+
+    def saved(self, record: JobRecord) -> float:
+        """Progress that a new attempt begins with, in the unit that the state counts in."""
+        if record.number in self._in_steps:
+            return record.progress.checkpoint_step
+        return 0.0 if record.progress.checkpoint is None or record.request.preempt == "restart" else record.ran_s
+
+    def started(self, record: JobRecord) -> None:
+        """A job computes, perhaps elsewhere than before: what was measured there does not tell its speed here."""
+        self.watch(record)
+        place = self._place(record.number)
+        if place is not None and record.number in self._told and self._told[record.number][0] != place:
+            record.progress.steps_per_s = record.progress.speeds.get(self._name(place))
+
+    def rate(self, record: JobRecord) -> float:
+        """Work per second that a job is expected to make where it runs now."""
+        place = self._place(record.number)
+        relative = speeds_of(record.request, self.cluster)
+        if place is None:
+            return 1.0
+        if record.number in self._in_steps:
+            seen = record.progress.steps_per_s or self._speed(record, place, relative)
+            if seen:
+                return seen
+        return max(relative[place.gpu_type], 1e-6) * gang_factor(place.gpus, record.request.gpus)
+
+    def watch(self, record: JobRecord) -> None:
+        """Read what a job reports from now on."""
+        if record.number not in self._readers:
+            path = self._folder(record) / "reports.jsonl"
+            self._readers[record.number] = ReportReader(path, record.progress.read_bytes)
+
+    def read(self, record: JobRecord) -> bool:
+        """Take in what a job has reported since; whether that was anything."""
+        reader, any_new = self._readers.get(record.number), False
+        if reader is not None:
+            now_s = time.time()
+            for report in reader.new_lines():
+                take_in(record.progress, report, now_s)
+                self.restarts.reported(record)
+                any_new = True
+            record.progress.read_bytes = reader.offset
+        return any_new
+
+    def events(self, now_s: float) -> list[Event]:
+        """What jobs have reported: now and then their speed, at once what has changed in kind."""
+        events = self._overdue(now_s)
+        for job in list(self._readers):
+            record = self.store[job]
+            begun = record.attempt is not None and record.attempt.start_s is not None
+            if not self.read(record):
+                continue
+            self.store.touch(record)
+            if not begun and record.attempt is not None and record.attempt.start_s is not None:
+                events += self.restart_cost(record, now_s)
+            place = self._place(job)
+            if place is not None and record.state is JobState.RUNNING and record.progress.steps_per_s:
+                about = (place, record.progress.batch_size, self._total(record))
+                if now_s >= self._rated_s.get(job, 0.0) or self._told.get(job, about) != about:
+                    self._rated_s[job] = now_s + RATE_EVERY_S
+                    events.append(self._trained(record, about, now_s))
+        return events
+
+    def restart_cost(self, record: JobRecord, now_s: float) -> list[Event]:
+        """What a stop and restart of a job is now known to cost, where the state has another figure."""
+        row = self.state.table.position(record.number)
+        cost_s = self.restarts.expected_s(record.request, record.attempts)
+        if row < 0 or record.state.ended:
+            return []
+        if abs(cost_s - float(self.state.table.f[columns.RESTART_S, row])) < LEAST_COST_S:
+            return []
+        return [RestartMeasured(now_s, record.number, cost_s)]
+
+    def _overdue(self, now_s: float) -> list[Event]:
+        """Jobs that report nothing and have run as long as expected are expected to go on as long again."""
+        events: list[Event] = []
+        for job in self.state.held_gpus.keys() - self._in_steps:
+            record = self.store[job]
+            ran_s = self._ran_s(record, now_s)
+            if record.state is JobState.RUNNING and ran_s > self.expected_s.get(job, math.inf):
+                events.append(self._expects(record, 2.0 * ran_s, ran_s, self.rate(record), now_s))
+        return events
+
+    def learn(self, record: JobRecord, now_s: float) -> list[Event]:
+        """A job has done its work: those that are alike and have told nothing are expected to take as long."""
+        before_s = self.times.expected_s(replace(record.request, expected_s=None))
+        self.times.learn(record)
+        after_s = self.times.expected_s(replace(record.request, expected_s=None))
+        if abs(after_s - before_s) <= LEARNT * before_s:
+            return []
+        events: list[Event] = []
+        for job, expected_s in list(self.expected_s.items()):
+            other = self.store[job]
+            runs = other.state is JobState.RUNNING and job in self.state.held_gpus
+            own_word = other.request.expected_s is not None or job in self._in_steps
+            if job == record.number or own_word or (other.attempts and not runs):
+                continue
+            likely_s, ran_s = self.times.expected_s(other.request), self._ran_s(other, now_s) if runs else 0.0
+            likely_s = likely_s if likely_s > ran_s else 2.0 * ran_s
+            if abs(likely_s - expected_s) > LEARNT * expected_s:
+                events.append(self._expects(other, likely_s, ran_s, self.rate(other) if runs else 0.0, now_s))
+        return events
+
+    def _expects(self, record: JobRecord, work_s: float, ran_s: float, rate: float, now_s: float) -> Event:
+        """A job that reports nothing is expected to take so many seconds in all."""
+        self.expected_s[record.number] = work_s
+        speeds, batch = speeds_of(record.request, self.cluster), record.request.batch_size or 0
+        entered = RegimeEntered(now_s, record.number, ran_s, rate, batch, speeds, work_s, 0.0)
+        return entered._replace(work=work_s, prospect=assumed(record.request, speeds, work_s))
+
+    def _trained(self, record: JobRecord, about: tuple[Place, int | None, float], now_s: float) -> Event:
+        """A job was seen to train. The first time its work comes to be counted in steps, if it has told how many."""
+        progress, job, (place, batch, total) = record.progress, record.number, about
+        speed = progress.steps_per_s or 0.0
+        progress.speeds[self._name(place)] = speed
+        told = [math.nan if one is None else one for one in (progress.loss, progress.noise_scale)]
+        done = (math.nan, epochs_done(progress, record.request), *told)
+        if not total:
+            return RateChanged(now_s, job, self._ran_s(record, now_s), self.rate(record), *done)
+        if self._told.get(job) == about:
+            return RateChanged(now_s, job, progress.step, speed, *done)
+        self._in_steps.add(job)
+        self._told[job] = about
+        request, relative = record.request, speeds_of(record.request, self.cluster)
+        gang = [Place(kind, request.gpus) for kind in range(len(relative))]
+        speeds = tuple(self._speed(record, one, relative) for one in gang)
+        sizes = range(1, request.gpus_max + 1)
+        scaling = tuple(self._speed(record, Place(place.gpu_type, size), relative) for size in sizes)
+        prospect = announced(progress, request.epochs, speed / total, tuple(one / speed for one in speeds))
+        entered = RegimeEntered(now_s, job, progress.step, speed, batch or request.batch_size or 0, speeds, total, 0.0)
+        return entered._replace(work=total, scaling=scaling, prospect=prospect)
+
+    def _speed(self, record: JobRecord, place: Place, relative: tuple[float, ...]) -> float:
+        """Steps per second that a job is expected to make in a place, by what was measured closest to it."""
+        names = {gpu.name: speed for gpu, speed in zip(self.cluster.types, relative, strict=True)}
+        return speed_on(record.progress.speeds, names, self.cluster.types[place.gpu_type].name, place.gpus)
+
+    def _total(self, record: JobRecord) -> float:
+        """How many steps there are in all; 0 if that is not known."""
+        return record.progress.steps or record.request.steps or 0.0
+
+    def _place(self, job: int) -> Place | None:
+        gpus = self.state.held_gpus.get(job, ())
+        return Place(self.cluster.node_type[self.cluster.node_of_gpu[gpus[0]]], len(gpus)) if gpus else None
+
+    def _name(self, place: Place) -> str:
+        return place_name(self.cluster.types[place.gpu_type].name, place.gpus)

@@ -1,0 +1,137 @@
+"""What jobs report of themselves: lines of JSON that the training library appends to a file of the job.
+
+A file and not a connection: it is there whether the scheduler is or not, and what was written is read when it is back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fairway.runtime.jobs.records import Progress
+
+MOST_LINE = 65_536
+MOST_READ = 4 * 1024 * 1024
+"""The most that is read at a time."""
+MOST_PATH = 4096
+MOST_APART_S = 86400.0
+"""Times that are farther than this from ours are not believed."""
+_NUMBERS = ("step", "steps", "epoch", "epochs", "loss", "samples", "samples_per_s", "noise_scale", "save_s")
+MOST_BATCH_SIZES = 64
+_SMOOTHING = 0.3
+"""How much the latest speed counts against the mean of those before."""
+
+
+class ReportReader:
+    """Reads on where it stopped. A line is taken when it is complete.
+
+    What a job writes is not to be trusted: the file may be anything, and lines of any length. Of a flood only the
+    latest part is read.
+    """
+
+    def __init__(self, path: Path, offset: int = 0) -> None:
+        self.path = path
+        self.offset = offset
+
+    def new_lines(self) -> Iterator[dict[str, Any]]:
+        """The reports since the last time; what is no report is passed over."""
+        # What follows the last end of a line is not complete yet.
+        for line in self._new_part().split(b"\n")[:-1]:
+            self.offset += len(line) + 1
+            report = _parsed(line)
+            if report is not None:
+                yield report
+
+    def _new_part(self) -> bytes:
+        """What was written since the last time, beginning with a line."""
+        try:
+            # Neither waited for (a pipe in its place) nor followed elsewhere.
+            fd = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return b""
+        try:
+            about = os.fstat(fd)
+            if not stat.S_ISREG(about.st_mode):
+                return b""
+            if about.st_size < self.offset:
+                self.offset = 0
+            begin = max(self.offset, about.st_size - MOST_READ)
+            part = os.pread(fd, MOST_READ, begin)
+        except OSError:
+            return b""
+        finally:
+            os.close(fd)
+        # In the middle of a flood, or of a line that is longer than all that is read, a line has to be found first.
+        if begin > self.offset:
+            skipped = part.find(b"\n") + 1 or len(part)
+            self.offset, part = begin + skipped, part[skipped:]
+        return part
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    if len(line) > MOST_LINE:
+        return None
+    try:
+        report = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return report if isinstance(report, dict) else None
+
+
+def take_in(progress: Progress, report: Mapping[str, Any], now_s: float) -> bool:
+    """Bring a job's progress up to date; whether its batch size is another one than before."""
+    time_s = _number(report.get("time")) or now_s
+    time_s = time_s if abs(time_s - now_s) < MOST_APART_S else now_s
+    if report.get("started") is True:
+        # A new attempt: what lies between its first report and the last one before was waiting, not training.
+        progress.reported_s = None
+    before_s, before = progress.reported_s, progress.reported_step
+    for name in _NUMBERS:
+        value = _number(report.get(name))
+        if value is not None:
+            setattr(progress, name, value)
+    if before_s is not None and time_s > before_s and progress.step > before:
+        speed = (progress.step - before) / (time_s - before_s)
+        known = progress.steps_per_s
+        progress.steps_per_s = speed if known is None else known + _SMOOTHING * (speed - known)
+    # Reports that do not tell the time are all of the instant at which they are read; the first of them counts.
+    if _number(report.get("step")) is not None and time_s != before_s:
+        progress.reported_s, progress.reported_step = time_s, progress.step
+    if _is_path(report.get("checkpoint")):
+        progress.checkpoint, progress.checkpoint_step = report["checkpoint"], progress.step
+        progress.checkpoint_s = time_s
+    sizes = report.get("batch_sizes")
+    if isinstance(sizes, list) and 0 < len(sizes) <= MOST_BATCH_SIZES and all(_is_count(size) for size in sizes):
+        progress.batch_sizes = sizes
+    batch = report.get("batch_size")
+    changed = _is_count(batch) and batch != progress.batch_size
+    if changed:
+        changed = progress.batch_size is not None
+        progress.batch_size = batch
+        if changed:
+            # A step is another one now.
+            progress.steps_per_s, progress.speeds = None, {}
+    return changed
+
+
+def _is_path(value: Any) -> bool:
+    """Whether something can be the name of a file: JSON can write text that is none."""
+    try:
+        return isinstance(value, str) and 0 < len(value) <= MOST_PATH and b"\0" not in value.encode()
+    except UnicodeEncodeError:
+        return False
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**40
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    # Compared before it is converted: a whole number may be too large for that.
+    return float(value) if -1e15 < value < 1e15 else None

@@ -1,0 +1,111 @@
+"""What the end of an attempt means: exit codes, signals and the last lines of a log, as a verdict."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from fairway.runtime.jobs.records import JobState
+from fairway.runtime.processes.attempts import Outcome
+
+CHECKPOINTED = 75
+"""The exit code with which a job says: my state is saved, run me again."""
+_SIGNALLED = (128 + 9, 128 + 15)
+_TAIL_BYTES = 8192
+_OUT_OF_MEMORY = (b"out of memory", b"outofmemoryerror", b"memoryerror", b"cannot allocate memory", b"bad_alloc")
+_MEANINGS = {126: "its command is not executable", 127: "its command was not found"}
+
+Next = Literal["done", "again", "retry", "lost", "failed"]
+
+
+class Verdict(NamedTuple):
+    """What becomes of the job: it is done, runs again (`again` at no cost, `retry` using up one of its retries,
+    `lost` because of the machine), or has failed with `state`."""
+
+    next: Next
+    state: JobState
+    code: int
+    why: str
+
+
+def verdict(outcome: Outcome, *, asked: bool, logs: list[Path]) -> Verdict:
+    """Judge an attempt. `asked`: the scheduler had asked it to stop and wants it to run again later."""
+    codes = outcome.codes
+    bad = [code for code in codes if code not in (0, CHECKPOINTED)]
+    # When one rank fails the others are stopped; the code that counts is that of the one that failed.
+    worst = next((code for code in bad if code not in _SIGNALLED), bad[0] if bad else 0)
+    if outcome.cause == "lost":
+        return Verdict("lost", JobState.NODE_FAIL, -1, outcome.problem)
+    if codes and not any(codes):
+        return Verdict("done", JobState.COMPLETED, 0, "")
+    if outcome.cause == "limit":
+        return Verdict("failed", JobState.TIMEOUT, worst or CHECKPOINTED, "it ran longer than its time limit")
+    stopped = [code for code in codes if code not in (0, CHECKPOINTED, *_SIGNALLED)]
+    if CHECKPOINTED in codes and not stopped:
+        return Verdict("again", JobState.PREEMPTED, CHECKPOINTED, "saved its state and stopped")
+    if asked and codes:
+        return Verdict("again", JobState.PREEMPTED, worst, _told_stop(outcome, worst))
+    if outcome.problem:
+        return Verdict("retry", JobState.FAILED, 127, f"cannot be started: {outcome.problem}")
+    if _ran_out_of_memory(codes, outcome, logs):
+        return Verdict("retry", JobState.OUT_OF_MEMORY, worst, "ran out of memory")
+    return Verdict("retry", JobState.FAILED, worst, _told(worst))
+
+
+def _told_stop(outcome: Outcome, worst: int) -> str:
+    """How it took our asking it to stop. Many programs leave with an error then, which is not a failure of theirs."""
+    if outcome.killed:
+        return "did not stop within its grace period and was killed"
+    return "was stopped" if worst in _SIGNALLED else f"was stopped and left with code {worst}"
+
+
+def _told(code: int) -> str:
+    if code == 128 + 9:
+        return "was killed (signal 9) by somebody else than Fairway"
+    if code > 128:
+        return f"was ended by signal {code - 128}{_named(code - 128)}"
+    if code in _MEANINGS:
+        return f"exited with code {code} ({_MEANINGS[code]})"
+    return f"exited with code {code}"
+
+
+def _named(signo: int) -> str:
+    try:
+        return f" ({signal.Signals(signo).name})"
+    except ValueError:
+        return ""
+
+
+def _ran_out_of_memory(codes: tuple[int, ...], outcome: Outcome, logs: list[Path]) -> bool:
+    """Whether a rank said so, or was killed by the kernel, which does that when memory is short.
+
+    Where the kernel does not count whom it killed, a rank that was killed and not by us is taken to be such a one.
+    """
+    if 128 + 9 in codes and not outcome.killed and outcome.cause in ("", "gang") and outcome.memory_kills:
+        return True
+    return any(any(mark in _end_of(log) for mark in _OUT_OF_MEMORY) for log in logs)
+
+
+def _end_of(log: Path) -> bytes:
+    """The end of a log in lower case, with that of its older piece where it was just cut."""
+    end = tail(log)
+    if len(end) < _TAIL_BYTES:
+        end = tail(log.with_name(log.name + ".1"), _TAIL_BYTES - len(end)) + end
+    return end.lower()
+
+
+def tail(log: Path, most_bytes: int = _TAIL_BYTES) -> bytes:
+    """The end of a file."""
+    try:
+        # Not waited for: a job may have put a pipe in its place.
+        fd = os.open(log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.pread(fd, most_bytes, max(0, os.fstat(fd).st_size - most_bytes))
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)

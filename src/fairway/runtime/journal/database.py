@@ -1,0 +1,313 @@
+"""The journal: everything that a restarted scheduler needs, in one SQLite file with a write-ahead log.
+
+Three kinds of content. `jobs` holds one record per job that was ever submitted. `log` holds, in order, the events and
+actions of jobs that have not ended: replaying them gives the scheduler's state back. `facts` holds single values (the
+policy and its memory, the clock's origin, settings). All that one step of the scheduler writes is one transaction, on
+disk before anything is done about it.
+
+The log stays small: the entries of a job go when it ends, and of several reports of its speed in a row only the last
+one is kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fairway.core.errors import FairwayError, InputError
+from fairway.runtime.journal.codec import from_plain, to_plain
+
+SCHEMA = 1
+APPLICATION = 0x46574159
+"""What marks a database as a journal of Fairway."""
+COMPACT_EVERY = 20_000
+"""New entries after which the log is looked through for those that are of no use any more."""
+ROOM_BYTES = 16 * 1024 * 1024
+"""With less room than this on its disk, nothing new is taken in, so that what runs can still be written down."""
+CERTAIN: dict[str, type | tuple[type, ...]] = {
+    "origin_s": float,
+    "last_s": float,
+    "round": int,
+    "policy": str,
+    "machine": list,
+    "config": str,
+    "gpus": str,
+    "plugins": list,
+    "config_file": str,
+    "round_s": (float, int, str),
+    "placement": str,
+    "listen": str,
+    "open_to_all": bool,
+}
+"""The single values that mean something also where others, or the log, are lost; and what they are."""
+
+_TABLES = """
+CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE jobs (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, client_key TEXT UNIQUE, ended INTEGER NOT NULL,
+    record TEXT NOT NULL
+);
+CREATE INDEX jobs_ended ON jobs (ended);
+CREATE TABLE log (seq INTEGER PRIMARY KEY, job INTEGER, round INTEGER, kind TEXT NOT NULL, fields TEXT NOT NULL);
+CREATE INDEX log_job ON log (job);
+"""
+_MIGRATIONS: dict[int, str] = {}
+"""For each older schema the statements that lead to the next one."""
+
+
+class JournalError(FairwayError):
+    """The journal cannot be used as it is; the text says what can be done."""
+
+
+class DiskFullError(FairwayError):
+    """There is no room to write; nothing was changed."""
+
+
+class Entry(NamedTuple):
+    """One line of the log. Entries with the same `round` > 0 are the actions of one round."""
+
+    seq: int
+    round: int
+    thing: Any
+
+
+class StoredJob(NamedTuple):
+    """A job's record as it was stored."""
+
+    number: int
+    id: str
+    client_key: str | None
+    ended: bool
+    record: dict[str, Any]
+
+
+class Journal:
+    """An open journal. One thread writes; `reader` gives others a connection of their own."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._db = _opened(path)
+        self._since_compaction = 0
+
+    def close(self) -> None:
+        """Fold the write-ahead log into the file and let go of it."""
+        self._db.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing, and on disk afterwards. `DiskFullError` where there is no room."""
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            yield
+            self._db.execute("COMMIT")
+        except BaseException as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorname", "") in _NO_ROOM:
+                raise DiskFullError(f"no room left to write {self.path}") from None
+            if isinstance(error, sqlite3.DatabaseError):
+                raise JournalError(f"{self.path}: {error}; `fairway salvage` saves what can be read") from None
+            raise
+
+    def append(self, things: Iterable[Any], round_number: int = 0) -> None:
+        """Add events or actions to the log."""
+        rows = []
+        for thing in things:
+            kind, fields = to_plain(thing)
+            rows.append((fields.get("job"), round_number, kind, json.dumps(fields, separators=(",", ":"))))
+        if rows:
+            self._db.executemany("INSERT INTO log (job, round, kind, fields) VALUES (?, ?, ?, ?)", rows)
+            self._since_compaction += len(rows)
+
+    def save_jobs(self, jobs: Iterable[StoredJob]) -> None:
+        """Add or replace records. The log of a job that has ended is dropped: call this after `append`."""
+        rows = [(*job[:3], int(job.ended), json.dumps(job.record, separators=(",", ":"))) for job in jobs]
+        self._db.executemany("INSERT OR REPLACE INTO jobs VALUES (?, ?, ?, ?, ?)", rows)
+        self._db.executemany("DELETE FROM log WHERE job = ?", [(row[0],) for row in rows if row[3]])
+
+    def set_facts(self, facts: Mapping[str, Any]) -> None:
+        """Keep single values."""
+        rows = [(name, json.dumps(value, separators=(",", ":"))) for name, value in facts.items()]
+        self._db.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", rows)
+
+    def facts(self, only: Collection[str] | None = None) -> dict[str, Any]:
+        """All single values, or those of some names."""
+        query, names = "SELECT name, value FROM facts", tuple(only or ())
+        if only is not None:
+            query += f" WHERE name IN ({', '.join('?' * len(names))})"
+        with self._readable():
+            return {name: json.loads(value) for name, value in self._db.execute(query, names)}
+
+    def names(self) -> dict[str, bool]:
+        """The ids of all jobs, and whether they have ended."""
+        with self._readable():
+            return {name: bool(ended) for name, ended in self._db.execute("SELECT id, ended FROM jobs")}
+
+    def jobs(self, *, ended: bool | None = None) -> Iterator[StoredJob]:
+        """The records in order of submission; only those that have ended, or have not, if asked."""
+        where = "" if ended is None else f" WHERE ended = {int(ended)}"
+        with self._readable():
+            for number, name, key, done, record in self._db.execute(f"SELECT * FROM jobs{where} ORDER BY number"):
+                yield StoredJob(number, name, key, bool(done), json.loads(record))
+
+    def log(self) -> Iterator[Entry]:
+        """The entries of jobs that have not ended, and those of no job, in order."""
+        query = (
+            "SELECT seq, round, kind, fields FROM log LEFT JOIN jobs ON log.job = jobs.number "
+            "WHERE log.job IS NULL OR jobs.ended = 0 ORDER BY seq"
+        )
+        with self._readable():
+            for seq, round_number, kind, fields in self._db.execute(query):
+                yield Entry(seq, round_number, from_plain(kind, json.loads(fields)))
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.DatabaseError, ValueError, InputError) as error:
+            raise _damaged(self.path, str(error)) from None
+
+    def drop_log(self) -> None:
+        """Forget all entries; the records stay."""
+        self._db.execute("DELETE FROM log")
+
+    def tidy(self) -> int:
+        """Compact if much has been written since the last time; returns how many entries went."""
+        return self.compact() if self._since_compaction >= COMPACT_EVERY else 0
+
+    def compact(self) -> int:
+        """Throw out entries that make no difference to whoever replays the log; returns how many there were.
+
+        They are those of jobs that have ended, reports of speed that another one of the same job follows at once, and
+        instants at which nothing was done.
+        """
+        self._since_compaction = 0
+        try:
+            with self.transaction():
+                gone = sum(self._db.execute(statement).rowcount for statement in _USELESS)
+            self._db.execute("PRAGMA incremental_vacuum(2000)").fetchall()
+        except (DiskFullError, sqlite3.OperationalError):
+            return 0
+        return int(gone)
+
+    def size(self) -> int:
+        """How many entries the log has."""
+        return int(self._db.execute("SELECT count(*) FROM log").fetchone()[0])
+
+    def refuse_if_full(self) -> None:
+        """Raise `DiskFullError` if there is too little room to take anything new in. May be called from any thread."""
+        with contextlib.suppress(OSError):
+            if shutil.disk_usage(self.path.parent).free < ROOM_BYTES:
+                raise DiskFullError(f"less than {ROOM_BYTES >> 20} MiB are free for {self.path}; nothing new is taken")
+
+
+_NO_ROOM = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHMSIZE")
+_NEXT = "SELECT seq FROM (SELECT seq, kind, lead(kind) OVER ({}) AS next FROM log) WHERE kind = '{}' AND next = kind"
+_USELESS = (
+    "DELETE FROM log WHERE job IN (SELECT number FROM jobs WHERE ended = 1)",
+    f"DELETE FROM log WHERE seq IN ({_NEXT.format('PARTITION BY job ORDER BY seq', 'RateChanged')})",
+    f"DELETE FROM log WHERE seq IN ({_NEXT.format('ORDER BY seq', 'Woken')})",
+)
+
+
+def _damaged(path: Path, why: str) -> JournalError:
+    return JournalError(
+        f"{path} is damaged or no journal of Fairway ({why}); nothing was changed. "
+        f"`fairway salvage {path} NEW` saves what can be read"
+    )
+
+
+def is_blank(path: Path) -> bool:
+    """Whether a journal is not there, or nothing was ever in it. One that cannot be read is not blank but damaged."""
+    try:
+        # Opened by SQLite, an empty file would take the write-ahead log beside it along.
+        if path.stat().st_size == 0:
+            return True
+        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            known = db.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table'").fetchone()[0]
+            return not known or db.execute("SELECT 1 FROM jobs LIMIT 1").fetchone() is None
+    except FileNotFoundError:
+        return True
+    except (OSError, sqlite3.Error):
+        return False
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    """A connection to a sound journal of the present schema, made or brought up to date where necessary."""
+    _make_private(path)
+    try:
+        db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
+    except sqlite3.Error as error:
+        raise JournalError(f"{path} cannot be opened: {error}") from None
+    try:
+        _made_sound(db, path)
+    except sqlite3.OperationalError as error:
+        db.close()
+        if getattr(error, "sqlite_errorname", "") in _NO_ROOM:
+            raise DiskFullError(f"no room left to write {path}") from None
+        raise JournalError(f"{path} cannot be opened: {error}; nothing was changed") from None
+    except sqlite3.DatabaseError as error:
+        db.close()
+        raise _damaged(path, str(error)) from None
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _make_private(path: Path) -> None:
+    """Make an empty file for SQLite, if there is none: the environments of all jobs will be in it, for no others' eyes.
+
+    What SQLite puts beside a file has the same mode. A file that is there is not opened: closing it would let go of the
+    locks that connections of this process have on it. What cannot be made is left to SQLite, which says why.
+    """
+    with contextlib.suppress(OSError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
+def _made_sound(db: sqlite3.Connection, path: Path) -> None:
+    # Without tables it is new, or its making was interrupted before anything was in it.
+    tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    version = int(db.execute("PRAGMA user_version").fetchone()[0])
+    # Nothing is written before it is known to be ours.
+    if tables and (db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION or not {"jobs", "log"} <= tables):
+        raise JournalError(f"{path} is a database, but no journal of Fairway; nothing was changed")
+    if tables and not 0 < version <= SCHEMA:
+        raise JournalError(f"{path} has schema {version}; this Fairway reads up to {SCHEMA}. Nothing was changed")
+    found = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if found != "ok":
+        raise sqlite3.DatabaseError(found)
+    if not tables:
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = FULL")
+    if not tables:
+        about = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {SCHEMA}"
+        db.executescript(f"BEGIN; {_TABLES} {about}; COMMIT;")
+    elif version < SCHEMA:
+        _migrate(db, version, path)
+
+
+def _migrate(db: sqlite3.Connection, version: int, path: Path) -> None:
+    """Bring an older journal up to date, one schema after the other; a copy of it as it was is left beside it."""
+    kept = path.with_name(f"{path.name}.schema-{version}")
+    _make_private(kept)
+    with contextlib.suppress(OSError):
+        # One that an interrupted attempt has left is written over.
+        kept.chmod(0o600)
+    with contextlib.closing(sqlite3.connect(kept)) as copy:
+        db.backup(copy)
+    for step in range(version, SCHEMA):
+        try:
+            db.executescript(f"BEGIN; {_MIGRATIONS[step]} PRAGMA user_version = {step + 1}; COMMIT;")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise

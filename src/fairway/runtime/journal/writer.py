@@ -1,0 +1,84 @@
+"""What is written down while a scheduler runs: each step in one transaction, on disk before it is acted on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fairway.core.action import Action
+from fairway.core.decision import Decision
+from fairway.core.event import Event, Woken
+from fairway.core.snapshot_json import plain_memory
+from fairway.core.state import State
+from fairway.runtime.jobs.records import JobStore
+from fairway.runtime.journal.database import DiskFullError, Journal
+
+MEMORY_EVERY_S = 10.0
+"""How often the policy's memory is written down while nothing is started or stopped."""
+FULL_RETRY_S = 1.0
+
+
+class JournalWriter:
+    """Writes the steps of a scheduler, and with each the records of jobs that have changed, into its journal.
+
+    Where there is no room it calls `on_full` and waits for some; running jobs are not affected.
+    """
+
+    def __init__(self, journal: Journal, store: JobStore, state: State) -> None:
+        self.on_full: Callable[[], None] = lambda: None
+        self._journal = journal
+        self._store = store
+        self._state = state
+        self._kept: dict[str, Any] = {}
+        self._names = 0
+        self._memory_s = 0.0
+
+    def keep(self, facts: Mapping[str, Any]) -> None:
+        """Have facts written with the next step, all or nothing: for commands, whose events and records go with them.
+
+        A command is to call this when nothing in it can fail any more.
+        """
+        self._kept.update(facts)
+
+    def note_events(self, events: Sequence[Event]) -> None:
+        """Write down what happened."""
+        self._write([event for event in events if type(event) is not Woken])
+
+    def note_round(self, now_s: float, decision: Decision, actions: Sequence[Action]) -> None:
+        """Write down what was decided; where nothing is to be done, only now and then."""
+        if not actions and now_s < self._memory_s:
+            return
+        self._memory_s = now_s + MEMORY_EVERY_S
+        facts = {"memory": plain_memory(decision.memory), "round": self._state.round, "last_s": now_s}
+        names = self._state.names()
+        if sum(map(len, names)) != self._names:
+            self._names, facts["names"] = sum(map(len, names)), names
+        # The instant of the round, which may be later than the last event.
+        self._write((Woken(now_s),) if actions else (), actions=actions, facts=facts)
+
+    def save(self) -> None:
+        """Store records that have changed outside of events."""
+        self._write(())
+
+    def _write(
+        self, events: Sequence[Event], *, actions: Sequence[Action] = (), facts: Mapping[str, Any] | None = None
+    ) -> None:
+        changed = [record.stored() for record in self._store.take_changed()]
+        facts = {**self._kept, **(facts or {})}
+        if not (events or actions or changed or facts):
+            return
+        while True:
+            try:
+                with self._journal.transaction():
+                    self._journal.append(events)
+                    self._journal.append(actions, max(self._state.round, 1))
+                    self._journal.save_jobs(changed)
+                    if facts:
+                        self._journal.set_facts(facts)
+                self._kept = {}
+                self._journal.tidy()
+                return
+            except DiskFullError:
+                self.on_full()
+                time.sleep(FULL_RETRY_S)

@@ -1,0 +1,145 @@
+"""What a job's processes find in their environment: as torchrun would set it, and what is Fairway's own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fairway.runtime.jobs.records import Attempt, JobRecord
+
+LOG_BYTES = 100 * 1024 * 1024
+"""A rank's log is cut when it has grown to this; one older piece is kept."""
+_KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "TZ")
+
+
+def launch_of(
+    record: JobRecord, attempt: Attempt, folder: Path, devices: Sequence[str] | None, log_bytes: int = LOG_BYTES
+) -> dict[str, Any]:
+    """What a keeper is to start. `devices` names the GPUs for CUDA; None where they are virtual."""
+    request = record.request
+    world = len(attempt.gpus) if request.processes == "per_gpu" else 1
+    common = {
+        **{name: os.environ[name] for name in _KEPT if name in os.environ},
+        **_at_home(account_of(record)),
+        **request.env,
+        **_own(record, attempt, folder),
+        "WORLD_SIZE": str(world),
+        "LOCAL_WORLD_SIZE": str(world),
+        "NODE_RANK": "0",
+        "GROUP_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "TORCHELASTIC_RESTART_COUNT": str(attempt.number - 1),
+        "CUDA_VISIBLE_DEVICES": "" if devices is None else ",".join(devices),
+    }
+    if request.slurm_env:
+        common |= _slurm(record, attempt, world)
+    ranks = [
+        {
+            "argv": list(request.command),
+            "env": {**common, **_ranked(rank, slurm=request.slurm_env)},
+            "log": str(folder / f"attempt-{attempt.number}" / f"rank-{rank}.log"),
+        }
+        for rank in range(world)
+    ]
+    left_s = None if request.limit_s is None else max(request.limit_s - record.ran_s, 0.1)
+    return {
+        "ranks": ranks,
+        "cwd": request.cwd,
+        "grace_s": request.grace_s,
+        "limit_s": left_s,
+        "ran_s": record.ran_s,
+        "log_bytes": log_bytes,
+        "account": account_of(record),
+    }
+
+
+def account_of(record: JobRecord) -> str:
+    """Whom a job's processes run as; "" where that is the scheduler's own user, as always unless it is root."""
+    account = record.request.account
+    return account if os.geteuid() == 0 and account != "root" else ""
+
+
+def hand_over(folder: Path, account: str) -> None:
+    """Give a job's own files to the account that it runs as; one that is gone fails when the job is started."""
+    if not account:
+        return
+    with contextlib.suppress(KeyError):
+        owner = pwd.getpwnam(account)
+        os.chown(folder / "checkpoints", owner.pw_uid, owner.pw_gid)
+        (folder / "checkpoints").chmod(0o700)
+        report = os.open(folder / "reports.jsonl", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        os.fchown(report, owner.pw_uid, owner.pw_gid)
+        os.close(report)
+
+
+def _at_home(account: str) -> dict[str, str]:
+    """What a login sets, for an account that is not ours."""
+    if not account:
+        return {}
+    try:
+        found = pwd.getpwnam(account)
+    except KeyError:
+        return {}
+    return {"HOME": found.pw_dir, "USER": account, "LOGNAME": account, "SHELL": found.pw_shell or "/bin/sh"}
+
+
+def _own(record: JobRecord, attempt: Attempt, folder: Path) -> Mapping[str, str]:
+    request = record.request
+    return {
+        "FAIRWAY_JOB_ID": record.id,
+        "FAIRWAY_JOB_NAME": request.name,
+        "FAIRWAY_ATTEMPT": attempt.token,
+        "FAIRWAY_RESTART_COUNT": str(attempt.number - 1),
+        "FAIRWAY_CHECKPOINT_DIR": str(folder / "checkpoints"),
+        "FAIRWAY_REPORT": str(folder / "reports.jsonl"),
+        "FAIRWAY_GRACE_SECONDS": f"{request.grace_s:g}",
+        "FAIRWAY_RESUME": "1" if attempt.resume else "0",
+        "FAIRWAY_REASON": record.reason,
+        **({} if request.batch_size is None else {"FAIRWAY_BATCH_SIZE": str(request.batch_size)}),
+    }
+
+
+def _ranked(rank: int, *, slurm: bool) -> dict[str, str]:
+    """Which process this is."""
+    names = ("RANK", "LOCAL_RANK", *(("SLURM_PROCID", "SLURM_LOCALID") if slurm else ()))
+    return dict.fromkeys(names, str(rank))
+
+
+def _slurm(record: JobRecord, attempt: Attempt, world: int) -> dict[str, str]:
+    """What Slurm tells a batch job. This machine is the one node of all jobs, so all tasks are on it."""
+    request, array = record.request, record.id.split("_")[0]
+    asked = request.env.get("FAIRWAY_TASKS", "")
+    tasks = asked if world == 1 and asked.isdecimal() else str(world)
+    host, gpus = socket.gethostname(), str(len(attempt.gpus))
+    return {
+        **dict.fromkeys(("SLURM_JOB_ID", "SLURM_JOBID"), array),
+        **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE"), tasks),
+        **dict.fromkeys(("SLURM_JOB_NUM_NODES", "SLURM_NNODES"), "1"),
+        **dict.fromkeys(("SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURMD_NODENAME", "SLURM_SUBMIT_HOST"), host),
+        **dict.fromkeys(("SLURM_GPUS_ON_NODE", "SLURM_GPUS"), gpus),
+        "SLURM_NODEID": "0",
+        "SLURM_CPUS_ON_NODE": str(os.cpu_count() or 1),
+        "SLURM_SUBMIT_DIR": request.cwd,
+        "SLURM_JOB_NAME": request.name,
+        "SLURM_JOB_USER": request.user,
+        "SLURM_RESTART_COUNT": str(attempt.number - 1),
+        **({"SLURM_JOB_PARTITION": request.queue} if request.queue else {}),
+        **(
+            {"SLURM_ARRAY_TASK_ID": str(request.array_task), "SLURM_ARRAY_JOB_ID": array}
+            if request.array_task is not None
+            else {}
+        ),
+    }
+
+
+def free_port() -> int:
+    """A port that nobody listens on right now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,114 @@
+"""Jobs as their folders know them: for whoever has lost the journal, or a part of it.
+
+With every attempt its scheduler writes down what the job is and what the scheduler was told itself (`launch.json`), so
+the folder of a job that was ever started says what it asked for, which GPUs it got, and what became of it. What only
+the journal knows is whether somebody has held or cancelled it since. Nothing is changed by looking.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.jobs.verdict import verdict
+from fairway.runtime.processes import attempts as processes
+from fairway.runtime.processes.attempts import Outcome
+
+RECORD, FACTS = "record", "facts"
+"""What `launch.json` says of the job and of its scheduler."""
+UNCERTAIN = "brought back from its folder, which does not tell whether it was cancelled"
+
+
+class Folder(NamedTuple):
+    """The folder of a job: its id, and its latest attempt with the number of that; 0 where it was never started."""
+
+    id: str
+    number: int
+    attempt: Path
+
+    @property
+    def keeper(self) -> int | None:
+        """The pid of the keeper of the latest attempt, if that still runs."""
+        return processes.living_keeper(self.attempt) if self.number else None
+
+
+def folders_of(jobs: Path) -> Iterator[Path]:
+    """The folders of jobs in the directory `jobs`, whatever else there is."""
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(jobs) as found:
+        for one in found:
+            array, mark, task = one.name.partition("_")
+            if array.isdecimal() and (task.isdecimal() or not mark) and one.is_dir():
+                yield Path(one.path)
+
+
+def opened(path: Path) -> Folder:
+    """Find the latest attempt of the job that a folder is of."""
+    numbers = [one.name.partition("-")[2] for one in path.glob("attempt-*")]
+    last = max((int(number) for number in numbers if number.isdecimal()), default=0)
+    return Folder(path.name, last, path / f"attempt-{last}")
+
+
+def facts_in(folder: Folder) -> dict[str, Any]:
+    """What the scheduler was told itself, by the time of the latest attempt; nothing where that was not kept."""
+    found = _launch(folder).get(FACTS)
+    return found if isinstance(found, dict) else {}
+
+
+def record_in(folder: Folder) -> JobRecord | None:
+    """A job by its folder alone: as it was when it was last started, in the state that is left of that.
+
+    A job that is over for certain is so, or will be when it is next looked at; one whose keeper lives runs on. Any
+    other is held: it may have been cancelled meanwhile, and is not to start by itself. None where that is not told.
+    """
+    try:
+        record = JobRecord.from_plain(_launch(folder)[RECORD])
+        attempt = record.attempts[-1]
+    except Exception:
+        # Written by an earlier version, or damaged in any way: it is no record.
+        return None
+    if record.id != folder.id or attempt.number != folder.number or record.number < 0:
+        return None
+    attempt.started_s, record.since_s = attempt.launched_s, attempt.launched_s
+    record.started_s = record.started_s or attempt.launched_s
+    record.state, record.reason = JobState.RUNNING, ""
+    outcome = processes.outcome(folder.attempt)
+    if processes.is_given_up(folder.attempt):
+        record.state, record.reason, record.cancelled = JobState.CANCELLED, "cancelled", True
+        record.ended_s = time.time() if outcome is None else outcome.ended_s
+    elif folder.keeper is None or (folder.attempt / "stopping").exists():
+        record.held = not _ends(record, outcome, folder.attempt)
+        record.reason = UNCERTAIN if record.held else ""
+    elif _is_paused(folder.attempt):
+        record.state, record.since_s = JobState.SUSPENDED, None
+    return record
+
+
+def _ends(record: JobRecord, outcome: Outcome | None, directory: Path) -> bool:
+    """Whether an attempt that ended like this was the job's last one, whatever its owner has wanted since."""
+    if outcome is None:
+        return False
+    logs = [directory / f"rank-{rank}.log" for rank in range(len(outcome.codes))]
+    judged = verdict(outcome, asked=outcome.cause == "request", logs=logs)
+    spent = judged.next == "retry" and record.failures + 1 > record.request.retries
+    return judged.next in ("done", "failed") or spent
+
+
+def _is_paused(directory: Path) -> bool:
+    try:
+        return (directory / "paused").read_text(encoding="ascii") == "yes"
+    except (OSError, ValueError):
+        return False
+
+
+def _launch(folder: Folder) -> dict[str, Any]:
+    try:
+        told = json.loads((folder.attempt / "launch.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}
