@@ -76,12 +76,10 @@ class Stream:
                 yield self._gap()
             while not self.closing:
                 news.clear()
-                for text in self._after(at):
-                    if text is None:
-                        yield self._gap()
-                    else:
-                        yield text
-                at = self._count if not self._kept else max(at, self._kept[-1][0])
+                # Others may come while these are sent: they are for the next time.
+                at, texts = self._after(at)
+                for text in texts:
+                    yield text
                 try:
                     await asyncio.wait_for(news.wait(), quiet_s)
                 except TimeoutError:
@@ -89,11 +87,13 @@ class Stream:
         finally:
             self._waiting.pop(news, None)
 
-    def _after(self, at: int) -> list[str | None]:
-        """Texts of the events after a number; None first where some are not at hand any more."""
+    def _after(self, at: int) -> tuple[int, list[str]]:
+        """The number of the last event, and the texts of those after a number; some of them may be lost."""
         kept = [one for one in list(self._kept) if one[0] > at]
-        lost = bool(kept) and kept[0][0] > at + 1
-        return [*([None] if lost else []), *(text for _, text in kept)]
+        if not kept:
+            return at, []
+        lost = [self._gap()] if kept[0][0] > at + 1 else []
+        return kept[-1][0], [*lost, *(text for _, text in kept)]
 
     def _place(self, last: str | None) -> tuple[int, bool]:
         """From which number on to tell, and whether something in between is lost."""
