@@ -44,7 +44,7 @@ class Site:
         if self._thread.is_alive():
             for row in self.client.ls(state=("PENDING", "RUNNING", "SUSPENDED", "PREEMPTED")):
                 self.client.cancel(row["id"])
-            until(lambda: not self.server.daemon.scheduler.engine.processes.live)
+            until(lambda: not self.server.daemon.scheduler.engine.attempts.live)
         self.server.stop()
         self._thread.join(LONG_S)
         assert not self._thread.is_alive()

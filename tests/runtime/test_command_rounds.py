@@ -112,7 +112,7 @@ def test_a_command_sees_what_the_one_before_it_did(folder: Path) -> None:
 def test_rounds_of_their_own_times_are_not_missed_for_a_command(folder: Path) -> None:
     with living(folder, gpus=1, round_s=0.5) as scheduler:
         quiet(scheduler)
-        clock = scheduler.engine.clock
+        clock = scheduler.clock
         for _ in range(3):
             # Just before a round, which has to take this job up.
             time.sleep(max(0.5 - clock.now_s() % 0.5 - 0.01, 0.0))

@@ -14,7 +14,7 @@ from living import clear, ended, living, log_of, submit, until
 
 from fairway.runtime.jobs import attempt_ends as ends
 from fairway.runtime.jobs.records import JobState
-from fairway.runtime.processes import attempts as processes
+from fairway.runtime.processes import hands
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ if os.environ['FAIRWAY_RESTART_COUNT'] == '0':
     with living(folder) as scheduler:
         job = until(submit(scheduler, python(code)), JobState.RUNNING)
         wait_for(lambda: "ready" in log_of(scheduler, job))
-        scheduler.engine.processes.live[job.number].running.signal(signal.SIGKILL)
+        scheduler.engine.attempts.live[job.number].running.signal(signal.SIGKILL)
         ended(job)
         assert (job.state, len(job.attempts), job.failures) == (JobState.COMPLETED, 2, 0)
         assert job.attempts[0].cause == "lost"
@@ -85,7 +85,7 @@ def test_a_rank_that_somebody_kills_is_told_from_one_that_ran_out_of_memory(fold
     with living(folder) as scheduler:
         job = ended(submit(scheduler, ["bash", "-c", "kill -KILL $$"]))
         assert job.exit_code == 137
-        told = processes.outcome(folder / "jobs" / job.id / "attempt-1")
+        told = hands.outcome(folder / "jobs" / job.id / "attempt-1")
         assert told is not None
         if told.memory_kills == 0:
             assert (job.state, "killed" in job.reason) == (JobState.FAILED, True)
@@ -112,14 +112,14 @@ time.sleep(600 if os.environ['FAIRWAY_RESTART_COUNT'] == '0' else 0)
 def test_a_start_that_the_machine_refuses_is_tried_again_without_using_retries(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, refusals = processes.start, [OSError(errno.ENOSPC, "No space left on device"), OSError(errno.EAGAIN, "Try")]
+    real, refusals = hands.start, [OSError(errno.ENOSPC, "No space left on device"), OSError(errno.EAGAIN, "Try")]
 
-    def start(*arguments: object) -> processes.Running:
+    def start(*arguments: object) -> hands.Running:
         if refusals:
             raise refusals.pop()
         return real(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(processes, "start", start)
+    monkeypatch.setattr(hands, "start", start)
     with living(folder) as scheduler:
         job = ended(submit(scheduler, ["true"]))
         assert (job.state, len(job.attempts), job.failures) == (JobState.COMPLETED, 3, 0)

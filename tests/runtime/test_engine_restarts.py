@@ -79,7 +79,7 @@ def test_a_job_that_was_left_running_against_what_was_decided_is_suspended(folde
     os.kill(keeper, signal.SIGUSR2)
     with living(folder) as scheduler:
         job = scheduler.store[0]
-        ranks = scheduler.engine.processes.live[0].running.directory / "ranks.json"
+        ranks = scheduler.engine.attempts.live[0].running.directory / "ranks.json"
         pid = int(ranks.read_text().strip("[").split(",")[0])
         wait_for(lambda: state_of(pid) == "T")
         assert job.state is JobState.SUSPENDED
@@ -92,8 +92,8 @@ def test_a_cancelled_job_whose_processes_nobody_stopped_is_stopped(folder: Path)
         job = until(submit(scheduler, ["bash", "-c", "echo ready; exec sleep 600"]), JobState.RUNNING)
         wait_for(lambda: "ready" in log_of(scheduler, job))
         # As if the scheduler had ended between writing down that the job is cancelled and stopping it.
-        scheduler.engine.processes.stop = lambda number, **_: False  # type: ignore[method-assign]
-        scheduler.engine.processes.set_targets = lambda targets: None  # type: ignore[method-assign]
+        scheduler.engine.attempts.stop = lambda number, **_: False  # type: ignore[method-assign]
+        scheduler.engine.attempts.set_targets = lambda targets: None  # type: ignore[method-assign]
         scheduler.cancel(job.id)
     with living(folder) as scheduler:
         job = scheduler.store[0]
@@ -184,7 +184,7 @@ def test_a_full_disk_stops_the_scheduler_not_the_jobs(folder: Path, monkeypatch:
     monkeypatch.setattr("fairway.runtime.journal.writer.FULL_RETRY_S", 0.05)
     full: list[int] = []
     with living(folder, 2) as scheduler:
-        scheduler.writer.on_full = lambda: full.append(1)
+        scheduler.writer.on_full.append(lambda: full.append(1))
         job = until(submit(scheduler, ["bash", "-c", "sleep 0.5; touch done"], cwd=str(folder)), JobState.RUNNING)
         db = scheduler.journal._db
 

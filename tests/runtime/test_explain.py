@@ -49,7 +49,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     for scheduler, thread in running:
         for record in scheduler.store:
             scheduler.cancel(record.id)
-        wait_for(lambda scheduler=scheduler: not scheduler.engine.processes.live)  # type: ignore[misc]
+        wait_for(lambda scheduler=scheduler: not scheduler.engine.attempts.live)  # type: ignore[misc]
         scheduler.close()
         thread.join()
 
@@ -108,7 +108,7 @@ def test_the_time_limit_is_named_only_where_the_figure_is_from_it(
 ) -> None:
     scheduler = start()
     ended = JobRecord(0, "0", job(7, name="alike"), 0.0, ran_s=7200.0)
-    scheduler.engine.seen.times.learn(ended)
+    scheduler.observations.times.learn(ended)
     submit(scheduler, job(50, gpus=2), job(1, expected_s=None, **terms))
     (told,) = what_if(scheduler, {"ids": ["2"]})["jobs"]
     assert told["basis"] == basis
@@ -273,7 +273,7 @@ def test_a_job_that_was_taken_off_for_being_idle_is_told_so(start: Start, preemp
     scheduler.suspend("1")
     scheduler.ask(command)
     if preempt == "checkpoint":
-        wait_for(lambda: not scheduler.engine.processes.live)
+        wait_for(lambda: not scheduler.engine.attempts.live)
     told = why(scheduler, "1")
     assert told["reason"] == RECLAIMED
     assert told["frees"][0]["command"] == "fairway resume 1"
@@ -319,7 +319,7 @@ def test_a_forecast_is_made_from_this_very_instant(start: Start) -> None:
     scheduler = start()
     submit(scheduler, job(60))
     running(scheduler, 0)
-    wait_for(lambda: scheduler.engine.clock.now_s() > scheduler.state.now_s + 0.3)
+    wait_for(lambda: scheduler.clock.now_s() > scheduler.state.now_s + 0.3)
     asked_s = time.time()
     told = what_if(scheduler)
     assert asked_s - 0.1 < told["now_s"] < time.time() + 0.1
@@ -338,7 +338,7 @@ def test_work_that_a_preemption_destroys_is_done_again(start: Start) -> None:
     scheduler = start("srtf", gpus=1)
     submit(scheduler, job(200, preempt="restart"))
     running(scheduler, 0)
-    wait_for(lambda: scheduler.engine.ran_s(scheduler.store[0], scheduler.engine.clock.now_s()) > 3.0)
+    wait_for(lambda: scheduler.engine.ran_s(scheduler.store[0], scheduler.clock.now_s()) > 3.0)
     told = what_if(scheduler, {"job": {"gpus": 1, "expected_s": 10.0}})
     assert told["jobs"][0]["preemptions"] == 1
     # Ten seconds of the other, the start anew and all of its own work, of which three seconds had been done.
@@ -407,5 +407,5 @@ def test_rounds_that_should_have_been_are_not_all_made_up_for(start: Start) -> N
     wait_for(lambda: scheduler.state.round > 1)
     first = scheduler.state.round
     scheduler.ask(lambda now_s: ([], time.sleep(2.0)))
-    wait_for(lambda: scheduler.state.now_s > scheduler.engine.clock.now_s() - 0.3)
+    wait_for(lambda: scheduler.state.now_s > scheduler.clock.now_s() - 0.3)
     assert scheduler.state.round - first < 15

@@ -44,7 +44,7 @@ def shown(what: RenderableType) -> str:
 
 def leave_alone(scheduler: Scheduler, *gpus: int) -> None:
     scheduler.leave_alone(dict.fromkeys(gpus, OTHERS))
-    wait_for(lambda: set(scheduler.engine.processes.blocked) == set(gpus), "GPUs to be left alone")
+    wait_for(lambda: set(scheduler.blocked.why) == set(gpus), "GPUs to be left alone")
 
 
 def runs(scheduler: Scheduler, *jobs: JobRecord) -> None:

@@ -13,7 +13,7 @@ from living import clear, ended, living, log_of, submit, until
 from fairway.policies import make_policy
 from fairway.runtime.jobs.records import JobState
 from fairway.runtime.journal.recovery import Recovery
-from fairway.runtime.processes import attempts as processes
+from fairway.runtime.processes import hands
 from fairway.runtime.processes.shutdown import suspend_jobs
 
 DEVICES = ["first", "second"]
@@ -96,7 +96,7 @@ def test_a_full_disk_does_not_turn_pause_and_resume_round(folder: Path, monkeypa
         scheduler.suspend(job.id)
         scheduler.release(job.id)
         until(job, JobState.RUNNING)
-        monkeypatch.setattr(processes.Running, "_leave_word", lambda *_: False)
+        monkeypatch.setattr(hands.Running, "_leave_word", lambda *_: False)
         scheduler.suspend(job.id)
         wait_for(lambda: _still(out), "the job to stand still")
         scheduler.release(job.id)
@@ -141,6 +141,6 @@ def test_a_job_that_has_to_wait_for_its_gpu_after_a_restart_goes_on_then(folder:
     assert suspend_jobs(folder) == 2
     with living(folder, 1) as scheduler:
         # The other policy does not let them share, and the guest takes its time.
-        wait_for(lambda: not scheduler.engine.processes.live[0].adopted, "the host to go on")
+        wait_for(lambda: not scheduler.engine.attempts.live[0].adopted, "the host to go on")
         wait_for(lambda: scheduler.store[0].since_s is not None, "its run time to count")
         scheduler.end_all()

@@ -15,7 +15,7 @@ from living import clear, cluster_of, ended, submit, until
 from fairway.placement import placement
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.records import JobRecord, JobState
-from fairway.runtime.processes.attempts import HURRY_S
+from fairway.runtime.processes.hands import HURRY_S
 from fairway.testing.hosted import Hosted
 
 BUSY = "while True: pass"
@@ -43,11 +43,11 @@ class House:
     def throttle(self, part: float) -> None:
         """Have a round with another throttle."""
         self.policy.part = part
-        self.scheduler.ask(lambda now_s: (self.scheduler.engine.timers.set(now_s), ([], None))[1])
+        self.scheduler.ask(lambda now_s: (None, ([], None))[1])
 
     def told(self, job: JobRecord) -> float:
         """What the keeper of a job was told last."""
-        return self.scheduler.engine.processes.live[job.number].running.throttled
+        return self.scheduler.engine.attempts.live[job.number].running.throttled
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def house(tmp_path: Path) -> Iterator[House]:
     yield made
     for record in made.scheduler.store:
         made.scheduler.cancel(record.id)
-    wait_for(lambda: not made.scheduler.engine.processes.live)
+    wait_for(lambda: not made.scheduler.engine.attempts.live)
     made.close()
     left = clear(tmp_path)
     assert not left, f"processes {left} were left behind"
@@ -113,7 +113,7 @@ def test_guests_that_are_left_behind_share_with_one_another(house: House) -> Non
     host, first = two(house)
     second = until(submit(house.scheduler, python(BUSY)), JobState.RUNNING)
     house.scheduler.cancel(host.id)
-    targets = house.scheduler.engine.processes.targets
+    targets = house.scheduler.engine.attempts.targets
     wait_for(lambda: targets[first.number].host == -1 and targets[second.number].host == first.number)
     third = until(submit(house.scheduler, python(BUSY)), JobState.RUNNING)
     wait_for(lambda: [house.told(job) for job in (first, second, third)] == [1.0, 0.1, 0.1])

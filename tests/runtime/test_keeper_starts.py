@@ -13,8 +13,7 @@ from keeping import attempt_alone, end_of, log_of, python, start, wait_for
 
 from fairway.runtime.jobs.records import JobState
 from fairway.runtime.jobs.verdict import verdict
-from fairway.runtime.processes import attempts as processes
-from fairway.runtime.processes import keeper
+from fairway.runtime.processes import hands, keeper
 
 
 @pytest.fixture
@@ -25,10 +24,10 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 def lost(found: object) -> bool:
     """Whether an attempt is lost, at an instant that is not in the future."""
     return (
-        isinstance(found, processes.Outcome)
+        isinstance(found, hands.Outcome)
         and found.ended_s is not None
         and found.ended_s <= time.time()
-        and found._replace(ended_s=None) == processes.LOST
+        and found._replace(ended_s=None) == hands.LOST
     )
 
 
@@ -37,7 +36,7 @@ def _told(folder: Path, command: list[str], **about: object) -> str:
     running = start(folder, command, **about)
     outcome = end_of(running)
     assert outcome.cause == "start"
-    judged = verdict(outcome, asked=False, logs=[])
+    judged = verdict(outcome, asked=False)
     assert (judged.next, judged.state, judged.code) == ("retry", JobState.FAILED, 127)
     assert "cannot start" in log_of(running)
     return judged.why
@@ -98,7 +97,7 @@ def test_a_gang_of_which_one_cannot_start_runs_nobody(folder: Path) -> None:
     outcome = end_of(running)
     assert outcome.codes == (137,) or outcome.codes == (143,)
     assert outcome.problem
-    assert verdict(outcome, asked=False, logs=[]).next == "retry"
+    assert verdict(outcome, asked=False).next == "retry"
 
 
 def test_a_log_that_is_filled_stays_within_bounds(folder: Path) -> None:
@@ -157,12 +156,12 @@ def test_a_pid_that_was_used_again_is_not_taken_for_ours(folder: Path) -> None:
     folder.mkdir()
     boot = keeper.boot_id()
     (folder / "keeper.json").write_text(json.dumps([os.getpid(), keeper.started_at(os.getpid()) - 1, boot]))
-    assert lost(processes.find(folder))
+    assert lost(hands.find(folder))
     (folder / "keeper.json").write_text(json.dumps([*keeper.identity(os.getpid()), "another boot"]))
-    assert lost(processes.find(folder))
+    assert lost(hands.find(folder))
     (folder / "keeper.json").write_text(json.dumps([*keeper.identity(os.getpid()), boot]))
-    found = processes.find(folder)
-    assert isinstance(found, processes.Running)
+    found = hands.find(folder)
+    assert isinstance(found, hands.Running)
     found.close()
 
 
@@ -171,10 +170,10 @@ def test_strays_are_not_looked_for_under_pids_of_another_boot_or_process(folder:
     pid, started = keeper.identity(os.getpid())
     (folder / "ranks.json").write_text(json.dumps([[pid, started - 1], [1, 5]]))
     (folder / "keeper.json").write_text(json.dumps([pid, started, keeper.boot_id()]))
-    assert processes._strays(folder, "nobody has this token", just_now=False) == set()
+    assert hands._strays(folder, "nobody has this token", just_now=False) == set()
     (folder / "ranks.json").write_text(json.dumps([[pid, started]]))
     (folder / "keeper.json").write_text(json.dumps([pid, started, "another boot"]))
-    assert processes._strays(folder, "nobody has this token", just_now=True) == set()
+    assert hands._strays(folder, "nobody has this token", just_now=True) == set()
 
 
 def test_a_half_written_file_of_an_attempt_does_not_stop_its_recovery(folder: Path) -> None:
@@ -182,5 +181,5 @@ def test_a_half_written_file_of_an_attempt_does_not_stop_its_recovery(folder: Pa
     (folder / "keeper.json").write_text("[12")
     (folder / "exit.json").write_text('{"codes": [0')
     (folder / "ranks.json").write_text("")
-    assert lost(processes.find(folder))
-    assert processes.kill_strays(folder, "nobody has this token") == 0
+    assert lost(hands.find(folder))
+    assert hands.kill_strays(folder, "nobody has this token") == 0

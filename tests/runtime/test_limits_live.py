@@ -48,7 +48,7 @@ def test_limits_hold_for_real_processes(folder: Path) -> None:
         other = submit(scheduler, ["sleep", "0.3"], user="ben")
         until(other, JobState.RUNNING, JobState.COMPLETED)
         while not all(job.state.ended for job in jobs):
-            running = [live.job for live in list(scheduler.engine.processes.live.values())]
+            running = [live.job for live in list(scheduler.engine.attempts.live.values())]
             most = max(most, sum(scheduler.store[job].request.user == "anna" for job in running))
             time.sleep(0.01)
         assert most == 1
@@ -177,7 +177,7 @@ def test_a_gpu_that_somebody_else_computes_on_is_left_alone_until_they_are_gone(
             first = until(submit(scheduler, [*show, "600"], grace_s=5.0), JobState.RUNNING)
             wait_for(lambda: "devices GPU-1" in log_of(scheduler, first))
             # Our own process on a GPU is no stranger.
-            rank = scheduler.engine.processes.live[first.number].running.directory / "ranks.json"
+            rank = scheduler.engine.attempts.live[first.number].running.directory / "ranks.json"
             wait_for(rank.exists)
             gpus[1].pids = [int(rank.read_text().strip("[").split(",")[0])]
             second, both = submit(scheduler, [*show, "0"]), submit(scheduler, [*show, "0"], gpus=2)

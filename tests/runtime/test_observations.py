@@ -88,5 +88,5 @@ def test_tasks_of_an_array_are_expected_to_take_as_long_as_those_that_have_ended
         ended(tasks[-1])
     with living(tmp_path, cluster=cluster_of(1)) as again:
         (later,) = again.submit([sweep])
-        assert again.engine.seen.expected_s[later.number] < 20.0
+        assert again.observations.expected_s[later.number] < 20.0
         ended(later)

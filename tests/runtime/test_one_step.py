@@ -72,7 +72,7 @@ def test_new_terms_and_the_configuration_that_they_are_from_are_written_together
         wait_for(lambda: scheduler.journal.facts().get("round"), "the first round on disk")
         seen = _watched(scheduler, _terms, full)
         (folder / FILE_NAME).write_text(TERMS)
-        settings.reload()
+        settings.reload(scheduler)
         # Whoever asks after it is answered after it.
         scheduler.ask(lambda now_s: ([], None))
         assert seen[-1] == (TERMS, [9], 1)
@@ -90,7 +90,7 @@ def test_a_configuration_that_changes_no_job_is_written_down_as_well(folder: Pat
     with living(folder) as scheduler:
         settings = _governing(scheduler)
         (folder / FILE_NAME).write_text(TERMS)
-        settings.reload()
+        settings.reload(scheduler)
         scheduler.ask(lambda now_s: ([], None))
         assert scheduler.journal.facts()["config"] == TERMS
 
@@ -101,7 +101,7 @@ def test_another_policy_is_in_force_and_on_disk_when_that_is_answered(folder: Pa
         # Without jobs there are no rounds: nobody else writes.
         seen = _watched(scheduler, lambda journal: journal.facts(("policy",))["policy"], full)
         found: list[int] = []
-        scheduler.writer.on_full = lambda: found.append(1)
+        scheduler.writer.on_full.append(lambda: found.append(1))
         scheduler.set_policy(make_policy("las"), "las")
         assert seen == ["las"]
         assert (scheduler.policy_text, scheduler.guard.policy.name) == ("las", "las")

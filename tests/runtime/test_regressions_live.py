@@ -50,7 +50,7 @@ def kept(made: Scheduler, record: JobRecord) -> None:
 
 def end(made: Scheduler) -> None:
     made.end_all()
-    assert not made.engine.processes.live
+    assert not made.engine.attempts.live
     stop(made)
 
 
@@ -229,11 +229,11 @@ def test_steps_without_a_total_leave_work_counted_in_seconds_across_a_restart(tm
     made = scheduler(tmp_path)
     report = 'while :; do i=$((i+1)); echo "{\\"step\\": $i}" >> "$FAIRWAY_REPORT"; sleep 0.2; done'
     (record,) = made.submit([JobRequest(("bash", "-c", report), cwd="/", expected_s=1.0)])
-    until(lambda: made.engine.seen.expected_s.get(record.number, 0.0) > 1.5, "it runs for longer than expected")
+    until(lambda: made.observations.expected_s.get(record.number, 0.0) > 1.5, "it runs for longer than expected")
     until(lambda: record.progress.steps_per_s is not None, "it reports")
     stop(made)
     again = scheduler(tmp_path)
     found = again.store.get(record.id)
     assert found is not None
-    assert again.engine.seen.progress(found) == found.ran_s
+    assert again.observations.progress(found) == found.ran_s
     end(again)

@@ -66,10 +66,10 @@ def test_what_restarts_of_a_running_job_cost_reaches_the_snapshot_and_stays(fold
     with living(folder, 1) as scheduler:
         job = scheduler.store[0]
         assert cost_of(scheduler, job) == pytest.approx(seen_s)
-        assert scheduler.engine.seen.restarts.expected_s(job.request) == pytest.approx(seen_s, rel=0.3)
+        assert scheduler.observations.restarts.expected_s(job.request) == pytest.approx(seen_s, rel=0.3)
         read = job.progress.read_bytes
         wait_for(lambda: job.progress.read_bytes > read, "it to report to the new scheduler")
         # It has run for a while: that is not how long it took to start.
         assert cost_of(scheduler, job) == pytest.approx(seen_s)
         scheduler.cancel(job.id)
-        wait_for(lambda: not scheduler.engine.processes.live)
+        wait_for(lambda: not scheduler.engine.attempts.live)

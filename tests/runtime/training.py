@@ -83,7 +83,7 @@ class Stage:
         """End what still runs, and the scheduler."""
         for record in self.scheduler.store:
             self.scheduler.cancel(record.id)
-        wait_for(lambda: not self.scheduler.engine.processes.live, "processes to end")
+        wait_for(lambda: not self.scheduler.engine.attempts.live, "processes to end")
         self.scheduler.close()
         self._thread.join(30)
 

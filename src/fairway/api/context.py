@@ -29,7 +29,7 @@ class House:
         self.figures = Figures(daemon, self.room)
         self.stream.listen()
         self.figures.listen()
-        self.scheduler.writer.on_full = self.room.drop_ballast
+        self.scheduler.writer.on_full.append(self.room.drop_ballast)
         self.room.take_on_ballast()
 
     @property

@@ -35,7 +35,7 @@ class Listing:
 
     def text(self, records: Iterable[JobRecord], *, new: int | None = None) -> bytes:
         """An answer with these jobs, the same as `views.rows` gives; to a submission it says how many are new."""
-        now_s = self._scheduler.engine.clock.now_s()
+        now_s = self._scheduler.clock.now_s()
         for kept in (self._fixed, self._ended):
             if len(kept) > MOST_KEPT:
                 kept.clear()

@@ -167,7 +167,7 @@ def copied_present(scheduler: Scheduler, keep: Collection[int]) -> Present:
         state = scheduler.state
         state.apply(Woken(max(state.now_s, now_s)))
         copied = state.snapshot(scheduler.guard.knows).copy()
-        number, blocked = scheduler.store.next_number, dict(scheduler.engine.processes.blocked)
+        number, blocked = scheduler.store.next_number, dict(scheduler.blocked.why)
         return [], _Copied(copied, dict(state.specs), dict(scheduler.guard.outside), number, blocked)
 
     whole, specs, gate_outside, next_number, left_alone = scheduler.ask(command)
@@ -183,7 +183,7 @@ def copied_present(scheduler: Scheduler, keep: Collection[int]) -> Present:
         conditions_of(scheduler, (store[job] for job in outside), snapshot.frame.held_gpus),
         {one.number: array_of(one) for one in records if one.request.array_at_once},
         {one.number: min(cost_s, SUSPENDED_S) if one.request.preempt == "suspend" else cost_s for one, cost_s in costs},
-        {one.number: scheduler.engine.seen.saved(one) for one in records if one.request.preempt == "restart"},
+        {one.number: scheduler.observations.saved(one) for one in records if one.request.preempt == "restart"},
         next_number,
         left_out,
         left_alone,
@@ -254,7 +254,7 @@ def _condition(scheduler: Scheduler, record: JobRecord, tasks: Tasks) -> Conditi
         if not _may_be_met(one, awaited):
             return None
         others.update(task.number for task in awaited if not task.state.ended)
-    begins_s = max(request.begin_s or 0.0, record.not_before_s or 0.0) - scheduler.engine.clock.origin_s
+    begins_s = max(request.begin_s or 0.0, record.not_before_s or 0.0) - scheduler.clock.origin_s
     return Condition(begins_s, frozenset(others))
 
 

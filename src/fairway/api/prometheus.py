@@ -67,7 +67,7 @@ class Figures:
                 self._presence.came(event.job)
             elif isinstance(event, JobFinished):
                 record = scheduler.store[event.job]
-                present = self._presence.mean(event.job, record.submitted_s - scheduler.engine.clock.origin_s)
+                present = self._presence.mean(event.job, record.submitted_s - scheduler.clock.origin_s)
                 if record.ran_s > 0 and record.ended_s is not None:
                     stretch = max(1.0, present / len(scheduler.cluster.node_of_gpu))
                     self._rho.observe((record.ended_s - record.submitted_s) / (record.ran_s * stretch))
@@ -78,7 +78,7 @@ class _Presence:
     """How many jobs there were on average while one was there; of times before this start nothing is known."""
 
     def __init__(self, daemon: Daemon) -> None:
-        self._began_s = self._now_s = daemon.scheduler.engine.clock.now_s()
+        self._began_s = self._now_s = daemon.scheduler.clock.now_s()
         self._area = 0.0
         self._since: dict[int, float] = {}
         self.active = daemon.scheduler.state.active

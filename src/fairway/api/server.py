@@ -91,7 +91,7 @@ class Server:
     def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
         """Schedule and serve until stopped."""
         about = {} if self.address is None else {"listen": _address(*self.address)}
-        self.daemon.scheduler.on_stop = self.stop
+        self.daemon.scheduler.on_stop.append(self.stop)
         self.daemon.start(**about)
         self._uvicorn.on_ready = on_ready
         self._uvicorn.run(self._sockets)

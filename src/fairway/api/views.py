@@ -98,7 +98,7 @@ def reason_of(scheduler: Scheduler, record: JobRecord) -> str:
 
 def rows(scheduler: Scheduler, records: Iterable[JobRecord]) -> list[dict[str, Any]]:
     """Jobs in a list."""
-    now_s = scheduler.engine.clock.now_s()
+    now_s = scheduler.clock.now_s()
     return [row(scheduler, record, now_s) for record in records]
 
 
@@ -108,7 +108,7 @@ def full(scheduler: Scheduler, record: JobRecord, *, with_env: bool) -> dict[str
     if not with_env:
         request.pop("env", None)
     return {
-        **row(scheduler, record, scheduler.engine.clock.now_s()),
+        **row(scheduler, record, scheduler.clock.now_s()),
         "held": record.held,
         "suspended": record.suspended,
         "failures": record.failures,
@@ -125,7 +125,7 @@ def full(scheduler: Scheduler, record: JobRecord, *, with_env: bool) -> dict[str
 def nodes(daemon: Daemon) -> list[dict[str, Any]]:
     """Every machine with its GPUs and who has them."""
     scheduler, cluster = daemon.scheduler, daemon.machine.cluster
-    taken = steady(scheduler.engine.processes.busy)
+    taken = steady(scheduler.engine.attempts.busy)
     foreign, devices = foreign_gpus(daemon), daemon.machine.devices
     store, out = scheduler.store, []
     for number, node in enumerate(cluster.nodes):
@@ -157,7 +157,7 @@ def gpu_uses(daemon: Daemon) -> dict[str, int]:
 def share(scheduler: Scheduler) -> list[dict[str, Any]]:
     """Every user with what they hold and have had; the largest first."""
     users: dict[str, dict[str, Any]] = {}
-    now_s, total = scheduler.engine.clock.now_s(), len(scheduler.cluster.node_of_gpu)
+    now_s, total = scheduler.clock.now_s(), len(scheduler.cluster.node_of_gpu)
     for record in scheduler.store:
         name = record.request.user
         one = users.get(name)
@@ -191,7 +191,7 @@ def policy(scheduler: Scheduler) -> dict[str, Any]:
 def status(daemon: Daemon, room: Room, person: Person, began_s: float) -> dict[str, Any]:
     """The scheduler itself, and who asks."""
     scheduler, free_bytes = daemon.scheduler, room.free_bytes()
-    clock, cluster = scheduler.engine.clock, scheduler.cluster
+    clock, cluster = scheduler.clock, scheduler.cluster
     uses = gpu_uses(daemon)
     return {
         "version": __version__,

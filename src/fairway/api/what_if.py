@@ -147,11 +147,11 @@ def _with_newcomers(
     if not requests:
         return present, []
     now_s, events, records = present.snapshot.now_s, list[JobSubmitted](), list[JobRecord]()
-    date_s = scheduler.engine.clock.date_s(now_s)
+    date_s = scheduler.clock.date_s(now_s)
     for at, request in enumerate(requests):
         record = JobRecord(present.next_number + at, f"new-{at + 1}", request, date_s, held=request.hold)
-        expected_s = scheduler.engine.seen.times.expected_s(request)
-        restart_s = scheduler.engine.seen.restarts.expected_s(request)
+        expected_s = scheduler.observations.times.expected_s(request)
+        restart_s = scheduler.observations.restarts.expected_s(request)
         events.append(submitted(record, scheduler.cluster, expected_s, now_s, restart_s))
         records.append(record)
     outside = [*(scheduler.store[job] for job in present.outside), *records]
@@ -204,7 +204,7 @@ def _told(
     records: Sequence[JobRecord],
     requests: Sequence[JobRequest],
 ) -> dict[str, Any]:
-    clock, now_s, held = scheduler.engine.clock, present.snapshot.now_s, present.snapshot.frame.held_gpus
+    clock, now_s, held = scheduler.clock, present.snapshot.now_s, present.snapshot.frame.held_gpus
     asked = records or [scheduler.store[job] for job in present.snapshot.jobs.tolist()]
     jobs = [
         {
@@ -236,7 +236,7 @@ def _told(
 
 def _figures(scheduler: Scheduler, present: Present, outlook: Outlook, records: Sequence[JobRecord]) -> dict[str, Any]:
     """How the jobs that are there now fare in all, or those asked about. Who never starts is counted apart."""
-    clock, now_s = scheduler.engine.clock, present.snapshot.now_s
+    clock, now_s = scheduler.clock, present.snapshot.now_s
     there = set(present.snapshot.jobs.tolist())
     jobs = [record.number for record in records if record.number in there] if records else sorted(there)
     never = sum(map(present.never, jobs))
@@ -258,7 +258,7 @@ def _figures(scheduler: Scheduler, present: Present, outlook: Outlook, records: 
 
 def _estimate(scheduler: Scheduler, present: Present, outlook: Outlook, job: int) -> dict[str, Any]:
     """Start and end of one job; null where it does not come that far."""
-    clock, now_s, rows = scheduler.engine.clock, present.snapshot.now_s, present.snapshot.frame.held_gpus
+    clock, now_s, rows = scheduler.clock, present.snapshot.now_s, present.snapshot.frame.held_gpus
     start_s, finish_s = outlook.started_s.get(job), outlook.finished_s.get(job)
     told: dict[str, Any] = {}
     if job in rows:
@@ -289,7 +289,7 @@ def _basis(scheduler: Scheduler, record: JobRecord) -> str:
         return "its own reports"
     if request.expected_s is not None:
         return "its owner's word"
-    expected_s = scheduler.engine.seen.times.expected_s(request)
+    expected_s = scheduler.observations.times.expected_s(request)
     if expected_s == request.limit_s:
         return "its time limit"
     return "nothing is known of it; an hour is assumed" if expected_s == UNKNOWN_S else "jobs like it that have ended"

@@ -161,7 +161,7 @@ def _scheduler() -> Iterator[Scheduler]:
     try:
         daemon = Daemon(Options(folder / "state", POLICY, gpus=str(GPUS)))
         scheduler = daemon.scheduler
-        scheduler.state.min_run_s, scheduler.engine.seen.restarts.unknown_s = MIN_RUN_S, START_S
+        scheduler.state.min_run_s, scheduler.observations.restarts.unknown_s = MIN_RUN_S, START_S
         daemon.start()
         yield scheduler
     finally:

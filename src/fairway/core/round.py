@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from fairway.core.action import Action
 from fairway.core.check import check
 from fairway.core.decision import Decision
-from fairway.core.event import Event, JobEvicted
+from fairway.core.event import Event, JobEvicted, Woken
 from fairway.core.plan import Placer, plan
 from fairway.core.policy import Policy
 from fairway.core.reconcile import reconcile
@@ -27,16 +27,28 @@ RETRY_S = 60.0
 class Engine(Protocol):
     """Where jobs really run, or are simulated to."""
 
-    def poll(self, until_s: float) -> Sequence[Event]:
+    def poll(self, until_s: float) -> Sequence[Any]:
         """Wait for the next instant at which something happens, at the latest until `until_s`; say what happened.
 
         All events carry that one instant. `Woken` tells that `until_s` has come. Nothing at all: there is nothing left
-        to wait for.
+        to wait for. What is not an event of the state is for an `Interpreter` to translate.
         """
         ...
 
     def enact(self, now_s: float, actions: Sequence[Action]) -> Sequence[Event]:
         """Carry out actions, in order; what is known at once (a start, a refusal) is returned, the rest is polled."""
+        ...
+
+
+class Interpreter(Protocol):
+    """Says what happenings of an engine's own kind mean for the state."""
+
+    def handle(self, happening: Any) -> Sequence[Event]:
+        """The events of a happening; they are applied before the next one is handled."""
+        ...
+
+    def owed_s(self, happened: Sequence[Any], events: Sequence[Event]) -> float:
+        """When a round is due after all this; infinity if it does not call for one."""
         ...
 
 
@@ -64,6 +76,7 @@ class Loop:
         *,
         round_s: float = 0.0,
         observer: Observer | None = None,
+        interpreter: Interpreter | None = None,
     ) -> None:
         self.engine = engine
         self.state = state
@@ -71,23 +84,51 @@ class Loop:
         self.placer = placer
         self.round_s = round_s
         self.observer = observer
+        self.interpreter = interpreter
         self.decision: Decision | None = None
         self._wake_s = math.inf
+        self._owed_s = math.inf
         self._quiet = False
 
     def step(self) -> bool:
         """Observe one instant and, if a round is due, run it. False when there is nothing left to wait for."""
-        events = self.engine.poll(self._next_wake_s())
-        if not events:
+        happened = self.engine.poll(min(self._next_wake_s(), self._owed_s))
+        if not happened:
             return False
-        for event in events:
-            self.state.apply(event)
+        events = self._applied(happened)
         if self.observer is not None:
             self.observer.after_events(self.state, events)
         self._quiet = False
-        if self._due():
+        if self._is_owed(happened, events) and self._due():
+            self._owed_s = math.inf
             self.run_round()
         return True
+
+    def _applied(self, happened: Sequence[Any]) -> Sequence[Event]:
+        """Tell the state what happened."""
+        if self.interpreter is None:
+            for event in happened:
+                self.state.apply(event)
+            return happened
+        events: list[Event] = []
+        for one in happened:
+            for event in self.interpreter.handle(one):
+                self.state.apply(event)
+                events.append(event)
+        return events
+
+    def _is_owed(self, happened: Sequence[Any], events: Sequence[Event]) -> bool:
+        """Whether what happened by now calls for a round at this instant."""
+        if self.interpreter is None:
+            return True
+        now_s = happened[-1].time_s
+        self._owed_s = min(self._owed_s, self.interpreter.owed_s(happened, events))
+        owed = self.round_s > 0 or self._owed_s <= now_s
+        if owed and self.state.now_s < now_s:
+            self.state.apply(Woken(now_s))
+        if self.round_s > 0 or not self.state.active:
+            self._owed_s = math.inf
+        return owed
 
     def run(self) -> None:
         """Step until nothing is left to wait for."""

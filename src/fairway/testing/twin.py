@@ -131,7 +131,7 @@ def run_live(
         min_run_s=terms.min_run_s,
         policy_text=terms.policy,
     )
-    scheduler.engine.seen.restarts.unknown_s = RESTART_S
+    scheduler.observations.restarts.unknown_s = RESTART_S
     holds = _Holds(scheduler)
     thread = scheduler.start()
     try:
@@ -153,7 +153,7 @@ def run_live(
         scheduler.end_all()
         scheduler.close()
         thread.join()
-    origin_s = scheduler.engine.clock.origin_s
+    origin_s = scheduler.clock.origin_s
     records = list(scheduler.store)
     failed = [f"{record.id}: {record.reason}" for record in records if record.state is not JobState.COMPLETED]
     if failed:

@@ -46,5 +46,5 @@ class Site:
 def fingerprint(daemon: Daemon) -> tuple[Any, ...]:
     """All that a refused request must not change."""
     scheduler = daemon.scheduler
-    jobs = [(one.id, str(one.state), one.held, one.suspended, one.cancelled, one.request) for one in scheduler.store]
+    jobs = [(one.id, str(one.state), one.held, one.suspended, one.request) for one in scheduler.store]
     return scheduler.policy_text, scheduler.guard.policy.name, scheduler.store.next_id, jobs

@@ -21,7 +21,7 @@ def new_site(tmp_path: Path) -> Iterator[Callable[..., Site]]:
 
     def make(**rules: Any) -> Site:
         daemon = Daemon(Options(tmp_path / f"state-{len(made)}", policy="fifo", gpus="4"))
-        daemon.scheduler.guard.policy = Never()
+        daemon.scheduler.guard.use(Never())
         made.append(daemon)
         rules = {"own_uid": 4321, "open_to_all": True, "operators": lambda: {str(OPERA)}} | rules
         site = Site(daemon, make_app(daemon, Access(**rules)))

@@ -33,12 +33,12 @@ class _Site:
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory()
         self.daemon = Daemon(Options(Path(self._folder.name), policy="fifo", gpus="4"))
-        self.daemon.scheduler.guard.policy = Never()
+        self.daemon.scheduler.guard.use(Never())
         # A policy whose name is made at random by chance is not to start anybody either.
         set_policy = self.daemon.scheduler.set_policy
         self.daemon.scheduler.set_policy = lambda policy, text: set_policy(Never(), text)  # type: ignore[method-assign]
         # Commands made at random are not to be run, whatever happens.
-        self.daemon.scheduler.engine.processes._start = self._refuse  # type: ignore[method-assign]
+        self.daemon.scheduler.engine.attempts._start = self._refuse  # type: ignore[method-assign]
         self._app = make_app(self.daemon, Access(own_uid=4321))
         self.daemon.start()
 

@@ -363,8 +363,10 @@ def test_of_an_array_the_tasks_that_can_are_changed(site: Site) -> None:
 def test_a_new_job_is_told_from_an_old_one_also_where_the_configuration_adds_to_it(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heavier = lambda requests: [replace(one, weight=3.0) for one in requests]  # noqa: E731 - as the settings put it
-    monkeypatch.setattr(site.daemon.scheduler.commands, "admission", heavier)
+    def heavier(requests: list[JobRequest], jobs: LiveJobs) -> list[JobRequest]:
+        return [replace(one, weight=3.0) for one in requests]
+
+    monkeypatch.setattr(site.daemon.settings, "admitted", heavier)
     client, key = site.as_user(ALICE), {"Idempotency-Key": "k"}
     first = client.post("/v1/jobs", json=HELD, headers=key)
     assert (first.status_code, client.post("/v1/jobs", json=HELD, headers=key).status_code) == (201, 200)

@@ -12,17 +12,19 @@ from typing import Any, cast
 from fairway.api import views
 from fairway.api.json_rows import Listing
 from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.jobs import life
 from fairway.runtime.jobs.reasons import GRANTED
 from fairway.runtime.jobs.records import Attempt, JobRecord, JobState, Progress
 from fairway.runtime.jobs.request import JobRequest
 
 
 def fake(outside: dict[int, str] | None = None) -> Scheduler:
-    engine = SimpleNamespace(clock=SimpleNamespace(now_s=lambda: 50.0), ran_s=lambda record, now_s: record.ran_s + 5.0)
+    clock = SimpleNamespace(now_s=lambda: 50.0)
+    engine = SimpleNamespace(ran_s=lambda record, now_s: record.ran_s + 5.0)
     decided = {0: "needs 4 GPUs; 0 are free", 2: "not told", 5: "not its turn", 8: GRANTED, 9: GRANTED}
     reasons, state = SimpleNamespace(all=lambda: decided), SimpleNamespace(held_gpus={9: (0,)})
     gate = SimpleNamespace(outside=outside or {})
-    return cast(Scheduler, SimpleNamespace(engine=engine, guard=gate, reasons=reasons, state=state))
+    return cast(Scheduler, SimpleNamespace(clock=clock, engine=engine, guard=gate, reasons=reasons, state=state))
 
 
 def request(**fields: Any) -> JobRequest:
@@ -75,7 +77,8 @@ def test_what_changes_is_seen() -> None:
     record.progress.steps = math.inf
     row = json.loads(listing.text([record]))["jobs"][0]
     assert (row["priority"], row["name"], row["steps"]) == (4, "new", None)
-    record.state, record.progress.step = JobState.RUNNING, math.nan
+    life.move(record, JobState.RUNNING, 11.0)
+    record.progress.step = math.nan
     row = json.loads(listing.text([record]))["jobs"][0]
     assert (row["state"], row["step"]) == ("RUNNING", None)
 
@@ -85,7 +88,7 @@ def test_one_that_ends_twice_is_told_as_it_ended_last() -> None:
     record = JobRecord(0, "1", request(), 1.0, JobState.FAILED, "first", ended_s=2.0, exit_code=1)
     listing = Listing(scheduler)
     assert json.loads(listing.text([record]))["jobs"][0]["reason"] == "first"
-    record.state, record.reason, record.ended_s, record.exit_code = JobState.COMPLETED, "", 3.0, 0
+    record._state, record.reason, record.ended_s, record.exit_code = JobState.COMPLETED, "", 3.0, 0
     row = json.loads(listing.text([record]))["jobs"][0]
     assert (row["state"], row["reason"], row["exit_code"]) == ("COMPLETED", "", 0)
 

@@ -14,6 +14,7 @@ import pytest
 from fairway.api.logs import CHUNK_BYTES, Logs
 from fairway.core.errors import InputError
 from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.jobs import life
 from fairway.runtime.jobs.records import Attempt, JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest
 
@@ -49,7 +50,7 @@ class Job:
         self.path().write_bytes(b"")
 
     def end(self) -> None:
-        self.record.state, self.record.ended_s = JobState.COMPLETED, time.time()
+        life.move(self.record, JobState.COMPLETED, time.time())
         self.record.attempts[-1].ended_s = time.time()
 
     def now(self, **which: Any) -> bytes:
@@ -186,7 +187,7 @@ def test_ranks_are_followed_line_by_line(tmp_path: Path) -> None:
 
 
 def test_one_that_was_cancelled_is_followed_until_its_processes_are_gone(job: Job) -> None:
-    job.record.state, job.record.ended_s = JobState.CANCELLED, time.time()
+    life.move(job.record, JobState.CANCELLED, time.time())
 
     def gone() -> None:
         job.write(b"saved\n")

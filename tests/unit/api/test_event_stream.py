@@ -13,7 +13,7 @@ from fairway.runtime.daemon.scheduler import Scheduler
 
 def _stream(**about: Any) -> Stream:
     clock = SimpleNamespace(date_s=lambda time_s: time_s)
-    return Stream(cast(Scheduler, SimpleNamespace(engine=SimpleNamespace(clock=clock))), **about)
+    return Stream(cast(Scheduler, SimpleNamespace(clock=clock)), **about)
 
 
 def test_events_that_come_while_others_are_sent_are_sent_next() -> None:

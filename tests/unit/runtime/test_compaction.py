@@ -13,6 +13,7 @@ from fairway.core.action import Launch, Suspend
 from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.core.event import JobFinished, JobStarted, RateChanged, RegimeEntered, Woken
 from fairway.core.state import State
+from fairway.runtime.jobs import life
 from fairway.runtime.jobs.estimates import submitted
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest
@@ -47,7 +48,7 @@ def _life(rng: random.Random) -> tuple[list[tuple[list[Any], int]], dict[int, Jo
             entries.append(([RateChanged(now_s, job, now_s / 2, rng.uniform(0.5, 2.0))], 0))
     entries.append(([Woken(now_s + 1.0)], 0))
     entries.append(([JobFinished(now_s + 1.0, 3)], 0))
-    records[3].state = JobState.COMPLETED
+    life.move(records[3], JobState.COMPLETED, 1.0)
     return entries, records
 
 

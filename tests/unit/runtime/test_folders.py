@@ -14,8 +14,7 @@ from fairway.runtime.jobs.records import Attempt, JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest
 from fairway.runtime.journal.database import Journal, is_blank
 from fairway.runtime.journal.salvage import salvage
-from fairway.runtime.processes import attempts as processes
-from fairway.runtime.processes import keeper
+from fairway.runtime.processes import hands, keeper
 from fairway.runtime.processes.folders import UNCERTAIN, facts_in, folders_of, opened, record_in
 from fairway.runtime.processes.orphan_jobs import Places
 
@@ -64,7 +63,7 @@ def test_a_job_whose_work_nobody_wanted_is_cancelled(tmp_path: Path) -> None:
     (path / "attempt-1" / "hurry").write_text("2.0")
     found = record_in(opened(path))
     assert found is not None
-    assert (found.state, found.cancelled, found.ended_s, found.held) == (JobState.CANCELLED, True, 1020.0, False)
+    assert (found.state, found.ended_s, found.held) == (JobState.CANCELLED, 1020.0, False)
 
 
 @pytest.mark.parametrize(("paused", "state"), [(None, "RUNNING"), ("no", "RUNNING"), ("yes", "SUSPENDED")])
@@ -72,7 +71,7 @@ def test_a_job_whose_keeper_lives_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paused: str | None, state: str
 ) -> None:
     path = _folder(tmp_path, _record())
-    monkeypatch.setattr(processes, "living_keeper", lambda directory: 5)
+    monkeypatch.setattr(hands, "living_keeper", lambda directory: 5)
     if paused is not None:
         (path / "attempt-1" / "paused").write_text(paused)
     found = record_in(opened(path))
@@ -87,17 +86,17 @@ def test_a_job_whose_keeper_lives_goes_on(
 def test_a_keeper_lives_only_if_it_is_that_process(tmp_path: Path) -> None:
     directory = tmp_path / "attempt-1"
     directory.mkdir()
-    assert processes.living_keeper(directory) is None
+    assert hands.living_keeper(directory) is None
     me, start = keeper.identity(os.getpid())
     for told, expected in (
         ([me, start, keeper.boot_id()], me),
         ([me, start + 1, keeper.boot_id()], None),
         ([me, start, "another boot"], None),
-        (processes.NOBODY, None),
+        (hands.NOBODY, None),
         ("nonsense", None),
     ):
         keeper.write_over(directory / "keeper.json", told)
-        assert processes.living_keeper(directory) == expected
+        assert hands.living_keeper(directory) == expected
 
 
 def test_folders_that_tell_too_little(tmp_path: Path) -> None:
@@ -161,7 +160,7 @@ def test_blank_is_what_never_knew_a_job(tmp_path: Path) -> None:
 def test_salvage_takes_what_is_newer_and_lists_what_is_lost(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     journal = Journal(path)
-    ended, stale = _record("1", 0, state=JobState.COMPLETED), _record("2", 1)
+    ended, stale = _record("1", 0, _state=JobState.COMPLETED), _record("2", 1)
     ended.attempts, stale.attempts = [], []
     with journal.transaction():
         journal.set_facts({"policy": "las"})

@@ -182,17 +182,15 @@ def test_a_policy_that_breaks_a_law_stops_nobody() -> None:
 def test_whoever_runs_is_inside_even_if_its_owner_holds_it() -> None:
     state = _state([_job("anna"), _job("ben")])
     state.commit([Launch(0, (0,), 0)])
-    gate = PolicyGuard(make_policy("fifo"))
-    gate.outside = {0: "held", 1: "held"}
+    gate = PolicyGuard(make_policy("fifo"), outside={0: "held", 1: "held"})
     decision = gate.decide(state.snapshot())
     assert decision.gpus.tolist() == [1, 0]
 
 
 def test_blocked_gpus_are_counted_by_nobody_and_placed_on_by_nobody() -> None:
     state = _state([_job("anna", 2) for _ in range(4)])
-    gate = PolicyGuard(make_policy("fifo"))
     blocked = {0: "somebody", 2: "somebody", 3: "somebody"}
-    gate.blocked = lambda: blocked
+    gate = PolicyGuard(make_policy("fifo"), blocked=lambda: blocked)
     snapshot = state.snapshot()
     decision = gate.decide(snapshot)
     assert decision.gpus.tolist() == [2, 2, 0, 0], "five GPUs are left for gangs of two"
@@ -205,8 +203,7 @@ def test_blocked_gpus_are_counted_by_nobody_and_placed_on_by_nobody() -> None:
 def test_a_job_beside_which_somebody_appears_keeps_its_gpu() -> None:
     state = _state([_job("anna", 4), _job("ben", 4)])
     state.commit([Launch(0, (0, 1, 2, 3), 0)])
-    gate = PolicyGuard(make_policy("fifo"))
-    gate.blocked = lambda: {0: "somebody", 1: "somebody"}
+    gate = PolicyGuard(make_policy("fifo"), blocked=lambda: {0: "somebody", 1: "somebody"})
     decision = gate.decide(state.snapshot())
     assert decision.gpus.tolist() == [4, 4]
     assert not gate.problem

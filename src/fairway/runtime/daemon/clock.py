@@ -3,27 +3,66 @@
 from __future__ import annotations
 
 import time
+from typing import Protocol
 
 _FOLLOW_S = 1.0
 """By how much the time of day has to be ahead for the clock to follow it."""
 
 
+class TimeSource(Protocol):
+    """Where a clock has its time from; tests have a simulated one."""
+
+    def monotonic(self) -> float:
+        """Seconds that only go forward, whatever the time of day does."""
+        ...
+
+    def time(self) -> float:
+        """The time of day, in seconds since 1970."""
+        ...
+
+    def sleep(self, seconds: float, /) -> None:
+        """Wait."""
+        ...
+
+
+class SystemTime:
+    """The time of this machine."""
+
+    def monotonic(self) -> float:
+        """Seconds that only go forward, whatever the time of day does."""
+        return time.monotonic()
+
+    def time(self) -> float:
+        """The time of day, in seconds since 1970."""
+        return time.time()
+
+    def sleep(self, seconds: float, /) -> None:
+        """Wait."""
+        time.sleep(seconds)
+
+
+SYSTEM_TIME = SystemTime()
+
+
 class Clock:
-    """Seconds since the scheduler's first start.
+    """Seconds since the scheduler's first start, which was at the date `origin_s`.
 
     When the time of day is set back it goes on at its pace; when that is set forward, or the machine has slept, it
     follows.
     """
 
-    def __init__(self, origin_s: float, at_least_s: float = 0.0) -> None:
-        self.origin_s = origin_s
-        self._base = (time.monotonic(), max(at_least_s, time.time() - origin_s))
+    def __init__(
+        self, origin_s: float | None = None, at_least_s: float = 0.0, source: TimeSource = SYSTEM_TIME
+    ) -> None:
+        self.source = source
+        self.origin_s = source.time() if origin_s is None else origin_s
+        self._base = (source.monotonic(), max(at_least_s, source.time() - self.origin_s))
 
     def now_s(self) -> float:
         """The present instant."""
-        ticks_s, (base_ticks_s, base_s) = time.monotonic(), self._base
+        ticks_s, (base_ticks_s, base_s) = self.source.monotonic(), self._base
         now_s = max(base_s + ticks_s - base_ticks_s, base_s)
-        today_s = time.time() - self.origin_s
+        today_s = self.source.time() - self.origin_s
         if today_s > now_s + _FOLLOW_S:
             now_s = today_s
             self._base = (ticks_s, now_s)
@@ -32,7 +71,7 @@ class Clock:
     def at_least(self, time_s: float) -> None:
         """Be no earlier than an instant of the past that is known."""
         if self.now_s() < time_s:
-            self._base = (time.monotonic(), time_s)
+            self._base = (self.source.monotonic(), time_s)
 
     def date_s(self, time_s: float) -> float:
         """An instant as seconds since 1970."""

@@ -10,7 +10,6 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from fairway.runtime.daemon.saved_options import Choice, Options
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.daemon.settings import Settings
 from fairway.runtime.daemon.watch import Watch
-from fairway.runtime.journal.database import CERTAIN, Journal
+from fairway.runtime.journal.database import Journal
 from fairway.runtime.journal.rebuild import fingerprint
 from fairway.runtime.processes.folders import folders_of
 from fairway.runtime.processes.keeper import started_at, write_over
@@ -77,7 +76,7 @@ class Daemon:
             self._take_over()
             self.scheduler = self._made_scheduler(policy, placer)
             self.settings.govern(self.scheduler)
-            self._watch = Watch(self.scheduler, self.settings, self._sitters())
+            self._watch = Watch(self.scheduler, self.settings, self._foreign_processes())
             self._remember(last)
         except BaseException:
             if self.listener is not None:
@@ -126,7 +125,7 @@ class Daemon:
             )
 
     def _made_scheduler(self, policy: Policy, placer: Placer) -> Scheduler:
-        scheduler = Scheduler(
+        return Scheduler(
             self.options.folder,
             self.machine.cluster,
             policy,
@@ -134,9 +133,8 @@ class Daemon:
             devices=self.machine.devices,
             round_s=self.choice.round_s,
             policy_text=self.choice.policy,
+            terms=self.settings,
         )
-        scheduler.engine.facts = partial(scheduler.journal.facts, CERTAIN)
-        return scheduler
 
     def _remember(self, last: Mapping[str, Any]) -> None:
         """Keep what was asked for, for the next time; say where it, or what was found, is something else by now."""
@@ -160,13 +158,13 @@ class Daemon:
                 "write-ahead log was lost. Move away what nobody needs"
             )
 
-    def _sitters(self) -> ForeignProcesses | None:
+    def _foreign_processes(self) -> ForeignProcesses | None:
         """Who else is on our GPUs. They are looked at once before anything can be started there."""
         if self.machine.nvml is None or self.machine.devices is None:
             return None
-        sitters = ForeignProcesses(self.machine.nvml, self.machine.devices, self.scheduler.engine.keepers)
-        self.scheduler.engine.processes.blocked = sitters.look()
-        return sitters
+        foreign = ForeignProcesses(self.machine.nvml, self.machine.devices, self.scheduler.engine.keepers)
+        self.scheduler.blocked.set(foreign.look())
+        return foreign
 
     @property
     def operators(self) -> tuple[str, ...]:
@@ -176,11 +174,11 @@ class Daemon:
     @property
     def foreign(self) -> dict[int, str]:
         """GPUs that nobody is started on now, by number, with the reason: others compute there, or they are broken."""
-        return dict(self.scheduler.engine.processes.blocked)
+        return dict(self.scheduler.blocked.why)
 
     def reload(self) -> str | None:
         """Read the configuration again; what was read, if there is a file. An error leaves the old one in force."""
-        self.settings.reload()
+        self.settings.reload(self.scheduler)
         return str(self.settings.path) if self.settings.read else None
 
     @property
@@ -252,5 +250,5 @@ def _jobs_without_record(scheduler: Scheduler) -> int:
     """How many jobs have a folder but no record. New jobs are numbered after them, to get folders of their own."""
     names = [one.name for one in folders_of(scheduler.folder / "jobs") if scheduler.store.get(one.name) is None]
     numbers = [int(name.partition("_")[0]) for name in names]
-    scheduler.store.next_id = max([scheduler.store.next_id, *(number + 1 for number in numbers)])
+    scheduler.store.skip_ids(max((number + 1 for number in numbers), default=0))
     return len(numbers)

@@ -1,36 +1,41 @@
-"""The engine of live jobs: processes and commands on one side, events and actions on the other.
+"""The engine of live jobs: a site and its users on one side, happenings and actions on the other.
 
-`poll` waits for processes to end, for jobs to report and for users to ask for something, and says so in the events that
-every engine speaks. `enact` turns actions into targets for the processes. Records of jobs are kept up to date on the
-way; the journal stores them together with the events that changed them. What jobs report of their training is read by
-`seen`, and what becomes of those that lose their GPUs is for `ends` to say.
+`poll` waits for attempts to end, for jobs to report and for users to ask for something, and says so. It changes
+nothing. `enact` and `carry_out` do what was decided, once it is on disk.
 """
 
 from __future__ import annotations
 
 import math
-import secrets
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from fairway.core import columns
 from fairway.core.action import Action, Suspend, Throttle
-from fairway.core.cluster import Cluster
-from fairway.core.event import Event, JobCancelled, JobStarted, Woken
-from fairway.core.state import State
+from fairway.core.event import Event, Woken
 from fairway.runtime.daemon.clock import Clock
-from fairway.runtime.daemon.inbox import Command, Inbox
-from fairway.runtime.daemon.timers import Timers
-from fairway.runtime.jobs.attempt_ends import AttemptEnds
-from fairway.runtime.jobs.observations import Observations
-from fairway.runtime.jobs.records import Attempt, JobRecord, JobState, JobStore
-from fairway.runtime.processes import attempts as processes
+from fairway.runtime.daemon.inbox import Inbox
+from fairway.runtime.jobs.happenings import (
+    Asked,
+    AttemptEnded,
+    AttemptStarted,
+    Command,
+    Converge,
+    Happening,
+    Instruction,
+    Looked,
+    Reported,
+    SetLimit,
+    Settle,
+    Stop,
+)
+from fairway.runtime.jobs.live_jobs import LiveJobs
+from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.processes import environment
-from fairway.runtime.processes.attempts import Outcome, Running
+from fairway.runtime.processes.attempts import Attempts, Launch, Notice, Started, Target
 from fairway.runtime.processes.folders import FACTS, RECORD
-from fairway.runtime.processes.local import Ended, LocalProcesses, Started, Target
+from fairway.runtime.processes.site import Outcome, Site
 
 REPORTS_EVERY_S = 0.5
 REST_S, MOST_REST_S = 0.01, 0.1
@@ -38,277 +43,251 @@ REST_S, MOST_REST_S = 0.01, 0.1
 
 
 class LiveEngine:
-    """This machine's jobs. One thread calls `poll` and `enact`; `ask` may be called from any."""
+    """The jobs of a site. One thread calls `poll` and `enact`; `ask` may be called from any.
+
+    `devices` names the GPUs for CUDA; None where they are virtual. `save` has changed records written down, `facts` are
+    kept with every attempt, and `log_bytes` says how large a log may grow.
+    """
 
     def __init__(
-        self, cluster: Cluster, devices: Sequence[str] | None, folder: Path, store: JobStore, clock: Clock
+        self,
+        site: Site,
+        jobs: LiveJobs,
+        folder: Path,
+        clock: Clock,
+        *,
+        devices: Sequence[str] | None,
+        round_s: float,
+        save: Callable[[], None],
+        facts: Callable[[], dict[str, Any]],
+        log_bytes: Callable[[], int],
     ) -> None:
-        self.cluster = cluster
         self.devices = devices
-        self.folder = folder
-        self.store = store
         self.clock = clock
-        self.state: State
-        self.seen = Observations(store, cluster, self._folder, self.ran_s)
-        self.save: Callable[[], None] = lambda: None
-        self.happened: Callable[[Sequence[Event]], None] = lambda events: None
-        self.facts: Callable[[], dict[str, Any]] = dict
-        self.processes = LocalProcesses(self._prepare, self._stays, anywhere=devices is None)
-        self.inbox = Inbox()
-        self.timers = Timers()
-        self.ends = AttemptEnds(store, clock, self.seen, self.processes, self.timers)
-        self.round_s = 0.0
-        self.log_bytes = environment.LOG_BYTES
+        self.attempts = Attempts(site, self, jobs.blocked, anywhere=devices is None)
+        self._site = site
+        self._jobs = jobs
+        self._folder = folder
+        self._round_s = round_s
+        self._save = save
+        self._facts = facts
+        self._log_bytes = log_bytes
+        self._inbox = Inbox()
         self._next_reports_s = 0.0
+        self._polled_s = 0.0
         self._left_s = math.nan
         self._rested_s = 0.0
-        self._freed = False
 
     def ask(self, command: Command) -> Future[Any]:
         """Have a command carried out by the scheduler's thread; the answer comes when what it changed is on disk."""
-        answer = self.inbox.put(command)
-        self.processes.wake()
+        answer = self._inbox.put(command)
+        self._site.wake()
         return answer
-
-    def serve(self, state: State) -> None:
-        """Have the state that events are meant for and that jobs are looked up in."""
-        self.state = self.seen.state = state
 
     def close(self) -> None:
         """Make `poll` say that there is nothing left to wait for."""
-        self.inbox.closed = True
-        self.processes.wake()
+        self._inbox.close()
+        self._site.wake()
 
-    def poll(self, until_s: float) -> Sequence[Event]:
-        """Wait for something to happen, until `until_s` at the latest.
+    def refuse_all(self, error: Exception) -> None:
+        """The scheduler has ended: nobody is to wait for an answer."""
+        self._inbox.refuse_all(error)
 
-        What users ask for is done, written down and answered here at once. The round that it calls for comes at once
-        as well, except right after another one: a stream of commands is not to wait for a round with each.
-        """
-        self._follow_guests()
+    def poll(self, until_s: float) -> Sequence[Happening]:
+        """Wait for something to happen, until `until_s` at the latest."""
+        self._rest()
+        self.attempts.follow_guests()
         until_s = self._latest_round_s(until_s)
-        rested_s, asked = self._rested(), False
-        while not self.inbox.closed:
+        while not self._inbox.closed:
             now_s = self._now_s(until_s)
-            asked |= self._commands(now_s)
-            round_s = min(until_s, rested_s if asked else math.inf)
-            wait_s = min(round_s, self.timers.next_s, self._next_reports_s) - now_s
-            notices, events = self.processes.wait(wait_s), list[Event]()
+            asked = [Asked(now_s, *one) for one in self._inbox.take()]
+            if asked:
+                return asked
+            wait_s = min(until_s, self._jobs.timers.next_s, self._next_reports_s) - now_s
+            notices = self.attempts.wait(wait_s)
             if wait_s > 0:
                 # Not otherwise: the instant of a round may have passed while commands from before it were written down.
                 now_s = self._now_s(until_s)
-            for notice in notices:
-                events += self._noticed(notice, now_s)
-            self._freed |= any(isinstance(notice, Ended) for notice in notices)
-            if self._freed and not events:
-                # They had been cancelled: all that is to be written down is that they are gone.
-                self.save()
-                self.settle()
+            happened = [one for notice in notices for one in self._noticed(notice, now_s)]
             if now_s >= self._next_reports_s:
                 self._next_reports_s = now_s + REPORTS_EVERY_S
-                events += self.seen.events(now_s)
-            # An alarm of a command is that command's, and rests with it.
-            if (self.timers.rang(now_s) and not asked) or events or now_s >= round_s:
-                self._left_s = self.clock.now_s() if asked and not events else math.nan
-                return events or [Woken(now_s)]
+                happened += [*self._reports(now_s), Looked(now_s)]
+            if now_s >= min(self._jobs.timers.next_s, until_s):
+                happened.append(Woken(now_s))
+            if happened:
+                return happened
         return ()
 
-    def settle(self) -> None:
-        """Start whoever waits for GPUs that have become free, now that it is written down who has left them."""
-        if self._freed:
-            self._freed = False
-            self.processes.settle()
-
-    def _rested(self) -> float:
-        """When commands may have their next round, if they had the last one, which is over now."""
-        # Where rounds come at their own times, the loop has to work out anew when the next one is.
-        if not self.round_s and not math.isnan(self._left_s):
-            now_s = self.clock.now_s()
-            self._rested_s = now_s + min(max(4.0 * (now_s - self._left_s), REST_S), MOST_REST_S)
-        return self._rested_s
-
-    def _latest_round_s(self, until_s: float) -> float:
-        """Of several rounds that should have been by now the last: after a pause, not all of them are made up for."""
-        late_s = self.clock.now_s() - until_s
-        return until_s + self.round_s * math.floor(late_s / self.round_s) if 0 < self.round_s <= late_s else until_s
-
-    def _now_s(self, until_s: float) -> float:
-        """The present instant, but none beyond the one that is waited for: a round that is due must not be missed."""
-        return max(min(self.clock.now_s(), until_s), self.state.now_s)
+    def owed_s(self, happened: Sequence[Happening], events: Sequence[Event]) -> float:
+        """When a round is due after all this. A stream of commands is not to wait for a round with each."""
+        now_s = happened[-1].time_s
+        asked = any(isinstance(one, Asked) for one in happened)
+        if not asked:
+            return now_s if events else math.inf
+        owed_s = max(now_s, self._rested_s)
+        if owed_s <= now_s:
+            self._left_s = self.clock.now_s()
+        return owed_s
 
     def enact(self, now_s: float, actions: Sequence[Action]) -> Sequence[Event]:
-        """Set the processes their targets; who can be started at once is."""
-        targets: list[tuple[int, Target | None]] = []
+        """Go towards what was decided; attempts that can be started at once are."""
+        off: list[int] = []
+        on: list[int] = []
         for action in actions:
-            if isinstance(action, Throttle):
-                # The state has it, and guests follow the state.
-                continue
             if isinstance(action, Suspend):
-                self.ends.preempted(self.store[action.job], now_s)
-                targets.append((action.job, None))
-            else:
-                targets.append((action.job, Target(action.gpus, action.host, action.throttle)))
-        self.processes.set_targets(targets)
+                lives = action.job in self.attempts.live
+                self._jobs.preempted(self._jobs.store[action.job], now_s, lives=lives)
+                off.append(action.job)
+            elif not isinstance(action, Throttle):
+                on.append(action.job)
+        self.attempts.aim(off, on)
         events: list[Event] = []
-        for notice in self.processes.noticed():
-            events += self._noticed(notice, now_s)
-        self.save()
+        for notice in self.attempts.noticed():
+            for happening in self._noticed(notice, now_s):
+                events += self._jobs.handle(happening)
+        self._save()
         return events
 
-    def adopt(self) -> list[Event]:
-        """After a restart: find the processes of all jobs again, and what has happened in the meantime."""
-        now_s, events, ends = self.clock.now_s(), list[Event](), list[tuple[float, JobRecord, Outcome]]()
-        for record in self.store:
+    def carry_out(self, instructions: Sequence[Instruction]) -> None:
+        """Do what follows from what has happened, now that it is on disk."""
+        for one in instructions:
+            if isinstance(one, Stop):
+                self.attempts.stop(one.job, hurry=one.hurry)
+            elif isinstance(one, Converge):
+                self.attempts.converge(one.job)
+            elif isinstance(one, SetLimit) and one.job in self.attempts.live:
+                self.attempts.live[one.job].handle.set_limit(one.limit_s)
+        if any(isinstance(one, Settle) for one in instructions):
+            self.attempts.settle()
+
+    def adopt(self) -> list[Happening]:
+        """After a restart: find the attempts of all jobs again, and what has happened in the meantime."""
+        now_s, happened = self.clock.now_s(), list[Happening]()
+        for record in self._jobs.store:
             attempt = record.attempt
             if attempt is None or attempt.ended_s is not None:
                 continue
-            found = processes.find(self._directory(record))
-            if not record.cancelled and processes.is_given_up(self._directory(record)):
-                # Somebody has cancelled it, of which the journal had no word yet, or has none any more.
-                events += self._given_up(record, max(now_s, self.state.now_s))
-            if isinstance(found, Running):
-                paused = record.state is JobState.SUSPENDED
-                self.processes.adopt(record.number, tuple(attempt.gpus), found, attempt.token, paused=paused)
-                self.seen.watch(record)
-                if record.cancelled:
-                    self.processes.stop(record.number, hurry=True)
+            found = self._site.find(self._directory(record), attempt.token)
+            if found is None:
+                self._jobs.never_began(record, now_s)
             elif isinstance(found, Outcome):
-                if found.cause == "lost":
-                    processes.kill_strays(self._directory(record), attempt.token)
                 # The state takes note of it when it was, not when it is found: nobody is charged for the time between.
                 ended_s = now_s if found.ended_s is None else found.ended_s - self.clock.origin_s
-                ends.append((max(min(now_s, ended_s), self.state.now_s), record, found))
+                at_s = max(min(now_s, ended_s), self._jobs.state.now_s)
+                happened += [*self._report(record, at_s), AttemptEnded(at_s, record.number, found, found=True)]
             else:
-                attempt.ended_s, attempt.cause = self.clock.date_s(now_s), "not started"
-                record.since_s = None
-                if record.state is JobState.RUNNING:
-                    record.state = JobState.PENDING
-                self.store.touch(record)
+                paused = record.state is JobState.SUSPENDED
+                self.attempts.adopt(record.number, tuple(attempt.gpus), found, paused=paused)
+                if record.state.ended:
+                    self.attempts.stop(record.number, hurry=True)
         # In the order in which they ended: what is learnt from one is about those that still ran then.
-        for at_s, record, outcome in sorted(ends, key=lambda end: end[0]):
-            events += self.ends.over(record, outcome, self._directory(record), at_s)
-        return sorted(events, key=lambda event: event.time_s)
+        return sorted(happened, key=lambda one: one.time_s)
 
-    def _given_up(self, record: JobRecord, now_s: float) -> list[Event]:
-        record.cancelled, record.ended_s = True, self.clock.date_s(now_s)
-        record.state, record.reason = JobState.CANCELLED, "cancelled"
-        self.store.touch(record)
-        return [JobCancelled(now_s, record.number)]
+    def given_up(self) -> list[JobRecord]:
+        """After a restart: jobs that were cancelled although the journal has no word of it, or none any more."""
+        open_ = [one for one in self._jobs.store if one.attempt is not None and one.attempt.ended_s is None]
+        return [one for one in open_ if not one.state.ended and self._site.is_given_up(self._directory(one))]
 
     def converge(self) -> None:
         """After a restart: go towards what the state says of every job."""
-        held = self.state.held_gpus
-        wanted = {job: Target(gpus, *self._shared(job)) for job, gpus in held.items()}
-        others = [(job, None) for job in self.processes.live if job not in wanted]
-        for job, _ in others:
-            if self.store[job].state is JobState.RUNNING:
+        held = self._jobs.state.held_gpus
+        off = [job for job in self.attempts.live if job not in held]
+        for job in off:
+            if self._jobs.store[job].state is JobState.RUNNING:
                 # It was taken off its GPUs, and the earlier scheduler had no time to write that down.
-                self.ends.preempted(self.store[job], self.clock.now_s())
-        self.processes.set_targets([*others, *wanted.items()])
+                self._jobs.preempted(self._jobs.store[job], self.clock.now_s(), lives=True)
+        self.attempts.aim(off, list(held))
 
-    def _shared(self, job: int) -> tuple[int, float]:
-        """The host of an active job, or -1, and the part of the time in which it may compute."""
-        table = self.state.table
-        row = table.position(job)
-        return int(table.i[columns.HOST, row]), float(table.f[columns.THROTTLE, row])
+    # --- what attempts ask -------------------------------------------------------------------------------------------
 
-    def _follow_guests(self) -> None:
-        """Guests get what the state says of them: it is not only actions that change it, but also hosts that leave."""
-        targets = self.processes.targets
-        for job in [job for job, target in targets.items() if target.host >= 0 and job in self.state.held_gpus]:
-            self.processes.follow(job, *self._shared(job))
+    def wanted(self) -> Sequence[int]:
+        """The jobs that are to have GPUs."""
+        return list(self._jobs.wanted())
+
+    def target(self, job: int) -> Target | None:
+        """What a job is to have."""
+        return self._jobs.target(job)
+
+    def stays(self, job: int) -> bool:
+        """Whether a job that loses its GPUs is suspended in place, rather than stopped."""
+        return self._jobs.stays(job)
+
+    def begin(self, job: int, gpus: tuple[int, ...]) -> Launch:
+        """A new attempt, which is on disk before its processes are started."""
+        record, attempt = self._jobs.begin_attempt(job, gpus, self.clock.now_s())
+        self._save()
+        names = None if self.devices is None else [self.devices[gpu] for gpu in gpus]
+        launch = environment.launch_of(record, attempt, self._folder / record.id, names, log_bytes=self._log_bytes())
+        # For those who lose the journal: a job that was ever started can be brought back by its folder alone.
+        kept = {RECORD: record.plain(), FACTS: self._facts(), "token": attempt.token}
+        return Launch(self._directory(record), attempt.token, {**launch, **kept})
+
+    # --- what others ask ---------------------------------------------------------------------------------------------
 
     def keepers(self) -> dict[int, set[int]]:
         """The pids of the keepers that have attempts on each GPU. May be called from any thread."""
         found: dict[int, set[int]] = {}
-        for live in list(self.processes.live.values()):
+        for live in list(self.attempts.live.values()):
             for gpu in live.gpus:
-                found.setdefault(gpu, set()).add(live.running.pid)
+                found.setdefault(gpu, set()).add(live.handle.pid)
         return found
 
     def home(self, job: int) -> tuple[int, ...]:
         """The GPUs that hold the state of a job which would lose it elsewhere; none where all GPUs are alike."""
-        live = self.processes.live.get(job)
+        live = self.attempts.live.get(job)
         if self.devices is None or live is None or live.status == "stopping" or -1 in live.gpus:
             return ()
-        return live.gpus if live.status == "paused" or self._stays(job) else ()
+        return live.gpus if live.status == "paused" or self.stays(job) else ()
 
     def homes(self) -> dict[int, tuple[int, ...]]:
         """The homes of all jobs that have one, by job number."""
-        return {job: home for job in self.processes.live if (home := self.home(job))}
+        return {job: home for job in self.attempts.live if (home := self.home(job))}
+
+    def lives(self, job: int) -> bool:
+        """Whether an attempt of a job lives."""
+        return job in self.attempts.live
 
     def computes(self, record: JobRecord) -> bool:
         """Whether an attempt of a job lives, and is neither suspended nor about to end."""
-        live = self.processes.live.get(record.number)
+        live = self.attempts.live.get(record.number)
         return live is not None and live.status == "running" and not record.suspended
-
-    def set_limit(self, record: JobRecord, limit_s: float | None) -> None:
-        """Hold an attempt that lives to a new time limit of its job. `OSError` or `ValueError` where that fails."""
-        if record.number in self.processes.live and record.attempt is not None:
-            processes.set_limit(self._directory(record), limit_s)
 
     def ran_s(self, record: JobRecord, now_s: float) -> float:
         """For how long a job has run by now."""
         return record.ran_until_s(self.clock.date_s(now_s))
 
-    def _commands(self, now_s: float) -> bool:
-        """Carry out what users have asked for since the last time, and tell the state; whether there was anything."""
-        events = self.inbox.carry_out(now_s, self.state.apply)
-        if events is None:
-            return False
-        self.happened(events)
-        return True
+    # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _noticed(self, notice: Started | Ended, now_s: float) -> list[Event]:
-        record = self.store[notice.job]
-        if isinstance(notice, Ended):
-            return self.ends.over(record, notice.outcome, self._directory(record), now_s)
-        if record.state.ended or notice.job not in self.processes.targets:
-            # It was cancelled or set aside before this was looked at.
-            return []
-        attempt, live = record.attempt, self.processes.live.get(notice.job)
-        date_s = self.clock.date_s(now_s)
-        if attempt is not None and attempt.started_s is None:
-            attempt.started_s = date_s
-        if attempt is not None and live is not None:
-            # GPUs that are all alike may be others than those on which it was suspended.
-            attempt.gpus = list(live.gpus)
-        if notice.resumed:
-            # The time in which it stood still says nothing about its speed.
-            record.progress.reported_s = None
-        record.started_s = record.started_s or date_s
-        record.state, record.reason = JobState.RUNNING, ""
-        record.count_until(date_s)
-        record.since_s = date_s
-        self.seen.started(record)
-        self.store.touch(record)
-        return [JobStarted(now_s, record.number, self.seen.rate(record), now_s)]
+    def _rest(self) -> None:
+        """Work out when commands may have their next round, if they had the last one, which is over now."""
+        if not math.isnan(self._left_s):
+            now_s = self.clock.now_s()
+            self._rested_s = now_s + min(max(4.0 * (now_s - self._left_s), REST_S), MOST_REST_S)
+            self._left_s = math.nan
 
-    def _stays(self, job: int) -> bool:
-        return self.store[job].stays
+    def _latest_round_s(self, until_s: float) -> float:
+        """Of several rounds that should have been by now the last: after a pause, not all of them are made up for."""
+        late_s = self.clock.now_s() - until_s
+        return until_s + self._round_s * math.floor(late_s / self._round_s) if 0 < self._round_s <= late_s else until_s
 
-    def _prepare(self, job: int, gpus: tuple[int, ...]) -> tuple[Path, str, dict[str, Any]]:
-        """Note a new attempt, durably, before its processes are started."""
-        record = self.store[job]
-        number = len(record.attempts) + 1
-        resume = record.progress.checkpoint is not None
-        date_s = self.clock.date_s(self.clock.now_s())
-        attempt = Attempt(number, list(gpus), secrets.token_hex(8), date_s, resume=resume)
-        record.attempts.append(attempt)
-        self.store.touch(record)
-        self.save()
-        folder = self._folder(record)
-        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-        environment.hand_over(folder, environment.account_of(record))
-        names = None if self.devices is None else [self.devices[gpu] for gpu in gpus]
-        launch = environment.launch_of(record, attempt, folder, names, log_bytes=self.log_bytes)
-        # For whoever loses the journal: a job that was ever started can be brought back by its folder alone.
-        kept = {RECORD: record.plain(), FACTS: self.facts()}
-        return self._directory(record), attempt.token, {**launch, **kept}
+    def _now_s(self, until_s: float) -> float:
+        """The present instant, but none beyond the one that is waited for: a round that is due must not be missed."""
+        self._polled_s = max(min(self.clock.now_s(), until_s), self._jobs.state.now_s, self._polled_s)
+        return self._polled_s
 
-    def _folder(self, record: JobRecord) -> Path:
-        return self.folder / record.id
+    def _noticed(self, notice: Notice, now_s: float) -> list[Happening]:
+        if isinstance(notice, Started):
+            return [AttemptStarted(now_s, *notice)]
+        return [*self._report(self._jobs.store[notice.job], now_s), AttemptEnded(now_s, notice.job, notice.outcome)]
+
+    def _reports(self, now_s: float) -> list[Happening]:
+        return [one for job in self.attempts.live for one in self._report(self._jobs.store[job], now_s)]
+
+    def _report(self, record: JobRecord, now_s: float) -> list[Happening]:
+        report = self._site.reports(self._folder / record.id, record.progress.read_bytes)
+        moved = report.lines or report.read_bytes != record.progress.read_bytes
+        return [Reported(now_s, record.number, report)] if moved else []
 
     def _directory(self, record: JobRecord) -> Path:
         """Where the files of the latest attempt are."""
-        return self._folder(record) / f"attempt-{record.attempts[-1].number}"
+        return self._folder / record.id / f"attempt-{record.attempts[-1].number}"

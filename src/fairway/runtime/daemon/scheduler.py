@@ -1,18 +1,18 @@
 """A live scheduler: the one loop around live processes, with a journal that lets it be killed at any instant.
 
-Here its parts are put together and run. `doors` says who may come in, `commands` does what users ask for, the `diary`
-writes every step down before it is acted on, and `recovery` takes up where an earlier scheduler stopped.
+Here its parts are put together and run. The loop polls the engine for what has happened; `jobs` says what that means;
+the journal's writer has it on disk before the engine does anything about it. `recovery` takes up where an earlier
+scheduler stopped.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from fairway.core.action import Action
 from fairway.core.cluster import Cluster
@@ -23,26 +23,69 @@ from fairway.core.policy import Policy
 from fairway.core.round import Loop
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
-from fairway.runtime.daemon.clock import Clock
+from fairway.runtime.daemon.clock import SYSTEM_TIME, Clock, TimeSource
 from fairway.runtime.daemon.engine import LiveEngine
-from fairway.runtime.daemon.inbox import Command
+from fairway.runtime.daemon.inbox import StoppedError
+from fairway.runtime.daemon.timers import Timers
 from fairway.runtime.guard.placing import AtHome
-from fairway.runtime.guard.policy_guard import Limits, PolicyGuard
+from fairway.runtime.guard.policy_guard import Cut, PolicyGuard
+from fairway.runtime.jobs import commands
+from fairway.runtime.jobs.blocked_gpus import BlockedGpus
 from fairway.runtime.jobs.commands import Act, Commands
 from fairway.runtime.jobs.eligibility import Eligibility
+from fairway.runtime.jobs.happenings import Command, Happening
+from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.reasons import Reasons
-from fairway.runtime.jobs.records import JobRecord, JobStore
+from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.jobs.request import JobRequest
-from fairway.runtime.journal.database import Journal
-from fairway.runtime.journal.recovery import Recovery
+from fairway.runtime.journal.database import CERTAIN, Journal
+from fairway.runtime.journal.recovery import Recovered, Recovery
 from fairway.runtime.journal.writer import JournalWriter
+from fairway.runtime.processes.environment import LOG_BYTES
+from fairway.runtime.processes.local import LocalSite
+from fairway.runtime.processes.site import Site
 
 MIN_RUN_S = 5.0
 """A job that was just started is left alone for this long."""
 
 
+class Terms(commands.Terms, Protocol):
+    """What a configuration says, for as long as it is in force."""
+
+    def limits(self, snapshot: Snapshot, decision: Decision) -> Mapping[int, Cut]:
+        """Rows whose grants go beyond what their users may have, and those that wait while nothing is left for them."""
+        ...
+
+    def log_bytes(self) -> int:
+        """How large the log of a rank may grow."""
+        ...
+
+
+class NoTerms:
+    """The terms where there is no configuration."""
+
+    def admitted(self, requests: list[JobRequest], jobs: LiveJobs) -> list[JobRequest]:
+        """All requests, as they are."""
+        return requests
+
+    def amended(self, request: JobRequest, changes: Mapping[str, Any]) -> Mapping[str, Any]:
+        """All changes."""
+        return changes
+
+    def limits(self, snapshot: Snapshot, decision: Decision) -> Mapping[int, Cut]:
+        """No limits."""
+        return {}
+
+    def log_bytes(self) -> int:
+        """The usual size."""
+        return LOG_BYTES
+
+
 class Scheduler:
-    """Jobs, processes and the loop between them. `run` blocks; everything public may be called from any thread."""
+    """Jobs, processes and the loop between them. `run` blocks; everything public may be called from any thread.
+
+    `site` is where attempts run and `time` where the clock has its time from: this machine, unless a test has others.
+    """
 
     def __init__(
         self,
@@ -53,10 +96,13 @@ class Scheduler:
         *,
         devices: Sequence[str] | None = None,
         round_s: float | None = None,
-        limits: Limits | None = None,
+        terms: Terms | None = None,
         seed: int = 0,
         min_run_s: float = MIN_RUN_S,
         policy_text: str = "",
+        journal: Journal | None = None,
+        site: Site | None = None,
+        time: TimeSource = SYSTEM_TIME,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
@@ -64,31 +110,47 @@ class Scheduler:
         self.policy_text = policy_text or policy.name
         self.listeners: list[Callable[[Sequence[Event]], None]] = []
         self.watchers: list[Callable[[Decision, Sequence[Action]], None]] = []
-        self.on_stop: Callable[[], None] = lambda: None
+        self.on_stop: list[Callable[[], None]] = []
         self.failure: BaseException | None = None
-        self.journal = Journal(folder / "journal.db")
+        self.journal = journal or Journal(folder / "journal.db")
         facts = self.journal.facts()
-        clock = Clock(float(facts.get("origin_s", time.time())), float(facts.get("last_s", 0.0)))
+        self.clock = clock = Clock(facts.get("origin_s"), float(facts.get("last_s", 0.0)), time)
         length_s = policy.round_s if round_s is None else round_s
-        self.store = JobStore()
-        self.engine = LiveEngine(cluster, devices, folder / "jobs", self.store, clock)
+        terms = terms or NoTerms()
         new_state = partial(State, cluster, min_run_s=min_run_s, seed=seed, round_s=length_s)
-        self._recovery = Recovery(self.journal, facts, self.engine, new_state)
-        self.state, self.problem = self._recovery.state, self._recovery.problem
-        self.writer = JournalWriter(self.journal, self.store, self.state)
-        self.eligibility = Eligibility(self.store, self.state, clock, self.engine.timers)
-        self.guard = PolicyGuard(policy, limits)
-        self.guard.outside, self.guard.homes = self.eligibility.outside, self.engine.homes
-        self.guard.blocked = lambda: self.engine.processes.blocked
+        recovered = Recovered(self.journal, facts, cluster, devices, new_state, clock.origin_s)
+        self.state, self.store, self.problem = recovered.state, recovered.store, recovered.problem
+        self.observations = recovered.observations
+        self.writer = JournalWriter(self.journal, self.store, self.state, sleep=time.sleep)
+        timers, self.blocked = Timers(), BlockedGpus()
+        self.eligibility = Eligibility(self.store, self.state, timers, clock.origin_s)
+        self.jobs = LiveJobs(
+            self.store, self.state, self.observations, self.eligibility, timers, self.blocked, clock.origin_s
+        )
+        self.engine = LiveEngine(
+            site or LocalSite(),
+            self.jobs,
+            folder / "jobs",
+            clock,
+            devices=devices,
+            round_s=length_s,
+            save=self.writer.save,
+            facts=partial(self.journal.facts, CERTAIN),
+            log_bytes=terms.log_bytes,
+        )
+        self.guard = PolicyGuard(
+            policy,
+            terms.limits,
+            outside=self.eligibility.outside,
+            blocked=lambda: self.blocked.why,
+            homes=self.engine.homes,
+        )
         self.reasons = Reasons()
-        self.commands = Commands(self.engine, self.eligibility, self.reasons)
-        placed = AtHome(placer, self.engine)
-        self.loop = Loop(self.engine, self.state, self.guard, placed, round_s=length_s, observer=self)
-        self.engine.serve(self.state)
-        self.engine.round_s = length_s
-        self.engine.save, self.engine.happened = self.writer.save, self._happened
-        self.engine.ends.on_off = self.eligibility.note_off
-        self._recovery.take_over(self.policy_text, self.eligibility, self.commands)
+        self.commands = Commands(self.jobs, cluster, self.reasons, terms, self.engine.lives)
+        placed = AtHome(placer, self.engine.home, self.blocked)
+        self.loop = Loop(self.engine, self.state, self.guard, placed, round_s=length_s, observer=self, interpreter=self)
+        self._recovery = Recovery(self.journal, recovered, self.jobs, self.engine, self.commands, clock)
+        self._recovery.take_over(self.policy_text, cluster)
 
     # --- running -----------------------------------------------------------------------------------------------------
 
@@ -99,10 +161,7 @@ class Scheduler:
         again takes up from there.
         """
         try:
-            self._recovery.go_on()
-            self.writer.save()
-            if self.state.active:
-                self.engine.timers.set(self.engine.clock.now_s())
+            self.begin()
             while self.loop.step():
                 pass
             self.writer.save()
@@ -110,9 +169,23 @@ class Scheduler:
             self.failure = error
             raise
         finally:
-            self.engine.inbox.refuse_all(self.failure)
-            self.journal.close()
-            self.on_stop()
+            self.stop()
+
+    def begin(self) -> None:
+        """Go towards what an earlier scheduler had decided."""
+        self._recovery.go_on()
+        self.writer.save()
+        if self.state.active:
+            self.jobs.timers.set(self.clock.now_s())
+
+    def stop(self) -> None:
+        """Let go of everything: the scheduler has stopped."""
+        error = StoppedError(f"the scheduler has stopped{f': {self.failure}' if self.failure else ''}")
+        self.engine.refuse_all(error)
+        self.jobs.refuse_answers(error)
+        self.journal.close()
+        for told in self.on_stop:
+            told()
 
     def start(self) -> threading.Thread:
         """Run in a thread of its own."""
@@ -129,8 +202,9 @@ class Scheduler:
         for record in self.store:
             if not record.state.ended:
                 self.cancel(record.id)
+        time = self.clock.source
         deadline_s = time.monotonic() + seconds
-        while self.engine.processes.live and time.monotonic() < deadline_s:
+        while self.engine.attempts.live and time.monotonic() < deadline_s:
             time.sleep(0.02)
 
     def ask(self, command: Command) -> Any:
@@ -186,24 +260,32 @@ class Scheduler:
 
         def command(now_s: float) -> tuple[list[Event], None]:
             events = self.commands.guests_off(now_s)
-            self.guard.policy = policy
+            self.guard.use(policy)
             self.state.memory = {}
             self.policy_text = text
-            self.engine.timers.set(now_s)
             self.writer.keep({"policy": text, "memory": {}})
             return events, None
 
         self.ask(command)
 
-    # --- the observer of the loop ------------------------------------------------------------------------------------
+    # --- the interpreter and the observer of the loop ----------------------------------------------------------------
+
+    def handle(self, happening: Happening) -> Sequence[Event]:
+        """What something that happened means for the state."""
+        return self.jobs.handle(happening)
+
+    def owed_s(self, happened: Sequence[Happening], events: Sequence[Event]) -> float:
+        """When a round is due after all this."""
+        return self.engine.owed_s(happened, events)
 
     def after_events(self, state: State, events: Sequence[Event]) -> None:
         """Write down what happened; then those who asked get their answers."""
         self.writer.note_events(events)
-        self.engine.inbox.answer()
-        for listener in self.listeners:
-            listener(events)
-        self.engine.settle()
+        self.jobs.answer()
+        if events:
+            for listener in self.listeners:
+                listener(events)
+        self.engine.carry_out(self.jobs.take_instructions())
 
     def after_round(self, snapshot: Snapshot, decision: Decision, actions: Sequence[Action]) -> None:
         """Write down what was decided, before it is done."""
@@ -217,8 +299,3 @@ class Scheduler:
     def _each(self, name: str, act: Act) -> list[JobRecord]:
         """Do something to a job, or to all tasks of an array."""
         return list(self.ask(lambda now_s: self.commands.each(name, act, now_s)))
-
-    def _happened(self, events: Sequence[Event]) -> None:
-        """Commands were carried out while the loop waits: whoever observes it is told as after any events."""
-        assert self.loop.observer is not None
-        self.loop.observer.after_events(self.state, events)

@@ -5,13 +5,18 @@ A file with an error changes nothing: the scheduler goes on with what it had, an
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fairway.core.decision import Decision
 from fairway.core.event import Event
+from fairway.core.snapshot import Snapshot
 from fairway.runtime.daemon.config import NO_CONFIG, Config, ConfigError, parse_config, read_config
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.guard.limits import Limits
+from fairway.runtime.guard.policy_guard import Cut
+from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.request import JobRequest
 from fairway.runtime.jobs.submit_rules import admitted, amended, changed_terms
 
@@ -25,8 +30,6 @@ class Settings:
     to leave everything as it was.
     """
 
-    _scheduler: Scheduler
-
     def __init__(self, folder: Path, path: Path | None = None) -> None:
         """Read the file given, or `fairway.toml` of the state directory if there is one. Errors are raised."""
         self.path = path or folder / FILE_NAME
@@ -35,14 +38,33 @@ class Settings:
         self._required = path is not None
         self._stamp = self._seen()
         self.config = self._read()
+        self._limits = Limits(self.config)
 
     def govern(self, scheduler: Scheduler) -> None:
-        """Put what was read in force, for this scheduler from now on."""
-        self._scheduler = scheduler
-        self._take(self.config, _of_last_time(scheduler.journal.facts().get("config")))
+        """Give the jobs of a scheduler the terms that were read, where an earlier configuration had others."""
+        self._change_terms(scheduler, self.config, _of_last_time(scheduler.journal.facts().get("config")))
 
-    def reload(self) -> Config:
-        """Read the file again. If it cannot be used the old configuration stays, and the error is raised."""
+    def admitted(self, requests: list[JobRequest], jobs: LiveJobs) -> list[JobRequest]:
+        """Requests with the terms that they get; `InputError` for one that goes too far."""
+        if self.config == NO_CONFIG:
+            return requests
+        specs = jobs.state.specs
+        return admitted(requests, self.config, lambda: [(spec.user, spec.queue) for spec in specs.values()])
+
+    def amended(self, request: JobRequest, changes: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The changes of a request that its owner may make; `InputError` for others."""
+        return amended(request, changes, self.config)
+
+    def limits(self, snapshot: Snapshot, decision: Decision) -> Mapping[int, Cut]:
+        """Rows whose grants go beyond what their users may have, and those that wait while nothing is left for them."""
+        return self._limits(snapshot, decision)
+
+    def log_bytes(self) -> int:
+        """How large the log of a rank may grow."""
+        return self.config.defaults.log_bytes
+
+    def reload(self, scheduler: Scheduler) -> None:
+        """Read the file again, for the jobs of a scheduler. An error is raised, and leaves the old configuration."""
         self._stamp = self._seen()
         try:
             config = self._read()
@@ -51,15 +73,15 @@ class Settings:
             raise
         self.problem = ""
         if config != self.config:
-            self._take(config, self.config)
-        return config
+            before, self.config, self._limits = self.config, config, Limits(config)
+            self._change_terms(scheduler, config, before)
 
-    def poll(self) -> str | None:
+    def poll(self, scheduler: Scheduler) -> str | None:
         """Reload if the file has changed; what came of that, if it did."""
         if self._seen() == self._stamp:
             return None
         try:
-            self.reload()
+            self.reload(scheduler)
         except ConfigError:
             return self.problem
         return f"{self.path} was read again" if self.read else f"{self.path} is gone; there are no limits any more"
@@ -79,14 +101,9 @@ class Settings:
         self.read = True
         return config
 
-    def _take(self, config: Config, before: Config) -> None:
-        """Put a configuration in force. Jobs that are queued get their new weights and priorities."""
-        text, self.config = self._text, config
-        scheduler = self._scheduler
-        scheduler.guard.limits = Limits(config)
-        scheduler.engine.log_bytes = config.defaults.log_bytes
-        scheduler.commands.admission = self._admitted if config != NO_CONFIG else lambda requests: requests
-        scheduler.commands.amendment = lambda request, changes: amended(request, changes, self.config)
+    def _change_terms(self, scheduler: Scheduler, config: Config, before: Config) -> None:
+        """Give jobs that are queued their new weights and priorities."""
+        text = self._text
 
         def command(now_s: float) -> tuple[list[Event], None]:
             events: list[Event] = []
@@ -97,17 +114,12 @@ class Settings:
                         terms = {"weight": changed.weight, "priority": changed.priority}
                         events += scheduler.commands.set_terms(record, now_s, terms)
                         scheduler.store.touch(record)
-            scheduler.engine.timers.set(now_s)
             # With the new terms or not at all: if only one of the two were kept, terms would count twice or never.
             scheduler.writer.keep({"config": text})
             return events, None
 
         # Not waited for: at the start the scheduler does not run yet, and nothing depends on the answer.
         scheduler.engine.ask(command)
-
-    def _admitted(self, requests: list[JobRequest]) -> list[JobRequest]:
-        specs = self._scheduler.state.specs
-        return admitted(requests, self.config, lambda: [(spec.user, spec.queue) for spec in specs.values()])
 
 
 def _of_last_time(text: Any) -> Config:

@@ -21,7 +21,7 @@ class Timers:
         return self._instants[0] if self._instants else math.inf
 
     def set(self, time_s: float) -> None:
-        """Ask for a round at an instant."""
+        """Ask for a round at an instant that is ahead."""
         heapq.heappush(self._instants, time_s)
 
     def call_at(self, time_s: float, act: Callable[[float], None]) -> None:
@@ -30,12 +30,9 @@ class Timers:
         heapq.heappush(self._due, (time_s, self._calls, act))
         self.set(time_s)
 
-    def rang(self, now_s: float) -> bool:
-        """Whether an alarm was due; what was to be done then is done."""
-        if self.next_s > now_s:
-            return False
+    def ring(self, now_s: float) -> None:
+        """Do what was to be done by now."""
         while self._instants and self._instants[0] <= now_s:
             heapq.heappop(self._instants)
         while self._due and self._due[0][0] <= now_s:
             heapq.heappop(self._due)[2](now_s)
-        return True

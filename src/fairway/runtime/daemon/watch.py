@@ -17,7 +17,7 @@ from fairway.runtime.daemon.nvml import ForeignProcesses
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.daemon.settings import Settings
 from fairway.runtime.jobs.records import JobRecord, JobState
-from fairway.runtime.processes.local import Live
+from fairway.runtime.processes.attempts import Live
 
 EVERY_S = 2.0
 JOIN_S = 5.0
@@ -25,20 +25,20 @@ JOIN_S = 5.0
 
 
 class Watch:
-    """Looks around until it is closed. `sitters` is None where GPUs are virtual."""
+    """Looks around until it is closed. `foreign` is None where GPUs are virtual."""
 
     def __init__(
         self,
         scheduler: Scheduler,
         settings: Settings,
-        sitters: ForeignProcesses | None,
+        foreign: ForeignProcesses | None,
         *,
         every_s: float = EVERY_S,
         tell: Callable[[str], None] = lambda line: print(f"fairway: {line}", file=sys.stderr, flush=True),
     ) -> None:
         self._scheduler = scheduler
         self._settings = settings
-        self._sitters = sitters
+        self._foreign = foreign
         self._every_s = every_s
         self.tell = tell
         self._idle = IdleJobs()
@@ -57,11 +57,11 @@ class Watch:
 
     def look(self) -> None:
         """Look around once."""
-        told = self._settings.poll()
+        told = self._settings.poll(self._scheduler)
         if told:
             self.tell(told)
-        if self._sitters is not None:
-            self._look_at_gpus(self._sitters)
+        if self._foreign is not None:
+            self._look_at_gpus(self._foreign)
         terms = self._settings.config.idle
         if terms.warn_s is not None or terms.reclaim_s is not None:
             self._look_at_jobs()
@@ -76,17 +76,17 @@ class Watch:
             except Exception as error:
                 self.tell(f"looking around failed: {type(error).__name__}: {error}")
 
-    def _look_at_gpus(self, sitters: ForeignProcesses) -> None:
-        blocked = sitters.look()
-        processes = self._scheduler.engine.processes
-        if blocked == processes.blocked:
+    def _look_at_gpus(self, foreign: ForeignProcesses) -> None:
+        blocked = foreign.look()
+        before = self._scheduler.blocked.why
+        if blocked == before:
             return
-        for gpu in blocked.keys() - processes.blocked.keys():
+        for gpu in blocked.keys() - before.keys():
             self.tell(f"GPU {gpu} is left alone: {blocked[gpu]}")
         self._scheduler.leave_alone(blocked)
 
     def _look_at_jobs(self) -> None:
-        running = [live for live in list(self._scheduler.engine.processes.live.values()) if live.status == "running"]
+        running = [live for live in list(self._scheduler.engine.attempts.live.values()) if live.status == "running"]
         self._idle.forget({live.job for live in running})
         for live in running:
             record = self._scheduler.store[live.job]
@@ -97,8 +97,8 @@ class Watch:
                 self._act(record, verdict)
 
     def _sample(self, live: Live, record: JobRecord) -> Sample:
-        percent = None if self._sitters is None else self._sitters.busy_percent(live.gpus)
-        return Sample(len(record.attempts), cpu_s(live.running.pid), percent, record.progress.reported_s)
+        percent = None if self._foreign is None else self._foreign.busy_percent(live.gpus)
+        return Sample(len(record.attempts), cpu_s(live.handle.pid), percent, record.progress.reported_s)
 
     def _act(self, record: JobRecord, verdict: Verdict) -> None:
         """Do to an idle job what the configuration says; jobs that must never be stopped are only warned."""

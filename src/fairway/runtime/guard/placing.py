@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fairway.core.cluster import Cluster
 from fairway.core.occupancy import Occupancy
 from fairway.core.plan import Placer
 from fairway.core.snapshot import Snapshot
-from fairway.runtime.daemon.engine import LiveEngine
+from fairway.runtime.jobs.blocked_gpus import BlockedGpus
 
 
 class AtHome:
-    """Any placement, except for jobs that are suspended on real GPUs: they resume where they are or wait."""
+    """Any placement, except for jobs that are suspended on real GPUs: they resume where they are or wait.
 
-    def __init__(self, placer: Placer, engine: LiveEngine) -> None:
+    `home(job)` is where that is, or nothing for jobs that can go anywhere.
+    """
+
+    def __init__(self, placer: Placer, home: Callable[[int], tuple[int, ...]], blocked: BlockedGpus) -> None:
         self.placer = placer
-        self.engine = engine
+        self._home = home
+        self._blocked = blocked
         self.name = placer.name
         self.located = placer.located
 
     def suited(self, snapshot: Snapshot, row: int) -> Placer:
         """The placement for a row."""
-        home, blocked = self.engine.home(int(snapshot.jobs[row])), self.engine.processes.blocked
+        home, blocked = self._home(int(snapshot.jobs[row])), self._blocked.why
         placer = Fixed(home, snapshot.cluster) if home else self.placer.suited(snapshot, row)
         return Around(placer, tuple(blocked)) if blocked else placer
 

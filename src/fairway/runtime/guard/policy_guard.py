@@ -48,23 +48,26 @@ class PolicyGuard:
     started on now, by number with the reason; `homes` the GPUs that hold the state of jobs, by job number.
     """
 
-    def __init__(self, policy: Policy, limits: Limits | None = None) -> None:
-        self.policy = policy
-        self.outside: dict[int, str] = {}
+    def __init__(
+        self,
+        policy: Policy,
+        limits: Limits | None = None,
+        *,
+        outside: dict[int, str] | None = None,
+        blocked: Callable[[], Mapping[int, str]] = dict,
+        homes: Callable[[], Mapping[int, tuple[int, ...]]] = dict,
+    ) -> None:
+        self.use(policy)
         self.limits = limits
-        self.blocked: Callable[[], Mapping[int, str]] = dict
-        self.homes: Callable[[], Mapping[int, tuple[int, ...]]] = dict
+        self.outside = {} if outside is None else outside
         self.problem = ""
         self.took_s = 0.0
+        self._blocked_now = blocked
+        self._homes = homes
 
-    @property
-    def policy(self) -> Policy:
-        """The policy, as it was given. It is asked about one priority after the other."""
-        return self._policy
-
-    @policy.setter
-    def policy(self, policy: Policy) -> None:
-        self._policy, self._ranked = policy, by_priority(policy)
+    def use(self, policy: Policy) -> None:
+        """Go on with another policy. It is asked about one priority after the other."""
+        self.policy, self._ranked = policy, by_priority(policy)
 
     @property
     def name(self) -> str:
@@ -85,7 +88,7 @@ class PolicyGuard:
         asked again, so that others get those GPUs.
         """
         began_s = time.perf_counter()
-        homes = by_row(snapshot, self.homes())
+        homes = by_row(snapshot, self._homes())
         shut: dict[int, str] = {}
         barred = other_types(snapshot, homes)
         for _ in range(MOST_ASKS):
@@ -136,7 +139,7 @@ class PolicyGuard:
 
     def _blocked(self, snapshot: Snapshot) -> frozenset[int]:
         """The GPUs that nobody can have now, although the cluster counts them."""
-        blocked = set(self.blocked())
+        blocked = set(self._blocked_now())
         if not blocked:
             return frozenset()
         blocked.difference_update(*snapshot.frame.held_gpus.values())

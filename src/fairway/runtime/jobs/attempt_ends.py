@@ -1,4 +1,4 @@
-"""What becomes of jobs that lose their GPUs: those that are preempted, and those whose attempt is over.
+"""What becomes of jobs whose attempt is over.
 
 A job that has done its work is completed, one that was asked to stop goes on later or elsewhere, one that failed is
 tried again if its owner allows it, and one that its machine has lost is tried again in any case, up to a limit.
@@ -6,18 +6,17 @@ tried again if its owner allows it, and one that its machine has lost is tried a
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 from fairway.core.event import Event, JobEvicted, JobFailed, JobFinished, RateChanged
-from fairway.runtime.daemon.clock import Clock
+from fairway.core.state import State
 from fairway.runtime.daemon.idle import RECLAIMED
 from fairway.runtime.daemon.timers import Timers
+from fairway.runtime.jobs import life
+from fairway.runtime.jobs.blocked_gpus import BlockedGpus
+from fairway.runtime.jobs.eligibility import Eligibility
 from fairway.runtime.jobs.observations import Observations
 from fairway.runtime.jobs.records import JobRecord, JobState, JobStore
 from fairway.runtime.jobs.verdict import Verdict, verdict
-from fairway.runtime.processes.attempts import Outcome
-from fairway.runtime.processes.local import LocalProcesses
+from fairway.runtime.processes.site import Outcome
 
 BACK_OFF_S, MOST_BACK_OFF_S = 5.0, 600.0
 MOST_LOST = 10
@@ -25,41 +24,35 @@ MOST_LOST = 10
 
 
 class AttemptEnds:
-    """Keeps the records of jobs that lose their GPUs, and says what happened in events for the state.
-
-    `on_off` is called with every job that has ended, or has lost its GPUs and does not go on elsewhere at once.
-    """
+    """Keeps the records of jobs whose attempts end, and says what happened in events for the state."""
 
     def __init__(
-        self, store: JobStore, clock: Clock, seen: Observations, processes: LocalProcesses, timers: Timers
+        self,
+        store: JobStore,
+        state: State,
+        observations: Observations,
+        eligibility: Eligibility,
+        timers: Timers,
+        blocked: BlockedGpus,
+        origin_s: float,
     ) -> None:
         self._store = store
-        self._clock = clock
-        self._seen = seen
-        self._processes = processes
+        self._state = state
+        self._seen = observations
+        self._eligibility = eligibility
         self._timers = timers
-        self.on_off: Callable[[JobRecord], None] = lambda record: None
+        self._blocked = blocked
+        self._origin_s = origin_s
 
-    def preempted(self, record: JobRecord, now_s: float) -> None:
-        """Note that a job is taken off its GPUs and will be given some again."""
-        if record.number in self._processes.live:
-            record.count_until(self._clock.date_s(now_s))
-            record.preemptions += 1
-            record.state = JobState.SUSPENDED if record.stays else JobState.PREEMPTED
-            self._store.touch(record)
-        self.on_off(record)
-
-    def over(self, record: JobRecord, outcome: Outcome, directory: Path, now_s: float) -> list[Event]:
-        """An attempt is over, whose files are in `directory`: what it means for the job."""
+    def over(self, record: JobRecord, outcome: Outcome, now_s: float, *, found: bool) -> list[Event]:
+        """An attempt is over: what it means for the job. `found`: it ended while no scheduler was there."""
         attempt = record.attempt
         assert attempt is not None
-        ended_s = now_s if outcome.ended_s is None else min(now_s, outcome.ended_s - self._clock.origin_s)
-        record.count_until(self._clock.date_s(ended_s))
-        attempt.ended_s = outcome.ended_s or self._clock.date_s(now_s)
+        ended_s = now_s if outcome.ended_s is None else min(now_s, outcome.ended_s - self._origin_s)
+        record.count_until(self._date_s(ended_s))
+        attempt.ended_s = outcome.ended_s or self._date_s(now_s)
         attempt.codes, attempt.cause = list(outcome.codes), outcome.cause
         self._seen.restarts.ended(record, outcome.stop_s)
-        self._seen.watch(record)
-        self._seen.read(record)
         self._store.touch(record)
         if record.state.ended:
             # It was cancelled before; only now its processes are gone.
@@ -67,13 +60,12 @@ class AttemptEnds:
             self._seen.forget(record)
             return []
         asked = outcome.cause == "request"
-        logs = [directory / f"rank-{rank}.log" for rank in range(len(outcome.codes))]
-        judged = verdict(outcome, asked=asked, logs=logs)
-        moves = record.number in self._processes.targets and not self._processes.is_blocked(record.number)
+        judged = verdict(outcome, asked=asked)
+        gpus = self._state.held_gpus.get(record.number)
+        moves = gpus is not None and not found and not self._blocked.among(gpus)
         if judged.next == "again" and asked and moves:
             return self._moves(record, judged, now_s)
         # It is for the next decision to say whether and where it runs again.
-        self._processes.targets.pop(record.number, None)
         if judged.next == "done":
             return self._done(record, now_s)
         if judged.next == "again":
@@ -88,20 +80,18 @@ class AttemptEnds:
 
     def _moves(self, record: JobRecord, judged: Verdict, now_s: float) -> list[Event]:
         """It was stopped to go on elsewhere, or with other GPUs, which the state holds for it already."""
-        record.state, record.reason = JobState.PREEMPTED, judged.why
+        life.move(record, JobState.PREEMPTED, self._date_s(now_s), judged.why)
         stands = RateChanged(now_s, record.number, self._seen.saved(record), 0.0)
         return [stands, *self._seen.restart_cost(record, now_s)]
 
     def _again(self, record: JobRecord, judged: Verdict, now_s: float, *, asked: bool) -> list[Event]:
         """It will run again, from its last checkpoint; at once if it was asked to stop, else after a while."""
-        if not record.suspended:
-            record.state = JobState.PREEMPTED
-        if record.reason != RECLAIMED:
-            record.reason = judged.why
+        why = record.reason if record.reason == RECLAIMED else judged.why
+        life.move(record, JobState.SUSPENDED if record.suspended else JobState.PREEMPTED, self._date_s(now_s), why)
         if not asked:
-            record.not_before_s = self._clock.date_s(now_s) + BACK_OFF_S
+            record.not_before_s = self._date_s(now_s) + BACK_OFF_S
             self._timers.set(now_s + BACK_OFF_S)
-            self.on_off(record)
+            self._eligibility.note_off(record, now_s)
         evicted = JobEvicted(now_s, record.number, self._seen.saved(record), judged.why)
         return [evicted, *self._seen.restart_cost(record, now_s)]
 
@@ -117,16 +107,17 @@ class AttemptEnds:
             return [JobFailed(now_s, record.number, judged.why)]
         tries = losses if lost else record.failures
         wait_s = 0.0 if lost and losses == 1 else min(BACK_OFF_S * 2 ** (tries - 1), MOST_BACK_OFF_S)
-        record.not_before_s = self._clock.date_s(now_s) + wait_s
-        record.state, record.reason = JobState.PENDING, f"{judged.why}; tried again in {wait_s:.0f} s"
+        record.not_before_s = self._date_s(now_s) + wait_s
+        life.move(record, JobState.PENDING, self._date_s(now_s), f"{judged.why}; tried again in {wait_s:.0f} s")
         self._timers.set(now_s + wait_s)
-        self.on_off(record)
+        self._eligibility.note_off(record, now_s)
         return [JobEvicted(now_s, record.number, self._seen.saved(record), judged.why)]
 
     def _leave(self, record: JobRecord, state: JobState, why: str, now_s: float) -> None:
         """The job is over for good."""
-        record.state, record.reason, record.ended_s = state, why, self._clock.date_s(now_s)
-        self._processes.targets.pop(record.number, None)
+        life.move(record, state, self._date_s(now_s), why)
         self._seen.forget(record)
-        self._store.touch(record)
-        self.on_off(record)
+        self._eligibility.note_off(record, now_s)
+
+    def _date_s(self, time_s: float) -> float:
+        return self._origin_s + time_s

@@ -1,7 +1,7 @@
 """What users ask for, in terms of records and events.
 
-Everything here is done in the scheduler's thread: it changes records, sets processes their targets, and returns the
-events that tell the state. Nothing is written here; the journal gets the records and events of a command together.
+A command changes records, returns the events that tell the state, and leaves instructions for what is to be done. It
+does nothing itself: the journal gets its records and events together, and only then is anything done.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
+from fairway.core.cluster import Cluster
 from fairway.core.errors import FairwayError, InputError
 from fairway.core.event import Event, JobCancelled, JobEvicted, JobSubmitted, JobUpdated
-from fairway.runtime.daemon.engine import LiveEngine
-from fairway.runtime.jobs.eligibility import Eligibility
+from fairway.runtime.jobs import life
 from fairway.runtime.jobs.estimates import speeds_of, submitted, why_impossible
+from fairway.runtime.jobs.happenings import Converge, SetLimit, Settle, Stop
+from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.reasons import Reasons
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest
@@ -34,26 +36,35 @@ class WrongStateError(FairwayError):
     """The job is in a state in which this cannot be done."""
 
 
+class Terms(Protocol):
+    """What the configuration has to say about jobs."""
+
+    def admitted(self, requests: list[JobRequest], jobs: LiveJobs) -> list[JobRequest]:
+        """Requests with the terms that they get; `InputError` for one that goes too far."""
+        ...
+
+    def amended(self, request: JobRequest, changes: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The changes of a request that its owner may make; `InputError` for others."""
+        ...
+
+
 class Commands:
-    """What can be done to jobs.
+    """What can be done to jobs. `lives` says whether an attempt of a job lives."""
 
-    `admission` gives requests the terms that the configuration has for them, and refuses those that go too far;
-    `amendment` does the same for changes of a request.
-    """
-
-    def __init__(self, engine: LiveEngine, eligibility: Eligibility, reasons: Reasons) -> None:
-        self.admission: Callable[[list[JobRequest]], list[JobRequest]] = lambda requests: requests
-        self.amendment: Callable[[JobRequest, Mapping[str, Any]], Mapping[str, Any]] = lambda request, changes: changes
-        self._engine = engine
-        self._store = engine.store
-        self._eligibility = eligibility
+    def __init__(
+        self, jobs: LiveJobs, cluster: Cluster, reasons: Reasons, terms: Terms, lives: Callable[[int], bool]
+    ) -> None:
+        self._jobs = jobs
+        self._cluster = cluster
+        self._store = jobs.store
         self._reasons = reasons
+        self._terms = terms
+        self._lives = lives
 
     def refuse_impossible(self, request: JobRequest) -> None:
         """Raise `InputError` if a job can never run here. May be called from any thread."""
-        cluster = self._engine.cluster
-        if not any(speeds_of(request, cluster)):
-            raise InputError(why_impossible(request, cluster))
+        if not any(speeds_of(request, self._cluster)):
+            raise InputError(why_impossible(request, self._cluster))
         for one in request.depends:
             if not self._store.tasks(one.job):
                 raise InputError(f"it is to wait for job {one.job!r}, which does not exist")
@@ -64,7 +75,7 @@ class Commands:
         """Take jobs in, but for those that were submitted before under the same key."""
         events, records, base = list[Event](), list[JobRecord](), self._store.next_id
         new = [at for at, request in enumerate(requests) if self._store.known(request) is None]
-        admitted = dict(zip(new, self.admission([requests[at] for at in new]), strict=True))
+        admitted = dict(zip(new, self._terms.admitted([requests[at] for at in new], self._jobs), strict=True))
         for at, asked in enumerate(requests):
             known = self._store.known(asked)
             if known is not None:
@@ -100,13 +111,12 @@ class Commands:
         """End a job."""
         if record.state.ended:
             return []
-        record.cancelled = True
-        record.state, record.reason = JobState.CANCELLED, "cancelled"
-        record.ended_s = self._engine.clock.date_s(now_s)
-        self._engine.processes.targets.pop(record.number, None)
-        if not self._engine.processes.stop(record.number, hurry=True):
-            self._engine.seen.forget(record)
-        self._eligibility.note_off(record)
+        life.move(record, JobState.CANCELLED, self._jobs.date_s(now_s), "cancelled")
+        if self._lives(record.number):
+            self._jobs.instructions.append(Stop(record.number, hurry=True))
+        else:
+            self._jobs.observations.forget(record)
+        self._jobs.eligibility.note_off(record, now_s)
         return [JobCancelled(now_s, record.number)]
 
     def suspend(self, record: JobRecord, now_s: float) -> list[Event]:
@@ -123,17 +133,16 @@ class Commands:
             raise WrongStateError(f"job {record.id} is {record.state}; it cannot be released")
         record.held = record.suspended = False
         self._reasons.forget(record.number)
-        self._eligibility.look_at(record, now_s)
-        self._engine.timers.set(now_s)
+        self._jobs.eligibility.look_at(record, now_s)
         return []
 
     def requeue(self, record: JobRecord, now_s: float) -> list[Event]:
         """Stop a running job and let it wait for its turn again."""
-        if record.state is not JobState.RUNNING and record.number not in self._engine.state.held_gpus:
+        if record.state is not JobState.RUNNING and record.number not in self._jobs.state.held_gpus:
             raise WrongStateError(f"job {record.id} is {record.state}; only running jobs can be put back in the queue")
-        record.state = JobState.PENDING
+        life.move(record, JobState.PENDING, self._jobs.date_s(now_s), record.reason)
         events = self._off(record, now_s, "put back in the queue")
-        self._engine.processes.stop(record.number)
+        self._jobs.instructions.append(Stop(record.number))
         return events
 
     def changing(self, changes: Mapping[str, Any]) -> Act:
@@ -144,56 +153,50 @@ class Commands:
         for one in changes:
             if one not in UPDATABLE:
                 raise InputError(f"{one!r} of a job cannot be changed; {', '.join(UPDATABLE)} can")
-        return lambda record, now_s: self.set_terms(record, now_s, self.amendment(record.request, changes))
+        return lambda record, now_s: self.set_terms(record, now_s, self._terms.amended(record.request, changes))
 
     def set_terms(self, record: JobRecord, now_s: float, changes: Mapping[str, Any]) -> list[Event]:
         """Change the terms of a job."""
         if record.state.ended:
             raise WrongStateError(f"job {record.id} is {record.state}; it cannot be changed")
         request = replace(record.request, **changes)
-        if "limit_s" in changes:
-            try:
-                self._engine.set_limit(record, request.limit_s)
-            except (OSError, ValueError) as error:
-                raise WrongStateError(f"job {record.id} runs, and its time limit cannot be changed: {error}") from None
+        if request.limit_s != record.request.limit_s:
+            self._jobs.instructions.append(SetLimit(record.number, request.limit_s))
         record.request = request
-        self._engine.timers.set(now_s)
-        submitted_s = record.submitted_s - self._engine.clock.origin_s
+        submitted_s = record.submitted_s - self._jobs.origin_s
         deadline_s = math.inf if request.deadline_s is None else submitted_s + request.deadline_s
         return [JobUpdated(now_s, record.number, request.weight, request.priority, deadline_s)]
 
     def guests_off(self, now_s: float) -> list[Event]:
         """Take jobs that share the GPUs of others off them, as a decision of the policy would."""
-        snapshot = self._engine.state.snapshot()
+        snapshot = self._jobs.state.snapshot()
         events: list[Event] = []
         for job in snapshot.jobs[snapshot.host >= 0].tolist():
-            self._engine.ends.preempted(self._store[job], now_s)
+            self._jobs.preempted(self._store[job], now_s, lives=self._lives(job))
             events += self._off(self._store[job], now_s, "shared a GPU")
         return events
 
     def leave_alone(self, blocked: Mapping[int, str], now_s: float) -> list[Event]:
-        """Start nobody on some GPUs, by number with the reason; who was to start there is to be given others."""
-        processes = self._engine.processes
-        processes.blocked = blocked
-        waiting = [job for job in processes.targets if job not in processes.live and processes.is_blocked(job)]
-        events = [event for job in waiting for event in self._off(self._store[job], now_s, "its GPUs are left alone")]
-        processes.settle()
-        self._engine.timers.set(now_s)
-        return events
+        """Start nobody on some GPUs, by number with the reason; jobs that were to start there are given others."""
+        self._jobs.blocked.set(blocked)
+        held = self._jobs.state.held_gpus.items()
+        waiting = [job for job, gpus in held if not self._lives(job) and self._jobs.blocked.among(gpus)]
+        self._jobs.instructions.append(Settle())
+        return [event for job in waiting for event in self._off(self._store[job], now_s, "its GPUs are left alone")]
 
     def _taken(self, request: JobRequest, name: str, now_s: float) -> JobRecord:
-        date_s = self._engine.clock.date_s(now_s)
+        date_s = self._jobs.date_s(now_s)
         record = JobRecord(self._store.next_number, name, request, date_s, held=request.hold)
         self._store.add(record)
         self._store.touch(record)
-        self._eligibility.know(record)
-        self._eligibility.look_at(record, now_s)
+        self._jobs.eligibility.know(record)
+        self._jobs.eligibility.look_at(record, now_s)
         return record
 
     def _submitted(self, record: JobRecord, now_s: float) -> JobSubmitted:
-        seen = self._engine.seen
+        seen = self._jobs.observations
         expected_s, restart_s = seen.times.expected_s(record.request), seen.restarts.expected_s(record.request)
-        event = submitted(record, self._engine.cluster, expected_s, now_s, restart_s)
+        event = submitted(record, self._cluster, expected_s, now_s, restart_s)
         seen.recall(event)
         return event
 
@@ -201,22 +204,20 @@ class Commands:
         if record.state.ended:
             raise WrongStateError(f"job {record.id} is {record.state}; it cannot be held or suspended")
         record.held, record.suspended = record.held or not suspended, record.suspended or suspended
-        granted = record.number in self._engine.state.held_gpus
+        granted = record.number in self._jobs.state.held_gpus
         # A job that runs may run on when it is held; one that waits for the last owner of its GPUs does not start.
         leaves = granted and (suspended or record.state is not JobState.RUNNING)
-        self._eligibility.look_at(record, now_s, leaves=leaves)
+        self._jobs.eligibility.look_at(record, now_s, leaves=leaves)
         if not leaves:
             return []
         if record.state is JobState.RUNNING:
-            record.state = JobState.SUSPENDED
+            life.move(record, JobState.SUSPENDED, self._jobs.date_s(now_s), record.reason)
         return self._off(record, now_s, f"{'suspended' if suspended else 'held'} by its owner")
 
     def _off(self, record: JobRecord, now_s: float, why: str) -> list[Event]:
         """Take a job off the GPUs that it has been granted."""
-        engine = self._engine
-        record.count_until(engine.clock.date_s(now_s))
-        lives = record.number in engine.processes.live
-        progress = engine.seen.progress(record) if lives else engine.seen.saved(record)
-        engine.processes.set_targets([(record.number, None)])
-        engine.timers.set(now_s)
+        seen = self._jobs.observations
+        record.count_until(self._jobs.date_s(now_s))
+        progress = seen.progress(record) if self._lives(record.number) else seen.saved(record)
+        self._jobs.instructions.append(Converge(record.number))
         return [JobEvicted(now_s, record.number, progress, why)]

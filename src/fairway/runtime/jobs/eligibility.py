@@ -9,27 +9,27 @@ from __future__ import annotations
 import time
 
 from fairway.core.state import State
-from fairway.runtime.daemon.clock import Clock
 from fairway.runtime.daemon.timers import Timers
 from fairway.runtime.jobs.arrays import Arrays
 from fairway.runtime.jobs.records import JobRecord, JobState, JobStore
 
 
 class Eligibility:
-    """The door of every job. `outside` has those that are shut, by job number with the reason.
+    """Which jobs the policy may be asked about. `outside` has the others, by job number with the reason."""
 
-    `impossible` are the numbers of jobs that no GPUs of this machine can run, which another machine had taken in.
-    """
-
-    def __init__(self, store: JobStore, state: State, clock: Clock, timers: Timers) -> None:
+    def __init__(self, store: JobStore, state: State, timers: Timers, origin_s: float) -> None:
         self.outside: dict[int, str] = {}
-        self.impossible: set[int] = set()
+        self._impossible: set[int] = set()
         self._store = store
         self._state = state
-        self._clock = clock
+        self._origin_s = origin_s
         self._timers = timers
         self._arrays = Arrays()
         self._dependants: dict[str, set[int]] = {}
+
+    def rule_out(self, jobs: set[int]) -> None:
+        """No GPUs of this machine can run some jobs, which another machine had taken in."""
+        self._impossible = jobs
 
     def know(self, record: JobRecord) -> None:
         """Remember whom a job waits for."""
@@ -52,29 +52,27 @@ class Eligibility:
         for other in next_in:
             self.look_at(other, now_s)
 
-    def note_off(self, record: JobRecord) -> None:
+    def note_off(self, record: JobRecord, now_s: float) -> None:
         """A job has ended or lost its GPUs: those who wait for that may come in, or never will."""
-        now_s = self._clock.now_s()
         self.look_at(record, now_s, leaves=True)
         if record.state.ended:
             # Others may wait for this job, or for the whole array that it is a task of.
             for name in {record.id, record.id.partition("_")[0]}:
                 for number in self._dependants.get(name, ()):
                     self.look_at(self._store[number], now_s)
-            self._timers.set(now_s)
 
     def _why_outside(self, record: JobRecord, now_s: float) -> str:
         if record.suspended:
             return "suspended by its owner; `fairway resume` lets it go on"
         if record.held:
             return "held by its owner; `fairway release` lets it run"
-        if record.number in self.impossible:
+        if record.number in self._impossible:
             return "no GPUs that are here now can run it"
         request = record.request
-        begins = max(request.begin_s or 0.0, record.not_before_s or 0.0) - self._clock.origin_s
+        begins = max(request.begin_s or 0.0, record.not_before_s or 0.0) - self._origin_s
         if begins > now_s:
             self._timers.call_at(begins, lambda at_s: self.look_at(record, at_s))
-            day_and_time = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self._clock.date_s(begins)))
+            day_and_time = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self._origin_s + begins))
             return record.reason or f"not before {day_and_time}"
         for one in request.depends:
             why = _blocked(one.kind, self._store.tasks(one.job))

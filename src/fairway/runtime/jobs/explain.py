@@ -72,7 +72,7 @@ def reason_outside(scheduler: Scheduler, record: JobRecord) -> str:
     told = scheduler.guard.outside.get(record.number, "")
     if record.suspended and record.reason == RECLAIMED:
         return RECLAIMED
-    clock, request = scheduler.engine.clock, record.request
+    clock, request = scheduler.clock, record.request
     left_s = max(request.begin_s or 0.0, record.not_before_s or 0.0) - clock.date_s(clock.now_s())
     if not told or record.suspended or record.held or left_s <= 0 or not any(speeds_of(request, scheduler.cluster)):
         return told
@@ -137,7 +137,7 @@ def _row(snapshot: Snapshot, job: int) -> int | None:
 
 def _about_to_start(scheduler: Scheduler, job: int) -> dict[str, Any]:
     """It has been given GPUs on which processes of others still sit."""
-    gpus, busy = scheduler.state.held_gpus[job], scheduler.engine.processes.busy()
+    gpus, busy = scheduler.state.held_gpus[job], scheduler.engine.attempts.busy()
     others = sorted({other for gpu in gpus for other in busy.get(gpu, ()) if other != job})
     names = [scheduler.store[other].id for other in others]
     leaving = f"; job {', '.join(names)} is still leaving them" if names else ""
@@ -155,7 +155,7 @@ def _waiting(scheduler: Scheduler, snapshot: Snapshot, decision: Decision, row: 
         reason = "the policy gives it GPUs in its next round"
     else:
         reason = decision.reason(snapshot, row)
-    blocked = scheduler.engine.processes.blocked
+    blocked = scheduler.blocked.why
     if blocked:
         reason += "; " + "; ".join(f"GPU {gpu} is left alone: {why}" for gpu, why in sorted(blocked.items()))
     store, jobs = scheduler.store, snapshot.jobs.tolist()
@@ -184,7 +184,7 @@ def _left_s(snapshot: Snapshot, row: int) -> float | None:
 def _would_make_room(scheduler: Scheduler, snapshot: Snapshot, row: int) -> list[dict[str, Any]]:
     """The ends of running jobs, soonest first, until there is room for the gang on one type."""
     need, store, jobs = int(snapshot.gpus[row]), scheduler.store, snapshot.jobs.tolist()
-    free, alone = _free_by_type(scheduler, snapshot), scheduler.engine.processes.blocked
+    free, alone = _free_by_type(scheduler, snapshot), scheduler.blocked.why
     ends = [(_left_s(snapshot, other), other) for other in _holders(snapshot, row) if snapshot.host[other] < 0]
     frees: list[dict[str, Any]] = []
     for left_s, other in sorted(ends, key=lambda one: (one[0] is None, one[0] or 0.0)):
@@ -205,7 +205,7 @@ def _free_by_type(scheduler: Scheduler, snapshot: Snapshot) -> list[int]:
     """The GPUs on which somebody could be started now."""
     occupancy, cluster = scheduler.state.occupancy, snapshot.cluster
     free = list(occupancy.free_by_type)
-    for gpu in scheduler.engine.processes.blocked:
+    for gpu in scheduler.blocked.why:
         node = cluster.node_of_gpu[gpu]
         free[cluster.node_type[node]] -= node not in occupancy.down and not occupancy.tenants(gpu)
     return free
@@ -217,7 +217,7 @@ def _would_let_in(scheduler: Scheduler, record: JobRecord, snapshot: Snapshot) -
         return [{"what": "its owner resumes it", "command": f"fairway resume {record.id}"}]
     if record.held:
         return [{"what": "its owner releases it", "command": f"fairway release {record.id}"}]
-    clock, frees = scheduler.engine.clock, list[dict[str, Any]]()
+    clock, frees = scheduler.clock, list[dict[str, Any]]()
     begins_s = max(record.request.begin_s or 0.0, record.not_before_s or 0.0)
     now_s = clock.date_s(snapshot.now_s)
     if begins_s > now_s:

@@ -7,10 +7,7 @@ Speeds are kept by GPU type and number of GPUs, so that what was measured in one
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 from fairway.core import columns
@@ -28,8 +25,9 @@ from fairway.runtime.jobs.estimates import (
     speeds_of,
 )
 from fairway.runtime.jobs.records import JobRecord, JobState, JobStore
-from fairway.runtime.jobs.reports import ReportReader, take_in
+from fairway.runtime.jobs.reports import take_in
 from fairway.runtime.jobs.restart_costs import RestartCosts
+from fairway.runtime.processes.site import Report
 
 RATE_EVERY_S = 5.0
 """How often the measured speed of a job becomes an event."""
@@ -47,27 +45,16 @@ class Place(NamedTuple):
 
 
 class Observations:
-    """All that is observed of live jobs, and what is expected of those that say nothing.
+    """All that is observed of live jobs, and what is expected of those that say nothing."""
 
-    `ran_s(record, now_s)` says for how long a job has run, and `folder(record)` where its files are.
-    """
-
-    def __init__(
-        self,
-        store: JobStore,
-        cluster: Cluster,
-        folder: Callable[[JobRecord], Path],
-        ran_s: Callable[[JobRecord, float], float],
-    ) -> None:
+    def __init__(self, store: JobStore, cluster: Cluster, state: State, origin_s: float) -> None:
         self.store = store
         self.cluster = cluster
-        self.state: State
         self.times = RunTimes()
         self.restarts = RestartCosts()
         self.expected_s: dict[int, float] = {}
-        self._folder = folder
-        self._ran_s = ran_s
-        self._readers: dict[int, ReportReader] = {}
+        self._state = state
+        self._origin_s = origin_s
         self._rated_s: dict[int, float] = {}
         self._in_steps: set[int] = set()
         self._told: dict[int, tuple[Place, int | None, float]] = {}
@@ -85,14 +72,9 @@ class Observations:
 
     def forget(self, record: JobRecord) -> None:
         """Nothing more is to be expected of a job."""
-        for kept in (self._readers, self._rated_s, self.expected_s, self._told):
+        for kept in (self._rated_s, self.expected_s, self._told):
             kept.pop(record.number, None)
         self._in_steps.discard(record.number)
-
-    def forget_all(self) -> None:
-        """Nothing of what was recalled counts."""
-        self.expected_s.clear()
-        self._in_steps.clear()
 
     def progress(self, record: JobRecord) -> float:
         """Work that a job has done, in the unit that the state counts in, if its processes stay or save it now."""
@@ -106,7 +88,6 @@ class Observations:
 
     def started(self, record: JobRecord) -> None:
         """A job computes, perhaps elsewhere than before: what was measured there does not tell its speed here."""
-        self.watch(record)
         place = self._place(record.number)
         if place is not None and record.number in self._told and self._told[record.number][0] != place:
             record.progress.steps_per_s = record.progress.speeds.get(self._name(place))
@@ -123,59 +104,41 @@ class Observations:
                 return seen
         return max(relative[place.gpu_type], 1e-6) * gang_factor(place.gpus, record.request.gpus)
 
-    def watch(self, record: JobRecord) -> None:
-        """Read what a job reports from now on."""
-        if record.number not in self._readers:
-            path = self._folder(record) / "reports.jsonl"
-            self._readers[record.number] = ReportReader(path, record.progress.read_bytes)
-
-    def read(self, record: JobRecord) -> bool:
-        """Take in what a job has reported since; whether that was anything."""
-        reader, any_new = self._readers.get(record.number), False
-        if reader is not None:
-            now_s = time.time()
-            for report in reader.new_lines():
-                take_in(record.progress, report, now_s)
-                self.restarts.reported(record)
-                any_new = True
-            record.progress.read_bytes = reader.offset
-        return any_new
-
-    def events(self, now_s: float) -> list[Event]:
-        """What jobs have reported: now and then their speed, at once what has changed in kind."""
-        events = self._overdue(now_s)
-        for job in list(self._readers):
-            record = self.store[job]
-            begun = record.attempt is not None and record.attempt.start_s is not None
-            if not self.read(record):
-                continue
-            self.store.touch(record)
-            if not begun and record.attempt is not None and record.attempt.start_s is not None:
-                events += self.restart_cost(record, now_s)
-            place = self._place(job)
-            if place is not None and record.state is JobState.RUNNING and record.progress.steps_per_s:
-                about = (place, record.progress.batch_size, self._total(record))
-                if now_s >= self._rated_s.get(job, 0.0) or self._told.get(job, about) != about:
-                    self._rated_s[job] = now_s + RATE_EVERY_S
-                    events.append(self._trained(record, about, now_s))
+    def reported(self, record: JobRecord, report: Report, now_s: float) -> list[Event]:
+        """What a job has reported: now and then its speed, at once what has changed in kind."""
+        begun = record.attempt is not None and record.attempt.start_s is not None
+        for line in report.lines:
+            take_in(record.progress, line, self._origin_s + now_s)
+            self.restarts.reported(record)
+        record.progress.read_bytes = report.read_bytes
+        self.store.touch(record)
+        events: list[Event] = []
+        if not begun and record.attempt is not None and record.attempt.start_s is not None:
+            events += self.restart_cost(record, now_s)
+        place, job = self._place(record.number), record.number
+        if place is not None and record.state is JobState.RUNNING and record.progress.steps_per_s:
+            about = (place, record.progress.batch_size, self._total(record))
+            if now_s >= self._rated_s.get(job, 0.0) or self._told.get(job, about) != about:
+                self._rated_s[job] = now_s + RATE_EVERY_S
+                events.append(self._trained(record, about, now_s))
         return events
 
     def restart_cost(self, record: JobRecord, now_s: float) -> list[Event]:
         """What a stop and restart of a job is now known to cost, where the state has another figure."""
-        row = self.state.table.position(record.number)
+        row = self._state.table.position(record.number)
         cost_s = self.restarts.expected_s(record.request, record.attempts)
         if row < 0 or record.state.ended:
             return []
-        if abs(cost_s - float(self.state.table.f[columns.RESTART_S, row])) < LEAST_COST_S:
+        if abs(cost_s - float(self._state.table.f[columns.RESTART_S, row])) < LEAST_COST_S:
             return []
         return [RestartMeasured(now_s, record.number, cost_s)]
 
-    def _overdue(self, now_s: float) -> list[Event]:
+    def overdue(self, now_s: float) -> list[Event]:
         """Jobs that report nothing and have run as long as expected are expected to go on as long again."""
         events: list[Event] = []
-        for job in self.state.held_gpus.keys() - self._in_steps:
+        for job in self._state.held_gpus.keys() - self._in_steps:
             record = self.store[job]
-            ran_s = self._ran_s(record, now_s)
+            ran_s = self._ran_until_s(record, now_s)
             if record.state is JobState.RUNNING and ran_s > self.expected_s.get(job, math.inf):
                 events.append(self._expects(record, 2.0 * ran_s, ran_s, self.rate(record), now_s))
         return events
@@ -190,11 +153,11 @@ class Observations:
         events: list[Event] = []
         for job, expected_s in list(self.expected_s.items()):
             other = self.store[job]
-            runs = other.state is JobState.RUNNING and job in self.state.held_gpus
+            runs = other.state is JobState.RUNNING and job in self._state.held_gpus
             own_word = other.request.expected_s is not None or job in self._in_steps
             if job == record.number or own_word or (other.attempts and not runs):
                 continue
-            likely_s, ran_s = self.times.expected_s(other.request), self._ran_s(other, now_s) if runs else 0.0
+            likely_s, ran_s = self.times.expected_s(other.request), self._ran_until_s(other, now_s) if runs else 0.0
             likely_s = likely_s if likely_s > ran_s else 2.0 * ran_s
             if abs(likely_s - expected_s) > LEARNT * expected_s:
                 events.append(self._expects(other, likely_s, ran_s, self.rate(other) if runs else 0.0, now_s))
@@ -215,7 +178,7 @@ class Observations:
         told = [math.nan if one is None else one for one in (progress.loss, progress.noise_scale)]
         done = (math.nan, epochs_done(progress, record.request), *told)
         if not total:
-            return RateChanged(now_s, job, self._ran_s(record, now_s), self.rate(record), *done)
+            return RateChanged(now_s, job, self._ran_until_s(record, now_s), self.rate(record), *done)
         if self._told.get(job) == about:
             return RateChanged(now_s, job, progress.step, speed, *done)
         self._in_steps.add(job)
@@ -234,12 +197,15 @@ class Observations:
         names = {gpu.name: speed for gpu, speed in zip(self.cluster.types, relative, strict=True)}
         return speed_on(record.progress.speeds, names, self.cluster.types[place.gpu_type].name, place.gpus)
 
+    def _ran_until_s(self, record: JobRecord, now_s: float) -> float:
+        return record.ran_until_s(self._origin_s + now_s)
+
     def _total(self, record: JobRecord) -> float:
         """How many steps there are in all; 0 if that is not known."""
         return record.progress.steps or record.request.steps or 0.0
 
     def _place(self, job: int) -> Place | None:
-        gpus = self.state.held_gpus.get(job, ())
+        gpus = self._state.held_gpus.get(job, ())
         return Place(self.cluster.node_type[self.cluster.node_of_gpu[gpus[0]]], len(gpus)) if gpus else None
 
     def _name(self, place: Place) -> str:

@@ -91,21 +91,21 @@ class Progress:
 class JobRecord:
     """One job. `number` is the scheduler's, `id` the owner's name for it.
 
-    `ran_s` and `gpu_s` count up to `since_s`, the date since which it has run without a break, where it runs.
+    `ran_s` and `gpu_s` count up to `since_s`, the date since which it has run without a break, where it runs. Its state
+    is changed by `life` alone.
     """
 
     number: int
     id: str
     request: JobRequest
     submitted_s: float
-    state: JobState = JobState.PENDING
+    _state: JobState = JobState.PENDING
     reason: str = ""
     started_s: float | None = None
     ended_s: float | None = None
     exit_code: int | None = None
     held: bool = False
     suspended: bool = False
-    cancelled: bool = False
     failures: int = 0
     preemptions: int = 0
     not_before_s: float | None = None
@@ -116,6 +116,11 @@ class JobRecord:
     progress: Progress = field(default_factory=Progress)
 
     @property
+    def state(self) -> JobState:
+        """Where it is in its life."""
+        return self._state
+
+    @property
     def attempt(self) -> Attempt | None:
         """The latest attempt."""
         return self.attempts[-1] if self.attempts else None
@@ -123,7 +128,7 @@ class JobRecord:
     @property
     def stays(self) -> bool:
         """Whether it is suspended in place, rather than stopped, when it is taken off its GPUs."""
-        return self.request.preempt == "suspend" and not self.cancelled
+        return self.request.preempt == "suspend" and not self.state.ended
 
     def ran_until_s(self, date_s: float) -> float:
         """For how long it has run by a date."""
@@ -139,7 +144,8 @@ class JobRecord:
 
     def plain(self) -> dict[str, Any]:
         """The record as JSON values."""
-        out = {name: value for name, value in vars(self).items() if name not in ("request", "attempts", "progress")}
+        out = {name: value for name, value in vars(self).items() if name not in _NESTED}
+        out["state"] = self._state
         out["request"] = self.request.plain()
         # Not `asdict`, which copies every value: this is done for every change of every job.
         out["attempts"] = [dict(vars(attempt)) for attempt in self.attempts]
@@ -155,10 +161,15 @@ class JobRecord:
         """Read what `plain` gave."""
         known = dict(values)
         known["request"] = JobRequest.from_plain(known["request"])
-        known["state"] = JobState(known["state"])
+        known["_state"] = JobState(known.pop("state"))
+        # Journals of earlier versions have it beside the state, from which it follows.
+        known.pop("cancelled", None)
         known["attempts"] = [Attempt(**attempt) for attempt in known["attempts"]]
         known["progress"] = Progress(**known["progress"])
         return JobRecord(**known)
+
+
+_NESTED = frozenset(("request", "attempts", "progress", "_state"))
 
 
 class JobStore:
@@ -172,6 +183,10 @@ class JobStore:
         self._changed: dict[int, JobRecord] = {}
         self.next_number = 0
         self.next_id = 1
+
+    def skip_ids(self, least: int) -> None:
+        """Give new jobs ids from this one on."""
+        self.next_id = max(self.next_id, least)
 
     def add(self, record: JobRecord) -> None:
         """Take up a job."""

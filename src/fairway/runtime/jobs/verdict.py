@@ -1,20 +1,16 @@
-"""What the end of an attempt means: exit codes, signals and the last lines of a log, as a verdict."""
+"""What the end of an attempt means: exit codes, signals and causes, as a verdict."""
 
 from __future__ import annotations
 
-import os
 import signal
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 from fairway.runtime.jobs.records import JobState
-from fairway.runtime.processes.attempts import Outcome
+from fairway.runtime.processes.site import Outcome
 
 CHECKPOINTED = 75
 """The exit code with which a job says: my state is saved, run me again."""
 _SIGNALLED = (128 + 9, 128 + 15)
-_TAIL_BYTES = 8192
-_OUT_OF_MEMORY = (b"out of memory", b"outofmemoryerror", b"memoryerror", b"cannot allocate memory", b"bad_alloc")
 _MEANINGS = {126: "its command is not executable", 127: "its command was not found"}
 
 Next = Literal["done", "again", "retry", "lost", "failed"]
@@ -30,7 +26,7 @@ class Verdict(NamedTuple):
     why: str
 
 
-def verdict(outcome: Outcome, *, asked: bool, logs: list[Path]) -> Verdict:
+def verdict(outcome: Outcome, *, asked: bool) -> Verdict:
     """Judge an attempt. `asked`: the scheduler had asked it to stop and wants it to run again later."""
     codes = outcome.codes
     bad = [code for code in codes if code not in (0, CHECKPOINTED)]
@@ -49,7 +45,7 @@ def verdict(outcome: Outcome, *, asked: bool, logs: list[Path]) -> Verdict:
         return Verdict("again", JobState.PREEMPTED, worst, _told_stop(outcome, worst))
     if outcome.problem:
         return Verdict("retry", JobState.FAILED, 127, f"cannot be started: {outcome.problem}")
-    if _ran_out_of_memory(codes, outcome, logs):
+    if _ran_out_of_memory(codes, outcome):
         return Verdict("retry", JobState.OUT_OF_MEMORY, worst, "ran out of memory")
     return Verdict("retry", JobState.FAILED, worst, _told(worst))
 
@@ -78,34 +74,11 @@ def _named(signo: int) -> str:
         return ""
 
 
-def _ran_out_of_memory(codes: tuple[int, ...], outcome: Outcome, logs: list[Path]) -> bool:
+def _ran_out_of_memory(codes: tuple[int, ...], outcome: Outcome) -> bool:
     """Whether a rank said so, or was killed by the kernel, which does that when memory is short.
 
     Where the kernel does not count whom it killed, a rank that was killed and not by us is taken to be such a one.
     """
     if 128 + 9 in codes and not outcome.killed and outcome.cause in ("", "gang") and outcome.memory_kills:
         return True
-    return any(any(mark in _end_of(log) for mark in _OUT_OF_MEMORY) for log in logs)
-
-
-def _end_of(log: Path) -> bytes:
-    """The end of a log in lower case, with that of its older piece where it was just cut."""
-    end = tail(log)
-    if len(end) < _TAIL_BYTES:
-        end = tail(log.with_name(log.name + ".1"), _TAIL_BYTES - len(end)) + end
-    return end.lower()
-
-
-def tail(log: Path, most_bytes: int = _TAIL_BYTES) -> bytes:
-    """The end of a file."""
-    try:
-        # Not waited for: a job may have put a pipe in its place.
-        fd = os.open(log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        return os.pread(fd, most_bytes, max(0, os.fstat(fd).st_size - most_bytes))
-    except OSError:
-        return b""
-    finally:
-        os.close(fd)
+    return outcome.said_no_memory

@@ -7,18 +7,21 @@ processes touched, on the way to what had been decided.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fairway.core.action import Action
+from fairway.core.cluster import Cluster
 from fairway.core.errors import EngineError
 from fairway.core.event import Event, Woken
 from fairway.core.state import State
+from fairway.runtime.daemon.clock import Clock
 from fairway.runtime.daemon.engine import LiveEngine
 from fairway.runtime.jobs.commands import Commands
-from fairway.runtime.jobs.eligibility import Eligibility
 from fairway.runtime.jobs.estimates import speeds_of
-from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.jobs.live_jobs import LiveJobs
+from fairway.runtime.jobs.observations import Observations
+from fairway.runtime.jobs.records import JobRecord, JobState, JobStore
 from fairway.runtime.journal.database import Journal
 from fairway.runtime.journal.rebuild import (
     STOOD_STILL,
@@ -31,51 +34,110 @@ from fairway.runtime.journal.rebuild import (
 )
 
 
-class Recovery:
-    """The way from what a journal says to a state that holds now.
+class Recovered:
+    """What a journal says: its records, and the state that its log leads to.
 
-    `facts` are those of the journal. `state` is the scheduler's from here on: as the log says, or without any job
-    where these are to be queued anew. `problem` says why that is so, if the log itself is to blame.
+    `facts` are those of the journal. Where the log means nothing any more, the state is one without any job and `anew`
+    is true: the jobs are to be queued again. `problem` says why that is so, if the log itself is to blame.
     """
 
     def __init__(
-        self, journal: Journal, facts: Mapping[str, Any], engine: LiveEngine, new_state: Callable[[], State]
+        self,
+        journal: Journal,
+        facts: Mapping[str, Any],
+        cluster: Cluster,
+        devices: Sequence[str] | None,
+        new_state: Callable[[], State],
+        origin_s: float,
     ) -> None:
+        self.facts = facts
         self.problem = ""
-        self._journal = journal
-        self._facts = facts
-        self._engine = engine
-        self._store = engine.store
-        self._new_state = new_state
-        self._machine = fingerprint(engine.cluster, engine.devices)
-        self._gone: set[int] = set()
-        self._remember_jobs()
-        self.state = self._known_state()
-        moved = facts.get("machine", self._machine) != self._machine
-        self._anew = moved or bool(facts.get("salvaged")) or not self._replayed()
+        self.store = JobStore()
+        self.machine = fingerprint(cluster, devices)
+        for stored in journal.jobs():
+            self.store.add(JobRecord.from_plain(stored.record))
+        self.state = self._known_state(new_state)
+        moved = facts.get("machine", self.machine) != self.machine
+        self.anew = moved or bool(facts.get("salvaged"))
+        told = [] if self.anew else self._replayed(journal, new_state)
+        self.observations = Observations(self.store, cluster, self.state, origin_s)
+        for event in told:
+            self.observations.recall(event)
+        for record in self.store:
+            self.observations.restarts.remember(record)
+            if record.state is JobState.COMPLETED:
+                self.observations.times.learn(record)
 
-    def take_over(self, policy_text: str, eligibility: Eligibility, commands: Commands) -> None:
+    def _known_state(self, new_state: Callable[[], State]) -> State:
+        """A new state that knows what is left of jobs that have ended."""
+        state = new_state()
+        state.know_names(self.facts.get("names", ((), (), ())))
+        done = [record for record in self.store if record.state is JobState.COMPLETED]
+        for record in sorted(done, key=lambda one: one.ended_s or 0.0):
+            request = record.request
+            state.remember(record.gpu_s, record.ran_s, request.gpus, request.model, request.user)
+        return state
+
+    def _replayed(self, journal: Journal, new_state: Callable[[], State]) -> list[Event]:
+        """Apply the log to the state. Where it does not say of all jobs how they stand, the state stays as new."""
+        told: list[Event] = []
+        try:
+            replay(journal.log(), self.state, self.store, told.append)
+            return told
+        except EngineError as error:
+            self.problem = f"the journal's log is not sound ({error}); all jobs are queued anew, those that run go on"
+            self.state, self.anew = self._known_state(new_state), True
+            return []
+
+
+class Recovery:
+    """The way from what a journal says to a state that holds now."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        recovered: Recovered,
+        jobs: LiveJobs,
+        engine: LiveEngine,
+        commands: Commands,
+        clock: Clock,
+    ) -> None:
+        self._journal = journal
+        self._recovered = recovered
+        self._facts = recovered.facts
+        self._anew = recovered.anew
+        self._jobs = jobs
+        self._store = jobs.store
+        self._state = jobs.state
+        self._engine = engine
+        self._commands = commands
+        self._clock = clock
+        self._gone: set[int] = set()
+
+    def take_over(self, policy_text: str, cluster: Cluster) -> None:
         """Find out how all jobs stand now, and write that down. `policy_text` is the policy that goes on."""
-        facts, clock = self._facts, self._engine.clock
+        facts, clock, eligibility = self._facts, self._clock, self._jobs.eligibility
         keep = facts.get("policy") == policy_text and not self._anew
-        self.state.memory = facts.get("memory", {}) if keep else {}
-        self.state.round = int(facts.get("round", 0))
-        told = {"origin_s": clock.origin_s, "policy": policy_text, "machine": self._machine, "salvaged": False}
-        told[STOOD_STILL] = None
+        self._state.memory = facts.get("memory", {}) if keep else {}
+        self._state.round = int(facts.get("round", 0))
+        told = {"origin_s": clock.origin_s, "policy": policy_text, "machine": self._recovered.machine}
+        told |= {"salvaged": False, STOOD_STILL: None}
+        impossible: set[int] = set()
         # All or nothing: what a half-made state says of GPUs would be taken for the truth next time.
         with self._journal.transaction():
             self._journal.set_facts(told if keep else {**told, "memory": {}})
             if self._anew:
-                eligibility.impossible = self._rebuild()
-            clock.at_least(self.state.now_s)
+                impossible = self._rebuild(cluster)
+                eligibility.rule_out(impossible)
+            clock.at_least(self._state.now_s)
             for record in self._store:
                 if not record.state.ended:
                     eligibility.know(record)
-            self._take_in(self._engine.adopt())
+            self._take_in(self._found())
             if self._anew:
-                self._book_running(eligibility.impossible)
+                self._book_running(impossible, cluster)
             elif not keep:
-                self._note(commands.guests_off(clock.now_s()))
+                self._note(self._commands.guests_off(clock.now_s()))
             # Those that were running first: of an array that is limited, they are the ones that go on.
             for record in sorted(self._store, key=lambda one: not one.attempts):
                 if not record.state.ended:
@@ -86,84 +148,63 @@ class Recovery:
     def go_on(self) -> None:
         """Go towards what was decided, now that all is known that stands in the way."""
         for job in self._gone:
-            self._engine.processes.stop(job)
+            self._engine.attempts.stop(job)
         self._engine.converge()
-        self._engine.processes.settle()
+        self._engine.carry_out(self._jobs.take_instructions())
+        self._engine.attempts.settle()
 
-    def _remember_jobs(self) -> None:
-        seen = self._engine.seen
-        for stored in self._journal.jobs():
-            record = JobRecord.from_plain(stored.record)
-            self._store.add(record)
-            seen.restarts.remember(record)
-            if record.state is JobState.COMPLETED:
-                seen.times.learn(record)
+    def _found(self) -> list[Event]:
+        """What has happened while no scheduler was there, as events that the state has not taken in yet."""
+        now_s, events = max(self._clock.now_s(), self._state.now_s), list[Event]()
+        for record in self._engine.given_up():
+            events += self._commands.cancel(record, now_s)
+            self._store.touch(record)
+        for happening in self._engine.adopt():
+            events += self._jobs.handle(happening)
+        return sorted(events, key=lambda event: event.time_s)
 
-    def _known_state(self) -> State:
-        """A new state that knows what is left of jobs that have ended."""
-        state = self._new_state()
-        state.know_names(self._facts.get("names", ((), (), ())))
-        done = [record for record in self._store if record.state is JobState.COMPLETED]
-        for record in sorted(done, key=lambda one: one.ended_s or 0.0):
-            request = record.request
-            state.remember(record.gpu_s, record.ran_s, request.gpus, request.model, request.user)
-        return state
-
-    def _replayed(self) -> bool:
-        """Apply the log to the state; False, with the state as new, if it does not say of all jobs how they stand."""
-        try:
-            replay(self._journal.log(), self.state, self._store, self._engine.seen.recall)
-            return True
-        except EngineError as error:
-            self.problem = f"the journal's log is not sound ({error}); all jobs are queued anew, those that run go on"
-            self.state = self._known_state()
-            self._engine.seen.forget_all()
-            return False
-
-    def _rebuild(self) -> set[int]:
-        """Queue all jobs anew, where the log means nothing any more; returns those that cannot run here."""
-        engine, seen, before = self._engine, self._engine.seen, self._facts.get("machine")
-        events, impossible = queued_anew(self._store, engine.cluster, seen, engine.clock)
+    def _rebuild(self, cluster: Cluster) -> set[int]:
+        """Queue all jobs again, where the log means nothing any more; returns those that cannot run here."""
+        seen, before = self._jobs.observations, self._facts.get("machine")
+        events, impossible = queued_anew(self._store, cluster, seen, self._clock)
         for event in events:
             seen.recall(event)
-            self.state.apply(event)
+            self._state.apply(event)
         self._journal.drop_log()
         self._journal.append(events)
-        self._gone = renumber(self._store, before[1] if before else None, engine.devices)
+        self._gone = renumber(self._store, before[1] if before else None, self._engine.devices)
         for record in self._store:
             if not record.state.ended or (record.attempt is not None and record.attempt.ended_s is None):
                 self._store.touch(record)
         return impossible
 
-    def _book_running(self, impossible: set[int]) -> None:
-        """Book GPUs for those that run, in a state that was made anew, so that they go on undisturbed."""
-        engine = self._engine
-        keep = [job for job in engine.processes.live if not (job in self._gone or job in impossible)]
-        running = {job: engine.processes.live[job].gpus for job in keep if engine.computes(self._store[job])}
-        speeds = {job: speeds_of(self._store[job].request, engine.cluster) for job in running}
-        actions = launches(running, engine.cluster, speeds, anywhere=engine.devices is None)
-        self._commit(actions)
+    def _book_running(self, impossible: set[int], cluster: Cluster) -> None:
+        """Book GPUs for those that run, in a state that is new, so that they go on undisturbed."""
+        engine, live = self._engine, self._engine.attempts.live
+        keep = [job for job in live if not (job in self._gone or job in impossible)]
+        running = {job: live[job].gpus for job in keep if engine.computes(self._store[job])}
+        speeds = {job: speeds_of(self._store[job].request, cluster) for job in running}
+        self._commit(launches(running, cluster, speeds, anywhere=engine.devices is None))
 
     def _take_in(self, events: list[Event]) -> None:
-        """Take in what has happened meanwhile; who stood still all the time goes on where it was."""
+        """Take in what has happened meanwhile; jobs that stood still all the time go on where they were."""
         since_s = self._facts.get(STOOD_STILL)
         if since_s is None or self._anew:
             self._note(events)
             return
-        clock = self._engine.clock
-        back = without_pause(self.state, float(since_s) - clock.origin_s, events, self._note)
-        self.state.apply(Woken(max(clock.now_s(), self.state.now_s)))
+        back = without_pause(self._state, float(since_s) - self._clock.origin_s, events, self._note)
+        self._state.apply(Woken(max(self._clock.now_s(), self._state.now_s)))
         self._commit(back)
 
     def _commit(self, actions: list[Action]) -> None:
         """Book GPUs in the state and the log."""
         if actions:
-            self.state.commit(actions)
-            self._journal.append((Woken(self.state.now_s),))
-            self._journal.append(actions, max(self.state.round, 1))
+            self._state.commit(actions)
+            self._journal.append((Woken(self._state.now_s),))
+            self._journal.append(actions, max(self._state.round, 1))
 
     def _note(self, events: list[Event]) -> None:
         """Take events into the state and the log."""
         for event in events:
-            self.state.apply(event)
+            self._state.apply(event)
         self._journal.append(events)

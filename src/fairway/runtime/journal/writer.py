@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,11 +21,12 @@ FULL_RETRY_S = 1.0
 class JournalWriter:
     """Writes the steps of a scheduler, and with each the records of jobs that have changed, into its journal.
 
-    Where there is no room it calls `on_full` and waits for some; running jobs are not affected.
+    Where there is no room it calls those in `on_full` and waits for some; running jobs are not affected.
     """
 
-    def __init__(self, journal: Journal, store: JobStore, state: State) -> None:
-        self.on_full: Callable[[], None] = lambda: None
+    def __init__(self, journal: Journal, store: JobStore, state: State, *, sleep: Callable[[float], None]) -> None:
+        self.on_full: list[Callable[[], None]] = []
+        self._sleep = sleep
         self._journal = journal
         self._store = store
         self._state = state
@@ -80,5 +80,6 @@ class JournalWriter:
                 self._journal.tidy()
                 return
             except DiskFullError:
-                self.on_full()
-                time.sleep(FULL_RETRY_S)
+                for make_room in self.on_full:
+                    make_room()
+                self._sleep(FULL_RETRY_S)

@@ -1,290 +1,248 @@
-"""Attempts as processes: starting their keepers, signalling them, finding them again, and seeing them end.
+"""The attempts of all jobs, driven towards what is wanted of each. Nothing here knows of a machine.
 
-Everything that has to survive the scheduler is in the attempt's directory (see `keeper`). A process is known by its pid
-and its start time, so a pid that was used again is never taken for ours.
+For every job there may be a target (GPUs), which follows from the scheduler's state, and there may be an attempt that
+lives. `converge` takes the next step from the one to the other: start, suspend, let go on, or ask to stop. It is called
+when the target changes, when an attempt ends, and after a restart of the scheduler: there is one way to get anywhere.
+
+GPUs are taken by processes, not by decisions: an attempt that was asked to stop has its GPUs until it is gone, and the
+next job on them starts then.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import select
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
-from fairway.runtime.processes import keeper
+from fairway.runtime.jobs.blocked_gpus import BlockedGpus
+from fairway.runtime.processes.site import Handle, Outcome, Site
 
-NOBODY = [0, -1]
-"""The keeper of an attempt that was found not to have started, and never will."""
-HURRY_S = keeper.HURRY_S
-_KEEPER = str(Path(keeper.__file__).resolve())
+Status = Literal["running", "paused", "stopping"]
 
 
-class Outcome(NamedTuple):
-    """How an attempt ended: exit codes by rank, why it was stopped ("" if it was not), and what went wrong.
+class Target(NamedTuple):
+    """GPUs that a job is to have; as a guest of `host` (a job number) it shares them, for a part of the time."""
 
-    `memory_kills` is how many processes the kernel has killed for want of memory meanwhile; -1 where it does not tell.
-    `stop_s` is how long it took from the request to stop to its end, where there was one.
-    """
-
-    codes: tuple[int, ...]
-    cause: str = ""
-    killed: bool = False
-    problem: str = ""
-    ended_s: float | None = None
-    memory_kills: int = -1
-    stop_s: float | None = None
+    gpus: tuple[int, ...]
+    host: int = -1
+    throttle: float = 1.0
 
 
-LOST = Outcome((), "lost", problem="its keeper is gone")
+class Launch(NamedTuple):
+    """What to start, and in which directory. `token` marks the processes of the attempt."""
+
+    directory: Path
+    token: str
+    what: Mapping[str, Any]
+
+
+class Wishes(Protocol):
+    """What is wanted of jobs, and what a new attempt of one is."""
+
+    def wanted(self) -> Iterable[int]:
+        """The jobs that are to have GPUs."""
+        ...
+
+    def target(self, job: int) -> Target | None:
+        """What a job is to have."""
+        ...
+
+    def stays(self, job: int) -> bool:
+        """Whether a job that loses its GPUs is suspended in place, rather than stopped."""
+        ...
+
+    def begin(self, job: int, gpus: tuple[int, ...]) -> Launch:
+        """A new attempt, which is on disk before its processes are started."""
+        ...
 
 
 @dataclass
-class Running:
-    """A keeper that lives. `pidfd` becomes readable when it ends."""
+class Live:
+    """An attempt that lives. `adopted`: an earlier scheduler started it, and may have left it suspended or not."""
 
-    directory: Path
-    pid: int
-    start: int
-    pidfd: int
-    child: subprocess.Popen[bytes] | None = None
+    job: int
+    gpus: tuple[int, ...]
+    handle: Handle
+    status: Status = "running"
+    adopted: bool = False
+    throttle: float = 1.0
 
-    def signal(self, signo: int) -> None:
-        """Signal the keeper, and nobody who may have its pid after it."""
-        try:
-            signal.pidfd_send_signal(self.pidfd, signo)
-        except ProcessLookupError:
+
+class Started(NamedTuple):
+    """A job's processes compute: they were started, or let go on."""
+
+    job: int
+    gpus: tuple[int, ...]
+    resumed: bool
+
+
+class Ended(NamedTuple):
+    """An attempt is over."""
+
+    job: int
+    outcome: Outcome
+
+
+Notice = Started | Ended
+
+
+class Attempts:
+    """All attempts of a site. `anywhere`: GPUs are interchangeable, as virtual ones are."""
+
+    def __init__(self, site: Site, wishes: Wishes, blocked: BlockedGpus, *, anywhere: bool) -> None:
+        self.live: dict[int, Live] = {}
+        self._blocked = blocked
+        self._site = site
+        self._wishes = wishes
+        self._anywhere = anywhere
+        self._by_handle: dict[int, Live] = {}
+        self._notices: list[Notice] = []
+
+    def aim(self, off: Sequence[int], on: Sequence[int]) -> None:
+        """Go towards new targets: some jobs let go of their GPUs, then others start, move or go on."""
+        for job in on:
+            self._relabel(job)
+        for job in (*off, *on):
+            self.converge(job)
+
+    def converge(self, job: int) -> None:
+        """Take the next step towards what is wanted of a job, if it can be taken now."""
+        live, target = self.live.get(job), self._wishes.target(job)
+        if live is None:
+            if target is not None and self._are_free(job, target):
+                self._start(job, target)
             return
+        if live.status == "stopping":
+            return
+        if target is None:
+            self._let_go(live)
+        elif not self._is_at(live, target):
+            self._stop(live)
+        else:
+            self._ease(live, target)
+            if (live.status == "paused" or live.adopted) and self._are_free(job, target):
+                live.gpus, live.status, live.adopted = target.gpus, "running", False
+                live.handle.go_on()
+                self._notices.append(Started(job, live.gpus, resumed=True))
 
-    def stop(self, *, hurry: bool = False) -> None:
-        """Ask the ranks to save and stop; they are killed after their grace period.
+    def stop(self, job: int, *, hurry: bool = False) -> None:
+        """Ask an attempt to stop, if there is one, whatever is wanted of the job. `hurry`: see `Handle`."""
+        live = self.live.get(job)
+        if live is not None:
+            self._stop(live, hurry=hurry)
 
-        `hurry`: nobody wants what they would save. If they are suspended they then have `HURRY_S` only: to stop they
-        have to go on, and their GPUs may be somebody else's by now.
-        """
-        if hurry:
-            self._leave_word("hurry", str(HURRY_S))
-        self.signal(signal.SIGTERM)
+    def adopt(self, job: int, gpus: tuple[int, ...], handle: Handle, *, paused: bool = False) -> None:
+        """Take over an attempt that an earlier scheduler started."""
+        status: Status = "stopping" if handle.stopping else "paused" if paused else "running"
+        self._watch(Live(job, gpus, handle, status, adopted=True, throttle=handle.throttled))
 
-    @property
-    def stopping(self) -> bool:
-        """Whether the keeper has asked the ranks to stop, for whatever reason: they will not be suspended any more."""
-        return (self.directory / "stopping").exists()
+    def wait(self, seconds: float) -> list[Notice]:
+        """What happened, after at most this many seconds."""
+        if not self._notices:
+            for handle, outcome in self._site.wait(seconds):
+                live = self._by_handle.pop(id(handle))
+                del self.live[live.job]
+                self._notices.append(Ended(live.job, outcome))
+        return self.noticed()
 
-    def pause(self) -> None:
-        """Suspend the ranks in place."""
-        self._want_paused("yes")
-        self.signal(signal.SIGUSR1)
+    def noticed(self) -> list[Notice]:
+        """What has happened by our own doing; ends of processes are left for `wait`, after which a round is due."""
+        notices, self._notices = self._notices, []
+        return notices
 
-    def go_on(self) -> None:
-        """Let suspended ranks go on."""
-        self._want_paused("no")
-        self.signal(signal.SIGUSR2)
+    def settle(self) -> None:
+        """Start the jobs that wait for GPUs which have become free."""
+        self._retry_others(-1)
 
-    def _want_paused(self, word: str) -> None:
-        if not self._leave_word("paused", word):
-            # Without a word the signal counts; an old word would outvote it.
-            with contextlib.suppress(OSError):
-                (self.directory / "paused").unlink(missing_ok=True)
+    def follow_guests(self) -> None:
+        """Guests get what is wanted of them now: it changes with their hosts, too."""
+        for live in self.live.values():
+            target = self._wishes.target(live.job) if live.status == "running" else None
+            if target is not None and target.throttle != live.throttle:
+                self._ease(live, target)
 
-    def throttle(self, part: float) -> bool:
-        """Let the ranks compute only this part of the time, or all of it (1); False if that could not be said."""
-        said = self._leave_word("throttle", repr(part))
-        self.signal(signal.SIGURG)
-        return said
+    def busy(self) -> dict[int, list[int]]:
+        """Which jobs' processes sit on each GPU."""
+        taken: dict[int, list[int]] = {}
+        for live in self.live.values():
+            if live.status != "paused":
+                for gpu in live.gpus:
+                    taken.setdefault(gpu, []).append(live.job)
+        return taken
 
-    @property
-    def throttled(self) -> float:
-        """The part of the time in which the ranks were last told to compute."""
-        try:
-            return float((self.directory / "throttle").read_text(encoding="ascii"))
-        except (OSError, ValueError):
-            return 1.0
+    def _is_at(self, live: Live, target: Target) -> bool:
+        return live.gpus == target.gpus or (self._anywhere and len(live.gpus) == len(target.gpus))
 
-    def _leave_word(self, name: str, text: str) -> bool:
-        """Leave word of what is wanted last, at once or not at all; whether there was room for it."""
-        scratch = self.directory / f"{name}.{os.getpid()}"
-        try:
-            scratch.write_text(text, encoding="ascii")
-            scratch.replace(self.directory / name)
-        except OSError:
-            with contextlib.suppress(OSError):
-                scratch.unlink(missing_ok=True)
+    def _relabel(self, job: int) -> None:
+        """An attempt on GPUs that are as good as the ones wanted is on those from now on."""
+        live, target = self.live.get(job), self._wishes.target(job)
+        if live is None or target is None or live.status != "running" or not self._is_at(live, target):
+            return
+        live.gpus = target.gpus
+        if not live.adopted:
+            self._notices.append(Started(job, live.gpus, resumed=True))
+
+    def _are_free(self, job: int, target: Target) -> bool:
+        """Whether nobody sits on the GPUs of a target but those with whom it is to share them."""
+        if job not in self.live and self._blocked.among(target.gpus):
             return False
+        taken = self.busy()
+        for gpu in target.gpus:
+            for other in taken.get(gpu, ()):
+                if other != job and not self._share(job, other, target):
+                    return False
         return True
 
-    @property
-    def ended(self) -> bool:
-        """Whether the keeper is gone."""
-        poller = select.poll()
-        poller.register(self.pidfd, select.POLLIN)
-        return bool(poller.poll(0))
+    def _share(self, job: int, other: int, target: Target) -> bool:
+        """Whether two jobs are to share GPUs: one is the other's host, or both are guests of the same."""
+        theirs = self._wishes.target(other)
+        host = -1 if theirs is None else theirs.host
+        return host == job or (target.host >= 0 and target.host in (other, host))
 
-    def close(self) -> None:
-        """Let go of a keeper that has ended."""
-        os.close(self.pidfd)
-        if self.child is not None:
-            self.child.wait()
+    def _start(self, job: int, target: Target) -> None:
+        try:
+            launch = self._wishes.begin(job, target.gpus)
+            handle = self._site.start(launch.directory, launch.what)
+        except OSError as error:
+            # A full disk or too many processes: the machine's fault, not the job's.
+            self._notices.append(Ended(job, Outcome((), "lost", problem=f"cannot be started here: {error}")))
+            return
+        live = Live(job, target.gpus, handle)
+        self._watch(live)
+        self._ease(live, target)
+        self._notices.append(Started(job, target.gpus, resumed=False))
 
+    def _ease(self, live: Live, target: Target) -> None:
+        """Let an attempt compute for as much of the time as it may; what cannot be said now is said again later."""
+        if live.throttle != target.throttle and live.handle.throttle(target.throttle):
+            live.throttle = target.throttle
 
-def start(directory: Path, launch: Mapping[str, Any]) -> Running:
-    """Start an attempt; its directory is made here. It goes on if the scheduler ends."""
-    directory.mkdir(parents=True, exist_ok=True)
-    # It holds the job's environment, which is nobody else's business.
-    keeper.write_over(directory / "launch.json", launch, 0o600)
-    # Signals that come before the keeper is ready for them have to wait, not to end it.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, keeper.HANDLED)
-    try:
-        with (directory / "keeper.log").open("ab") as errors:
-            child = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-X", "utf8", _KEEPER, str(directory)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                cwd="/",
-                start_new_session=True,
-            )
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return Running(directory, child.pid, keeper.started_at(child.pid), os.pidfd_open(child.pid), child)
+    def _watch(self, live: Live) -> None:
+        self.live[live.job] = live
+        self._by_handle[id(live.handle)] = live
 
+    def _let_go(self, live: Live) -> None:
+        if live.status == "paused" and not live.adopted:
+            return
+        live.adopted = False
+        if live.handle.stopping:
+            # Its time is over, or one of its ranks has failed: it is about to end, and has its GPUs until then.
+            live.status = "stopping"
+        elif self._wishes.stays(live.job):
+            live.status = "paused"
+            live.handle.pause()
+            self._retry_others(live.job)
+        else:
+            self._stop(live)
 
-def set_limit(directory: Path, limit_s: float | None) -> None:
-    """Give an attempt that lives another time limit, counted over all attempts; its keeper reads it within a second.
+    def _stop(self, live: Live, *, hurry: bool = False) -> None:
+        if live.status != "stopping":
+            live.status = "stopping"
+            live.handle.stop(hurry=hurry)
 
-    Where that fails (`OSError`, or `ValueError` if its file is damaged) it has the limit that it had.
-    """
-    path = directory / "launch.json"
-    try:
-        launch = dict(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError):
-        raise ValueError(f"{path} is damaged") from None
-    launch["limit_s"] = None if limit_s is None else max(limit_s - launch.get("ran_s", 0.0), 0.1)
-    keeper.write_over(path, launch, 0o600)
-
-
-def find(directory: Path) -> Running | Outcome | None:
-    """What has become of an attempt that an earlier scheduler started: it runs, it has ended, or it never began.
-
-    In the last case it is made sure that it never will: a keeper that was about to begin finds its place taken.
-    """
-    ended = outcome(directory)
-    if ended is not None:
-        return ended
-    if not directory.exists() or keeper.write_new(directory / "keeper.json", NOBODY):
-        return None
-    pid, started, boot = _keeper_of(directory)
-    if [pid, started] == NOBODY:
-        return None
-    try:
-        pidfd = os.pidfd_open(pid)
-    except OSError:
-        return outcome(directory) or LOST._replace(ended_s=_last_sign_s(directory))
-    if keeper.started_at(pid) != started or boot != keeper.boot_id():
-        os.close(pidfd)
-        return outcome(directory) or LOST._replace(ended_s=_last_sign_s(directory))
-    return Running(directory, pid, started, pidfd)
-
-
-def is_given_up(directory: Path) -> bool:
-    """Whether the ranks of an attempt were told that nobody wants their work any more: the job was cancelled."""
-    return (directory / "hurry").exists()
-
-
-def living_keeper(directory: Path) -> int | None:
-    """The pid of an attempt's keeper, if that lives. Other than `find` this keeps nobody from beginning."""
-    pid, started, boot = _keeper_of(directory)
-    lives = started >= 0 and keeper.started_at(pid) == started and boot == keeper.boot_id()
-    return pid if lives and outcome(directory) is None else None
-
-
-def _last_sign_s(directory: Path) -> float:
-    """When an attempt was last seen to live: its keeper leaves signs, and its ranks write."""
-    seen_s = [0.0]
-    for path in (directory / "keeper.json", *directory.glob("rank-*.log")):
-        with contextlib.suppress(OSError):
-            seen_s.append(path.stat().st_mtime)
-    return min(max(seen_s), time.time())
-
-
-def outcome(directory: Path) -> Outcome | None:
-    """How an attempt ended, if it has written that down."""
-    try:
-        told = json.loads((directory / "exit.json").read_text(encoding="utf-8"))
-        about = (told["cause"], told["killed"], told["problem"], told["time"], told.get("memory_kills", -1))
-        return Outcome(tuple(told["codes"]), *about, told.get("stop_s"))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _keeper_of(directory: Path) -> tuple[int, int, str]:
-    """Who keeps an attempt: pid, start and boot. A file that cannot be read names a process that does not exist."""
-    try:
-        pid, started, *boot = json.loads((directory / "keeper.json").read_text(encoding="utf-8"))
-        return int(pid), int(started), str(boot[0]) if boot else keeper.boot_id()
-    except (OSError, ValueError, TypeError):
-        return 2**31 - 1, -2, ""
-
-
-def kill_strays(directory: Path, token: str, *, just_now: bool = False) -> int:
-    """Kill what is left of an attempt whose keeper was killed; returns how many processes there were.
-
-    They are its ranks, processes with its token in their environment, and what these have started. `just_now`: its
-    keeper was seen to end this moment, so that the sessions of its ranks are still theirs and nobody else's.
-    """
-    killed: set[int] = set()
-    for _ in range(100):
-        strays = _strays(directory, token, just_now=just_now)
-        if not strays:
-            break
-        # Stopped first, so that nothing can start another process while the others are killed.
-        for signo in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in strays:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signo)
-        killed |= strays
-        time.sleep(0.005)
-    return len(killed)
-
-
-def _strays(directory: Path, token: str, *, just_now: bool) -> set[int]:
-    mark = f"FAIRWAY_ATTEMPT={token}".encode()
-    ranks = _ranks(directory)
-    found: set[int] = set()
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        fields = keeper.stat_fields(int(entry.name)) if entry.name.isdigit() else []
-        if not fields or fields[0] in ("Z", "X"):
-            continue
-        pid, session, start = int(entry.name), int(fields[3]), int(fields[19])
-        parents[pid] = int(fields[1])
-        of_session = just_now and session in ranks and keeper.started_at(session) in (-1, ranks[session])
-        if ranks.get(pid) == start or of_session or mark in _environment(pid):
-            found.add(pid)
-    while below := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= below
-    return found
-
-
-def _ranks(directory: Path) -> dict[int, int]:
-    """The ranks of an attempt by pid, with their start; none where they are of an earlier boot."""
-    if _keeper_of(directory)[2] != keeper.boot_id():
-        return {}
-    try:
-        return dict(json.loads((directory / "ranks.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return {}
-
-
-def _environment(pid: int) -> list[bytes]:
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return []
+    def _retry_others(self, job: int) -> None:
+        for other in list(self._wishes.wanted()):
+            live = self.live.get(other)
+            if other != job and (live is None or live.status == "paused" or live.adopted):
+                self.converge(other)

@@ -12,13 +12,15 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.verdict import verdict
-from fairway.runtime.processes import attempts as processes
-from fairway.runtime.processes.attempts import Outcome
+from fairway.runtime.processes import hands
+from fairway.runtime.processes.log_ends import said_no_memory
+from fairway.runtime.processes.site import Outcome
 
 RECORD, FACTS = "record", "facts"
 """What `launch.json` says of the job and of its scheduler."""
@@ -35,7 +37,7 @@ class Folder(NamedTuple):
     @property
     def keeper(self) -> int | None:
         """The pid of the keeper of the latest attempt, if that still runs."""
-        return processes.living_keeper(self.attempt) if self.number else None
+        return hands.living_keeper(self.attempt) if self.number else None
 
 
 def folders_of(jobs: Path) -> Iterator[Path]:
@@ -76,25 +78,25 @@ def record_in(folder: Folder) -> JobRecord | None:
         return None
     attempt.started_s, record.since_s = attempt.launched_s, attempt.launched_s
     record.started_s = record.started_s or attempt.launched_s
-    record.state, record.reason = JobState.RUNNING, ""
-    outcome = processes.outcome(folder.attempt)
-    if processes.is_given_up(folder.attempt):
-        record.state, record.reason, record.cancelled = JobState.CANCELLED, "cancelled", True
+    state, record.reason = JobState.RUNNING, ""
+    outcome = hands.outcome(folder.attempt)
+    if hands.is_given_up(folder.attempt):
+        state, record.reason = JobState.CANCELLED, "cancelled"
         record.ended_s = time.time() if outcome is None else outcome.ended_s
     elif folder.keeper is None or (folder.attempt / "stopping").exists():
         record.held = not _ends(record, outcome, folder.attempt)
         record.reason = UNCERTAIN if record.held else ""
     elif _is_paused(folder.attempt):
-        record.state, record.since_s = JobState.SUSPENDED, None
-    return record
+        state, record.since_s = JobState.SUSPENDED, None
+    return replace(record, _state=state)
 
 
 def _ends(record: JobRecord, outcome: Outcome | None, directory: Path) -> bool:
     """Whether an attempt that ended like this was the job's last one, whatever its owner has wanted since."""
     if outcome is None:
         return False
-    logs = [directory / f"rank-{rank}.log" for rank in range(len(outcome.codes))]
-    judged = verdict(outcome, asked=outcome.cause == "request", logs=logs)
+    words = said_no_memory(directory, len(outcome.codes))
+    judged = verdict(outcome._replace(said_no_memory=words), asked=outcome.cause == "request")
     spent = judged.next == "retry" and record.failures + 1 > record.request.retries
     return judged.next in ("done", "failed") or spent
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.journal.database import Journal, JournalError, StoredJob, is_blank
-from fairway.runtime.processes import attempts as processes
-from fairway.runtime.processes.attempts import Running
+from fairway.runtime.processes import hands
 from fairway.runtime.processes.folders import Folder, folders_of, opened, record_in
+from fairway.runtime.processes.hands import Running
 
 
 def refuse_without_journal(folder: Path) -> None:
@@ -102,7 +102,7 @@ def _ahead(journal: Journal, jobs: Path) -> tuple[list[Folder], list[Folder]]:
 
 
 def _runs(folder: Folder) -> bool:
-    found = processes.find(folder.attempt)
+    found = hands.find(folder.attempt)
     if isinstance(found, Running):
         found.close()
         return True

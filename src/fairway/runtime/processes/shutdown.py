@@ -17,9 +17,8 @@ from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.verdict import CHECKPOINTED
 from fairway.runtime.journal.database import Journal, StoredJob, is_blank
 from fairway.runtime.journal.rebuild import STOOD_STILL
-from fairway.runtime.processes import attempts as processes
-from fairway.runtime.processes import keeper
-from fairway.runtime.processes.attempts import Running
+from fairway.runtime.processes import hands, keeper
+from fairway.runtime.processes.hands import Running
 
 SUSPEND_S = 10.0
 """How long is waited for processes to stand still; one in the hands of a driver may take its time."""
@@ -85,7 +84,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _running(folder: Path) -> list[Running]:
-    found = [processes.find(attempt) for attempt in sorted(folder.glob("jobs/*/attempt-*"))]
+    found = [hands.find(attempt) for attempt in sorted(folder.glob("jobs/*/attempt-*"))]
     return [one for one in found if isinstance(one, Running)]
 
 
@@ -105,7 +104,7 @@ def _jobs(folder: Path) -> list[StoredJob]:
 
 def _begins_again(one: Running, record: JobRecord | None) -> bool:
     """Whether a job that was stopped has nothing to go on from: no checkpoint, and it was not done by then either."""
-    outcome = processes.outcome(one.directory)
+    outcome = hands.outcome(one.directory)
     codes = () if outcome is None else outcome.codes
     done = bool(codes) and not any(codes)
     return not done and CHECKPOINTED not in codes and (record is None or record.progress.checkpoint is None)

@@ -10,22 +10,21 @@ import pytest
 from fairway.core.state import State
 from fairway.runtime.daemon.clock import Clock
 from fairway.runtime.daemon.timers import Timers
+from fairway.runtime.jobs import life
 from fairway.runtime.jobs.eligibility import Eligibility
 from fairway.runtime.jobs.records import JobRecord, JobState, JobStore
 from fairway.runtime.jobs.request import Dependency, DependencyKind, JobRequest
 
 
 class Site:
-    """Doors with a book of jobs, and what the state is taken to hold."""
+    """Eligibility with a store of jobs, and what the state is taken to hold."""
 
     def __init__(self) -> None:
         self.store = JobStore()
         self.held: dict[int, tuple[int, ...]] = {}
         self.clock = Clock(0.0)
         self.timers = Timers()
-        self.eligibility = Eligibility(
-            self.store, cast(State, SimpleNamespace(held_gpus=self.held)), self.clock, self.timers
-        )
+        self.eligibility = Eligibility(self.store, cast(State, SimpleNamespace(held_gpus=self.held)), self.timers, 0.0)
 
     def job(self, name: str = "", *, depends: tuple[Dependency, ...] = (), at_once: int = 0) -> JobRecord:
         """Take a job in, now."""
@@ -44,9 +43,9 @@ class Site:
 
     def end(self, record: JobRecord, state: JobState = JobState.COMPLETED) -> None:
         """A job ends."""
-        record.state = state
+        life.move(record, state, self.clock.date_s(self.clock.now_s()))
         self.held.pop(record.number, None)
-        self.eligibility.note_off(record)
+        self.eligibility.note_off(record, self.clock.now_s())
 
 
 def test_whoever_is_held_or_suspended_waits_until_it_is_not() -> None:
@@ -80,7 +79,6 @@ def test_whoever_waits_for_another_job_is_looked_at_when_that_ends(
     assert site.eligibility.outside == {second.number: "waits for job 1: it has not ended"}
     site.end(first, state)
     assert site.eligibility.outside.get(second.number, "") == why
-    assert site.timers.next_s <= site.clock.now_s()
 
 
 def test_whoever_waits_for_an_array_waits_for_all_of_its_tasks() -> None:
@@ -103,7 +101,7 @@ def test_a_task_that_leaves_lets_the_next_one_of_its_array_in() -> None:
     site.look_at(first)
     assert site.eligibility.outside.keys() == {0, 1, 2}
     del site.held[first.number]
-    site.eligibility.note_off(first)
+    site.eligibility.note_off(first, site.clock.now_s())
     assert site.eligibility.outside.keys() == {first.number, third.number}
     site.end(second)
     assert site.eligibility.outside.keys() == {first.number}
@@ -118,14 +116,14 @@ def test_whoever_is_to_begin_later_is_let_in_then() -> None:
     job.reason = "failed; tried again in 1000 s"
     assert site.look_at(job) == job.reason
     assert site.timers.next_s == begins_s
-    assert not site.timers.rang(begins_s - 1.0)
+    site.timers.ring(begins_s - 1.0)
     assert job.number in site.eligibility.outside
-    assert site.timers.rang(begins_s)
+    site.timers.ring(begins_s)
     assert not site.eligibility.outside
 
 
 def test_whoever_no_gpu_can_run_stays_outside() -> None:
     site = Site()
     job = site.job()
-    site.eligibility.impossible = {job.number}
+    site.eligibility.rule_out({job.number})
     assert site.look_at(job) == "no GPUs that are here now can run it"

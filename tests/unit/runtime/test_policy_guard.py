@@ -54,8 +54,7 @@ def test_while_a_policy_fails_waiting_jobs_get_free_gpus_in_the_order_of_submiss
 
 
 def test_those_outside_stay_outside_while_a_policy_fails() -> None:
-    gate = PolicyGuard(Broken())
-    gate.outside = {1: "held"}
+    gate = PolicyGuard(Broken(), outside={1: "held"})
     snapshot = _queue()
     assert decided(gate, snapshot) == [2, 0, 3, 1, 0]
     assert gate.decide(snapshot).reason(snapshot, 1) == "held"
@@ -69,8 +68,7 @@ def test_limits_hold_while_a_policy_fails() -> None:
 
 
 def test_types_and_blocked_gpus_count_while_a_policy_fails() -> None:
-    gate = PolicyGuard(Broken())
-    gate.blocked = lambda: {0: "taken by others", 4: "taken by others"}
+    gate = PolicyGuard(Broken(), blocked=lambda: {0: "taken by others", 4: "taken by others"})
     jobs = [job("a", 2, gpu_types=("v100",)), job("b", 2, gpu_types=("v100",)), job("c", 1)]
     snapshot = state_of(jobs, "v100:1x4,k80:1x2").snapshot()
     decision = gate.decide(snapshot)
@@ -105,15 +103,14 @@ def test_random_states_get_lawful_decisions_while_a_policy_fails() -> None:
 @pytest.mark.parametrize("policy", ["fifo", "tiresias", "gandiva:pack=1"])
 def test_every_policy_serves_higher_priorities_first(policy: str) -> None:
     gate = PolicyGuard(make_policy("antman"))
-    gate.policy = make_policy(policy)
+    gate.use(make_policy(policy))
     state = state_of([job("low", 4), job("high", 4, priority=1)], "v100:1x4", running={"low": 4})
     assert decided(gate, state.snapshot(gate.knows)) == [0, 4]
     assert gate.name == policy.partition(":")[0]
 
 
 def test_a_job_outside_does_not_take_anything_from_those_of_lower_priority() -> None:
-    gate = PolicyGuard(make_policy("fifo"))
-    gate.outside = {1: "held"}
+    gate = PolicyGuard(make_policy("fifo"), outside={1: "held"})
     snapshot = state_of([job("low", 4), job("high", 4, priority=1)], "v100:1x4").snapshot()
     decision = gate.decide(snapshot)
     assert decision.gpus.tolist() == [4, 0]
@@ -121,8 +118,7 @@ def test_a_job_outside_does_not_take_anything_from_those_of_lower_priority() -> 
 
 
 def test_reasons_come_through_the_gate() -> None:
-    gate = PolicyGuard(make_policy("fifo"), Limits(parse_config('[users."*"]\nmax_gpus = 100')))
-    gate.outside = {2: "held"}
+    gate = PolicyGuard(make_policy("fifo"), Limits(parse_config('[users."*"]\nmax_gpus = 100')), outside={2: "held"})
     snapshot = state_of([job("low", 4), job("high", 4, priority=1), job("out", 1)], "v100:1x4").snapshot()
     decision = gate.decide(snapshot)
     assert decision.reason(snapshot, 0).startswith("4 GPUs are taken by jobs of higher priority")
@@ -134,8 +130,7 @@ def test_reasons_come_through_the_gate() -> None:
 
 @pytest.mark.parametrize("name", sorted(policies()))
 def test_blocked_gpus_are_given_to_nobody(name: str) -> None:
-    gate = PolicyGuard(make_policy(name))
-    gate.blocked = lambda: {0: "taken by others", 5: "taken by others"}
+    gate = PolicyGuard(make_policy(name), blocked=lambda: {0: "taken by others", 5: "taken by others"})
     jobs = [job(f"j{n}", 2, 900.0, priority=n % 2) for n in range(6)]
     snapshot = state_of(jobs, "v100:2x4", now_s=10.0, running={"j0": (1, 2)}).snapshot(gate.knows)
     decision = gate.decide(snapshot)
@@ -147,8 +142,7 @@ def test_blocked_gpus_are_given_to_nobody(name: str) -> None:
 
 
 def test_gpus_on_which_nobody_can_be_started_are_not_called_free() -> None:
-    gate = PolicyGuard(make_policy("fifo"))
-    gate.blocked = lambda: {1: "somebody else computes on it"}
+    gate = PolicyGuard(make_policy("fifo"), blocked=lambda: {1: "somebody else computes on it"})
     snapshot = state_of([job("a", 2)], "v100:1x2").snapshot()
     decision = gate.decide(snapshot)
     assert decision.reason(snapshot, 0) == "needs 2 GPUs; 1 is free"

@@ -8,11 +8,14 @@ import pytest
 
 from fairway.runtime.jobs.records import JobState
 from fairway.runtime.jobs.verdict import verdict
-from fairway.runtime.processes.attempts import LOST, Outcome
+from fairway.runtime.processes.log_ends import said_no_memory
+from fairway.runtime.processes.site import LOST, Outcome
 
 
 def _judged(outcome: Outcome, *, asked: bool = False, log: Path | None = None) -> tuple[str, JobState, int]:
-    found = verdict(outcome, asked=asked, logs=[log] if log else [])
+    if log is not None:
+        outcome = outcome._replace(said_no_memory=said_no_memory(log.parent, len(outcome.codes)))
+    found = verdict(outcome, asked=asked)
     return found.next, found.state, found.code
 
 
@@ -75,7 +78,7 @@ def test_memory_long_ago_does_not_count_and_a_cut_log_does(tmp_path: Path) -> No
 
 def test_reasons_are_sentences_with_names() -> None:
     def why(outcome: Outcome, *, asked: bool = False) -> str:
-        return verdict(outcome, asked=asked, logs=[]).why
+        return verdict(outcome, asked=asked).why
 
     assert why(Outcome((139,))) == "was ended by signal 11 (SIGSEGV)"
     assert why(Outcome((127,))) == "exited with code 127 (its command was not found)"

@@ -1,0 +1,269 @@
+"""The verbs on one machine: starting the keepers of attempts, signalling them, finding them again.
+
+Everything that has to survive the scheduler is in the attempt's directory (see `keeper`). A process is known by its pid
+and its start time, so a pid that was used again is never taken for ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fairway.runtime.processes import keeper
+from fairway.runtime.processes.site import LOST, Outcome
+
+NOBODY = [0, -1]
+"""The keeper of an attempt that was found not to have started, and never will."""
+HURRY_S = keeper.HURRY_S
+_KEEPER = str(Path(keeper.__file__).resolve())
+
+
+@dataclass
+class Running:
+    """A keeper that lives. `pidfd` becomes readable when it ends."""
+
+    directory: Path
+    pid: int
+    start: int
+    pidfd: int
+    child: subprocess.Popen[bytes] | None = None
+
+    def signal(self, signo: int) -> None:
+        """Signal the keeper, and nobody who may have its pid after it."""
+        try:
+            signal.pidfd_send_signal(self.pidfd, signo)
+        except ProcessLookupError:
+            return
+
+    def stop(self, *, hurry: bool = False) -> None:
+        """Ask the ranks to save and stop; they are killed after their grace period.
+
+        `hurry`: nobody wants what they would save. If they are suspended they then have `HURRY_S` only: to stop they
+        have to go on, and their GPUs may be somebody else's by now.
+        """
+        if hurry:
+            self._leave_word("hurry", str(HURRY_S))
+        self.signal(signal.SIGTERM)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the keeper has asked the ranks to stop, for whatever reason: they will not be suspended any more."""
+        return (self.directory / "stopping").exists()
+
+    def pause(self) -> None:
+        """Suspend the ranks in place."""
+        self._want_paused("yes")
+        self.signal(signal.SIGUSR1)
+
+    def go_on(self) -> None:
+        """Let suspended ranks go on."""
+        self._want_paused("no")
+        self.signal(signal.SIGUSR2)
+
+    def _want_paused(self, word: str) -> None:
+        if not self._leave_word("paused", word):
+            # Without a word the signal counts; an old word would outvote it.
+            with contextlib.suppress(OSError):
+                (self.directory / "paused").unlink(missing_ok=True)
+
+    def throttle(self, part: float) -> bool:
+        """Let the ranks compute only this part of the time, or all of it (1); False if that could not be said."""
+        said = self._leave_word("throttle", repr(part))
+        self.signal(signal.SIGURG)
+        return said
+
+    @property
+    def throttled(self) -> float:
+        """The part of the time in which the ranks were last told to compute."""
+        try:
+            return float((self.directory / "throttle").read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            return 1.0
+
+    def set_limit(self, limit_s: float | None) -> bool:
+        """Hold the attempt to another time limit, counted over all attempts; its keeper reads it within a second."""
+        path = self.directory / "launch.json"
+        try:
+            launch = dict(json.loads(path.read_text(encoding="utf-8")))
+            launch["limit_s"] = None if limit_s is None else max(limit_s - launch.get("ran_s", 0.0), 0.1)
+            keeper.write_over(path, launch, 0o600)
+        except (OSError, ValueError, TypeError):
+            return False
+        return True
+
+    def _leave_word(self, name: str, text: str) -> bool:
+        """Leave word of what is wanted last, at once or not at all; whether there was room for it."""
+        scratch = self.directory / f"{name}.{os.getpid()}"
+        try:
+            scratch.write_text(text, encoding="ascii")
+            scratch.replace(self.directory / name)
+        except OSError:
+            with contextlib.suppress(OSError):
+                scratch.unlink(missing_ok=True)
+            return False
+        return True
+
+    @property
+    def ended(self) -> bool:
+        """Whether the keeper is gone."""
+        poller = select.poll()
+        poller.register(self.pidfd, select.POLLIN)
+        return bool(poller.poll(0))
+
+    def close(self) -> None:
+        """Let go of a keeper that has ended."""
+        os.close(self.pidfd)
+        if self.child is not None:
+            self.child.wait()
+
+
+def start(directory: Path, launch: Mapping[str, Any]) -> Running:
+    """Start an attempt; its directory is made here. It goes on if the scheduler ends."""
+    directory.mkdir(parents=True, exist_ok=True)
+    # It holds the job's environment, which is nobody else's business.
+    keeper.write_over(directory / "launch.json", launch, 0o600)
+    # Signals that come before the keeper is ready for them have to wait, not to end it.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, keeper.HANDLED)
+    try:
+        with (directory / "keeper.log").open("ab") as errors:
+            child = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-X", "utf8", _KEEPER, str(directory)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                cwd="/",
+                start_new_session=True,
+            )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return Running(directory, child.pid, keeper.started_at(child.pid), os.pidfd_open(child.pid), child)
+
+
+def find(directory: Path) -> Running | Outcome | None:
+    """What has become of an attempt that an earlier scheduler started: it runs, it has ended, or it never began.
+
+    In the last case it is made sure that it never will: a keeper that was about to begin finds its place taken.
+    """
+    ended = outcome(directory)
+    if ended is not None:
+        return ended
+    if not directory.exists() or keeper.write_new(directory / "keeper.json", NOBODY):
+        return None
+    pid, started, boot = _keeper_of(directory)
+    if [pid, started] == NOBODY:
+        return None
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        return outcome(directory) or LOST._replace(ended_s=_last_sign_s(directory))
+    if keeper.started_at(pid) != started or boot != keeper.boot_id():
+        os.close(pidfd)
+        return outcome(directory) or LOST._replace(ended_s=_last_sign_s(directory))
+    return Running(directory, pid, started, pidfd)
+
+
+def is_given_up(directory: Path) -> bool:
+    """Whether the ranks of an attempt were told that nobody wants their work any more: the job was cancelled."""
+    return (directory / "hurry").exists()
+
+
+def living_keeper(directory: Path) -> int | None:
+    """The pid of an attempt's keeper, if that lives. Other than `find` this keeps nobody from beginning."""
+    pid, started, boot = _keeper_of(directory)
+    lives = started >= 0 and keeper.started_at(pid) == started and boot == keeper.boot_id()
+    return pid if lives and outcome(directory) is None else None
+
+
+def _last_sign_s(directory: Path) -> float:
+    """When an attempt was last seen to live: its keeper leaves signs, and its ranks write."""
+    seen_s = [0.0]
+    for path in (directory / "keeper.json", *directory.glob("rank-*.log")):
+        with contextlib.suppress(OSError):
+            seen_s.append(path.stat().st_mtime)
+    return min(max(seen_s), time.time())
+
+
+def outcome(directory: Path) -> Outcome | None:
+    """How an attempt ended, if it has written that down."""
+    try:
+        told = json.loads((directory / "exit.json").read_text(encoding="utf-8"))
+        about = (told["cause"], told["killed"], told["problem"], told["time"], told.get("memory_kills", -1))
+        return Outcome(tuple(told["codes"]), *about, told.get("stop_s"))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _keeper_of(directory: Path) -> tuple[int, int, str]:
+    """Who keeps an attempt: pid, start and boot. A file that cannot be read names a process that does not exist."""
+    try:
+        pid, started, *boot = json.loads((directory / "keeper.json").read_text(encoding="utf-8"))
+        return int(pid), int(started), str(boot[0]) if boot else keeper.boot_id()
+    except (OSError, ValueError, TypeError):
+        return 2**31 - 1, -2, ""
+
+
+def kill_strays(directory: Path, token: str, *, just_now: bool = False) -> int:
+    """Kill what is left of an attempt whose keeper was killed; returns how many processes there were.
+
+    They are its ranks, processes with its token in their environment, and what these have started. `just_now`: its
+    keeper was seen to end this moment, so that the sessions of its ranks are still theirs and nobody else's.
+    """
+    killed: set[int] = set()
+    for _ in range(100):
+        strays = _strays(directory, token, just_now=just_now)
+        if not strays:
+            break
+        # Stopped first, so that nothing can start another process while the others are killed.
+        for signo in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in strays:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signo)
+        killed |= strays
+        time.sleep(0.005)
+    return len(killed)
+
+
+def _strays(directory: Path, token: str, *, just_now: bool) -> set[int]:
+    mark = f"FAIRWAY_ATTEMPT={token}".encode()
+    ranks = _ranks(directory)
+    found: set[int] = set()
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        fields = keeper.stat_fields(int(entry.name)) if entry.name.isdigit() else []
+        if not fields or fields[0] in ("Z", "X"):
+            continue
+        pid, session, start = int(entry.name), int(fields[3]), int(fields[19])
+        parents[pid] = int(fields[1])
+        of_session = just_now and session in ranks and keeper.started_at(session) in (-1, ranks[session])
+        if ranks.get(pid) == start or of_session or mark in _environment(pid):
+            found.add(pid)
+    while below := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= below
+    return found
+
+
+def _ranks(directory: Path) -> dict[int, int]:
+    """The ranks of an attempt by pid, with their start; none where they are of an earlier boot."""
+    if _keeper_of(directory)[2] != keeper.boot_id():
+        return {}
+    try:
+        return dict(json.loads((directory / "ranks.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []

@@ -1,0 +1,219 @@
+"""The life of a live job as a story: what happened goes in, events and instructions come out. No process is needed."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from fairway.core.action import Launch
+from fairway.core.errors import EngineError
+from fairway.core.event import Event, JobCancelled, JobEvicted, JobFailed, JobFinished, JobStarted, RateChanged
+from fairway.core.state import State
+from fairway.runtime.daemon.machine import virtual_machine
+from fairway.runtime.daemon.scheduler import NoTerms
+from fairway.runtime.daemon.timers import Timers
+from fairway.runtime.jobs import life
+from fairway.runtime.jobs.attempt_ends import BACK_OFF_S, MOST_LOST
+from fairway.runtime.jobs.blocked_gpus import BlockedGpus
+from fairway.runtime.jobs.commands import Commands, WrongStateError
+from fairway.runtime.jobs.eligibility import Eligibility
+from fairway.runtime.jobs.happenings import (
+    Asked,
+    AttemptEnded,
+    AttemptStarted,
+    Command,
+    Converge,
+    Happening,
+    Settle,
+    Stop,
+)
+from fairway.runtime.jobs.live_jobs import LiveJobs
+from fairway.runtime.jobs.observations import Observations
+from fairway.runtime.jobs.reasons import Reasons
+from fairway.runtime.jobs.records import JobRecord, JobState, JobStore
+from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.processes.site import LOST, Outcome
+
+CLUSTER = virtual_machine(2).cluster
+
+
+class World:
+    """A scheduler's jobs on two GPUs, without the scheduler."""
+
+    def __init__(self) -> None:
+        self.store, self.state, self.timers, self.blocked = JobStore(), State(CLUSTER), Timers(), BlockedGpus()
+        self.observations = Observations(self.store, CLUSTER, self.state, 0.0)
+        self.eligibility = Eligibility(self.store, self.state, self.timers, 0.0)
+        self.jobs = LiveJobs(
+            self.store, self.state, self.observations, self.eligibility, self.timers, self.blocked, 0.0
+        )
+        self.live: set[int] = set()
+        self.commands = Commands(self.jobs, CLUSTER, Reasons(), NoTerms(), self.live.__contains__)
+
+    def handle(self, happening: Happening) -> list[Event]:
+        """Let something happen."""
+        events = self.jobs.handle(happening)
+        for event in events:
+            self.state.apply(event)
+        return events
+
+    def ask(self, command: Command, now_s: float) -> tuple[list[Event], Any]:
+        """Let somebody ask for something; the events and the answer."""
+        answer: Future[Any] = Future()
+        events = self.handle(Asked(now_s, command, answer))
+        self.jobs.answer()
+        return events, answer.result(0)
+
+    def submit(self, now_s: float = 0.0, **about: Any) -> JobRecord:
+        """Take in a job."""
+        request = JobRequest(command=("true",), **about)
+        _, records = self.ask(lambda at_s: self.commands.take_in([request], at_s, array=False), now_s)
+        record: JobRecord = records[0]
+        return record
+
+    def run(self, record: JobRecord, now_s: float = 10.0) -> None:
+        """Give a job both GPUs and start it."""
+        if record.number not in self.state.held_gpus:
+            self.state.commit([Launch(record.number, (0, 1)[: record.request.gpus], 0)])
+        self.jobs.begin_attempt(record.number, self.state.held_gpus[record.number], now_s)
+        self.live.add(record.number)
+        self.handle(AttemptStarted(now_s, record.number, self.state.held_gpus[record.number], resumed=False))
+
+    def end(self, record: JobRecord, outcome: Outcome, now_s: float = 30.0) -> list[Event]:
+        """An attempt is over."""
+        self.live.discard(record.number)
+        return self.handle(AttemptEnded(now_s, record.number, outcome))
+
+
+def running(**about: Any) -> tuple[World, JobRecord]:
+    """A world with a job of two GPUs that has run since 10 s."""
+    world = World()
+    record = world.submit(gpus=2, **about)
+    world.run(record)
+    return world, record
+
+
+def test_a_job_that_has_done_its_work_is_completed_and_charged_until_it_ended() -> None:
+    world, job = running()
+    assert world.end(job, Outcome((0, 0), ended_s=25.0))[0] == JobFinished(30.0, 0)
+    assert (job.state, job.exit_code, job.ran_s, job.gpu_s) == (JobState.COMPLETED, 0, 15.0, 30.0)
+    assert world.state.active == 0
+    assert world.jobs.take_instructions() == [Settle()]
+    assert job in world.store.take_changed()
+
+
+def test_a_job_that_was_stopped_to_go_on_elsewhere_keeps_its_gpus() -> None:
+    world, job = running()
+    assert isinstance(world.end(job, Outcome((143,), "request"))[0], RateChanged)
+    assert job.state is JobState.PREEMPTED
+    assert world.jobs.target(job.number) is not None
+
+
+def test_but_not_where_its_gpus_are_to_be_left_alone() -> None:
+    world, job = running()
+    world.blocked.set({0: "somebody else computes there"})
+    assert isinstance(world.end(job, Outcome((143,), "request"))[0], JobEvicted)
+    assert world.jobs.target(job.number) is None
+
+
+def test_a_job_that_stopped_by_itself_waits_outside_with_what_it_did_as_the_reason() -> None:
+    world, job = running()
+    assert isinstance(world.end(job, Outcome((75,)))[0], JobEvicted)
+    assert job.reason == "saved its state and stopped"
+    assert world.eligibility.outside[job.number] == job.reason
+
+
+def test_failures_are_tried_again_after_longer_and_longer_waits() -> None:
+    world, job = running(retries=2)
+    now_s = 30.0
+    for wait_s in (BACK_OFF_S, 2 * BACK_OFF_S):
+        assert isinstance(world.end(job, Outcome((9,)), now_s)[0], JobEvicted)
+        assert (job.state, job.not_before_s) == (JobState.PENDING, now_s + wait_s)
+        assert world.timers.next_s == now_s + wait_s
+        now_s += wait_s
+        world.timers.ring(now_s)
+        assert job.number not in world.eligibility.outside
+        world.run(job, now_s)
+        now_s += 1.0
+    assert isinstance(world.end(job, Outcome((9,)), now_s)[0], JobFailed)
+    assert (job.state, job.exit_code, job.failures) == (JobState.FAILED, 9, 3)
+
+
+def test_a_machine_that_loses_a_job_is_not_its_fault_but_not_for_ever() -> None:
+    world, job = running()
+    now_s = 30.0
+    for loss in range(MOST_LOST):
+        world.end(job, LOST, now_s)
+        assert (job.state, job.failures) == (JobState.PENDING, 0)
+        assert loss or job.not_before_s == now_s
+        now_s = (job.not_before_s or 0.0) + 1.0
+        world.timers.ring(now_s)
+        world.run(job, now_s)
+    world.end(job, LOST, now_s + 1.0)
+    assert job.state is JobState.NODE_FAIL
+
+
+def test_a_cancelled_job_has_ended_at_once_and_its_processes_are_told_later() -> None:
+    world, job = running()
+    events, _ = world.ask(lambda now_s: world.commands.each(job.id, world.commands.cancel, now_s), 20.0)
+    assert events == [JobCancelled(20.0, job.number)]
+    assert world.jobs.take_instructions() == [Stop(job.number, hurry=True)]
+    assert (job.state, job.ended_s, job.ran_s) == (JobState.CANCELLED, 20.0, 10.0)
+    assert world.end(job, Outcome((0,), ended_s=28.0)) == []
+    assert (job.state, job.ended_s) == (JobState.CANCELLED, 28.0)
+
+
+def test_a_job_that_its_owner_suspends_gives_up_its_gpus_and_comes_back() -> None:
+    world, job = running(preempt="suspend")
+    events, _ = world.ask(lambda now_s: world.commands.each(job.id, world.commands.suspend, now_s), 20.0)
+    assert [type(event) for event in events] == [JobEvicted]
+    assert world.jobs.take_instructions() == [Converge(job.number)]
+    assert (job.state, job.ran_s) == (JobState.SUSPENDED, 10.0)
+    world.ask(lambda now_s: world.commands.each(job.id, world.commands.release, now_s), 25.0)
+    world.state.commit([Launch(job.number, (0, 1), 0)])
+    assert isinstance(world.handle(AttemptStarted(26.0, job.number, (0, 1), resumed=True))[0], JobStarted)
+    assert (job.state, job.ran_s, job.since_s) == (JobState.RUNNING, 10.0, 26.0)
+
+
+@pytest.mark.parametrize(("preempt", "state"), [("suspend", "SUSPENDED"), ("checkpoint", "PREEMPTED")])
+def test_a_job_that_the_policy_preempts_is_charged_if_it_ran(preempt: str, state: str) -> None:
+    world = World()
+    job = world.submit(preempt=preempt)
+    world.jobs.preempted(job, 5.0, lives=False)
+    assert (job.state, job.preemptions) == (JobState.PENDING, 0)
+    world.run(job, 5.0)
+    world.jobs.preempted(job, 8.0, lives=True)
+    assert (job.state, job.preemptions, job.ran_s, job.since_s) == (JobState(state), 1, 3.0, None)
+
+
+def test_a_command_that_fails_says_so_and_changes_nothing() -> None:
+    world, job = running()
+    world.end(job, Outcome((0, 0)))
+    answer: Future[Any] = Future()
+    assert not world.handle(Asked(40.0, lambda now_s: world.commands.each(job.id, world.commands.hold, now_s), answer))
+    with pytest.raises(WrongStateError, match="COMPLETED"):
+        answer.result(0)
+
+
+def test_a_start_that_was_overtaken_by_a_cancellation_is_not_one() -> None:
+    world, job = running()
+    world.ask(lambda now_s: world.commands.each(job.id, world.commands.cancel, now_s), 20.0)
+    assert world.handle(AttemptStarted(21.0, job.number, (0, 1), resumed=False)) == []
+    assert job.state is JobState.CANCELLED
+
+
+def test_no_way_leads_out_of_an_end() -> None:
+    job = JobRecord(0, "1", JobRequest(command=("true",)), 0.0, JobState.COMPLETED)
+    for state in JobState:
+        with pytest.raises(EngineError, match="COMPLETED"):
+            life.move(job, state, 1.0)
+    with pytest.raises(AttributeError):
+        job.state = JobState.RUNNING  # type: ignore[misc]
+
+
+def test_every_way_out_of_a_state_in_which_a_job_lives_is_named() -> None:
+    places = ("pending", "running", "suspended", "preempted", "ended")
+    assert all(before in places[:4] and after in places for before, after in life.TRANSITIONS)
+    assert all((place, "ended") in life.TRANSITIONS and (place, "running") in life.TRANSITIONS for place in places[:4])
