@@ -90,6 +90,11 @@ class Loop:
         self._owed_s = math.inf
         self._quiet = False
 
+    @property
+    def owes_round(self) -> bool:
+        """Whether something has happened that no round has dealt with yet."""
+        return self._owed_s < math.inf
+
     def step(self) -> bool:
         """Observe one instant and, if a round is due, run it. False when there is nothing left to wait for."""
         happened = self.engine.poll(min(self._next_wake_s(), self._owed_s))

@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 from api_site import ALICE, BOB, OPERA, Site, fingerprint
 
+from fairway.runtime.jobs.live_jobs import LiveJobs
+from fairway.runtime.jobs.request import JobRequest
+
 HELD = {"command": ["true"], "hold": True}
 
 

@@ -1,0 +1,337 @@
+"""The twins of what a live scheduler stands on: its time, its site, its journal's disk. All of them obey a seed.
+
+The scheduler above them is the real one. A job's command says how its processes behave (`Behaviour`). Time passes only
+when the scheduler waits, so hours go by in milliseconds.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from fairway.runtime.journal.database import DiskFullError, Journal
+from fairway.runtime.processes.folders import RECORD
+from fairway.runtime.processes.site import LOST, Outcome, Over, Report
+
+CHECKPOINTED, TERMINATED, KILLED = 75, 143, 137
+OnTerm = Literal["saves", "dies", "ignores", "finishes"]
+
+
+class Killed(BaseException):
+    """The scheduler was killed here with signal 9."""
+
+
+class Behaviour(NamedTuple):
+    """What a job's processes do: they compute for `work_s` seconds in all and leave with `code`.
+
+    Asked to stop, they save their state and leave (`saves`), die at once, ignore it until they are killed, or finish
+    with code 0. `fails` is how often they leave with code 1 before that. A job that `hangs` never ends by itself.
+    """
+
+    work_s: float
+    code: int = 0
+    on_term: OnTerm = "saves"
+    stop_s: float = 0.5
+    fails: int = 0
+    hangs: bool = False
+    reports: bool = False
+
+    def command(self) -> tuple[str, ...]:
+        """A command that stands for it."""
+        return ("simulated", json.dumps(self._asdict()))
+
+    @staticmethod
+    def of(command: Sequence[str]) -> Behaviour:
+        """What a command stands for."""
+        return Behaviour(**json.loads(command[1]))
+
+
+class SimulatedTime:
+    """Time that passes when somebody waits. The time of day can be set apart from it."""
+
+    def __init__(self, date_s: float = 1.7e9) -> None:
+        self._ticks_s = 1000.0
+        self._date_s = date_s
+
+    def monotonic(self) -> float:
+        """Seconds that only go forward."""
+        return self._ticks_s
+
+    def time(self) -> float:
+        """The time of day."""
+        return self._date_s
+
+    def sleep(self, seconds: float, /) -> None:
+        """Let time pass."""
+        self._ticks_s += seconds
+        self._date_s += seconds
+
+    def set_date(self, by_s: float) -> None:
+        """Set the time of day forward or back."""
+        self._date_s += by_s
+
+
+@dataclass
+class SimulatedAttempt:
+    """One start of a simulated job. It is its own handle. Instants are those of `SimulatedTime.monotonic`."""
+
+    site: SimulatedSite
+    job: str
+    directory: Path
+    gpus: tuple[int, ...]
+    behaviour: Behaviour
+    grace_s: float
+    limit_s: float | None
+    done_s: float
+    pid: int
+    since_s: float | None
+    stop_at_s: float = math.inf
+    asked_s: float | None = None
+    given_up: bool = False
+    lost: bool = False
+    throttled: float = 1.0
+    words: list[str] = field(default_factory=list)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the ranks have been asked to stop."""
+        return self.asked_s is not None
+
+    @property
+    def paused(self) -> bool:
+        """Whether the ranks stand still."""
+        return self.since_s is None
+
+    def stop(self, *, hurry: bool = False) -> None:
+        """Ask the ranks to stop."""
+        self.site.point("stop")
+        self.given_up |= hurry
+        if self.asked_s is None:
+            self.asked_s = self.site.time.monotonic()
+            self._go(self.asked_s)
+            stubborn = self.behaviour.on_term == "ignores" or self.behaviour.stop_s > self.grace_s
+            self.stop_at_s = self.asked_s + (self.grace_s if stubborn else self.behaviour.stop_s)
+            self.site.expect(self)
+
+    def pause(self) -> None:
+        """Suspend the ranks in place."""
+        self.site.point("pause")
+        if self.since_s is not None and self.asked_s is None:
+            self.done_s, self.since_s = self.computed_s(), None
+
+    def go_on(self) -> None:
+        """Let suspended ranks go on."""
+        self.site.point("go on")
+        self._go(self.site.time.monotonic())
+        self.site.expect(self)
+
+    def throttle(self, part: float) -> bool:
+        """Let the ranks compute for a part of the time."""
+        self.throttled = part
+        return True
+
+    def set_limit(self, limit_s: float | None) -> bool:
+        """Hold the attempt to another time limit."""
+        self.limit_s = limit_s
+        return True
+
+    def computed_s(self) -> float:
+        """For how long its job has computed by now."""
+        return self.done_s + (0.0 if self.since_s is None else self.site.time.monotonic() - self.since_s)
+
+    def ends_s(self) -> float:
+        """When it ends if nothing else happens."""
+        if self.since_s is None:
+            return math.inf
+        work_s = math.inf if self.behaviour.hangs else self.since_s + max(self.behaviour.work_s - self.done_s, 0.0)
+        return min(work_s, self.stop_at_s)
+
+    def _go(self, now_s: float) -> None:
+        if self.since_s is None:
+            self.since_s = now_s
+
+
+class SimulatedSite:
+    """A place where attempts run in simulated time. It outlives the schedulers that use it.
+
+    `point` is called wherever a scheduler may be killed, and raises `Killed` to do so. `act` is what happens beside the
+    scheduler: it is called at the instants of `at`, while the scheduler waits.
+    """
+
+    def __init__(self, time: SimulatedTime, point: Callable[[str], None]) -> None:
+        self.time = time
+        self.point = point
+        self.attempts: dict[Path, SimulatedAttempt] = {}
+        self.outcomes: dict[Path, Outcome] = {}
+        self.never: set[Path] = set()
+        self.saved_s: dict[str, float] = {}
+        self.failures: dict[str, int] = {}
+        self.refuses: bool = False
+        self._reports: dict[str, list[dict[str, Any]]] = {}
+        self._told: set[Path] = set()
+        self._ends: list[tuple[float, int, SimulatedAttempt]] = []
+        self._script: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = 0
+
+    def at(self, time_s: float, act: Callable[[], None]) -> None:
+        """Let something happen at an instant (of `monotonic`), beside the scheduler."""
+        self._count += 1
+        heapq.heappush(self._script, (time_s, self._count, act))
+
+    def start(self, directory: Path, launch: Mapping[str, Any]) -> SimulatedAttempt:
+        """Start an attempt."""
+        self.point("before a start")
+        if self.refuses:
+            raise OSError(28, "No space left on device")
+        assert directory not in self.attempts, f"{directory} was started twice"
+        record = launch[RECORD]
+        job, behaviour = record["id"], Behaviour.of(launch["ranks"][0]["argv"])
+        self._count += 1
+        attempt = SimulatedAttempt(
+            self,
+            job,
+            directory,
+            tuple(record["attempts"][-1]["gpus"]),
+            behaviour,
+            launch["grace_s"],
+            launch["limit_s"],
+            self.saved_s.get(job, 0.0),
+            1000 + self._count,
+            self.time.monotonic(),
+        )
+        self.attempts[directory] = attempt
+        self.expect(attempt)
+        self.point("after a start")
+        return attempt
+
+    def find(self, directory: Path, token: str) -> SimulatedAttempt | Outcome | None:
+        """An attempt of an earlier scheduler."""
+        if directory in self.outcomes:
+            self._told.add(directory)
+            return self.outcomes[directory]
+        attempt = self.attempts.get(directory)
+        if attempt is None:
+            self.never.add(directory)
+        return attempt
+
+    def is_given_up(self, directory: Path) -> bool:
+        """Whether an attempt was told that nobody wants its work any more."""
+        attempt = self.attempts.get(directory)
+        return attempt is not None and attempt.given_up
+
+    def reports(self, folder: Path, read_bytes: int) -> Report:
+        """What a job has reported since it was read last."""
+        lines = self._reports.get(folder.name, [])
+        return Report(lines[read_bytes:], len(lines))
+
+    def wait(self, seconds: float) -> Sequence[Over]:
+        """The attempts that have ended; lets time pass until one does, or something else happens."""
+        self.point("wait")
+        now_s = self.time.monotonic()
+        left_s = min(seconds, self._next_s() - now_s)
+        if left_s > 0:
+            # Less than that would be lost in the last digit of the clock.
+            self.time.sleep(max(left_s, 1e-6))
+        self.happen()
+        over = [path for path in self.outcomes if path not in self._told]
+        self._told.update(over)
+        return [Over(self.attempts[path], self.outcomes[path]) for path in over]
+
+    def wake(self) -> None:
+        """Nobody else waits here."""
+
+    def happen(self) -> None:
+        """Let all happen that is due by now."""
+        now_s = self.time.monotonic()
+        while self._ends and self._ends[0][0] <= now_s:
+            attempt = heapq.heappop(self._ends)[2]
+            if attempt.directory not in self.outcomes and attempt.ends_s() <= now_s:
+                self._end(attempt)
+        while self._script and self._script[0][0] <= now_s:
+            heapq.heappop(self._script)[2]()
+
+    def expect(self, attempt: SimulatedAttempt) -> None:
+        """Look at an attempt again when it may end."""
+        ends_s = attempt.ends_s()
+        if ends_s < math.inf:
+            self._count += 1
+            heapq.heappush(self._ends, (ends_s, self._count, attempt))
+
+    def kill_keeper(self, attempt: SimulatedAttempt) -> None:
+        """The keeper of an attempt is killed, and its ranks with it."""
+        if attempt.directory not in self.outcomes:
+            attempt.lost = True
+            self.outcomes[attempt.directory] = LOST._replace(ended_s=self.time.time())
+
+    def kill_rank(self, attempt: SimulatedAttempt) -> None:
+        """A rank of an attempt is killed by somebody."""
+        if attempt.directory not in self.outcomes:
+            self._over(attempt, (KILLED,), memory_kills=0)
+
+    def alive(self) -> list[SimulatedAttempt]:
+        """All attempts that have not ended."""
+        return [one for path, one in self.attempts.items() if path not in self.outcomes]
+
+    def _next_s(self) -> float:
+        ends_s = self._ends[0][0] if self._ends else math.inf
+        return min(ends_s, self._script[0][0] if self._script else math.inf)
+
+    def _end(self, attempt: SimulatedAttempt) -> None:
+        behaviour, done = attempt.behaviour, attempt.computed_s() >= attempt.behaviour.work_s - 1e-6
+        if done and not behaviour.hangs and attempt.stop_at_s > self.time.monotonic():
+            failed = self.failures.get(attempt.job, 0)
+            if failed < behaviour.fails:
+                self.failures[attempt.job] = failed + 1
+                self._over(attempt, (1,))
+            else:
+                self._over(attempt, (behaviour.code,))
+        elif behaviour.on_term == "saves":
+            self.saved_s[attempt.job] = attempt.computed_s()
+            self._reports.setdefault(attempt.job, []).append({"checkpoint": "/saved"})
+            self._over(attempt, (CHECKPOINTED,), "request")
+        elif behaviour.on_term == "finishes":
+            self._over(attempt, (0,), "request")
+        else:
+            killed = behaviour.on_term == "ignores"
+            self._over(attempt, (KILLED if killed else TERMINATED,), "request", killed=killed)
+
+    def _over(
+        self,
+        attempt: SimulatedAttempt,
+        codes: tuple[int, ...],
+        cause: str = "",
+        *,
+        killed: bool = False,
+        memory_kills: int = -1,
+    ) -> None:
+        asked_s, now_s = attempt.asked_s, self.time.monotonic()
+        stop_s = None if asked_s is None else now_s - asked_s
+        if asked_s is not None and codes != (0,) and not cause:
+            cause = "request"
+        self.outcomes[attempt.directory] = Outcome(codes, cause, killed, "", self.time.time(), memory_kills, stop_s)
+
+
+class SimulatedJournal(Journal):
+    """A real journal on a disk that can be full, and whose scheduler can be killed before, in and after every write."""
+
+    def __init__(self, path: Path, point: Callable[[str], None], full: Callable[[], bool]) -> None:
+        super().__init__(path)
+        self._point = point
+        self._full = full
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing."""
+        self._point("before a write")
+        if self._full():
+            raise DiskFullError("no room left")
+        with super().transaction():
+            yield
+            self._point("in a write")
+        self._point("after a write")

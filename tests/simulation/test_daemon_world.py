@@ -1,0 +1,85 @@
+"""The real scheduler through hours of simulated life, with faults: every seed is a story in which the laws hold.
+
+A failing seed prints the command that repeats it. Each run has other seeds; `make soak SEEDS=100000` has as many as
+there is patience for.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+
+import pytest
+
+from fairway.core.action import Action
+from fairway.runtime.daemon.engine import LiveEngine
+from fairway.runtime.jobs import life
+from fairway.runtime.jobs.happenings import Instruction, Stop
+from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.testing.daemon_world import BrokenLaw, live_through
+
+STORIES = int(os.environ.get("FAIRWAY_STORIES", "150"))
+CHUNK = 25
+
+
+def _first() -> int:
+    """Every day has other seeds."""
+    return datetime.date.today().toordinal() * 100_000
+
+
+@pytest.mark.parametrize("chunk", range(STORIES // CHUNK))
+def test_all_laws_hold_in_every_story(chunk: int) -> None:
+    for seed in range(_first() + chunk * CHUNK, _first() + (chunk + 1) * CHUNK):
+        try:
+            live_through(seed)
+        except BaseException as error:
+            pytest.fail(f"python -m fairway.testing.daemon_world --seed {seed}  # {type(error).__name__}: {error}")
+
+
+def test_a_story_is_the_same_every_time() -> None:
+    one, other = live_through(11), live_through(11)
+    assert (one.steps, one.kills, one.acknowledged) == (other.steps, other.kills, other.acknowledged)
+    assert one.time.time() == other.time.time()
+
+
+def _fails(monkeypatch: pytest.MonkeyPatch, most: int = 60) -> str:
+    """The first law that a broken scheduler breaks."""
+    for seed in range(most):
+        try:
+            live_through(seed)
+        except BrokenLaw as error:
+            return str(error)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def test_a_scheduler_that_forgets_to_stop_cancelled_jobs_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = LiveEngine.carry_out
+
+    def forgetful(engine: LiveEngine, instructions: list[Instruction]) -> None:
+        real(engine, [one for one in instructions if not (isinstance(one, Stop) and one.hurry)])
+
+    monkeypatch.setattr(LiveEngine, "carry_out", forgetful)
+    assert _fails(monkeypatch)
+
+
+def test_a_scheduler_that_acts_before_it_writes_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = LiveEngine.enact
+
+    def hasty(engine: LiveEngine, now_s: float, actions: list[Action]) -> object:
+        monkeypatch.setattr(engine, "_save", lambda: None)
+        return real(engine, now_s, actions)
+
+    monkeypatch.setattr(LiveEngine, "enact", hasty)
+    assert _fails(monkeypatch)
+
+
+def test_a_life_that_brings_jobs_back_from_the_dead_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = life.move
+
+    def careless(record: JobRecord, to: JobState, date_s: float, why: str = "") -> None:
+        real(record, JobState.PENDING if to is JobState.FAILED else to, date_s, why)
+
+    monkeypatch.setattr(life, "move", careless)
+    assert _fails(monkeypatch)
