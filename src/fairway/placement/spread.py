@@ -1,5 +1,5 @@
-"""Spread placement: one GPU at a time from the node with the most free ones, so that a failure or a busy link hurts
-least."""
+"""Spread placement: one GPU at a time from the node with the most free ones. A failure or a busy link then hurts least.
+"""
 
 from __future__ import annotations
 
