@@ -158,8 +158,7 @@ class Cells:
         return limit
 
     def _cheapest(self, starts: list[int], whole: int, size: int, cost: Cost, home: int) -> tuple[int, int, int]:
-        """The cheapest cell of `size` within free cells of size `whole`: its cost, the free cell around it, and itself.
-        """
+        """The cheapest cell of `size` within free cells of size `whole`: its cost, the free cell around it, itself."""
         if home >= 0:
             node = self.layout.node_of_gpu[home]
             first = self.layout.first_gpu[node]
