@@ -49,8 +49,8 @@ class Score(NamedTuple):
     """Errors of one method over many trainings, each with the same weight.
 
     `mae_s` is the mean absolute error in seconds, `relative` that over the run time of each job, and `bias` the same
-    with its sign (above 0: too long). `unsure` is the part of all points at which the method gives a spread; the next
-    two are how often the truth lies within one and two of them there. None if it never does.
+    with its sign (above 0: too long). `unsure` is the part of all points at which the method gives a spread;
+    `within_one` and `within_two` are how often the truth lies within one and two of them there, None if it gives none.
     """
 
     jobs: int
