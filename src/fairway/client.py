@@ -8,9 +8,9 @@
         print(chunk.decode(), end="")
     client.wait(job["id"])["state"]
 
-It speaks to the Unix socket in the scheduler's state directory, or to a `url` with a token. A request that was cut off
-is sent again where that can do no harm; a submission always carries a key, so it is never taken twice. Each thread
-keeps its connection for the next request. How a request gets there is in `fairway.wire`.
+The client connects to the Unix socket in the scheduler's state directory, or to a `url` with a token. It repeats a
+request that was cut off if that can do no harm. A submission always carries a key, so it is never taken twice. Each
+thread keeps its connection for the next request. `fairway.wire` sends the requests.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _ENDED = frozenset(("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", 
 _ID = re.compile(r"[0-9]{1,18}(_[0-9]{1,18})?", re.ASCII)
 
 Row = dict[str, Any]
-"""A job, a node or whatever else the scheduler tells, as JSON values; see docs/api.md."""
+"""A job, a node or another answer of the scheduler, as JSON values; see docs/api.md."""
 
 
 class Submitted(list[Row]):
-    """The jobs of a submission; `new` of them were not there before, under the same key."""
+    """The jobs of a submission; `new` counts those that were not known before under the same key."""
 
     def __init__(self, rows: Iterable[Row], new: int) -> None:
         super().__init__(rows)
@@ -57,20 +57,20 @@ class Submitted(list[Row]):
 
 
 class WaitedTooLongError(ClientError):
-    """`wait` has a time limit and it has passed."""
+    """The time limit of `wait` has passed."""
 
 
 def default_folder() -> Path:
-    """The state directory that is meant where none is named: $FAIRWAY_STATE, or one in the home directory."""
+    """The default state directory: $FAIRWAY_STATE, or one in the home directory."""
     named = os.environ.get("FAIRWAY_STATE")
     return Path(named) if named else Path.home() / ".local" / "state" / "fairway"
 
 
 class Client:
-    """A running scheduler, found by its state directory or by a URL of its own (`http://127.0.0.1:PORT`).
+    """A running scheduler, found by its state directory or by a URL (`http://127.0.0.1:PORT`).
 
-    `token` is needed with a URL; it is read from $FAIRWAY_TOKEN or from the state directory where it is not given.
-    A client may be used by several threads.
+    A URL needs a `token`. By default it is read from $FAIRWAY_TOKEN or from the state directory. Several threads may
+    use one client.
     """
 
     def __init__(
@@ -96,13 +96,11 @@ class Client:
         """Where the scheduler is reached, if not by the socket in its state directory."""
         return self._wire.url
 
-    # --- jobs --------------------------------------------------------------------------------------------------------
-
     def submit(self, jobs: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, key: str | None = None) -> Submitted:
-        """Submit a job or a list of them, with the fields of POST /v1/jobs; returns them as the scheduler has them.
+        """Submit a job or a list of jobs, with the fields of POST /v1/jobs; returns the jobs as the scheduler has them.
 
-        A working directory that is not given is the present one. `key` makes the submission idempotent: the same key
-        of the same user gives the same jobs again. Without one a new key is made up.
+        The default working directory is the present one. `key` makes the submission idempotent: the same key of the
+        same user gives the same jobs again. Without a key the client makes a new one.
         """
         body = _placed(jobs) if isinstance(jobs, Mapping) else [_placed(job) for job in jobs]
         headers = {"Idempotency-Key": key or uuid.uuid4().hex}
@@ -138,7 +136,7 @@ class Client:
         tail: int | None = None,
         follow: bool = False,
     ) -> Iterator[bytes]:
-        """What a job has written, in pieces; of all ranks (marked where there are several) or of one.
+        """What a job has written, in pieces: of all ranks (marked if there are several) or of one.
 
         `tail` begins with the last lines, `offset` (of one rank) at a byte; `follow` goes on until the job has ended.
         """
@@ -194,8 +192,6 @@ class Client:
             time.sleep(pause_s)
             pause_s = min(pause_s * 1.5, poll_s)
 
-    # --- the cluster -------------------------------------------------------------------------------------------------
-
     def nodes(self) -> list[Row]:
         """Machines, their GPUs, and who is on them."""
         return list(self._dict("GET", "/nodes")["nodes"])
@@ -229,7 +225,7 @@ class Client:
         return b"".join(self._stream("/metrics", [])).decode()
 
     def events(self, *, last: str | None = None) -> Iterator[Row]:
-        """What happens, as it happens. `last` is the `id` of the last event seen: those after it come first."""
+        """Events as they happen. `last` is the `id` of the last event seen: the events after it come first."""
         headers = {"Accept": "text/event-stream"} | ({} if last is None else {"Last-Event-ID": last})
         data: list[str] = []
         for line in _lines(self._stream("/events", [], headers)):
@@ -239,10 +235,8 @@ class Client:
                 yield json.loads("\n".join(data))
                 data = []
 
-    # --- inside ------------------------------------------------------------------------------------------------------
-
     def _verb(self, job: str, verb: str) -> list[Row]:
-        # Only being stopped twice would matter; whatever else is asked for twice is as if it was asked for once.
+        # Only stopping a job twice would matter. Any other request has the same effect if it arrives twice.
         return _rows(self._json("POST", f"/jobs/{_part(job)}/{verb}", again=verb != "requeue"))
 
     def _dict(self, method: str, path: str, body: Any = None) -> Row:
@@ -275,7 +269,7 @@ def _placed(job: Mapping[str, Any]) -> Row:
 
 
 def _part(job: str) -> str:
-    """A job's id as one part of a path. What cannot be an id is not asked for: it might lead elsewhere."""
+    """A job's id as one part of a path. A text that cannot be an id is refused: it might lead to another path."""
     if not _ID.fullmatch(str(job)):
         raise RefusedError(404, f"there is no job {str(job)[:60]!a}")
     return quote(str(job), safe="")

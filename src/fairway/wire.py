@@ -1,7 +1,7 @@
 """How a client reaches a scheduler: HTTP over the Unix socket in a state directory, or to a URL with a token.
 
-A `Wire` takes a request and gives the content of its answer, or the answer in pieces; what is asked for is not its
-business. A request that was cut off is sent again where that can do no harm. Each thread keeps its connection for the
+A `Wire` takes a request and returns the content of the answer, or the answer in pieces. It does not know what the
+request means. It repeats a request that was cut off if that can do no harm. Each thread keeps its connection for the
 next request. Standard library only.
 """
 
@@ -30,7 +30,7 @@ _CHUNK_BYTES = 65536
 
 
 class ClientError(FairwayError):
-    """The scheduler could not be asked, or refused."""
+    """The scheduler could not be reached, or refused."""
 
 
 class NotUpError(ClientError):
@@ -46,7 +46,7 @@ class RefusedError(ClientError):
 
 
 class Request(NamedTuple):
-    """What is asked; `body` is sent as JSON where there is one."""
+    """A request; `body`, if there is one, is sent as JSON."""
 
     method: str
     path: str
@@ -56,10 +56,10 @@ class Request(NamedTuple):
 
 
 class Wire:
-    """The way to one scheduler: by its state directory, or by a URL of its own.
+    """The way to one scheduler: by its state directory, or by a URL.
 
-    `token` is only needed with a URL; it is read from $FAIRWAY_TOKEN or from the state directory where it is not given.
-    Several threads may use a wire.
+    Only a URL needs a `token`. By default it is read from $FAIRWAY_TOKEN or from the state directory. Several threads
+    may use a wire.
     """
 
     def __init__(self, folder: Path, url: str | None, token: str | None) -> None:
@@ -75,9 +75,9 @@ class Wire:
         return self.url or str(self.folder)
 
     def content(self, request: Request, timeout_s: float, *, again: bool = True) -> bytes:
-        """Ask, once more where the answer was cut off and `again` allows it; the whole answer."""
+        """Send a request and return the whole answer; send it again if the answer was cut off and `again` allows it."""
         for tried in range(1, TRIES + 1):
-            # What must not be sent twice goes over a new connection, which the other side has no reason to close.
+            # A request that must not be sent twice gets a new connection, which the other side has no reason to close.
             kept = self._own.line.taken() if again else None
             connection = kept or self._connection(timeout_s)
             try:
@@ -92,7 +92,7 @@ class Wire:
         raise AssertionError("unreachable")
 
     def stream(self, request: Request) -> Iterator[bytes]:
-        """An answer in pieces; it may take its time between them. Nothing is asked before the first is wanted."""
+        """An answer in pieces, with any time between them. The request is sent when the first piece is wanted."""
         with closing(self._connection(None)) as connection:
             try:
                 asked = request._replace(headers={"Connection": "close", **request.headers})
@@ -131,7 +131,7 @@ class Wire:
         return connection
 
     def _response(self, connection: http.client.HTTPConnection, request: Request) -> http.client.HTTPResponse:
-        """Send a request; its answer if it was not refused."""
+        """Send a request and return its answer, unless it is refused."""
         sent = dict(request.headers)
         if self._token is not None:
             sent["Authorization"] = f"Bearer {self._token}"
@@ -153,7 +153,7 @@ class Wire:
 
 
 class _Own(threading.local):
-    """What each thread has for itself. A copy of a wire begins with nothing."""
+    """What belongs to one thread. A copy of a wire begins with nothing."""
 
     def __init__(self) -> None:
         self.line = _Line()
@@ -165,8 +165,8 @@ class _Own(threading.local):
 class _Line:
     """The connection that is kept between requests; closed when its thread, or the wire, is gone.
 
-    It is of the process and the user that made it: a child of this process, or this process as another user, is
-    somebody else to the scheduler.
+    It belongs to the process and the user that made it: to the scheduler, a child of this process, or this process as
+    another user, is a different client.
     """
 
     def __init__(self) -> None:
@@ -178,14 +178,14 @@ class _Line:
             self._kept.close()
 
     def keep(self, connection: http.client.HTTPConnection) -> None:
-        """Keep a connection whose last answer was read to its end, if it is open still."""
+        """Keep a connection whose last answer was read to its end, if it is still open."""
         if connection.sock is not None:
             if self._kept is not None:
                 self._kept.close()
             self._kept, self._owner = connection, (os.getpid(), os.geteuid())
 
     def taken(self) -> http.client.HTTPConnection | None:
-        """The connection that was kept, if it can be used once more; whoever has it keeps it again."""
+        """The kept connection, if it can be used once more; the caller keeps it again afterwards."""
         connection, self._kept = self._kept, None
         if connection is None or (self._owner == (os.getpid(), os.geteuid()) and _is_quiet(connection.sock)):
             return connection
@@ -194,7 +194,7 @@ class _Line:
 
 
 def _is_quiet(sock: socket.socket) -> bool:
-    """Whether a connection between two requests is as it should be: what can be read now is only its end."""
+    """Whether a connection between two requests is sound: the only thing that can be read now is its end."""
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     return not poll.poll(0)
@@ -203,8 +203,8 @@ def _is_quiet(sock: socket.socket) -> bool:
 class _Connection(http.client.HTTPConnection):
     """A connection on which a request is sent as a whole.
 
-    Sent in two parts, its head wakes the scheduler, which then waits for the rest; on a busy machine each such turn
-    costs milliseconds.
+    If a request were sent in two parts, its head would wake the scheduler, which then waits for the rest. On a busy
+    machine each such turn costs milliseconds.
     """
 
     _parts: list[bytes] | None = None
@@ -220,7 +220,7 @@ class _Connection(http.client.HTTPConnection):
         self.send(whole)
 
     def send(self, data: Any) -> None:
-        """Send bytes, or gather them while a request is put together."""
+        """Send bytes, or collect them while a request is being built."""
         if self._parts is None:
             super().send(data)
         else:
@@ -238,7 +238,7 @@ class _UnixConnection(_Connection):
         """Connect to the socket file, however long its path is."""
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
-        # The kernel takes 107 bytes of path; by way of an open directory it is always short.
+        # The kernel takes 107 bytes of path; relative to an open directory the path is always short.
         folder = os.open(self._path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             self.sock.connect(f"/proc/self/fd/{folder}/{self._path.name}")

@@ -1,4 +1,4 @@
-"""The pages: tables hold together, and what they say of options is so."""
+"""The pages: tables hold together, links lead somewhere, and what they say of options is so."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer.main
 from fairway.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 VERBS = [
     "up",
     "down",
@@ -48,6 +48,37 @@ def test_every_row_of_a_table_belongs_to_one(page: Path) -> None:
         row = line.startswith("|") and line.endswith("|")
         if row and not fenced and not lines[at - 1].startswith("|"):
             assert re.fullmatch(r"\|[-:| ]+\|", lines[at + 1]), f"line {at + 1} is a row without a head: {line}"
+
+
+def _anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as they are made on the web: letters and digits, with a dash for a blank."""
+    prose = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    heads = [head.lower() for head in re.findall(r"^#+ (.+)$", prose, flags=re.MULTILINE)]
+    return {re.sub(r"[^\w\- ]", "", head).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if link.startswith("http"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in _anchors(target), link
+
+
+def test_the_first_page_is_short_and_shows_a_picture() -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(page.splitlines()) <= 120
+    assert re.search(r"^!\[.+\]\(docs/pictures/.+\)$", page, flags=re.MULTILINE)
+
+
+def test_the_glossary_is_in_order() -> None:
+    page = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    words = re.findall(r"^\*\*(.+?)\*\*: ", page, flags=re.MULTILINE)
+    assert len(words) > 40
+    assert words == sorted(words, key=str.lower)
 
 
 def test_the_page_names_the_verbs_that_lack_a_shared_option() -> None:

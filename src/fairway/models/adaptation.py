@@ -1,13 +1,13 @@
 """Batch sizes that jobs change by themselves, as in the artifact of Shockwave (Zheng et al., NSDI 2023).
 
-Two methods: *Accordion* (Agarwal et al., MLSys 2021) trains with its first batch size in critical regimes and with the
-largest one elsewhere; *GNS* doubles the batch size as the gradient noise scale grows. That artifact has each of them
-twice, and they differ. The *profile* lays down a batch size for every epoch; it gives a job's exclusive run time, with
-which its completion time is compared. In the *simulated* run a job asks at the end of a round for another batch size,
-judging by the epochs that it has done.
+There are two methods. *Accordion* (Agarwal et al., MLSys 2021) trains with its first batch size in critical regimes and
+with the largest one elsewhere. *GNS* doubles the batch size as the gradient noise scale grows. The artifact has each of
+them twice, and they differ. The *profile* lays down a batch size for every epoch; it gives a job's exclusive run time,
+with which its completion time is compared. In the *simulated* run a job asks at the end of a round for another batch
+size, judging by the epochs that it has done.
 
-The figures below (sizes of data sets, critical regimes, epochs of the doublings) are those of that artifact. For
-models that are not among them `models.courses` has a general law.
+The figures below (sizes of data sets, critical regimes, epochs of the doublings) are those of that artifact. For other
+models `models.courses` has a general rule.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LARGEST_BATCH = {"ResNet-18": 256, "ResNet-50": 128, "LM": 80, "Recommendation":
 """How far a batch may grow; the other models keep theirs."""
 
 EARLY_PART = 0.3
-"""In the profile Accordion leaves the first batch size alone for this part of the epochs."""
+"""In the profile Accordion keeps the first batch size for this part of the epochs."""
 
 DOUBLINGS: dict[str, dict[int, dict[int, tuple[int, ...]]]] = {
     "ResNet-18": {
@@ -80,7 +80,7 @@ class Course:
 
     @cached_property
     def adapts(self) -> bool:
-        """Whether the batch size may ever be another one."""
+        """Whether the batch size may ever change."""
         return bool(self.doublings) or (self.method == "accordion" and self.largest > self.batch_size)
 
     def steps_per_epoch(self, batch_size: int) -> int:
@@ -104,7 +104,7 @@ class Course:
         return list(counts.items())
 
     def stretches(self, epochs: int) -> list[tuple[int, int]]:
-        """The batch sizes that are laid down, in their order, and for how many epochs each is used in a row."""
+        """The batch sizes of the profile, in their order, and for how many epochs in a row each is used."""
         if self.doublings:
             return self._doubled(epochs)
         if not self.adapts:
@@ -139,7 +139,7 @@ class Course:
         return epoch < _RECOMMENDATION_CRITICAL.get(self.batch_size, 10) or late
 
     def wanted(self, batch_size: int, steps_done: float) -> int:
-        """The batch size that a job asks for after so many steps at the present one; the present one if none."""
+        """The batch size that a job asks for after this many steps at the present one; the present one if none."""
         epoch = math.ceil(steps_done / self.steps_per_epoch(batch_size))
         if self.doublings:
             # It looks one epoch ahead, and asks for one doubling at a time.
@@ -151,7 +151,7 @@ class Course:
     def rescaled(self, work: float, done: float, old: int, new: int) -> tuple[float, float]:
         """All steps and those done, counted at another batch size.
 
-        The number of epochs stays what it is; an epoch that was begun counts as done.
+        The number of epochs stays the same; an epoch that was begun counts as done.
         """
         before, after = self.steps_per_epoch(old), self.steps_per_epoch(new)
         epochs, rescaled = math.ceil(work / before), math.ceil(work * old / new)
@@ -167,7 +167,7 @@ def _course(model: str, method: Adaptation, batch_size: int, gpus: int) -> Cours
 
 
 def course_of(spec: JobSpec) -> Course | None:
-    """How a job goes through its epochs; None where nothing is known of its model or it does not count steps."""
+    """How a job goes through its epochs; None if its model is unknown or it does not count steps."""
     if spec.steps is None or not spec.batch_size or not spec.model:
         return None
     return _course(spec.model, spec.adaptation, spec.batch_size, spec.gpus)

@@ -1,8 +1,8 @@
 """The tensors of well-known networks, counted from their published architectures.
 
-Each function lists the shapes that a network is made of, layer by layer, so the sizes follow from a few widths and
-depths instead of being copied from a file. The totals are those of the usual implementations; a test holds them against
-the published numbers of parameters and against the built-in profile's figures.
+Each function lists the shapes of a network, layer by layer, so the sizes follow from a few widths and depths instead of
+being copied from a file. The totals are those of the usual implementations; a test compares them with the published
+numbers of parameters and with the built-in profile's figures.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The time of a step is that of the arithmetic and the memory traffic of a mini-batch (a roofline with a rounded corner,
 after Williams et al., CACM 2009), plus a fixed cost of launching it, plus the part of the gradient all-reduce that the
 backward pass does not hide (ring all-reduce, after Patarasuk and Yuan, JPDC 2009). Expect a factor of two either way on
-a given machine; what the figures are good for is the shape: which GPU helps which model, and what gangs lose.
+a given machine. The figures are good for the shape: which GPU helps which model, and what gangs lose.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GRADIENT_BYTES_PER_PARAMETER = 4
 PASSES_OVER_ACTIVATIONS = 3
 """Written going forward, read going back, and their gradients written: each byte crosses the memory bus three times."""
 BANDWIDTH_SHARE = 0.6
-"""Of the datasheet's memory bandwidth, what streaming kernels get."""
+"""The part of the datasheet's memory bandwidth that streaming kernels get."""
 LAUNCH_EXPONENT = 0.25
 """Launch costs fall slowly with newer GPUs and the hosts that carry them: with the fourth root of the speed."""
 HIDDEN_SHARE = 0.7
@@ -34,11 +34,11 @@ HIDDEN_SHARE = 0.7
 NODE_GPUS = 8
 """Up to this gang size the links inside a node count; a larger gang shares them out in proportion."""
 NETWORK_GB_PER_S = 10 / 8
-"""A spread gang talks over 10 Gbit/s Ethernet, that of the cloud machines in Gavel's measurements."""
+"""The bandwidth of a spread gang: 10 Gbit/s Ethernet, that of the cloud machines in Gavel's measurements."""
 WAIT_PER_DOUBLING = 0.08
 """Every doubling of a gang adds this share of a step, in which all wait for the slowest."""
 PAIR_SHARE_MAX = 0.8
-"""A job that shares its GPUs keeps at most this share of its speed, however idle the other one leaves them."""
+"""A job that shares its GPUs keeps at most this share of its speed, however idle the other job leaves them."""
 
 _NAMES = ModelNames(FIGURES)
 

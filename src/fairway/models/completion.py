@@ -1,10 +1,10 @@
-"""Matrix completion: the entries of a table that nobody measured, from those that somebody did.
+"""Matrix completion: the unmeasured entries of a table, from the measured ones.
 
-A table of low rank is the product of two thin factors, and few entries suffice to find them. The factors are fitted in
-turns, each by ridge regression on the known entries. This alternating least squares finds the most likely point of the
-probabilistic factorisation of Salakhutdinov and Mnih (NIPS 2007), with which Gavel (OSDI 2020) completes tables of
-throughputs. What rows and columns have in common is taken off first as offsets, so that a row of which little is known
-comes out as an ordinary one and not as zero.
+A table of low rank is the product of two thin factors, and few entries are enough to find them. The factors are fitted
+in turns, each by ridge regression on the known entries. This alternating least squares finds the most likely point of
+the probabilistic factorisation of Salakhutdinov and Mnih (NIPS 2007), with which Gavel (OSDI 2020) completes tables of
+throughputs. The offsets of rows and columns are subtracted first, so that a row with few known entries comes out as an
+ordinary one and not as zero.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ OFFSET_TURNS = 20
 class Completion:
     """How to complete: the rank of the factors, the ridge penalty, and how often each factor is fitted.
 
-    `offsets` takes off the mean and what rows and columns deviate from it, each pulled to zero as if by that many more
-    entries of zero; None fits the factors to the bare values. The factors start at random from `seed`, with `spread` as
-    their standard deviation: small, so that unknown entries start near the offsets.
+    `offsets` subtracts the mean and the deviations of rows and columns from it, each pulled to zero as if by that many
+    more entries of zero; None fits the factors to the bare values. The factors start at random from `seed`, with
+    `spread` as their standard deviation: small, so that unknown entries start near the offsets.
     """
 
     rank: int = 10
@@ -47,7 +47,7 @@ class Completion:
 def complete(values: Floats, known: Bools, how: Completion | None = None) -> Floats:
     """The table with its unknown entries estimated; known ones come back as they are.
 
-    What stands in `values` where `known` is False does not matter, not even NaN.
+    The entries of `values` where `known` is False do not matter, not even NaN.
     """
     how = how or Completion()
     if values.ndim != 2 or values.shape != known.shape:
@@ -64,7 +64,7 @@ def complete(values: Floats, known: Bools, how: Completion | None = None) -> Flo
 
 
 def _offsets(values: Floats, known: Bools, pull: float) -> Floats:
-    """The mean, plus what each row and each column deviates from it."""
+    """The mean, plus the deviation of each row and each column from it."""
     mean = values.sum() / (np.count_nonzero(known) + pull)
     rest = np.where(known, values - mean, 0.0)
     by_row, by_column = known.sum(axis=1) + pull, known.sum(axis=0) + pull
@@ -82,7 +82,7 @@ def _product(values: Floats, known: Bools, how: Completion) -> Floats:
     """The product of the two factors that fits the known entries best, unknown ones being zero in `values`."""
     weights = known.astype(np.float64)
     random = np.random.default_rng(how.seed)
-    # Rare large ones come from a logarithm of the C library, whose last digit is rounded off here.
+    # Rare large draws come from a logarithm of the C library, whose last digit is rounded off here.
     right: Floats = how.spread * np.round(random.standard_normal((values.shape[1], how.rank)), 12)
     left: Floats = np.zeros((len(values), how.rank))
     for _ in range(how.turns):
@@ -105,7 +105,7 @@ def _fitted(values: Floats, weights: Floats, other: Floats, penalty: float) -> F
 def _solved(systems: Floats, right: Floats) -> Floats:
     """The solutions of equations whose rows are in the last axis, by elimination.
 
-    They are positive definite, the more so for the penalty, so that it needs no pivots.
+    They are positive definite, all the more with the penalty, so elimination needs no pivots.
     """
     rank = len(systems)
     for k in range(rank):

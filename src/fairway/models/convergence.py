@@ -1,7 +1,7 @@
-"""How training loss falls, for jobs of which a log tells only that they ran.
+"""How training loss falls, for jobs whose log says only that they ran.
 
-The shape is that of Optimus (EuroSys'18): loss 1 / (b0·k + b1) + b2 after k epochs. A job's curve is drawn so that
-the job ends where Optimus would call it converged: the last ten epochs lower the loss by less than 0.05.
+The shape is that of Optimus (EuroSys'18): loss 1 / (b0·k + b1) + b2 after k epochs. A job's curve is drawn so that the
+job ends where Optimus would call it converged: the last ten epochs lower the loss by less than 0.05.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FINAL_LOSS = (0.05, 0.6)
 
 
 def drawn_curve(seed: int, key: int) -> LossCurve:
-    """The curve of a job that did not come with one; `key` stands for the job, wherever in a trace it is."""
+    """The curve of a job that has none of its own; `key` stands for the job, wherever in a trace it is."""
     random = np.random.default_rng([seed, key])
     epochs = _between(*EPOCHS, random)
     start = 1.0 / _between(*FIRST_LOSS, random)
@@ -28,7 +28,7 @@ def drawn_curve(seed: int, key: int) -> LossCurve:
 
 
 def _between(low: float, high: float, random: np.random.Generator) -> float:
-    # Not `uniform`, which multiplies and adds in one step where the CPU can.
+    # Not `uniform`: on some CPUs it multiplies and adds in one step.
     return low + (high - low) * float(random.random())
 
 

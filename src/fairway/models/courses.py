@@ -1,7 +1,7 @@
-"""Where the batch sizes of an adaptive job are laid down: its regimes, from the tables of its model or a general law.
+"""The batch sizes of an adaptive job as regimes, from the tables of its model or a general rule.
 
-A model of the published tables (`models.adaptation`) goes through the epochs of those tables. Any other model follows
-a law in hundredths of its training, since nothing tells how many epochs it makes:
+A model of the published tables (`models.adaptation`) goes through the epochs of those tables. Any other model follows a
+rule in hundredths of its training, since nothing says how many epochs it makes:
 
 * *Accordion* (Agarwal et al., MLSys 2021) keeps the first batch size while training is critical, at the start and
   after each decay of the learning rate, and takes the largest that it can elsewhere.
@@ -9,7 +9,7 @@ a law in hundredths of its training, since nothing tells how many epochs it make
   exceed it. Here the noise scale starts at the first batch size and grows geometrically, over the range through which
   KungFu (Mai et al., OSDI 2020) takes its batches.
 
-No batch grows beyond what fits in memory; what fits is for the caller to say.
+No batch grows beyond what fits in memory; the caller says what fits.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from fairway.core.job import JobSpec, Regime
 from fairway.models.adaptation import course_of
 
 GENERAL_EPOCHS = 100
-"""Where nothing tells how many epochs a job makes, its training is counted in hundredths."""
+"""If nothing says how many epochs a job makes, its training is counted in hundredths."""
 CRITICAL = ((0, 30), (50, 60), (75, 85))
 """Accordion, in hundredths: the first 30, as in the published profile of the known models, and ten after each decay of
 the learning rate, at a half and at three quarters (the steps of He et al., CVPR 2016, on CIFAR-10)."""
 NOISE_DOUBLINGS = 8
 """GNS: how often the noise scale doubles over the whole training. KungFu's batches go from 16 to 4,096."""
 DECISIONS = 10
-"""GNS looks at the noise scale after each tenth of the training, and doubles the batch once at most."""
+"""GNS checks the noise scale after each tenth of the training, and doubles the batch once at most."""
 LARGEST_GENERAL_BATCH = 4096
 """No general course goes beyond this batch size per GPU."""
 
 Fits = Callable[[int], bool]
-"""Whether a job can train at a batch size on every GPU type where it can begin, and its speed there is known."""
+"""Whether a job can train at a batch size on every GPU type on which it can begin, and its speed there is known."""
 Stretches = list[tuple[int, int]]
-"""Batch sizes in their order, and for how many epochs (or hundredths) each is used in a row."""
+"""Batch sizes in their order, and for how many epochs (or hundredths) in a row each is used."""
 
 _WHOLE = (Regime(1.0),)
 
@@ -76,7 +76,7 @@ def _largest(batch_size: int, fits: Fits) -> int:
 
 
 def epochs_of(spec: JobSpec) -> float:
-    """How many epochs a job makes, the last one maybe in part; hundredths of its training where that is not known."""
+    """How many epochs a job makes, the last one maybe in part; hundredths of its training if that is not known."""
     course = None if spec.regimes else course_of(spec)
     if course is None or spec.steps is None:
         return float(GENERAL_EPOCHS)
@@ -84,9 +84,9 @@ def epochs_of(spec: JobSpec) -> float:
 
 
 def laid_down(spec: JobSpec, fits: Fits) -> tuple[Regime, ...]:
-    """The regimes of a job that adapts by Accordion or GNS; a single one where it never changes.
+    """The regimes of a job that adapts by Accordion or GNS; a single one if it never changes.
 
-    A job has to count steps of a batch size that it names: without those nothing tells what a larger batch gains.
+    A job must count steps of a batch size that it names: otherwise nothing says what a larger batch gains.
     """
     if spec.adaptation not in ("accordion", "gns") or not spec.steps or not spec.batch_size or not spec.model:
         return _WHOLE

@@ -1,9 +1,9 @@
 """Speeds that nobody profiled: of pairs, learned while they run, and of jobs on GPU types that they never ran on.
 
 After the throughput estimator of Gavel (Narayanan et al., OSDI 2020, section 6). `LearnedPairs` begins with the
-built-in estimates, or those of the model that a job resembles. What is measured of running pairs takes their place by
-exponential averaging, and corrects the estimates of the pairs that were not measured: by how much measurements deviate
-from estimates is a table with gaps, which is completed.
+built-in estimates, or those of the model that a job resembles. Measurements of running pairs replace them by
+exponential averaging, and correct the estimates of the pairs that were not measured: the deviations of measurements
+from estimates are a table with gaps, which is completed.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ ALPHA = 0.5
 SETTLED = 0.005
 """An average that is this near to the measurement takes its value, so that a steady pair stops changing anything."""
 FINGERPRINT = 3
-"""From so many measured pairs on, a job of an unknown model is likened by them to a model that is known."""
+"""From this many measured pairs on, a job of an unknown model is matched by them to a known model."""
 CORRECTED_KINDS = 32
-"""At most so many kinds, those measured most often, take part in the completion, which bounds its time."""
+"""At most this many kinds, those measured most often, take part in the completion, which bounds its time."""
 KEPT_MIN = 0.01
-"""Corrections leave at least this much: 0 says that a pair does not fit, and only a failure to start tells that."""
+"""Corrections leave at least this much: 0 means that a pair does not fit, and only a failure to start shows that."""
 CORRECTIONS = Completion(rank=5, penalty=0.3, turns=10, offsets=3.0)
 LIKENESS = Completion(rank=5, turns=5)
-"""Quick, for it may be wanted for several models in one decision, and the table of references is small."""
+"""Quick, because one decision may need it for several models, and the table of references is small."""
 
 Pair = tuple[float, float]
 _Deviation = tuple[str, str, str, float, float]
 
 
 def blend(before: Pair, measured: Pair, alpha: float = ALPHA) -> Pair:
-    """What a measurement makes of an estimate: the exponential average; a pair that does not run is known at once."""
+    """An estimate after a measurement: the exponential average; a pair that does not run is known at once."""
     if min(measured) <= 0 or min(before) <= 0:
         return measured
     first, second = (
@@ -62,8 +62,8 @@ def blend(before: Pair, measured: Pair, alpha: float = ALPHA) -> Pair:
 def estimate_speeds(speeds: Floats, how: Completion | None = None) -> Floats:
     """Speeds of job types (rows) on GPU types (columns): NaN is filled in, 0 (does not fit) and the rest stay.
 
-    Speeds multiply: a job is so many times as fast as another, a GPU as another. So the logarithms are completed. A
-    row or a column without any speed is left NaN.
+    Speeds multiply: one job is a factor faster than another, and so is one GPU. So the logarithms are completed. A row
+    or a column without any speed is left NaN.
     """
     how = how or Completion(rank=1, penalty=0.1, offsets=0.01)
     known: Bools = np.isfinite(speeds) & (speeds > 0)
@@ -76,7 +76,7 @@ def estimate_speeds(speeds: Floats, how: Completion | None = None) -> Floats:
 
 
 class Kind(NamedTuple):
-    """What the speeds of a job beside others depend on. Jobs with one `label` are taken to behave alike."""
+    """What the speeds of a job beside others depend on. Jobs with the same `label` are assumed to behave alike."""
 
     label: str
     memory_bytes: int
@@ -88,7 +88,7 @@ class LearnedPairs:
 
     It belongs to one decision: `recall` it from the policy's memory, let it `observe` the snapshot, ask it for
     `factors`, tell it with `expect` which pairs the decision starts, and keep its `memory()` in the decision. The
-    answers depend on nothing but memory and snapshot.
+    answers depend only on memory and snapshot.
     """
 
     def __init__(self, references: dict[str, Reference], kept: dict[str, dict[str, dict[str, Pair]]]) -> None:
@@ -108,7 +108,7 @@ class LearnedPairs:
 
     @staticmethod
     def recall(memory: Mapping[str, Any] | None = None) -> LearnedPairs:
-        """What an earlier decision left with `memory()`; nothing has been measured where there is none."""
+        """What an earlier decision left with `memory()`; without it, nothing has been measured."""
         plain = memory or {}
         references = {label: Reference(str(model), int(size)) for label, (model, size) in plain.get("like", {}).items()}
         kept = {
@@ -168,8 +168,9 @@ class LearnedPairs:
         return self
 
     def expect(self, snapshot: Snapshot, partners: Mapping[int, int]) -> None:
-        """Take note of the pairs (guest row -> host row) that a decision starts: one that does not come up is learned
-        not to fit."""
+        """Note the pairs (guest row -> host row) that a decision starts: one that does not come up is learned not to
+        fit.
+        """
         jobs, host = snapshot.jobs, snapshot.host
         new = [(int(jobs[at]), int(jobs[guest])) for guest, at in partners.items() if host[guest] != jobs[at]]
         self._asked = sorted(new)
@@ -224,7 +225,7 @@ class LearnedPairs:
         return Kind(label, memory, tuple(speed > 0 for speed in speeds))
 
     def _running_pairs(self, snapshot: Snapshot) -> Iterator[tuple[str, int, int, Pair]]:
-        """GPU type, host, guest and what they keep, of the jobs that run in pairs and tell what a pair does.
+        """GPU type, host, guest and what they keep, of the jobs that run in pairs and show what a pair does.
 
         Not of three on one GPU, of throttled guests, of unequal, resized or spread gangs, or before both are up.
         """
@@ -242,7 +243,7 @@ class LearnedPairs:
                 yield self._types[t], int(snapshot.jobs[host]), int(snapshot.jobs[guest]), pair
 
     def _refused(self, snapshot: Snapshot) -> Iterator[tuple[str, int, int, Pair]]:
-        """The pairs that were asked for last time whose guest nevertheless waits while its host runs."""
+        """The pairs that the last decision asked for, if the guest waits although its host runs."""
         for host, guest in self._asked:
             at, row = self._rows.get(host), self._rows.get(guest)
             if at is not None and row is not None and snapshot.held[at] and not snapshot.held[row]:
@@ -260,7 +261,7 @@ class LearnedPairs:
         if a not in labels or b not in labels:
             return before
         t, i, j = self._types.index(gpu), labels[a], labels[b]
-        # For two of one kind both read the same cell, so they come out alike to the last bit.
+        # For two jobs of one kind both read the same cell, so they come out equal to the last bit.
         first, second = before[0] + float(table[i, t, j]), before[1] + float(table[j, t, i])
         return (min(1.0, max(KEPT_MIN, first)), min(1.0, max(KEPT_MIN, second)))
 
@@ -272,13 +273,13 @@ class LearnedPairs:
         return (pair[0], pair[0]) if a == b else pair
 
     def _corrections(self) -> tuple[dict[str, int], Floats]:
-        """By how much the estimates of unmeasured pairs are to be moved: kinds, and a table [kind, type, kind]."""
+        """How far to move the estimates of unmeasured pairs: kinds, and a table [kind, type, kind]."""
         if self._corrected is None:
             self._corrected = _completed(tuple(self._deviations()), self._types)
         return self._corrected
 
     def _deviations(self) -> Iterator[_Deviation]:
-        """What measured pairs deviate by from their estimates, where both say that the pair fits."""
+        """The deviations of measured pairs from their estimates, if both say that the pair fits."""
         for gpu in self._types:
             for a, row in self._kept.get(gpu, {}).items():
                 for b, (x, y) in row.items():
@@ -287,7 +288,7 @@ class LearnedPairs:
                         yield gpu, a, b, x - before[0], y - before[1]
 
     def _liken(self, label: str) -> None:
-        """Choose the reference of an unknown model anew, by the pairs that have been measured of it."""
+        """Choose the reference of an unknown model again, by its measured pairs."""
         if known_reference(label.partition(":")[2], 0) is not None:
             return
         table = builtin_table(self._names)
@@ -309,7 +310,7 @@ class LearnedPairs:
 
 
 def _spread(snapshot: Snapshot, row: int, kind: int) -> bool:
-    """Whether a gang sits on more nodes than it needs, which slows it down for a reason of its own."""
+    """Whether a gang sits on more nodes than it needs, which slows it down by itself."""
     gpus, cluster = snapshot.gpus_held(row), snapshot.cluster
     return len({cluster.node_of_gpu[gpu] for gpu in gpus}) > cluster.nodes_needed(kind, len(gpus))
 

@@ -2,7 +2,7 @@
 
 FLOPs count a multiply-add as two operations and cover the forward pass of one sample. Activation bytes are what one
 sample keeps in single precision until the backward pass. `efficiency`, `half_batch`, `overhead_s` and `host_s` are
-round figures picked so that the estimates fall near the V100, P100 and K80 rates that Gavel published; the models that
+round figures, chosen so that the estimates fall near the V100, P100 and K80 rates that Gavel published; the models that
 Gavel did not measure take the figures of the nearest kind of network. `docs/profiles.md` lists the sources.
 """
 

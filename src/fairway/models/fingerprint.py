@@ -1,9 +1,9 @@
 """What a new kind of job keeps of its speed beside others, from a few measured pairs.
 
-The throughput estimator of Gavel (Narayanan et al., OSDI 2020, section 6): some kinds of jobs have been measured in all
-pairs and serve as *references*. A new kind is measured beside a few of them; its row is appended to their table and
-completed; the reference whose row points in the same direction is the one that it behaves like. Here a measured pair
-tells two numbers, what the new job keeps and what its partner keeps, and both are part of the row.
+This is the throughput estimator of Gavel (Narayanan et al., OSDI 2020, section 6). Some kinds of jobs have been
+measured in all pairs and serve as *references*. A new kind is measured beside a few of them; its row is appended to
+their table and completed; it behaves like the reference whose row points in the same direction. Here a measured pair
+gives two numbers, what the new job keeps and what its partner keeps, and both are part of the row.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fairway.models.completion import Completion, complete
 from fairway.models.names import ProfileKey
 
 Kept = Callable[[ProfileKey, ProfileKey, str], tuple[float, float] | None]
-"""What two jobs keep of their speeds on a GPU type: zeros where they do not fit, None where nobody knows."""
+"""What two jobs keep of their speeds on a GPU type: zeros if they do not fit, None if unknown."""
 
 PUBLISHED = Completion(rank=10, penalty=1e-2, turns=100, offsets=None, spread=1.0)
 """As in Gavel's code: bare values, rank 10, mu = 0.01, up to 100 turns from factors of standard deviation 1."""
@@ -40,7 +40,7 @@ class Row(NamedTuple):
 
     @staticmethod
     def split(joined: Floats, types: int) -> Row:
-        """Read what `joined` gave."""
+        """The reverse of `joined`."""
         own, other = joined.reshape(2, types, -1)
         return Row(own, other)
 
@@ -49,7 +49,7 @@ class Row(NamedTuple):
 class ReferenceTable:
     """Kinds that were measured with one another: `kept[a, t, b]` is what kind a keeps beside b on GPU type t.
 
-    NaN where a pair was not measured; 0 where it was and did not fit in memory.
+    NaN if a pair was not measured; 0 if it was and did not fit in memory.
     """
 
     kinds: tuple[ProfileKey, ...]
@@ -99,7 +99,7 @@ class Estimate(NamedTuple):
 
 
 def estimate_row(table: ReferenceTable, measured: Row, how: Completion | None = None) -> Estimate:
-    """Estimate a new kind from what was measured of it (NaN elsewhere). Measured entries come back as they are."""
+    """Estimate a new kind from its measurements (NaN elsewhere). Measured entries come back as they are."""
     types = len(table.gpu_types)
     reference, new = table.joined, measured.joined
     values = np.vstack([reference, new])
@@ -117,7 +117,7 @@ def estimate_row(table: ReferenceTable, measured: Row, how: Completion | None = 
 
 
 def published_row(table: ReferenceTable, measured: Row, seed: int = 0) -> Row:
-    """The estimate of Gavel's code: only what the new job keeps is looked at; the nearest reference gives the rest."""
+    """The estimate of Gavel's code: it uses only what the new job keeps; the nearest reference gives the rest."""
     own = table.kept.reshape(len(table.kinds), -1)
     values = np.vstack([own, measured.own.reshape(1, -1)])
     filled = np.clip(complete(values, ~np.isnan(values), replace(PUBLISHED, seed=seed)), 0.0, 1.0)

@@ -1,7 +1,7 @@
 """How long a training that changes its batch size will go on: a forecast from what is announced and what was seen.
 
-The owner of a job announces its epochs and, in their order, the batch sizes (regimes) that it may go through; when it
-changes is only seen once it does. Shockwave (Zheng et al., NSDI 2023) takes the parts of the regimes for a draw from a
+The owner of a job announces its epochs and, in their order, the batch sizes (regimes) that it may go through. A change
+is seen only when it happens. Shockwave (Zheng et al., NSDI 2023) treats the parts of the regimes as a draw from a
 Dirichlet distribution whose prior splits the epochs evenly. Four rules say what is to come:
 
 * `restatement`, the rule of the paper: a regime that is over has exactly the epochs that were seen, and the prior of
@@ -23,7 +23,7 @@ Method = Literal["restatement", "bayes", "reactive", "agnostic"]
 METHODS: tuple[Method, ...] = ("restatement", "bayes", "reactive", "agnostic")
 
 _WHOLE_EPOCH = 1e-9
-"""Epochs are sums of fractions of the work; this little short of a whole epoch counts as one."""
+"""Epochs are sums of fractions of the work; an epoch that falls short of a whole one by this little counts as whole."""
 
 
 class Forecast(NamedTuple):
@@ -43,7 +43,7 @@ class Forecast(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """The spells of a training as stages: epochs by stage, epochs in all, the stage that is on, the first open one."""
+    """The spells of a training as stages: epochs by stage, epochs in all, the present stage, the first open one."""
 
     epochs: list[float]
     done: float
@@ -54,9 +54,9 @@ class _Seen(NamedTuple):
 def forecast(training: Training, epoch_s: Sequence[float], method: Method = "restatement") -> Forecast:
     """What is left of a training whose epochs take `epoch_s[k]` seconds in stage k; it has at least one stage.
 
-    `bayes` counts whole epochs as the artifact does: the one that is on counts as seen, so the rest is up to an epoch
-    too short even where a single batch size is announced. Its `left` is what `remaining_s` stands for and need not add
-    up to the epochs that are left.
+    `bayes` counts whole epochs as the artifact does: the present one counts as seen, so the rest is up to an epoch too
+    short even if a single batch size is announced. Its `left` is what `remaining_s` stands for and need not add up to
+    the epochs that are left.
     """
     seen = _matched(training.stages, training.spells)
     if method == "bayes":
@@ -73,7 +73,7 @@ def forecast(training: Training, epoch_s: Sequence[float], method: Method = "res
 def _matched(stages: tuple[Stage, ...], spells: tuple[Spell, ...]) -> _Seen:
     """Find the spells among the announced stages, in order: each is the first with its batch size from the last on.
 
-    A batch size that is not announced, or not any more, is no stage: the job then stands between two stages.
+    A batch size that is not announced, or no longer due, is no stage: the job then stands between two stages.
     """
     count, ongoing = len(stages), len(spells) - 1
     epochs = [0.0] * count
@@ -134,8 +134,8 @@ def _restated(seen: _Seen, left: float, epoch_s: Sequence[float]) -> Forecast:
 def _bayes(training: Training, seen: _Seen, epoch_s: Sequence[float]) -> Forecast:
     """The posterior over batch sizes, from a prior of equal parts that weighs as much as the whole training.
 
-    As in the artifact, the totals are scaled to the epochs of the job, what was seen is taken off epoch by epoch as
-    long as a whole one is there, and the time of the rest is scaled by the epochs left over those of the rest, rounded
+    As in the artifact, the totals are scaled to the epochs of the job, and what was seen is subtracted epoch by epoch
+    as long as a whole one is there. The time of the rest is scaled by the epochs left over those of the rest, rounded
     up. Epochs at a batch size that was not announced are known and stand apart from all that.
     """
     places, counts, foreign = _by_batch(training)

@@ -1,8 +1,8 @@
-"""How wrong forecasts are: trainings whose course is known are gone through again, and forecast on the way.
+"""How wrong forecasts are: trainings whose course is known are replayed, and forecast on the way.
 
-A training is asked about at equal steps of its run time without interruptions, since that is what a scheduler waits
-for. An error is predicted minus true remaining time; relative to the job's whole run time it is also the relative error
-of the predicted run time, the measure of Shockwave (Zheng et al., NSDI 2023).
+A training is forecast at equal steps of its run time without interruptions, since that is what a scheduler waits for.
+An error is predicted minus true remaining time. Relative to the job's whole run time it is also the relative error of
+the predicted run time, the measure of Shockwave (Zheng et al., NSDI 2023).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fairway.core.prospect import Prospect, Spell, Stage, Training
 from fairway.models.forecast import METHODS, Method, forecast
 
 POINTS = 100
-"""At how many points of its run time a training is forecast."""
+"""The number of points of its run time at which a training is forecast."""
 
 
 class Stretch(NamedTuple):
@@ -46,11 +46,11 @@ class Replay(NamedTuple):
 
 
 class Score(NamedTuple):
-    """Errors of one method over many trainings, each of which counts alike.
+    """Errors of one method over many trainings, each with the same weight.
 
-    `mae_s` is the mean absolute error in seconds, `relative` that over the run time of each job, and `bias` the
-    same with its sign (above 0: too long). `unsure` is at what part of all points the method allows for a spread;
-    there the truth lies within one and two of them so often. None where it never does.
+    `mae_s` is the mean absolute error in seconds, `relative` that over the run time of each job, and `bias` the same
+    with its sign (above 0: too long). `unsure` is the part of all points at which the method gives a spread;
+    `within_one` and `within_two` are how often the truth lies within one and two of them there, None if it gives none.
     """
 
     jobs: int
@@ -63,7 +63,7 @@ class Score(NamedTuple):
 
 
 def stretches_of(prospect: Prospect, regimes: Sequence[Regime]) -> list[Stretch]:
-    """The true course of a job that has these regimes, on the GPU type that is fastest for it; empty if none will do.
+    """The true course of a job with these regimes, on the GPU type that is fastest for it; empty if there is none.
 
     `prospect` is what it announces, stage by stage the same regimes.
     """
@@ -79,7 +79,7 @@ def stretches_of(prospect: Prospect, regimes: Sequence[Regime]) -> list[Stretch]
 
 
 def training_at(course: Sequence[Stretch], elapsed_s: float, announced: Sequence[Stretch] | None = None) -> Training:
-    """What is known of a training after so much of its run time: a change has been seen once it is there."""
+    """What is known of a training after this much of its run time: a change is seen once it has happened."""
     stages = tuple(Stage(each.batch_size, (1.0 / each.epoch_s,)) for each in announced or course)
     spells: list[Spell] = []
     for batch_size, epochs, epoch_s in course:
@@ -93,10 +93,10 @@ def training_at(course: Sequence[Stretch], elapsed_s: float, announced: Sequence
 def replay(
     course: Sequence[Stretch], method: Method, points: int = POINTS, announced: Sequence[Stretch] | None = None
 ) -> Replay:
-    """Forecast a training again and again while it goes its course.
+    """Forecast a training again and again while it runs its course.
 
-    `announced` are the stages that its owner tells of, where those are not the ones that come; epochs count for nothing
-    in them.
+    `announced` are the stages that its owner announces, if those differ from the ones that come; their epochs do not
+    count.
     """
     epoch_s = [each.epoch_s for each in announced or course]
     run_s = math.fsum(each.epochs * each.epoch_s for each in course)

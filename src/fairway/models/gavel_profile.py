@@ -2,8 +2,8 @@
 
 The file maps a GPU type to job types, and a job type to its rate alone (under "null") and beside each other job type:
 `{"v100": {"('ResNet-18 (batch size 16)', 1)": {"null": 32.4, "('A3C', 1)": [20.1, 5.0]}}}`. A table whose name ends in
-`_unconsolidated` holds gangs spread over more nodes than needed. Job-type keys are taken apart once, at loading; the
-entries of pairs stay as they are and are looked up when asked for.
+`_unconsolidated` holds gangs spread over more nodes than needed. Job-type keys are parsed once, at loading; the entries
+of pairs stay as they are and are looked up on demand.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class GavelProfile:
 
     @staticmethod
     def read(path: str) -> GavelProfile:
-        """Load a file; whatever is wrong with it is one line that names the file and the entry."""
+        """Load a file; an error is one line that names the file and the entry."""
         return GavelProfile(_read_json(path), path)
 
     @property
@@ -88,12 +88,12 @@ class GavelProfile:
         return interpolated_rate(points, gpus)
 
     def pair_rates(self, a: ProfileKey, b: ProfileKey, gpu_type: str) -> tuple[float, float] | None:
-        """The measured rates of two jobs that share GPUs; None where there is no measurement or it is zero."""
+        """The measured rates of two jobs that share GPUs; None if there is no measurement or it is zero."""
         pair = self.measured_pair(a, b, gpu_type)
         return pair if pair is not None and min(pair) > 0 else None
 
     def measured_pair(self, a: ProfileKey, b: ProfileKey, gpu_type: str) -> tuple[float, float] | None:
-        """The file's entry of two jobs that share GPUs, zeros where they did not fit; None where there is none."""
+        """The file's entry of two jobs that share GPUs, zeros if they did not fit; None if there is none."""
         table = self._find_table(gpu_type)
         text_a, text_b = self._find_text(a), self._find_text(b)
         if table is None or text_a is None or text_b is None:

@@ -19,7 +19,7 @@ MOST_CELLS = 48
 
 
 def gittins_index(samples: Floats, attained: float, quantum: float | None = None) -> float:
-    """The index at one age, from sorted samples of total service; 0 where no sample is larger.
+    """The index at one age, from sorted samples of total service; 0 if no sample is larger.
 
     `quantum` fixes D instead of taking the best one: the discretised index.
     """
@@ -38,9 +38,9 @@ def gittins_index(samples: Floats, attained: float, quantum: float | None = None
 def index_table(samples: Floats, quantum: float | None = None) -> tuple[Floats, Floats]:
     """The index as a step function of age: where its cells begin, and the index there.
 
-    Cells begin at quantiles of the samples, so they are dense where jobs end, and samples count as the next of them:
-    just before a single sample the index of the samples themselves rises without bound, which tells nothing about
-    other jobs. Up to `MOST_CELLS` different samples the index is exact.
+    Cells begin at quantiles of the samples, so they are dense where jobs end, and samples count as the next of them.
+    (Just before a single sample the index of the samples themselves rises without bound, which says nothing about other
+    jobs.) Up to `MOST_CELLS` different samples the index is exact.
     """
     samples = samples[samples > 0]
     marks = np.unique(samples)

@@ -1,6 +1,6 @@
 """How far off the throughput estimator is: kinds of jobs are left out of a full table and estimated from a part.
 
-Each kind in turn plays the newcomer. The others are its references; a random part of its pairs is measured, the rest
+Each kind in turn is the new one. The others are its references; a random part of its pairs is measured, the rest
 estimated and compared with the table. Pairs that do not fit in memory are part of the truth (both keep 0).
 """
 
@@ -71,9 +71,9 @@ def profile_table(profile: GavelProfile) -> ReferenceTable:
 def hold_out(
     table: ReferenceTable, fraction: float, seeds: Sequence[int], by: HoldOut = "type", worth: float = WORTH
 ) -> dict[str, Score]:
-    """The score of each method, over all kinds as newcomers and all seeds.
+    """The score of each method, over all kinds as new ones and all seeds.
 
-    By "model", a newcomer has no reference of its own model at another batch size.
+    By "model", a new kind has no reference of its own model at another batch size.
     """
     builtin = ReferenceTable.of(table.kinds, table.gpu_types, builtin_kept)
     gathered: dict[str, list[tuple[Floats, Floats]]] = {method: [] for method in METHODS}

@@ -1,9 +1,9 @@
 """Where a falling loss is going: weighted fits of loss curves, for many jobs at once.
 
-Two families, as in SLAQ (SoCC'17): 1 / (a·k² + b·k + c) + d for first-order methods, and m^(k - b) + d for methods that
-converge faster. For a given limit d both become linear in their other parameters (in 1 / (loss - d) and in the
-logarithm of loss - d), so each fit is a small weighted least-squares problem with a closed solution, tried for a few
-limits; what misses the losses least wins. All jobs are fitted by the same few array operations.
+There are two families, as in SLAQ (SoCC'17): 1 / (a·k² + b·k + c) + d for first-order methods, and m^(k - b) + d for
+methods that converge faster. For a given limit d both become linear in their other parameters (in 1 / (loss - d) and in
+the logarithm of loss - d), so each fit is a small weighted least-squares problem with a closed solution, tried for a
+few limits; the fit with the smallest error wins. All jobs are fitted by the same few array operations.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fairway.core import portable
 from fairway.core.arrays import Bools, Floats, Ints
 
 Curve: TypeAlias = tuple[Floats, Floats, Floats]
-"""Three parameters, one of each for every job and limit; NaN as the first where a curve is impossible."""
+"""Three parameters, one of each for every job and limit; NaN as the first if a curve is impossible."""
 LEAST_POINTS = 3
 """Fewer points than parameters of the simplest curve say nothing about where it goes."""
 LIMITS = (0.01, 0.04, 0.12, 0.3, 0.7, 1.6, 4.0, 10.0)
@@ -83,8 +83,8 @@ def _best(x: Floats, y: Floats, weights: Floats, many: Bools) -> Floats:
 
 
 def _keep_better(best: Floats, error: Floats, family: int, curve: Curve, missed: Floats) -> None:
-    """Write a curve into `best` wherever it is possible (not NaN) and misses the points less than what is there."""
-    # It must be better by more than rounding, or which family wins would depend on the last bit.
+    """Write a curve into `best` wherever it is possible (not NaN) and has a smaller error than what is there."""
+    # It must be better by more than rounding; otherwise the last bit would decide which family wins.
     better = (missed < error * (1 - 1e-6) - 1e-15) & ~np.isnan(curve[0])
     error[better] = missed[better]
     best[better] = np.stack([np.full(error.shape, float(family)), *curve], axis=-1)[better]

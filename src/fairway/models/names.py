@@ -1,7 +1,7 @@
 """How profiles name things: the key of an entry, and model names as people spell them.
 
-Spelling differs between papers, traces and tools ("ResNet-18", "resnet18"), so names are compared by their letters and
-digits only. A few models go by two names in the literature; `SAME_MODEL` holds those and nothing that is merely alike.
+Spelling differs between papers, traces and tools ("ResNet-18", "resnet18"), so names are compared only by their letters
+and digits. A few models have two names in the literature; `SAME_MODEL` holds those and nothing that is merely alike.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What Optimus (Peng et al., EuroSys 2018) learns from a running job: how its loss falls, and how its speed grows.
 
-Both fits are non-negative least squares, for all jobs at once: loss after k epochs is 1 / (b0·k + b1) + b2, and the
+Both fits are non-negative least squares, for all jobs at once. The loss after k epochs is 1 / (b0·k + b1) + b2. The
 time of a unit of work on n GPUs is a/n + t1 + t2·(n-1)/n + t3·log2(n), the all-reduce form of the paper's model of
 workers and parameter servers. Arrays have one row per job; NaN and 0 fill rows that have fewer observations.
 """
@@ -20,11 +20,13 @@ MOST_EPOCHS = 100.0
 LEAST_POINTS = 3
 """With fewer losses than this the curve is not fitted."""
 THIRD_WEIGHTS = np.array([1.0, 4.0, 16.0])
-"""What each third of the losses counts: the second so many times the first, the last so many times the second."""
+"""The weight of each third of the losses: the second counts this many times the first, the last as many times the
+second.
+"""
 
 _FLOORS = np.linspace(0.0, 0.98, 15)
 _AT_ONCE = 256
-"""So many jobs are fitted at a time, because their tables stay in the cache of a processor."""
+"""This many jobs are fitted at a time, because their tables stay in the cache of a processor."""
 _LARGE_LOSS = 1e30
 _SPEED_TERMS = 4
 # With a fixed batch, 1/n, 1 and (n-1)/n are dependent, so no best fit needs all three.
@@ -35,7 +37,7 @@ _SUBSETS = [
     if not {0, 1, 2} <= set(subset)
 ]
 _ALLOWED = (set[int](), {0}, {0, 1}, {0, 1, 3}, {0, 1, 2, 3})
-"""The terms that so many different gang sizes can tell apart; before that, scaling is taken as perfect."""
+"""The terms that this many different gang sizes can tell apart; before that, scaling is assumed to be perfect."""
 
 
 def fit_losses(epochs: Floats, losses: Floats) -> Floats:
@@ -57,7 +59,7 @@ def _fit_some(epochs: Floats, losses: Floats, mask: Bools) -> Floats:
     weights = np.where(mask, THIRD_WEIGHTS[place * 3 // count[:, None]], 0.0)
     k, loss = np.where(mask, epochs, 0.0), np.where(mask, losses, 1.0)
     largest = np.abs(loss).max(axis=1)
-    # The fourth power of a loss is needed: one that has run away is fitted in units of itself.
+    # The fourth power of a loss is needed, so a loss that has diverged is fitted in units of itself.
     unit = np.where(largest > _LARGE_LOSS, largest, 1.0)
     loss = loss / unit[:, None]
     least = np.where(mask, loss, np.inf).min(axis=1)
@@ -72,8 +74,8 @@ def _fit_some(epochs: Floats, losses: Floats, mask: Bools) -> Floats:
 def _best_floor(k: Floats, loss: Floats, weights: Floats, least: Floats, floors: Floats) -> Floats:
     """The b0 and b1 with which each candidate b2 fits best, and of these the candidate that fits best.
 
-    For a given b2 the curve is a line, 1 / (loss - b2) = b0·k + b1; errors are weighed as errors of the loss, that is
-    by (loss - b2)⁴. The sums that the line needs are thus polynomials of the gap between b2 and the smallest loss.
+    For a given b2 the curve is a line, 1 / (loss - b2) = b0·k + b1. Errors are weighted as errors of the loss, that is
+    by (loss - b2)⁴. So the sums that the line needs are polynomials of the gap between b2 and the smallest loss.
     """
     gap = np.maximum(least[:, None] - floors, 1e-12)
     over = np.where(weights > 0, loss - least[:, None], 0.0)
@@ -126,8 +128,8 @@ def epochs_to_converge(curves: Floats) -> Floats:
 def fit_speeds(gangs: Floats, rates: Floats) -> Floats:
     """The a, t1, t2 and t3 of every job, from rates seen on gangs of different sizes (0: none).
 
-    Exact non-negative least squares of relative errors: each set of terms is solved for, and of those without a
-    negative term the best is kept.
+    Exact non-negative least squares of relative errors: each set of terms is solved, and the best of those without a
+    negative term is kept.
     """
     seen = (gangs > 0) & (rates > 0)
     n = np.where(seen, gangs, 1.0)
@@ -154,7 +156,7 @@ def fit_speeds(gangs: Floats, rates: Floats) -> Floats:
 
 
 def unit_s(terms: Floats, gpus: Ints | int) -> Floats:
-    """The time of a unit of work on so many GPUs, by the terms of a job in the last axis."""
+    """The time of a unit of work on this many GPUs, by the terms of a job in the last axis."""
     a, t1, t2, t3 = np.moveaxis(terms, -1, 0)
     time_s: Floats = a / gpus + t1 + t2 * (gpus - 1) / gpus + t3 * _log2(gpus)
     return time_s
@@ -167,5 +169,5 @@ def _log2(numbers: Ints | int) -> Floats:
 
 @cache
 def _logs(bits: int) -> Floats:
-    """The logarithms of the whole numbers of so many bits; that of 0 stands for nothing."""
+    """The logarithms of the whole numbers of this many bits; that of 0 stands for nothing."""
     return np.array([0.0, *(portable.log2(number) for number in range(1, 1 << bits))])

@@ -2,8 +2,8 @@
 
 `DIR/<application>/` holds `placements[-<type>].csv` and `scalability[-<type>].csv` (seconds per iteration by where the
 gang sits and by the mini-batch of one GPU) and `validation-<batch>.csv` (one row per epoch of a whole run at that
-global batch: progress, iterations, gradient statistics). Together they tell how fast a job passes through its epochs
-on any placement: goodput = progress per iteration / seconds per iteration.
+global batch: progress, iterations, gradient statistics). Together they say how fast a job passes through its epochs on
+any placement: goodput = progress per iteration / seconds per iteration.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class PolluxProfile:
         return found
 
     def timings(self, model: str, gpu_type: str) -> Timings | None:
-        """An application's timings on a GPU type, None where it was not timed there; an unknown type is an error."""
+        """An application's timings on a GPU type, None if it was not timed there; an unknown type is an error."""
         found = self.application(model).timings(gpu_type)
         if found is None and all(each.timings(gpu_type) is None for each in self.applications.values()):
             raise InputError(f"unknown GPU type {gpu_type!r}; known: {', '.join(self.gpu_types)}", path=self._path)

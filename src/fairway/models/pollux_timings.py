@@ -1,7 +1,7 @@
 """How long an iteration takes on a placement, from tables in the format of the Pollux artifact (OSDI 2021).
 
-`placements.csv` times gangs by how many GPUs they have on each node, `scalability.csv` larger ones by the numbers of
-nodes and GPUs alone. What was not measured is interpolated as the artifact's simulator does it.
+`placements.csv` times gangs by how many GPUs they have on each node, `scalability.csv` larger ones only by the numbers
+of nodes and GPUs. What was not measured is interpolated as in the artifact's simulator.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Shape = tuple[int, ...]
 MOST_NODES = 16
 """Gangs on more nodes are timed as if they sat on this many, the most that the artifact measured."""
 LARGEST_LOCAL = {("yolov3", ""): 8, ("yolov3", "aws"): 8, ("deepspeech2", "rtx"): 57}
-"""Where the artifact's simulator allows a GPU less than the largest mini-batch in its measurements."""
+"""The largest mini-batch of a GPU, where the artifact's simulator allows less than its measurements."""
 
 _PLACEMENTS = ("placement", "local_bsz", "step_time", "sync_time")
 _SCALABILITY = ("num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
@@ -73,7 +73,7 @@ class Timings:
         if shape in self._placed:
             return _along_batches(self._placed[shape], local)
         nodes, gpus = min(len(shape), MOST_NODES), sum(shape)
-        # Interpolation multiplies and adds in one step where the CPU can: the digits that differ are rounded off.
+        # On some CPUs interpolation multiplies and adds in one step: the digits that differ are rounded off.
         step_s, sync_s = (float(f"{value:.12g}") for value in self._between(nodes, gpus, local).tolist())
         if math.isnan(step_s):
             return _along_batches(self._nearest(nodes, gpus), local)
@@ -83,9 +83,8 @@ class Timings:
     def _between(self) -> Callable[[int, int, int], Floats]:
         """Linear interpolation over (nodes, GPUs, mini-batch).
 
-        The grid is degenerate, so which simplices it is cut into depends on the order of the points: placements
-        averaged by key in the order of the key, then the scalability rows in the order of the file, as the artifact
-        has it.
+        The grid is degenerate, so the order of the points decides into which simplices it is cut: placements averaged
+        by key in the order of the key, then the scalability rows in the order of the file, as in the artifact.
         """
         from scipy.interpolate import LinearNDInterpolator
         from scipy.spatial import QhullError
@@ -109,7 +108,7 @@ class Timings:
         return np.array(points), np.array(times)
 
     def _nearest(self, nodes: int, gpus: int) -> Floats:
-        """What was measured on the gang most like one outside of the measured range."""
+        """The measurement of the most similar gang, for one outside of the measured range."""
         points, times = self._grid
         away = np.abs(portable.log(points[:, 0] / nodes)) + np.abs(portable.log(points[:, 1] / gpus))
         rows = (away <= away.min() + 1e-9).nonzero()[0]
@@ -124,7 +123,7 @@ def packed_shape(gpus: int, node_gpus: int) -> Shape:
 
 
 def smallest_rotation(shape: Shape) -> Shape:
-    """The name of a ring of nodes: of all points at which to begin to read it, the one that reads smallest."""
+    """The name of a ring of nodes: the smallest of its readings from all starting points."""
     return min(shape[at:] + shape[:at] for at in range(len(shape)))
 
 
@@ -147,7 +146,7 @@ def numbers(path: Path, columns: Sequence[str]) -> Iterator[list[float]]:
 
 
 def _cells(path: Path, columns: Sequence[str]) -> Iterator[tuple[list[float], list[str], int]]:
-    """The named columns of a CSV file as numbers and as texts, with the line; whatever is wrong is one line."""
+    """The named columns of a CSV file as numbers and as texts, with the line; an error is one line."""
     try:
         content = path.read_text("utf-8-sig")
     except OSError as error:

@@ -1,8 +1,8 @@
 """How fast a job trains: the one question that a simulator and a policy ask of a profile.
 
 A step is one mini-batch of `batch_size` samples on one GPU. The GPUs of a gang each do their own, so the rate of a job
-counts the steps of all its GPUs together and samples per second are always `rate × batch_size`. This is how Gavel's
-tables and traces count, so that a job's number of steps means the same amount of work under every profile.
+counts the steps of all its GPUs together, and samples per second are always `rate × batch_size`. Gavel's tables and
+traces count in this way, so a job's number of steps means the same amount of work under every profile.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Profile(Protocol):
     def rate(self, model: str, batch_size: int | None, gpu_type: str, gpus: int, *, spread: bool = False) -> float:
         """Steps per second of the whole job, over all its GPUs; 0.0 means that it does not fit in memory.
 
-        `spread` says that the gang sits on more nodes than it needs. `batch_size` is per GPU; None stands for the
-        only or usual one. An unknown model, GPU type or batch size is an `InputError`.
+        `spread` says that the gang sits on more nodes than it needs. `batch_size` is per GPU; None means the only or
+        usual one. An unknown model, GPU type or batch size is an `InputError`.
         """
         ...
 
     def pair_rates(self, a: ProfileKey, b: ProfileKey, gpu_type: str) -> tuple[float, float] | None:
-        """The rates of two jobs that share the same GPUs; None where the pair is unknown or does not fit."""
+        """The rates of two jobs that share the same GPUs; None if the pair is unknown or does not fit."""
         ...
 
 

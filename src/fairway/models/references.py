@@ -1,8 +1,8 @@
-"""What is thought of pairs before anybody has measured them: the built-in estimates, and who stands in for whom.
+"""What is assumed of pairs before they are measured: the built-in estimates, and which model stands in for which.
 
-A job whose model the built-in profile knows is its own reference. One of an unknown model takes the model that it
-resembles in what a scheduler sees anyway: how its speed changes from one GPU type to another, and its memory. Where
-even that is unknown it is a *typical* job, the mean of all models.
+A job whose model the built-in profile knows is its own reference. A job of an unknown model takes the model that it
+resembles in what a scheduler sees anyway: how its speed changes from one GPU type to another, and its memory. If even
+that is unknown it is a *typical* job, the mean of all models.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TYPICAL = Reference("", 0)
 
 
 def builtin_kept(a: ProfileKey, b: ProfileKey, gpu_type: str) -> tuple[float, float] | None:
-    """What two jobs keep of their speeds by the built-in estimates: zeros where they do not fit, None if unknown."""
+    """What two jobs keep of their speeds by the built-in estimates: zeros if they do not fit, None if unknown."""
     if known_gpu(gpu_type) is None or _NAMES.find(a.model) is None or _NAMES.find(b.model) is None:
         return None
     pair = _BUILTIN.pair_rates(a, b, gpu_type)
@@ -53,7 +53,7 @@ def known_reference(model: str, batch_size: int) -> Reference | None:
 
 @lru_cache(maxsize=100_000)
 def prior(a: Reference, b: Reference, gpu_type: str, gpus: int) -> tuple[float, float]:
-    """What two references keep of their speeds on a type of the catalogue; zeros where they do not fit."""
+    """What two references keep of their speeds on a type of the catalogue; zeros if they do not fit."""
     if a == TYPICAL or b == TYPICAL:
         every_a = [Reference(name, 0) for name in _BUILTIN.models] if a == TYPICAL else [a]
         every_b = [Reference(name, 0) for name in _BUILTIN.models] if b == TYPICAL else [b]
@@ -77,9 +77,9 @@ def catalogue_name(gpu: GpuType) -> str:
 
 
 def resembling(speeds: tuple[float, ...], memory: int, gpu_types: tuple[str, ...]) -> Reference:
-    """The model that is nearest to a job of unknown model in what one sees of it.
+    """The model that is nearest to a job of an unknown model, by what a scheduler sees of it.
 
-    Compared are the logarithms of its speeds on the types relative to one another, and of its memory where it says how
+    It compares the logarithms of its speeds on the types relative to one another, and of its memory if the job says how
     much it needs (0: it does not).
     """
     usable = [t for t, speed in enumerate(speeds) if speed > 0]

@@ -1,7 +1,7 @@
 """Training in regimes: stretches of the work at different batch sizes and so at different speeds.
 
-Shockwave (NSDI 2023) calls them so. Progress is a fraction of the whole work; a regime
-ends where its `until` is reached, and the next one begins right there.
+The word is Shockwave's (NSDI 2023). Progress is a fraction of the whole work; a regime ends where its `until` is
+reached, and the next one begins right there.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from fairway.core.job import Regime
 
 TOLERANCE = 1e-12
-"""Progress this close to a boundary counts as having reached it, or rounding would stop a simulator short for ever."""
+"""Progress this close to a boundary counts as having reached it; otherwise rounding could stop a simulator for ever."""
 
 _WHOLE = (Regime(1.0),)
 

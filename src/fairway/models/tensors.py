@@ -1,14 +1,15 @@
 """How unevenly the size of a model is spread over its tensors, which decides whether its gang must sit together.
 
 Tiresias (NSDI'19) saw that scattering a gang hurts the models that keep much of their size in one tensor. Parameters
-are dealt out to servers a tensor at a time, so the server with a huge tensor carries most of the traffic of every step,
-and its network link is the bottleneck as soon as the gang leaves one machine. Models made of many tensors of similar
+are dealt out to servers one tensor at a time, so the server with a huge tensor carries most of the traffic of every
+step, and its network link is the bottleneck as soon as the gang leaves one machine. Models of many tensors of similar
 size load all links alike and lose little. The paper's profiler reads the sizes off the network; here they are read off
 the model's parameters, or come from a table of well-known networks.
 
-The skew of a model is the largest tensor's share of its size, a number in (0, 1]. Dealt out to n servers, the most
-loaded one carries at least n times the skew of a mean load (`TensorProfile.imbalance` gives the exact figure), so skew
-says from how many servers on (1 / skew) the largest tensor alone makes a bottleneck, whatever the gang.
+The skew of a model is the largest tensor's share of its size, a number in (0, 1]. When tensors are dealt out to n
+servers, the most loaded one carries at least n times the skew of a mean load (`TensorProfile.imbalance` gives the exact
+figure). So skew says from how many servers on (1 / skew) the largest tensor alone makes a bottleneck, whatever the
+gang.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def tensor_profile(module: Any) -> TensorProfile:
 
 
 def _named(module: Any) -> Iterator[tuple[str, Any]]:
-    """The parameters with their names; numbered where the module gives no names."""
+    """The parameters with their names; numbered if the module gives no names."""
     named: Iterable[tuple[str, Any]]
     if callable(getattr(module, "named_parameters", None)):
         named = module.named_parameters()

@@ -1,9 +1,9 @@
 """Cells of GPUs and their buddy allocation, after HiveD (Zhao et al., OSDI'20).
 
-A node is a cell; it splits into halves while its size is even, then into single GPUs: 8, 4, 2, 1, or 6, 3, 1. A cell is
-cut only where no free one of the wanted size is left, or where that would disturb somebody and reservations that are
+A node is a cell. It splits into halves while its size is even, then into single GPUs: 8, 4, 2, 1, or 6, 3, 1. A cell is
+cut only if no free one of the wanted size is left, or if taking one would disturb a job and the reservations that are
 not in use can do without the larger cell. It is whole again as soon as all its parts are free. Then a set of
-reservations that fits into the empty cluster can be met at any time, whoever has taken and given back what before:
+reservations that fits into the empty cluster can be met at any time, in whatever order cells were taken and given back:
 reservations never fragment each other. Cells are (start, size) on the cluster-wide numbers of GPUs.
 """
 
@@ -16,16 +16,16 @@ from typing import NamedTuple, TypeAlias
 from fairway.core.cluster import Cluster
 
 Cost: TypeAlias = Callable[[int, int], int]
-"""What it costs to take the cell (start, size); the cheapest is chosen. See `UNUSABLE` and `BLOCKED`."""
+"""The cost of taking the cell (start, size); the cheapest is chosen. See `UNUSABLE` and `BLOCKED`."""
 
 BLOCKED = 1 << 40
-"""From this cost on a cell cannot be taken now, but will be: it is no reason to cut a larger one that is needed."""
+"""From this cost on a cell cannot be taken now, but will be: that is no reason to cut a larger one that is needed."""
 UNUSABLE = 1 << 60
 """The cost of a cell that is out of order."""
 
 
 def free_of_charge(start: int, size: int) -> int:
-    """The cost where all cells are alike."""
+    """The cost if all cells are alike."""
     return 0
 
 
@@ -90,10 +90,10 @@ class Cells:
         free: Sequence[Sequence[Sequence[int]]] | None = None,
         unused: Sequence[Sequence[int]] | None = None,
     ) -> None:
-        """All cells free, or those that `plain` listed.
+        """All cells are free, or those that `plain` listed.
 
-        `unused` tells how many cells of each chain and level are reserved and not taken: larger cells that these do not
-        need may be cut although smaller ones are free. Only reserved cells may be taken then.
+        `unused` says how many cells of each chain and level are reserved and not taken. Larger cells that these do not
+        need may be cut although smaller ones are free. Then only reserved cells may be taken.
         """
         self.layout = layout
         self._unused = [list(chain) for chain in unused] if unused is not None else None
@@ -107,7 +107,7 @@ class Cells:
                 self._free[number][level].append(layout.first_gpu[node])
 
     def copy(self) -> Cells:
-        """Free cells of its own."""
+        """An independent copy of the free cells."""
         return Cells(self.layout, self._free, self._unused)
 
     def plain(self) -> list[list[list[int]]]:
@@ -115,9 +115,9 @@ class Cells:
         return self._free
 
     def take(self, chain: int, level: int, cost: Cost = free_of_charge, home: int = -1) -> int | None:
-        """The start of a cell that was free and is taken now: the cheapest, then the one at `home`, then the first.
+        """Take a free cell and return its start: the cheapest, then the one at `home`, then the first.
 
-        None where there is none, or where those that there are cannot be taken yet.
+        None if there is no free cell, or if the free ones cannot be taken yet.
         """
         free, sizes = self._free[chain], self.layout.chains[chain].sizes
         best, cut, limit = (UNUSABLE, -1, -1), level, -1
@@ -142,8 +142,8 @@ class Cells:
     def _limit(self, chain: int, level: int, cost: Cost) -> int:
         """The level of the largest cells that may be cut, for one of `level`, while smaller ones are free.
 
-        To cut a cell costs each level from its own down to the one above `level` one cell, which must be to spare: left
-        over when the reservations that are not in use have got theirs, from the largest down.
+        Cutting a cell costs each level from its own down to the one above `level` one cell. That cell must be to spare:
+        left over when the reservations that are not in use have got theirs, from the largest down.
         """
         if self._unused is None:
             return level
@@ -158,7 +158,7 @@ class Cells:
         return limit
 
     def _cheapest(self, starts: list[int], whole: int, size: int, cost: Cost, home: int) -> tuple[int, int, int]:
-        """The cheapest cell of `size` within free cells of size `whole`: its cost, that of which it is part, itself."""
+        """The cheapest cell of `size` within free cells of size `whole`: its cost, the free cell around it, itself."""
         if home >= 0:
             node = self.layout.node_of_gpu[home]
             first = self.layout.first_gpu[node]
@@ -176,7 +176,7 @@ class Cells:
         return best
 
     def _cut(self, chain: int, above: int, whole: int, level: int, start: int) -> None:
-        """Take a cell out of a free one and leave the other parts of that free."""
+        """Take a cell out of a free one and leave the other parts free."""
         free, sizes = self._free[chain], self.layout.chains[chain].sizes
         del free[above][bisect_left(free[above], whole)]
         for below in range(above + 1, level + 1):

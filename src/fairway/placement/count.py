@@ -1,4 +1,4 @@
-"""Count-only placement: the first free GPUs by number. Where a gang sits means nothing, so nothing is ever "spread"."""
+"""Count-only placement: the first free GPUs by number. Positions mean nothing, so no gang is ever "spread"."""
 
 from __future__ import annotations
 

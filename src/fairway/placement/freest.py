@@ -12,7 +12,7 @@ from fairway.placement.gather import gathered
 
 
 class Freest(AllAlike):
-    """The emptiest nodes first, whatever is left behind."""
+    """The emptiest nodes first, regardless of what is left behind."""
 
     name = "freest"
     located = True

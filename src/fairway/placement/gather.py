@@ -1,4 +1,4 @@
-"""Free GPUs, node after node: what all placements that go by an order of nodes share."""
+"""Free GPUs, node after node: shared by all placements that go by an order of nodes."""
 
 from __future__ import annotations
 

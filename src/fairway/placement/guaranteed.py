@@ -26,10 +26,10 @@ _UNBOUND = "no sound hardware is free for its cell now, or a job that was starte
 class Guaranteed:
     """The rows of one tenant. `bound` maps its virtual nodes (cells) that are in use to the starts of real cells.
 
-    `memory` is what the layer remembers of the tenant: what the inner policy remembers, the bindings, where each cell
-    was last (`homes`), which cells keep jobs that were suspended warm (`asleep`), for which there was no hardware
-    (`lost`), whether jobs were kept from starting because a cell could not be bound (`unbound`), and the last decision,
-    which stands until something happens to the tenant.
+    `memory` is what the layer remembers of the tenant: the inner policy's memory, the bindings, where each cell was
+    last (`homes`), which cells keep jobs that were suspended warm (`asleep`), which had no hardware (`lost`), whether
+    jobs could not start because a cell could not be bound (`unbound`), and the last decision, which stands until
+    something happens to the tenant.
     """
 
     def __init__(self, snapshot: Snapshot, virtual: VirtualCluster, rows: Ints, memory: Mapping[str, Any]) -> None:
@@ -55,12 +55,12 @@ class Guaranteed:
 
     @property
     def label(self) -> str:
-        """Whose rows these are, for explanations."""
+        """The owner of these rows, for explanations."""
         return f"tenant {self.virtual.name}"
 
     @property
     def short(self) -> bool:
-        """Whether at the last decision hardware was missing for some of its cells."""
+        """Whether hardware was missing for some of its cells at the last decision."""
         return bool(self.memory.get("lost") or self.memory.get("unbound"))
 
     def _left_as_it_was(self) -> bool:
@@ -75,7 +75,7 @@ class Guaranteed:
     def unchanged(self, slack_s: float) -> bool:
         """Whether on a private cluster nothing would have happened since the last decision.
 
-        A tenant whose job waits for a cell to be bound is asked each time: nothing else would tell it of a free one.
+        A tenant whose job waits for a cell to be bound is asked each time: nothing else would report a free cell to it.
         """
         memory, snapshot, rows = self.memory, self.snapshot, self.rows
         if not self.as_left or memory.get("unbound") or self._sleeper_lost():
@@ -86,7 +86,7 @@ class Guaranteed:
         return snapshot.now_s < self.decision.wake_s - slack_s and bool(regimes.all())
 
     def _sleeper_lost(self) -> bool:
-        """Whether somebody was suspended warm on a node that is down now."""
+        """Whether a job was suspended warm on a node that is down now."""
         down, node_of_gpu = self.snapshot.down_nodes, self.snapshot.cluster.node_of_gpu
         asleep: Mapping[str, list[int]] = self.memory.get("asleep", {}) if down else {}
         return any(node_of_gpu[self.bound[node]] in down for nodes in asleep.values() for node in nodes)
@@ -94,7 +94,7 @@ class Guaranteed:
     def notices(self, cells: Cells) -> bool:
         """Whether sound hardware for its idle cells has come or gone since the last decision.
 
-        To be called when those tenants to which something has happened have let go.
+        Call this after the tenants with news have let go.
         """
         known = self.memory.get("lost", ())
         if not len(self.rows) or not (known or self.snapshot.down_nodes):
@@ -102,7 +102,7 @@ class Guaranteed:
         return self._lost(cells) != list(known)
 
     def strays(self) -> Bools:
-        """Which of the rows run, but not in the tenant's cells: the layer has not placed them."""
+        """The rows that run, but not in the tenant's cells: the layer has not placed them."""
         if self.as_left:
             return np.zeros(len(self.rows), dtype=np.bool_)
         granted = np.asarray(self.memory.get("jobs", ()), dtype=np.int64)[self.decision.gpus > 0]
@@ -124,7 +124,7 @@ class Guaranteed:
         self._keep_only(self._nodes(self._held.values()), cells)
 
     def _recall_sleepers(self) -> None:
-        """The jobs that still wait where they were suspended warm; the memory of a node that is down is lost."""
+        """The jobs that still wait where they were suspended warm; what was on a node that is down is lost."""
         asleep: Mapping[str, list[int]] = self.memory.get("asleep", {})
         if not asleep:
             return
@@ -134,7 +134,7 @@ class Guaranteed:
         self._asleep = {job: nodes for job, nodes in asleep.items() if int(job) in waiting and sound.issuperset(nodes)}
 
     def _note_sleepers(self) -> None:
-        """Note who is suspended warm now, and where."""
+        """Note which jobs are suspended warm now, and where."""
         jobs = self.snapshot.jobs[self.rows]
         for row, grant in enumerate(self.decision.gpus.tolist()):
             gpus = self._held.get(int(jobs[row])) if self._held else None
@@ -149,14 +149,14 @@ class Guaranteed:
         return {node_of_gpu[gpu] for gpus in gangs for gpu in gpus}
 
     def _keep_only(self, used: set[int], cells: Cells) -> None:
-        """Release the other cells, but for those in which somebody sleeps."""
+        """Release the other cells, except those in which a suspended job sleeps."""
         used = used.union(*self._asleep.values())
         for node in [node for node in self.bound if node not in used]:
             cell = self.virtual.cells[node]
             cells.give(cell.chain, cell.level, self.bound.pop(node))
 
     def ask(self, inner: Policy, placer: Placer, cells: Cells) -> None:
-        """Have the inner policy decide, and place what it decides on the virtual cluster."""
+        """Have the inner policy decide, and place the result on the virtual cluster."""
         lost = self._lost(cells) if self.snapshot.down_nodes or self.short else ()
         self._view = view = self._seen(lost)
         past: Mapping[str, Any] = view.memory
@@ -189,7 +189,7 @@ class Guaranteed:
         return tenant_view(self.snapshot, self.virtual, self.rows, held=self._held, lost=lost, **about)
 
     def _lost(self, cells: Cells) -> list[int]:
-        """The idle cells for which there is no sound hardware left at the moment."""
+        """The idle cells for which there is no sound hardware at the moment."""
         scratch, down, lost = cells.copy(), self.snapshot.down_nodes, []
         node_of_gpu = self.snapshot.cluster.node_of_gpu
         for node, cell in enumerate(self.virtual.cells):
@@ -200,14 +200,14 @@ class Guaranteed:
         return lost
 
     def _used(self) -> set[int]:
-        """The virtual nodes that somebody will be on."""
+        """The virtual nodes that some job will be on."""
         rows = self.decision.gpus.nonzero()[0]
         jobs = self.snapshot.jobs[self.rows[rows]].tolist()
         pairs = zip(rows.tolist(), jobs, strict=True)
         return self._nodes([self.placed.get(row) or self._held[job] for row, job in pairs])
 
     def missing(self) -> list[int]:
-        """The virtual nodes in use that are bound to nothing yet."""
+        """The virtual nodes in use that are not bound yet."""
         return sorted(self._used() - self.bound.keys()) if self.placed else []
 
     def bind(self, node: int, cells: Cells, squatters: Squatters) -> bool:
@@ -220,7 +220,7 @@ class Guaranteed:
         return True
 
     def give_up(self, cells: Cells, squatters: Squatters) -> None:
-        """Let those wait that could only start in an unbound cell, or on GPUs that nobody may be evicted from yet."""
+        """Let jobs wait that could only start in an unbound cell, or on GPUs whose jobs may not be evicted yet."""
         decision, node_of_gpu = self.decision, self.virtual.cluster.node_of_gpu
         blocked = {
             row
@@ -239,7 +239,7 @@ class Guaranteed:
         self._keep_only(self._used(), cells)
 
     def _real(self, gpus: tuple[int, ...]) -> tuple[int, ...]:
-        """Real GPUs for virtual ones: GPU k of a cell is GPU k of the cell that it is bound to."""
+        """Real GPUs for virtual ones: GPU k of a virtual cell is GPU k of the real cell that it is bound to."""
         cluster, bound = self.virtual.cluster, self.bound
         nodes = [cluster.node_of_gpu[gpu] for gpu in gpus]
         return tuple(bound[node] + gpu - cluster.first_gpu[node] for node, gpu in zip(nodes, gpus, strict=True))
@@ -259,7 +259,7 @@ class Guaranteed:
         return taken
 
     def partners(self) -> Mapping[int, int]:
-        """Guests and hosts; where the last decision stands, as they are."""
+        """Guests and hosts; if the last decision stands, the present ones."""
         if self._view is not None:
             granted = self.decision.gpus
             return {guest: host for guest, host in self.decision.partners.items() if granted[guest]}

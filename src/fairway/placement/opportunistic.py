@@ -1,4 +1,4 @@
-"""The jobs that no virtual cluster holds, during one decision: on what the tenants leave idle, and first to go."""
+"""The jobs outside all virtual clusters, during one decision: they use what the tenants leave idle, and go first."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Opportunistic:
         self._evicted: set[int] = set()
 
     def ask(self, inner: Policy, placer: Placer, occupancy: Occupancy) -> None:
-        """Have the inner policy decide about what is idle; `occupancy` is taken by the tenants' jobs alone.
+        """Have the inner policy decide about idle GPUs; `occupancy` is taken by the tenants' jobs alone.
 
-        A policy that names GPUs itself must know which are idle, and can be told so of whole nodes only.
+        A policy that names GPUs itself must know which are idle. Only whole nodes can be marked so for it.
         """
         left = _whole_nodes(occupancy) if self.whole_nodes else occupancy
         view = self._see(left)
@@ -63,7 +63,7 @@ class Opportunistic:
         return self._view
 
     def _displaced(self, occupancy: Occupancy) -> list[int]:
-        """Those that hold GPUs which a tenant's job gets now, with all who share GPUs with them."""
+        """Jobs that hold GPUs which a tenant's job gets now, with all that share GPUs with them."""
         snapshot, gone = self.snapshot, set[int]()
         running = (snapshot.held[self.rows] > 0).nonzero()[0].tolist()
         group = {}
@@ -76,7 +76,7 @@ class Opportunistic:
         return [at for at in running if group[at] in gone]
 
     def placements(self) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Rows that get other GPUs, with these."""
+        """Rows that get other GPUs, with these GPUs."""
         return iter(self._placed.items())
 
     def partners(self) -> Mapping[int, int]:
@@ -100,7 +100,7 @@ class Opportunistic:
 
 
 def _whole_nodes(occupancy: Occupancy) -> Occupancy:
-    """The same with every node that is partly taken out of reach."""
+    """The same occupancy with every partly taken node out of reach."""
     left = occupancy.copy()
     for node, mask in enumerate(occupancy.free_mask):
         if mask.bit_count() < occupancy.cluster.nodes[node].gpus and node not in occupancy.down:

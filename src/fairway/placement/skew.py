@@ -1,9 +1,9 @@
 """Skew-aware placement: gangs of models that ask for it wait for a place together; the others take what there is.
 
-After Tiresias (NSDI'19). A gang whose model keeps most of its size in one tensor is slow for its whole life if it is
-scattered, so it is worth waiting for; a gang of a model of many similar tensors loses little, so it is not. Insisting
-on a place together for nobody, or for everybody, costs more than insisting for those that need it. `models.tensors`
-says what skew is.
+After Tiresias (NSDI'19). If a model keeps most of its size in one tensor, its gang is slow for its whole life when
+scattered, so a place together is worth waiting for. A gang of a model with many similar tensors loses little, so it
+does not wait. To insist on a place together for no gang, or for every gang, costs more than to insist for those that
+need it. `models.tensors` defines skew.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _KNOBS = "threshold, patience_s, others"
 
 
 class Together(AllAlike):
-    """On as few nodes as the gang needs on an empty cluster, or not yet."""
+    """On as few nodes as the gang needs on an empty cluster; else it waits."""
 
     name = "together"
     located = True
@@ -57,10 +57,10 @@ _OTHERS: dict[Others, Placer] = {"packed": _PACKED, "fragments": Fragments()}
 class Skew:
     """Gangs of skewed models on as few nodes as possible, waiting for it if need be; others on any free GPUs.
 
-    A job's skew is what its owner says; else that of its model in the built-in table. A gang above `threshold` that has
+    A job's skew is what its owner says, else that of its model in the built-in table. A gang above `threshold` that has
     waited for `patience_s` takes the fewest nodes there are at the time. `others` says how gangs below the threshold
-    choose among the free GPUs. A model that nobody knows is packed and does not wait: there is nothing to tell
-    whether waiting would pay.
+    choose among the free GPUs. A gang of an unknown model is packed and does not wait: nothing says that waiting would
+    pay.
     """
 
     threshold: float = SKEW_LIMIT
@@ -104,7 +104,7 @@ class Skew:
             return _PACKED
         if skew <= self.threshold:
             return _OTHERS[self.others]
-        # A job that runs and is to hold other GPUs must not be stopped for want of a better place.
+        # A running job that gets other GPUs must not be stopped only because there is no better place.
         waits = not snapshot.held[row] and snapshot.now_s < self._patient_until_s(snapshot, row)
         return _TOGETHER if waits else _PACKED
 
@@ -118,12 +118,12 @@ class Skew:
         return float(snapshot.idle_since_s[row]) + self.patience_s - 1e-6
 
     def place(self, occupancy: Occupancy, gpus: int, gpu_type: int) -> tuple[int, ...] | None:
-        """Where nothing is known of a job: packed."""
+        """Place a job about which nothing is known: packed."""
         return _PACKED.place(occupancy, gpus, gpu_type)
 
 
 def skew_of(snapshot: Snapshot, row: int) -> float:
-    """The skew of a row's model: as its owner says, else from the table; NaN where neither knows."""
+    """The skew of a row's model: as its owner says, else from the table; NaN if neither knows."""
     told = snapshot.facts(row).skew
     if not math.isnan(told):
         return told
@@ -132,7 +132,7 @@ def skew_of(snapshot: Snapshot, row: int) -> float:
 
 
 def _fewest_nodes(occupancy: Occupancy, gpus: int, gpu_type: int) -> int:
-    """How many nodes a gang would need if nobody else were there; nodes that are down do not count."""
+    """How many nodes a gang would need on an empty cluster; nodes that are down do not count."""
     cluster = occupancy.cluster
     sizes = [
         node.gpus

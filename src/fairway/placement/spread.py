@@ -1,5 +1,4 @@
-"""Spread placement: one GPU at a time from the node with the most free ones, so that a failure or a busy link hurts
-least."""
+"""Spread placement: one GPU at a time from the emptiest node, so that a failure or a busy link hurts least."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """The tenant layer: any policy, inside virtual clusters (HiveD, Zhao et al., OSDI'20).
 
-Each tenant's jobs are scheduled by an inner policy that sees nothing but the tenant's virtual cluster. A virtual cell
-that is in use is bound to a real one by buddy allocation, and released when it falls idle. Opportunistic jobs are
-scheduled last, on what is idle, and give way at once. The inner policy is asked about a tenant at exactly those
-instants at which it would be asked on a private cluster, so the tenant gets the schedule that it would have there.
-Only where hardware has failed and cells are short is a tenant asked more often: when some come or go.
+Each tenant's jobs are scheduled by an inner policy that sees only the tenant's virtual cluster. A virtual cell that is
+in use is bound to a real one by buddy allocation, and released when it falls idle. Opportunistic jobs are scheduled
+last, on what is idle, and give way at once. The inner policy is asked about a tenant at exactly those instants at which
+it would be asked on a private cluster, so the tenant gets the schedule that it would have there. Only if hardware has
+failed and cells are short is a tenant asked more often: when cells come or go.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from fairway.placement.tenants import OPPORTUNISTIC, Tenants
 class Tenanted(Layer):
     """A policy inside each tenant's virtual cluster, and last for opportunistic jobs.
 
-    Knows: what the inner policy knows. `in_rounds`: decisions are taken at fixed intervals, so everybody is asked each
-    time. `slack_s`: how much earlier than asked for a wake-up may come, because instants are rounded to a grid.
+    It knows what the inner policy knows. `in_rounds`: decisions are taken at fixed intervals, so every tenant is asked
+    each time. `slack_s`: how much too early a wake-up may come, because instants are rounded to a grid.
     """
 
     tenants: Tenants
@@ -61,8 +61,9 @@ class Tenanted(Layer):
         return decision
 
     def _tenants(self, snapshot: Snapshot, owner: Ints) -> list[Guaranteed]:
-        """The tenants with their rows. A job that runs outside of its tenant's cells, because it was started before
-        there were tenants, is opportunistic until it is stopped; `owner` is corrected."""
+        """The tenants with their rows. A job that runs outside of its tenant's cells, because it started before there
+        were tenants, is opportunistic until it is stopped; `owner` is corrected.
+        """
         known, tenants = snapshot.memory.get("tenants", {}), []
         for number, virtual in enumerate(self.tenants.parts):
             tenant = Guaranteed(snapshot, virtual, (owner == number).nonzero()[0], known.get(virtual.name, {}))
@@ -74,7 +75,7 @@ class Tenanted(Layer):
         return tenants
 
     def _cells(self, snapshot: Snapshot, tenants: Sequence[Guaranteed]) -> Cells:
-        """The cells that are free as the last decision left them."""
+        """The free cells as the last decision left them."""
         unused = [counts.copy() for counts in self.tenants.reserved]
         for tenant in tenants:
             for node in tenant.bound:
@@ -83,7 +84,7 @@ class Tenanted(Layer):
         return Cells(self.tenants.layout, snapshot.memory.get("free"), unused)
 
     def _asked(self, tenants: Sequence[Guaranteed], cells: Cells) -> list[Guaranteed]:
-        """Those about whom the inner policy has been asked: something has happened to them, or to the hardware."""
+        """The tenants about which the inner policy was asked: something has happened to them, or to the hardware."""
         asked = [tenant for tenant in tenants if self.in_rounds or not tenant.unchanged(self.slack_s)]
         for tenant in asked:
             tenant.let_go(cells)
@@ -97,13 +98,15 @@ class Tenanted(Layer):
         return asked
 
     def _bind(self, asked: Sequence[Guaranteed], cells: Cells, squatters: Squatters) -> None:
-        """Real cells for the virtual ones that come into use, the largest first, and first for who had to wait."""
+        """Bind real cells to the virtual ones that come into use: the largest first, and first for tenants that had to
+        wait.
+        """
         wanted = [(tenant, node) for tenant in asked for node in tenant.missing()]
         wanted.sort(key=lambda want: (-want[0].virtual.cells[want[1]].gpus, not want[0].short))
         for tenant, node in wanted:
             tenant.bind(node, cells, squatters)
         for tenant in asked:
-            # Who gave up before may have held what this one lacks, or else both would wait for each other.
+            # A tenant that gave up before may have held what this one lacks; otherwise both would wait for each other.
             for node in tenant.missing():
                 tenant.bind(node, cells, squatters)
             tenant.give_up(cells, squatters)
@@ -141,7 +144,7 @@ def _composed(snapshot: Snapshot, parts: Sequence[Guaranteed | Opportunistic], o
 
 
 class _Texts(Mapping[int, str]):
-    """Why each row waits, put into words only when somebody asks."""
+    """Why each row waits, put into words on demand."""
 
     def __init__(self, parts: Sequence[Guaranteed | Opportunistic], owner: Ints, gpus: Ints) -> None:
         self._parts = parts

@@ -24,7 +24,7 @@ from fairway.core.tenant import CellSpec, TenantSpec
 from fairway.placement.cells import Cells, Layout
 
 OPPORTUNISTIC = -1
-"""The owner of jobs that no tenant answers for, and the priority that they get."""
+"""The owner of jobs that belong to no tenant, and the priority that they get."""
 
 
 class VirtualCell(NamedTuple):
@@ -51,7 +51,7 @@ class VirtualCluster:
 
 
 class Tenants:
-    """All virtual clusters of a cluster, and who belongs to which."""
+    """All virtual clusters of a cluster, and the tenant of each job."""
 
     def __init__(self, cluster: Cluster, specs: Sequence[TenantSpec]) -> None:
         if not specs:
@@ -114,7 +114,7 @@ class Tenants:
 
 
 def _owners(what: str, names: Sequence[str], claims: Iterable[Sequence[str]]) -> dict[str, int]:
-    """Who claims which queue or user; nobody may be claimed twice."""
+    """The tenant that claims each queue or user; none may be claimed twice."""
     owner: dict[str, int] = {}
     for number, claimed in enumerate(claims):
         for name in claimed:
@@ -134,7 +134,7 @@ def _coded(owner: Mapping[str, int], names: Sequence[str]) -> Ints:
 def _reserved(cluster: Cluster, layout: Layout, specs: Sequence[TenantSpec]) -> list[list[VirtualCell]]:
     """The cells of each tenant, found by taking all of them from the empty cluster, the largest first.
 
-    That order leaves over whatever can be left over, so if it fails, no order succeeds.
+    That order leaves over as much as possible, so if it fails, no order succeeds.
     """
     wanted = [(_kind(cluster, spec, cell), cell, number) for number, spec in enumerate(specs) for cell in spec.cells]
     wanted.sort(key=lambda want: -want[1].gpus)

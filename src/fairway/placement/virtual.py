@@ -32,7 +32,7 @@ def tenant_view(
     memory: Mapping[str, Any],
     round_number: int,
 ) -> Snapshot:
-    """A tenant's rows on its virtual cluster; `lost` are those of its cells for which no sound hardware is left."""
+    """A tenant's rows on its virtual cluster; `lost` are its cells without sound hardware."""
     floats, ints = snapshot.floats[:, rows], snapshot.ints[:, rows]
     totals = part.cluster.gpus_by_type
     if len(snapshot.capacity) > 1:
@@ -67,7 +67,7 @@ def leftover_view(
 
 
 def _facts_on_types(facts: Mapping[int, Facts], jobs: Sequence[int], kinds: Sequence[int]) -> dict[int, Facts]:
-    """What is told of some jobs, with the speeds of their prospects on some of the GPU types only."""
+    """The facts of some jobs, with the speeds of their prospects on some of the GPU types only."""
     told = {job: facts[job] for job in jobs if job in facts}
     return {
         job: fact._replace(prospect=fact.prospect.on(kinds)) if fact.prospect is not None else fact
@@ -76,7 +76,7 @@ def _facts_on_types(facts: Mapping[int, Facts], jobs: Sequence[int], kinds: Sequ
 
 
 def _demand(ints: Ints) -> int:
-    """The GPUs that would be held if everybody ran."""
+    """The GPUs that would be held if all jobs ran."""
     return int(np.where(ints[c.HELD] > 0, ints[c.HELD], ints[c.GPUS]).sum())
 
 
@@ -88,7 +88,7 @@ def _renumbered(kinds: Sequence[int], types: int) -> Ints:
 
 
 def _on_types(floats: Floats, ints: Ints, kinds: Sequence[int], totals: Ints) -> Floats:
-    """The columns where only some of the GPU types exist, and only so many GPUs of them: the best may be another."""
+    """The columns if only some of the GPU types, and only some of their GPUs, exist: the best type may be another."""
     floats = np.concatenate([floats[: c.SPEEDS], floats[[c.SPEEDS + kind for kind in kinds]]])
     speeds = floats[c.SPEEDS :]
     speeds[totals[:, None] < ints[c.GPUS]] = 0.0

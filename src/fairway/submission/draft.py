@@ -1,4 +1,4 @@
-"""A job being put together: what a file says, what the command line adds, and what came of it."""
+"""A job being put together: what a file says, what the command line adds, and the request that results."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _CARRIED = (
     "LC_ALL",
     "TZ",
 )
-"""What the commands of a shell need to be found again. Everything else stays there: jobs are seen by other users."""
+"""What a shell needs to find commands. Everything else is left behind, because other users can see jobs."""
 
 
 @dataclass(frozen=True)
 class Draft:
-    """Fields of a request, as far as they are known, and remarks for whoever submits.
+    """Fields of a request, as far as they are known, and remarks for the user who submits.
 
-    `export` is what is to be taken from the submitter's environment: "paths", "all", "none", or names with commas.
+    `export` says what to take from the submitter's environment: "paths", "all", "none", or names with commas.
     """
 
     fields: Mapping[str, Any]
@@ -39,11 +39,11 @@ class Draft:
     remarks: tuple[str, ...] = field(default=())
 
     def upon(self, other: Draft) -> Draft:
-        """This draft where it says something, and another one where it does not."""
+        """This draft, with the fields that it lacks taken from another one."""
         return replace(other.over(self.fields, self.array), export=self.export, remarks=other.remarks + self.remarks)
 
     def over(self, fields: Mapping[str, Any], array: Array | None = None, export: str | None = None) -> Draft:
-        """The same with other fields, which count more; environments are joined."""
+        """The same draft with other fields, which take precedence; environments are joined."""
         joined = {**self.fields, **{name: value for name, value in fields.items() if name != "env"}}
         env = {**self.fields.get("env", {}), **fields.get("env", {})}
         if env:
@@ -51,7 +51,7 @@ class Draft:
         return replace(self, fields=joined, array=array or self.array, export=export or self.export)
 
     def request(self, environment: Mapping[str, str]) -> JobRequest:
-        """The request, checked, with what it takes along from the submitter's environment."""
+        """The checked request, with what it takes from the submitter's environment."""
         fields = dict(self.fields)
         if gpus_vary(fields):
             # A range can only mean that the job is stopped and started again with another number.
@@ -76,7 +76,7 @@ def gpus_vary(fields: Mapping[str, Any]) -> bool:
 
 
 def gpu_fields(asked: Gpus) -> dict[str, Any]:
-    """A number or range of GPUs as fields of a request. A range begins with its least, so that the job can start."""
+    """A number or range of GPUs as fields of a request. A range begins with its minimum, so that the job can start."""
     fields: dict[str, Any] = {"gpus": asked.least, "gpus_min": asked.least, "gpus_max": asked.most}
     if asked.type:
         fields["gpu_types"] = (asked.type,)
@@ -94,7 +94,7 @@ def carried(environment: Mapping[str, str], export: str) -> dict[str, str]:
 
 
 def _is_sound(name: str, value: str) -> bool:
-    """Exported shell functions, what Fairway sets itself, and what is no text stay behind."""
+    """Whether a variable may go along: no exported shell functions, no variables of Fairway's own, only text."""
     return (
         name.isidentifier()
         and name.isascii()

@@ -11,7 +11,7 @@ from fairway.core.errors import InputError
 from fairway.runtime.jobs.request import DEPENDENCIES, MOST_GPUS, Dependency
 
 MOST_TASKS = 10_000
-"""Tasks that one array may have."""
+"""The most tasks that one array may have."""
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _UNIT_WORDS = re.compile(
@@ -56,7 +56,7 @@ def _in_parts(text: str) -> float | None:
 
 
 def clock_s(text: str, *, bare_s: float = 60.0) -> float | None:
-    """Slurm's way: `D-H`, `D-H:M`, `D-H:M:S`, `H:M:S`, `M:S`, or a bare number of `bare_s` each; None if it is none."""
+    """Slurm's format: `D-H`, `D-H:M`, `D-H:M:S`, `H:M:S`, `M:S`, or a bare number of `bare_s` each; else None."""
     found = _CLOCK.fullmatch(text.strip())
     if found is None:
         return None
@@ -86,7 +86,7 @@ class Gpus(NamedTuple):
     type: str = ""
 
     def times(self, low: int, high: int) -> Gpus:
-        """For so many nodes."""
+        """The GPUs of `low` to `high` such nodes together."""
         return Gpus(self.least * low, self.most * high, self.type)
 
 
@@ -102,7 +102,7 @@ def gpus(text: str) -> Gpus:
 
 
 def count_range(text: str, *, what: str, separators: str = "-:") -> tuple[int, int]:
-    """`4` or `1-4`; from 1 on."""
+    """`4` or `1-4`; at least 1."""
     found = re.fullmatch(rf"([0-9]+)(?:[{re.escape(separators)}]([0-9]+))?", text.strip())
     if found is not None and any(len(number.lstrip("0")) > 6 for number in found.groups("")):
         raise InputError(f"{what} {text[:40]!r} is too large; it must be at most {MOST_GPUS}")
@@ -118,7 +118,7 @@ def count_range(text: str, *, what: str, separators: str = "-:") -> tuple[int, i
 
 
 class Array(NamedTuple):
-    """Numbers of the tasks of an array, and how many of them may run at a time (0: as many as there is room for)."""
+    """The numbers of the tasks of an array, and how many of them may run at a time (0: no limit)."""
 
     tasks: tuple[int, ...]
     at_once: int = 0
@@ -172,7 +172,7 @@ def instant_s(text: str, now: datetime) -> float:
         return now.timestamp() + duration_s(plain[4:])
     clock = _TIME_OF_DAY.fullmatch(plain)
     if clock is None and re.fullmatch(r"[0-9]+:[0-9]+(?::[0-9]+)?", plain):
-        # Elsewhere 30:00 is half an hour; here it can only be a mistake.
+        # In durations 30:00 is half an hour; here it can only be a mistake.
         raise InputError(f"{text!r} is no time of day; write 16:00, or now+{plain} for so long from now")
     if clock is not None:
         at = now.replace(hour=int(clock[1]), minute=int(clock[2]), second=int(clock[3] or 0), microsecond=0)
@@ -189,7 +189,7 @@ def instant_s(text: str, now: datetime) -> float:
 
 
 def past_s(text: str, now: datetime) -> float:
-    """A time that has been, in seconds since 1970: `2h` ago, the last time that it was `16:00`, or a date."""
+    """A time in the past, in seconds since 1970: `2h` ago, the last time that it was `16:00`, or a date."""
     if _TIME_OF_DAY.fullmatch(text.strip()):
         return instant_s(text, now - timedelta(days=1))
     try:

@@ -1,6 +1,6 @@
 """sbatch scripts, unchanged: their `#SBATCH` lines are read, and the script itself is run.
 
-Lines count until the first command, as with Slurm. What has no meaning on this machine is remarked upon and left out.
+Lines count until the first command, as with Slurm. What has no meaning on this machine gets a remark and is left out.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def is_sbatch(text: str) -> bool:
 
 
 def from_sbatch(path: Path, arguments: Sequence[str], now: datetime) -> Draft:
-    """Read a script and say how it is to be run."""
+    """Read a script and say how to run it."""
     text = path.read_text(encoding="utf-8", errors="surrogateescape")
     read = _Reader(str(path), now)
     for line, name, value in _options(text, str(path)):
@@ -87,7 +87,7 @@ def from_sbatch(path: Path, arguments: Sequence[str], now: datetime) -> Draft:
 
 
 def from_sbatch_text(text: str, arguments: Sequence[str], now: datetime) -> Draft:
-    """Read a script that is no file, as from a pipe; it is kept with the job."""
+    """Read a script that is not a file, as from a pipe; it is kept with the job."""
     if not text.strip():
         raise InputError("the script is empty", path="standard input")
     read = _Reader("standard input", now)
@@ -100,7 +100,7 @@ def from_sbatch_text(text: str, arguments: Sequence[str], now: datetime) -> Draf
 
 
 def _interpreter(text: str) -> list[str]:
-    """What runs the script, if it is no shell."""
+    """The program that runs the script, if it is not a shell."""
     first = text.partition("\n")[0]
     words = first[2:].split() if first.startswith("#!") else []
     names = [Path(word).name for word in words]
@@ -139,7 +139,7 @@ def _pairs(words: list[str], path: str, line: int) -> Iterator[tuple[str, str | 
 
 
 class _Reader:
-    """Takes options one by one. GPUs are put together at the end, as they may be given per node."""
+    """Takes options one by one. GPUs are computed at the end, as they may be given per node."""
 
     def __init__(self, path: str, now: datetime) -> None:
         self.path = path
@@ -155,7 +155,7 @@ class _Reader:
         self._warned_s = 0.0
 
     def take(self, line: int, name: str, value: str | None) -> None:
-        """One option; whatever is wrong with it is told with its line."""
+        """One option; an error names its line."""
         act = _ACTS.get(name)
         if act is None:
             self.remarks.append(f"{self.path}:{line}: --{name.lstrip('-')} has no meaning here and was left out")
@@ -168,7 +168,7 @@ class _Reader:
             raise InputError(f"--{name}: {error.message}", path=self.path, line=line) from None
 
     def all_fields(self) -> dict[str, Any]:
-        """The fields of the request, but for the command."""
+        """The fields of the request, without the command."""
         tasks = self._tasks * (self._nodes[0] if self._tasks_per_node else 1)
         if tasks > 1:
             self._env("FAIRWAY_TASKS", str(tasks))
@@ -210,7 +210,7 @@ class _Reader:
         self._tasks, self._tasks_per_node = count_range(text, what="ntasks", separators="-")[0], per_node
 
     def cpus(self, text: str) -> None:
-        """Cores of each task: scripts read how many they asked for, and nobody is kept to it."""
+        """Cores of each task: scripts read how many they asked for, but no task is limited to them."""
         self._env("SLURM_CPUS_PER_TASK", str(count_range(text, what="cpus-per-task", separators="-")[0]))
 
     def total(self, text: str) -> None:
@@ -222,13 +222,13 @@ class _Reader:
         self._per = each, _typed(text)
 
     def gres(self, text: str) -> None:
-        """Generic resources; GPUs are all that counts here."""
+        """Generic resources; only GPUs count here."""
         for part in text.split(","):
             name, _, rest = part.removeprefix("gres/").removeprefix("gres:").partition(":")
             if name.partition("=")[0] == "gpu":
                 rest = rest or name.partition("=")[2]
                 asked = re.sub(r"\(.*\)$", "", rest).replace("=", ":") or "1"
-                # A type alone means one of it.
+                # A type alone means one GPU of it.
                 self._per = "node", _typed(asked if asked.rpartition(":")[2].isdigit() else f"{asked}:1")
             else:
                 self.remarks.append(f"{self.path}: the resource {name!r} is not known here and was left out")
@@ -251,7 +251,7 @@ class _Reader:
         self.fields["preempt"] = "suspend"
 
     def signal(self, text: str) -> None:
-        """`USR1@90`: a warning so long before the end, which is the grace period here."""
+        """`USR1@90`: a warning this long before the end, which is the grace period here."""
         found = re.fullmatch(r"(?:[BR]+:)?([A-Za-z0-9]+)(?:@([0-9]+))?", text)
         if found is None:
             raise InputError(f"{text!r} is not written like TERM@90")
@@ -262,7 +262,7 @@ class _Reader:
         self.fields["grace_s"] = self._warned_s
 
     def dependency(self, text: str) -> None:
-        """What it waits for; `singleton` has no counterpart."""
+        """The jobs to wait for; `singleton` has no counterpart."""
         if text == "singleton":
             self.remarks.append(f"{self.path}: --dependency=singleton has no meaning here and was left out")
             return

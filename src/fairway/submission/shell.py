@@ -1,7 +1,7 @@
 """Scripts that are run by a shell, so that they can be asked to stop like any other job.
 
-A shell that is asked to stop ends at once and takes the code of nobody along; the training below it would be killed
-while it saves. So scripts are read by a shell that waits for the command that it runs, and ends with its code.
+A shell that is asked to stop ends at once and passes on no exit code; the training below it would be killed while it
+saves. So scripts are run by a shell that waits for its present command and ends with that command's code.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import shlex
 from fairway.runtime.jobs.request import MOST_SHOWN
 
 STOPPABLE = "trap 'exit $?' TERM\n"
-"""When the command that runs now has ended, end with its code: 75 says that it has saved its state."""
+"""When the present command has ended, end with its code: 75 says that it has saved its state."""
 
 _LINKED = """\
 if [ -n "$FAIRWAY_OUTPUT" ]; then
@@ -21,7 +21,7 @@ if [ -n "$FAIRWAY_OUTPUT" ]; then
   if [ -L "$o" ] || [ ! -e "$o" ]; then ln -sfn -- "$(readlink "/proc/$$/fd/1")" "$o"; fi
 fi
 """
-"""Make the file where users look for the output of their job a link to its log."""
+"""Make the file in which users look for the output of their job a link to its log."""
 
 _SRUN = """\
 srun() {
@@ -52,7 +52,7 @@ srun() {
   return $code
 }
 """
-"""What `srun` does in a batch script: start the tasks. They are told apart by SLURM_PROCID, as with Slurm's own."""
+"""What `srun` does in a batch script: start the tasks. SLURM_PROCID tells them apart, as with Slurm's own."""
 
 
 _SCONTROL = """\
@@ -69,7 +69,7 @@ _PREPARED = _LINKED + _SRUN + _SCONTROL + STOPPABLE
 
 
 def typed(*words: str) -> str:
-    """What somebody wrote to submit a script: this is shown, and not what it is wrapped in."""
+    """What the user wrote to submit a script: lists show this, not the command around it."""
     return shlex.join(words)[:MOST_SHOWN]
 
 
@@ -79,7 +79,7 @@ def run_script(path: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def run_script_text(text: str, name: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
-    """A command that runs an sbatch script which is no file."""
+    """A command that runs an sbatch script which is not a file."""
     return ("bash", "-c", _PREPARED + text, name, *arguments)
 
 

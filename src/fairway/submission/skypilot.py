@@ -1,4 +1,4 @@
-"""SkyPilot task files: what they say about a job is taken over, what they say about clouds is not.
+"""SkyPilot task files: what they say about a job is used, what they say about clouds is not.
 
 `run` is executed once on this machine, with all GPUs; `setup` before it, once per job. Fields of clouds get a remark.
 """
@@ -22,11 +22,11 @@ if [ ! -e "$done" ]; then
   touch "$done"
 fi
 """
-"""Setting up is done once for a job, not at each of its starts."""
+"""The setup runs once for a job, not at each of its starts."""
 
 
 def from_skypilot(path: Path, arguments: Sequence[str], env: Mapping[str, str]) -> Draft:
-    """Read a task. `env` has variables that were given beside it, which it may demand."""
+    """Read a task. `env` has the variables of the command line, which the task may require."""
     if arguments:
         raise InputError("a task file takes no arguments; give variables with --env", path=str(path))
     task = _loaded(path)
@@ -90,7 +90,7 @@ def _whole(value: Any, name: str, path: Path) -> int:
 
 
 def _accelerators(resources: Any, path: Path) -> tuple[Gpus, list[str]]:
-    """GPUs per node, several types with | between, and remarks."""
+    """GPUs per node, several types separated by |, and remarks."""
     if resources is None:
         resources = {}
     if not isinstance(resources, dict):
@@ -121,12 +121,12 @@ def _pair(text: Any, path: Path) -> tuple[str, Any]:
 
 
 def _exact(count: Any) -> Any:
-    """A count that is whole, whether it was written as 1 or 1.0."""
+    """A count that is whole, written as 1 or 1.0."""
     return int(count) if isinstance(count, float) and count.is_integer() else count
 
 
 def _variables(task: Mapping[str, Any], path: Path, given: Mapping[str, str]) -> dict[str, str]:
-    """Variables of the task; one without a value has to come from the command line."""
+    """Variables of the task; one without a value must come from the command line."""
     found: dict[str, str] = {}
     for section in ("envs", "secrets"):
         named = task.get(section) or {}

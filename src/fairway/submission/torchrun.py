@@ -1,7 +1,7 @@
 """`torchrun --nnodes=1:4 --nproc-per-node=8 train.py` as a job whose ranks Fairway starts itself.
 
-torchrun kills its workers 30 s after SIGTERM, whatever a job's grace period is, and waits for nodes on its own. What it
-would do is done by the scheduler: a rank per GPU with the same environment, so only its options are read.
+torchrun kills its workers 30 s after SIGTERM, whatever a job's grace period is, and waits for nodes on its own. The
+scheduler does its work instead: one rank per GPU with the same environment. So only torchrun's options are read.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _OURS = frozenset(
         "monitor-interval",
     )
 )
-"""How ranks find one another: the scheduler's business, so nothing is lost by leaving it out."""
+"""How ranks find one another: the scheduler sees to that, so nothing is lost by leaving it out."""
 _MODULES = ("torch.distributed.run", "torch.distributed.launch")
 
 
@@ -83,7 +83,7 @@ def _words_before(command: Sequence[str]) -> int:
 
 
 def from_torchrun(command: Sequence[str], asked: Mapping[str, Any]) -> Draft:
-    """Read a torchrun command. `asked` are fields that were given beside it, which it must not contradict."""
+    """Read a torchrun command. `asked` are fields of the command line, which it must not contradict."""
     names = _words_before(command)
     options, script = _options(command[names:])
     if not script:
@@ -151,7 +151,7 @@ def _refuse_what_cannot_be(options: Mapping[str, str]) -> list[str]:
 
 
 def _wanted(per_node: str, nodes: tuple[int, int], asked: Mapping[str, Any]) -> Gpus:
-    """How many GPUs it comes to, one per rank."""
+    """How many GPUs this needs, one per rank."""
     beside = Gpus(asked["gpus_min"], asked["gpus_max"]) if "gpus" in asked else None
     if per_node in ("gpu", "auto"):
         if beside is None:

@@ -1,7 +1,7 @@
 """Fairway's published testing kit: builders, `check_policy`, invariants and an engine that misbehaves on demand.
 
-A policy of your own is tested with one line, `check_policy("mine")`. Hypothesis strategies are in
-`fairway.testing.strategies` and need Hypothesis; nothing else here needs more than Fairway itself.
+One line tests a policy of your own: `check_policy("mine")`. Hypothesis strategies are in `fairway.testing.strategies`
+and need Hypothesis; nothing else here needs more than Fairway itself.
 """
 
 from __future__ import annotations

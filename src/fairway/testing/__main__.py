@@ -1,6 +1,6 @@
-"""`python -m fairway.testing POLICY --seed N`: repeat what `check_policy` found.
+"""`python -m fairway.testing POLICY --seed N`: repeat a failure that `check_policy` found.
 
-With `--replay` it is the other process of `check_policy`: it reads snapshots from stdin and prints digests of its
+With `--replay` this is the other process of `check_policy`: it reads snapshots from stdin and prints digests of its
 decisions.
 """
 

@@ -1,8 +1,7 @@
 """Jobs, clusters and snapshots in one line each, by hand or by seed.
 
-Snapshots are built by sending events to a real `State`, so that what a test sees is what a policy would see. Random
-ones are full of what breaks schedulers: odd gangs, thirds of seconds, several GPU types, elastic ranges, weights,
-deadlines.
+Snapshots are built by sending events to a real `State`, so a test sees what a policy would see. Random ones are full of
+what breaks schedulers: odd gangs, thirds of seconds, several GPU types, elastic ranges, weights, deadlines.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from fairway.simulator.rates import Rates
 from fairway.traces import read_cluster
 
 RESTART_S = 30.0
-"""What a restart costs in snapshots that are built by hand, where a job does not say so itself."""
+"""The cost of a restart in snapshots that are built by hand, unless a job gives its own."""
 
 CLUSTERS = (
     "v100:4",
@@ -41,7 +40,7 @@ CLUSTERS = (
 
 
 def job(name: str = "a", gpus: int = 1, duration_s: float = 60.0, submitted_s: float = 0.0, **more: Any) -> JobSpec:
-    """A job; every other field of `JobSpec` can be given by name. `steps=` takes the place of the duration."""
+    """A job; every other field of `JobSpec` can be given by name. `steps=` replaces the duration."""
     work: dict[str, Any] = {} if "steps" in more else {"duration_s": duration_s}
     return JobSpec(name, submitted_s, gpus, **work, **more)
 
@@ -60,7 +59,7 @@ def submitted(
 ) -> JobSubmitted:
     """The event with which an engine announces a job (one without regimes), with its speeds on this cluster.
 
-    `speeds` gives its rate on each GPU type, where it is not to be that of the built-in profile.
+    `speeds` gives its rate on each GPU type; by default it is that of the built-in profile.
     """
     rates = Rates(machines, load_profile(None), spread_matters=False)
     work = spec.steps if spec.steps is not None else spec.duration_s or 0.0
@@ -87,9 +86,9 @@ def state_of(
 ) -> State:
     """A state at `now_s` in which these jobs have come and some of them run.
 
-    `running` says how many GPUs (placed in packed fashion) or which ones a job holds; `attained` for how many seconds
-    it has held them, or, for a job that waits, had held its gang before it was stopped. Jobs submitted after `now_s`
-    are an error. `speeds` gives rates by GPU type for jobs that wait; `about` is what else a `State` takes.
+    `running` says how many GPUs (packed) or which ones a job holds. `attained` says for how many seconds it has held
+    them, or, for a waiting job, had held its gang before it was stopped. Jobs submitted after `now_s` are an error.
+    `speeds` gives rates by GPU type for waiting jobs; `about` goes to the `State`.
     """
     where = read_cluster(machines) if isinstance(machines, str) else machines
     order = sorted(jobs, key=lambda spec: spec.submitted_s)
@@ -132,7 +131,7 @@ def snapshot_of(
     memory: Mapping[str, Any] | None = None,
     **about: Any,
 ) -> Snapshot:
-    """The snapshot of `state_of(jobs, machines, **about)`, as a copy of its own."""
+    """The snapshot of `state_of(jobs, machines, **about)`, as an independent copy."""
     state = state_of(jobs, machines, **about)
     state.memory = dict(memory or {})
     return state.snapshot(frozenset(knows)).copy()
@@ -166,7 +165,7 @@ def _placed(
 
 
 def _launch(state: State, number: int, spec: JobSpec, gpus: tuple[int, ...] | None) -> None:
-    """Start a job at the present instant; where it is only history, on the first GPUs of a type that it can use."""
+    """Start a job at the present instant; if it is only history, on the first GPUs of a type that it can use."""
     where, rates = state.cluster, Rates(state.cluster, load_profile(None), spread_matters=False)
     if gpus is None:
         speeds = rates.speeds(spec, spec.batch_size)
@@ -255,7 +254,7 @@ def adaptive_workload(seed: int, *, jobs: int = 10, span_s: float = 300.0, elast
 
 
 def _schedule(random: np.random.Generator, batches: tuple[int, ...] | None) -> tuple[Regime, ...]:
-    """Three regimes: of these batch sizes, or of other speeds."""
+    """Three regimes: with these batch sizes, or with other speeds."""
     first, second = sorted(random.choice(np.arange(1, 30), 2, replace=False) / 30)
     speeds = (1.0, 1.0, 1.0) if batches else (1.0, 2.5, 0.6)
     sizes = batches or (None, None, None)
@@ -264,7 +263,7 @@ def _schedule(random: np.random.Generator, batches: tuple[int, ...] | None) -> t
 
 
 def _types_for(random: np.random.Generator, where: Cluster) -> tuple[tuple[str, ...], int]:
-    """The GPU types that a random job insists on (often none), and the largest gang that it can then have."""
+    """The GPU types that a random job requires (often none), and the largest gang that it can then have."""
     counts = {gpu.name: int(where.gpus_by_type[kind]) for kind, gpu in enumerate(where.types)}
     if len(counts) > 1 and random.random() < 0.3:
         name = str(random.choice(sorted(counts)))
@@ -275,7 +274,7 @@ def _types_for(random: np.random.Generator, where: Cluster) -> tuple[tuple[str, 
 def random_snapshot(
     seed: int, *, knows: Iterable[str] = ("duration",), mixed: bool | None = None, jobs: int | None = None
 ) -> Snapshot:
-    """An instant in the life of a random cluster: some jobs run, some wait, some were started a moment ago."""
+    """An instant in the life of a random cluster: some jobs run, some wait, some started a moment ago."""
     random = np.random.default_rng([seed, 3])
     where = random_cluster(seed, mixed=mixed)
     count = int(random.integers(0, 25)) if jobs is None else jobs

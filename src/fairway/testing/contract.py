@@ -1,9 +1,9 @@
 """`check_policy`: everything that Fairway asks of a policy, in one call.
 
-A policy is a pure function of the snapshot. So it is asked the same question in many ways (twice, by a fresh
-instance, after a trip through JSON, with the jobs renamed, in another process with another hash seed) and must give
-the same answer; then it drives small simulated clusters with failures, and every law of the scheduler is watched at
-every event.
+A policy is a pure function of the snapshot. So it is asked the same question in many ways (twice, by a fresh instance,
+after a trip through JSON, with the jobs renamed, in another process with another hash seed) and must give the same
+answer. Then it drives small simulated clusters with failures, while every law of the scheduler is checked at every
+event.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def check_policy(
 
 
 def _check_seed(make: Maker, seed: int, work_conserving: bool) -> list[Snapshot]:
-    """All that can be asked with one seed; gives back snapshots for the replay in another process."""
+    """All checks of one seed; returns snapshots for the replay in another process."""
     policy = make()
     snapshots = [random_snapshot(100 * seed + k, knows=policy.knows) for k in range(4)]
     for snapshot in snapshots:
@@ -95,7 +95,7 @@ def _check_seed(make: Maker, seed: int, work_conserving: bool) -> list[Snapshot]
 
 
 def check_decision(make: Maker, snapshot: Snapshot) -> None:
-    """One snapshot: a lawful decision, the same however it is asked for, and nothing changed on the way."""
+    """One snapshot: the decision is lawful, the same in every way of asking, and changes nothing."""
     policy = make()
     before = _fingerprint(snapshot)
     decision = policy.decide(snapshot)
@@ -128,7 +128,7 @@ def _askings(policy: Policy, make: Maker, snapshot: Snapshot) -> list[tuple[str,
 
 
 def decision_digest(decision: Decision, *, names: bool = True) -> str:
-    """A fingerprint of a decision; without `names`, only of what does not depend on what jobs are called."""
+    """A fingerprint of a decision; without `names`, only of what does not depend on the names of jobs."""
     about: dict[str, Any] = {
         "gpus": [int(count) for count in decision.gpus],
         "reasons": [int(code) for code in decision.reasons],
@@ -161,7 +161,7 @@ def _fingerprint(snapshot: Snapshot) -> str:
 
 
 def _renamed(snapshot: Snapshot) -> Snapshot:
-    """The same instant with other names, in an order of their own."""
+    """The same instant with other names, in another order."""
     data = json.loads(snapshot.to_json())
     data["ids"] = {number: f"z{1000 - int(number)}" for number in data["ids"]}
     data["names"] = [[f"n{99 - at}" for at in range(len(column))] for column in data["names"]]
@@ -169,7 +169,7 @@ def _renamed(snapshot: Snapshot) -> Snapshot:
 
 
 def _check_runs(make: Maker, seed: int, work_conserving: bool) -> list[Snapshot]:
-    """Small clusters with restarts, protection and failures, one GPU type and several: every job gets done."""
+    """Small clusters with restarts, protection and failures, with one GPU type and several: every job ends."""
     kept: list[Snapshot] = []
     for mixed in (False, True):
         where = random_cluster(seed, mixed=mixed)
@@ -202,7 +202,7 @@ def _no_waste(snapshot: Snapshot, decision: Decision) -> None:
 
 
 def _check_no_contention(policy: Policy, seed: int) -> None:
-    """With a GPU for everybody, jobs take exactly as long as they last."""
+    """With a GPU for every job, jobs take exactly as long as they last."""
     specs = random_workload(seed, "v100:8", jobs=10, elastic=False).jobs
     jobs: tuple[JobSpec, ...] = tuple(specs)
     if policy.round_s > 0:
@@ -217,7 +217,7 @@ def _check_no_contention(policy: Policy, seed: int) -> None:
 
 
 def _check_corners(make: Maker) -> None:
-    """No jobs at all; one job alone; one job on a cluster of which every node is down."""
+    """No jobs at all; one job alone; one job on a cluster with every node down."""
     knows = make().knows
     empty = state_of([], "v100:2x4").snapshot(knows)
     check(empty, make().decide(empty))
@@ -234,7 +234,7 @@ def _check_corners(make: Maker) -> None:
 
 
 def _check_adaptive(make: Maker) -> None:
-    """Jobs that change their batch size while they train, on one GPU type and on two, all come to their end."""
+    """Jobs that change their batch size while they train all end, on one GPU type and on two."""
     for where, seed in (("v100:2x4", 0), ("v100:1x4,t4:1x4", 1)):
         jobs = adaptive_workload(seed, jobs=8).jobs
         undone = unfinished(run_policy(make(), jobs, cluster(where), seed=seed), jobs)
@@ -243,7 +243,7 @@ def _check_adaptive(make: Maker) -> None:
 
 
 def _check_all_down(make: Maker) -> None:
-    """Nobody is started where every node is down, whenever one asks; the job runs once a node is back."""
+    """While every node is down no job starts, at any time; the job runs once a node is back."""
     policy, knows = make(), make().knows
     state = state_of([job("only", 1, 1000.0)], "v100:2x4", now_s=1 / 3, running={"only": (0,)}, attained={"only": 0.2})
     state.memory = dict(policy.decide(state.snapshot(knows)).memory)
@@ -264,7 +264,7 @@ def _check_all_down(make: Maker) -> None:
 
 
 def _check_other_processes(policy: Policy, snapshots: Sequence[Snapshot]) -> None:
-    """The same decisions elsewhere: catches what depends on the order of a set or on what the process did before."""
+    """The same decisions in another process: finds what depends on the order of a set or on earlier decisions."""
     asked = [snapshot for snapshot in snapshots if len(snapshot)]
     here = [decision_digest(policy.decide(Snapshot.from_json(snapshot.to_json()))) for snapshot in asked]
     question = json.dumps(
@@ -306,7 +306,7 @@ def _address(policy: Policy) -> dict[str, str]:
 
 
 def _maker(policy: str | Policy | type[Any]) -> tuple[Maker, str]:
-    """How to make fresh instances, and what to call the policy."""
+    """How to make fresh instances, and the policy's name."""
     if isinstance(policy, str):
         spec = policy
         return (lambda: make_policy(spec)), spec

@@ -1,7 +1,7 @@
-"""An engine that does what it is told to: start late, refuse, throw jobs off, lose nodes, forget or repeat reports.
+"""An engine that makes trouble on demand: starts late, refuses, evicts jobs, loses nodes, forgets or repeats reports.
 
-Everything comes from one seed. With no troubles it is a perfect cluster on which a job runs at its speed from the
-instant of its launch. It shares no code with Fairway's simulator, so that the two can be held against each other.
+Everything comes from one seed. Without troubles it is a perfect cluster, on which a job runs at its speed from the
+instant of its launch. It shares no code with Fairway's simulator, so that tests can compare the two.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ TICK_S = 1e-6
 
 @dataclass(frozen=True)
 class Troubles:
-    """What goes wrong, and how often. The default is: nothing.
+    """What goes wrong, and how often. By default, nothing.
 
-    Probabilities are per start (`refuse`, `evict`, `fail`) or per job (`cancel`). A refused launch is reported at
-    once and may be tried again after `retry_s`. A start takes up to `slow_start_s`. Each node is lost about every
-    `node_loss_s` seconds, at most `losses` times in all, and is back `repair_s` later. A job that is thrown off loses
-    up to `rollback_s` of its progress. `forget` and `repeat` name kinds of events ("JobStarted") that are never
-    reported, or always twice.
+    Probabilities are per start (`refuse`, `evict`, `fail`) or per job (`cancel`). A refused launch is reported at once
+    and may be tried again after `retry_s`. A start takes up to `slow_start_s`. Each node is lost about every
+    `node_loss_s` seconds, at most `losses` times in all, and is back `repair_s` later. An evicted job loses up to
+    `rollback_s` of its progress. `forget` and `repeat` name kinds of events ("JobStarted") that are never reported, or
+    always twice.
     """
 
     seed: int = 0
@@ -62,7 +62,7 @@ class Troubles:
 
     @staticmethod
     def random(seed: int) -> Troubles:
-        """A random mixture of all that a scheduler must live with; jobs fail and are cancelled too."""
+        """A random mixture of all troubles; jobs fail and are cancelled too."""
         draw = np.random.default_rng([seed, 5])
         return Troubles(
             seed=seed,
@@ -117,7 +117,7 @@ class FakeEngine:
 
     @property
     def left(self) -> int:
-        """How many jobs have neither finished nor failed nor been withdrawn."""
+        """How many jobs have neither finished nor failed nor been cancelled."""
         return len(self.jobs) - len(self.finished_s) - len(self.gone)
 
     def poll(self, until_s: float) -> Sequence[Event]:
@@ -139,7 +139,7 @@ class FakeEngine:
         return self._reported(events) or (Woken(self.now_s),)
 
     def enact(self, now_s: float, actions: Sequence[Action]) -> Sequence[Event]:
-        """Everybody lets go first, then the others start, or are refused."""
+        """All jobs that change let go first, then the others start, or are refused."""
         self.enacted.extend(actions)
         for action in actions:
             if not isinstance(action, Launch | Throttle):
@@ -247,7 +247,7 @@ class FakeEngine:
             events.append(JobStarted(now_s, number, rate, ready_s))
 
     def _reported(self, events: list[Event]) -> list[Event]:
-        """What is told of what happened."""
+        """The events that the engine reports about what happened."""
         told: list[Event] = []
         for event in events:
             name = type(event).__name__

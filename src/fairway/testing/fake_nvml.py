@@ -1,4 +1,4 @@
-"""A driver's library for tests: GPUs that are what a test says."""
+"""A fake of the driver's library for tests: its GPUs are what a test says."""
 
 # The names are those of the library that it stands for.
 # ruff: noqa: N802
@@ -34,7 +34,7 @@ class FakeGpu:
 
 
 class FakeNvml:
-    """Stands for the module `pynvml`."""
+    """A stand-in for the module `pynvml`."""
 
     NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1
     NVML_VOLATILE_ECC = 0

@@ -1,4 +1,4 @@
-"""One run of a policy with every law watched: on the simulated engine, or on one that makes trouble."""
+"""One run of a policy with every law checked: on the simulated engine, or on one that makes trouble."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from fairway.simulator.rules import Rules, rules_named
 from fairway.testing.invariants import InvariantError, Invariants
 
 MAX_STEPS = 20_000
-"""More steps than any run of a small workload needs: beyond, the policy turns in circles."""
+"""More steps than any run of a small workload needs: beyond this, the policy goes round in circles."""
 
 Check = Callable[[Snapshot, Decision], None]
 
 
 @dataclass
 class Run:
-    """A run and what was seen of it: the loop with its state, the engine, and some of the snapshots on the way."""
+    """A run and its record: the loop with its state, the engine, and some of the snapshots on the way."""
 
     loop: Loop
     engine: Engine
@@ -76,7 +76,7 @@ def run_engine(
     keep_every: int = 0,
     checks: Sequence[Check] = (),
 ) -> Run:
-    """Drive the loop over an engine to the end, with the invariants on; the journal is replayed afterwards."""
+    """Drive the loop over an engine to the end, with the invariants on; then replay the journal."""
     invariants = Invariants()
     watcher = _Watcher(invariants, keep_every, checks)
     state = State(cluster, min_run_s=min_run_s, seed=seed)

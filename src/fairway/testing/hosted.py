@@ -1,4 +1,4 @@
-"""A policy for tests of shared GPUs: everybody is a guest of the first job."""
+"""A policy for tests of shared GPUs: all jobs are guests of the first job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Hosted:
         self.part = part
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Everybody runs, on one GPU."""
+        """All jobs run, on one GPU."""
         jobs = len(snapshot)
         guests, gpus = range(1, jobs), np.ones(jobs, dtype=np.int64)
         reasons = np.full(jobs, int(Reason.RUNS), dtype=np.int8)

@@ -1,7 +1,7 @@
 """Laws that hold after every event and every round, whatever the policy and the engine do.
 
-`Invariants` is an observer of the loop. If it also watches the engine (`invariants.watch(engine)`), it keeps a
-journal of all events and actions, and can show that replaying the journal gives the same state.
+`Invariants` is an observer of the loop. If it also watches the engine (`invariants.watch(engine)`), it keeps a journal
+of all events and actions, and can show that replaying the journal gives the same state.
 """
 
 from __future__ import annotations
@@ -63,18 +63,18 @@ class Invariants:
         self._now_s = -math.inf
 
     def watch(self, engine: Engine) -> Engine:
-        """The same engine, with everything that it reports noted down."""
+        """The same engine, with all its reports written to the journal."""
         self._watching = True
         return _Watched(engine, self)
 
     def note(self, events: Sequence[Event]) -> None:
-        """Take down what an engine reported."""
+        """Note what an engine reported."""
         for event in events:
             self.journal.append(Entry(event))
             if isinstance(event, JobEvicted):
                 self._may_fall.add(event.job)
             elif isinstance(event, RegimeEntered) and not math.isnan(event.work):
-                # The regime counts the work in other units, so the figure for what is done may be smaller.
+                # The regime counts the work in other units, so the progress may be a smaller number.
                 self._may_fall.add(event.job)
             elif isinstance(event, JobFinished | JobFailed | JobCancelled):
                 self._left.add(event.job)
@@ -144,7 +144,7 @@ class Invariants:
                 raise InvariantError(f"job {job} holds GPUs of a type on which it cannot run")
 
     def _check_occupancy(self, state: State, snapshot: Snapshot) -> None:
-        """No GPU is booked twice, but by guests and their host; the bit masks agree with who holds what."""
+        """No GPU is booked twice, except by guests and their host; the bit masks agree with what jobs hold."""
         host = dict(zip(snapshot.jobs.tolist(), snapshot.host.tolist(), strict=True))
         tenants: dict[int, list[int]] = {}
         for job, gpus in state.held_gpus.items():
@@ -168,7 +168,7 @@ class Invariants:
             raise InvariantError(f"{free.tolist()} GPUs are free; occupancy says {state.occupancy.free_by_type}")
 
     def _check_service(self, snapshot: Snapshot) -> None:
-        """What a job has attained never falls; its progress only where it was thrown off its GPUs."""
+        """Attained service never falls; progress falls only when a job was evicted."""
         seen: dict[int, tuple[float, float, float]] = {}
         columns = (snapshot.attained_s, snapshot.attained_gpu_s, snapshot.progress)
         for row, job in enumerate(snapshot.jobs.tolist()):
@@ -183,7 +183,7 @@ class Invariants:
         self._may_fall.clear()
 
     def check_replay(self) -> None:
-        """Apply the journal to a fresh state and compare; needs a watched engine, or it does not know of all events."""
+        """Apply the journal to a fresh state and compare. Needs a watched engine, or events are missing."""
         state = self._state
         if state is None:
             return
@@ -193,7 +193,7 @@ class Invariants:
 
 
 def replayed(like: State, journal: Sequence[Entry]) -> State:
-    """A fresh state on the same cluster to which a journal was applied."""
+    """A fresh state on the same cluster with a journal applied to it."""
     state = State(like.cluster, min_run_s=like.min_run_s, seed=like.seed)
     for entry in journal:
         if entry.event is not None:

@@ -1,7 +1,7 @@
-"""A job that trains by sleeping: `python sleeper.py STEPS STEP_S [REPORT_EVERY]`. It needs the standard library only.
+"""A job that trains by sleeping: `python sleeper.py STEPS STEP_S [REPORT_EVERY]`. It needs only the standard library.
 
-It saves and exits with 75 when asked to stop and goes on from there when started again. When each of its attempts began
-to train is in `times.jsonl` beside its checkpoint.
+When asked to stop it saves and exits with 75; when started again it goes on from there. `times.jsonl` beside its
+checkpoint has the times at which its attempts began to train.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def _sleep(seconds: float) -> None:
-    """Sleep in slices: of a step in which the process was suspended the rest is slept afterwards, as if it computed."""
+    """Sleep in slices: if the process was suspended during a step, it sleeps the rest afterwards, as if it computed."""
     for _ in range(SLICES):
         time.sleep(seconds / SLICES)
 

@@ -53,7 +53,7 @@ def workloads(draw: st.DrawFn, where: Cluster, *, max_jobs: int = 8) -> Workload
 
 @st.composite
 def snapshots(draw: st.DrawFn, /, *, max_jobs: int = 10, **about: Any) -> Snapshot:
-    """An instant at which some jobs run, some wait, and some were started a moment ago."""
+    """An instant at which some jobs run, some wait, and some started a moment ago."""
     where = draw(clusters(mixed=about.pop("mixed", None)))
     count = draw(st.integers(0, max_jobs))
     specs = [draw(jobs(where, name=f"job-{index}")) for index in range(count)]

@@ -1,7 +1,7 @@
 """The same workload twice: live, with real processes, and simulated from the trace that the live run left.
 
-What differs between the two worlds is measured in the live run and told to the simulator: for how long each job held
-GPUs, and how much of that went by before its processes trained. Everything else has to come out alike by itself.
+The differences between the two worlds are measured in the live run and given to the simulator: for how long each job
+held GPUs, and how much of that went by before its processes trained. Everything else must come out equal.
 """
 
 from __future__ import annotations
@@ -33,17 +33,18 @@ from fairway.simulator.run import simulate
 SLEEPER = Path(__file__).with_name("sleeper.py")
 PATIENCE_S = 600.0
 RESTART_S = 0.2
-"""What a restart of such a job is taken to cost before any was seen; a policy would not stop jobs of seconds else."""
+"""The assumed cost of a restart before any was seen; with a higher one a policy would not stop jobs of a few seconds.
+"""
 VARIES = 0.005
-"""By what part the run time of such a job differs from one time to the next."""
+"""The relative variation of such a job's run time from one time to the next."""
 CLOCKS_S = 0.05
-"""By how much two clocks may disagree about the order of a grant and the launch that follows it."""
+"""How much two clocks may disagree about the order of a grant and the launch that follows it."""
 STEP_COST = 1.01
-"""What a step takes beyond its sleep."""
+"""How long a step takes beyond its sleep."""
 
 
 class SleepingJob(NamedTuple):
-    """A job of so many steps; it is submitted `at_s` seconds after the first."""
+    """A job of `steps` steps, submitted `at_s` seconds after the first."""
 
     name: str
     user: str
@@ -56,8 +57,9 @@ class SleepingJob(NamedTuple):
 
 @dataclass(frozen=True)
 class Terms:
-    """How both worlds are run. With `report_every` > 0 live jobs report their steps that often: policies then decide
-    by measured speeds, which are never quite equal, where the simulator's are."""
+    """How both worlds are run. With `report_every` > 0 live jobs report their steps that often. Policies then decide by
+    measured speeds, which are never quite equal, while the simulator's are.
+    """
 
     policy: str
     gpus: int = 8
@@ -84,7 +86,7 @@ class Forecast(NamedTuple):
 
 
 class LiveRun(NamedTuple):
-    """What came of the live run; `workload` is its trace."""
+    """The outcome of the live run; `workload` is its trace."""
 
     records: list[JobRecord]
     workload: Workload
@@ -184,8 +186,8 @@ def run_simulated(workload: Workload, terms: Terms) -> Result:
 def forecast(workload: Workload, terms: Terms, runs: int = 8, seed: int = 0) -> Forecast:
     """What the simulator expects of a workload, over runs in which jobs vary as much as processes do.
 
-    A policy that plans may put two jobs that are nearly alike in either order, and everything after that follows: of
-    two live runs of the same jobs none is the right one. So the mean of some simulated runs is asked for, not any one.
+    A policy that plans may put two nearly equal jobs in either order, and everything after that follows: of two live
+    runs of the same jobs neither is the right one. So this returns the mean of some simulated runs, not a single one.
     """
     results = [run_simulated(_varied(workload, random.Random(seed + run)), terms) for run in range(runs)]
     makespans_s = [_known(result.makespan_s) for result in results]
@@ -236,7 +238,7 @@ def _ended_s(record: JobRecord) -> float:
 
 
 def _began_s(folder: Path, record: JobRecord) -> dict[int, float]:
-    """When the attempts of a job began to train, by their number; one that was stopped before that is not there."""
+    """When the attempts of a job began to train, by number; one that was stopped before that is missing."""
     text = (folder / "jobs" / record.id / "checkpoints" / "times.jsonl").read_text(encoding="utf-8")
     notes = [json.loads(line) for line in text.splitlines()]
     return {note["restart"] + 1: note["began_s"] for note in notes}
@@ -287,9 +289,9 @@ def _starts_s(records: Sequence[JobRecord], folder: Path, holds: _Holds, origin_
 
 
 def _spec(record: JobRecord, held_s: float, starts_s: Sequence[float], mean_s: float, origin_s: float) -> JobSpec:
-    """A job as the live run saw it: how long it held GPUs in all, less what its restarts took, and what they cost.
+    """A job as the live run saw it: how long it held GPUs in all, less the time of its restarts, and their cost.
 
-    A step that is finished after a job was asked to stop is no part of either: nobody was charged for it.
+    A step that ends after the job was asked to stop belongs to neither: no job was charged for it.
     """
     request, again_s = record.request, starts_s[1:]
     return JobSpec(

@@ -1,6 +1,6 @@
 """Alibaba's 2023 GPU trace (`openb_pod_list_*.csv`): Kubernetes pods, many of which hold a part of one GPU.
 
-Times are seconds from an arbitrary start. `memory_mib` is host memory and says nothing about the GPU's.
+Times are seconds from an arbitrary start. `memory_mib` is host memory, not the GPU's.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ _TYPE_KEYS = ("memory_gib", "price_per_hour", "speed")
 
 
 def read_cluster(spec: str) -> Cluster:
-    """The cluster that a specification or a file describes; nonsense is an `InputError` of one line."""
+    """The cluster that a specification or a file describes; a malformed one is an `InputError` of one line."""
     text = spec.strip()
     if not text:
         raise InputError("the cluster is empty; give something like v100:16x4 or a file")
@@ -46,7 +46,7 @@ def _is_file(text: str) -> bool:
 
 
 class _Nodes:
-    """Nodes while they are gathered: numbers them by type and stops before a typing error fills the memory."""
+    """Collects nodes: numbers them by type, and stops before a typing error fills the memory."""
 
     def __init__(self, path: str | None = None) -> None:
         self.path = path
@@ -173,7 +173,7 @@ def parse_toml(text: str, path: str) -> dict[str, Any]:
 
 
 def _header_line(text: str, pattern: str, index: int) -> int | None:
-    """The line of the index-th `[...]` header that matches; None where the table is written in another way."""
+    """The line of the index-th `[...]` header that matches; None if the table is written in another way."""
     lines = [n for n, line in enumerate(text.split("\n"), start=1) if re.match(rf"\s*\[\s*{pattern}\s*\]", line)]
     return lines[index] if index < len(lines) else None
 
@@ -206,7 +206,7 @@ def _add_toml_nodes(nodes: _Nodes, entry: Any, declared: set[str], line: int | N
 
 
 def _toml_type(name: str, entry: Any, path: str, line: int | None) -> GpuType:
-    """A GPU type: what is not given comes from the catalogue, and an unknown type must give memory and speed."""
+    """A GPU type: missing figures come from the catalogue, and an unknown type must give memory and speed."""
     if not isinstance(entry, dict):
         raise InputError(f"types.{name} is not a table", path=path, line=line)
     for key, value in entry.items():

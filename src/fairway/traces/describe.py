@@ -15,7 +15,7 @@ def describe(workload: Workload) -> dict[str, Any]:
     """Counts, shares and percentiles of a workload.
 
     Figures that need run times (GPU-hours, durations, offered GPUs) come from the jobs whose work is a duration, and
-    are None where there are none. The span runs from the first submission to the last; a job on a part of a GPU counts
+    are None if there are none. The span runs from the first submission to the last. A job on a part of a GPU counts
     with that part.
     """
     jobs = workload.jobs

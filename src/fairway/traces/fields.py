@@ -1,7 +1,7 @@
-"""Typed access to the cells of a table, so that a reader is a list of columns and every complaint names its line.
+"""Typed access to the cells of a table. A reader is then a list of columns, and every error names its line.
 
-A `Table` is a header and rows of text with the physical line on which each row starts; a `Row` turns its cells into
-numbers, counts and times or raises an `InputError` with the path, line, column and value. `Jobs` gathers the jobs of
+A `Table` is a header and rows of text, with the physical line on which each row starts. A `Row` turns its cells into
+numbers, counts and times, or raises an `InputError` with the path, line, column and value. `Jobs` collects the jobs of
 one file: it refuses an id that comes twice, counts what is skipped, and shifts calendar times to start at 0.
 """
 
@@ -21,22 +21,22 @@ from fairway.core.errors import InputError
 from fairway.core.job import JobSpec
 
 LARGEST_WHOLE = 10**15
-"""Larger whole numbers are refused: they are typing errors, and doubles no longer tell their neighbours apart."""
+"""Larger whole numbers are refused: they are typing errors, and doubles cannot tell them from their neighbours."""
 NOTHING = frozenset(("", "none", "null", "unknown", "n/a"))
-"""What public logs write, in any case, where there is no value."""
+"""What public logs write, in upper or lower case, if there is no value."""
 
 _EPOCH = datetime(1970, 1, 1)
 _SECOND = timedelta(seconds=1)
 
 
 def shown(value: object) -> str:
-    """A value as it appears in an error message: quoted, and short even if the file holds a megabyte of digits."""
+    """A value for an error message: quoted, and short even if the file holds a megabyte of digits."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def parse_number(text: str) -> float | None:
-    """A finite decimal number, or None. Python's own leniencies (`1_000`, `nan`, `inf`, other digits) are refused."""
+    """A finite decimal number, or None. What only Python accepts (`1_000`, `nan`, `inf`, other digits) is refused."""
     try:
         value = float(text)
     except ValueError:
@@ -47,7 +47,7 @@ def parse_number(text: str) -> float | None:
 
 
 def parse_time(text: str) -> float | None:
-    """An ISO-like time stamp as seconds since 1970, or None. Without a time zone it is taken as it stands."""
+    """An ISO-like time stamp as seconds since 1970, or None. A time without a zone is taken as UTC."""
     try:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is not None:
@@ -72,7 +72,7 @@ class Row:
         return InputError(message, path=self.path, line=self.line)
 
     def text(self, column: str) -> str:
-        """The cell without surrounding blanks; empty where the file has no such column."""
+        """The cell without surrounding blanks; empty if the file has no such column."""
         try:
             return self.cells[self.at[column]].strip()
         except KeyError:
@@ -98,10 +98,10 @@ class Row:
         return value
 
     def whole(self, column: str, at_least: int = 0, at_most: int = LARGEST_WHOLE) -> int:
-        """A whole number; `4.0` is accepted, since tables that went through a data frame are full of it."""
+        """A whole number; `4.0` is accepted, because data frames write it that way."""
         text = self.text(column)
         if len(text) <= 15 and text.isascii() and text.isdecimal() and at_least <= (quick := int(text)) <= at_most:
-            return quick  # nearly every cell, and faster than by way of a float
+            return quick  # nearly every cell, and faster than through a float
         value = self.number(column, -math.inf)
         if value > at_most:
             raise self.error(f"{column} {shown(self.text(column))} is more than {at_most}")
@@ -115,7 +115,7 @@ class Row:
         return self.whole(column, at_least, MAX_GPUS)
 
     def optional_whole(self, column: str, at_least: int = 1) -> int | None:
-        """A whole number, or None where the column is missing or blank."""
+        """A whole number, or None if the column is missing or blank."""
         return None if self.blank(column) else self.whole(column, at_least)
 
     def time(self, column: str) -> float:
@@ -129,7 +129,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A header and the lines below it, all of the header's width. The lines are split as they are read, once."""
+    """A header and the lines below it, all as wide as the header. The lines are split as they are read, once."""
 
     path: str
     columns: tuple[str, ...]
@@ -152,7 +152,7 @@ class Table:
 
 
 def split_csv(text: str, path: str, separator: str = ",") -> Iterator[tuple[int, list[str]]]:
-    """The records of a CSV text with the physical line on which each starts; blank lines are passed over."""
+    """The records of a CSV text with the physical line on which each starts; blank lines are skipped."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     start = 1
     try:
@@ -165,7 +165,7 @@ def split_csv(text: str, path: str, separator: str = ",") -> Iterator[tuple[int,
 
 
 def split_plain(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
-    """The lines of a text whose separator is never quoted; blank lines are passed over."""
+    """The lines of a text whose separator is never quoted; blank lines are skipped."""
     for line, content in enumerate(text.split("\n"), start=1):
         if content.strip():
             yield line, content.rstrip("\r").split(separator)
@@ -192,7 +192,7 @@ def csv_table(text: str, path: str, required: Iterable[str]) -> Table:
 
 @dataclass
 class Parsed:
-    """What a reader makes of a file."""
+    """The result of reading a file."""
 
     jobs: list[JobSpec]
     skipped: dict[str, int] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """Gavel's trace of ten tab-separated columns, and Shockwave's of twelve (with a mode and a nominal duration).
 
-The work is `total_steps`, mini-batches at the initial batch size; how fast they go is a question for a profile.
-Shockwave's nominal duration says the same work a second time, as seconds on a V100, and is not kept beside the steps.
+The work is `total_steps`, mini-batches at the initial batch size; a profile says how fast they go. Shockwave's nominal
+duration gives the same work a second time, as seconds on a V100, and is not kept.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def _mode(row: Row) -> Adaptation:
 def _deadline_s(row: Row) -> float | None:
     """The deadline on the trace's clock; an SLO of -1 is none.
 
-    Gavel's scheduler multiplies the SLO with the job's duration, which only the twelve-column format holds; without
-    it the SLO can only be taken as seconds.
+    Gavel's scheduler multiplies the SLO by the job's duration, which only the twelve-column format holds. Without it
+    the SLO can only be taken as seconds.
     """
     slo = row.number("SLO", -1.0)
     if slo == -1.0:

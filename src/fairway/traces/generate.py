@@ -1,9 +1,9 @@
 """Seeded workloads after the published ones: Gavel's and Shockwave's generators, and a log shaped like Philly's.
 
 Everything comes from one numpy `Generator(PCG64(seed))`, so the same parameters give the same jobs on every machine.
-Times are whole milliseconds, which also takes off the last digit of the few draws for which NumPy asks the C library
-for a logarithm. Work is a duration on the gang asked for, so that no profile is needed to run it; the first two
-generators make steps of it where they are given the speed of a model.
+Times are whole milliseconds, which also removes the last digit of the few draws for which NumPy asks the C library for
+a logarithm. Work is a duration on the gang asked for, so no profile is needed to run it. The first two generators make
+steps of it if they are given the speed of a model.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ DATASETS = {
     "Recommendation": "ml-20m",
 }
 SINGLE_GPU_MODELS = frozenset(("Recommendation",))
-"""Models whose training script in Gavel's table runs on one GPU only."""
+"""Models whose training script in Gavel's table runs only on one GPU."""
 BATCH_EXPONENT = {"ResNet-18": 0.20, "ResNet-50": 0.09, "Transformer": 0.03, "LM": 0.34, "Recommendation": 0.03}
 """Samples per second grow as batch size to this power: fitted to the V100 rates that Shockwave published."""
 
 _TABLE = [(model, batch) for model, batches in BATCH_SIZES.items() for batch in batches]
 _TABLE_MULTI_GPU = [(model, batch) for model, batch in _TABLE if model not in SINGLE_GPU_MODELS]
 NOT_IN_SHOCKWAVE = frozenset((("ResNet-18", 16), ("ResNet-50", 128), ("Transformer", 256)))
-"""What Shockwave (NSDI'23) leaves out of that table."""
+"""The entries of that table that Shockwave (NSDI'23) leaves out."""
 _TABLE_SHOCKWAVE = [kind for kind in _TABLE if kind not in NOT_IN_SHOCKWAVE]
 _PHILLY_MIX = {1: 0.93, 2: 0.02, 4: 0.02, 8: 0.02, 16: 0.003, 32: 0.001, 64: 0.0002, 128: 0.0001}
 _PHILLY_MEDIAN_S, _PHILLY_P99_S = 1100.0, 250_000.0
@@ -80,7 +80,7 @@ def gavel_like(
     rng = _generator(jobs, seed)
     _at_least(mean_interarrival_s, 0, "mean_interarrival_s")
     if durations == "log-uniform":
-        # Not `uniform`, which multiplies and adds in one step where the CPU can.
+        # Not `uniform`: on some CPUs it multiplies and adds in one step.
         power = np.where(rng.random(jobs) < 0.8, 1.5 + 1.5 * rng.random(jobs), 3.0 + rng.random(jobs))
         seconds = 60.0 * portable.exp(power * portable.log(10.0))
     elif durations == "uniform-hours":
@@ -196,10 +196,10 @@ def philly_like(
 ) -> Workload:
     """A log shaped like Microsoft's Philly: mostly small short jobs, a heavy tail, few users with most of the jobs.
 
-    Durations are log-normal with a median of 1,100 s and a 99th percentile of 250,000 s, cut at `longest_h` hours
-    (60 days); 93 % of the jobs ask for one GPU. Arrivals are Poisson with a daily swing of a half, over a span in which
-    the jobs ask for `load` times what `gpus` GPUs can give. No job asks for more than `gpus`. Among a few hundred jobs
-    the longest one can be most of the work: a smaller `longest_h` makes short traces that keep a cluster busy.
+    Durations are log-normal with a median of 1,100 s and a 99th percentile of 250,000 s, cut at `longest_h` hours (60
+    days); 93 % of the jobs ask for one GPU. Arrivals are Poisson with a daily swing of a half, over a span in which the
+    jobs ask for `load` times what `gpus` GPUs can give. No job asks for more than `gpus`. Among a few hundred jobs the
+    longest one can be most of the work: a smaller `longest_h` makes short traces that keep a cluster busy.
     """
     rng = _generator(jobs, seed)
     _at_least(load, 1e-6, "load")
@@ -245,7 +245,7 @@ GENERATORS: dict[str, Callable[..., Workload]] = {
 
 
 def generate(name: str, *, rate: Rate | None = None, **options: Any) -> Workload:
-    """Run a generator by name. Options may be texts from a command line; they are read as the parameter's type."""
+    """Run a generator by name. Options may be texts from a command line; they are converted to the parameter's type."""
     if name not in GENERATORS:
         raise InputError(f"unknown generator {shown(name)}; known: {', '.join(GENERATORS)}")
     if rate is not None and "rate" not in inspect.signature(GENERATORS[name]).parameters:
@@ -262,7 +262,7 @@ def generate(name: str, *, rate: Rate | None = None, **options: Any) -> Workload
 
 
 def parameters(name: str) -> dict[str, tuple[Any, Any]]:
-    """The type and the default of every parameter of a generator that a text can give."""
+    """The type and the default of every parameter of a generator that can be given as text."""
     function = GENERATORS[name]
     hints = get_type_hints(function)
     defaults = inspect.signature(function).parameters
@@ -309,7 +309,7 @@ def _check_hours(min_h: float, max_h: float) -> None:
 
 
 def _shares(named: dict[str, float], width: int | None = None) -> list[float]:
-    """Probabilities that were given as shares of any sum."""
+    """Probabilities from shares of any sum."""
     for name, share in named.items():
         _at_least(share, 0, name)
     total = math.fsum(named.values())
@@ -326,8 +326,9 @@ def _poisson_arrivals(rng: np.random.Generator, jobs: int, mean_s: float) -> np.
 
 
 def _diurnal_arrivals(rng: np.random.Generator, jobs: int, span_s: float) -> np.ndarray:
-    """Arrivals from 0 to `span_s`, busiest a quarter of a day in: a Poisson process with a known number of points is
-    a sorted sample from its rate, drawn here through the inverse of the rate's integral."""
+    """Arrivals from 0 to `span_s`, busiest a quarter of a day in. A Poisson process with a known number of points is a
+    sorted sample from its rate, drawn here through the inverse of the rate's integral.
+    """
     places = np.sort(rng.random(jobs))
     if jobs == 1 or places[-1] == places[0]:
         return np.zeros(jobs)
@@ -339,7 +340,7 @@ def _diurnal_arrivals(rng: np.random.Generator, jobs: int, span_s: float) -> np.
 
 
 def _cosine(turns: Floats) -> Floats:
-    """The cosine of so many full turns, by its series on a quarter of one."""
+    """The cosine of an angle in full turns, by its series on a quarter of one."""
     part = np.abs(turns - np.rint(turns))
     angle = 2.0 * math.pi * np.minimum(part, 0.5 - part)
     square = angle * angle

@@ -32,7 +32,7 @@ def read_helios(text: str, path: str) -> Parsed:
 
 
 def _has_calendar_time(row: Row) -> bool:
-    """Whether the submit time is a time stamp rather than a number of seconds; the first row speaks for the file."""
+    """Whether the submit time is a time stamp rather than a number of seconds; the first row decides for the file."""
     text = row.text("submit_time")
     return parse_number(text) is None and ":" in text
 

@@ -1,8 +1,8 @@
 """Fairway's own trace format: JSON lines, one job per line, the keys being the fields of `JobSpec`.
 
-An optional first line `{"fairway_trace": 1, ...}` says the version and where the jobs come from. Reading is strict:
-a key that is unknown or comes twice, a value of the wrong JSON type, NaN and Infinity are errors, because a field that
-is silently ignored changes a result without a trace.
+An optional first line `{"fairway_trace": 1, ...}` gives the version and the source of the jobs. Reading is strict: a
+key that is unknown or comes twice, a value of the wrong JSON type, NaN and Infinity are errors, because a field that is
+silently ignored changes a result without a trace.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _typed(entry: dict[str, Any], hints: dict[str, Any]) -> dict[str, Any]:
 
 
 def _value(key: str, value: Any, hint: Any) -> Any:
-    """The value as the field's type, or an error that says which JSON type belongs there."""
+    """The value as the field's type, or an error that names the right JSON type."""
     if key == "regimes":
         return _regimes(value)
     if key == "loss":

@@ -1,7 +1,7 @@
 """Microsoft's Philly log: the flat table of the Pollux artifact, and the original job log in JSON.
 
-The table (`timestamp,duration,num_gpus,gpu_time,cluster`) has no ids and is not sorted by time. The original log
-lists every attempt of a job; retries cost GPU time as well, so the attempts' durations are added up.
+The table (`timestamp,duration,num_gpus,gpu_time,cluster`) has no ids and is not sorted by time. The original log lists
+every attempt of a job; retries cost GPU time as well, so the attempts' durations are added up.
 """
 
 from __future__ import annotations

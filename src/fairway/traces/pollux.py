@@ -2,10 +2,10 @@
 
 The file names an application and no amount of work: each run goes through its data set a fixed number of times.
 `APPLICATIONS` holds those numbers, and the most samples that a GPU takes at once (for ResNet-50 half of the artifact's
-figure, which would not fit the 16 GiB of its GPUs without mixed precision). A run can use up to as many GPUs as leave
-each its smallest mini-batch, and ncf one GPU, as in the artifact's simulator. Epochs are the rows of the artifact's
-`validation-*.csv` tables, and the size of a data set is the one whose epochs give exactly the iterations of those
-tables at the smallest batch size.
+figure, which would not fit the 16 GiB of its GPUs without mixed precision). A run can use as many GPUs as leave each
+its smallest mini-batch, and ncf one GPU, as in the artifact's simulator. Epochs are the rows of the artifact's
+`validation-*.csv` tables. The size of a data set is the one whose epochs give exactly the iterations of those tables at
+the smallest batch size.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ POLLUX_COLUMNS = ("name", "time", "application", "num_replicas", "batch_size")
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """What one training run of an application consists of."""
+    """One training run of an application."""
 
     model: str
     samples_per_epoch: int
@@ -51,11 +51,12 @@ APPLICATIONS: dict[str, Application] = {
 
 
 def read_pollux(text: str, path: str) -> Parsed:
-    """`batch_size` in the file is global: a job gets the share of one GPU, and the steps that all samples take.
+    """Read a workload. `batch_size` in the file is global; a job gets the share of one GPU, and the steps of all
+    samples.
 
-    A step is the mini-batch of one GPU, as in the profiles, so a gang does `gpus` of them per global batch, and a
-    multiple of that where a GPU's share is larger than the artifact lets it be and is accumulated in several passes.
-    Jobs are elastic; one that asks for more GPUs than its batch can feed is taken as rigid.
+    A step is the mini-batch of one GPU, as in the profiles, so a gang does `gpus` of them per global batch. If a GPU's
+    share is larger than the artifact allows, it is accumulated in several passes, and there are that many times more
+    steps. Jobs are elastic; a job that asks for more GPUs than its batch can feed is rigid.
     """
     jobs = Jobs(path)
     for row in csv_table(text, path, POLLUX_COLUMNS):

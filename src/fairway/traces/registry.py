@@ -33,7 +33,7 @@ from fairway.traces.tiresias import (
 
 @dataclass(frozen=True, slots=True)
 class TraceFormat:
-    """A format: what it is, its reader, and for a CSV with a header the columns that give it away."""
+    """A format: its description, its reader, and for a CSV with a header the columns that identify it."""
 
     about: str
     read: Callable[[str, str], Parsed]
@@ -56,7 +56,7 @@ READERS: dict[str, TraceFormat] = {
 }
 
 FORMATS: dict[str, str] = {name: known.about for name, known in READERS.items()}
-"""The name of every trace format that can be read, with a line on what it is."""
+"""The name and a one-line description of every trace format that can be read."""
 
 
 def read_trace(path: str | Path, format: str | None = None) -> Workload:  # noqa: A002 - the option's name
@@ -78,7 +78,7 @@ def read_trace(path: str | Path, format: str | None = None) -> Workload:  # noqa
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Hold the cycle collector back: a reader makes no cycles, and a large trace would set it off hundreds of times."""
+    """Pause the cycle collector: a reader makes no cycles, and a large trace would start it hundreds of times."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -103,7 +103,7 @@ def detect(text: str, path: str) -> str:
 
 
 def _detect_tabs(text: str, path: str, line: int) -> str:
-    """Gavel or Shockwave, by the commonest width, so that one truncated line is reported as what it is."""
+    """Gavel or Shockwave, by the most common width, so that a truncated line is reported as such."""
     widths = Counter(len(cells) for _, cells in islice(split_plain(text, "\t"), 100))
     width = widths.most_common(1)[0][0]
     known = {len(GAVEL_COLUMNS): "gavel", len(SHOCKWAVE_COLUMNS): "shockwave"}
@@ -114,7 +114,7 @@ def _detect_tabs(text: str, path: str, line: int) -> str:
 
 
 def _detect_header(columns: list[str], path: str, line: int) -> str:
-    """The format whose columns are all there; one that asks for more columns beats one that asks for some of them."""
+    """The format whose columns are all there; of two such formats, the one that needs more columns."""
     fits = {name: set(known.header) for name, known in READERS.items() if known.header}
     fits = {name: header for name, header in fits.items() if header <= set(columns)}
     best = [name for name, header in fits.items() if not any(header < other for other in fits.values())]

@@ -1,7 +1,7 @@
 """Slurm accounting: the output of `sacct --parsable2`, separated by `|`, with any choice of fields.
 
-Needed are JobID, Submit, a run time (ElapsedRaw, Elapsed, or Start and End) and a field that counts GPUs. Job steps
-(`123.batch`, `123.0`) repeat what their job says and are skipped; so is what never ran or has not ended.
+The reader needs JobID, Submit, a run time (ElapsedRaw, Elapsed, or Start and End) and a field that counts GPUs. Job
+steps (`123.batch`, `123.0`) repeat what their job says and are skipped. So are jobs that never ran or have not ended.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _rows(text: str, path: str) -> Table:
 
 
 def _whole_names(lines: Iterable[tuple[int, list[str]]], columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
-    """Put job names together again that hold the separator: they are the only free text of a line."""
+    """Join job names that hold the separator: they are the only free text of a line."""
     at = list(columns).index("JobName")
     for line, cells in lines:
         extra = len(cells) - len(columns)
@@ -79,7 +79,7 @@ def _whole_names(lines: Iterable[tuple[int, list[str]]], columns: Sequence[str])
 
 
 def _why_not(row: Row, job_id: str, state: str) -> str:
-    """Why this line is no finished job; empty if it is one."""
+    """Why this line is not a finished job; empty if it is one."""
     if "." in job_id:
         return "job step"
     if "[" in job_id or state == "PENDING":
@@ -98,7 +98,7 @@ def _why_not(row: Row, job_id: str, state: str) -> str:
 
 
 def _run_time_columns(row: Row) -> tuple[str, ...] | None:
-    """The first of the ways to tell a run time that this line has."""
+    """The first of the ways to give a run time that this line has."""
     for columns in _RUN_TIMES:
         if all(column in row.at and not row.blank(column) for column in columns):
             return columns
@@ -127,7 +127,7 @@ def _elapsed_s(row: Row) -> float:
 
 
 def _gpus(row: Row) -> tuple[int, tuple[str, ...]]:
-    """How many GPUs, and of which type where Slurm names one that the catalogue knows.
+    """How many GPUs, and their type if Slurm names one that the catalogue knows.
 
     A TRES list may hold the total (`gres/gpu=4`) beside its parts (`gres/gpu:a100=4`); the total then counts.
     """

@@ -20,7 +20,7 @@ _KEYS = ("cells", "queues", "users")
 
 
 def read_tenants(path: str) -> tuple[TenantSpec, ...]:
-    """The tenants that a file describes; nonsense is an `InputError` of one line."""
+    """The tenants that a file describes; a malformed one is an `InputError` of one line."""
     document = parse_toml(read_text(path), path)
     for key in document:
         if key != "tenants":

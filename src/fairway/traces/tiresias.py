@@ -1,7 +1,7 @@
 """The family of the Tiresias simulator: its own trace, Muri's (in milliseconds) and ElasticFlow's (with deadlines).
 
-All three share `job_id,num_gpu,submit_time,duration,model_name` in any order among other columns. The duration is
-the work; `iterations` repeats it for a speed that the trace does not tell, and is left out.
+All three share `job_id,num_gpu,submit_time,duration,model_name` in any order among other columns. The duration is the
+work. `iterations` repeats it for a speed that the trace does not give, and is left out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _DEMO_COLUMNS = frozenset(("model_size", "aggr_interval", "model_scale"))
 
 
 def read_tiresias(text: str, path: str) -> Parsed:
-    """Whole seconds, as the simulator truncates them. The demo `tf_job.csv` repeats ids, so there they are renamed."""
+    """Whole seconds, truncated as in the simulator. The demo `tf_job.csv` repeats ids, so they are renamed there."""
     rows = csv_table(text, path, TIRESIAS_COLUMNS)
     demo = _DEMO_COLUMNS.issubset(rows.columns)
     jobs, renamed = Jobs(path), []
@@ -45,7 +45,7 @@ def _free_id(job_id: str, jobs: Jobs) -> str:
 
 
 def read_muri(text: str, path: str) -> Parsed:
-    """Milliseconds to seconds. The stage times of an iteration and the priority have no place in a `JobSpec`."""
+    """Milliseconds become seconds. A `JobSpec` has no place for the stage times of an iteration and the priority."""
     jobs = Jobs(path)
     for row in csv_table(text, path, MURI_COLUMNS):
         jobs.add(

@@ -6,7 +6,7 @@
     for step in session.steps(save, load):
         session.report(loss=train_on(step))
 
-This room needs the standard library only and works with torch where a script has loaded it.
+This package needs only the standard library, and works with torch if a script has loaded it.
 """
 
 from __future__ import annotations

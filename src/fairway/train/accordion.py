@@ -1,8 +1,8 @@
 """Critical regimes of a training run, as Accordion (Agarwal et al., MLSys 2021) finds them.
 
-In some phases, early and after the learning rate decays, errors in gradients do lasting harm. They show in the norm of
-the gradient accumulated over an epoch, which changes fast there. Every `interval` epochs it is compared with the one
-at the last comparison: a relative change of at least `eta` means critical.
+In some phases, early and after the learning rate decays, errors in gradients do lasting harm. There the norm of the
+gradient accumulated over an epoch changes fast. Every `interval` epochs it is compared with the norm at the last
+comparison: a relative change of at least `eta` means critical.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from fairway.train.states import State, read_state
 class EpochGradient:
     """The gradient accumulated over an epoch, layer by layer, and its norms.
 
-    Steps are weighted by their samples and the sum is divided by all of them. A bare sum of steps, which is
-    enough while only compression changes, falls to an eighth by itself when the batch grows eightfold, which would look
-    like a critical regime. It takes 8 bytes per parameter where the gradients lie.
+    Steps are weighted by their samples and the sum is divided by all of them. A bare sum of steps is enough while only
+    compression changes. But it falls to an eighth by itself when the batch grows eightfold, which would look like a
+    critical regime. It takes 8 bytes per parameter, on the device of the gradients.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class EpochGradient:
         self._sums: list[Any] = []
 
     def add(self, gradient: Gradient, batch: float) -> bool:
-        """Add the gradient of a step, the mean over `batch` samples; what is not finite is skipped (False)."""
+        """Add the gradient of a step, the mean over `batch` samples; one that is not finite is skipped (False)."""
         if not batch > 0:
             raise ValueError(f"the batch size must be positive, not {batch}")
         parts = list(layers(gradient))
@@ -46,7 +46,7 @@ class EpochGradient:
         return [math.sqrt(squared_norm(total)) / self.samples for total in self._sums]
 
     def norm(self) -> float:
-        """The sum of the layers' norms; NaN if nothing was added, which detectors take for unknown."""
+        """The sum of the layers' norms; NaN if nothing was added, which detectors treat as unknown."""
         return math.fsum(self.norms()) if self._sums else math.nan
 
     def clear(self) -> None:
@@ -73,7 +73,7 @@ class CriticalRegime:
         self._old: float | None = None
 
     def end_epoch(self, norm: float) -> bool:
-        """Take the accumulated gradient's norm of the epoch that ended; True if the next epoch is critical.
+        """Take the norm of the gradient accumulated over the epoch that ended; True if the next epoch is critical.
 
         Epochs 0, `interval`, twice that and so on are compared; between them the norm does not matter.
         """
@@ -97,7 +97,7 @@ class CriticalRegime:
 
 
 class LayerRegimes:
-    """Critical regimes layer by layer, for what can be chosen per layer, as the rank of a compressed gradient can."""
+    """Critical regimes layer by layer, for what can be chosen per layer, such as the rank of a compressed gradient."""
 
     kind = "layer_regimes"
 

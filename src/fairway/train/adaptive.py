@@ -17,7 +17,7 @@ from fairway.train.states import State, read_state
 
 
 class NoiseMeasure(Protocol):
-    """What measures a noise scale: `ConsecutiveNoiseEstimator`, or a `NoiseProbe` on a model of torch."""
+    """Something that measures a noise scale: `ConsecutiveNoiseEstimator`, or a `NoiseProbe` on a model of torch."""
 
     @property
     def noise_scale(self) -> float | None:
@@ -36,7 +36,7 @@ class NoiseMeasure(Protocol):
 class Batch:
     """A batch size that stays, and what all kinds have in common.
 
-    `sizes` are the batch sizes that a training may go through, in their order, to be announced to the scheduler.
+    `sizes` are the batch sizes that a training may go through, in their order; they are announced to the scheduler.
     """
 
     kind = "batch"
@@ -53,17 +53,17 @@ class Batch:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """What it may become, in order."""
+        """The sizes that it may become, in order."""
         return (self.first,)
 
     @property
     def rate_factor(self) -> float:
-        """By what to multiply the learning rate that belongs to the first batch size."""
+        """The factor for the learning rate that belongs to the first batch size."""
         return 1.0
 
     @property
     def noise_scale(self) -> float | None:
-        """The gradient noise scale, where it is measured."""
+        """The gradient noise scale, if it is measured."""
         return None
 
     def observe(self, gradient: Gradient, batch: float) -> None:
@@ -178,13 +178,13 @@ class AccordionBatch(Batch):
         self.gradient.add(gradient, batch)
 
     def end_epoch(self) -> int:
-        """The batch of the regime that was found. An epoch of which nothing was seen says nothing."""
+        """The batch of the regime that was found. An epoch in which nothing was seen changes nothing."""
         size = self.schedule.end_epoch(self.gradient.norm())
         self.gradient.clear()
         return size
 
     def state(self) -> State:
-        """The regime. What was accumulated of an epoch is as large as the model, and not kept."""
+        """The regime. The gradient accumulated in an epoch is as large as the model, and is not kept."""
         return {"kind": self.kind, "schedule": self.schedule.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -195,7 +195,7 @@ class AccordionBatch(Batch):
 
 
 class GivenBatch(Batch):
-    """What the scheduler wants: `ask` (a session's `wanted_batch`) is asked at the end of each epoch.
+    """The size that the scheduler wants: `ask` (a session's `wanted_batch`) is called at the end of each epoch.
 
     A wish is rounded down to a multiple of `multiple` (the shards) and kept within `largest`, what memory allows.
     """

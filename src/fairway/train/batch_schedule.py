@@ -1,7 +1,7 @@
 """Batch sizes and learning rates that follow from what was measured: by the gradient noise scale, and by Accordion.
 
-Both decide at the ends of epochs only, because a scheduler counts epochs and a data loader can be rebuilt there.
-Both count samples over all replicas. How a learning rate follows is a separate rule, `rate_factor`.
+Both decide only at the ends of epochs, because a scheduler counts epochs and a data loader can be rebuilt there. Both
+count samples over all replicas. A separate rule, `rate_factor`, gives the learning rate.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from fairway.train.states import State, read_state
 RateRule: TypeAlias = Literal["linear", "sqrt", "linear_then_sqrt"]
 RATE_RULES: tuple[RateRule, ...] = ("linear", "sqrt", "linear_then_sqrt")
 KNEE = 8.0
-"""Up to which ratio of batch sizes the learning rate is proportional under `linear_then_sqrt`."""
+"""Under `linear_then_sqrt` the learning rate is proportional to the batch size up to this ratio."""
 
 
 def rate_factor(ratio: float, rule: RateRule = "linear_then_sqrt", knee: float = KNEE) -> float:
-    """By what to multiply the learning rate when the batch is `ratio` times as large.
+    """The factor for the learning rate when the batch is `ratio` times as large.
 
     `linear` is the rule of Goyal et al. (2017), `sqrt` that of Krizhevsky (2014). `linear_then_sqrt` is linear up to
-    `knee` and grows with the square root from there, without a jump: a bare square root above the knee would
-    lower the rate when the batch grows past it.
+    `knee` and grows with the square root from there, without a jump: a bare square root above the knee would lower the
+    rate when the batch grows past it.
 
     >>> [rate_factor(ratio) for ratio in (0.5, 1, 8, 32)]
     [0.5, 1.0, 8.0, 16.0]
@@ -43,7 +43,7 @@ def rate_factor(ratio: float, rule: RateRule = "linear_then_sqrt", knee: float =
 class NoiseScaleSchedule:
     """Doubles the batch at the end of an epoch in which the gradient noise scale is above it, as KungFu does.
 
-    A noise scale equal to the batch does not suffice, one decision doubles once, and the batch never exceeds `largest`,
+    A noise scale equal to the batch is not enough, one decision doubles once, and the batch never exceeds `largest`,
     the samples that fit into the memory of all replicas. It never shrinks by itself.
     """
 
@@ -73,7 +73,7 @@ class NoiseScaleSchedule:
 
     @property
     def rate_factor(self) -> float:
-        """By what to multiply the learning rate that belongs to the first batch size."""
+        """The factor for the learning rate that belongs to the first batch size."""
         return rate_factor(self.batch / self.first, self.rule)
 
     def state(self) -> State:
@@ -81,7 +81,7 @@ class NoiseScaleSchedule:
         return {"kind": self.kind, "batch": self.batch, "epochs": self.epochs}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` gave; a batch too large for the memory that there is now is halved until it fits."""
+        """Go on from what `state` gave; a batch too large for the present memory is halved until it fits."""
         batch, epochs = read_state(state, self.kind, "batch", "epochs")
         self.batch, self.epochs = int(batch), int(epochs)
         while self.batch > self.largest:
@@ -115,13 +115,13 @@ class AccordionSchedule:
         return self.small if self.regime.critical else self.large
 
     def end_epoch(self, norm: float) -> int:
-        """Take the accumulated gradient's norm of the epoch that ended; the batch size of the next one."""
+        """Take the norm of the gradient accumulated over the epoch that ended; the batch size of the next one."""
         self.regime.end_epoch(norm)
         return self.batch
 
     @property
     def rate_factor(self) -> float:
-        """By what to multiply the learning rate that belongs to the small batch."""
+        """The factor for the learning rate that belongs to the small batch."""
         return rate_factor(self.batch / self.small, self.rule)
 
     def state(self) -> State:

@@ -1,7 +1,7 @@
-"""The checkpoints of a job on disk: each is whole before it counts, and the last that counted is never written over.
+"""The checkpoints of a job on disk: each is complete before it counts, and the last that counted is never overwritten.
 
 A list of them, newest first, lies beside them. A process may be killed at any instant: what it was writing then has
-another name, is in no list, and is removed by the next attempt.
+another name, is not in the list, and is removed by the next attempt.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PART = ".part"
 
 
 class Checkpoint(NamedTuple):
-    """A checkpoint that counts: where it is, how many steps had been trained, and what the session wants to know."""
+    """A checkpoint that counts: its path, the number of steps trained, and what the session saved with it."""
 
     path: Path
     step: int
@@ -26,7 +26,7 @@ class Checkpoint(NamedTuple):
 
 
 class Checkpoints:
-    """The checkpoints of one job. Of those inside `folder` the last `keep` are kept."""
+    """The checkpoints of one job. Inside `folder` the last `keep` are kept."""
 
     def __init__(self, folder: Path, *, keep: int = 2, resume: bool = True, mark: str = "") -> None:
         if keep < 1:
@@ -41,29 +41,29 @@ class Checkpoints:
         return next((one for one in self._known if one.path.exists()), None)
 
     def path(self, step: int) -> Path:
-        """A name for the checkpoint after so many steps; no other attempt of the job has it."""
+        """A name for the checkpoint after this many steps; no other attempt of the job has it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         return self.folder / f"step-{step}{self._mark}"
 
     def part(self, step: int) -> Path:
-        """Where to write it before it is whole."""
+        """Where to write it before it is complete."""
         path = self.path(step)
         return path.with_name(path.name + _PART)
 
     def write(self, step: int, write: Callable[[Path], object]) -> Path:
-        """Have a checkpoint written and brought to disk; it appears under its name when it is whole."""
+        """Have a checkpoint written and flushed to disk; it appears under its name when it is complete."""
         part = self.part(step)
         remove(part)
         try:
             write(part)
             return self.complete(step)
         except BaseException:
-            # On a full disk the rest of it would stand in the way of everything else.
+            # On a full disk a partial file would take the room of everything else.
             remove(part)
             raise
 
     def complete(self, step: int) -> Path:
-        """Give a checkpoint that is whole its name."""
+        """Give a complete checkpoint its name."""
         part, path = self.part(step), self.path(step)
         if not part.exists():
             raise FileNotFoundError(f"the checkpoint was to be written to {part}, and nothing is there")
@@ -88,7 +88,7 @@ class Checkpoints:
                 remove(one.path)
 
     def clear_parts(self) -> None:
-        """Remove what earlier attempts did not finish; another rank of this one may already be writing."""
+        """Remove what earlier attempts did not finish; another rank of this attempt may already be writing."""
         if self.folder.is_dir():
             for part in self.folder.glob(f"*{_PART}"):
                 if not self._mark or not part.name.endswith(self._mark + _PART):
@@ -96,7 +96,7 @@ class Checkpoints:
 
 
 def sync(path: Path) -> None:
-    """Bring a file, or everything in a directory, to disk, and its name with it."""
+    """Flush a file, or everything in a directory, to disk, and its name with it."""
     for one in [path, *path.rglob("*")] if path.is_dir() else [path]:
         _sync_one(one)
     _sync_one(path.parent)
@@ -132,7 +132,7 @@ def _write_over(path: Path, content: Any) -> None:
 
 
 def _told(path: Path, folder: Path) -> str:
-    """A path in the list: relative where it can be, so that the folder may be moved."""
+    """A path in the list: relative if possible, so that the folder may be moved."""
     return path.name if path.parent == folder else str(path.absolute())
 
 

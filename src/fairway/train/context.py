@@ -1,4 +1,4 @@
-"""What the scheduler tells a process of its job, by environment variables; outside Fairway, nothing."""
+"""What the scheduler passes to a process of its job, by environment variables; outside Fairway, nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Context:
 
     @staticmethod
     def from_environment(env: Mapping[str, str] | None = None) -> Context:
-        """Read the variables of this process, or the given ones. What makes no sense counts as not given."""
+        """Read the variables of this process, or the given ones. A value that makes no sense counts as not given."""
         env = os.environ if env is None else env
         world_size = max(_whole(env, "WORLD_SIZE", 1), 1)
         rank = _whole(env, "RANK", 0)

@@ -1,7 +1,7 @@
 """The course of a training: epochs of batches, whose size may change between epochs, with a position that can be saved.
 
-Progress is counted in steps of the first batch size, whatever the present one is: so it never jumps, and a
-scheduler sees a larger batch as what it is, faster progress.
+Progress is counted in steps of the first batch size, whatever the present one is. So it never jumps, and a scheduler
+sees a larger batch as faster progress.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fairway.train.states import State, read_state
 class Step(NamedTuple):
     """One step of a training. `number` counts from 0 over all epochs, `batch` within this one.
 
-    `parts` are the shards of the global batch that are this process's, `batch_size` is the size of all of it.
+    `parts` are this process's shards of the global batch; `batch_size` is the size of the whole batch.
     """
 
     number: int
@@ -61,7 +61,7 @@ class Course:
         return self.epochs * self.sampler.batches(self.batch.first)
 
     def epochs_done(self, ahead: int = 0) -> float:
-        """Epochs trained so far, or so many steps later in this epoch."""
+        """Epochs trained so far, or this many steps later in this epoch."""
         return self.epoch + (self.number + ahead) / self.sampler.batches(self.batch.size)
 
     @property
@@ -71,7 +71,7 @@ class Course:
         return size * self.sampler.batches(size) / self.sampler.batches(self.batch.first)
 
     def progress(self, ahead: int = 0) -> float:
-        """What was trained so far, or is so many steps later in this epoch, in steps of the first batch size."""
+        """What was trained so far, or will be this many steps later in this epoch, in steps of the first batch size."""
         per_epoch = self.sampler.batches(self.batch.first)
         part = (self.number + ahead) * per_epoch / self.sampler.batches(self.batch.size)
         made = self.epoch * per_epoch + part
@@ -84,7 +84,7 @@ class Course:
             yield Step(self.steps, self.epoch, self.number, size, self.batch.rate_factor, parts)
 
     def advance(self) -> None:
-        """The present step was trained; at the end of an epoch the batch size may change."""
+        """Note that the present step was trained; at the end of an epoch the batch size may change."""
         self.number += 1
         self.steps += 1
         if self.number >= self.sampler.batches(self.batch.size):

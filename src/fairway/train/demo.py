@@ -1,7 +1,7 @@
 """A training of a few seconds in plain Python, for demonstrations: `python -m fairway.train.demo STEPS STEP_S`.
 
-It fits a line through noisy points by stochastic gradient descent. Each step also sleeps, in place of the computing of
-a model that is worth a GPU.
+It fits a line through noisy points by stochastic gradient descent. Each step also sleeps, to stand for the computation
+of a model that is worth a GPU.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Norms of gradients, made of NumPy arrays, torch tensors or numbers, and of sequences or mappings of those.
 
-Arrays are known by what they can do, so nothing is imported. Every sum is formed in double precision, since a variance
-is a small difference of large squared norms and gradients are often kept in 16 bits.
+Arrays are recognised by their methods, so nothing is imported. Every sum is formed in double precision, since a
+variance is a small difference of large squared norms and gradients are often kept in 16 bits.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from numbers import Real
 from typing import Any, TypeAlias
 
 Gradient: TypeAlias = Any
-"""One gradient: an array, a tensor, a number, None (a layer that got none), or a sequence or mapping of such."""
+"""One gradient: an array, a tensor, a number, None (a layer without one), or a sequence or mapping of such."""
 
 
 def gradients_of(parameters: Iterable[Any]) -> list[Any]:
-    """The gradients of `model.parameters()` of torch, in their order, and None where there is none."""
+    """The gradients of `model.parameters()` of torch, in their order; None for a parameter without one."""
     return [parameter.grad for parameter in parameters]
 
 
 def layers(gradient: Gradient) -> Iterator[Any]:
-    """The arrays, tensors, numbers and Nones that a gradient consists of, in order."""
+    """The arrays, tensors, numbers and Nones in a gradient, in order."""
     if gradient is None or hasattr(gradient, "dtype") or isinstance(gradient, Real):
         yield gradient
     elif isinstance(gradient, Iterable) and not isinstance(gradient, str | bytes):
@@ -40,7 +40,7 @@ def wide(layer: Any) -> Any:
             raise TypeError("complex gradients are not supported")
         return layer.astype("float64").reshape(-1)
     if layer.requires_grad and layer.is_leaf:
-        # The norm of the weights would be a plausible number, and nobody would notice.
+        # The norm of the weights would be a plausible number, and the mistake would go unnoticed.
         raise TypeError("this is a parameter, not a gradient: pass gradients_of(parameters)")
     if layer.is_complex():
         raise TypeError("complex gradients are not supported")
@@ -66,7 +66,7 @@ def squared_norm(gradient: Gradient) -> float:
 def squared_norm_of_mean(gradients: Sequence[Gradient]) -> float:
     """The squared norm of the mean of several gradients of the same shapes.
 
-    A layer without a gradient counts as zeros. What lies on several devices is brought to where the first one is.
+    A layer without a gradient counts as zeros. Layers on several devices are moved to the device of the first.
 
     >>> squared_norm_of_mean([[1.0, 0.0], [0.0, 1.0]])
     0.5
@@ -77,7 +77,7 @@ def squared_norm_of_mean(gradients: Sequence[Gradient]) -> float:
 
 
 def add_scaled(total: Any, layer: Any, factor: float) -> Any:
-    """`total + factor * layer` in double precision, where `total` may be None for nothing yet."""
+    """`total + factor * layer` in double precision; `total` may be None for nothing yet."""
     if layer is None:
         return total
     row = wide(layer) * factor
@@ -101,7 +101,7 @@ def _dot(row: Any, other: Any) -> Any:
 
 
 def _total(parts: Iterable[Any]) -> float:
-    """The sum of numbers, asking each device only once: reading a number off a GPU waits for all of its work."""
+    """The sum of numbers, reading from each device only once: reading a number off a GPU waits for all of its work."""
     here, there = 0.0, dict[Any, Any]()
     for part in parts:
         if not hasattr(part, "detach"):

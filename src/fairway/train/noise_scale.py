@@ -70,9 +70,9 @@ class NoiseEstimator:
     def observe_norms(self, small: float, large: float, small_batch: float, large_batch: float) -> bool:
         """Take the squared norms of a gradient of a small batch and of one of a large batch that contains it.
 
-        `small` should be the mean over all small batches of which the large one consists. One of them would do for
-        an unbiased result, but of a larger variance: most of what the norm of a small batch adds is its own noise.
-        What is not finite is skipped (False). Two equal batch sizes tell nothing, and are skipped as well.
+        `small` should be the mean over all small batches in the large one. One of them would be enough for an unbiased
+        result, but with a larger variance: most of what the norm of a small batch adds is its own noise. A norm that is
+        not finite is skipped (False). Two equal batch sizes teach nothing, and are skipped as well.
         """
         if not 0 < small_batch <= large_batch:
             raise ValueError(f"batch sizes must be positive and in order, not {small_batch} and {large_batch}")
@@ -85,7 +85,7 @@ class NoiseEstimator:
         if not (math.isfinite(squared_gradient) and math.isfinite(variance)):
             self.skipped += 1
             return False
-        # Estimates below zero are averaged like all others: to leave them out would be a bias.
+        # Estimates below zero are averaged like all others: leaving them out would be a bias.
         fresh = 1 - self.decay
         self._squared_gradient = self.decay * self._squared_gradient + fresh * squared_gradient
         self._variance = self.decay * self._variance + fresh * variance
@@ -98,13 +98,13 @@ class NoiseEstimator:
         """The averages, corrected for having begun at zero; None while the gradient cannot be told from noise."""
         if self._weight == 0 or self._squared_gradient <= 0:
             return None
-        # A variance below zero is as good as none; it happens where only one of the small batches is looked at.
+        # A variance below zero is as good as none; it happens if only one of the small batches is measured.
         noise = Noise(self._squared_gradient / self._weight, max(self._variance, 0.0) / self._weight)
         return noise if math.isfinite(noise.scale) else None
 
     @property
     def noise_scale(self) -> float | None:
-        """The gradient noise scale in samples; None where there is no estimate, and no decision should be taken."""
+        """The gradient noise scale in samples; None if there is no estimate, and no decision should be taken."""
         noise = self.noise
         return None if noise is None else noise.scale
 
@@ -150,7 +150,7 @@ class ReplicaNoiseEstimator(NoiseEstimator):
 
         With `torch.distributed` every process of the group must call this in the same step, even if its gradient is not
         finite: the norms are averaged over the group, so all processes get the same estimate, or all skip the step.
-        `batch` is that of one process. Without a process group there is one process, and nothing to be learned.
+        `batch` is that of one process. Without a process group there is one process, and nothing to learn.
         """
         (small, large), processes = mean_over_processes((local, reduced), group)
         return self.observe_norms(small, large, batch, batch * processes)
@@ -215,7 +215,7 @@ class ConsecutiveNoiseEstimator(NoiseEstimator):
 
 def mean_over_processes(values: Sequence[float], group: Any) -> tuple[list[float], int]:
     """Numbers averaged over the processes of a group of `torch.distributed`, and how many processes those are."""
-    # Where torch is not loaded there is no process group either, and loading it takes seconds.
+    # If torch is not loaded there is no process group either, and loading it takes seconds.
     torch, distributed = sys.modules.get("torch"), sys.modules.get("torch.distributed")
     if torch is None or distributed is None or not (distributed.is_available() and distributed.is_initialized()):
         return list(values), 1

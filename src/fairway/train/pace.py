@@ -1,7 +1,7 @@
-"""A job that shares its GPU may be told to compute only a part of the time; it then rests between its steps.
+"""A job that shares its GPU may be throttled to a part of the time; it then rests between its steps.
 
-The scheduler would otherwise stop its processes for a part of every period, wherever they are. Between two steps is
-better: no lock is held, and no other rank waits. A word in a file, made anew all the time, says that this is done here.
+Otherwise the scheduler would stop its processes for a part of every period, at any point. Between two steps is better:
+no lock is held, and no other rank waits. A file that is renewed all the time says that this is done here.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 LONGEST_STEP_S = 1.0
-"""Longer steps than this are left to the scheduler, which can stop them half way."""
+"""Steps longer than this are left to the scheduler, which can stop them half way."""
 RETRY_S = 60.0
-"""After a step that was too long, it is found out this much later whether steps have become shorter."""
+"""After a step that was too long, this much time passes until steps are timed again."""
 _LOOK_EVERY_S = 0.2
 _SAY_EVERY_S = 1.0
 _SLICE_S = 0.05
-"""How long it takes at most until a request to stop, or another throttle, ends a rest."""
+"""The longest time until a request to stop, or another throttle, ends a rest."""
 
 
 class Pace:
-    """How much of the time one rank computes. `folder` is what the ranks of the attempt share; None: no throttle."""
+    """How much of the time one rank computes. The ranks of the attempt share `folder`; None: no throttle."""
 
     def __init__(self, folder: Path | None, rank: int, hurried: Callable[[], bool]) -> None:
         whole = None if folder is None else folder.parent if folder.name == "shared" else folder
@@ -37,7 +37,7 @@ class Pace:
         self._keeps = False
 
     def rest(self) -> None:
-        """After a step: rest for as long as the throttle asks for, and not while the job is to stop."""
+        """After a step: rest for as long as the throttle asks for, but not if the job has to stop."""
         if self._told() < 1.0:
             _finish()
             took_s = time.monotonic() - self._since_s
@@ -52,7 +52,7 @@ class Pace:
         self._since_s = time.monotonic()
 
     def _take_over(self) -> None:
-        """From the next step on the throttle is kept to here; that step is the first whose length is known."""
+        """From the next step on this rank keeps the throttle; that step is the first whose length is known."""
         if time.monotonic() >= self._retry_s:
             self._keeps = True
             self._say()
@@ -74,7 +74,7 @@ class Pace:
             time.sleep(min(left_s, _SLICE_S))
 
     def _told(self) -> float:
-        """The throttle, looked at now and then."""
+        """The throttle, read a few times per second."""
         now_s = time.monotonic()
         if self._throttle is not None and now_s >= self._looked_s + _LOOK_EVERY_S:
             self._looked_s = now_s
@@ -86,7 +86,7 @@ class Pace:
         return self._part
 
     def _say(self) -> None:
-        """Leave word that this rank keeps to the throttle; without room for it the scheduler does it."""
+        """Say in a file that this rank keeps the throttle; if there is no room for it, the scheduler throttles."""
         now_s = time.monotonic()
         if self._word is not None and now_s >= self._said_s + _SAY_EVERY_S:
             self._said_s = now_s
@@ -95,7 +95,7 @@ class Pace:
 
 
 def _finish() -> None:
-    """Wait until the GPU has done what was asked of it: it would go on during the rest, and be idle after it."""
+    """Wait until the GPU has done its work: otherwise it would go on during the rest, and be idle after it."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is not None and cuda.is_initialized():
         cuda.synchronize()

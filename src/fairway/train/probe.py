@@ -1,4 +1,4 @@
-"""The gradient noise of a model of torch, measured by whatever its training shows: replicas, shards, or steps."""
+"""The gradient noise of a model of torch, measured by what its training offers: replicas, shards, or steps."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class NoiseProbe(ConsecutiveNoiseEstimator):
     """Measures the noise scale of a model.
 
     A step consists of `parts` backward passes on each process (`len(sampler.mine)`), each of a loss that was divided by
-    `parts`. Where these are several, or there are several processes, the gradients of all passes are compared with
-    their mean; a hook on each parameter sees them before they are added up. So a job that goes on with another number
-    of processes measures the same, if its shards are the same. With one pass in all, consecutive steps are compared.
+    `parts`. If there are several passes, or several processes, the gradients of all passes are compared with their
+    mean; a hook on each parameter sees them before they are added up. So a job that goes on with another number of
+    processes measures the same, if its shards are the same. With one pass in all, consecutive steps are compared.
     """
 
     kind = "noise_probe"

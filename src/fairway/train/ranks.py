@@ -1,7 +1,7 @@
 """The ranks of a job together: they agree on what to do after a step, wait for one another, and average numbers.
 
-With `torch.distributed` they ask one another, over gloo, which leaves GPUs alone. Plain processes have no such line:
-they leave word in files of the attempt's directory.
+With `torch.distributed` they ask one another over gloo, which leaves GPUs alone. Plain processes have no such
+connection: they leave notes in files of the attempt's directory.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Ranks:
 
     @property
     def rank(self) -> int:
-        """The number of this process: that of its process group, else that of its environment."""
+        """The number of this process: from its process group, else from its environment."""
         module = distributed()
         return self._context.rank if module is None else int(module.get_rank())
 
@@ -53,13 +53,13 @@ class Ranks:
 
     @property
     def connected(self) -> bool:
-        """Whether every rank hears of the wishes of every other one after each step."""
+        """Whether every rank learns the wishes of every other rank after each step."""
         return self.size == 1 or distributed() is not None
 
     def decide(self, wish: int) -> int:
         """What all ranks do after this step. Every rank must ask after every step.
 
-        Where ranks are not connected, only stopping is agreed upon; a wish to save is everybody's own.
+        If ranks are not connected, they agree only on stopping; each rank decides for itself when to save.
         """
         if self.size == 1:
             return wish
@@ -73,7 +73,7 @@ class Ranks:
         return GO_ON if wish == STOP else wish
 
     def highest(self, value: int) -> int:
-        """The largest value of any rank, for all of them; without a process group it is one's own."""
+        """The largest value of any rank, for all of them; without a process group, this rank's own."""
         module = distributed()
         if module is None or self.size == 1:
             return value
@@ -86,7 +86,7 @@ class Ranks:
         return mean_over_processes((value,), self._group(distributed()))[0][0]
 
     def meet(self, timeout_s: float) -> bool:
-        """Wait until every rank is here; False if some rank did not come in time. All must call it alike."""
+        """Wait until every rank is here; False if some rank did not come in time. All ranks must call it alike."""
         self._meetings += 1
         module = distributed()
         if self.size == 1:
@@ -97,7 +97,7 @@ class Ranks:
         return self._by_file.meet(self._meetings, self.rank, self.size, timeout_s)
 
     def part(self) -> None:
-        """Leave the process group together, so that nobody loses a peer while it still speaks."""
+        """Leave the process group together, so that no rank loses a peer that it still talks to."""
         module = distributed()
         if module is None:
             return
@@ -108,7 +108,7 @@ class Ranks:
             return
 
     def _group(self, module: Any) -> Any:
-        """A group to talk over without touching a GPU: reading a number off one would wait for all of its work."""
+        """A group that does not touch a GPU: reading a number off one would wait for all of its work."""
         if module is None:
             return None
         if self._control is None:
@@ -118,10 +118,10 @@ class Ranks:
 
 
 class FileAgreement:
-    """One step after which all ranks stop, by a file that the first to be asked writes.
+    """One step after which all ranks stop, by a file that the first rank to be asked writes.
 
-    A rank that is asked to stop after its n-th step proposes to stop after step n + 1. Where every rank needs something
-    from every other one in a step, nobody ends step n + 1 before the proposer has begun it, and by then the file is
+    A rank that is asked to stop after its n-th step proposes to stop after step n + 1. If every rank needs something
+    from every other one in a step, no rank ends step n + 1 before the proposer has begun it, and by then the file is
     there: all read it in time. Ranks that train without one another stop as soon as they see it.
     """
 
@@ -131,7 +131,7 @@ class FileAgreement:
         self._last: int | None = None
 
     def stops(self, asked: bool) -> bool:
-        """Count a step; whether it is the last one. `asked`: this process was told to stop."""
+        """Count a step; whether it is the last one. `asked`: this process was asked to stop."""
         self._steps += 1
         if self._folder is None:
             return asked
@@ -140,12 +140,12 @@ class FileAgreement:
                 self._propose(self._folder, self._steps + 1)
             self._last = self._read(self._folder)
         if self._last is None:
-            # The file cannot be had, as on a full disk.
+            # The file cannot be written, as on a full disk.
             return asked
         return self._steps >= self._last
 
     def meet(self, number: int, rank: int, size: int, timeout_s: float) -> bool:
-        """Wait until all ranks have left word that they came to a meeting."""
+        """Wait until all ranks have left a note that they came to a meeting."""
         if self._folder is None:
             return False
         deadline_s = time.monotonic() + timeout_s
@@ -164,7 +164,7 @@ class FileAgreement:
         scratch = folder / f"stop.{os.getpid()}"
         try:
             scratch.write_text(str(step), encoding="ascii")
-            # A link is made at once and only if there is none, so nobody reads half a file or a second proposal.
+            # A link appears at once and only if there is none, so no rank reads half a file or a second proposal.
             os.link(scratch, folder / "stop")
         except OSError:
             return

@@ -1,4 +1,4 @@
-"""Lines of JSON that a job appends to its report file, for the scheduler to read whenever it likes.
+"""Lines of JSON that a job appends to its report file; the scheduler reads them at any time.
 
 Training never waits for a report and never fails because of one: what cannot be written is left out, with one warning.
 """
@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 LEAST_S = 0.25
-"""Reports that say nothing new beyond progress are written at most this often."""
+"""Reports with nothing new beyond progress are written at most this often."""
 LEAST_OWN_S = 1.0
-"""And those that a loop makes by itself, where the script makes none, this often."""
+"""Reports that a loop makes by itself, if the script makes none, are written this often."""
 
 
 class Lines:
@@ -32,17 +32,17 @@ class Lines:
 
     @property
     def open(self) -> bool:
-        """Whether lines go anywhere; not so in a process that was forked off, a data loader's for instance."""
+        """Whether lines are written; not in a forked process, such as a data loader's."""
         return self.path is not None and os.getpid() == self._pid and self._speaks()
 
     def write(self, report: Mapping[str, Any]) -> bool:
-        """Append a report; False if that was not possible. What is None is left out."""
+        """Append a report; False if that was not possible. Values that are None are left out."""
         if self.path is None or not self.open:
             return False
         told = {name: value for name, value in report.items() if value is not None}
         line = json.dumps({**told, "time": time.time()}, default=number).encode() + b"\n"
         if self._torn:
-            # Half a line was written before; the reader passes over it once it has an end.
+            # Half a line was written before; the reader skips it once it has an end.
             line = b"\n" + line
         try:
             fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -62,10 +62,10 @@ class Lines:
 
 
 class Reporter:
-    """How far a training is, and what of that has been told.
+    """How far a training is, and what was reported of it.
 
-    `at` is the number of steps that are done when the step under way is. `samples` counts those of all processes
-    from the beginning of the job, `samples_per_step` for each step (a batch, if it is not given).
+    `at` is the number of steps that will be done when the present step is. `samples` counts those of all processes from
+    the beginning of the job, `samples_per_step` for each step (by default a batch).
     """
 
     def __init__(self, lines: Lines, *, total: float | None = None, batch_size: int | None = None) -> None:
@@ -84,16 +84,16 @@ class Reporter:
         self._held_back = False
 
     def announce(self, **about: Any) -> None:
-        """Tell what is to come. It marks the start of an attempt: the time since the last report was no training."""
+        """Report what is to come. It marks the start of an attempt: the time since the last report was not training."""
         self.lines.write({"started": True, **about})
 
     def begin_at(self, step: float, samples: float = 0.0) -> None:
-        """Go on after so many steps."""
+        """Go on after this many steps."""
         self.at = self._noted = step
         self.samples = samples
 
     def report(self, step: Any, samples: Any, batch_size: Any, loss: Any) -> None:
-        """Take note of progress that the script tells, and write it down if it is time."""
+        """Note the progress that the script reports, and write it if it is time."""
         size = int(number(batch_size) or 0)
         changed = size > 0 and size != self.batch_size
         self.batch_size = size if size > 0 else self.batch_size
@@ -106,14 +106,14 @@ class Reporter:
             self.write(loss=number(loss))
 
     def pass_step(self, step: float) -> None:
-        """Take note of a step that a loop has made, whether the script has told of it or not."""
+        """Note a step that a loop has made, whether the script has reported it or not."""
         if step > self._noted:
             self._note(step, None)
             if step == self.total or time.monotonic() >= self._written_s + LEAST_OWN_S:
                 self.write()
 
     def write(self, **more: Any) -> None:
-        """Write down how far it is now."""
+        """Write how far it is now."""
         if not self.lines.open:
             return
         now_s, rate = time.monotonic(), None
@@ -133,7 +133,7 @@ class Reporter:
         )
 
     def flush(self) -> None:
-        """Write down what was held back."""
+        """Write what was held back."""
         if self._held_back:
             self.write()
 
@@ -144,7 +144,7 @@ class Reporter:
 
 
 def number(value: Any) -> float | int | None:
-    """A number of Python, NumPy or torch as JSON has it; None for what is no finite number.
+    """A number of Python, NumPy or torch as JSON has it; None for what is not a finite number.
 
     Reading a number off a GPU waits for all of its work, so this is done only for reports that are written.
     """
@@ -152,6 +152,6 @@ def number(value: Any) -> float | int | None:
         return value
     try:
         plain = float(value.item() if hasattr(value, "item") else value)
-    except Exception:  # whatever a tensor of several elements, or of a lost GPU, raises
+    except Exception:  # any error that a tensor of several elements, or of a lost GPU, raises
         return None
     return plain if math.isfinite(plain) else None

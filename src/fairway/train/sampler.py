@@ -1,9 +1,9 @@
-"""Which samples are trained in which step, by a rule that depends on the seed and the step and on nothing else.
+"""Which samples are trained in which step, by a rule that depends only on the seed and the step.
 
-A global batch is the same set of samples in the same order however many processes train it, and whether the job was
-stopped before it or not. It consists of `shards` equal parts, which do not change either; each process takes
-as many whole shards as there are for one. A process that computes the gradient of each of its shards and adds them up
-therefore adds the same numbers at any size, and on one and two processes in an order that gives the same bits.
+A global batch is the same set of samples in the same order for any number of processes, and whether the job was stopped
+before it or not. It consists of `shards` equal parts, which do not change either; each process takes an equal number of
+whole shards. A process that computes the gradient of each of its shards and adds them up therefore adds the same
+numbers at any size, and on one and two processes in an order that gives the same bits.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Position(NamedTuple):
 class Sampler:
     """The samples of each step for one of `world_size` processes.
 
-    `samples` are drawn without replacement within an epoch; what does not fill a batch at its end is left out, other
-    ones each time. `shards` must be a multiple of every number of processes that the job may have; by default there is
-    one for each process, which gives the same batches at another size, but not the same shards.
+    `samples` are drawn without replacement within an epoch. What does not fill a batch at its end is left out,
+    different samples each time. `shards` must be a multiple of every number of processes that the job may have. By
+    default there is one for each process, which gives the same batches at another size, but not the same shards.
     """
 
     def __init__(
@@ -66,12 +66,12 @@ class Sampler:
         return self._shuffled(where.epoch)[start : start + batch_size].tolist()
 
     def parts(self, where: Position, batch_size: int) -> list[list[int]]:
-        """The shards of a batch that are this process's, in their order."""
+        """This process's shards of a batch, in their order."""
         rows, size = self.batch(where, batch_size), batch_size // self.shards
         return [rows[shard * size : (shard + 1) * size] for shard in self.mine]
 
     def rows(self, where: Position, batch_size: int) -> list[int]:
-        """The samples of a batch that are this process's."""
+        """This process's samples of a batch."""
         return [row for part in self.parts(where, batch_size) for row in part]
 
     def rows_from(self, step: int, batch_size: int) -> Iterator[list[int]]:

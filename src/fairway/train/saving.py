@@ -1,4 +1,4 @@
-"""When to save: after so many steps or seconds, and never so often that saving takes a part that matters."""
+"""When to save: every few steps or seconds, and never so often that saving takes much of the time."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Load = Callable[[Path], object]
 """Reads what was written."""
 
 SHARE = 20.0
-"""Between two savings by the clock lies at least this many times what the last one took."""
+"""Between two saves by the clock lies at least this many times the duration of the last one."""
 
 
 class Saving:
-    """How a loop saves. Rank 0 looks at the clock for all; steps are the same for all anyway."""
+    """How a loop saves. Rank 0 watches the clock for all; steps are the same for all anyway."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Saving:
 
     def wish(self) -> int:
         """What this rank would like to do after a step, by the clock."""
-        # Ranks that do not hear of one another cannot save together at an instant that only one of them knows.
+        # Ranks that are not connected cannot save together at an instant that only one of them knows.
         alone = self._ranks.rank == 0 and (self._ranks.connected or not self.everyone)
         return SAVE if alone and time.monotonic() >= self._next_s else GO_ON
 
@@ -51,5 +51,5 @@ class Saving:
         return self._every is not None and step % self._every == 0
 
     def note(self, took_s: float) -> None:
-        """Take note that it was saved."""
+        """Note that a checkpoint was saved."""
         self._next_s = time.monotonic() + max(self._every_s, SHARE * took_s)

@@ -1,8 +1,8 @@
 """A training loop that can be scheduled: the session between a training script and Fairway.
 
-The scheduler may want the GPUs of a job at any time. It sends SIGTERM; the session notes that, has the state saved
-after the step that is under way, and ends the process with the exit code that means "run me again". The next attempt
-finds the checkpoint. Outside Fairway a session does nothing, so the same script runs with and without.
+The scheduler may want the GPUs of a job at any time. It sends SIGTERM. The session notes that, has the state saved
+after the present step, and ends the process with the exit code that means "run me again". The next attempt finds the
+checkpoint. Outside Fairway a session does nothing, so the same script runs with and without.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fairway.train.stopping import REQUEUE_CODE, StopFlag
 
 
 class Session:
-    """What a training script and the scheduler tell one another; made by `session()`."""
+    """The connection between a training script and the scheduler; made by `session()`."""
 
     def __init__(
         self,
@@ -60,8 +60,6 @@ class Session:
             self._checkpoints.clear_parts()
         self.announce(steps=steps, epochs=epochs, batch_size=batch_size)
 
-    # --- where we are ------------------------------------------------------------------------------------------------
-
     @property
     def scheduled(self) -> bool:
         """Whether Fairway runs this process."""
@@ -74,7 +72,7 @@ class Session:
 
     @property
     def world_size(self) -> int:
-        """How many processes the job has now; it may be another number after the next restart."""
+        """How many processes the job has now; the number may differ after the next restart."""
         return self.ranks.size
 
     @property
@@ -92,17 +90,15 @@ class Session:
         return Sampler(samples, seed=seed, rank=self.rank, world_size=self.world_size, shards=shards)
 
     def wanted_batch(self) -> int | None:
-        """The batch size that the scheduler wants, if it wants one; the same for all ranks of a process group."""
+        """The batch size that the scheduler wants, if any; the same for all ranks of a process group."""
         return self.ranks.highest(_wanted(self.context) or 0) or None
 
     def mean(self, value: float) -> float:
-        """The mean of a number over the ranks of a process group, as of a loss that is to be reported."""
+        """The mean of a number over the ranks of a process group, for example of a loss to report."""
         return self.ranks.mean(value)
 
-    # --- reports -----------------------------------------------------------------------------------------------------
-
     def announce(self, **about: Any) -> None:
-        """Tell the scheduler what is to come: `steps`, `epochs`, `batch_size`, `batch_sizes` in their order."""
+        """Announce to the scheduler what is to come: `steps`, `epochs`, `batch_size`, `batch_sizes` in their order."""
         self._reporter.announce(**about)
 
     def report(
@@ -115,11 +111,11 @@ class Session:
         epoch: float | None = None,
         noise_scale: float | None = None,
     ) -> None:
-        """Tell the scheduler how far training is: `step` steps are done (in a loop of this session it knows that).
+        """Report how far training is: `step` steps are done (a loop of this session knows that itself).
 
-        `batch_size` counts the samples of a step over all processes, `samples` those since the last report, if that
-        is another number. Cheap enough for every step: a few lines per second are written, by rank 0, and a loss
-        on a GPU is read only for those. Nothing that goes wrong here is raised.
+        `batch_size` counts the samples of a step over all processes, `samples` those since the last report, if that is
+        another number. Cheap enough for every step: rank 0 writes a few lines per second, and a loss on a GPU is read
+        only for those. Nothing that goes wrong here is raised.
         """
         reporter = self._reporter
         reporter.epoch = reporter.epoch if epoch is None else epoch
@@ -127,7 +123,7 @@ class Session:
         reporter.report(step, samples, batch_size, loss)
 
     def close(self) -> None:
-        """Write what was held back and give SIGTERM back to whoever had it. A process that ends need not do it."""
+        """Write what was held back and restore the previous SIGTERM handler. A process that ends need not call it."""
         self._reporter.flush()
         atexit.unregister(self._reporter.flush)
         self._stop.remove()
@@ -140,10 +136,8 @@ class Session:
     ) -> None:
         self.close()
 
-    # --- checkpoints -------------------------------------------------------------------------------------------------
-
     def resume(self) -> Path | None:
-        """Where the state is from which to go on; None to begin at the beginning."""
+        """The path of the state from which to go on; None to begin at the beginning."""
         found = self.checkpoint
         if found is None:
             return None
@@ -152,7 +146,7 @@ class Session:
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """The checkpoint from which to go on, and after which step it was saved."""
+        """The checkpoint from which to go on, and the step after which it was saved."""
         return None if self._checkpoints is None else self._checkpoints.latest()
 
     @property
@@ -162,11 +156,13 @@ class Session:
         return 0 if found is None else found.step
 
     def checkpoint_path(self, step: int) -> Path | None:
-        """A name for a checkpoint that the script writes by itself, to be followed by `saved`; None for nowhere."""
+        """A name for a checkpoint that the script writes by itself, followed by `saved`; None if there is no place for
+        it.
+        """
         return None if self._checkpoints is None else self._checkpoints.path(step)
 
     def saved(self, path: str | Path, step: int, **state: Any) -> None:
-        """A checkpoint after so many steps is complete: from now on it counts. Call it on rank 0, or on all ranks.
+        """A checkpoint after this many steps is complete: from now on it counts. Call it on rank 0, or on all ranks.
 
         The file (or directory) is on disk before the scheduler hears of it.
         """
@@ -175,10 +171,11 @@ class Session:
             self._register(Path(path), step, state)
 
     def save(self, step: int, write: Save, *, everyone: bool = False, **state: Any) -> float:
-        """Write a checkpoint after so many steps, at once or not at all, and let it count; how many seconds it took.
+        """Write a checkpoint after this many steps, completely or not at all, and let it count; returns the seconds it
+        took.
 
         `write` gets a path and is called on rank 0; with `everyone` on all ranks, for each to put its part into the
-        directory at that path. Where there is no place for checkpoints this does nothing.
+        directory at that path. If there is no place for checkpoints this does nothing.
         """
         if self._checkpoints is None or self._saved_step == step:
             return 0.0
@@ -194,7 +191,7 @@ class Session:
         return took_s
 
     def _write_together(self, checkpoints: Checkpoints, step: int, write: Save) -> Path | None:
-        """Every rank writes its part; the path for rank 0, whose word counts, when all have."""
+        """Every rank writes its part; returns the path for rank 0, which registers it, when all have."""
         part = checkpoints.part(step)
         part.mkdir(exist_ok=True)
         write(part)
@@ -213,8 +210,6 @@ class Session:
         if took_s is not None and self.scheduled and took_s > self.grace_s:
             late = f"saving took {took_s:.0f} s; when the job is stopped it has only {self.grace_s:.0f} s"
             warnings.warn(f"fairway: {late}", stacklevel=3)
-
-    # --- loops -------------------------------------------------------------------------------------------------------
 
     def should_stop(self) -> bool:
         """Whether to save and leave now. All ranks get the same answer after the same step, so all must ask."""
@@ -239,7 +234,7 @@ class Session:
         """Count the steps of a training from where it was left, or from `start`, to the number that was announced.
 
         `load` gets the checkpoint, if there is one. `save` is called every `every` steps, or after `every_s` seconds,
-        and before the process ends because the scheduler wants it to. See `save` about `everyone`.
+        and before the process ends because the scheduler asked it to. See `save` about `everyone`.
         """
         saving = Saving(save, self.ranks, every=every, every_s=every_s, everyone=everyone)
         found = self._loaded(load)
@@ -310,7 +305,7 @@ class Session:
         self.announce(steps=course.total, epochs=course.epochs, batch_sizes=sizes, batch_size=batch.size)
 
     def _end_step(self, step: int, saving: Saving, **state: Any) -> None:
-        """After a step: save if it is time, and leave if the scheduler wants that."""
+        """After a step: save if it is time, and leave if the scheduler asks for it."""
         told = self._decide(saving.wish())
         if saving.save is not None and (told != GO_ON or saving.due(step)):
             saving.note(self._try_to_save(step, saving.save, saving.everyone, state))
@@ -318,11 +313,11 @@ class Session:
             self.exit_for_requeue()
 
     def _try_to_save(self, step: int, save: Save, everyone: bool, state: Mapping[str, Any]) -> float:
-        """Save. A full disk costs the checkpoint, and not the training: the one before still counts."""
+        """Save. A full disk costs the checkpoint, not the training: the one before still counts."""
         began_s = time.monotonic()
         try:
             return self.save(step, save, everyone=everyone, **state)
-        except (OSError, RuntimeError) as error:  # torch tells of a full disk by a RuntimeError
+        except (OSError, RuntimeError) as error:  # torch raises a RuntimeError on a full disk
             if everyone:
                 raise
             warnings.warn(f"fairway: step {step} could not be saved: {error}", RuntimeWarning, stacklevel=4)
@@ -347,10 +342,10 @@ def session(
 ) -> Session:
     """The session of this process, from its environment.
 
-    `steps` is how many steps the whole training has, `batch_size` its global batch; both help the scheduler to
-    foresee its end. `checkpoint_dir` is where to save when Fairway does not run the process; without it nothing is
-    saved then. The last `keep` checkpoints are kept. Several ranks ask one another every `agree_every` steps whether to
-    stop, which costs a fraction of a millisecond.
+    `steps` is how many steps the whole training has, `batch_size` its global batch; both help the scheduler to estimate
+    its end. `checkpoint_dir` is where to save when Fairway does not run the process; without it nothing is saved then.
+    The last `keep` checkpoints are kept. Several ranks ask one another every `agree_every` steps whether to stop, which
+    costs a fraction of a millisecond.
     """
     return Session(
         Context.from_environment(env),
@@ -368,13 +363,13 @@ def _checkpoints(context: Context, otherwise: str | Path | None, keep: int) -> C
         return None if otherwise is None else Checkpoints(Path(otherwise), keep=keep)
     if context.checkpoints is None:
         return None
-    # With the attempt in its name a checkpoint cannot be that of an earlier one, which may be the one that counts.
+    # With the attempt in its name a checkpoint cannot replace an earlier one, which may be the one that counts.
     mark = f"-attempt-{context.restart_count + 1}"
     return Checkpoints(context.checkpoints, keep=keep, resume=context.resume, mark=mark)
 
 
 def _wanted(context: Context) -> int | None:
-    """What the scheduler has written beside the reports, or else said at the start."""
+    """What the scheduler has written beside the reports, else what it said at the start."""
     if context.report is not None:
         try:
             size = json.loads((context.report.parent / "wanted.json").read_text(encoding="utf-8"))["batch_size"]

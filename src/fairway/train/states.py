@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 State: TypeAlias = dict[str, Any]
-"""JSON values under names, and under "kind" whose state it is."""
+"""JSON values under names; "kind" says what the state belongs to."""
 
 
 def read_state(state: Mapping[str, Any], kind: str, *names: str) -> tuple[Any, ...]:
-    """The named values of a state of this kind; ValueError if it is the state of something else."""
+    """The named values of a state of this kind; ValueError if it is of another kind."""
     if state.get("kind") != kind:
         raise ValueError(f"this is the state of {state.get('kind')!r}, not of {kind!r}")
     missing = [name for name in names if name not in state]

@@ -1,4 +1,4 @@
-"""The request to stop: SIGTERM sets a flag and does nothing else; a training loop looks at it between steps."""
+"""The request to stop: SIGTERM sets a flag and does nothing else; a training loop checks it between steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class StopFlag:
         self._installed = False
 
     def install(self) -> None:
-        """Take SIGTERM. Only the main thread can; from another one a job is stopped by being killed."""
+        """Handle SIGTERM. Only the main thread can; a session in another thread is stopped by being killed."""
         if threading.current_thread() is not threading.main_thread():
             warnings.warn(
                 "fairway: a session that is not made in the main thread cannot see SIGTERM",
@@ -36,37 +36,38 @@ class StopFlag:
         atexit.register(self._be_deaf)
 
     def remove(self) -> None:
-        """Give SIGTERM back to whoever had it, unless somebody else has taken it since."""
+        """Restore the previous SIGTERM handler, unless it was replaced since."""
         current: Any = signal.getsignal(signal.SIGTERM)
         if self._installed and current is self:
             signal.signal(signal.SIGTERM, self._before if self._before is not None else signal.SIG_DFL)
         self._installed = False
 
     def _be_deaf(self) -> None:
-        """What is done is done: Python lets go of handlers while it ends, and the signal would then end the process
-        as if it had not done its work."""
+        """Ignore SIGTERM from now on: Python drops handlers while it ends, and the signal would then end the process as
+        if it had not done its work.
+        """
         if self._installed and signal.getsignal(signal.SIGTERM) is self:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     def __call__(self, signo: int, frame: FrameType | None) -> None:
-        """The handler. Nothing but a flag: a handler runs between any two instructions of the training."""
+        """The handler. It only sets a flag: a handler runs between any two instructions of the training."""
         self.is_set = True
         if isinstance(self._before, StopFlag):
             self._before(signo, frame)
 
 
 def shield_worker(worker: int = 0) -> None:
-    """Have a data loader's worker process go on at SIGTERM, which the scheduler sends to all processes of a job.
+    """Have a data loader's worker process ignore SIGTERM, which the scheduler sends to all processes of a job.
 
-    Pass it as `worker_init_fn` of torch's DataLoader. Workers would otherwise end at once, and the step that is
-    under way with them. The signal still counts when the training process sends it, to end its workers.
+    Pass it as `worker_init_fn` of torch's DataLoader. Otherwise workers would end at once, and the present step with
+    them. The signal still counts when the training process sends it, to end its workers.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     threading.Thread(target=_wait_for_parent, name="fairway-shield", daemon=True).start()
 
 
 def _wait_for_parent() -> None:
-    # Not a handler: Python's are not told who sent the signal.
+    # Not a handler: Python's handlers do not learn who sent the signal.
     while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
         pass
     os._exit(0)
