@@ -18,7 +18,7 @@ ENDS_TESTS ?= tests/golden tests/unit/solvers tests/unit/core tests/unit/simulat
 	tests/unit/cli/test_cli_errors.py tests/unit/api/test_api_words.py
 ENDS_TOOLS := pytest pytest-xdist hypothesis httpx
 
-.PHONY: setup lock run test check ends end-lowest end-newest bench format clean
+.PHONY: setup lock run test check soak ends end-lowest end-newest bench format clean
 .DEFAULT_GOAL := run
 
 setup: $(STAMP)
@@ -52,6 +52,12 @@ test: setup
 	$(BIN)/python -m pytest -n auto --ignore tests/runtime
 	# Tests with real processes wait more than they compute.
 	$(BIN)/python -m pytest -n 4 tests/runtime
+
+# Stories of the real scheduler in a simulated world, with faults; each that fails prints the command that repeats it.
+SEEDS ?= 10000
+FIRST ?= 0
+soak: setup
+	$(BIN)/python -m fairway.testing.daemon_world --seeds $(SEEDS) --first $(FIRST)
 
 check: setup
 	$(BIN)/ruff check .

@@ -16,7 +16,7 @@ from fairway.runtime.daemon.engine import LiveEngine
 from fairway.runtime.jobs import life
 from fairway.runtime.jobs.happenings import Instruction, Stop
 from fairway.runtime.jobs.records import JobRecord, JobState
-from fairway.testing.daemon_world import BrokenLaw, live_through
+from fairway.testing.daemon_world import BrokenLawError, live_through
 
 STORIES = int(os.environ.get("FAIRWAY_STORIES", "150"))
 CHUNK = 25
@@ -47,7 +47,7 @@ def _fails(monkeypatch: pytest.MonkeyPatch, most: int = 60) -> str:
     for seed in range(most):
         try:
             live_through(seed)
-        except BrokenLaw as error:
+        except BrokenLawError as error:
             return str(error)
         except Exception as error:
             return f"{type(error).__name__}: {error}"

@@ -4,9 +4,9 @@
     python -m fairway.testing.daemon_world --seeds 1000      # many, with a line for each that fails
 
 Jobs end, fail, hang and ignore requests to stop. Users submit, hold, suspend, requeue and cancel. Schedulers are killed
-before, in and after every write, start and signal; keepers and ranks die; disks are full; clocks are set. After each step
-the laws hold: nothing is lost, nothing runs twice, no GPU has two owners, what was acknowledged is so, every job that
-waits has a reason, and what is on disk gives the same state again.
+before, in and after every write, start and signal; keepers and ranks die; disks are full; clocks are set. After each
+step the laws hold: nothing is lost, nothing runs twice, no GPU has two owners, what was acknowledged is so, every job
+that waits has a reason, and what is on disk gives the same state again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ REST_S = 40_000.0
 MOST_STEPS = 6000
 
 
-class BrokenLaw(AssertionError):
+class BrokenLawError(AssertionError):
     """A law does not hold."""
 
 
@@ -111,7 +111,7 @@ class DaemonWorld:
         self.steps += 1
         try:
             if not self.scheduler.loop.step():
-                raise BrokenLaw("the scheduler has stopped by itself")
+                raise BrokenLawError("the scheduler has stopped by itself")
             self.hear()
         except Killed:
             self.restart()
@@ -165,7 +165,7 @@ class DaemonWorld:
                 return
             except Killed:
                 continue
-        raise BrokenLaw("no scheduler could start")
+        raise BrokenLawError("no scheduler could start")
 
     def is_full(self) -> bool:
         """Whether there is no room on the disk."""
@@ -294,7 +294,7 @@ class DaemonWorld:
     def demand(self, holds: bool, law: str) -> None:
         """Say which law does not hold."""
         if not holds:
-            raise BrokenLaw(f"{law} (step {self.steps}, {self.time.monotonic() - 1000.0:.3f} s)")
+            raise BrokenLawError(f"{law} (step {self.steps}, {self.time.monotonic() - 1000.0:.3f} s)")
 
     def check(self) -> None:
         """All laws that hold after every step."""
@@ -391,9 +391,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.seed is not None:
         world = live_through(options.seed)
-        print(
-            f"seed {options.seed}: {world.steps} steps, {world.kills} kills, {len(world.acknowledged)} jobs; all laws held"
-        )
+        told = f"{world.steps} steps, {world.kills} kills, {len(world.acknowledged)} jobs"
+        print(f"seed {options.seed}: {told}; all laws held")
         return 0
     failed = steps = kills = 0
     for seed in track(range(options.first, options.first + options.seeds), description="stories", console=None):

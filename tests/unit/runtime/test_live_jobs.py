@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -217,3 +218,8 @@ def test_every_way_out_of_a_state_in_which_a_job_lives_is_named() -> None:
     places = ("pending", "running", "suspended", "preempted", "ended")
     assert all(before in places[:4] and after in places for before, after in life.TRANSITIONS)
     assert all((place, "ended") in life.TRANSITIONS and (place, "running") in life.TRANSITIONS for place in places[:4])
+
+
+def test_the_table_in_the_docs_is_the_one_that_the_code_has() -> None:
+    page = Path(__file__).parents[3] / "docs" / "ARCHITECTURE.md"
+    assert life.table() in page.read_text(encoding="utf-8")
