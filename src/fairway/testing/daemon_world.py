@@ -66,7 +66,7 @@ class DaemonWorld:
         self.kill_in = -1
         self.kills = self.steps = 0
         self.full_until_s = 0.0
-        self.calm = False
+        self.calm = self.changed = False
         self.acknowledged: dict[str, str] = {}
         self.cancelled: set[str] = set()
         self.waiting: list[tuple[Future[Any], Callable[[Any], None]]] = []
@@ -115,7 +115,9 @@ class DaemonWorld:
             self.hear()
         except Killed:
             self.restart()
-        self.check()
+        if self.changed:
+            self.changed = False
+            self.check()
 
     def point(self, name: str) -> None:
         """A place where the scheduler may be killed."""
@@ -140,11 +142,17 @@ class DaemonWorld:
                 site=self.site,
                 time=self.time,
             )
+            scheduler.listeners.append(self.note)
+            scheduler.watchers.append(self.note)
             scheduler.begin()
         except BaseException:
             journal.close()
             raise
         return scheduler
+
+    def note(self, *about: Any) -> None:
+        """Something has happened or was decided."""
+        self.changed = True
 
     def restart(self) -> None:
         """Start a scheduler after one was killed; it may be killed while it starts."""
@@ -161,7 +169,7 @@ class DaemonWorld:
             if not self.calm and self.rng.random() < 0.3:
                 self.kill_in = self.rng.randint(0, 30)
             try:
-                self.scheduler = self.made()
+                self.scheduler, self.changed = self.made(), True
                 return
             except Killed:
                 continue
@@ -306,7 +314,7 @@ class DaemonWorld:
             self.demand(record is not None and record.state.ended, f"job {name} was cancelled and has ended")
         self._check_attempts(alive)
         self._check_states()
-        if self.rng.random() < 0.05:
+        if self.steps % 16 == 0:
             self._check_disk()
 
     def _check_attempts(self, alive: list[SimulatedAttempt]) -> None:

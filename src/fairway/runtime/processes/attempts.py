@@ -179,9 +179,17 @@ class Attempts:
         live, target = self.live.get(job), self._wishes.target(job)
         if live is None or target is None or live.status != "running" or not self._is_at(live, target):
             return
+        self._trade(live.gpus, target.gpus)
         live.gpus = target.gpus
         if not live.adopted:
             self._notices.append(Started(job, live.gpus, resumed=True))
+
+    def _trade(self, old: tuple[int, ...], new: tuple[int, ...]) -> None:
+        """Attempts that are about to end on GPUs which another one is said to be on now are on those that it leaves."""
+        trade = dict(zip(sorted(set(new) - set(old)), sorted(set(old) - set(new)), strict=True))
+        for other in self.live.values():
+            if trade and (other.status == "stopping" or self._wishes.target(other.job) is None):
+                other.gpus = tuple(trade.get(gpu, gpu) for gpu in other.gpus)
 
     def _are_free(self, job: int, target: Target) -> bool:
         """Whether nobody sits on the GPUs of a target but those with whom it is to share them."""
