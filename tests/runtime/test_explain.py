@@ -366,6 +366,16 @@ def test_a_job_not_submitted_waits_for_what_it_names(start: Start) -> None:
         what_if(scheduler, {"job": {"depends": [{"kind": "afterok", "job": "77"}]}})
 
 
+def test_a_job_of_lower_priority_that_starts_sooner_is_behind_in_the_queue_all_the_same(start: Start) -> None:
+    scheduler = start("fifo", gpus=2)
+    kept = [job(seconds, preempt="never") for seconds in (30, 300)]
+    submit(scheduler, *kept, job(60, gpus=2, priority=5), job(10, priority=-1))
+    running(scheduler, 0, 1)
+    small, large = why(scheduler, "4"), why(scheduler, "3")
+    assert small["estimate"]["start_in_s"] < large["estimate"]["start_in_s"]
+    assert (small["position"], large["position"], small["waiting"]) == (2, 1, 2)
+
+
 def test_a_long_queue_is_looked_into_for_a_moment_only(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler = start("fifo", gpus=1)
     submit(scheduler, *(job(60) for _ in range(4)))

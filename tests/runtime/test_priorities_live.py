@@ -35,7 +35,7 @@ def test_a_job_of_higher_priority_takes_over_and_the_others_go_on_afterwards(fol
         until(high, JobState.RUNNING)
         wait_for(lambda: all(record.state is JobState.SUSPENDED for record in lower), "the others to make room")
         why = explain(scheduler, lower[0].id)["reason"]
-        assert "2 GPUs are taken by jobs of higher priority" in why
+        assert f"job {high.id} (2 GPUs) has a higher priority" in why
         over.touch()
         assert ended(high).state is JobState.COMPLETED
         for record in lower:

@@ -92,9 +92,21 @@ def _forecast(scheduler: Scheduler, record: JobRecord) -> dict[str, Any]:
     if job in outlook.started_s:
         told["before"] = [scheduler.store[one].id for one in before]
     if job not in present.outside:
-        # Others that come in only later may start before it, but they are not in the queue now.
-        told["position"] = 1 + sum(one not in present.outside for one in before)
+        told["position"] = _position(present, job, before)
     return told | {"cut": outlook.cut}
+
+
+def _position(present: Present, job: int, before: Sequence[int]) -> int:
+    """The place of a job in the queue: behind all of higher priority, and those of its own that start before it.
+
+    Jobs that come in only later may start before it, but they are not in the queue now.
+    """
+    snapshot, earlier = present.snapshot, set(before)
+    waits = (snapshot.held == 0).tolist()
+    rows = zip(snapshot.jobs.tolist(), snapshot.priority.tolist(), waits, strict=True)
+    queue = {one: priority for one, priority, waiting in rows if waiting and one not in present.outside}
+    mine = queue.get(job, 0)
+    return 1 + sum(priority > mine or (priority == mine and one in earlier) for one, priority in queue.items())
 
 
 def _refuse_nonsense(body: Mapping[str, Any]) -> None:
