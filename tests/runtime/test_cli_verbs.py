@@ -117,7 +117,7 @@ def test_suspend_resume_hold_release_requeue_update_cancel(house: CliHouse) -> N
     assert (told["priority"], told["request"]["limit_s"], told["name"]) == (5, 7200.0, "other")
     assert house("update", job, "--time", "none").code == 0
     assert "limit_s" not in house.show(job)["request"]
-    assert house("cancel", job).out == f"job {job} CANCELLED\n"
+    assert house("cancel", job).out == f"job {job} CANCELLED; its processes have up to 1.0 s to stop\n"
 
 
 def test_several_jobs_at_once_and_one_that_is_not_there(house: CliHouse) -> None:

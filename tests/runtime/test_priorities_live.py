@@ -74,7 +74,7 @@ def test_a_job_that_was_just_started_is_left_alone_for_a_while_and_one_that_is_n
         assert low.state is JobState.SUSPENDED
         assert high.attempts[0].started_s - low.attempts[0].started_s >= 2.5
         assert (never.state, both.state) == (JobState.RUNNING, JobState.PENDING)
-        assert "kept by jobs of lower priority" in explain(scheduler, both.id)["reason"]
+        assert "have a lower priority, but cannot be stopped now" in explain(scheduler, both.id)["reason"]
         done.touch()
         assert [ended(record).state for record in (never, high, both, low)] == [JobState.COMPLETED] * 4
 

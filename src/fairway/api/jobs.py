@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Header, Path, Query, Request
+from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
@@ -22,6 +23,7 @@ from fairway.api.schema import (
     MOST_INT,
     MOST_JOBS,
     ArrayJob,
+    ChangedRow,
     ChangedRows,
     Job,
     Key,
@@ -55,6 +57,18 @@ Id = Annotated[str, Path(max_length=200, description="a job, a task (ID_k) or an
 Limit = Annotated[int, Query(ge=1, le=1_000_000)]
 Since = Annotated[Seconds | None, Query(description="a date in seconds since 1970")]
 Jobs = Annotated[Submission | Annotated[list[Submission], Body(min_length=1, max_length=MOST_JOBS)], Body()]
+
+
+class CancelledRow(ChangedRow):
+    """One job of those that were cancelled. Its processes have up to `stopping_s` to stop; 0 where none run."""
+
+    stopping_s: float
+
+
+class CancelledRows(BaseModel):
+    """Jobs that were cancelled."""
+
+    jobs: list[CancelledRow]
 
 
 def jobs_router(house: House) -> APIRouter:
@@ -196,7 +210,14 @@ def _add_control(router: APIRouter, house: House) -> None:
             return _changed(house, house.person(request), name, act)
 
     scheduler = house.scheduler
-    add("cancel", scheduler.cancel, "End a job. Its processes are asked to stop, and killed after their grace period.")
+
+    @router.post("/jobs/{name}/cancel", responses={200: {"model": CancelledRows}})
+    def cancel(request: Request, name: Id) -> Response:
+        """End a job. Its processes are asked to stop, and killed after their grace period."""
+        return _changed(
+            house, house.person(request), name, scheduler.cancel, lambda record: {"stopping_s": _stopping_s(record)}
+        )
+
     add("suspend", scheduler.suspend, "Take a job off its GPUs until it is resumed.")
     add("resume", scheduler.release, "Let a suspended or held job go on.")
     add("hold", scheduler.hold, "Do not start a job until it is released.")
@@ -221,6 +242,12 @@ def _add_control(router: APIRouter, house: House) -> None:
         if not changes:
             raise InputError("there is nothing to change")
         return _changed(house, house.person(request), name, lambda one: scheduler.update(one, changes))
+
+
+def _stopping_s(record: JobRecord) -> float:
+    """How long the processes of a job that was told to stop may still run."""
+    attempt = record.attempt
+    return record.request.grace_s if attempt is not None and attempt.ended_s is None else 0.0
 
 
 def _begins_again(record: JobRecord) -> bool:

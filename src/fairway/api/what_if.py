@@ -104,7 +104,7 @@ def _position(present: Present, job: int, before: Sequence[int]) -> int:
     snapshot, earlier = present.snapshot, set(before)
     waits = (snapshot.held == 0).tolist()
     rows = zip(snapshot.jobs.tolist(), snapshot.priority.tolist(), waits, strict=True)
-    queue = {one: priority for one, priority, waiting in rows if waiting and one not in present.outside}
+    queue: dict[int, int] = {one: priority for one, priority, waiting in rows if waiting and one not in present.outside}
     mine = queue.get(job, 0)
     return 1 + sum(priority > mine or (priority == mine and one in earlier) for one, priority in queue.items())
 

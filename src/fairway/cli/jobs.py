@@ -37,15 +37,17 @@ def ls(
     user: _User = None,
     queue: Annotated[str | None, typer.Option("--queue", "-q", help="Only in this queue", metavar="NAME")] = None,
     since: Annotated[str | None, typer.Option("--since", help=_SINCE.format("submitted"), metavar="T")] = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", help="The latest so many", metavar="N", min=1)] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", help="Only the latest N", metavar="N", min=1)] = None,
+    tasks: Annotated[bool, typer.Option("--tasks", "-t", help="A row for each task of an array")] = False,
 ) -> None:
-    """List jobs that run or wait.
+    """List jobs that run or wait. An array is one row; --tasks and --json list every task.
 
     \b
     fairway ls
     fairway ls --all --since 1d
     fairway ls -s running -u ann --json
     """
+    from fairway.cli.folded_arrays import folded
     from fairway.cli.live_tables import jobs_table
 
     states = [_state(one) for one in in_state or ()]
@@ -53,7 +55,7 @@ def ls(
         states = list(UNENDED)
     client = where.client()
     rows = client.ls(state=states, user=user, queue=queue, since=_since_s(since), limit=limit)
-    where.show(rows, lambda: jobs_table(rows) if rows else "no jobs\n")
+    where.show(rows, lambda: jobs_table(rows if tasks else folded(rows)) if rows else "no jobs\n")
 
 
 @takes(where=Where)
@@ -182,8 +184,13 @@ def _act(where: Where, jobs: list[str], verb: str, tell: Callable[[Mapping[str, 
 
 
 def _told_cancelled(row: Mapping[str, Any]) -> str:
-    ended = row.get("had_ended") or row["state"] not in (*UNENDED, "CANCELLED")
-    return told_ended(row) if ended else told_state(row)
+    from fairway.cli.output import duration
+
+    if row.get("had_ended") or row["state"] not in (*UNENDED, "CANCELLED"):
+        return told_ended(row)
+    stopping_s = row.get("stopping_s")
+    more = f"; its processes have up to {duration(stopping_s)} to stop" if stopping_s else ""
+    return f"{told_state(row).rstrip()}{more}\n"
 
 
 def _told_requeued(row: Mapping[str, Any]) -> str:

@@ -71,9 +71,11 @@ def _since(row: Row, now_s: float) -> str:
 
 
 def gpus_text(row: Row) -> str:
-    """What a job has or asks for: `2`, `1-4`, `2 of 1-4`."""
+    """What a job has or asks for: `2`, `1-4`, `2 of 1-4`; each task of an array: `2 each`."""
     low, high = row["gpus_min"], row["gpus_max"]
     asked = f"{row['gpus']}" if low == high else f"{low}-{high}"
+    if "tasks" in row:
+        return f"{asked} each"
     return f"{row['gpus_held']} of {asked}" if low != high and row["gpus_held"] else asked
 
 
@@ -124,7 +126,7 @@ def job_table(told: Row) -> RenderableType:
         ("submitted", date(told["submitted_s"])),
         ("started", date(told["started_s"])),
         ("ended", date(told["ended_s"])),
-        ("ran", f"{duration(told['ran_s'])} · {duration(told['gpu_s'])} of GPUs"),
+        ("ran", _ran(told)),
         ("preempted", f"{count(told['preemptions'], 'time')} · by {request.get('preempt', 'suspend')}"),
     ]
     rows += [(name, text) for name, text in _terms(request) if text]
@@ -133,6 +135,19 @@ def job_table(told: Row) -> RenderableType:
     if progress.get("reported_s"):
         rows.append(("progress", _progress_in_full(told, progress)))
     return Group(pairs_table(rows), _attempts(told["history"])) if told["history"] else pairs_table(rows)
+
+
+def _ran(told: Row) -> str:
+    """How long it has computed, and how long its attempts have lasted where that is more."""
+    ran = f"{duration(told['ran_s'])} · {duration(told['gpu_s'])} of GPUs"
+    apart_s = sum(map(_lasted_s, told["history"])) - told["ran_s"]
+    return f"{ran} · its attempts also stood still, started or stopped for {duration(apart_s)}" if apart_s >= 1 else ran
+
+
+def _lasted_s(attempt: Row) -> float:
+    """From the start of an attempt to its end, also while it was suspended."""
+    began_s, end_s = float(attempt["started_s"] or attempt["launched_s"]), float(attempt["ended_s"] or time.time())
+    return max(end_s - began_s, 0.0)
 
 
 def _command(request: Row) -> str:
@@ -172,16 +187,14 @@ def _progress_in_full(told: Row, progress: Row) -> str:
 
 
 def _attempts(history: Sequence[Row]) -> Table:
-    table = table_of("attempt", "GPUs", "started", "ran", "exit codes", "ended by", right=("attempt",))
+    table = table_of("attempt", "GPUs", "started", "lasted", "exit codes", "ended by", right=("attempt",))
     for one in history:
-        end_s = one["ended_s"] or time.time()
-        began_s = one["started_s"] or one["launched_s"]
         cells = (
             str(one["number"]),
             ",".join(map(str, one["gpus"])),
-            date(began_s),
-            duration(max(end_s - began_s, 0.0)),
-            " ".join(map(str, one["codes"])) or ("–" if one["ended_s"] else "runs"),
+            date(one["started_s"] or one["launched_s"]),
+            duration(_lasted_s(one)),
+            " ".join(map(str, one["codes"])) or ("–" if one["ended_s"] else "none yet"),
             one["cause"],
         )
         table.add_row(*(Text(cell) for cell in cells))

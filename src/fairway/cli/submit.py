@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -19,6 +19,7 @@ from fairway.core.errors import InputError
 
 if TYPE_CHECKING:
     from fairway.client import Client, Submitted
+    from fairway.submission.draft import Draft
 
 _LITERAL = "fairway.literal"
 _GIVEN_UP, _CANCELLED = 1, 130
@@ -73,14 +74,18 @@ def submit(
     fairway submit train.sbatch
     fairway submit task.yaml --env LR=0.1
     """
-    rows = _submitted(where.client(), words or (), asked, key, literal=context.meta[_LITERAL])
+    draft = draft_of(words or (), asked, literal=context.meta[_LITERAL])
+    rows = _submitted(where.client(), draft, key)
     name = rows[0]["id"].partition("_")[0] if len(rows) > 1 else rows[0]["id"]
     if parsable:
         sys.stdout.write(f"{name}\n")
         return
     tasks = f", {len(rows):,} tasks" if len(rows) > 1 else ""
-    why = f": {rows[0]['reason']}" if rows[0]["reason"] else ""
-    told = f"submitted{tasks}{why}" if rows.new else f"was submitted before under this key{_states(rows)}"
+    told = (
+        f"submitted{tasks}{_kept(draft, rows[0])}"
+        if rows.new
+        else f"was submitted before under this key{_states(rows)}"
+    )
     where.show(list(rows), lambda: f"job {name} {told}\n")
 
 
@@ -98,7 +103,7 @@ def run(context: typer.Context, asked: Asked, where: Where, words: _Words = None
     if asked.array is not None:
         raise InputError("run stays with one job; submit takes arrays")
     client = where.client()
-    rows = _submitted(client, words or (), asked, key, literal=context.meta[_LITERAL])
+    rows = _submitted(client, draft_of(words or (), asked, literal=context.meta[_LITERAL]), key)
     if len(rows) != 1:
         raise InputError(f"this is an array of {len(rows)} tasks, now submitted; `fairway logs` shows one of them")
     name = rows[0]["id"]
@@ -119,10 +124,18 @@ def _states(rows: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def _submitted(client: Client, words: Sequence[str], asked: Asked, key: str | None, *, literal: bool) -> Submitted:
+def _kept(draft: Draft, row: Mapping[str, Any]) -> str:
+    """Why a new job is not to start yet, where that is its owner's wish.
+
+    Why the policy lets it wait is left to `fairway why`: at this moment there may be no decision about it.
+    """
+    wished = any(draft.fields.get(name) for name in ("hold", "begin_s", "depends"))
+    return f": {row['reason']}" if wished and row["reason"] else ""
+
+
+def _submitted(client: Client, draft: Draft, key: str | None) -> Submitted:
     from fairway.cli import output
 
-    draft = draft_of(words, asked, literal=literal)
     request = draft.request(os.environ)
     if client.url is None:
         _refuse_missing_folder(request.cwd)

@@ -56,10 +56,12 @@ def picture(seen: Mapping[str, Any], lines: int | None = None, note: str = "") -
     from rich.console import Group
     from rich.text import Text
 
+    from fairway.cli.folded_arrays import folded
     from fairway.cli.live_tables import jobs_table
 
     status, jobs = seen["status"], seen["jobs"]
-    shown = jobs if lines is None else jobs[: max(lines - _OVERHEAD_LINES, 3)]
+    rows = folded(jobs)
+    shown = rows if lines is None else rows[: max(lines - _OVERHEAD_LINES, 3)]
     states = [row["state"] for row in jobs]
     running = states.count("RUNNING")
     head = (
@@ -69,8 +71,8 @@ def picture(seen: Mapping[str, Any], lines: int | None = None, note: str = "") -
     parts: list[RenderableType] = [Text(head, style="bold"), _gpus(seen["nodes"]), jobs_table(shown)]
     if status["problem"]:
         parts.insert(1, Text(status["problem"], style="red"))
-    if len(jobs) > len(shown):
-        parts.append(Text(f"and {len(jobs) - len(shown):,} more", style="dim"))
+    if len(rows) > len(shown):
+        parts.append(Text(f"and {len(rows) - len(shown):,} more", style="dim"))
     if note:
         parts.append(Text(note, style="yellow"))
     return Group(*parts)

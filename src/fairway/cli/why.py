@@ -36,13 +36,21 @@ def _reasons(told: Row) -> RenderableType:
         rows.insert(1, ("array", _array(told)))
     if told.get("position"):
         rows.append(("position", f"{told['position']} of {told.get('waiting', told['position'])}"))
-    ahead = [f"{one['id']} ({one['why']})" for one in told.get("ahead", ())]
-    if told.get("more_ahead"):
-        ahead.append(f"and {told['more_ahead']:,} more")
-    rows += [("ahead", ", ".join(ahead))] if ahead else []
+    rows += [("ahead", text) for text in _ahead(told)]
     rows += [("would free it", _event(one)) for one in told.get("frees", ())]
     rows += [(name, text) for name, text in _estimates(told) if text]
     return pairs_table(rows)
+
+
+def _ahead(told: Row) -> list[str]:
+    """Who is ahead of it, a line for each reason: `3, 12_[0-5] (starts first)`."""
+    from fairway.cli.folded_arrays import ids_text
+
+    by_reason: dict[str, list[str]] = {}
+    for one in told.get("ahead", ()):
+        by_reason.setdefault(one["why"], []).append(one["id"])
+    more = [f"and {told['more_ahead']:,} more"] if told.get("more_ahead") else []
+    return [*(f"{ids_text(ids)} ({why})" for why, ids in by_reason.items()), *more]
 
 
 def _array(told: Row) -> str:

@@ -250,7 +250,7 @@ class _Texts(Mapping[int, str]):
             if len(rows):
                 who = named(self._snapshot, rows, self._whole.gpus)
                 texts.append(f"{who} {'has' if len(rows) == 1 else 'have'} {priority}")
-        return "; ".join([*texts, self._own(row)])
+        return "; ".join([self._own(row), *texts])
 
     def _own(self, row: int) -> str:
         part = self._part.get(int(self._groups.rank[row]))
