@@ -1,4 +1,4 @@
-"""The verbs that look at jobs and that change what becomes of them."""
+"""The commands that show jobs and control them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fairway.cli.completion import active_jobs, all_jobs
 from fairway.cli.live import Where, for_each, place_of, told_ended, told_state
 from fairway.cli.options import takes
 from fairway.cli.submit_options import ahead_s
@@ -16,10 +17,18 @@ from fairway.core.errors import InputError
 if TYPE_CHECKING:
     from fairway.client import Client
 
-_Job = Annotated[str, typer.Argument(help="Its id; ID_k for a task, ID for all tasks of an array", metavar="JOB")]
-_Jobs = Annotated[list[str], typer.Argument(help="Ids; that of an array means all its tasks", metavar="JOB…")]
-_User = Annotated[str | None, typer.Option("--user", "-u", help="Only those of this user", metavar="NAME")]
-_SINCE = "Only those {} in the last 2h, or since 16:00 or 2026-01-31"
+_Job = Annotated[
+    str,
+    typer.Argument(
+        help="Its id; ID_k for a task, ID for all tasks of an array", metavar="JOB", autocompletion=all_jobs
+    ),
+]
+_Jobs = Annotated[
+    list[str],
+    typer.Argument(help="Ids; that of an array means all its tasks", metavar="JOB…", autocompletion=active_jobs),
+]
+_User = Annotated[str | None, typer.Option("--user", "-u", help="Only jobs of this user", metavar="NAME")]
+_SINCE = "Only jobs {} in the last 2h, or since 16:00 or 2026-01-31"
 
 UNENDED = ("PENDING", "RUNNING", "SUSPENDED", "PREEMPTED")
 _STATES = (*UNENDED, "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY")
@@ -29,7 +38,7 @@ NO_LIMIT = "none"
 @takes(where=Where)
 def ls(
     where: Where,
-    every: Annotated[bool, typer.Option("--all", "-a", help="Also those that have ended")] = False,
+    every: Annotated[bool, typer.Option("--all", "-a", help="Also jobs that have ended")] = False,
     in_state: Annotated[
         list[str] | None,
         typer.Option("--status", "-s", help="Only in this state; repeat it for several", metavar="STATE"),
@@ -60,9 +69,11 @@ def ls(
 
 @takes(where=Where)
 def show(where: Where, job: _Job) -> None:
-    """Show everything about a job: what was asked for, where it is, its attempts and its progress.
+    """Show everything about a job: its request, state, attempts and progress. For an array, list its tasks.
 
-    Of an array its tasks are listed.
+    \b
+    fairway show 12
+    fairway show 12_3 --json
     """
     from fairway.cli.live_tables import job_table
 
@@ -75,9 +86,14 @@ def history(
     where: Where,
     user: _User = None,
     since: Annotated[str | None, typer.Option("--since", help=_SINCE.format("that ended"), metavar="T")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="At most so many", metavar="N", min=1)] = 50,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="At most N", metavar="N", min=1)] = 50,
 ) -> None:
-    """List jobs that have ended, the latest first."""
+    """List jobs that have ended, the latest first.
+
+    \b
+    fairway history
+    fairway history --since 1d --user ann
+    """
     from fairway.cli.live_tables import history_table
 
     rows = where.client().history(user=user, since=_since_s(since), limit=limit)
@@ -88,38 +104,62 @@ def history(
 def cancel(where: Where, jobs: _Jobs) -> None:
     """End jobs. Their processes are asked to stop, and killed after their grace period.
 
-    One that has ended already is left as it is; that is said, and no error.
+    A job that has ended already stays as it is; this is not an error.
+
+    \b
+    fairway cancel 12 13
+    fairway cancel 14_3
     """
     _act(where, jobs, "cancel", _told_cancelled)
 
 
 @takes(where=Where)
 def suspend(where: Where, jobs: _Jobs) -> None:
-    """Take jobs off their GPUs, and start none of them, until they are resumed."""
+    """Take jobs off their GPUs until they are resumed.
+
+    \b
+    fairway suspend 12
+    """
     _act(where, jobs, "suspend")
 
 
 @takes(where=Where)
 def resume(where: Where, jobs: _Jobs) -> None:
-    """Let suspended jobs go on when it is their turn; held ones, too."""
+    """Let suspended jobs go on when it is their turn. Held jobs are released.
+
+    \b
+    fairway resume 12
+    """
     _act(where, jobs, "resume", _told_released)
 
 
 @takes(where=Where)
 def requeue(where: Where, jobs: _Jobs) -> None:
-    """Stop running jobs and let them wait for their turn again. One that saves nothing starts from the beginning."""
+    """Stop running jobs and put them back in the queue. A job without a checkpoint starts from the beginning.
+
+    \b
+    fairway requeue 12
+    """
     _act(where, jobs, "requeue", _told_requeued)
 
 
 @takes(where=Where)
 def hold(where: Where, jobs: _Jobs) -> None:
-    """Do not start jobs until they are released. Those that run go on; once stopped they are not started again."""
+    """Do not start jobs until they are released. Jobs that run go on, but are not started again.
+
+    \b
+    fairway hold 12
+    """
     _act(where, jobs, "hold", _told_held)
 
 
 @takes(where=Where)
 def release(where: Where, jobs: _Jobs) -> None:
-    """Let held jobs run when it is their turn; suspended ones, too."""
+    """Let held jobs run when it is their turn. Suspended jobs are resumed.
+
+    \b
+    fairway release 12
+    """
     _act(where, jobs, "release", _told_released)
 
 
@@ -129,15 +169,15 @@ def update(
     jobs: _Jobs,
     priority: Annotated[
         int | None,
-        typer.Option("--priority", help="The higher, the sooner; negative is opportunistic", metavar="N"),
+        typer.Option("--priority", help="Higher goes first; negative is opportunistic", metavar="N"),
     ] = None,
     weight: Annotated[float | None, typer.Option("--weight", help="Its share", metavar="W")] = None,
-    time: Annotated[str | None, typer.Option("--time", help="Its time limit; none takes it away", metavar="T")] = None,
+    time: Annotated[str | None, typer.Option("--time", help="The time limit; none removes it", metavar="T")] = None,
     deadline: Annotated[
         str | None,
-        typer.Option("--deadline", help="When it has to be done: 6h, 18:00 or a date; none takes it away", metavar="T"),
+        typer.Option("--deadline", help="When it must be done: 6h, 18:00 or a date; none removes it", metavar="T"),
     ] = None,
-    name: Annotated[str | None, typer.Option("--name", help="Another name", metavar="NAME")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="A new name", metavar="NAME")] = None,
 ) -> None:
     """Change the terms of jobs that have not ended.
 

@@ -1,4 +1,4 @@
-"""`fairway logs`: what a job has written, and what it writes, over its restarts and over those of the scheduler."""
+"""`fairway logs`: what a job has written and writes, across its restarts and those of the scheduler."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from fairway.cli.completion import all_jobs
 from fairway.cli.live import Where
 from fairway.cli.options import takes
 from fairway.core.errors import InputError
@@ -27,17 +28,19 @@ _ENDED = frozenset(("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", 
 @takes(where=Where)
 def logs(
     where: Where,
-    job: Annotated[str, typer.Argument(help="Its id; ID_k for a task of an array", metavar="JOB")],
+    job: Annotated[
+        str, typer.Argument(help="Its id; ID_k for a task of an array", metavar="JOB", autocompletion=all_jobs)
+    ],
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on until the job has ended, over restarts")
+        bool, typer.Option("--follow", "-f", help="Follow until the job has ended, across restarts")
     ] = False,
-    rank: Annotated[int | None, typer.Option("--rank", help="Of one rank only", metavar="R", min=0)] = None,
-    attempt: Annotated[int | None, typer.Option("--attempt", help="Of one attempt only", metavar="N", min=1)] = None,
+    rank: Annotated[int | None, typer.Option("--rank", help="Only this rank", metavar="R", min=0)] = None,
+    attempt: Annotated[int | None, typer.Option("--attempt", help="Only this attempt", metavar="N", min=1)] = None,
     tail: Annotated[
-        int | None, typer.Option("--tail", "-n", help="Begin with the last so many lines", metavar="N", min=0)
+        int | None, typer.Option("--tail", "-n", help="Begin with the last N lines", metavar="N", min=0)
     ] = None,
 ) -> None:
-    """Show what a job has written, in all its attempts. Where it has several ranks, each line begins with its rank.
+    """Show what a job has written, in all its attempts. If it has several ranks, each line starts with its rank.
 
     With --json each line is an object with job, attempt, rank and line.
 
@@ -76,7 +79,7 @@ def _logs_as_json(client: Client, job: str, *, follow: bool, **chosen: int | Non
 
 
 def _say_nothing_is_there(client: Client, job: str) -> None:
-    """Nothing at all may be a mistake of whoever looks, so it is told from a log that is empty."""
+    """Say why there is no output: the job has not been started, or has written nothing."""
     from fairway.cli import output
 
     told = client.show(job)

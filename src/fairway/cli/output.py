@@ -210,6 +210,18 @@ def policies_table(listed: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
+def policy_table(told: Mapping[str, Any]) -> Table:
+    """One policy in full."""
+    rows = [("policy", told["name"]), ("what it does", told["about"]), ("source", told["source"])]
+    rows += [("", text) for text in told["idea"]]
+    rows.append(("may know", told["knows"]))
+    for knob, default in told["knobs"].items():
+        choices = told["choices"].get(knob)
+        rows.append(("knob", f"{knob}={default}" + (f"  (one of {', '.join(choices)})" if choices else "")))
+    rows += [("" if told["knobs"] else "details", text) for text in told["details"]]
+    return pairs_table((name, text) for name, text in rows if text)
+
+
 def trace_table(figures: Mapping[str, Any]) -> Table:
     """What `fairway trace describe` says."""
     times, share = figures["duration_s"], figures["share"]

@@ -29,10 +29,15 @@ _ORDER = {"RUNNING": 0, "SUSPENDED": 1, "PREEMPTED": 1, "PENDING": 2}
 @takes(where=Where)
 def top(
     where: Where,
-    once: Annotated[bool, typer.Option("--once", help="Show it once and end")] = False,
-    every: Annotated[float, typer.Option("--every", help="Seconds between looks", metavar="S", min=0.1)] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Show it once and exit")] = False,
+    every: Annotated[float, typer.Option("--every", help="Seconds between updates", metavar="S", min=0.1)] = 1.0,
 ) -> None:
-    """Watch the queue and the GPUs. q or Ctrl-C ends the watching, nothing else."""
+    """Watch the queue and the GPUs. q or Ctrl-C quits; jobs are not affected.
+
+    \b
+    fairway top
+    fairway top --once
+    """
     client = where.client()
     if once or where.json or not sys.stdout.isatty():
         seen = look(client)
@@ -128,7 +133,7 @@ def _keys() -> Iterator[None]:
 
 
 def _left(wait_s: float) -> bool:
-    """Wait so long; whether whoever watches wants to leave."""
+    """Wait for a time; whether the user wants to quit."""
     end_s = time.monotonic() + wait_s
     while sys.stdin.isatty() and (left_s := end_s - time.monotonic()) > 0:
         if select.select([sys.stdin], [], [], left_s)[0]:

@@ -13,7 +13,7 @@ from fairway.core.errors import InputError
 if TYPE_CHECKING:
     from fairway.traces.generate import Rate
 
-trace = typer.Typer(rich_markup_mode=None, help="Describe, convert and generate traces.")
+trace = typer.Typer(rich_markup_mode=None)
 
 _Format = Annotated[
     str | None, typer.Option("--format", help="The format, if the content is ambiguous", metavar="NAME")
@@ -22,7 +22,11 @@ _Format = Annotated[
 
 @trace.callback(invoke_without_command=True)
 def trace_commands(context: typer.Context) -> None:
-    """Describe, convert and generate traces."""
+    """Describe, convert and generate traces.
+
+    \b
+    fairway trace describe jobs.csv
+    """
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -138,7 +142,11 @@ def _rate(profile: str | None, gpu_type: str) -> Rate:
 
 @trace.command()
 def formats() -> None:
-    """List the trace formats that Fairway reads."""
+    """List the trace formats that Fairway reads.
+
+    \b
+    fairway trace formats
+    """
     from fairway.cli import output
     from fairway.traces import FORMATS
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fairway.cli.completion import active_jobs
 from fairway.cli.jobs import UNENDED
 from fairway.cli.live import Where
 from fairway.cli.options import takes
@@ -22,8 +23,14 @@ Row = Mapping[str, Any]
 
 
 @takes(where=Where)
-def why(where: Where, job: Annotated[str, typer.Argument(help="Its id", metavar="JOB")]) -> None:
-    """Say why a job waits: the policy's own reason, who is ahead of it, what would free it, and when that may be."""
+def why(
+    where: Where, job: Annotated[str, typer.Argument(help="Its id", metavar="JOB", autocompletion=active_jobs)]
+) -> None:
+    """Say why a job waits: the policy's reason, who is ahead, what would free GPUs, and when it may start.
+
+    \b
+    fairway why 12
+    """
     told = where.client().why(job)
     where.show(told, lambda: _reasons(told))
 
