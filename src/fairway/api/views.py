@@ -7,6 +7,7 @@ made without models: 10,000 rows have to be told in a moment.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -27,6 +28,10 @@ from fairway.runtime.jobs.records import JobRecord, JobState
 MOST_SHOWN = 200
 """Characters of a command in a list."""
 GOES_ON = "held; it goes on running, and is not started again before `fairway release`"
+MASK = "********"
+"""What is shown instead of a secret."""
+_SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL)S?(?=_|[0-9]|$)")
+"""Names of variables whose values are nobody's business: WANDB_API_KEY, HF_TOKEN, but not TOKENIZERS_PARALLELISM."""
 _TRIES = 100
 T = TypeVar("T")
 
@@ -105,8 +110,9 @@ def rows(scheduler: Scheduler, records: Iterable[JobRecord]) -> list[dict[str, A
 def full(scheduler: Scheduler, record: JobRecord, *, with_env: bool) -> dict[str, Any]:
     """One job with everything that is known of it."""
     request = record.request.plain()
-    if not with_env:
-        request.pop("env", None)
+    env = request.pop("env", None)
+    if env and with_env:
+        request["env"] = {name: MASK if _SECRET.search(name.upper()) else value for name, value in env.items()}
     return {
         **row(scheduler, record, scheduler.engine.clock.now_s()),
         "held": record.held,

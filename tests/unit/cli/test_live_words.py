@@ -12,6 +12,7 @@ from cli_samples import Shell
 
 from fairway.cli.log_lines import Lines
 from fairway.client import Client, Submitted
+from fairway.submission.draft import carried
 from fairway.submission.quantities import instant_s
 
 SUBMITTED_S_AGO = 3600.0
@@ -139,6 +140,13 @@ def test_what_is_not_utf8_is_not_carried_along(shell: Shell, monkeypatch: pytest
     monkeypatch.setenv("NEW_NAME", "café")
     assert shell("submit", "--export", "all", "--", "true").code == 0
     assert (sent[0]["NEW_NAME"], "OLD_NAME" in sent[0]) == ("café", False)
+
+
+def test_variables_of_training_libraries_go_along_and_others_do_not() -> None:
+    names = "PATH WANDB_API_KEY HF_HOME OMP_NUM_THREADS NCCL_DEBUG CUDA_HOME CUDA_LAUNCH_BLOCKING TORCH_HOME"
+    taken = dict.fromkeys([*names.split(), "PYTORCH_CUDA_ALLOC_CONF", "TOKENIZERS_PARALLELISM"], "1")
+    left = {"CUDA_VISIBLE_DEVICES": "0", "AWS_SECRET_ACCESS_KEY": "x", "NCCL_OLD": "caf\udce9", "MY_HF_X": "1"}
+    assert carried({**taken, **left}, "paths") == taken
 
 
 def test_requeueing_says_what_it_costs(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
