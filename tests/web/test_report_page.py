@@ -166,7 +166,7 @@ def test_fifteen_policies_fit_a_page_of_1400_pixels(tmp_path: Path) -> None:
 def test_of_many_policies_the_best_eight_are_shown_and_the_others_after_a_click(tmp_path: Path) -> None:
     script = """
       const count = (what) => [...document.querySelectorAll(what)].filter((one) => !one.hidden).length;
-      const parts = ["#compare tbody tr", "#jct .chart path.line", "#jct .legend button:not(.all)", "#busy .panels > div"];
+      const parts = ["#compare tbody tr", "#jct .chart path.line", "#jct .legend svg", "#busy .panels > div"];
       const look = () => [...parts.map(count), count("#owners thead th") - 3].join(",");
       const click = () => document.querySelector("#compare-controls button.all").click();
       const seen = [look()];
