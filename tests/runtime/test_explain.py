@@ -85,7 +85,7 @@ def test_the_reason_names_who_holds_gpus_and_when_they_let_go(start: Start) -> N
     assert {"id": "3", "why": "is at the head of the queue and does not fit yet"} in behind["ahead"]
     assert behind["position"] == 2
     assert 90.0 < behind["estimate"]["start_in_s"] <= 100.0
-    assert behind["estimate"]["basis"] == "its owner's word"
+    assert behind["estimate"]["basis"] == "its owner's estimate"
     running = why(scheduler, "1")
     assert running["reason"] == "it runs"
     assert 0.0 < running["expected_end_in_s"] <= 50.0
@@ -95,10 +95,10 @@ def test_the_reason_names_who_holds_gpus_and_when_they_let_go(start: Start) -> N
 @pytest.mark.parametrize(
     ("terms", "basis", "seconds"),
     [
-        ({"limit_s": 86400.0}, "nothing is known of it; an hour is assumed", 3600.0),
+        ({"limit_s": 86400.0}, "unknown; an hour is assumed", 3600.0),
         ({"limit_s": 3600.0}, "its time limit", 3600.0),
         ({"limit_s": 600.0}, "its time limit", 600.0),
-        ({}, "nothing is known of it; an hour is assumed", 3600.0),
+        ({}, "unknown; an hour is assumed", 3600.0),
         ({"name": "alike"}, "jobs like it that have ended", 7200.0),
         ({"name": "alike", "limit_s": 5400.0}, "its time limit", 5400.0),
     ],

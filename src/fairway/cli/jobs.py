@@ -25,7 +25,7 @@ _Job = Annotated[
 ]
 _Jobs = Annotated[
     list[str],
-    typer.Argument(help="Ids; that of an array means all its tasks", metavar="JOB…", autocompletion=active_jobs),
+    typer.Argument(help="Ids; the id of an array means all its tasks", metavar="JOB…", autocompletion=active_jobs),
 ]
 _User = Annotated[str | None, typer.Option("--user", "-u", help="Only jobs of this user", metavar="NAME")]
 _SINCE = "Only jobs {} in the last 2h, or since 16:00 or 2026-01-31"
@@ -41,7 +41,7 @@ def ls(
     every: Annotated[bool, typer.Option("--all", "-a", help="Also jobs that have ended")] = False,
     in_state: Annotated[
         list[str] | None,
-        typer.Option("--status", "-s", help="Only in this state; repeat it for several", metavar="STATE"),
+        typer.Option("--status", "-s", help="Only in this state; may be repeated", metavar="STATE"),
     ] = None,
     user: _User = None,
     queue: Annotated[str | None, typer.Option("--queue", "-q", help="Only in this queue", metavar="NAME")] = None,
@@ -200,7 +200,7 @@ def update(
             changes[key] = None if text == NO_LIMIT else seconds(text)
     if not changes:
         raise InputError("there is nothing to change; see fairway update --help")
-    # What a new job could not ask for is refused in the same words.
+    # A request checks these values, with the same messages as for a new job.
     JobRequest(("true",), **{key: value for key, value in changes.items() if value is not None})
     client = where.client()
 
@@ -214,7 +214,7 @@ def update(
 
 
 def _submitted_s(client: Client, job: str) -> float:
-    """The date from which the deadline of a job is counted. All tasks of an array were submitted at once."""
+    """When a job was submitted; its deadline counts from then. All tasks of an array were submitted at once."""
     told = client.show(job)
     return float(told.get("tasks", [told])[0]["submitted_s"])
 
@@ -234,7 +234,7 @@ def _told_cancelled(row: Mapping[str, Any]) -> str:
 
 
 def _told_requeued(row: Mapping[str, Any]) -> str:
-    """Where a job is that was stopped, and what that costs it."""
+    """The state of a job that was requeued, and whether it loses its work."""
     lost = "; it has saved nothing and starts from the beginning" if row.get("from_the_beginning") else ""
     return f"{told_state(row).rstrip()}{lost}\n"
 
@@ -244,7 +244,7 @@ def _told_updated(row: Mapping[str, Any]) -> str:
 
 
 def _told_released(row: Mapping[str, Any]) -> str:
-    """What a job does that is let go. The state of one that waits would only say where it comes from."""
+    """What a released job does next. While it waits, its state still says how it was stopped."""
     if row["state"] not in UNENDED or row["state"] == "RUNNING":
         return told_state(row)
     why = f": {row['reason']}" if row["reason"] else ""
@@ -252,7 +252,7 @@ def _told_released(row: Mapping[str, Any]) -> str:
 
 
 def _told_held(row: Mapping[str, Any]) -> str:
-    """That a job is held now, also where something else is said to keep it from running."""
+    """That a job is held now, also if something else keeps it from running."""
     if row["state"] not in UNENDED or row["reason"].startswith("held"):
         return told_state(row)
     return f"job {row['id']} held; {place_of(row)}\n"
@@ -261,12 +261,12 @@ def _told_held(row: Mapping[str, Any]) -> str:
 def _state(text: str) -> str:
     found = text.upper()
     if found not in _STATES:
-        raise InputError(f"{text!r} is no state; there are {', '.join(_STATES).lower()}")
+        raise InputError(f"{text!r} is not a state; the states are {', '.join(_STATES).lower()}")
     return found
 
 
 def _since_s(text: str | None) -> float | None:
-    """A date, a time of day, or so long ago."""
+    """A date, a time of day, or a duration before now."""
     if text is None:
         return None
     from fairway.submission.quantities import past_s

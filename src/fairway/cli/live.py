@@ -74,7 +74,7 @@ def program() -> str:
 
 
 def state_folder(state: str | None) -> Path:
-    """A state directory as it was named, or the usual one."""
+    """The state directory that was given, or the default."""
     from fairway.client import default_folder
 
     return (Path(state) if state is not None else default_folder()).expanduser().absolute()
@@ -142,7 +142,7 @@ def told_state(row: Mapping[str, Any]) -> str:
 
 
 def place_of(row: Mapping[str, Any]) -> str:
-    """The state of a job, with the reason where there is one."""
+    """The state of a job, with the reason if there is one."""
     reason = row.get("reason") or ""
     why = f": {reason}" if reason and reason.upper() != row["state"] else ""
     return f"{row['state']}{why}"

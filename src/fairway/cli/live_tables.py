@@ -31,7 +31,7 @@ STYLES = {
 
 
 def table_of(*headings: str, right: Sequence[str] = ()) -> Table:
-    """An empty table in the style of all of them."""
+    """An empty table in the common style."""
     table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
     for heading in headings:
         last = heading == headings[-1]
@@ -40,7 +40,7 @@ def table_of(*headings: str, right: Sequence[str] = ()) -> Table:
 
 
 def jobs_table(rows: Sequence[Row], now_s: float | None = None) -> RenderableType:
-    """Jobs that run or wait, and what became of others."""
+    """A list of jobs."""
     now_s = time.time() if now_s is None else now_s
     columns = [
         *_who(rows),
@@ -55,7 +55,7 @@ def jobs_table(rows: Sequence[Row], now_s: float | None = None) -> RenderableTyp
 
 
 def _who(rows: Sequence[Row]) -> list[Column]:
-    """What every list begins with."""
+    """The first columns of every list of jobs."""
     return [
         Column("job", [row["id"] for row in rows], styles=["bold"] * len(rows)),
         Column("state", [row["state"] for row in rows], styles=[STYLES.get(row["state"], "") for row in rows]),
@@ -80,14 +80,14 @@ def gpus_text(row: Row) -> str:
 
 
 def progress_text(row: Row) -> str:
-    """How far it is, if it says so."""
+    """Its step, if it reports one."""
     if not row["step"]:
         return ""
     return f"{row['step']:,.0f}" + (f"/{row['steps']:,.0f}" if row["steps"] else "")
 
 
 def ago(date_s: float, now_s: float) -> str:
-    """How long something is past."""
+    """How long ago a date was."""
     past_s = round(max(now_s - date_s, 0.0))
     return f"{past_s} s" if past_s < 60 else duration(float(past_s))
 
@@ -151,7 +151,7 @@ def _lasted_s(attempt: Row) -> float:
 
 
 def _command(request: Row) -> str:
-    """What its owner wrote, line by line."""
+    """The command as its owner wrote it."""
     text = request.get("shown") or shlex.join(request["command"])
     return "\n".join(map(visible, text.split("\n")))
 
@@ -215,7 +215,7 @@ def nodes_table(nodes: Sequence[Row]) -> Table:
 
 
 def share_table(users: Sequence[Row]) -> RenderableType:
-    """What users have and have had."""
+    """What each user holds and has used."""
     total = sum(user["gpu_s"] for user in users)
     figures: list[tuple[str, list[str]]] = [
         ("GPUs", [str(user["gpus_held"]) for user in users]),
@@ -231,7 +231,7 @@ def share_table(users: Sequence[Row]) -> RenderableType:
 def status_table(status: Row) -> Table:
     """The scheduler itself."""
     jobs = ", ".join(f"{number:,} {state.lower()}" for state, number in status["jobs"].items() if number)
-    # A scheduler that was started before an upgrade knows of one kind of trouble only.
+    # A scheduler that was started before an upgrade has one field for all problems.
     trouble = status.get("policy_problem", status["problem"])
     rows = [
         ("scheduler", f"Fairway {status['version']} · pid {status['pid']} of {status['user']}"),

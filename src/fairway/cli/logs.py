@@ -90,7 +90,7 @@ def _say_nothing_is_there(client: Client, job: str) -> None:
 
 
 def write(piece: bytes, to: TextIO) -> None:
-    """Write bytes as they are; a test may have put a stream of text in the place of standard output."""
+    """Write bytes unchanged; in tests, standard output may be a text stream."""
     to.flush()
     stream = getattr(to, "buffer", None)
     if stream is None:
@@ -101,7 +101,7 @@ def write(piece: bytes, to: TextIO) -> None:
 
 
 def refuse_array(told: dict[str, Any]) -> None:
-    """Only one task of an array can be looked at."""
+    """Refuse an array: only one task can be followed."""
     if "tasks" in told:
         raise InputError(f"{told['id']} is an array; name one of its tasks, such as {told['tasks'][0]['id']}")
 
@@ -114,7 +114,7 @@ def ranks_of(told: dict[str, Any]) -> list[int]:
 
 
 def _refuse_if_nobody_reads(stream: TextIO) -> None:
-    """Fail if what is written goes to a pipe that nobody reads any more: else that is only seen at the next line."""
+    """Fail if the reader of a pipe is gone. Otherwise that would be noticed only at the next line."""
     try:
         number = stream.fileno()
         piped = stat.S_ISFIFO(os.fstat(number).st_mode)
@@ -179,11 +179,11 @@ class Follower:
             time.sleep(LOOK_EVERY_S)
 
     def _is_enough(self, told: dict[str, Any]) -> bool:
-        """Whether all that is to be shown is written, although the job goes on."""
+        """Whether everything to show has been written, although the job goes on."""
         return False
 
     def _shown(self) -> dict[str, Any]:
-        """The job, waiting for a scheduler that is away for a while."""
+        """The job; waits for a scheduler that is being restarted."""
         from fairway.cli import output
         from fairway.client import NotUpError
 
@@ -195,7 +195,7 @@ class Follower:
                 if not self._threads:
                     raise
                 if not told:
-                    output.say("note", f"{error}; the job goes on, and so does this when it is back")
+                    output.say("note", f"{error}; the job keeps running; waiting for the scheduler to come back")
                     told = True
                 time.sleep(LOOK_EVERY_S)
 
@@ -208,7 +208,7 @@ class Follower:
             try:
                 self._show(rank, self._client.logs(self._job, rank=rank, follow=True, **where))
             except (RefusedError, OSError) as error:
-                # It is for the main thread to complain, and to end.
+                # The main thread reports this and ends.
                 self._problem = error
                 return
             except ClientError:
@@ -218,14 +218,14 @@ class Follower:
             time.sleep(LOOK_EVERY_S / 2)
 
     def _place(self, rank: int) -> dict[str, int]:
-        """Where to read on. How far that is is not known of a log whose beginning was left out."""
+        """Where to read on; None if the beginning of the log was left out."""
         read = self._read.setdefault(rank, 0)
         if self._tail is not None:
             return {"tail": 0 if read else self._tail}
         return {"offset": read} if read else {}
 
     def _show(self, rank: int, pieces: Iterator[bytes]) -> None:
-        """Write pieces as they come; with a mark where there are several ranks, and then whole lines only."""
+        """Write pieces as they come. With several ranks, write whole lines, each with a mark."""
         for piece in pieces:
             self._read[rank] += len(piece)
             text = self._rest.pop(rank, b"") + piece
@@ -236,7 +236,7 @@ class Follower:
                 write(text, self._to)
 
     def _finish(self) -> None:
-        """Show last lines that have no end."""
+        """Show unfinished last lines."""
         for rank, rest in sorted(self._rest.items()):
             if rest:
                 write(f"[{rank}] ".encode() + rest + b"\n", self._to)

@@ -48,12 +48,12 @@ _WRONG_VALUES = {
     "greater_than_equal": "is too small; it must be at least {ge:g}",
     "less_than_equal": "is too large; it must be at most {le:g}",
 }
-"""What is wrong with the value of an option, by the kinds of errors that the parser's checks have."""
+"""What is wrong with the value of an option, by the parser's kind of error."""
 _PARSER_ERROR = cast(type[Exception], typer.BadParameter.__mro__[2])
 """The base of all errors of the option parser. Typer brings its own copy of Click or uses an installed one."""
 
 _COMPLETING = "_FAIRWAY_COMPLETE"
-"""The variable in which a shell asks for what could follow; see `fairway --show-completion`."""
+"""The variable in which a shell asks for completions; see `fairway --show-completion`."""
 
 app = typer.Typer(
     name="fairway",
@@ -143,14 +143,14 @@ def _run(argv: list[str]) -> None:
 
 
 def _completed(root: Any, instruction: str) -> int:
-    """Print what could follow on a command line that a shell hands over; the exit code."""
+    """Print the completions of a command line that the shell passes in; the exit code."""
     from typer.completion import shell_complete
 
     return shell_complete(root, {}, "fairway", _COMPLETING, instruction)
 
 
 def _explain(error: Exception) -> int:
-    """Print what went wrong and say which exit code that is."""
+    """Print what went wrong; the exit code."""
     if os.environ.get("FAIRWAY_DEBUG", "0") not in ("", "0"):
         traceback.print_exception(error)
     if isinstance(error, FairwayError):
@@ -174,7 +174,7 @@ def _explain(error: Exception) -> int:
 
 
 def _usage(error: Any) -> str:
-    """The parser's complaint in one line, with the option that was probably meant."""
+    """The parser's error in one line, with the option that was probably meant."""
     text = str(error.format_message()).strip().rstrip(".")
     context = getattr(error, "ctx", None)
     meant = getattr(error, "option_name", "")
@@ -199,7 +199,7 @@ def _wrong_value(error: Any) -> str | None:
 
 
 def _complain(text: str) -> None:
-    """One line on stderr, whatever characters a file name or a plug-in put into it."""
+    """Print one line on stderr, with unprintable characters escaped."""
     line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in " ".join(text.split("\n")))
     with suppress(OSError, ValueError):
         print(f"fairway: {line}", file=sys.stderr, flush=True)
@@ -216,7 +216,7 @@ def _prepare_streams() -> None:
 
 
 def _silence_stdout() -> None:
-    """After a failed write nothing more may be tried: Python flushes once more when it ends, and would complain."""
+    """After a failed write, drop the rest: Python would flush once more at exit and fail again."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

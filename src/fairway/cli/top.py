@@ -84,7 +84,7 @@ def picture(seen: Mapping[str, Any], lines: int | None = None, note: str = "") -
 
 
 def _gpus(nodes: list[Mapping[str, Any]]) -> RenderableType:
-    """One word per GPU: the jobs on it, `·` if it is idle, `×` if others are on it."""
+    """One word per GPU: the jobs on it, `·` if it is idle, `×` if foreign processes are on it."""
     from rich.text import Text
 
     line = Text()
@@ -117,7 +117,7 @@ def _watch(client: Client, every_s: float) -> None:
 
 @contextmanager
 def _keys() -> Iterator[None]:
-    """Let single keys be read as they are pressed, where there is a keyboard, and do not show them."""
+    """Read single keys without echo, if there is a keyboard."""
     import termios
     import tty
 

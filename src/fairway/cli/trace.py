@@ -1,4 +1,4 @@
-"""`fairway trace`: look at a trace, convert it, make one up."""
+"""`fairway trace`: describe, convert and generate traces."""
 
 from __future__ import annotations
 
@@ -87,15 +87,17 @@ def generate(
         list[str] | None, typer.Option("--set", help="A parameter; may be repeated", metavar="KEY=VALUE")
     ] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", help="How many jobs", metavar="N")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Another seed, other jobs", metavar="N")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of the workload", metavar="N")] = None,
     profile: Annotated[
-        str | None, typer.Option("--profile", help="Count work in steps, at these throughputs", metavar="PATH")
+        str | None,
+        typer.Option("--profile", help="Give jobs steps, at the throughputs of this profile", metavar="PATH"),
     ] = None,
     gpu_type: Annotated[
-        str | None, typer.Option("--gpu-type", help="Count work in steps, as made on this GPU (v100)", metavar="NAME")
+        str | None,
+        typer.Option("--gpu-type", help="Give jobs steps, at the speed of this GPU. Default: v100", metavar="NAME"),
     ] = None,
 ) -> None:
-    """Make up a workload. The same parameters and seed give the same jobs.
+    """Generate a workload. The same parameters and seed give the same jobs.
 
     \b
     gavel-like      mean_interarrival_s durations multi_gpu priorities min_h max_h

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fairway.runtime.processes.shutdown import Stopped
 
 STOP_S = 30.0
-"""How long a scheduler may take to finish its answers and end."""
+"""How long a scheduler may take to stop."""
 
 
 class DownError(FairwayError):
@@ -125,7 +125,7 @@ class Settings:
         plugins = self.plugin or None
         if plugins is not None and NONE in plugins:
             if plugins != [NONE]:
-                raise InputError(f"--plugin {NONE} and --plugin with a file do not go together")
+                raise InputError(f"--plugin {NONE} and --plugin with a file cannot be combined")
             plugins = []
         return Options(
             self.folder,
@@ -295,9 +295,11 @@ def down(
     from fairway.runtime.processes.shutdown import announce
 
     if jobs not in _PARTINGS:
-        raise InputError(f"--jobs {jobs!r} is none of {', '.join(_PARTINGS)}")
+        raise InputError(f"--jobs {jobs!r} is not one of {', '.join(_PARTINGS)}")
     if where.url is not None:
-        raise InputError("down stops the scheduler of a state directory on this machine; --url makes no sense")
+        raise InputError(
+            "`fairway down` stops the scheduler of a state directory on this machine; it does not take --url"
+        )
     told = running_daemon(where.folder)
     if told is None and jobs == "leave":
         raise NotUpError(f"no scheduler is running at {where.folder}")
@@ -318,7 +320,7 @@ def _leave(folder: Path) -> tuple[dict[str, int], str]:
 
 
 def _stop(folder: Path) -> tuple[dict[str, int], str]:
-    """Stop all jobs; what was done, for a program and for people."""
+    """Stop all jobs; what was done, as JSON values and as a text."""
     from fairway.runtime.processes.shutdown import stop_jobs
 
     done = stop_jobs(folder)
@@ -373,7 +375,7 @@ def _end(pid: int) -> None:
     except ProcessLookupError:
         return
     except PermissionError:
-        raise DownError(f"the scheduler (pid {pid}) is not yours to stop") from None
+        raise DownError(f"the scheduler (pid {pid}) belongs to another user") from None
     finally:
         os.close(process)
 

@@ -78,7 +78,7 @@ def _columns() -> tuple[Column, ...]:
         ),
         Column("deadline_misses", "missed", cost, "count", -1, "jobs that finished after their deadline"),
         *rho,
-        Column("jain", "Jain", fair, "index", 1, "Jain's index; 1 means everyone got the same"),
+        Column("jain", "Jain", fair, "index", 1, "Jain's index; 1 means all got the same"),
     )
 
 

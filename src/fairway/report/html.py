@@ -176,7 +176,7 @@ def _notes(results: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any
     if unfinished:
         notes.append(f"Not every job finished under {', '.join(unfinished)}; their means cover finished jobs only.")
     if any(row["skipped"] for row in rows):
-        notes.append("Skipped jobs (for example jobs larger than the cluster) are in no number below.")
+        notes.append("Skipped jobs (for example jobs larger than the cluster) are not counted below.")
     if any(row["runs"] > 1 for row in rows):
         notes.append(
             "A policy with several runs shows their mean ± half the range; charts over time show its first run."

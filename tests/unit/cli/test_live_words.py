@@ -82,11 +82,11 @@ def test_a_deadline_can_be_taken_away(shell: Shell, updated: list[dict[str, Any]
         (("submit", "--env", "A=\udcff", "--", "true"), "the value of the environment variable A is not UTF-8"),
         (("submit", "--name", "\udcff", "--", "true"), "the name '\\udcff' has characters that a name may not have"),
         (("submit", "--chdir", "/\udcff", "--", "true"), "the name of the working directory is not UTF-8: '/\\udcff'"),
-        (("submit", "--chdir", "/nonexistent", "--", "true"), "/nonexistent: there is no such folder to run it in"),
-        (("submit", "--chdir", "/dev/null", "--", "true"), "/dev/null: this is no folder to run it in"),
-        (("submit", "--chdir", "/dev/null/x", "--", "true"), "/dev/null/x: there is no such folder to run it in"),
-        (("run", "--chdir", "/nonexistent", "--", "true"), "/nonexistent: there is no such folder to run it in"),
-        (("what-if", "12", "--gpus", "2"), "12 is the id of a job; options of `submit` are for one that is not"),
+        (("submit", "--chdir", "/nonexistent", "--", "true"), "/nonexistent: there is no such directory to run it in"),
+        (("submit", "--chdir", "/dev/null", "--", "true"), "/dev/null: this is not a directory to run it in"),
+        (("submit", "--chdir", "/dev/null/x", "--", "true"), "/dev/null/x: there is no such directory to run it in"),
+        (("run", "--chdir", "/nonexistent", "--", "true"), "/nonexistent: there is no such directory to run it in"),
+        (("what-if", "12", "--gpus", "2"), "12 is the id of a job; options of `submit` are only for a new job"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(
