@@ -268,7 +268,7 @@ def test_bad_input_is_one_line_and_the_right_code(house: CliHouse, words: tuple[
 def test_holding_a_running_job_says_that_it_goes_on(house: CliHouse) -> None:
     job = house.submit("--grace", "1", "--", "sleep", "100")
     house.wait_for(job, "RUNNING")
-    assert house("hold", job).out.startswith(f"job {job} RUNNING: held; it goes on running")
+    assert house("hold", job).out.startswith(f"job {job} RUNNING: held; it keeps running")
     assert house("release", job).out == f"job {job} RUNNING\n"
     assert house("cancel", job).code == 0
 

@@ -20,6 +20,8 @@ _JUST_STARTED = "just started and cannot be stopped yet"
 
 def usable_types(snapshot: Snapshot) -> Ints:
     """The GPU types that each row can use, as a number with a bit for each type."""
+    if len(snapshot.capacity) == 1:
+        return np.ones(len(snapshot), dtype=np.int64)
     bits = np.left_shift(1, np.arange(len(snapshot.capacity), dtype=np.int64))
     usable: Ints = ((snapshot.speeds > 0) * bits[:, None]).sum(axis=0)
     return usable

@@ -46,8 +46,8 @@ class Reasons:
         free = decision.free(snapshot)
         ahead = snapshot.job_id(decision.ahead)
         usable = usable_types(snapshot)
-        naming = np.isin(decision.reasons, [int(reason) for reason in NAMES_HOLDERS])
-        who = {types: holders_text(snapshot, decision, types) for types in np.unique(usable[naming]).tolist()}
+        naming = np.logical_or.reduce([decision.reasons == int(reason) for reason in NAMES_HOLDERS])
+        who = {types: holders_text(snapshot, decision, types) for types in set(usable[naming].tolist())}
         self._round = _Round(snapshot.jobs.copy(), snapshot.gpus.copy(), decision, free, ahead, usable, who)
 
     def forget(self, job: int) -> None:
