@@ -303,7 +303,7 @@ def test_the_kernel_says_who_is_asking_and_jobs_run_as_their_owner(site: Site) -
     assert told[1][0]["user"] == "nobody"
     assert told[2] == "you are nobody and cannot submit for root"
     assert told[3] == f"job {mine} is root's; you are nobody"
-    assert told[4] == "only operators change the policy; you are nobody"
+    assert told[4] == "only operators can change the policy; you are nobody"
     assert site.client.wait(job, timeout_s=LONG_S)["state"] == "COMPLETED"
     assert b"".join(site.client.logs(job)).decode() == f"nobody\n{nobody.pw_dir} nobody\n"
     folder = site.folder / "jobs" / job

@@ -115,7 +115,7 @@ def test_lines_are_followed_over_restarts_of_job_and_scheduler(tmp_path: Path) -
         assert told in ("PENDING", "PREEMPTED: saved its state and stopped"), "it saves, so nothing is lost"
         out, err = follower.communicate(timeout=WAIT_S)
         assert lines(out) == [line_of(job, 2, 0, "attempt 1")]
-        assert (follower.returncode, "the job goes on" in err) == (0, True)
+        assert (follower.returncode, "the job keeps running" in err) == (0, True)
     finally:
         house.close()
 

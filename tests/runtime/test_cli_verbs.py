@@ -117,7 +117,7 @@ def test_suspend_resume_hold_release_requeue_update_cancel(house: CliHouse) -> N
     assert (told["priority"], told["request"]["limit_s"], told["name"]) == (5, 7200.0, "other")
     assert house("update", job, "--time", "none").code == 0
     assert "limit_s" not in house.show(job)["request"]
-    assert house("cancel", job).out == f"job {job} CANCELLED\n"
+    assert house("cancel", job).out == f"job {job} CANCELLED; its processes have up to 1.0 s to stop\n"
 
 
 def test_several_jobs_at_once_and_one_that_is_not_there(house: CliHouse) -> None:
@@ -268,7 +268,7 @@ def test_bad_input_is_one_line_and_the_right_code(house: CliHouse, words: tuple[
 def test_holding_a_running_job_says_that_it_goes_on(house: CliHouse) -> None:
     job = house.submit("--grace", "1", "--", "sleep", "100")
     house.wait_for(job, "RUNNING")
-    assert house("hold", job).out.startswith(f"job {job} RUNNING: held; it goes on running")
+    assert house("hold", job).out.startswith(f"job {job} RUNNING: held; it keeps running")
     assert house("release", job).out == f"job {job} RUNNING\n"
     assert house("cancel", job).code == 0
 

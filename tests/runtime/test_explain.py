@@ -85,7 +85,7 @@ def test_the_reason_names_who_holds_gpus_and_when_they_let_go(start: Start) -> N
     assert {"id": "3", "why": "is at the head of the queue and does not fit yet"} in behind["ahead"]
     assert behind["position"] == 2
     assert 90.0 < behind["estimate"]["start_in_s"] <= 100.0
-    assert behind["estimate"]["basis"] == "its owner's word"
+    assert behind["estimate"]["basis"] == "its owner's estimate"
     running = why(scheduler, "1")
     assert running["reason"] == "it runs"
     assert 0.0 < running["expected_end_in_s"] <= 50.0
@@ -95,10 +95,10 @@ def test_the_reason_names_who_holds_gpus_and_when_they_let_go(start: Start) -> N
 @pytest.mark.parametrize(
     ("terms", "basis", "seconds"),
     [
-        ({"limit_s": 86400.0}, "nothing is known of it; an hour is assumed", 3600.0),
+        ({"limit_s": 86400.0}, "unknown; an hour is assumed", 3600.0),
         ({"limit_s": 3600.0}, "its time limit", 3600.0),
         ({"limit_s": 600.0}, "its time limit", 600.0),
-        ({}, "nothing is known of it; an hour is assumed", 3600.0),
+        ({}, "unknown; an hour is assumed", 3600.0),
         ({"name": "alike"}, "jobs like it that have ended", 7200.0),
         ({"name": "alike", "limit_s": 5400.0}, "its time limit", 5400.0),
     ],
@@ -364,6 +364,16 @@ def test_a_job_not_submitted_waits_for_what_it_names(start: Start) -> None:
     assert new[4]["start_in_s"] == pytest.approx(new[3]["finish_in_s"], abs=0.1)
     with pytest.raises(InputError):
         what_if(scheduler, {"job": {"depends": [{"kind": "afterok", "job": "77"}]}})
+
+
+def test_a_job_of_lower_priority_that_starts_sooner_is_behind_in_the_queue_all_the_same(start: Start) -> None:
+    scheduler = start("fifo", gpus=2)
+    kept = [job(seconds, preempt="never") for seconds in (30, 300)]
+    submit(scheduler, *kept, job(60, gpus=2, priority=5), job(10, priority=-1))
+    running(scheduler, 0, 1)
+    small, large = why(scheduler, "4"), why(scheduler, "3")
+    assert small["estimate"]["start_in_s"] < large["estimate"]["start_in_s"]
+    assert (small["position"], large["position"], small["waiting"]) == (2, 1, 2)
 
 
 def test_a_long_queue_is_looked_into_for_a_moment_only(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

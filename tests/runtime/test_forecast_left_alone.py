@@ -63,7 +63,7 @@ def test_gpus_that_are_left_alone_are_no_place_to_start(folder: Path, policy: st
         # With the third GPU it could start when the first of the others ends.
         assert starts[third.id] == pytest.approx(500.0, abs=20.0)
         assert told["left_alone"] == [1]
-        assert told["note"] == "1 GPU is left alone (processes of others, or faults); it is taken to stay so"
+        assert told["note"] == "1 GPU is left alone (foreign processes or faults); it is assumed to stay so"
         json.dumps(told, allow_nan=False)
         scheduler.end_all()
 
@@ -79,7 +79,7 @@ def test_a_gang_that_is_too_large_for_what_is_left_gets_no_start(folder: Path, p
         assert row["why"] == "it needs 3 GPUs; 2 are there while 2 are left alone"
         assert told["never_start"] == 1
         assert not told["cut"], "it is known at once"
-        assert told["note"].startswith("2 GPUs are left alone (processes of others, or faults); they are taken to")
+        assert told["note"].startswith("2 GPUs are left alone (foreign processes or faults); they are assumed to")
         reasons = why(scheduler, large.id)
         assert reasons["estimate"]["start_in_s"] is None
         assert reasons["estimate"]["why"] == row["why"]

@@ -126,8 +126,8 @@ def test_every_kind_of_job_comes_back_as_far_as_its_folder_knows(house: CliHouse
     for part in (
         "6 jobs saved",
         "1 could not be read",
-        "by their folders alone, as they were when they were last started: 6 (still running: 2)\n",
-        "never been started",
+        "restored from their folders, as they were at their last start: 6 (still running: 2)\n",
+        "never started",
         "lets them run: 1\n",
         f"move {fresh} to",
     ):
@@ -271,7 +271,7 @@ def test_a_process_that_does_not_tell_what_it_is_must_end_first(house: CliHouse)
     assert f"job {job} (pid {pid})" in call.err
     fresh = house.folder / "new.db"
     text = house("salvage", str(house.state / "journal.db"), str(fresh)).out
-    assert f"say too little: {job}" in text
+    assert f"are incomplete: {job}" in text
     assert f"`kill {pid}` ends it" in text
     subprocess.run(["kill", str(pid)], check=True)
     until(lambda: not Path(f"/proc/{pid}").exists(), "the keeper to end")

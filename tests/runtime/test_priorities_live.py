@@ -35,7 +35,7 @@ def test_a_job_of_higher_priority_takes_over_and_the_others_go_on_afterwards(fol
         until(high, JobState.RUNNING)
         wait_for(lambda: all(record.state is JobState.SUSPENDED for record in lower), "the others to make room")
         why = explain(scheduler, lower[0].id)["reason"]
-        assert "2 GPUs are taken by jobs of higher priority" in why
+        assert f"job {high.id} (2 GPUs) has a higher priority" in why
         over.touch()
         assert ended(high).state is JobState.COMPLETED
         for record in lower:
@@ -74,7 +74,7 @@ def test_a_job_that_was_just_started_is_left_alone_for_a_while_and_one_that_is_n
         assert low.state is JobState.SUSPENDED
         assert high.attempts[0].started_s - low.attempts[0].started_s >= 2.5
         assert (never.state, both.state) == (JobState.RUNNING, JobState.PENDING)
-        assert "kept by jobs of lower priority" in explain(scheduler, both.id)["reason"]
+        assert "have a lower priority, but cannot be stopped now" in explain(scheduler, both.id)["reason"]
         done.touch()
         assert [ended(record).state for record in (never, high, both, low)] == [JobState.COMPLETED] * 4
 

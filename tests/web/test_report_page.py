@@ -148,6 +148,7 @@ def test_hovering_a_shared_gpu_names_the_job_drawn_there(tmp_path: Path, x: floa
 
 def test_fifteen_policies_fit_a_page_of_1400_pixels(tmp_path: Path) -> None:
     script = """
+      document.querySelector("#compare-controls button.all").click();
       const boxes = [...document.querySelectorAll(".scroll")];
       document.body.dataset.over = boxes.map((box) => box.scrollWidth - box.clientWidth).join();
       const panels = [...document.querySelectorAll("#busy .swatch")];
@@ -160,6 +161,21 @@ def test_fifteen_policies_fit_a_page_of_1400_pixels(tmp_path: Path) -> None:
     assert len(MANY) == 15
     assert 'data-over="0,0"' in dom
     assert 'data-looks="15"' in dom
+
+
+def test_of_many_policies_the_best_eight_are_shown_and_the_others_after_a_click(tmp_path: Path) -> None:
+    script = """
+      const count = (what) => [...document.querySelectorAll(what)].filter((one) => !one.hidden).length;
+      const parts = ["#compare tbody tr", "#jct .chart path.line", "#jct .legend svg", "#busy .panels > div"];
+      const look = () => [...parts.map(count), count("#owners thead th") - 3].join(",");
+      const click = () => document.querySelector("#compare-controls button.all").click();
+      const seen = [look()];
+      click(); seen.push(look());
+      click(); seen.push(look());
+      document.body.dataset.seen = seen.join(" ");
+    """
+    dom = document(tmp_path, driven(render_html([sample_result(policy) for policy in MANY]), script))
+    assert 'data-seen="8,8,8,8,8 15,15,15,15,15 8,8,8,8,8"' in dom
 
 
 def test_the_label_of_the_unfair_part_stays_inside_its_chart(tmp_path: Path) -> None:

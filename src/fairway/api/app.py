@@ -22,7 +22,7 @@ _REFUSALS = {
     401: "Over TCP: the token is missing or wrong",
     403: "Not yours",
     404: "There is no such job",
-    405: "Not this method",
+    405: "This method is not possible here",
     409: "The job is in a state in which this cannot be done",
     413: "The body is larger than 1 MiB",
     422: "Something in the request is wrong",

@@ -1,4 +1,4 @@
-"""The door of the API: who is asking, and how large a request may be, before anything else looks at it."""
+"""The first checks of every request: who sent it, and how large it is."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from fairway.api.people import Access, NoTokenError
 
 MOST_BODY_BYTES = 1024 * 1024
 PERSON = "fairway.person"
-"""Where a request's scope holds who sent it."""
+"""The key of a request's scope that says who sent it."""
 
 
 class Door:
-    """An ASGI application behind a door. Strangers are answered with 401, bodies that are too large with 413."""
+    """An ASGI application behind these checks. Unknown senders get 401, bodies that are too large 413."""
 
     def __init__(self, app: ASGIApp, access: Access, most_bytes: int = MOST_BODY_BYTES) -> None:
         self._app = app

@@ -17,7 +17,10 @@ from fairway.policies import make_policy
 
 _FIGURES = "text/plain; version=0.0.4; charset=utf-8"
 _EVENTS: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "Events, for ever"}
+    200: {
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "description": "A stream of events without end",
+    }
 }
 _PROMETHEUS: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus' format"}
@@ -34,7 +37,7 @@ def cluster_router(house: House) -> APIRouter:
 
 
 def root_router(house: House) -> APIRouter:
-    """What is looked for at the root: Prometheus asks for `/metrics` unless it is told otherwise."""
+    """Routes at the root: Prometheus asks for `/metrics` by default."""
     router = APIRouter(tags=["cluster"])
     _add_figures(router, house)
     return router
@@ -48,7 +51,7 @@ def _add_state(router: APIRouter, house: House) -> None:
 
     @router.get("/share", responses={200: {"model": Share}})
     def share() -> Response:
-        """What every user has now and has had."""
+        """What every user holds now and has used."""
         return Answer({"users": views.share(house.scheduler)})
 
     @router.get("/status", responses={200: {"model": Status}})
@@ -65,20 +68,20 @@ def _add_policy(router: APIRouter, house: House) -> None:
 
     @router.put("/policy", responses={200: {"model": PolicyOut}})
     def set_policy(request: Request, body: PolicyIn) -> Response:
-        """Go on with another policy. Nobody is stopped by the change itself. For operators."""
+        """Switch to another policy. The change itself stops no job. For operators."""
         person = house.person(request)
         if not person.operator:
-            raise NotAllowedError(f"only operators change the policy; you are {person.name}")
+            raise NotAllowedError(f"only operators can change the policy; you are {person.name}")
         refuse_files(house, person, body.policy)
         house.scheduler.set_policy(make_policy(body.policy), body.policy)
         return Answer(views.policy(house.scheduler))
 
     @router.post("/reload", responses={200: {"model": Reloaded}})
     def reload(request: Request) -> Response:
-        """Read the configuration again, now. One with an error changes nothing. For operators."""
+        """Read the configuration again. If it has an error, nothing changes. For operators."""
         person = house.person(request)
         if not person.operator:
-            raise NotAllowedError(f"only operators have the configuration read; you are {person.name}")
+            raise NotAllowedError(f"only operators can reload the configuration; you are {person.name}")
         return Answer({"file": house.daemon.reload()})
 
 

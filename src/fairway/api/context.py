@@ -1,4 +1,4 @@
-"""What all routes share: the scheduler, who may do what, the disk, the event stream, the figures."""
+"""What all routes share: the scheduler, permissions, the disk, the event stream, the metrics."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class House:
 
     @property
     def closing(self) -> bool:
-        """Whether answers that would go on for ever have to end now."""
+        """Whether endless answers have to end now."""
         return self.stream.closing
 
     def close(self) -> None:
@@ -42,6 +42,6 @@ class House:
         self.stream.close()
 
     def person(self, request: Request) -> Person:
-        """Who sent a request, as the door has found out."""
+        """Who sent a request, as the first checks have found."""
         person: Person = request.scope[PERSON]
         return person

@@ -1,7 +1,7 @@
-"""Room on the disk: submissions are refused before it is full, and what runs can still be written down when it is.
+"""Space on the disk: submissions are refused before it is full, and running jobs can still be recorded when it is.
 
-A ballast file keeps some room occupied. When the journal finds the disk full, the ballast goes, and there is room for
-the events of running jobs until somebody has cleared the disk; then it is put back.
+A ballast file reserves some space. When the journal finds the disk full, the ballast is deleted, so that there is space
+for the events of running jobs. Once there is space again, the ballast is put back.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Room:
         self.ballast_bytes = ballast_bytes
 
     def free_bytes(self) -> int:
-        """What can still be written here."""
+        """The free space."""
         found = os.statvfs(self.folder)
         return found.f_bavail * found.f_frsize
 
     def refuse_if_full(self) -> None:
-        """Raise `NoRoomError` where there is no room for more jobs."""
+        """Raise `NoRoomError` if there is no space for more jobs."""
         free = self.free_bytes()
         if free < self.kept_free_bytes:
             raise NoRoomError(
@@ -48,7 +48,7 @@ class Room:
             self.take_on_ballast()
 
     def take_on_ballast(self) -> bool:
-        """Occupy the reserve, if there is plenty of room; whether it is there now."""
+        """Write the ballast if there is plenty of space; whether it is there now."""
         if self.ballast.exists():
             return True
         if self.free_bytes() < self.kept_free_bytes + 2 * self.ballast_bytes:
@@ -68,5 +68,5 @@ class Room:
         return True
 
     def drop_ballast(self) -> None:
-        """Make room at once."""
+        """Delete the ballast."""
         self.ballast.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""From what went wrong to an HTTP status and one clear line, `{"error": …}`."""
+"""Errors as an HTTP status and one line, `{"error": …}`."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ STATUSES: dict[type[FairwayError], int] = {
     StoppedError: 503,
 }
 _MOST_SHOWN = 1000
-"""Characters of an error. The names of all policies fit."""
+"""The most characters of an error; the names of all policies fit."""
 _MOST_PROBLEMS, _MOST_NAME = 8, 60
 _WRONG_SHAPES = ("list_type", "model_type", "model_attributes_type", "dict_type")
 _SHAPE = re.compile(r"Submission|list\[.*\]")
-"""How the two shapes of a submission are called in the place of a problem: one job, or a list of them."""
+"""What pydantic calls the two shapes of a submission, one job or a list, in the place of a problem."""
 
 _SAID = {
     "extra_forbidden": "there is no such field",
@@ -47,11 +47,11 @@ _SAID = {
     "greater_than_equal": "this must be at least {ge:g}",
     "less_than_equal": "this must be at most {le:g}",
 }
-"""Problems in the words of this house; others are told as they come."""
+"""Our words for some problems; the others keep pydantic's."""
 
 
 def refusal(status: int, why: str, headers: dict[str, str] | None = None) -> Response:
-    """An answer that says no, and why."""
+    """An answer that refuses a request, with the reason."""
     return Answer({"error": _one_line(why)}, status, headers)
 
 
@@ -67,7 +67,7 @@ def add_handlers(app: FastAPI) -> None:
         assert isinstance(error, RequestValidationError)
         of_body = any(one["loc"][:1] == ("body",) and one["type"] != "missing" for one in error.errors())
         if of_body and not _is_json(request.headers.get("content-type", "")):
-            return refusal(422, "the body is not taken for JSON without the header Content-Type: application/json")
+            return refusal(422, "a JSON body needs the header Content-Type: application/json")
         return refusal(422, told(error.errors()))
 
     async def by_http(request: Request, error: Exception) -> Response:
@@ -90,7 +90,7 @@ def add_handlers(app: FastAPI) -> None:
 
 
 def told(problems: Sequence[Any]) -> str:
-    """What a check of types found, each problem with its place, without repeating what was sent."""
+    """The problems that validation found, each with its place, without repeating what was sent."""
     if not problems:
         return "the request is malformed"
     unread = next((one for one in problems if one["type"] == "json_invalid"), None)
@@ -102,7 +102,7 @@ def told(problems: Sequence[Any]) -> str:
 
 
 def _of_one_shape(problems: Sequence[Any]) -> Sequence[Any]:
-    """Where a body may have several shapes, each of them complains; only those count that came nearest to it."""
+    """If a body may have several shapes, each reports problems; keep those of the closest shape."""
     wrong = [one["type"] in _WRONG_SHAPES and len(one["loc"]) == 2 and _has_shape(one) for one in problems]
     return [one for one, is_wrong in zip(problems, wrong, strict=True) if not is_wrong] or problems
 
@@ -126,7 +126,7 @@ def _has_shape(problem: Any) -> bool:
 
 
 def _allowed(app: FastAPI, path: str) -> str:
-    """The methods that a path does have, by what is documented."""
+    """The methods of a path, from the OpenAPI document."""
     methods: set[str] = set()
     for template, operations in app.openapi()["paths"].items():
         if re.fullmatch(re.sub(r"{\w+}", "[^/]+", template), path):

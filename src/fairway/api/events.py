@@ -20,12 +20,12 @@ from fairway.runtime.daemon.scheduler import Scheduler
 
 KEPT = 10_000
 QUIET_S = 15.0
-"""After so long without an event a comment is sent, so that a broken connection is noticed."""
+"""After this time without an event a comment is sent, so that a broken connection is noticed."""
 _TOLD = ("rate", "progress", "batch_size", "why", "gpus", "host", "node", "priority", "weight")
 
 
 class Stream:
-    """All events since this scheduler started, the last `kept` of them at hand."""
+    """All events since this scheduler started; the last `kept` can be sent again."""
 
     def __init__(self, scheduler: Scheduler, *, kept: int = KEPT) -> None:
         self._scheduler = scheduler
@@ -36,7 +36,7 @@ class Stream:
         self.closing = False
 
     def listen(self) -> None:
-        """Have the scheduler tell what happens and what it does."""
+        """Listen to the scheduler."""
         self._scheduler.listeners.append(self._happened)
         self._scheduler.watchers.append(self._decided)
 
@@ -96,7 +96,7 @@ class Stream:
         return kept[-1][0], [*lost, *(text for _, text in kept)]
 
     def _place(self, last: str | None) -> tuple[int, bool]:
-        """From which number on to tell, and whether something in between is lost."""
+        """The number to continue from, and whether events in between are lost."""
         if last is None:
             return self._count, False
         run, _, number = last.partition("-")
@@ -112,7 +112,7 @@ class Stream:
             try:
                 loop.call_soon_threadsafe(news.set)
             except RuntimeError:
-                # Its loop is closed: nobody waits there any more.
+                # Its loop is closed, so the client is gone.
                 self._waiting.pop(news, None)
 
     def _plain(self, thing: Event | Action) -> dict[str, Any]:

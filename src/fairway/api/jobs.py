@@ -1,4 +1,4 @@
-"""The part of the API that is about jobs: submit, list, look at, control, change, read."""
+"""The API about jobs: submit, list, show, control, change, and read logs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Header, Path, Query, Request
+from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
@@ -22,6 +23,7 @@ from fairway.api.schema import (
     MOST_INT,
     MOST_JOBS,
     ArrayJob,
+    ChangedRow,
     ChangedRows,
     Job,
     Key,
@@ -43,9 +45,9 @@ from fairway.runtime.jobs.request import JobRequest
 
 VERBS = ("cancel", "suspend", "resume", "requeue", "hold", "release")
 MOST_FORECASTS = 2
-"""Forecasts that are worked on at a time; each can take seconds."""
+"""How many forecasts run at a time; each can take seconds."""
 FEW = 10
-"""Jobs that are looked through in no time."""
+"""How many jobs are checked at once without a thread."""
 _JSON = "application/json"
 _PLAIN = "text/plain; charset=utf-8"
 _TEXT: dict[int | str, dict[str, Any]] = {
@@ -55,6 +57,18 @@ Id = Annotated[str, Path(max_length=200, description="a job, a task (ID_k) or an
 Limit = Annotated[int, Query(ge=1, le=1_000_000)]
 Since = Annotated[Seconds | None, Query(description="a date in seconds since 1970")]
 Jobs = Annotated[Submission | Annotated[list[Submission], Body(min_length=1, max_length=MOST_JOBS)], Body()]
+
+
+class CancelledRow(ChangedRow):
+    """One job of those that were cancelled. Its processes have up to `stopping_s` to stop; 0 where none run."""
+
+    stopping_s: float
+
+
+class CancelledRows(BaseModel):
+    """Jobs that were cancelled."""
+
+    jobs: list[CancelledRow]
 
 
 def jobs_router(house: House) -> APIRouter:
@@ -88,7 +102,7 @@ def _add_submit(router: APIRouter, house: House) -> None:
 
 
 def _is_quick(person: Person, asked: Sequence[Submission]) -> bool:
-    """Whether a submission can be checked without keeping other requests waiting: no long list, nobody to look up."""
+    """Whether a submission can be checked without delaying other requests: a short list, and no account to look up."""
     plain = all(one.user in ("", person.name) and one.array is None and not one.depends for one in asked)
     return len(asked) <= FEW and plain
 
@@ -100,14 +114,14 @@ def _submitted(house: House, person: Person, asked: Sequence[Submission], key: s
 
 def _taken(house: House, requests: Sequence[JobRequest], records: Sequence[JobRecord]) -> Response:
     """The answer to a submission: 201 if any of it is new."""
-    # The configuration may have added to a request, but its command stays the very object that was read here.
+    # The configuration may have changed a request, but its command is still the same object.
     asked = {id(request.command) for request in requests}
     new = sum(id(record.request.command) in asked for record in records)
     return Response(house.listing.text(records, new=new), 201 if new else 200, media_type=_JSON)
 
 
 def _requests(house: House, person: Person, asked: Sequence[Submission], key: str | None) -> list[JobRequest]:
-    """What is to be submitted, checked; nothing has been changed yet if one is refused."""
+    """The checked requests of a submission. If one is refused, nothing has changed yet."""
     house.room.refuse_if_full()
     if len(asked) > 1 and any(one.array is not None for one in asked):
         raise InputError("an array cannot be submitted in a list with other jobs")
@@ -119,11 +133,11 @@ def _requests(house: House, person: Person, asked: Sequence[Submission], key: st
             requests.append(request)
             continue
         if len(set(one.array)) != len(one.array):
-            raise InputError("array: a task number is there twice")
+            raise InputError("array: a task number is given twice")
         requests += [replace(request.task(task), client_key=own_key and f"{own_key}/{task}") for task in one.array]
     keys = [request.client_key for request in requests if request.client_key is not None]
     if len(set(keys)) != len(keys):
-        raise InputError("client_key: two jobs of this submission have the same")
+        raise InputError("client_key: two jobs of this submission have the same key")
     return requests
 
 
@@ -162,7 +176,7 @@ def _add_reading(router: APIRouter, house: House) -> None:
 
     @router.get("/jobs/{name}", responses={200: {"model": Job | ArrayJob}})
     def show(request: Request, name: Id) -> Response:
-        """Everything about one job; of an array, its tasks."""
+        """Everything about one job; for an array, its tasks."""
         person, records = house.person(request), _found(house, name)
         if records[0].id != name:
             return Answer({"id": name, "tasks": views.rows(house.scheduler, records)})
@@ -196,7 +210,14 @@ def _add_control(router: APIRouter, house: House) -> None:
             return _changed(house, house.person(request), name, act)
 
     scheduler = house.scheduler
-    add("cancel", scheduler.cancel, "End a job. Its processes are asked to stop, and killed after their grace period.")
+
+    @router.post("/jobs/{name}/cancel", responses={200: {"model": CancelledRows}})
+    def cancel(request: Request, name: Id) -> Response:
+        """End a job. Its processes are asked to stop, and killed after their grace period."""
+        return _changed(
+            house, house.person(request), name, scheduler.cancel, lambda record: {"stopping_s": _stopping_s(record)}
+        )
+
     add("suspend", scheduler.suspend, "Take a job off its GPUs until it is resumed.")
     add("resume", scheduler.release, "Let a suspended or held job go on.")
     add("hold", scheduler.hold, "Do not start a job until it is released.")
@@ -204,7 +225,7 @@ def _add_control(router: APIRouter, house: House) -> None:
 
     @router.post("/jobs/{name}/requeue", responses={200: {"model": RequeuedRows}})
     def requeue(request: Request, name: Id) -> Response:
-        """Stop a running job and let it wait for its turn again; one that keeps no checkpoint loses its work."""
+        """Stop a running job and put it back in the queue. Without a checkpoint it loses its work."""
         losing = {one.number for one in scheduler.store.tasks(name) if _begins_again(one)}
         return _changed(
             house,
@@ -216,15 +237,21 @@ def _add_control(router: APIRouter, house: House) -> None:
 
     @router.patch("/jobs/{name}", responses={200: {"model": ChangedRows}})
     def update(request: Request, name: Id, body: Update) -> Response:
-        """Change a job's terms; a new time limit counts for what runs, too."""
+        """Change the terms of a job. A new time limit also applies to a running job."""
         changes = body.model_dump(exclude_unset=True)
         if not changes:
             raise InputError("there is nothing to change")
         return _changed(house, house.person(request), name, lambda one: scheduler.update(one, changes))
 
 
+def _stopping_s(record: JobRecord) -> float:
+    """How long the processes of a job that was asked to stop may still run."""
+    attempt = record.attempt
+    return record.request.grace_s if attempt is not None and attempt.ended_s is None else 0.0
+
+
 def _begins_again(record: JobRecord) -> bool:
-    """Whether a job that is stopped now has nothing to go on from. One that saves when asked to is trusted to do so."""
+    """Whether a job that is stopped now starts from the beginning. A job that saves on request is trusted to do so."""
     saves = record.request.preempt == "checkpoint" or record.progress.checkpoint is not None
     return record.state is JobState.RUNNING and not saves
 
@@ -236,9 +263,9 @@ def _changed(
     act: Callable[[str], list[JobRecord]],
     more: Callable[[JobRecord], dict[str, Any]] = lambda record: {},
 ) -> Response:
-    """Do something to a job, or to the tasks of an array, and tell how each is and whether it had ended before.
+    """Do something to a job, or to the tasks of an array; the answer has each job and whether it had ended before.
 
-    `more` is what is told of each beside that.
+    `more` gives further fields of each.
     """
     ended: set[int] = set()
     for record in _found(house, name):
@@ -255,13 +282,13 @@ def _add_logs(router: APIRouter, house: House) -> None:
     @router.get("/jobs/{name}/logs", response_class=StreamingResponse, responses=_TEXT)
     async def logs(
         name: Id,
-        rank: Annotated[int | None, Query(ge=0, le=4096, description="all, where none is given")] = None,
+        rank: Annotated[int | None, Query(ge=0, le=4096, description="one rank; default: all")] = None,
         attempt: Annotated[int | None, Query(ge=1, le=1_000_000)] = None,
-        offset: Annotated[int | None, Query(ge=0, le=MOST_INT, description="of one rank, in bytes")] = None,
-        tail: Annotated[int | None, Query(ge=0, le=1_000_000, description="so many of the last lines")] = None,
-        follow: Annotated[bool, Query(description="go on until the job has ended")] = False,
+        offset: Annotated[int | None, Query(ge=0, le=MOST_INT, description="in bytes, for one rank")] = None,
+        tail: Annotated[int | None, Query(ge=0, le=1_000_000, description="only the last lines, this many")] = None,
+        follow: Annotated[bool, Query(description="continue until the job has ended")] = False,
     ) -> Response:
-        """What a job has written, over all its attempts. Where there are several ranks, lines begin with `[rank]`."""
+        """What a job has written in all its attempts. With several ranks, each line starts with `[rank]`."""
         records = _found(house, name)
         if records[0].id != name:
             raise InputError(f"{name} is an array; ask for one of its tasks, such as {records[0].id}")
@@ -279,7 +306,7 @@ def _add_forecasts(router: APIRouter, house: House) -> None:
 
     def alone(work: Callable[[], dict[str, Any]]) -> Response:
         if not busy.acquire(timeout=1.0):
-            raise HTTPException(429, "other forecasts are being made; ask again in a moment", {"Retry-After": "2"})
+            raise HTTPException(429, "other forecasts are running; try again in a moment", {"Retry-After": "2"})
         try:
             return Answer(work())
         finally:
@@ -287,14 +314,14 @@ def _add_forecasts(router: APIRouter, house: House) -> None:
 
     @router.get("/jobs/{name}/why", responses={200: {"content": {"application/json": {}}}})
     def why(name: Id) -> Response:
-        """Why a job waits: the policy's own reason, who is ahead of it, what would free it, and when."""
+        """Why a job waits: the policy's reason, who is ahead, what would free GPUs, and when it may start."""
         from fairway.api.what_if import why as why_so
 
         return alone(lambda: why_so(house.scheduler, name))
 
     @router.post("/what-if", responses={200: {"content": {"application/json": {}}}})
     def what_if(request: Request, body: WhatIf) -> Response:
-        """When jobs start and end: those in the queue, others that are not submitted, or all under another policy."""
+        """When jobs start and end: those in the queue, new ones, or all under another policy."""
         from fairway.api.what_if import what_if as look
 
         refuse_files(house, house.person(request), body.policy or "")
@@ -303,6 +330,6 @@ def _add_forecasts(router: APIRouter, house: House) -> None:
 
 
 def refuse_files(house: House, person: Person, policy: str) -> None:
-    """Knobs that come from files are read by the scheduler's user, so only they, or root, may ask for that."""
+    """The scheduler's user reads the files of knobs, so only that user and root may name such files."""
     if files_of_knobs(policy) and person.uid not in (0, house.access.own_uid):
         raise NotAllowedError("only the scheduler's own user can have a policy read files")

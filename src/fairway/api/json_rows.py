@@ -1,7 +1,7 @@
-"""Long lists of jobs as JSON text, ten times faster than by way of objects.
+"""Long lists of jobs as JSON text, ten times faster than through objects.
 
-What never changes of a job (its names, its demands, its command) is written once and kept. Of a job that has not begun
-only the reason can change, so the rest of its row is the same for all of them; of one that has ended, nothing can.
+The fields of a job that never change (its names, its request, its command) are written once and kept. For a job that
+has not started only the reason can change; for one that has ended, nothing can.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Listing:
         attempt = record.attempt
         if not record.state.ended or (attempt is not None and attempt.ended_s is None):
             return self._living(record, now_s)
-        # One that has ended may be run once more, and end again.
+        # A job that has ended may be requeued, and end again.
         mark = (record.request, record.state, record.ended_s, len(record.attempts), record.gpu_s)
         kept = self._ended.get(record.number)
         if kept is None or kept[0] != mark:

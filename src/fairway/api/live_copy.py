@@ -1,4 +1,4 @@
-"""The live state at one instant, copied out of the scheduler's thread, and the gate of what comes after it."""
+"""A copy of the live state at one instant, and a guard that lets jobs in as simulated time passes."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from fairway.runtime.jobs.request import Dependency
 from fairway.runtime.jobs.restart_costs import SUSPENDED_S
 
 MOST_JOBS = 10_000
-"""How many jobs can be looked at."""
+"""The most jobs in a forecast."""
 
 Tasks = Callable[[str], list[JobRecord]]
 
 
 class Condition(NamedTuple):
-    """What lets a job in: an instant that has come, and other jobs that have ended."""
+    """What a job waits for before it may start: an instant, and the ends of other jobs."""
 
     begins_s: float
     others: frozenset[int]
@@ -65,11 +65,11 @@ class Present(NamedTuple):
     stranded: Mapping[int, str] = MappingProxyType({})
 
     def never(self, job: int) -> bool:
-        """Whether a job does not start as things are."""
+        """Whether a job will not start as things are now."""
         return (self.shut_out(job) or job in self.stranded) and job not in self.snapshot.frame.held_gpus
 
     def shut_out(self, job: int) -> bool:
-        """Whether a job is outside and does not come in by itself."""
+        """Whether a job waits for something that does not happen by itself."""
         return job in self.outside and job not in self.conditions
 
 
@@ -84,7 +84,7 @@ class _Copied(NamedTuple):
 
 
 class Door(PolicyGuard):
-    """A gate that opens as time goes by: at set times, when jobs that others wait for have ended, when tasks have."""
+    """Shows jobs to the policy as time passes: at their begin times, and when the jobs they wait for have ended."""
 
     def __init__(self, policy: Policy, limits: Limits | None, present: Present) -> None:
         super().__init__(policy, limits)
@@ -134,7 +134,7 @@ class Door(PolicyGuard):
         return inside
 
     def _whole(self, snapshot: Snapshot, decision: Decision, rows: Ints) -> Decision:
-        """Without the reasons of those outside, which nobody reads here."""
+        """Without the reasons of jobs that are not eligible; they are not needed here."""
         return decision.widened(rows, len(snapshot))
 
     def _note_end(self, job: int) -> None:
@@ -192,7 +192,7 @@ def copied_present(scheduler: Scheduler, keep: Collection[int]) -> Present:
 
 
 def _stranded(snapshot: Snapshot, left_alone: Collection[int]) -> dict[int, str]:
-    """Jobs that cannot start on the GPUs that are not left alone."""
+    """Jobs that cannot start on the GPUs that can be used."""
     if not left_alone:
         return {}
     speeds, gpus_min, jobs = snapshot.speeds, snapshot.gpus_min.tolist(), snapshot.jobs.tolist()
@@ -266,7 +266,7 @@ def _may_be_met(dependency: Dependency, tasks: Sequence[JobRecord]) -> bool:
 
 
 def _first_rows(snapshot: Snapshot, keep: Collection[int]) -> tuple[Snapshot, int]:
-    """No more rows than can be looked at: those that run or are asked about, and the oldest of the others."""
+    """At most `MOST_JOBS` rows: those that run or are asked about, and the oldest of the others."""
     extra = len(snapshot) - MOST_JOBS
     if extra <= 0:
         return snapshot, 0

@@ -1,7 +1,7 @@
-"""What jobs have written: read from the files of their ranks, over all attempts, and followed while they run.
+"""Logs of jobs: read from the files of their ranks, over all attempts, and followed while they run.
 
-The log of a rank is what its attempts have written, one after the other. Where one grew too large, its older part was
-cut off; offsets count what is there now.
+The log of a rank is the output of its attempts, one after the other. If one grew too large, its oldest part was cut
+off; offsets count what is there now.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ POLL_S = 0.2
 MOST_TAIL_BYTES = 64 * 1024 * 1024
 AFTER_END_S = 10.0
 MOST_LINE_BYTES = 65536
-"""A line that is longer is passed on in pieces, each marked."""
+"""A longer line is sent in pieces, each with a mark."""
 
 
 @dataclass
 class _Rank:
-    """Where the reading of one rank's log has come to."""
+    """How far one rank's log has been read."""
 
     number: int
     attempt: int = 1
@@ -48,7 +48,7 @@ class Logs:
         self._refuse_what_is_not_there()
 
     def _refuse_what_is_not_there(self) -> None:
-        """A rank that the job never has, or an attempt that it has not had, is a mistake and no empty log."""
+        """Refuse a rank or an attempt that the job does not have; an empty log would hide the mistake."""
         record = self._record
         had, ranks = len(record.attempts), 1 if record.request.processes == "one" else record.request.gpus_max
         if self._rank is not None and self._rank >= ranks:
@@ -77,7 +77,7 @@ class Logs:
         return [log.with_name(log.name + ".1"), log]
 
     def now(self, *, offset: int = 0, tail: int | None = None) -> Iterator[bytes]:
-        """What is there at this moment; with several ranks one after the other, each line marked with its rank."""
+        """What has been written so far; several ranks come one after the other, each line with its rank."""
         for rank in self.ranks():
             pieces = _from(self._all_files(rank), offset) if tail is None else _last_lines(self._all_files(rank), tail)
             yield from _marked(pieces, self._mark(rank))
@@ -85,7 +85,7 @@ class Logs:
     async def follow(
         self, closing: Callable[[], bool], *, offset: int = 0, tail: int | None = None, poll_s: float = POLL_S
     ) -> AsyncIterator[bytes]:
-        """What is there, and then what comes, until the job has ended or `closing` says that we have to."""
+        """What has been written, and then what is added, until the job has ended or `closing` says to stop."""
         places: dict[int, _Rank] = {}
         if tail is not None:
             for rank in self.ranks():
@@ -114,7 +114,7 @@ class Logs:
                 yield self._mark(place.number) + place.rest + b"\n"
 
     def _is_over(self) -> bool:
-        """Whether nothing more is to come: the job has ended and its processes are gone, or the attempt is over."""
+        """Whether the log is complete: the job has ended and its processes are gone, or the attempt is over."""
         record = self._record
         attempts = list(record.attempts)
         if self._attempt is not None and len(attempts) >= self._attempt:
@@ -128,11 +128,11 @@ class Logs:
         return [file for attempt in self.attempts() for file in self.files(rank, attempt)]
 
     def _mark(self, rank: int) -> bytes:
-        """What lines begin with where there are several ranks."""
+        """The mark at the start of lines if there are several ranks."""
         return f"[{rank}] ".encode() if len(self.ranks()) > 1 else b""
 
     def _end_of(self, rank: int) -> _Rank:
-        """The place after everything that is there."""
+        """The end of the log."""
         attempts = self.attempts()
         if not attempts:
             return _Rank(rank)
@@ -151,7 +151,7 @@ class Logs:
                 yield from _from([before], 0)
             size = _size(log)
             if size < place.at:
-                # It was cut: what we had not read yet is at the end of the older part.
+                # The file was cut: the unread rest is at the end of the older part.
                 yield from _from([before], place.at)
                 place.at = 0
             for piece in _from([log], place.at):
@@ -159,7 +159,7 @@ class Logs:
                 yield piece
 
     def _shown(self, place: _Rank, piece: bytes) -> bytes:
-        """A piece of one rank among several: whole lines with its mark; what is no whole line waits."""
+        """A piece of one rank among several: whole lines with its mark; an unfinished line waits."""
         mark = self._mark(place.number)
         if not mark:
             return piece
@@ -225,7 +225,7 @@ def _marked(pieces: Iterator[bytes], mark: bytes) -> Iterator[bytes]:
 
 
 def _whole_lines(text: bytes, mark: bytes) -> tuple[bytes, bytes]:
-    """The lines of a text with a mark before each, and the rest that is no whole line yet."""
+    """The lines of a text with a mark before each, and the unfinished rest."""
     *lines, rest = text.split(b"\n")
     if len(rest) > MOST_LINE_BYTES:
         lines, rest = [*lines, rest], b""

@@ -1,4 +1,4 @@
-"""Who asks, and what they may do: everybody sees everything, and controls what is theirs.
+"""Who sends a request and what they may do: all users see everything and control their own jobs.
 
 On the Unix socket the kernel says who is at the other end. Root, the scheduler's own user and operators control every
 job. A scheduler of root runs jobs as whoever submits them. Any other scheduler can run them only as its own user, so
@@ -20,7 +20,7 @@ from fairway.core.errors import FairwayError
 _names: dict[int, str] = {}
 _ids: dict[str, tuple[float, int]] = {}
 KEPT_S = 60.0
-"""How long the number of an account is taken to stay the same."""
+"""How long the number of an account is kept before it is looked up again."""
 PEER = "uid:"
 """How the address of a peer on the Unix socket begins; its user id follows."""
 
@@ -35,7 +35,7 @@ class NoTokenError(FairwayError):
 
 @dataclass(frozen=True)
 class Person:
-    """Whoever sent a request."""
+    """The sender of a request."""
 
     uid: int
     name: str
@@ -48,7 +48,7 @@ class Person:
 
 @dataclass(frozen=True)
 class Access:
-    """The rules of one scheduler. `token` is for TCP: whoever has it is taken for the scheduler's own user."""
+    """The rules of one scheduler. `token` is for TCP: its bearer counts as the scheduler's own user."""
 
     own_uid: int = field(default_factory=os.geteuid)
     operators: Callable[[], Collection[str]] = tuple
@@ -56,20 +56,20 @@ class Access:
     open_to_all: bool = False
 
     def person(self, scope: dict[str, Any] | Any) -> Person:
-        """Who sent a request, by its ASGI scope; `NoTokenError` if that cannot be told."""
+        """Who sent a request, by its ASGI scope; `NoTokenError` if that is not known."""
         host = (scope.get("client") or ("", 0))[0]
         uid = int(host[len(PEER) :]) if host.startswith(PEER) else self._by_token(scope)
         name = user_name(uid)
         return Person(uid, name, uid in (0, self.own_uid) or name in self.operators())
 
     def may_control(self, person: Person, owner: str) -> bool:
-        """Whether somebody may change a job of `owner`."""
+        """Whether a person may change a job of `owner`."""
         return person.operator or person.name == owner
 
     def owner(self, person: Person, asked: str) -> tuple[str, str]:
         """For whom a submission is taken, and as whom its processes run; "" is the scheduler's own user.
 
-        Names that are nobody's account are labels: such jobs run as whoever submits them.
+        A name without an account is a label: such a job runs as the user who submits it.
         """
         if asked and asked != person.name and not person.operator:
             raise NotAllowedError(f"you are {person.name} and cannot submit for {asked}")
@@ -104,7 +104,7 @@ class Access:
 
 def user_name(uid: int) -> str:
     """The name of an account; its number where it has none."""
-    # Kept, because a directory service may be far away, and this is asked with every request.
+    # Kept, because every request asks this, and a directory service may be slow.
     if uid not in _names:
         try:
             _names[uid] = pwd.getpwuid(uid).pw_name
@@ -115,7 +115,7 @@ def user_name(uid: int) -> str:
 
 def user_id(name: str) -> int | None:
     """The number of an account, if there is one of this name."""
-    # Kept for a while, because this is asked with every submission; that there is none is found out every time.
+    # Kept for a while, because every submission asks this. A missing account is looked up every time.
     now_s = time.monotonic()
     found_s, uid = _ids.get(name, (-KEPT_S, -1))
     if now_s < found_s + KEPT_S:

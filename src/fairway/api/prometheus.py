@@ -1,6 +1,6 @@
 """Figures for Prometheus: the queue, the GPUs, the users' shares, and how the scheduler itself does.
 
-Whatever can be counted is counted when somebody asks; decisions and finished jobs are noted as they come. rho is
+Most figures are counted on request; decisions and finished jobs are counted as they come. rho is
 finish-time fairness: a job's time from submission to its end, over the time that it ran times the mean number of jobs
 per GPU while it was there (at least 1). Above 1 it got less than its share.
 """
@@ -26,7 +26,7 @@ RHO_BUCKETS = (0.25, 0.5, 0.75, 0.9, 1.0, 1.05, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 
 
 
 class Figures:
-    """What Prometheus is told."""
+    """The metrics of one scheduler."""
 
     def __init__(self, daemon: Daemon, room: Room) -> None:
         self._daemon = daemon
@@ -48,7 +48,7 @@ class Figures:
         self._presence = _Presence(daemon)
 
     def listen(self) -> None:
-        """Have the scheduler tell what happens."""
+        """Listen to the scheduler."""
         self._daemon.scheduler.listeners.append(self._happened)
         self._daemon.scheduler.watchers.append(self._decided)
 
@@ -75,7 +75,7 @@ class Figures:
 
 
 class _Presence:
-    """How many jobs there were on average while one was there; of times before this start nothing is known."""
+    """The mean number of jobs over the life of a job, or since this scheduler started."""
 
     def __init__(self, daemon: Daemon) -> None:
         self._began_s = self._now_s = daemon.scheduler.clock.now_s()
@@ -84,7 +84,7 @@ class _Presence:
         self.active = daemon.scheduler.state.active
 
     def pass_time(self, now_s: float) -> None:
-        """Time has passed with as many jobs as there were last."""
+        """Count the time since the last change, with the number of jobs since then."""
         self._area += self.active * max(now_s - self._now_s, 0.0)
         self._now_s = max(self._now_s, now_s)
 
@@ -116,7 +116,7 @@ class _Counted:
         held = {one["user"]: one["gpus_held"] for one in users}
         yield _labelled("fairway_user_gpus", "GPUs that users hold", "user", held)
         preemptions = sum(record.preemptions for record in scheduler.store)
-        counted = CounterMetricFamily("fairway_preemptions", "Times that a running job had to make way")
+        counted = CounterMetricFamily("fairway_preemptions", "Times that a running job was preempted")
         counted.add_metric([], preemptions)
         yield counted
         yield from self._of_the_scheduler()
@@ -126,7 +126,9 @@ class _Counted:
         sizes = [path.with_name(path.name + end) for end in ("", "-wal")]
         size = sum(one.stat().st_size for one in sizes if one.exists())
         yield GaugeMetricFamily("fairway_journal_bytes", "Size of the journal", value=size)
-        yield GaugeMetricFamily("fairway_disk_free_bytes", "Room left for it", value=self._room.free_bytes())
+        yield GaugeMetricFamily(
+            "fairway_disk_free_bytes", "Free disk space for the journal", value=self._room.free_bytes()
+        )
         yield CounterMetricFamily("fairway_rounds", "Decisions taken", value=scheduler.state.round)
         failing = bool(scheduler.guard.problem)
         yield GaugeMetricFamily("fairway_policy_failing", "1 while the policy fails", value=failing)

@@ -1,6 +1,6 @@
-"""Serving the API: on a Unix socket that every user of the machine may connect to, and on loopback TCP if asked.
+"""Serving the API: on a Unix socket that every user of the machine may connect to, and optionally on loopback TCP.
 
-On the socket the kernel tells who connects. Over TCP nobody can, so there a token is needed; it is in the state
+On the socket the kernel says who connects. TCP has no such thing, so it needs a token; the token is in the state
 directory, in a file that only the scheduler's user can read. SIGTERM and SIGINT end it: no more requests are taken,
 answers that are on their way are finished, and jobs go on running.
 """
@@ -30,13 +30,13 @@ from fairway.core.errors import InputError
 from fairway.runtime.daemon.daemon import Daemon
 
 GRACE_S = 5.0
-"""How long answers may take once the server is to stop."""
+"""How long answers may take after the server was asked to stop."""
 BACKLOG = 1024
 _CREDENTIALS = struct.Struct("3i")
 
 
 class PeerProtocol(H11Protocol):
-    """HTTP in which a peer on a Unix socket has its user id for an address."""
+    """HTTP in which the address of a peer on a Unix socket is its user id."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take note of who has connected."""
@@ -109,7 +109,7 @@ class Server:
 
 
 class _Uvicorn(uvicorn.Server):
-    """A server that ends streams first when it is to stop, and leaves what comes after to its caller."""
+    """A server that ends streams first when it stops."""
 
     def __init__(self, config: uvicorn.Config, end_streams: Callable[[], None]) -> None:
         super().__init__(config)
@@ -163,19 +163,19 @@ def _protect(folder: Path) -> None:
     for name in ("journal.db", "journal.db-wal", "journal.db-shm", "lock", "daemon.json"):
         if (folder / name).exists():
             (folder / name).chmod(0o600)
-    # Only now that they are private.
+    # Only after the files are private.
     folder.chmod(0o711)
     jobs = folder / "jobs"
     jobs.mkdir(mode=0o700, exist_ok=True)
-    # Where jobs run as whoever submitted them, they have to get to their own directories.
+    # Jobs that run as their owners must be able to reach their own directories.
     jobs.chmod(0o711 if os.geteuid() == 0 else 0o700)
 
 
 def _unix_socket(path: Path) -> socket.socket:
-    """A listening socket that every user may connect to. We have the lock, so one that is there already is dead."""
+    """A listening socket that every user may connect to. We hold the lock, so an old socket is stale."""
     path.unlink(missing_ok=True)
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    # By way of the open directory, because the kernel takes only short paths.
+    # Through the open directory, because the kernel accepts only short paths.
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         made.bind(f"/proc/self/fd/{folder}/{path.name}")
@@ -202,7 +202,7 @@ def tcp_socket(listen: str) -> socket.socket:
     except ValueError:
         raise InputError(f"--listen {listen!r} is not an address like 127.0.0.1:8080") from None
     if not address.is_loopback:
-        raise InputError(f"--listen {listen!r}: only this machine itself can be listened to, such as 127.0.0.1:8080")
+        raise InputError(f"--listen {listen!r}: only loopback addresses are allowed, such as 127.0.0.1:8080")
     if not port.isdecimal() or int(port) > 65535:
         raise InputError(f"--listen {listen!r}: {port!r} is not a port")
     made = socket.socket(socket.AF_INET if address.version == 4 else socket.AF_INET6, socket.SOCK_STREAM)
@@ -217,7 +217,7 @@ def tcp_socket(listen: str) -> socket.socket:
 
 
 def kept_token(path: Path) -> str:
-    """The token of a state directory; made up when there is none, readable for its owner only."""
+    """The token of a state directory; created if there is none, readable only by its owner."""
     try:
         path.chmod(0o600)
         found = path.read_text(encoding="ascii").strip()

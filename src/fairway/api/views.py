@@ -1,12 +1,13 @@
 """Answers about jobs, nodes and users, as JSON values.
 
 They are read from records while the scheduler works on them, so each value is true of some recent instant. Lists are
-made without models: 10,000 rows have to be told in a moment.
+made without models, because 10,000 rows have to be quick.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -26,13 +27,17 @@ from fairway.runtime.jobs.records import JobRecord, JobState
 
 MOST_SHOWN = 200
 """Characters of a command in a list."""
-GOES_ON = "held; it goes on running, and is not started again before `fairway release`"
+GOES_ON = "held; it keeps running, but is not started again before `fairway release`"
+MASK = "********"
+"""What is shown instead of a secret."""
+_SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL)S?(?=_|[0-9]|$)")
+"""Names of variables that hold secrets: WANDB_API_KEY, HF_TOKEN, but not TOKENIZERS_PARALLELISM."""
 _TRIES = 100
 T = TypeVar("T")
 
 
 def steady(read: Callable[[], T]) -> T:
-    """Read something that the scheduler's thread may be changing: again, if it was changed meanwhile."""
+    """Read something that the scheduler's thread may be changing; try again if it was changed meanwhile."""
     for _ in range(_TRIES):
         try:
             return read()
@@ -77,7 +82,7 @@ def row(scheduler: Scheduler, record: JobRecord, now_s: float) -> dict[str, Any]
 
 
 def reason_of(scheduler: Scheduler, record: JobRecord) -> str:
-    """Why a job is where it is. Of one that waits it is what the last decision said, where nobody keeps it outside."""
+    """Why a job is in its state. While it waits: why the policy may not start it, or what the last decision said."""
     if record.state is JobState.RUNNING:
         return record.reason or (GOES_ON if record.held else "")
     if record.state.ended:
@@ -89,9 +94,9 @@ def reason_of(scheduler: Scheduler, record: JobRecord) -> str:
         return outside
     decided = scheduler.reasons.all().get(record.number, "")
     if decided == GRANTED and record.number not in scheduler.state.held_gpus:
-        # What was decided is over: it has lost those GPUs since, and waits for the next decision.
+        # The job has lost the GPUs that it was given, and waits for the next decision.
         decided = ""
-    # One that was suspended by its owner waits by now: how it was stopped is no reason any more.
+    # A suspended job that was resumed waits now; how it was stopped is no longer the reason.
     last = "" if record.state is JobState.SUSPENDED else record.reason
     return decided or last
 
@@ -103,10 +108,11 @@ def rows(scheduler: Scheduler, records: Iterable[JobRecord]) -> list[dict[str, A
 
 
 def full(scheduler: Scheduler, record: JobRecord, *, with_env: bool) -> dict[str, Any]:
-    """One job with everything that is known of it."""
+    """One job in full."""
     request = record.request.plain()
-    if not with_env:
-        request.pop("env", None)
+    env = request.pop("env", None)
+    if env and with_env:
+        request["env"] = {name: MASK if _SECRET.search(name.upper()) else value for name, value in env.items()}
     return {
         **row(scheduler, record, scheduler.clock.now_s()),
         "held": record.held,
@@ -143,19 +149,19 @@ def nodes(daemon: Daemon) -> list[dict[str, Any]]:
 
 
 def foreign_gpus(daemon: Daemon) -> dict[int, str]:
-    """GPUs that processes of others are on, with who that is, as far as this machine can tell."""
+    """GPUs with foreign processes, and whose they are, as far as this machine knows."""
     found: dict[int, str] = getattr(daemon, "foreign", None) or {}
     return dict(found)
 
 
 def gpu_uses(daemon: Daemon) -> dict[str, int]:
-    """How many GPUs are held, idle, and in the hands of others."""
+    """How many GPUs are held, idle, or used by foreign processes."""
     uses = Counter(gpu["use"] for node in nodes(daemon) for gpu in node["gpus"])
     return {use: uses.get(use, 0) for use in ("held", "idle", "foreign")}
 
 
 def share(scheduler: Scheduler) -> list[dict[str, Any]]:
-    """Every user with what they hold and have had; the largest first."""
+    """What every user holds and has used; the largest use first."""
     users: dict[str, dict[str, Any]] = {}
     now_s, total = scheduler.clock.now_s(), len(scheduler.cluster.node_of_gpu)
     for record in scheduler.store:

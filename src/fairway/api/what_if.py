@@ -1,8 +1,8 @@
-"""What will happen: the live state rolled forward in the simulator, as it is or with one thing changed.
+"""Forecasts: the live state rolled forward in the simulator, as it is or with one change.
 
-Every job is taken to need what its owner, its own reports or others like it say, and the policy decides as it would
-live, with what it remembers. GPUs that are left alone now, because of processes of others or of faults, are taken to
-stay so: nobody knows for how long. Nothing is changed by asking. Limits: the first 10,000 jobs, 30 days, 10 seconds.
+The run time of a job comes from its owner, its own reports, or similar jobs. The policy decides as it would live, with
+what it remembers. GPUs that cannot be used now, because of foreign processes or faults, are assumed to stay so. A
+forecast changes nothing. Limits: the first 10,000 jobs, 30 days, 10 seconds.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _FIELDS = {"policy", "job", "jobs", "ids", "horizon_s"}
 def what_if(scheduler: Scheduler, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Estimate when jobs start and end.
 
-    `body` may have `policy` (another one than now), `job` or `jobs` (not yet submitted; fields of a submission),
-    `ids` (only these are told about; that of an array means its tasks) and `horizon_s`. Times are seconds since 1970,
-    those with `in` seconds from now.
+    `body` may have `policy` (instead of the present one), `job` or `jobs` (new jobs; fields of a submission), `ids`
+    (only these jobs; the id of an array means its tasks) and `horizon_s`. Times are seconds since 1970, those with `in`
+    seconds from now.
     """
     body = body or {}
     _refuse_nonsense(body)
@@ -59,7 +59,7 @@ def what_if(scheduler: Scheduler, body: Mapping[str, Any] | None = None) -> dict
     if not matter:
         # They have ended, or never start.
         limits = limits._replace(steps=0)
-    # Nobody waits to the end of time for those who never start.
+    # Jobs that never start are not waited for.
     wanted = matter if records or present.stranded else ()
     outlook, used = _rolled(scheduler, present, policy, newcomers=newcomers, wanted=wanted, limits=limits)
     told = _told(scheduler, present, outlook, records, requests)
@@ -77,7 +77,7 @@ def why(scheduler: Scheduler, name: str) -> dict[str, Any]:
 
 
 def _forecast(scheduler: Scheduler, record: JobRecord) -> dict[str, Any]:
-    """When one job may start and end. That is looked at for a moment only, however many others are before it."""
+    """When one job may start and end. The forecast takes a moment at most, however many jobs are ahead."""
     job, present = record.number, copied_present(scheduler, keep={record.number})
     now_s, basis = present.snapshot.now_s, {"basis": _basis(scheduler, record), "note": _note(present)}
     if job not in present.snapshot.frame.ids or present.never(job):
@@ -92,9 +92,21 @@ def _forecast(scheduler: Scheduler, record: JobRecord) -> dict[str, Any]:
     if job in outlook.started_s:
         told["before"] = [scheduler.store[one].id for one in before]
     if job not in present.outside:
-        # Others that come in only later may start before it, but they are not in the queue now.
-        told["position"] = 1 + sum(one not in present.outside for one in before)
+        told["position"] = _position(present, job, before)
     return told | {"cut": outlook.cut}
+
+
+def _position(present: Present, job: int, before: Sequence[int]) -> int:
+    """The place of a job in the queue: behind all of higher priority, and those of its own that start before it.
+
+    Jobs that come in only later may start before it, but they are not in the queue now.
+    """
+    snapshot, earlier = present.snapshot, set(before)
+    waits = (snapshot.held == 0).tolist()
+    rows = zip(snapshot.jobs.tolist(), snapshot.priority.tolist(), waits, strict=True)
+    queue: dict[int, int] = {one: priority for one, priority, waiting in rows if waiting and one not in present.outside}
+    mine = queue.get(job, 0)
+    return 1 + sum(priority > mine or (priority == mine and one in earlier) for one, priority in queue.items())
 
 
 def _refuse_nonsense(body: Mapping[str, Any]) -> None:
@@ -143,7 +155,7 @@ def _known_jobs(scheduler: Scheduler, name: Any) -> list[JobRecord]:
 def _with_newcomers(
     scheduler: Scheduler, present: Present, requests: Sequence[JobRequest]
 ) -> tuple[Present, list[JobSubmitted]]:
-    """Jobs that are not submitted, as if they were now. Those of a limited array are taken to be of one."""
+    """New jobs, as if they were submitted now. Those of a limited array form one array."""
     if not requests:
         return present, []
     now_s, events, records = present.snapshot.now_s, list[JobSubmitted](), list[JobRecord]()
@@ -172,11 +184,11 @@ def _with_newcomers(
 
 
 def _why_new(record: JobRecord) -> str:
-    return "it would be held" if record.held else "what it would wait for does not come by itself"
+    return "it would be held" if record.held else "what it would wait for does not happen by itself"
 
 
 def _rolled(scheduler: Scheduler, present: Present, policy: Policy | None, **about: Any) -> tuple[Outlook, Door]:
-    """Roll the present forward under a policy; None goes on with that of now, and with what it remembers."""
+    """Roll the present forward under a policy; None keeps the present one, with what it remembers."""
     snapshot, gate, loop = present.snapshot, scheduler.guard, scheduler.loop
     if policy is not None:
         snapshot = with_columns(snapshot, snapshot.floats, snapshot.ints, {})
@@ -235,7 +247,7 @@ def _told(
 
 
 def _figures(scheduler: Scheduler, present: Present, outlook: Outlook, records: Sequence[JobRecord]) -> dict[str, Any]:
-    """How the jobs that are there now fare in all, or those asked about. Who never starts is counted apart."""
+    """Totals over all present jobs, or those asked about. Jobs that never start are counted separately."""
     clock, now_s = scheduler.clock, present.snapshot.now_s
     there = set(present.snapshot.jobs.tolist())
     jobs = [record.number for record in records if record.number in there] if records else sorted(there)
@@ -257,7 +269,7 @@ def _figures(scheduler: Scheduler, present: Present, outlook: Outlook, records: 
 
 
 def _estimate(scheduler: Scheduler, present: Present, outlook: Outlook, job: int) -> dict[str, Any]:
-    """Start and end of one job; null where it does not come that far."""
+    """Start and end of one job; null if it does not get that far."""
     clock, now_s, rows = scheduler.clock, present.snapshot.now_s, present.snapshot.frame.held_gpus
     start_s, finish_s = outlook.started_s.get(job), outlook.finished_s.get(job)
     told: dict[str, Any] = {}
@@ -276,20 +288,20 @@ def _estimate(scheduler: Scheduler, present: Present, outlook: Outlook, job: int
 
 
 def _note(present: Present) -> str:
-    """What is taken to be so although nobody knows."""
+    """What the forecast assumes."""
     alone = len(present.left_alone)
     gpus, stay = ("1 GPU is", "it is") if alone == 1 else (f"{alone} GPUs are", "they are")
-    return f"{gpus} left alone (processes of others, or faults); {stay} taken to stay so" if alone else ""
+    return f"{gpus} left alone (foreign processes or faults); {stay} assumed to stay so" if alone else ""
 
 
 def _basis(scheduler: Scheduler, record: JobRecord) -> str:
-    """Where the run time that is expected of a job comes from."""
+    """What the expected run time of a job is based on."""
     progress, request = record.progress, record.request
     if progress.steps_per_s and (progress.steps or request.steps):
         return "its own reports"
     if request.expected_s is not None:
-        return "its owner's word"
+        return "its owner's estimate"
     expected_s = scheduler.observations.times.expected_s(request)
     if expected_s == request.limit_s:
         return "its time limit"
-    return "nothing is known of it; an hour is assumed" if expected_s == UNKNOWN_S else "jobs like it that have ended"
+    return "unknown; an hour is assumed" if expected_s == UNKNOWN_S else "jobs like it that have ended"

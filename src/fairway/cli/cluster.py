@@ -1,4 +1,4 @@
-"""The verbs about the cluster: nodes, shares, and the policy that decides."""
+"""The commands about the cluster: nodes, shares and the policy."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ from typing import Annotated
 
 import typer
 
+from fairway.cli.completion import policy_names
 from fairway.cli.live import Where
 from fairway.cli.options import takes
 
-policy = typer.Typer(rich_markup_mode=None, help="Show or change the policy of a running scheduler.")
+policy = typer.Typer(rich_markup_mode=None)
 
 
 @takes(where=Where)
 def nodes(where: Where) -> None:
-    """Show machines, their GPUs, and who is on them."""
+    """Show machines, their GPUs, and the jobs on them.
+
+    \b
+    fairway nodes
+    """
     from fairway.cli.live_tables import nodes_table
 
     told = where.client().nodes()
@@ -23,7 +28,11 @@ def nodes(where: Where) -> None:
 
 @takes(where=Where)
 def share(where: Where) -> None:
-    """Show what every user has now and has had."""
+    """Show what each user has now and has had so far.
+
+    \b
+    fairway share
+    """
     from fairway.cli.live_tables import share_table
 
     told = where.client().share()
@@ -33,7 +42,12 @@ def share(where: Where) -> None:
 @policy.callback(invoke_without_command=True)
 @takes(where=Where)
 def policy_shown(context: typer.Context, where: Where) -> None:
-    """Show the policy that decides now, or change it."""
+    """Show the policy that decides now, or change it.
+
+    \b
+    fairway policy
+    fairway policy set srtf
+    """
     if context.invoked_subcommand is not None:
         context.obj = where
         return
@@ -48,9 +62,14 @@ def policy_shown(context: typer.Context, where: Where) -> None:
 def policy_set(
     context: typer.Context,
     where: Where,
-    name: Annotated[str, typer.Argument(help="See `fairway policies`; knobs after a colon", metavar="POLICY")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="See `fairway policies`; knobs after a colon", metavar="POLICY", autocompletion=policy_names
+        ),
+    ],
 ) -> None:
-    """Go on with another policy. No work is lost; jobs are stopped only if it decides so.
+    """Switch to another policy. No work is lost; jobs are stopped only if the new policy decides so.
 
     \b
     fairway policy set las:levels=3600/36000

@@ -1,4 +1,4 @@
-"""`fairway demo`: everything once, on a made-up workload, or (`--live`) with a few real jobs."""
+"""`fairway demo`: all policies on a generated workload, or (`--live`) a few real jobs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from fairway.core.errors import InputError
 CLUSTER, GPUS, LOAD, USERS = "v100:8x4", 32, 1.1, 8
 MOST_JOBS = 1_000_000
 LONGEST_H = 12.0
-"""Without a cut, one job of weeks would be most of the work of so short a log."""
+"""The longest job. Without this limit one job of weeks would be most of the work of such a short trace."""
 
 
 def demo(
-    live: Annotated[bool, typer.Option("--live", help="Run real small jobs instead, beside their forecast")] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Run a few small real jobs instead, and compare with a forecast")
+    ] = False,
     jobs: Annotated[int | None, typer.Option("--jobs", help="How many jobs: 300, or 12 live", metavar="N")] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Another seed, other jobs", metavar="N")] = 0,
-    out: Annotated[str, typer.Option("--out", help="Where the files go", metavar="DIR")] = "out/demo",
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the workload", metavar="N")] = 0,
+    out: Annotated[str, typer.Option("--out", help="Directory for the files", metavar="DIR")] = "out/demo",
 ) -> None:
     """Generate a workload shaped like Microsoft's Philly cluster, compare all policies on it, write the report.
 
@@ -79,5 +81,5 @@ def _folder(out: str) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"--out {out}: the directory cannot be made: {error.strerror or error}") from None
+        raise InputError(f"--out {out}: the directory cannot be created: {error.strerror or error}") from None
     return folder

@@ -12,7 +12,7 @@ COLUMNS = ["time_s", "node", "down_s"]
 
 
 def read_faults(path: str, cluster: Cluster) -> tuple[Outage, ...]:
-    """The outages of a file. A node is given by its name or its number from 0; `inf` seconds down is for good."""
+    """The outages of a file. A node is given by its name or its number from 0; `inf` seconds down means for ever."""
     records = split_csv(read_text(path), path)
     line, header = next(records)
     if [name.strip() for name in header] != COLUMNS:

@@ -1,4 +1,4 @@
-"""Where output goes: checked before the work begins, written so that no half a file is left."""
+"""Output files: checked before the work starts, and written so that no partial file is left."""
 
 from __future__ import annotations
 

@@ -18,14 +18,15 @@ NOTHING = "–"
 _GAP = "  "
 _ENDLESS = 1_000_000
 _LAST_WANTED, _LAST_ENOUGH, _LAST_LEAST = 32, 20, 8
-"""For what width of the last column details are dropped, and what counts is shortened or dropped; what it must have."""
+"""Widths of the last column: below the first, details are dropped; below the second, important columns are cut or
+dropped; the third it always has."""
 COUNTS = 4
-"""Columns of lower ranks count: they are worth more than the ends of long names. The others are details."""
+"""Columns of lower ranks are important: they are worth more than the ends of long names. The others are details."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column. `rank` is when it is dropped, the highest first; 0 is never. `least` is how far it may be cut."""
+    """One column. The highest `rank` is dropped first, rank 0 never. `least` is the width to which it may be cut."""
 
     heading: str
     cells: Sequence[str]
@@ -44,7 +45,7 @@ class Column:
 
 
 class Listed:
-    """Columns side by side. The last one is whatever there is to say, and is cut first of all."""
+    """Columns side by side. The last one is a text of any length, and is cut first."""
 
     def __init__(self, columns: Sequence[Column], *, keep: Sequence[str] = ()) -> None:
         some = [one for one in columns if not one.empty or one.heading in keep]
@@ -68,7 +69,7 @@ class Listed:
 
 
 def fitted(columns: Sequence[Column], width: int) -> tuple[list[Column], list[int]]:
-    """The columns that are shown on a terminal of this width, and how wide each of them is."""
+    """The columns that fit a terminal of this width, and the width of each."""
     shown = list(columns)
     wanted, enough = (min(columns[-1].width, size) for size in (_LAST_WANTED, _LAST_ENOUGH))
     for going in _by_rank(columns):
@@ -94,7 +95,7 @@ def _needed(columns: Sequence[Column], *, cut: bool, widths: Sequence[int] | Non
 
 
 def _cut(columns: Sequence[Column], widths: list[int], width: int, wanted: int) -> None:
-    """Shorten columns that may be, the widest first, until the last has what it should have."""
+    """Shorten columns, the widest first, until the last one has the width it wants."""
     over = _needed(columns, cut=False, widths=widths) + wanted - width
     while over > 0:
         able = [at for at, one in enumerate(columns[:-1]) if one.least and widths[at] > one.least]
@@ -113,10 +114,10 @@ def _cell(text: str, size: int, *, right: bool) -> str:
 
 
 def line(text: str) -> str:
-    """A text on one line, without anything that would move the cursor of whoever looks."""
+    """A text on one line, without control characters."""
     return visible(" ".join(text.split()))
 
 
 def visible(text: str) -> str:
-    """A text with everything that is not printed as it is written in Python."""
+    """A text in which unprintable characters are escaped as in Python."""
     return text if text.isprintable() else "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

@@ -1,4 +1,4 @@
-"""The verbs that look at jobs and that change what becomes of them."""
+"""The commands that show jobs and control them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fairway.cli.completion import active_jobs, all_jobs
 from fairway.cli.live import Where, for_each, place_of, told_ended, told_state
 from fairway.cli.options import takes
 from fairway.cli.submit_options import ahead_s
@@ -16,10 +17,18 @@ from fairway.core.errors import InputError
 if TYPE_CHECKING:
     from fairway.client import Client
 
-_Job = Annotated[str, typer.Argument(help="Its id; ID_k for a task, ID for all tasks of an array", metavar="JOB")]
-_Jobs = Annotated[list[str], typer.Argument(help="Ids; that of an array means all its tasks", metavar="JOB…")]
-_User = Annotated[str | None, typer.Option("--user", "-u", help="Only those of this user", metavar="NAME")]
-_SINCE = "Only those {} in the last 2h, or since 16:00 or 2026-01-31"
+_Job = Annotated[
+    str,
+    typer.Argument(
+        help="Its id; ID_k for a task, ID for all tasks of an array", metavar="JOB", autocompletion=all_jobs
+    ),
+]
+_Jobs = Annotated[
+    list[str],
+    typer.Argument(help="Ids; the id of an array means all its tasks", metavar="JOB…", autocompletion=active_jobs),
+]
+_User = Annotated[str | None, typer.Option("--user", "-u", help="Only jobs of this user", metavar="NAME")]
+_SINCE = "Only jobs {} in the last 2h, or since 16:00 or 2026-01-31"
 
 UNENDED = ("PENDING", "RUNNING", "SUSPENDED", "PREEMPTED")
 _STATES = (*UNENDED, "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY")
@@ -29,23 +38,25 @@ NO_LIMIT = "none"
 @takes(where=Where)
 def ls(
     where: Where,
-    every: Annotated[bool, typer.Option("--all", "-a", help="Also those that have ended")] = False,
+    every: Annotated[bool, typer.Option("--all", "-a", help="Also jobs that have ended")] = False,
     in_state: Annotated[
         list[str] | None,
-        typer.Option("--status", "-s", help="Only in this state; repeat it for several", metavar="STATE"),
+        typer.Option("--status", "-s", help="Only in this state; may be repeated", metavar="STATE"),
     ] = None,
     user: _User = None,
     queue: Annotated[str | None, typer.Option("--queue", "-q", help="Only in this queue", metavar="NAME")] = None,
     since: Annotated[str | None, typer.Option("--since", help=_SINCE.format("submitted"), metavar="T")] = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", help="The latest so many", metavar="N", min=1)] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", help="Only the latest N", metavar="N", min=1)] = None,
+    tasks: Annotated[bool, typer.Option("--tasks", "-t", help="A row for each task of an array")] = False,
 ) -> None:
-    """List jobs that run or wait.
+    """List jobs that run or wait. An array is one row; --tasks and --json list every task.
 
     \b
     fairway ls
     fairway ls --all --since 1d
     fairway ls -s running -u ann --json
     """
+    from fairway.cli.folded_arrays import folded
     from fairway.cli.live_tables import jobs_table
 
     states = [_state(one) for one in in_state or ()]
@@ -53,14 +64,16 @@ def ls(
         states = list(UNENDED)
     client = where.client()
     rows = client.ls(state=states, user=user, queue=queue, since=_since_s(since), limit=limit)
-    where.show(rows, lambda: jobs_table(rows) if rows else "no jobs\n")
+    where.show(rows, lambda: jobs_table(rows if tasks else folded(rows)) if rows else "no jobs\n")
 
 
 @takes(where=Where)
 def show(where: Where, job: _Job) -> None:
-    """Show everything about a job: what was asked for, where it is, its attempts and its progress.
+    """Show everything about a job: its request, state, attempts and progress. For an array, list its tasks.
 
-    Of an array its tasks are listed.
+    \b
+    fairway show 12
+    fairway show 12_3 --json
     """
     from fairway.cli.live_tables import job_table
 
@@ -73,9 +86,14 @@ def history(
     where: Where,
     user: _User = None,
     since: Annotated[str | None, typer.Option("--since", help=_SINCE.format("that ended"), metavar="T")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="At most so many", metavar="N", min=1)] = 50,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="At most N", metavar="N", min=1)] = 50,
 ) -> None:
-    """List jobs that have ended, the latest first."""
+    """List jobs that have ended, the latest first.
+
+    \b
+    fairway history
+    fairway history --since 1d --user ann
+    """
     from fairway.cli.live_tables import history_table
 
     rows = where.client().history(user=user, since=_since_s(since), limit=limit)
@@ -86,38 +104,62 @@ def history(
 def cancel(where: Where, jobs: _Jobs) -> None:
     """End jobs. Their processes are asked to stop, and killed after their grace period.
 
-    One that has ended already is left as it is; that is said, and no error.
+    A job that has ended already stays as it is; this is not an error.
+
+    \b
+    fairway cancel 12 13
+    fairway cancel 14_3
     """
     _act(where, jobs, "cancel", _told_cancelled)
 
 
 @takes(where=Where)
 def suspend(where: Where, jobs: _Jobs) -> None:
-    """Take jobs off their GPUs, and start none of them, until they are resumed."""
+    """Take jobs off their GPUs until they are resumed.
+
+    \b
+    fairway suspend 12
+    """
     _act(where, jobs, "suspend")
 
 
 @takes(where=Where)
 def resume(where: Where, jobs: _Jobs) -> None:
-    """Let suspended jobs go on when it is their turn; held ones, too."""
+    """Let suspended jobs go on when it is their turn. Held jobs are released.
+
+    \b
+    fairway resume 12
+    """
     _act(where, jobs, "resume", _told_released)
 
 
 @takes(where=Where)
 def requeue(where: Where, jobs: _Jobs) -> None:
-    """Stop running jobs and let them wait for their turn again. One that saves nothing starts from the beginning."""
+    """Stop running jobs and put them back in the queue. A job without a checkpoint starts from the beginning.
+
+    \b
+    fairway requeue 12
+    """
     _act(where, jobs, "requeue", _told_requeued)
 
 
 @takes(where=Where)
 def hold(where: Where, jobs: _Jobs) -> None:
-    """Do not start jobs until they are released. Those that run go on; once stopped they are not started again."""
+    """Do not start jobs until they are released. Jobs that run go on, but are not started again.
+
+    \b
+    fairway hold 12
+    """
     _act(where, jobs, "hold", _told_held)
 
 
 @takes(where=Where)
 def release(where: Where, jobs: _Jobs) -> None:
-    """Let held jobs run when it is their turn; suspended ones, too."""
+    """Let held jobs run when it is their turn. Suspended jobs are resumed.
+
+    \b
+    fairway release 12
+    """
     _act(where, jobs, "release", _told_released)
 
 
@@ -127,15 +169,15 @@ def update(
     jobs: _Jobs,
     priority: Annotated[
         int | None,
-        typer.Option("--priority", help="The higher, the sooner; negative is opportunistic", metavar="N"),
+        typer.Option("--priority", help="Higher goes first; negative is opportunistic", metavar="N"),
     ] = None,
     weight: Annotated[float | None, typer.Option("--weight", help="Its share", metavar="W")] = None,
-    time: Annotated[str | None, typer.Option("--time", help="Its time limit; none takes it away", metavar="T")] = None,
+    time: Annotated[str | None, typer.Option("--time", help="The time limit; none removes it", metavar="T")] = None,
     deadline: Annotated[
         str | None,
-        typer.Option("--deadline", help="When it has to be done: 6h, 18:00 or a date; none takes it away", metavar="T"),
+        typer.Option("--deadline", help="When it must be done: 6h, 18:00 or a date; none removes it", metavar="T"),
     ] = None,
-    name: Annotated[str | None, typer.Option("--name", help="Another name", metavar="NAME")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="A new name", metavar="NAME")] = None,
 ) -> None:
     """Change the terms of jobs that have not ended.
 
@@ -158,7 +200,7 @@ def update(
             changes[key] = None if text == NO_LIMIT else seconds(text)
     if not changes:
         raise InputError("there is nothing to change; see fairway update --help")
-    # What a new job could not ask for is refused in the same words.
+    # A request checks these values, with the same messages as for a new job.
     JobRequest(("true",), **{key: value for key, value in changes.items() if value is not None})
     client = where.client()
 
@@ -172,7 +214,7 @@ def update(
 
 
 def _submitted_s(client: Client, job: str) -> float:
-    """The date from which the deadline of a job is counted. All tasks of an array were submitted at once."""
+    """When a job was submitted; its deadline counts from then. All tasks of an array were submitted at once."""
     told = client.show(job)
     return float(told.get("tasks", [told])[0]["submitted_s"])
 
@@ -182,12 +224,17 @@ def _act(where: Where, jobs: list[str], verb: str, tell: Callable[[Mapping[str, 
 
 
 def _told_cancelled(row: Mapping[str, Any]) -> str:
-    ended = row.get("had_ended") or row["state"] not in (*UNENDED, "CANCELLED")
-    return told_ended(row) if ended else told_state(row)
+    from fairway.cli.output import duration
+
+    if row.get("had_ended") or row["state"] not in (*UNENDED, "CANCELLED"):
+        return told_ended(row)
+    stopping_s = row.get("stopping_s")
+    more = f"; its processes have up to {duration(stopping_s)} to stop" if stopping_s else ""
+    return f"{told_state(row).rstrip()}{more}\n"
 
 
 def _told_requeued(row: Mapping[str, Any]) -> str:
-    """Where a job is that was stopped, and what that costs it."""
+    """The state of a job that was requeued, and whether it loses its work."""
     lost = "; it has saved nothing and starts from the beginning" if row.get("from_the_beginning") else ""
     return f"{told_state(row).rstrip()}{lost}\n"
 
@@ -197,7 +244,7 @@ def _told_updated(row: Mapping[str, Any]) -> str:
 
 
 def _told_released(row: Mapping[str, Any]) -> str:
-    """What a job does that is let go. The state of one that waits would only say where it comes from."""
+    """What a released job does next. While it waits, its state still says how it was stopped."""
     if row["state"] not in UNENDED or row["state"] == "RUNNING":
         return told_state(row)
     why = f": {row['reason']}" if row["reason"] else ""
@@ -205,7 +252,7 @@ def _told_released(row: Mapping[str, Any]) -> str:
 
 
 def _told_held(row: Mapping[str, Any]) -> str:
-    """That a job is held now, also where something else is said to keep it from running."""
+    """That a job is held now, also if something else keeps it from running."""
     if row["state"] not in UNENDED or row["reason"].startswith("held"):
         return told_state(row)
     return f"job {row['id']} held; {place_of(row)}\n"
@@ -214,12 +261,12 @@ def _told_held(row: Mapping[str, Any]) -> str:
 def _state(text: str) -> str:
     found = text.upper()
     if found not in _STATES:
-        raise InputError(f"{text!r} is no state; there are {', '.join(_STATES).lower()}")
+        raise InputError(f"{text!r} is not a state; the states are {', '.join(_STATES).lower()}")
     return found
 
 
 def _since_s(text: str | None) -> float | None:
-    """A date, a time of day, or so long ago."""
+    """A date, a time of day, or a duration before now."""
     if text is None:
         return None
     from fairway.submission.quantities import past_s

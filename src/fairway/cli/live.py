@@ -1,4 +1,4 @@
-"""What all verbs of the live scheduler share: where it is, what they print, and the exit codes of what goes wrong."""
+"""What all commands of the live scheduler share: how to reach it, what they print, and their exit codes."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ class At:
     """Which scheduler is meant."""
 
     state: Annotated[
-        str | None, option("--state", "The state directory; else $FAIRWAY_STATE or ~/.local/state/fairway", "DIR")
+        str | None, option("--state", "The state directory. Default: $FAIRWAY_STATE or ~/.local/state/fairway", "DIR")
     ] = None
-    url: Annotated[str | None, option("--url", "A scheduler on TCP, with $FAIRWAY_TOKEN; else $FAIRWAY_URL", "URL")] = (
-        None
-    )
+    url: Annotated[
+        str | None, option("--url", "A scheduler on TCP, with $FAIRWAY_TOKEN. Default: $FAIRWAY_URL", "URL")
+    ] = None
 
     @property
     def folder(self) -> Path:
         """The state directory."""
         return state_folder(self.state)
 
-    def client(self) -> Client:
+    def client(self, *, timeout_s: float = 60.0) -> Client:
         """A connection to the scheduler."""
         from fairway.client import Client
 
-        return Client(Path(self.state) if self.state is not None else None, self.url)
+        return Client(Path(self.state) if self.state is not None else None, self.url, timeout_s=timeout_s)
 
 
 @dataclass(frozen=True)
 class Where(At):
-    """Which scheduler is meant, and how its answers are to be shown."""
+    """Which scheduler is meant, and how to show its answers."""
 
     json: Annotated[bool, flag("--json", "Print JSON")] = False
 
     def show(self, told: Any, picture: Callable[[], RenderableType | str]) -> None:
-        """Print what was told, as JSON or as people like it."""
+        """Print an answer as JSON or for people."""
         from fairway.cli import output
 
         if self.json:
@@ -64,7 +64,7 @@ class Where(At):
 
 
 def program() -> str:
-    """What to type for this program where it was called: `fairway`, or where that is if no shell would find it."""
+    """What to type to call this program: `fairway`, or its path if the shell would not find it."""
     if shutil.which("fairway") is not None:
         return "fairway"
     beside = Path(sys.executable).with_name("fairway")
@@ -74,7 +74,7 @@ def program() -> str:
 
 
 def state_folder(state: str | None) -> Path:
-    """A state directory as it was named, or the usual one."""
+    """The state directory that was given, or the default."""
     from fairway.client import default_folder
 
     return (Path(state) if state is not None else default_folder()).expanduser().absolute()
@@ -110,9 +110,9 @@ def for_each(
     act: Callable[[str], list[dict[str, Any]]],
     tell: Callable[[Mapping[str, Any]], str],
 ) -> None:
-    """Do something to several jobs and tell what came of it, as JSON or with `tell` in a line for each.
+    """Do something to several jobs and print the result, as JSON or as one line per job (`tell`).
 
-    One that is refused does not keep the others from it; it is complained of after.
+    If one is refused the others are still done; the refusals are printed after them.
     """
     from fairway.cli import output
     from fairway.client import ClientError, RefusedError
@@ -125,7 +125,7 @@ def for_each(
         except RefusedError as error:
             refused.append(error)
         except ClientError as error:
-            # Nobody is there to be asked about the others.
+            # The scheduler cannot be reached, so the other jobs need not be tried.
             refused.append(error)
             break
     where.show(rows, lambda: "".join(map(tell, rows)))
@@ -137,17 +137,17 @@ def for_each(
 
 
 def told_state(row: Mapping[str, Any]) -> str:
-    """A job and where it is now, in a line."""
+    """A job and its state, in one line."""
     return f"job {row['id']} {place_of(row)}\n"
 
 
 def place_of(row: Mapping[str, Any]) -> str:
-    """The state of a job, with the reason where there is one."""
+    """The state of a job, with the reason if there is one."""
     reason = row.get("reason") or ""
     why = f": {reason}" if reason and reason.upper() != row["state"] else ""
     return f"{row['state']}{why}"
 
 
 def told_ended(row: Mapping[str, Any]) -> str:
-    """Of a job with which nothing could be done any more."""
+    """One line about a job that had ended before."""
     return f"job {row['id']} had ended already: {row['state']}\n"

@@ -1,4 +1,4 @@
-"""`fairway demo --live`: a dozen real small trainings on four virtual GPUs, beside what the simulator foretold."""
+"""`fairway demo --live`: a dozen small real trainings on four virtual GPUs, compared with a forecast."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PATIENCE_S = 180.0
 
 
 class Plan(NamedTuple):
-    """A training that somebody will submit, so many seconds after the first."""
+    """A training to submit, `at_s` seconds after the first."""
 
     at_s: float
     user: str
@@ -79,7 +79,7 @@ def live_demo(jobs: int, seed: int, out: Path) -> None:
         with _screen(scheduler) as show:
             _run(scheduler, plans, show)
         if not tape.wait(len(plans), PATIENCE_S):
-            raise FairwayError("the scheduler does not answer any more; the machine may be too busy")
+            raise FairwayError("the scheduler no longer answers; the machine may be too busy")
         live = tape.result(f"{POLICY} (live)", "demo")
         records = list(scheduler.store)
     documents = [live.to_dict(), {**forecast.to_dict(), "policy": f"{POLICY} (simulated)"}]
@@ -109,7 +109,7 @@ def _plans(jobs: int, seed: int) -> list[Plan]:
 
 
 def _forecast(plans: Sequence[Plan]) -> Any:
-    """What the simulator says of these jobs, before any of them is started."""
+    """The simulator's forecast for these jobs, before any of them is started."""
     import fairway
     from fairway.runtime.daemon.machine import virtual_machine
     from fairway.simulator.rules import Rules
@@ -152,7 +152,7 @@ def _request(plan: Plan) -> JobRequest:
 
 @contextmanager
 def _scheduler() -> Iterator[Scheduler]:
-    """A scheduler with a directory of its own; afterwards nothing is left of either."""
+    """A scheduler with its own directory; both are removed afterwards."""
     from fairway.runtime.daemon.daemon import Daemon
     from fairway.runtime.daemon.saved_options import Options
 
@@ -198,11 +198,11 @@ def _screen(scheduler: Scheduler) -> Iterator[Callable[[], None]]:
         yield lambda: live.update(_table(scheduler))
 
 
-_WAYS = {"checkpoint": "which saves and stops when asked", "suspend": "which knows nothing of being stopped"}
+_WAYS = {"checkpoint": "which saves and stops when asked", "suspend": "which cannot save its state"}
 
 
 class Lines:
-    """Says in a line what has become of a job, whenever that is something new."""
+    """Prints a line whenever the state of a job changes."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -221,7 +221,7 @@ class Lines:
 
 
 def _told(record: JobRecord, first: bool, held: Sequence[int]) -> str:
-    """What has just become of a job."""
+    """The new state of a job, in words."""
     request = record.request
     if first and record.state.waits:
         gpus = f"{request.gpus} GPU{'s' * (request.gpus > 1)}"
@@ -259,7 +259,7 @@ def _table(scheduler: Scheduler) -> Table:
 
 
 def _compare(records: Sequence[JobRecord], live: Any, forecast: Any) -> None:
-    """The outcome of every job beside its forecast, and both worlds as a whole."""
+    """Every job beside its forecast, and the totals of both."""
     from rich.table import Table
 
     from fairway.cli import output

@@ -1,4 +1,4 @@
-"""A live run as a result, in the format that the simulator's results have: one report shows both."""
+"""A live run as a result in the format of simulated ones, so that one report shows both."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class Tape:
         scheduler.loop.observer = self
 
     def after_events(self, state: State, events: Sequence[Event]) -> None:
-        """Note starts and ends, and pass on what happened: whoever then hears of it finds it noted."""
+        """Note starts and ends first, then pass the events on."""
         for event in events:
             self._note(event)
         self.ledger.sample(state.now_s, state.busy_gpus, len(state.held_gpus), state.active)
         self.scheduler.after_events(state, events)
 
     def after_round(self, snapshot: Snapshot, decision: Decision, actions: Sequence[Action]) -> None:
-        """Note who lets go and who gets, and pass on what was decided."""
+        """Note who loses GPUs and who gets them, then pass the decision on."""
         for action in actions:
             if isinstance(action, Throttle):
                 continue
@@ -62,7 +62,7 @@ class Tape:
         self.scheduler.after_round(snapshot, decision, actions)
 
     def wait(self, jobs: int, seconds: float) -> bool:
-        """Wait until the ends of so many jobs are noted, which is a moment after their records say so."""
+        """Wait until the ends of this many jobs are noted, a moment after their records say so."""
         deadline_s = time.monotonic() + seconds
         while self.ended < jobs:
             if time.monotonic() > deadline_s:
@@ -71,7 +71,7 @@ class Tape:
         return True
 
     def result(self, policy: str, trace: str) -> Result:
-        """What came of it, on the clock of the scheduler."""
+        """The result, on the clock of the scheduler."""
         state, loop = self.scheduler.state, self.scheduler.loop
         usage = resource.getrusage(resource.RUSAGE_SELF)
         costs = Costs(state.round, 0.0, usage.ru_utime + usage.ru_stime, state.now_s, usage.ru_maxrss * 1024)

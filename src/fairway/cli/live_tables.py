@@ -31,7 +31,7 @@ STYLES = {
 
 
 def table_of(*headings: str, right: Sequence[str] = ()) -> Table:
-    """An empty table in the style of all of them."""
+    """An empty table in the common style."""
     table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
     for heading in headings:
         last = heading == headings[-1]
@@ -40,7 +40,7 @@ def table_of(*headings: str, right: Sequence[str] = ()) -> Table:
 
 
 def jobs_table(rows: Sequence[Row], now_s: float | None = None) -> RenderableType:
-    """Jobs that run or wait, and what became of others."""
+    """A list of jobs."""
     now_s = time.time() if now_s is None else now_s
     columns = [
         *_who(rows),
@@ -55,7 +55,7 @@ def jobs_table(rows: Sequence[Row], now_s: float | None = None) -> RenderableTyp
 
 
 def _who(rows: Sequence[Row]) -> list[Column]:
-    """What every list begins with."""
+    """The first columns of every list of jobs."""
     return [
         Column("job", [row["id"] for row in rows], styles=["bold"] * len(rows)),
         Column("state", [row["state"] for row in rows], styles=[STYLES.get(row["state"], "") for row in rows]),
@@ -71,21 +71,23 @@ def _since(row: Row, now_s: float) -> str:
 
 
 def gpus_text(row: Row) -> str:
-    """What a job has or asks for: `2`, `1-4`, `2 of 1-4`."""
+    """What a job has or asks for: `2`, `1-4`, `2 of 1-4`; each task of an array: `2 each`."""
     low, high = row["gpus_min"], row["gpus_max"]
     asked = f"{row['gpus']}" if low == high else f"{low}-{high}"
+    if "tasks" in row:
+        return f"{asked} each"
     return f"{row['gpus_held']} of {asked}" if low != high and row["gpus_held"] else asked
 
 
 def progress_text(row: Row) -> str:
-    """How far it is, if it says so."""
+    """Its step, if it reports one."""
     if not row["step"]:
         return ""
     return f"{row['step']:,.0f}" + (f"/{row['steps']:,.0f}" if row["steps"] else "")
 
 
 def ago(date_s: float, now_s: float) -> str:
-    """How long something is past."""
+    """How long ago a date was."""
     past_s = round(max(now_s - date_s, 0.0))
     return f"{past_s} s" if past_s < 60 else duration(float(past_s))
 
@@ -124,7 +126,7 @@ def job_table(told: Row) -> RenderableType:
         ("submitted", date(told["submitted_s"])),
         ("started", date(told["started_s"])),
         ("ended", date(told["ended_s"])),
-        ("ran", f"{duration(told['ran_s'])} · {duration(told['gpu_s'])} of GPUs"),
+        ("ran", _ran(told)),
         ("preempted", f"{count(told['preemptions'], 'time')} · by {request.get('preempt', 'suspend')}"),
     ]
     rows += [(name, text) for name, text in _terms(request) if text]
@@ -135,8 +137,21 @@ def job_table(told: Row) -> RenderableType:
     return Group(pairs_table(rows), _attempts(told["history"])) if told["history"] else pairs_table(rows)
 
 
+def _ran(told: Row) -> str:
+    """How long it has computed, and how long its attempts have lasted where that is more."""
+    ran = f"{duration(told['ran_s'])} · {duration(told['gpu_s'])} of GPUs"
+    apart_s = sum(map(_lasted_s, told["history"])) - told["ran_s"]
+    return f"{ran} · its attempts also stood still, started or stopped for {duration(apart_s)}" if apart_s >= 1 else ran
+
+
+def _lasted_s(attempt: Row) -> float:
+    """From the start of an attempt to its end, also while it was suspended."""
+    began_s, end_s = float(attempt["started_s"] or attempt["launched_s"]), float(attempt["ended_s"] or time.time())
+    return max(end_s - began_s, 0.0)
+
+
 def _command(request: Row) -> str:
-    """What its owner wrote, line by line."""
+    """The command as its owner wrote it."""
     text = request.get("shown") or shlex.join(request["command"])
     return "\n".join(map(visible, text.split("\n")))
 
@@ -172,16 +187,14 @@ def _progress_in_full(told: Row, progress: Row) -> str:
 
 
 def _attempts(history: Sequence[Row]) -> Table:
-    table = table_of("attempt", "GPUs", "started", "ran", "exit codes", "ended by", right=("attempt",))
+    table = table_of("attempt", "GPUs", "started", "lasted", "exit codes", "ended by", right=("attempt",))
     for one in history:
-        end_s = one["ended_s"] or time.time()
-        began_s = one["started_s"] or one["launched_s"]
         cells = (
             str(one["number"]),
             ",".join(map(str, one["gpus"])),
-            date(began_s),
-            duration(max(end_s - began_s, 0.0)),
-            " ".join(map(str, one["codes"])) or ("–" if one["ended_s"] else "runs"),
+            date(one["started_s"] or one["launched_s"]),
+            duration(_lasted_s(one)),
+            " ".join(map(str, one["codes"])) or ("–" if one["ended_s"] else "none yet"),
             one["cause"],
         )
         table.add_row(*(Text(cell) for cell in cells))
@@ -202,7 +215,7 @@ def nodes_table(nodes: Sequence[Row]) -> Table:
 
 
 def share_table(users: Sequence[Row]) -> RenderableType:
-    """What users have and have had."""
+    """What each user holds and has used."""
     total = sum(user["gpu_s"] for user in users)
     figures: list[tuple[str, list[str]]] = [
         ("GPUs", [str(user["gpus_held"]) for user in users]),
@@ -218,7 +231,7 @@ def share_table(users: Sequence[Row]) -> RenderableType:
 def status_table(status: Row) -> Table:
     """The scheduler itself."""
     jobs = ", ".join(f"{number:,} {state.lower()}" for state, number in status["jobs"].items() if number)
-    # A scheduler that was started before an upgrade knows of one kind of trouble only.
+    # A scheduler that was started before an upgrade has one field for all problems.
     trouble = status.get("policy_problem", status["problem"])
     rows = [
         ("scheduler", f"Fairway {status['version']} · pid {status['pid']} of {status['user']}"),

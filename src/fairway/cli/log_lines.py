@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from fairway.client import Client
 
 MOST_LINE_BYTES = 65536
-"""A line that is longer is told in pieces, so that a job which never ends one is heard nevertheless."""
+"""A longer line is printed in pieces, so that a job that never ends a line is still shown."""
 
 
 class Lines:
-    """Cuts what comes in pieces into lines; what is no whole line yet waits for its end."""
+    """Cuts a stream of pieces into lines; an unfinished line waits for its end."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def of(self, piece: bytes) -> list[bytes]:
-        """The lines that are whole with this piece."""
+        """The lines that this piece completes."""
         *lines, self._rest = (self._rest + piece).split(b"\n")
         if len(self._rest) > MOST_LINE_BYTES:
             lines.append(self._rest)
@@ -32,13 +32,13 @@ class Lines:
         return lines
 
     def last(self) -> list[bytes]:
-        """The last line, if it has no end."""
+        """The unfinished last line, if there is one."""
         rest, self._rest = self._rest, b""
         return [rest] if rest else []
 
 
 def written_lines(client: Client, job: str, *, rank: int | None, attempt: int | None, tail: int | None) -> bool:
-    """Tell the lines that are there, rank by rank and of all attempts unless one is chosen; whether there were any."""
+    """Print the lines written so far, rank by rank, of one attempt or all; whether there were any."""
     told = client.show(job)
     refuse_array(told)
     _refuse_what_is_not_there(client, job, rank, attempt)
@@ -52,7 +52,7 @@ def written_lines(client: Client, job: str, *, rank: int | None, attempt: int | 
 
 
 def _of_rank(client: Client, job: str, rank: int, attempts: list[int], tail: int | None) -> Iterator[tuple[int, bytes]]:
-    """The lines of a rank with the attempts that they are of: all of them, or so many of the last."""
+    """The lines of a rank, each with its attempt: all of them, or the last few."""
     if tail is not None:
         yield from _last_of_rank(client, job, rank, attempts, tail)
         return
@@ -84,20 +84,20 @@ def _tell(job: str, attempt: int, rank: int, line: bytes) -> None:
 
 
 def _refuse_what_is_not_there(client: Client, job: str, rank: int | None, attempt: int | None) -> None:
-    """Have the scheduler complain about a rank or an attempt that there is not."""
+    """Let the scheduler refuse a rank or an attempt that does not exist."""
     for _ in client.logs(job, rank=rank, attempt=attempt, tail=0):
         pass
 
 
 class LineFollower(Follower):
-    """Tells the lines of all ranks of a job as they are written, attempt by attempt."""
+    """Prints the lines of all ranks of a job as they are written, attempt by attempt."""
 
     def __init__(self, client: Client, job: str, *, rank: int | None, attempt: int | None, tail: int | None) -> None:
         super().__init__(client, job, rank=rank, tail=tail)
         self._attempt = attempt
 
     def run(self) -> None:
-        """Tell everything until the job, or the attempt that was chosen, has ended."""
+        """Print everything until the job, or the chosen attempt, has ended."""
         _refuse_what_is_not_there(self._client, self._job, self._rank, self._attempt)
         super().run()
 
@@ -107,7 +107,7 @@ class LineFollower(Follower):
         return told["history"][self._attempt - 1]["ended_s"] is not None
 
     def _follow(self, rank: int) -> None:
-        """Tell what one rank writes, in one attempt after the other."""
+        """Print what one rank writes, attempt by attempt."""
         from fairway.client import RefusedError
 
         try:
@@ -118,11 +118,11 @@ class LineFollower(Follower):
                     return
                 number, tail = number + 1, None
         except (RefusedError, OSError) as error:
-            # It is for the main thread to complain, and to end.
+            # The main thread reports this and ends.
             self._problem = error
 
     def _begin(self, rank: int) -> tuple[int, int | None]:
-        """The first attempt to follow, and with how many of its last lines; of those before it, lines are told here."""
+        """The first attempt to follow, and how many of its last lines to print; earlier attempts are printed here."""
         attempts = [one["number"] for one in self._told["history"] if self._attempt in (None, one["number"])]
         if self._tail is None or not attempts:
             return self._attempt or 1, self._tail
@@ -134,7 +134,7 @@ class LineFollower(Follower):
         return attempts[-1], None
 
     def _has_attempt(self, number: int) -> bool:
-        """Wait for an attempt; False if there will be none."""
+        """Wait for an attempt; False if there will not be one."""
         while True:
             over = self._over
             if len(self._told["history"]) >= number:
@@ -144,14 +144,14 @@ class LineFollower(Follower):
             time.sleep(LOOK_EVERY_S / 2)
 
     def _follow_attempt(self, rank: int, number: int, tail: int | None) -> None:
-        """Tell what a rank writes in one attempt until that is over; a scheduler that is away is waited for."""
+        """Print what a rank writes in one attempt until it is over; wait for a scheduler that is being restarted."""
         from fairway.client import ClientError, RefusedError
 
         lines, read = Lines(), 0
         while True:
             history = self._told["history"]
             over = self._over or len(history) > number or history[number - 1]["ended_s"] is not None
-            # How far it has been read is not known of a log whose beginning was left out.
+            # The offset is not known if the beginning of the log was left out.
             where = {"offset": read} if tail is None else {"tail": 0 if read else tail}
             try:
                 for piece in self._client.logs(self._job, rank=rank, attempt=number, follow=True, **where):

@@ -1,4 +1,4 @@
-"""`fairway logs`: what a job has written, and what it writes, over its restarts and over those of the scheduler."""
+"""`fairway logs`: what a job has written and writes, across its restarts and those of the scheduler."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from fairway.cli.completion import all_jobs
 from fairway.cli.live import Where
 from fairway.cli.options import takes
 from fairway.core.errors import InputError
@@ -27,17 +28,19 @@ _ENDED = frozenset(("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", 
 @takes(where=Where)
 def logs(
     where: Where,
-    job: Annotated[str, typer.Argument(help="Its id; ID_k for a task of an array", metavar="JOB")],
+    job: Annotated[
+        str, typer.Argument(help="Its id; ID_k for a task of an array", metavar="JOB", autocompletion=all_jobs)
+    ],
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on until the job has ended, over restarts")
+        bool, typer.Option("--follow", "-f", help="Follow until the job has ended, across restarts")
     ] = False,
-    rank: Annotated[int | None, typer.Option("--rank", help="Of one rank only", metavar="R", min=0)] = None,
-    attempt: Annotated[int | None, typer.Option("--attempt", help="Of one attempt only", metavar="N", min=1)] = None,
+    rank: Annotated[int | None, typer.Option("--rank", help="Only this rank", metavar="R", min=0)] = None,
+    attempt: Annotated[int | None, typer.Option("--attempt", help="Only this attempt", metavar="N", min=1)] = None,
     tail: Annotated[
-        int | None, typer.Option("--tail", "-n", help="Begin with the last so many lines", metavar="N", min=0)
+        int | None, typer.Option("--tail", "-n", help="Begin with the last N lines", metavar="N", min=0)
     ] = None,
 ) -> None:
-    """Show what a job has written, in all its attempts. Where it has several ranks, each line begins with its rank.
+    """Show what a job has written, in all its attempts. If it has several ranks, each line starts with its rank.
 
     With --json each line is an object with job, attempt, rank and line.
 
@@ -76,7 +79,7 @@ def _logs_as_json(client: Client, job: str, *, follow: bool, **chosen: int | Non
 
 
 def _say_nothing_is_there(client: Client, job: str) -> None:
-    """Nothing at all may be a mistake of whoever looks, so it is told from a log that is empty."""
+    """Say why there is no output: the job has not been started, or has written nothing."""
     from fairway.cli import output
 
     told = client.show(job)
@@ -87,7 +90,7 @@ def _say_nothing_is_there(client: Client, job: str) -> None:
 
 
 def write(piece: bytes, to: TextIO) -> None:
-    """Write bytes as they are; a test may have put a stream of text in the place of standard output."""
+    """Write bytes unchanged; in tests, standard output may be a text stream."""
     to.flush()
     stream = getattr(to, "buffer", None)
     if stream is None:
@@ -98,7 +101,7 @@ def write(piece: bytes, to: TextIO) -> None:
 
 
 def refuse_array(told: dict[str, Any]) -> None:
-    """Only one task of an array can be looked at."""
+    """Refuse an array: only one task can be followed."""
     if "tasks" in told:
         raise InputError(f"{told['id']} is an array; name one of its tasks, such as {told['tasks'][0]['id']}")
 
@@ -111,7 +114,7 @@ def ranks_of(told: dict[str, Any]) -> list[int]:
 
 
 def _refuse_if_nobody_reads(stream: TextIO) -> None:
-    """Fail if what is written goes to a pipe that nobody reads any more: else that is only seen at the next line."""
+    """Fail if the reader of a pipe is gone. Otherwise that would be noticed only at the next line."""
     try:
         number = stream.fileno()
         piped = stat.S_ISFIFO(os.fstat(number).st_mode)
@@ -176,11 +179,11 @@ class Follower:
             time.sleep(LOOK_EVERY_S)
 
     def _is_enough(self, told: dict[str, Any]) -> bool:
-        """Whether all that is to be shown is written, although the job goes on."""
+        """Whether everything to show has been written, although the job goes on."""
         return False
 
     def _shown(self) -> dict[str, Any]:
-        """The job, waiting for a scheduler that is away for a while."""
+        """The job; waits for a scheduler that is being restarted."""
         from fairway.cli import output
         from fairway.client import NotUpError
 
@@ -192,7 +195,7 @@ class Follower:
                 if not self._threads:
                     raise
                 if not told:
-                    output.say("note", f"{error}; the job goes on, and so does this when it is back")
+                    output.say("note", f"{error}; the job keeps running; waiting for the scheduler to come back")
                     told = True
                 time.sleep(LOOK_EVERY_S)
 
@@ -205,7 +208,7 @@ class Follower:
             try:
                 self._show(rank, self._client.logs(self._job, rank=rank, follow=True, **where))
             except (RefusedError, OSError) as error:
-                # It is for the main thread to complain, and to end.
+                # The main thread reports this and ends.
                 self._problem = error
                 return
             except ClientError:
@@ -215,14 +218,14 @@ class Follower:
             time.sleep(LOOK_EVERY_S / 2)
 
     def _place(self, rank: int) -> dict[str, int]:
-        """Where to read on. How far that is is not known of a log whose beginning was left out."""
+        """Where to read on; None if the beginning of the log was left out."""
         read = self._read.setdefault(rank, 0)
         if self._tail is not None:
             return {"tail": 0 if read else self._tail}
         return {"offset": read} if read else {}
 
     def _show(self, rank: int, pieces: Iterator[bytes]) -> None:
-        """Write pieces as they come; with a mark where there are several ranks, and then whole lines only."""
+        """Write pieces as they come. With several ranks, write whole lines, each with a mark."""
         for piece in pieces:
             self._read[rank] += len(piece)
             text = self._rest.pop(rank, b"") + piece
@@ -233,7 +236,7 @@ class Follower:
                 write(text, self._to)
 
     def _finish(self) -> None:
-        """Show last lines that have no end."""
+        """Show unfinished last lines."""
         for rank, rest in sorted(self._rest.items()):
             if rest:
                 write(f"[{rank}] ".encode() + rest + b"\n", self._to)

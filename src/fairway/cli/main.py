@@ -11,7 +11,6 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from difflib import get_close_matches
 from typing import Annotated, Any, cast
 
 import typer
@@ -22,6 +21,7 @@ from fairway.cli.compare import compare
 from fairway.cli.demo import demo
 from fairway.cli.estimate import estimate
 from fairway.cli.forecast import forecast
+from fairway.cli.help import help_
 from fairway.cli.jobs import cancel, history, hold, ls, release, requeue, resume, show, suspend, update
 from fairway.cli.live import exit_code_of
 from fairway.cli.logs import logs
@@ -31,6 +31,7 @@ from fairway.cli.salvage import salvage
 from fairway.cli.simulate import simulate
 from fairway.cli.skew import skew
 from fairway.cli.submit import TakesCommand, run, submit
+from fairway.cli.suggestions import KnowsOtherNames, unknown_option
 from fairway.cli.top import top
 from fairway.cli.trace import trace
 from fairway.cli.up import down, reload, status, up
@@ -47,11 +48,20 @@ _WRONG_VALUES = {
     "greater_than_equal": "is too small; it must be at least {ge:g}",
     "less_than_equal": "is too large; it must be at most {le:g}",
 }
-"""What is wrong with the value of an option, by the kinds of errors that the parser's checks have."""
+"""What is wrong with the value of an option, by the parser's kind of error."""
 _PARSER_ERROR = cast(type[Exception], typer.BadParameter.__mro__[2])
 """The base of all errors of the option parser. Typer brings its own copy of Click or uses an installed one."""
 
-app = typer.Typer(name="fairway", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+_COMPLETING = "_FAIRWAY_COMPLETE"
+"""The variable in which a shell asks for completions; see `fairway --show-completion`."""
+
+app = typer.Typer(
+    name="fairway",
+    cls=KnowsOtherNames,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 for command in (up, down, status, reload):
     app.command()(command)
 for command in (submit, run):
@@ -75,10 +85,11 @@ for command in (
     history,
 ):
     app.command()(command)
-app.add_typer(policy, name="policy")
+app.add_typer(policy, name="policy", cls=KnowsOtherNames)
 for command in (salvage, simulate, compare, policies, report, demo, skew, estimate, forecast):
     app.command()(command)
-app.add_typer(trace, name="trace")
+app.add_typer(trace, name="trace", cls=KnowsOtherNames)
+app.command("help")(help_)
 
 
 @app.callback(invoke_without_command=True)
@@ -125,12 +136,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: list[str]) -> None:
     root = typer.main.get_command(app)
+    if os.environ.get(_COMPLETING):
+        raise typer.Exit(_completed(root, os.environ[_COMPLETING]))
     with root.make_context("fairway", argv) as context:
         root.invoke(context)
 
 
+def _completed(root: Any, instruction: str) -> int:
+    """Print the completions of a command line that the shell passes in; the exit code."""
+    from typer.completion import shell_complete
+
+    return shell_complete(root, {}, "fairway", _COMPLETING, instruction)
+
+
 def _explain(error: Exception) -> int:
-    """Print what went wrong and say which exit code that is."""
+    """Print what went wrong; the exit code."""
     if os.environ.get("FAIRWAY_DEBUG", "0") not in ("", "0"):
         traceback.print_exception(error)
     if isinstance(error, FairwayError):
@@ -154,7 +174,7 @@ def _explain(error: Exception) -> int:
 
 
 def _usage(error: Any) -> str:
-    """The parser's complaint in one line, with the option that was probably meant."""
+    """The parser's error in one line, with the option that was probably meant."""
     text = str(error.format_message()).strip().rstrip(".")
     context = getattr(error, "ctx", None)
     meant = getattr(error, "option_name", "")
@@ -162,9 +182,8 @@ def _usage(error: Any) -> str:
         return text[:1].lower() + text[1:]
     text = _wrong_value(error) or text
     if hasattr(error, "possibilities"):
-        options = [name for parameter in context.command.params for name in parameter.opts]
-        close = get_close_matches(meant, options, n=1)
-        text = f"no such option: {meant}" + (f"; did you mean {close[0]}?" if close else "")
+        options = [name for parameter in context.command.params for name in parameter.opts if name.startswith("-")]
+        text = unknown_option(meant, options, context.command.name or "")
     return f"{text[:1].lower()}{text[1:]} (see {context.command_path} --help)"
 
 
@@ -180,7 +199,7 @@ def _wrong_value(error: Any) -> str | None:
 
 
 def _complain(text: str) -> None:
-    """One line on stderr, whatever characters a file name or a plug-in put into it."""
+    """Print one line on stderr, with unprintable characters escaped."""
     line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in " ".join(text.split("\n")))
     with suppress(OSError, ValueError):
         print(f"fairway: {line}", file=sys.stderr, flush=True)
@@ -197,7 +216,7 @@ def _prepare_streams() -> None:
 
 
 def _silence_stdout() -> None:
-    """After a failed write nothing more may be tried: Python flushes once more when it ends, and would complain."""
+    """After a failed write, drop the rest: Python would flush once more at exit and fail again."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

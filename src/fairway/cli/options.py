@@ -1,4 +1,4 @@
-"""Options that several commands share: a dataclass whose fields carry them, in the place of one parameter."""
+"""Options that several commands share: the fields of a dataclass, which takes the place of one parameter."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def option(name: str, text: str, metavar: str | None = None) -> Any:
 
 
 def flag(name: str, text: str) -> Any:
-    """An option that is on when it is there."""
+    """An option without a value."""
     return typer.Option(name, help=text)
 
 
 def takes(**shared: type[Any]) -> Callable[[Command], Command]:
-    """Give a command all options of some dataclasses, each in the place of the parameter of that name."""
+    """Give a command all options of some dataclasses; each replaces the parameter of that name."""
 
     def with_options(command: Command) -> Command:
         parameters: list[inspect.Parameter] = []

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _PIPED_WIDTH = 200
 _DETAILS = ("queue_p99_s", "lost_gpu_h", "jct_p50_s", "knows", "ftf_concurrent_worst", "makespan_s", "preemptions")
-"""Columns that a narrow terminal does without, the least important first."""
+"""Columns that are dropped on a narrow terminal, the least important first."""
 _COLUMNS = {
     "knows": "may know",
     "jct_mean_s": "JCT mean",
@@ -200,7 +200,7 @@ def _range_of(row: Mapping[str, Any], key: str, write: Callable[[float], str]) -
 
 
 def policies_table(listed: Sequence[Mapping[str, Any]]) -> Table:
-    """Policies with what they know and their knobs."""
+    """All policies: what they do, what they may know, their knobs."""
     table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("policy", "what it does", "may know", "knobs"):
         table.add_column(heading, no_wrap=heading == "policy", style="bold" if heading == "policy" else "")
@@ -208,6 +208,18 @@ def policies_table(listed: Sequence[Mapping[str, Any]]) -> Table:
         knobs = "\n".join(f"{name}={default}" for name, default in each["knobs"].items())
         table.add_row(*(Text(text) for text in (each["name"], each["about"], each["knows"], knobs)))
     return table
+
+
+def policy_table(told: Mapping[str, Any]) -> Table:
+    """One policy in full."""
+    rows = [("policy", told["name"]), ("what it does", told["about"]), ("source", told["source"])]
+    rows += [("", text) for text in told["idea"]]
+    rows.append(("may know", told["knows"]))
+    for knob, default in told["knobs"].items():
+        choices = told["choices"].get(knob)
+        rows.append(("knob", f"{knob}={default}" + (f"  (one of {', '.join(choices)})" if choices else "")))
+    rows += [("" if told["knobs"] else "details", text) for text in told["details"]]
+    return pairs_table((name, text) for name, text in rows if text)
 
 
 def trace_table(figures: Mapping[str, Any]) -> Table:
@@ -266,7 +278,7 @@ def say_notes(scene: Scene, results: Sequence[Mapping[str, Any]]) -> None:
         unfinished = each["jobs"] - each["skipped"] - each["finished"]
         if unfinished:
             who = f" under {each['policy']} (seed {each['seed']})" if len(results) > 1 else ""
-            why = "the run ended while they waited for GPUs that never came free"
+            why = "the run ended while they waited for GPUs"
             say("warning", f"{unfinished:,} of {count(each['jobs'], 'job')} did not finish{who}: {why}")
     for note in scene.workload.notes:
         say("note", note)

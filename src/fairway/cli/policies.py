@@ -1,25 +1,34 @@
-"""`fairway policies`: what there is to choose from."""
+"""`fairway policies`: what there is to choose from, or one policy in full."""
 
 from __future__ import annotations
 
 import inspect
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from fairway.cli.completion import policy_names
+from fairway.core.errors import InputError
 
 if TYPE_CHECKING:
     from fairway.core.policy import Policy
 
 
 def policies(
-    json: Annotated[bool, typer.Option("--json", help="Print a JSON list instead of a table")] = False,
+    name: Annotated[
+        str | None, typer.Argument(help="Show one policy in full", metavar="[NAME]", autocompletion=policy_names)
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON")] = False,
     plugin: Annotated[
         list[str] | None, typer.Option("--plugin", help="Also the policies of this Python file", metavar="FILE")
     ] = None,
 ) -> None:
-    """List the policies, what each may know about a job, and its knobs with their defaults.
+    """List the policies: what each does, what it may know about a job, and its knobs with their defaults.
 
     \b
+    fairway policies
+    fairway policies tiresias
     A knob is set after a colon:
     fairway simulate jobs.csv --cluster v100:16x4 --policy las:levels=1800/7200
     """
@@ -30,11 +39,21 @@ def policies(
     from fairway.policies import policies as known
 
     World(cluster="", plugin=plugin).check_names()
-    listed = [_described(name, cls) for name, cls in known().items()]
+    if name is not None and name not in known():
+        raise InputError(_unknown(name, list(known())))
+    listed = [_described(each, cls) for each, cls in known().items() if name in (None, each)]
+    one = listed[0] | _in_full(known()[name]) if name is not None else None
     if json:
-        typer.echo(writer.dumps(listed, indent=1, ensure_ascii=False))
+        typer.echo(writer.dumps(one or listed, indent=1, ensure_ascii=False))
     else:
-        output.show(output.policies_table(listed))
+        output.show(output.policy_table(one) if one else output.policies_table(listed))
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    from fairway.cli.suggestions import alike
+
+    close = alike(name, known)
+    return f"unknown policy {name!r}{f'; did you mean {close}?' if close else ''} (`fairway policies` lists them)"
 
 
 def _described(name: str, cls: type[Policy]) -> dict[str, Any]:
@@ -52,6 +71,33 @@ def _described(name: str, cls: type[Policy]) -> dict[str, Any]:
         "oracle": told,
         "knobs": knobs(cls),
     }
+
+
+def _in_full(cls: type[Policy]) -> dict[str, Any]:
+    """What the table of all policies has no room for: where a policy comes from, how it works, what its knobs mean."""
+    from typing import get_args, get_type_hints
+
+    from fairway.policies import knobs
+
+    paragraphs = _paragraphs(inspect.cleandoc(cls.__doc__ or ""))
+    source = _paragraphs(inspect.cleandoc(sys.modules[_home(cls.__module__)].__doc__ or ""))
+    hints = get_type_hints(cls)
+    choices = {knob: [one for one in get_args(hints[knob]) if isinstance(one, str)] for knob in knobs(cls)}
+    return {
+        "source": source[0] if source else "",
+        "idea": source[1:],
+        "details": [one for one in paragraphs[1:] if not one.startswith("Knows:")],
+        "choices": {knob: words for knob, words in choices.items() if words},
+    }
+
+
+def _home(module: str) -> str:
+    """The module that tells about a policy: of one in a file `policy`, its folder."""
+    return module.removesuffix(".policy")
+
+
+def _paragraphs(text: str) -> list[str]:
+    return [" ".join(each.split()) for each in text.split("\n\n") if each.strip()]
 
 
 def _told(cls: type[Policy]) -> list[str]:

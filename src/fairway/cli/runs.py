@@ -88,7 +88,7 @@ def _gather(futures: dict[Future[dict[str, Any]], Run], task: _Task) -> list[dic
                 try:
                     results[run.index] = future.result()
                 except BrokenProcessPool:
-                    message = f"policy {run.policy!r}: a worker process died, perhaps for want of memory; try --jobs 1"
+                    message = f"policy {run.policy!r}: a worker process died, perhaps out of memory; try --jobs 1"
                     raise RunError(message) from None
             if report:
                 report(int(1000 * sum(task.shares)), 1000 * len(futures))
@@ -123,7 +123,7 @@ def _run(run: Run, after_progress: Any = None) -> dict[str, Any]:
 
 @contextmanager
 def _signals_held_back() -> Iterator[None]:
-    """A worker is born with its parent's signal handlers; until it has its own, a signal waits."""
+    """Block signals until a worker has its own handlers; it starts with those of its parent."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
         yield

@@ -1,4 +1,4 @@
-"""`fairway salvage`: what can be read of a damaged journal, or is known to the folders of jobs, in a new one."""
+"""`fairway salvage`: a new journal from a damaged one and from the folders of jobs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 
 def salvage(
     damaged: Annotated[str, typer.Argument(help="The journal, DIR/journal.db", metavar="DAMAGED")],
-    fresh: Annotated[str, typer.Argument(help="The file to make", metavar="NEW")],
+    fresh: Annotated[str, typer.Argument(help="The new file", metavar="NEW")],
     json: Annotated[bool, typer.Option("--json", help="Print JSON")] = False,
 ) -> None:
-    """Save what can be read of a damaged journal or is in the folders of jobs beside it. All of that is left as it is.
+    """Make a new journal from what can be read of a damaged one. The damaged files are not changed.
 
-    Its write-ahead log must not stay beside the new file: SQLite would take it for that file's. Of a journal that is
-    empty or gone, jobs that were started once are brought back by their folders.
+    Jobs that the journal has lost are restored from their folders if they were started at least once; this also works
+    if the journal is empty or gone. Move the write-ahead log away with the damaged journal: SQLite would use it for the
+    new file.
 
     \b
     cd ~/.local/state/fairway
@@ -39,23 +40,23 @@ def salvage(
 
 
 def _lines(told: Salvaged, fresh: str) -> Iterator[str]:
-    """What was saved, what is different from what it was, and what was not."""
+    """What was saved, what has changed, and what was not saved."""
     lost = f"; {told.unreadable:,} could not be read" if told.unreadable else ""
     jobs = f"{told.jobs:,} job{'s' * (told.jobs != 1)} saved in {fresh}"
     yield f"{jobs}, {told.unfinished:,} of them had not ended{lost}"
     if told.from_folders:
         runs = f" (still running: {told.running:,})" if told.running else ""
-        yield f"by their folders alone, as they were when they were last started: {told.from_folders:,}{runs}"
-        yield "jobs that have never been started have no folder: those that the journal has lost are lost"
+        yield f"restored from their folders, as they were at their last start: {told.from_folders:,}{runs}"
+        yield "jobs that were never started have no folder; if the journal has lost them, they are lost"
     if told.held:
-        yield f"held, as they may have been cancelled since; `fairway release` lets them run: {told.held:,}"
+        yield f"held, because they may have been cancelled since; `fairway release` lets them run: {told.held:,}"
     if told.untold:
-        yield f"not saved, because their folders say too little: {', '.join(told.untold)}"
+        yield f"not saved, because their folders are incomplete: {', '.join(told.untold)}"
     for job, pid in told.strays.items():
-        yield f"job {job} among these still runs: `kill {pid}` ends it; the scheduler does not start before that"
+        yield f"job {job} of these still runs: `kill {pid}` ends it; the scheduler does not start before that"
 
 
 def _next_step(damaged: Path, fresh: str) -> str:
     there = [name for name in (damaged.name, f"{damaged.name}-wal") if damaged.with_name(name).exists()]
     away = f"move {' and '.join(there)} away and {fresh}" if there else f"move {fresh}"
-    return f"to go on with it, {away} to {damaged}"
+    return f"to use it, {away} to {damaged}"

@@ -1,4 +1,4 @@
-"""The scheduler as a service of its user, by systemd. No root is needed."""
+"""The scheduler as a systemd user service. This does not need root."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ UNIT = "fairway.service"
 
 
 def install(settings: Settings) -> None:
-    """Write the unit and start it; where there is no systemd, print it."""
+    """Write the unit and start it; print it if there is no systemd."""
     from fairway.cli import output
 
     settings.check_start()
     text = unit(settings)
     if not _has_systemd():
         sys.stdout.write(text)
-        output.say("note", f"systemd is not there for you, so nothing was installed; this is the unit, {UNIT}")
+        output.say("note", f"there is no systemd for this user, so nothing was installed; this is the unit, {UNIT}")
         return
     path = _folder() / UNIT
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,9 +40,9 @@ def install(settings: Settings) -> None:
 
 
 def unit(settings: Settings) -> str:
-    """The unit file. Only the scheduler is stopped with it: jobs go on, and the next one takes them over.
+    """The unit file. Stopping it stops only the scheduler: jobs keep running, and the next scheduler takes them over.
 
-    It has the options that were given now; whatever is not among them is as last time, as with any `fairway up`.
+    It has the options that were given now. Other options are as last time, as with any `fairway up`.
     """
     words = [sys.executable, "-m", "fairway.cli.main", "up", "--state", str(settings.folder), *settings.words()]
     return (
@@ -63,12 +63,12 @@ def unit(settings: Settings) -> str:
 
 def _plain(text: str) -> str:
     if any(not character.isprintable() for character in text):
-        raise InputError(f"{text!r} cannot stand in a unit of systemd")
+        raise InputError(f"{text!r} cannot be written in a systemd unit")
     return text.replace("%", "%%")
 
 
 def _quoted(text: str, *, command: bool = True) -> str:
-    """A word as systemd reads it: quoted, with nothing that it would replace."""
+    """A word quoted for systemd, with nothing that it would expand."""
     inside = _plain(text).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{inside.replace("$", "$$") if command else inside}"'
 

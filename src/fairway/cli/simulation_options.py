@@ -28,21 +28,22 @@ MAX_SEED = 2**63 - 1
 
 @dataclass(frozen=True)
 class World:
-    """What a trace is replayed on, and by which rules."""
+    """The cluster and the rules under which a trace is replayed."""
 
     cluster: Annotated[
         str, option("--cluster", "v100:32, v100:16x4 (16 nodes of 4), v100:4x8,k80:8x4, or a file", "SPEC")
     ]
     profile: Annotated[
         str | None,
-        option("--profile", "Throughputs: Gavel's JSON, or a directory in Pollux' format; else estimates", "PATH"),
+        option("--profile", "Throughputs: Gavel's JSON, or a directory in Pollux' format. Default: estimates", "PATH"),
     ] = None
     rules: Annotated[str, option("--rules", "native, gavel, shockwave, tiresias or pollux", "NAME")] = "native"
     round_s: Annotated[
-        float | None, option("--round", "Seconds between decisions, 0 for at every event; else the rules' own", "S")
+        float | None,
+        option("--round", "Seconds between decisions; 0: at every event. Default: as the rules have it", "S"),
     ] = None
     restart_cost_s: Annotated[
-        float | None, option("--restart-cost", "Seconds that a restarted job loses; else the rules' own", "S")
+        float | None, option("--restart-cost", "Seconds that a restarted job loses. Default: as the rules have it", "S")
     ] = None
     replan_interval_s: Annotated[
         float | None, option("--replan-interval", "Seconds between plans of a policy that plans shares", "S")
@@ -51,26 +52,27 @@ class World:
         str | None,
         option(
             "--placement",
-            "packed, spread, freest, skew[:knobs] or count (GPU counts only); else the rules' own",
+            "packed, spread, freest, skew[:knobs] or count (GPU counts only). Default: as the rules have it",
             "NAME",
         ),
     ] = None
-    seed: Annotated[int, option("--seed", "Seed of failures and of policies that draw lots", "N")] = 0
+    seed: Annotated[int, option("--seed", "Seed of failures and of random policies", "N")] = 0
     format: Annotated[str | None, option("--format", "The trace's format, if its content is ambiguous", "NAME")] = None
     skip_impossible: Annotated[
         bool, typer.Option("--skip-impossible", help="Leave out jobs that can never run here, and count them")
     ] = False
     any_type: Annotated[
-        bool, typer.Option("--any-type", help="Let jobs that ask for a GPU type run on any: a log on other hardware")
+        bool,
+        typer.Option("--any-type", help="Let jobs that ask for a GPU type run on any: replay a log on other hardware"),
     ] = False
     plugin: Annotated[
-        list[str] | None, option("--plugin", "A Python file with policies of your own; may be repeated", "FILE")
+        list[str] | None, option("--plugin", "A Python file with your own policies; may be repeated", "FILE")
     ] = None
     mtbf_hours: Annotated[
-        float | None, option("--mtbf-hours", "Let each node fail at random, once in so many hours on average", "H")
+        float | None, option("--mtbf-hours", "Let each node fail at random, once in H hours on average", "H")
     ] = None
     repair_hours: Annotated[
-        float | None, option("--repair-hours", "How long a failed node is away; 1 unless told", "H")
+        float | None, option("--repair-hours", "How long a failed node is down. Default: 1", "H")
     ] = None
     faults: Annotated[
         str | None, option("--faults", "Planned failures: a CSV file with time_s,node,down_s", "FILE")
@@ -81,7 +83,9 @@ class World:
 
     priorities: Annotated[
         str | None,
-        option("--priorities", "on or off: serve jobs of higher priority first; else the rules' own", "on|off"),
+        option(
+            "--priorities", "on or off: serve jobs of higher priority first. Default: as the rules have it", "on|off"
+        ),
     ] = None
 
     def __post_init__(self) -> None:
@@ -110,7 +114,7 @@ class World:
         return [path for path in (self.cluster, self.profile, self.faults, self.tenants, *(self.plugin or ())) if path]
 
     def check_names(self) -> None:
-        """Complain about an unknown rule set or placement and load the plug-ins, before anything large is read."""
+        """Refuse an unknown rule set or placement and load the plug-ins, before anything large is read."""
         from fairway.placement import placement
         from fairway.policies import load_plugin
         from fairway.simulator.rules import rules_named
@@ -164,7 +168,7 @@ class Scene:
             raise RunError(f"policy {policy!r} failed: {what} (FAIRWAY_DEBUG=1 shows where)") from error
 
     def idle_tenants(self) -> list[str]:
-        """Tenants to whom no job of the trace belongs: perhaps their names are misspelt."""
+        """Tenants without a job in the trace: perhaps their names are misspelt."""
         if self.world.tenants is None:
             return []
         from fairway.traces.tenants import read_tenants
@@ -208,7 +212,7 @@ class Scene:
 
 
 def takes_world(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command all options of `World` in the place of its parameter `world`."""
+    """Give a command all options of `World`; they replace its parameter `world`."""
     return takes(world=World)(command)
 
 

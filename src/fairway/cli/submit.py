@@ -1,11 +1,11 @@
-"""`fairway submit` and `fairway run`: hand in a job, and stay with it if asked to."""
+"""`fairway submit` and `fairway run`: submit a job, and follow it."""
 
 from __future__ import annotations
 
 import os
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -19,6 +19,7 @@ from fairway.core.errors import InputError
 
 if TYPE_CHECKING:
     from fairway.client import Client, Submitted
+    from fairway.submission.draft import Draft
 
 _LITERAL = "fairway.literal"
 _GIVEN_UP, _CANCELLED = 1, 130
@@ -31,18 +32,18 @@ _Words = Annotated[
 ]
 _Key = Annotated[
     str | None,
-    typer.Option("--key", help="Submitted again under the same key it is the same job", metavar="KEY"),
+    typer.Option("--key", help="A submission with the same key is the same job", metavar="KEY"),
 ]
 
 
 class TakesCommand(TyperCommand):
-    """A command whose options end with the first word that is none: the rest belongs to the job.
+    """A command whose options end at the first word that is not an option: the rest belongs to the job.
 
-    A task file takes no words of its own, so options after it are meant as those before it.
+    A task file takes no words, so options may also follow it.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Note whether the words stood after `--`; the parser would drop that."""
+        """Note whether the words came after `--`; the parser does not keep that."""
         ctx.allow_interspersed_args = False
         before = list(args)
         first = next(iter(self.make_parser(ctx).parse_args(list(args))[0].get("words") or ()), "")
@@ -73,32 +74,36 @@ def submit(
     fairway submit train.sbatch
     fairway submit task.yaml --env LR=0.1
     """
-    rows = _submitted(where.client(), words or (), asked, key, literal=context.meta[_LITERAL])
+    draft = draft_of(words or (), asked, literal=context.meta[_LITERAL])
+    rows = _submitted(where.client(), draft, key)
     name = rows[0]["id"].partition("_")[0] if len(rows) > 1 else rows[0]["id"]
     if parsable:
         sys.stdout.write(f"{name}\n")
         return
     tasks = f", {len(rows):,} tasks" if len(rows) > 1 else ""
-    why = f": {rows[0]['reason']}" if rows[0]["reason"] else ""
-    told = f"submitted{tasks}{why}" if rows.new else f"was submitted before under this key{_states(rows)}"
+    told = (
+        f"submitted{tasks}{_kept(draft, rows[0])}"
+        if rows.new
+        else f"was submitted before under this key{_states(rows)}"
+    )
     where.show(list(rows), lambda: f"job {name} {told}\n")
 
 
 @takes(asked=Asked, where=Where)
 def run(context: typer.Context, asked: Asked, where: Where, words: _Words = None, key: _Key = None) -> None:
-    """Submit a job, show what it writes, and end with its exit code.
+    """Submit a job, show what it writes, and exit with its exit code.
 
-    Ctrl-C cancels it, and so does the end of whoever reads what is shown. With --json, what it writes goes to standard
-    error, and standard output gets the job as `fairway show` has it when it has ended.
+    Ctrl-C cancels the job; it is also cancelled if its output can no longer be written. With --json its output goes to
+    standard error, and the job is printed as by `fairway show --json` when it has ended.
 
     \b
     fairway run --gpus 1 -- python train.py
     fairway run train.sbatch
     """
     if asked.array is not None:
-        raise InputError("run stays with one job; submit takes arrays")
+        raise InputError("`fairway run` takes one job; `fairway submit` takes arrays")
     client = where.client()
-    rows = _submitted(client, words or (), asked, key, literal=context.meta[_LITERAL])
+    rows = _submitted(client, draft_of(words or (), asked, literal=context.meta[_LITERAL]), key)
     if len(rows) != 1:
         raise InputError(f"this is an array of {len(rows)} tasks, now submitted; `fairway logs` shows one of them")
     name = rows[0]["id"]
@@ -109,7 +114,7 @@ def run(context: typer.Context, asked: Asked, where: Where, words: _Words = None
 
 
 def _states(rows: Sequence[dict[str, Any]]) -> str:
-    """Where jobs are that are not new."""
+    """The states of jobs that are not new."""
     from collections import Counter
 
     if len(rows) == 1:
@@ -119,14 +124,22 @@ def _states(rows: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def _submitted(client: Client, words: Sequence[str], asked: Asked, key: str | None, *, literal: bool) -> Submitted:
+def _kept(draft: Draft, row: Mapping[str, Any]) -> str:
+    """Why a new job does not start yet, if its own options say so.
+
+    The policy's reasons are for `fairway why`: at this moment it may not have decided about the job.
+    """
+    wished = any(draft.fields.get(name) for name in ("hold", "begin_s", "depends"))
+    return f": {row['reason']}" if wished and row["reason"] else ""
+
+
+def _submitted(client: Client, draft: Draft, key: str | None) -> Submitted:
     from fairway.cli import output
 
-    draft = draft_of(words, asked, literal=literal)
     request = draft.request(os.environ)
     if client.url is None:
         _refuse_missing_folder(request.cwd)
-    # The client would take a folder that is left out, because it is the default of a request, for the present one.
+    # A request leaves out the default folder, and the client would then use the current one.
     body = {**request.plain(), "cwd": request.cwd}
     if draft.array is not None:
         body["array"] = list(draft.array.tasks)
@@ -139,16 +152,16 @@ def _submitted(client: Client, words: Sequence[str], asked: Asked, key: str | No
 
 
 def _refuse_missing_folder(folder: str) -> None:
-    """A scheduler on this machine sees what we see, so a job could not be started in a folder that is not here."""
+    """Refuse a folder that does not exist here: a scheduler on this machine could not start the job there."""
     try:
         there = stat.S_ISDIR(Path(folder).stat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
-        raise InputError("there is no such folder to run it in; see --chdir", path=folder) from None
+        raise InputError("there is no such directory to run it in; see --chdir", path=folder) from None
     except OSError:
-        # It may be for others to look into.
+        # We may not be allowed to look into it, but the job may.
         return
     if not there:
-        raise InputError("this is no folder to run it in; see --chdir", path=folder)
+        raise InputError("this is not a directory to run it in; see --chdir", path=folder)
 
 
 def _stayed_with(client: Client, name: str, *, new: bool, to: TextIO) -> int:
@@ -161,13 +174,13 @@ def _stayed_with(client: Client, name: str, *, new: bool, to: TextIO) -> int:
         output.say("note", f"this is job {name}" + ("" if new else ", which was submitted before under this key"))
         follower.run()
     except (KeyboardInterrupt, SystemExit) as stopped:
-        output.say("note", f"cancelling job {name}; once more leaves it to itself")
+        output.say("note", f"cancelling job {name}; Ctrl-C again stops waiting for it")
         client.cancel(name)
         # What it writes while it stops is shown, too.
         follower.run()
         return _CANCELLED if isinstance(stopped, KeyboardInterrupt) else int(stopped.code or 0)
     except OSError:
-        # Nobody sees what it writes any more, and nobody is there to press Ctrl-C.
+        # The output has no reader, who could press Ctrl-C.
         client.cancel(name)
         raise
     told = client.wait(name)

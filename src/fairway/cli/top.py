@@ -29,10 +29,15 @@ _ORDER = {"RUNNING": 0, "SUSPENDED": 1, "PREEMPTED": 1, "PENDING": 2}
 @takes(where=Where)
 def top(
     where: Where,
-    once: Annotated[bool, typer.Option("--once", help="Show it once and end")] = False,
-    every: Annotated[float, typer.Option("--every", help="Seconds between looks", metavar="S", min=0.1)] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Show it once and exit")] = False,
+    every: Annotated[float, typer.Option("--every", help="Seconds between updates", metavar="S", min=0.1)] = 1.0,
 ) -> None:
-    """Watch the queue and the GPUs. q or Ctrl-C ends the watching, nothing else."""
+    """Watch the queue and the GPUs. q or Ctrl-C quits; jobs are not affected.
+
+    \b
+    fairway top
+    fairway top --once
+    """
     client = where.client()
     if once or where.json or not sys.stdout.isatty():
         seen = look(client)
@@ -56,10 +61,12 @@ def picture(seen: Mapping[str, Any], lines: int | None = None, note: str = "") -
     from rich.console import Group
     from rich.text import Text
 
+    from fairway.cli.folded_arrays import folded
     from fairway.cli.live_tables import jobs_table
 
     status, jobs = seen["status"], seen["jobs"]
-    shown = jobs if lines is None else jobs[: max(lines - _OVERHEAD_LINES, 3)]
+    rows = folded(jobs)
+    shown = rows if lines is None else rows[: max(lines - _OVERHEAD_LINES, 3)]
     states = [row["state"] for row in jobs]
     running = states.count("RUNNING")
     head = (
@@ -69,15 +76,15 @@ def picture(seen: Mapping[str, Any], lines: int | None = None, note: str = "") -
     parts: list[RenderableType] = [Text(head, style="bold"), _gpus(seen["nodes"]), jobs_table(shown)]
     if status["problem"]:
         parts.insert(1, Text(status["problem"], style="red"))
-    if len(jobs) > len(shown):
-        parts.append(Text(f"and {len(jobs) - len(shown):,} more", style="dim"))
+    if len(rows) > len(shown):
+        parts.append(Text(f"and {len(rows) - len(shown):,} more", style="dim"))
     if note:
         parts.append(Text(note, style="yellow"))
     return Group(*parts)
 
 
 def _gpus(nodes: list[Mapping[str, Any]]) -> RenderableType:
-    """One word per GPU: the jobs on it, `·` if it is idle, `×` if others are on it."""
+    """One word per GPU: the jobs on it, `·` if it is idle, `×` if foreign processes are on it."""
     from rich.text import Text
 
     line = Text()
@@ -110,7 +117,7 @@ def _watch(client: Client, every_s: float) -> None:
 
 @contextmanager
 def _keys() -> Iterator[None]:
-    """Let single keys be read as they are pressed, where there is a keyboard, and do not show them."""
+    """Read single keys without echo, if there is a keyboard."""
     import termios
     import tty
 
@@ -126,7 +133,7 @@ def _keys() -> Iterator[None]:
 
 
 def _left(wait_s: float) -> bool:
-    """Wait so long; whether whoever watches wants to leave."""
+    """Wait for a time; whether the user wants to quit."""
     end_s = time.monotonic() + wait_s
     while sys.stdin.isatty() and (left_s := end_s - time.monotonic()) > 0:
         if select.select([sys.stdin], [], [], left_s)[0]:

@@ -1,4 +1,4 @@
-"""`fairway trace`: look at a trace, convert it, make one up."""
+"""`fairway trace`: describe, convert and generate traces."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairway.core.errors import InputError
 if TYPE_CHECKING:
     from fairway.traces.generate import Rate
 
-trace = typer.Typer(rich_markup_mode=None, help="Describe, convert and generate traces.")
+trace = typer.Typer(rich_markup_mode=None)
 
 _Format = Annotated[
     str | None, typer.Option("--format", help="The format, if the content is ambiguous", metavar="NAME")
@@ -22,7 +22,11 @@ _Format = Annotated[
 
 @trace.callback(invoke_without_command=True)
 def trace_commands(context: typer.Context) -> None:
-    """Describe, convert and generate traces."""
+    """Describe, convert and generate traces.
+
+    \b
+    fairway trace describe jobs.csv
+    """
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -83,15 +87,17 @@ def generate(
         list[str] | None, typer.Option("--set", help="A parameter; may be repeated", metavar="KEY=VALUE")
     ] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", help="How many jobs", metavar="N")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Another seed, other jobs", metavar="N")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of the workload", metavar="N")] = None,
     profile: Annotated[
-        str | None, typer.Option("--profile", help="Count work in steps, at these throughputs", metavar="PATH")
+        str | None,
+        typer.Option("--profile", help="Give jobs steps, at the throughputs of this profile", metavar="PATH"),
     ] = None,
     gpu_type: Annotated[
-        str | None, typer.Option("--gpu-type", help="Count work in steps, as made on this GPU (v100)", metavar="NAME")
+        str | None,
+        typer.Option("--gpu-type", help="Give jobs steps, at the speed of this GPU. Default: v100", metavar="NAME"),
     ] = None,
 ) -> None:
-    """Make up a workload. The same parameters and seed give the same jobs.
+    """Generate a workload. The same parameters and seed give the same jobs.
 
     \b
     gavel-like      mean_interarrival_s durations multi_gpu priorities min_h max_h
@@ -138,7 +144,11 @@ def _rate(profile: str | None, gpu_type: str) -> Rate:
 
 @trace.command()
 def formats() -> None:
-    """List the trace formats that Fairway reads."""
+    """List the trace formats that Fairway reads.
+
+    \b
+    fairway trace formats
+    """
     from fairway.cli import output
     from fairway.traces import FORMATS
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fairway.runtime.processes.shutdown import Stopped
 
 STOP_S = 30.0
-"""How long a scheduler may take to finish its answers and end."""
+"""How long a scheduler may take to stop."""
 
 
 class DownError(FairwayError):
@@ -34,52 +34,54 @@ class DownError(FairwayError):
 
 @dataclass(frozen=True)
 class Settings:
-    """How to run a scheduler. What is not given is as last time."""
+    """How to run a scheduler. An option that is not given is as last time."""
 
     policy: Annotated[
-        str | None, option("--policy", "Who gets GPUs. Else as last time, or tiresias", "NAME[:key=value,…]")
+        str | None, option("--policy", "The policy. Default: as last time, or tiresias", "NAME[:key=value,…]")
     ] = None
     round: Annotated[
         str | None,
-        option("--round", "Seconds between decisions, 0 for at every event. Else as last time; auto: the policy's own"),
+        option(
+            "--round", "Seconds between decisions; 0: at every event, auto: the policy's own. Default: as last time"
+        ),
     ] = None
     gpus: Annotated[
         str | None,
         option(
             "--gpus",
-            "auto: those of this machine, or a slot per core; nvidia: real ones only, nvidia:0,2 some of them; "
-            "N: so many virtual ones. Else as last time, or auto",
+            "auto: the GPUs of this machine, or a slot per core; nvidia: real GPUs only, nvidia:0,2: some of them; "
+            "N: N virtual GPUs. Default: as last time, or auto",
             "auto|N|nvidia[:0,2]",
         ),
     ] = None
     state: Annotated[
-        str | None, option("--state", "The state directory; else $FAIRWAY_STATE or ~/.local/state/fairway", "DIR")
+        str | None, option("--state", "The state directory. Default: $FAIRWAY_STATE or ~/.local/state/fairway", "DIR")
     ] = None
     listen: Annotated[
         str | None,
         option(
             "--listen",
-            "Also on loopback TCP, with a token, such as 127.0.0.1:8080. Else as last time; none: not",
+            "Also listen on loopback TCP, with a token, such as 127.0.0.1:8080; none: do not. Default: as last time",
             "ADDR",
         ),
     ] = None
     placement: Annotated[
         str | None,
-        option("--placement", "Which GPUs a job gets; see `fairway simulate --help`. Else as last time, or packed"),
+        option("--placement", "Which GPUs a job gets; see `fairway simulate --help`. Default: as last time, or packed"),
     ] = None
     config: Annotated[
         str | None,
-        option("--config", "Queues, limits and users. Else as last time, or (none) DIR/fairway.toml", "FILE"),
+        option("--config", "Queues, limits and users. Default: as last time, or (none) DIR/fairway.toml", "FILE"),
     ] = None
     open_to_all: Annotated[
         bool | None,
-        flag("--open-to-all/--no-open-to-all", "Let other users submit; their jobs run as you. Else as last time"),
+        flag("--open-to-all/--no-open-to-all", "Let other users submit; their jobs run as you. Default: as last time"),
     ] = None
     plugin: Annotated[
         list[str] | None,
         option(
             "--plugin",
-            "A Python file with policies of your own; may be repeated. Else as last time; none: none",
+            "A Python file with your own policies; may be repeated; none: no file. Default: as last time",
             "FILE",
         ),
     ] = None
@@ -90,7 +92,7 @@ class Settings:
         return state_folder(self.state)
 
     def check(self) -> None:
-        """Complain about a name or number that makes no sense, before anything is started."""
+        """Refuse a wrong name or number before anything is started."""
         from fairway.placement import placement
         from fairway.runtime.daemon.saved_options import Choice
 
@@ -100,7 +102,7 @@ class Settings:
         Choice(options, {}).check_config()
 
     def check_start(self) -> None:
-        """Complain about what would keep the scheduler from starting, with what is as last time, and start nothing."""
+        """Refuse what would keep the scheduler from starting, including options saved last time. Start nothing."""
         from fairway.policies import make_policy
         from fairway.runtime.daemon.daemon import facts_of_last_time
         from fairway.runtime.daemon.saved_options import Choice
@@ -123,7 +125,7 @@ class Settings:
         plugins = self.plugin or None
         if plugins is not None and NONE in plugins:
             if plugins != [NONE]:
-                raise InputError(f"--plugin {NONE} and --plugin with a file do not go together")
+                raise InputError(f"--plugin {NONE} and --plugin with a file cannot be combined")
             plugins = []
         return Options(
             self.folder,
@@ -151,7 +153,7 @@ class Settings:
         return seconds
 
     def words(self) -> list[str]:
-        """The options that were given, as somebody elsewhere would give them again."""
+        """The options that were given, as words of a command line."""
         from fairway.runtime.daemon.saved_options import NONE, REMEMBERED
 
         options, words = self.options(), list[str]()
@@ -172,11 +174,11 @@ class Settings:
 def up(
     settings: Settings,
     service: Annotated[
-        bool, typer.Option("--service", help="Install and start it as a service of yours instead (systemd)")
+        bool, typer.Option("--service", help="Install and start it as a user service (systemd) instead")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Say in one line of JSON when it is ready")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one line of JSON when it is ready")] = False,
 ) -> None:
-    """Start the scheduler of this machine, in the foreground. Ctrl-C ends scheduling; jobs go on running.
+    """Start the scheduler of this machine in the foreground. Ctrl-C ends scheduling; jobs keep running.
 
     \b
     fairway up
@@ -212,7 +214,7 @@ def up(
 
 
 def _greet(daemon: Daemon, *, as_json: bool) -> None:
-    """One line of where it listens and what it has found."""
+    """Print one line: the GPUs found, the policy, and where it listens."""
     scheduler, cluster = daemon.scheduler, daemon.machine.cluster
     if as_json:
         _tell_ready(daemon)
@@ -221,7 +223,7 @@ def _greet(daemon: Daemon, *, as_json: bool) -> None:
     what = f"virtual GPUs ({kinds})" if daemon.machine.devices is None else f"GPUs ({kinds})"
     active = sum(not record.state.ended for record in scheduler.store)
     taken = f" · {_counted(active, 'job')} taken over" if active else ""
-    # The address as it came to be: who asks for port 0 gets another one.
+    # The real address: port 0 asks for any free port.
     address = daemon.about.get("listen")
     also = f" and http://{address} (its token is in {daemon.options.folder / 'token'})" if address else ""
     _say(f"{what} · policy {scheduler.policy_text}{taken} · listening on {daemon.socket}{also}")
@@ -246,7 +248,7 @@ def _tell_ready(daemon: Daemon) -> None:
 
 
 def _left(parting: str, going: int, waiting: int) -> str:
-    """What becomes of the jobs that are left, by what whoever stopped the scheduler does about them."""
+    """What happens to the jobs that are left. `parting` is what `fairway down` was asked to do with them."""
     waits = f"{_counted(waiting, 'job')} {'waits' if waiting == 1 else 'wait'}"
     if not going:
         return f"{waits} for the next `fairway up`" if waiting else "no job was left"
@@ -275,13 +277,13 @@ def down(
         str,
         typer.Option(
             "--jobs",
-            help="leave: they go on; stop: they save, stop and run again later, without a checkpoint from the "
-            "beginning; suspend: they stand still in memory until the next `up`",
+            help="leave: jobs keep running. stop: they save, stop, and run again later; without a checkpoint they "
+            "start from the beginning. suspend: they stay in memory, stopped, until the next `up`",
             metavar="leave|stop|suspend",
         ),
     ] = "leave",
 ) -> None:
-    """Stop the scheduler. Jobs go on running by themselves, or are stopped or suspended until it is started again.
+    """Stop the scheduler. Jobs keep running, or are stopped or suspended until it is started again.
 
     \b
     fairway down
@@ -293,9 +295,11 @@ def down(
     from fairway.runtime.processes.shutdown import announce
 
     if jobs not in _PARTINGS:
-        raise InputError(f"--jobs {jobs!r} is none of {', '.join(_PARTINGS)}")
+        raise InputError(f"--jobs {jobs!r} is not one of {', '.join(_PARTINGS)}")
     if where.url is not None:
-        raise InputError("down stops the scheduler of a state directory on this machine; --url makes no sense")
+        raise InputError(
+            "`fairway down` stops the scheduler of a state directory on this machine; it does not take --url"
+        )
     told = running_daemon(where.folder)
     if told is None and jobs == "leave":
         raise NotUpError(f"no scheduler is running at {where.folder}")
@@ -316,7 +320,7 @@ def _leave(folder: Path) -> tuple[dict[str, int], str]:
 
 
 def _stop(folder: Path) -> tuple[dict[str, int], str]:
-    """Stop all jobs; what was done, for a program and for people."""
+    """Stop all jobs; what was done, as JSON values and as a text."""
     from fairway.runtime.processes.shutdown import stop_jobs
 
     done = stop_jobs(folder)
@@ -371,14 +375,18 @@ def _end(pid: int) -> None:
     except ProcessLookupError:
         return
     except PermissionError:
-        raise DownError(f"the scheduler (pid {pid}) is not yours to stop") from None
+        raise DownError(f"the scheduler (pid {pid}) belongs to another user") from None
     finally:
         os.close(process)
 
 
 @takes(where=Where)
 def status(where: Where) -> None:
-    """Show the scheduler itself: policy, GPUs, queue and disk."""
+    """Show the scheduler itself: policy, GPUs, queue and disk.
+
+    \b
+    fairway status
+    """
     from fairway.cli.live_tables import status_table
 
     told = where.client().status()
@@ -387,7 +395,11 @@ def status(where: Where) -> None:
 
 @takes(where=Where)
 def reload(where: Where) -> None:
-    """Have the configuration read again. One with an error changes nothing, and is told about."""
+    """Read the configuration again. A configuration with an error is reported and changes nothing.
+
+    \b
+    fairway reload
+    """
     told = where.client().reload()
     file = told["file"]
     where.show(told, lambda: f"{file} was read\n" if file else "there is no configuration, and so no limits\n")

@@ -1,4 +1,4 @@
-"""`fairway why` and `fairway what-if`: the reasons of the present, and a look ahead."""
+"""`fairway why` and `fairway what-if`: why a job waits, and what will happen."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fairway.cli.completion import active_jobs
 from fairway.cli.jobs import UNENDED
 from fairway.cli.live import Where
 from fairway.cli.options import takes
@@ -22,8 +23,14 @@ Row = Mapping[str, Any]
 
 
 @takes(where=Where)
-def why(where: Where, job: Annotated[str, typer.Argument(help="Its id", metavar="JOB")]) -> None:
-    """Say why a job waits: the policy's own reason, who is ahead of it, what would free it, and when that may be."""
+def why(
+    where: Where, job: Annotated[str, typer.Argument(help="Its id", metavar="JOB", autocompletion=active_jobs)]
+) -> None:
+    """Say why a job waits: the policy's reason, who is ahead, what would free GPUs, and when it may start.
+
+    \b
+    fairway why 12
+    """
     told = where.client().why(job)
     where.show(told, lambda: _reasons(told))
 
@@ -36,13 +43,21 @@ def _reasons(told: Row) -> RenderableType:
         rows.insert(1, ("array", _array(told)))
     if told.get("position"):
         rows.append(("position", f"{told['position']} of {told.get('waiting', told['position'])}"))
-    ahead = [f"{one['id']} ({one['why']})" for one in told.get("ahead", ())]
-    if told.get("more_ahead"):
-        ahead.append(f"and {told['more_ahead']:,} more")
-    rows += [("ahead", ", ".join(ahead))] if ahead else []
+    rows += [("ahead", text) for text in _ahead(told)]
     rows += [("would free it", _event(one)) for one in told.get("frees", ())]
     rows += [(name, text) for name, text in _estimates(told) if text]
     return pairs_table(rows)
+
+
+def _ahead(told: Row) -> list[str]:
+    """Who is ahead of it, a line for each reason: `3, 12_[0-5] (starts first)`."""
+    from fairway.cli.folded_arrays import ids_text
+
+    by_reason: dict[str, list[str]] = {}
+    for one in told.get("ahead", ()):
+        by_reason.setdefault(one["why"], []).append(one["id"])
+    more = [f"and {told['more_ahead']:,} more"] if told.get("more_ahead") else []
+    return [*(f"{ids_text(ids)} ({why})" for why, ids in by_reason.items()), *more]
 
 
 def _array(told: Row) -> str:
@@ -74,7 +89,7 @@ def _estimates(told: Row) -> list[tuple[str, str]]:
     elif told["state"] == "RUNNING" or not estimate:
         start = ""
     else:
-        start = f"not within {duration(estimate['looked_s'])}" if estimate.get("cut") else "not as things are"
+        start = f"not within {duration(estimate['looked_s'])}" if estimate.get("cut") else "never, as things are now"
     return [
         ("may start", start),
         ("may end", "" if ends is None else f"in {duration(ends)}"),
@@ -90,12 +105,14 @@ def what_if(
     asked: Asked,
     where: Where,
     words: Annotated[
-        list[str] | None, typer.Argument(help="Jobs to tell about, or the command of a new one", metavar="[JOB…]")
+        list[str] | None, typer.Argument(help="Ids of jobs, or the command of a new job", metavar="[JOB…]")
     ] = None,
     policy: Annotated[
-        str | None, typer.Option("--policy", help="If this one decided from now on", metavar="POLICY")
+        str | None, typer.Option("--policy", help="Another policy, from now on", metavar="POLICY")
     ] = None,
-    horizon: Annotated[str | None, typer.Option("--horizon", help="How far to look ahead; 30d", metavar="T")] = None,
+    horizon: Annotated[
+        str | None, typer.Option("--horizon", help="How far to look ahead. Default: 30d", metavar="T")
+    ] = None,
 ) -> None:
     """Estimate when jobs start and end: those in the queue, a new one, or all under another policy.
 
@@ -111,7 +128,7 @@ def what_if(
     new = ""
     if words and all(map(_is_id, words)):
         if asked != Asked():
-            raise InputError(f"{words[0]} is the id of a job; options of `submit` are for one that is not submitted")
+            raise InputError(f"{words[0]} is the id of a job; options of `submit` are only for a new job")
         question["ids"] = list(words)
     elif words or asked != Asked():
         draft = draft_of(words or ["true"], asked, literal=False)
@@ -130,7 +147,7 @@ def _is_id(word: str) -> bool:
 
 
 def _new_jobs(draft: Draft) -> dict[str, Any]:
-    """A job that is not submitted; an array is as many of it. What it would run does not matter, only its terms."""
+    """The fields of a job that is not submitted, once per task of an array. Its command does not matter."""
     fields = draft.request({}).plain()
     for unknown in ("client_key", "user"):
         fields.pop(unknown, None)
@@ -139,7 +156,7 @@ def _new_jobs(draft: Draft) -> dict[str, Any]:
 
 
 def _described(words: Sequence[str], draft: Draft) -> str:
-    """What is thought of, so that a mistyped id is not taken for an answer about a job that is there."""
+    """What was forecast, so that a mistyped id is noticed."""
     import shlex
 
     from fairway.cli.fitted_table import line
@@ -151,7 +168,7 @@ def _described(words: Sequence[str], draft: Draft) -> str:
 
 
 def _outlook(told: Row, new: str = "") -> RenderableType:
-    """What was seen; `new` says what the new jobs are, where there are any."""
+    """The forecast as a table; `new` describes the new jobs, if any."""
     from rich.console import Group
     from rich.text import Text
 
@@ -190,13 +207,13 @@ def _table(rows: Sequence[Row]) -> RenderableType:
 
 
 def _from(row: Row) -> str:
-    """What an estimate comes from, in few words, or why there is none."""
+    """What an estimate is based on, or why there is none."""
     from fairway.cli.fitted_table import line
 
     if _has_ended(row):
         return "it has ended"
     basis = str(row.get("basis", ""))
-    return line(row.get("why") or ("unknown (1 h)" if basis.startswith("nothing is known") else basis))
+    return line(row.get("why") or ("unknown (1 h)" if basis.startswith("unknown") else basis))
 
 
 def _in(seconds: float | None) -> str:
@@ -206,7 +223,7 @@ def _in(seconds: float | None) -> str:
 
 
 def _figures(name: str, told: Row) -> str:
-    """How all fare, without what there is nothing to say about."""
+    """The totals, without those that do not apply."""
     from fairway.cli.output import count
 
     never, parts = told["never_start"], []
@@ -218,7 +235,7 @@ def _figures(name: str, told: Row) -> str:
         parts.append(f"all done in {_in(told['all_done_in_s'])}")
     parts.append(count(told["preemptions"], "preemption"))
     if late:
-        parts.append(f"{late:,} do not end within the time looked at")
+        parts.append(f"{late:,} do not end within the forecast")
     if never:
-        parts.append(f"{never:,} never start as things are")
+        parts.append(f"{never:,} never start, as things are now")
     return f"{name}: {' · '.join(parts)}"

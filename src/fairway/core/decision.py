@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fairway.core.arrays import Codes, Ints
+from fairway.core.holders import counted, holders_text, usable_types
 
 if TYPE_CHECKING:
     from fairway.core.snapshot import Snapshot
@@ -44,19 +45,25 @@ _TEXT = {
     Reason.RUNS: "it runs",
     Reason.NO_FREE_GPUS: "needs {asked}; {left} free",
     Reason.BEHIND: "waits behind job {ahead}, which came first and does not fit yet",
-    Reason.OUTRANKED: "others of higher rank, or started a moment ago, hold the GPUs that it needs ({gpus})",
+    Reason.OUTRANKED: "needs {asked}; {who}",
     Reason.TYPE_FULL: "no GPU type that it can use has {asked} free",
     Reason.NO_PLACEMENT: "enough GPUs are free, but not where this gang may be placed",
-    Reason.NOT_ITS_TURN: "has had its share for now; others are served this round",
+    Reason.NOT_ITS_TURN: "waits for its turn; {who}",
     Reason.OTHER: "the policy gave no GPUs and no more precise reason",
 }
 
 
-def reason_text(reason: Reason, gpus: int, free: int, ahead: str) -> str:
-    """A reason as a sentence about a job that asks for `gpus`, while `free` are free and the job `ahead` blocks."""
-    asked = f"{gpus} GPU" if gpus == 1 else f"{gpus} GPUs"
+NAMES_HOLDERS = (Reason.OUTRANKED, Reason.NOT_ITS_TURN)
+"""The reasons whose text says who has the GPUs."""
+
+
+def reason_text(reason: Reason, gpus: int, free: int, ahead: str, who: str = "") -> str:
+    """A reason as a sentence about a job that asks for `gpus`.
+
+    `free` GPUs are free, the job `ahead` blocks the queue, and `who` says which jobs have the GPUs (`holders_text`).
+    """
     left = f"{max(free, 0)} {'is' if free == 1 else 'are'}"
-    return _TEXT[reason].format(gpus=gpus, asked=asked, left=left, ahead=ahead)
+    return _TEXT[reason].format(asked=counted(gpus), left=left, ahead=ahead, who=who or f"{left} free")
 
 
 @dataclass(slots=True)
@@ -99,8 +106,10 @@ class Decision:
         """The reason for the state of a row, as a sentence."""
         if row in self.texts:
             return self.texts[row]
-        ahead = snapshot.job_id(self.ahead)
-        return reason_text(Reason(int(self.reasons[row])), int(snapshot.gpus[row]), self.free(snapshot), ahead)
+        reason, ahead, who = Reason(int(self.reasons[row])), snapshot.job_id(self.ahead), ""
+        if reason in NAMES_HOLDERS:
+            who = holders_text(snapshot, self, int(usable_types(snapshot)[row]))
+        return reason_text(reason, int(snapshot.gpus[row]), self.free(snapshot), ahead, who)
 
     def widened(self, rows: Ints, total: int) -> Decision:
         """A decision about some rows of a snapshot as one about all `total` of them: the others get nothing."""

@@ -17,6 +17,7 @@ import numpy as np
 from fairway.core.arrays import Bools, Floats, Ints
 from fairway.core.check import check
 from fairway.core.decision import Decision, Reason, nothing_granted, reason_text
+from fairway.core.holders import named
 from fairway.core.policy import Layer, Policy
 from fairway.core.snapshot import Snapshot
 from fairway.policies.priority_booking import Served
@@ -235,7 +236,6 @@ class _Texts(Mapping[int, str]):
         self._part = {part.rank: part for part in parts}
         self._whole = whole
         self._kinds = kinds
-        self._free = max(int(snapshot.capacity.sum()) - int(whole.gpus.sum()), 0)
         self._waits: Ints = (whole.gpus == 0).nonzero()[0]
 
     def __getitem__(self, row: int) -> str:
@@ -243,19 +243,21 @@ class _Texts(Mapping[int, str]):
             raise KeyError(row)
         rank, usable = self._groups.rank, self._snapshot.speeds[:, row] > 0
         counted = (self._groups.head == np.arange(len(rank))) & (self._whole.gpus > 0) & usable[self._kinds]
-        above = int(self._whole.gpus[counted & (rank > rank[row])].sum())
-        below = int(self._whole.gpus[counted & (rank < rank[row]) & self._groups.fixed].sum())
+        above: Ints = (counted & (rank > rank[row])).nonzero()[0]
+        below: Ints = (counted & (rank < rank[row]) & self._groups.fixed).nonzero()[0]
         texts = []
-        if above:
-            texts.append(f"{_gpus(above)} taken by jobs of higher priority")
-        if below:
-            texts.append(f"{_gpus(below)} kept by jobs of lower priority that may not be stopped now")
-        return "; ".join([*texts, self._own(row)])
+        for rows, priority in ((above, "a higher priority"), (below, "a lower priority, but cannot be stopped now")):
+            if len(rows):
+                who = named(self._snapshot, rows, self._whole.gpus)
+                texts.append(f"{who} {'has' if len(rows) == 1 else 'have'} {priority}")
+        return "; ".join([self._own(row), *texts])
 
     def _own(self, row: int) -> str:
         part = self._part.get(int(self._groups.rank[row]))
         if part is None:
-            return reason_text(Reason.NO_FREE_GPUS, int(self._snapshot.gpus[row]), self._free, "")
+            usable = self._snapshot.speeds[:, row] > 0
+            free = int(self._snapshot.capacity[usable].sum()) - int(self._whole.gpus[usable[self._kinds]].sum())
+            return reason_text(Reason.NO_FREE_GPUS, int(self._snapshot.gpus[row]), free, "")
         return part.decision.reason(part.view, int(np.searchsorted(part.rows, row)))
 
     def __iter__(self) -> Iterator[int]:
@@ -263,7 +265,3 @@ class _Texts(Mapping[int, str]):
 
     def __len__(self) -> int:
         return len(self._waits)
-
-
-def _gpus(count: int) -> str:
-    return "1 GPU is" if count == 1 else f"{count} GPUs are"

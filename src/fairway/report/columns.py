@@ -78,7 +78,7 @@ def _columns() -> tuple[Column, ...]:
         ),
         Column("deadline_misses", "missed", cost, "count", -1, "jobs that finished after their deadline"),
         *rho,
-        Column("jain", "Jain", fair, "index", 1, "Jain's index; 1 means everyone got the same"),
+        Column("jain", "Jain", fair, "index", 1, "Jain's index; 1 means all got the same"),
     )
 
 
@@ -120,7 +120,7 @@ def comparison_table(rows: Sequence[Mapping[str, Any]], *, mark_best: bool) -> s
     body = []
     for index, row in enumerate(rows):
         cells = [_cell(c, scales[c.key], row, index in best[c.key]) for c in columns]
-        body.append(f"<tr>{_row_head(index, row)}{''.join(cells)}</tr>")
+        body.append(f'<tr data-policy="{index}">{_row_head(index, row)}{"".join(cells)}</tr>')
     return (
         '<table class="compare" id="compare"><caption class="sr">Policies compared. '
         "The best value of a column is marked; a heading sorts by its column.</caption>"
@@ -163,8 +163,9 @@ def swatch(index: int) -> str:
 def _row_head(index: int, row: Mapping[str, Any]) -> str:
     seeds = f' <span class="spread">{row["runs"]} runs</span>' if row["runs"] > 1 else ""
     label, knows = html.escape(str(row["policy"])), html.escape(str(row["knows"]))
+    shown = label.replace("_", "_<wbr>")  # a long name breaks after an underscore
     return (
-        f'<th scope="row" data-sort="{label}">{swatch(index)}{label}{seeds}</th>'
+        f'<th scope="row" data-sort="{label}">{swatch(index)}{shown}{seeds}</th>'
         f'<td class="text" data-sort="{knows}">{knows}</td>'
     )
 

@@ -20,15 +20,26 @@ from fairway.report.condense import condense_gantt, distribution, short, step_av
 from fairway.report.table import RHO_KINDS, PolicyRuns, comparison_rows, finite, group_by_policy, knowledge
 
 OWNERS_SHOWN = 200
+POLICIES_SHOWN = 8
+"""How many policies the page shows at first; a click shows the others. Lines have as many colours."""
+_PRIZES = {
+    "jct_mean_s": "Shortest mean completion",
+    "jct_p99_s": "Shortest p99 completion",
+    "makespan_s": "Shortest makespan",
+    "ftf_static_unfair_fraction": "Fewest unfair jobs (static ρ)",
+}
+"""The columns whose winners are named at the top."""
 
 
 def render_html(results: Sequence[Mapping[str, Any]], *, title: str | None = None) -> str:
     """The comparison of the given results as the text of one HTML file."""
     if not results:
         raise InputError("there is no result to report on")
-    groups = group_by_policy(results)
-    rows = comparison_rows(results)
     fair_fight = len({(str(r.get("trace")), str(r.get("cluster"))) for r in results}) == 1
+    groups, rows = group_by_policy(results), comparison_rows(results)
+    if fair_fight and len(rows) > POLICIES_SHOWN:
+        order = _best_first(rows)
+        groups, rows = [groups[index] for index in order], [rows[index] for index in order]
     heading = title or f"{_several(results, 'trace')} on {_several(results, 'cluster')}"
     script = "\n".join(_asset(name) for name in ("charts.js", "gantt.js", "report.js"))
     style = _asset("report.css")
@@ -54,6 +65,7 @@ def _payload(groups: Sequence[PolicyRuns], rows: Sequence[Mapping[str, Any]]) ->
     policies = [_policy(group, row, len(groups), names) for group, row in zip(groups, rows, strict=True)]
     return {
         "policies": policies,
+        "shown": min(POLICIES_SHOWN, len(policies)),
         "names": names,
         "users": _owners(groups, "per_user"),
         "queues": _owners(groups, "per_queue"),
@@ -164,7 +176,7 @@ def _notes(results: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any
     if unfinished:
         notes.append(f"Not every job finished under {', '.join(unfinished)}; their means cover finished jobs only.")
     if any(row["skipped"] for row in rows):
-        notes.append("Skipped jobs (for example jobs larger than the cluster) are in no number below.")
+        notes.append("Skipped jobs (for example jobs larger than the cluster) are not counted below.")
     if any(row["runs"] > 1 for row in rows):
         notes.append(
             "A policy with several runs shows their mean ± half the range; charts over time show its first run."
@@ -176,17 +188,9 @@ def _notes(results: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any
 
 def _tiles(rows: Sequence[Mapping[str, Any]], groups: Sequence[PolicyRuns]) -> str:
     """Who won what, and by how much over the next one."""
-    if len(rows) < 2:
-        return ""
-    wanted = {
-        "jct_mean_s": "Shortest mean completion",
-        "jct_p99_s": "Shortest p99 completion",
-        "makespan_s": "Shortest makespan",
-        "ftf_static_unfair_fraction": "Fewest unfair jobs (static ρ)",
-    }
     tiles = []
-    for column in (column for column in COLUMNS if column.key in wanted):
-        ranked = sorted((value, i) for i, row in enumerate(rows) if (value := row[column.key]) is not None)
+    for column in (column for column in COLUMNS if column.key in _PRIZES):
+        ranked = _ranked(rows, column.key)
         if len(ranked) < 2 or ranked[0][0] == ranked[1][0]:
             continue
         (value, winner), (following, second) = ranked[:2]
@@ -194,11 +198,28 @@ def _tiles(rows: Sequence[Mapping[str, Any]], groups: Sequence[PolicyRuns]) -> s
         name, next_name = (html.escape(groups[index].label) for index in (winner, second))
         knows = html.escape(knowledge(groups[winner].runs[0]))
         tiles.append(
-            f'<li><span class="what">{wanted[column.key]}</span>'
+            f'<li><span class="what">{_PRIZES[column.key]}</span>'
             f'<span class="who">{swatch(winner)}{name} <b>{shown}</b></span>'
             f'<span class="next">next: {next_name} {next_shown} · knows {knows}</span></li>'
         )
     return f'<ul class="tiles">{"".join(tiles)}</ul>' if tiles else ""
+
+
+def _ranked(rows: Sequence[Mapping[str, Any]], key: str) -> list[tuple[float, int]]:
+    """The values of a column with the numbers of their rows, the smallest first."""
+    return sorted((value, index) for index, row in enumerate(rows) if (value := row[key]) is not None)
+
+
+def _best_first(rows: Sequence[Mapping[str, Any]]) -> list[int]:
+    """The order in which policies are listed: by mean completion time.
+
+    The winners that are named at the top are among those shown at first.
+    """
+    order = [index for _, index in _ranked(rows, "jct_mean_s")]
+    order += [index for index in range(len(rows)) if index not in order]
+    winners = {ranked[0][1] for key in _PRIZES if (ranked := _ranked(rows, key))}
+    shown = winners | set([index for index in order if index not in winners][: POLICIES_SHOWN - len(winners)])
+    return sorted(order, key=lambda index: index not in shown)
 
 
 def _tile_value(column: Column, value: float) -> str:

@@ -18,19 +18,24 @@ _CARRIED = (
     "PYTHONPATH",
     "LD_LIBRARY_PATH",
     "LD_PRELOAD",
-    "CUDA_HOME",
     "LANG",
     "LC_ALL",
     "TZ",
+    "TOKENIZERS_PARALLELISM",
 )
-"""What a shell needs to find commands. Everything else is left behind, because other users can see jobs."""
+"""What a command needs to be found again, and what training reads. Other variables stay behind."""
+_CARRIED_PREFIXES = ("WANDB_", "HF_", "OMP_", "NCCL_", "CUDA_", "TORCH_", "PYTORCH_")
+"""Variables of training libraries that go along, too."""
+_NOT_CARRIED = ("CUDA_VISIBLE_DEVICES",)
+"""What a job gets from the scheduler instead."""
 
 
 @dataclass(frozen=True)
 class Draft:
-    """Fields of a request, as far as they are known, and remarks for the user who submits.
+    """Fields of a request, as far as they are known, and remarks for its owner.
 
-    `export` says what to take from the submitter's environment: "paths", "all", "none", or names with commas.
+    `export` says what comes from the owner's environment: "paths" (paths and variables of training libraries), "all",
+    "none", or names with commas.
     """
 
     fields: Mapping[str, Any]
@@ -84,13 +89,20 @@ def gpu_fields(asked: Gpus) -> dict[str, Any]:
 
 
 def carried(environment: Mapping[str, str], export: str) -> dict[str, str]:
-    """The part of an environment that goes along with a job."""
+    """The part of the owner's environment that a job gets."""
     if export == "none":
         return {}
     if export == "all":
         return {name: value for name, value in environment.items() if _is_sound(name, value)}
-    names = _CARRIED if export == "paths" else tuple(name.strip() for name in export.split(","))
+    if export == "paths":
+        return {name: value for name, value in environment.items() if name in _CARRIED or _is_training(name, value)}
+    names = tuple(name.strip() for name in export.split(","))
     return {name: environment[name] for name in names if name in environment}
+
+
+def _is_training(name: str, value: str) -> bool:
+    """Whether a variable is one of a training library."""
+    return name.startswith(_CARRIED_PREFIXES) and name not in _NOT_CARRIED and _is_sound(name, value)
 
 
 def _is_sound(name: str, value: str) -> bool:

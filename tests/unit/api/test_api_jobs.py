@@ -250,7 +250,7 @@ def test_jobs_can_be_chosen(site: Site) -> None:
 
 
 def test_everybody_sees_everything_and_controls_their_own(site: Site) -> None:
-    job = submitted(site, ALICE, env={"SECRET": "1"})["id"]
+    job = submitted(site, ALICE, env={"LEVEL": "1"})["id"]
     assert site.as_user(BOB).get("/v1/jobs").json()["jobs"][0]["user"] == str(ALICE)
     assert "env" not in site.as_user(BOB).get(f"/v1/jobs/{job}").json()["request"]
     for verb in ("cancel", "suspend", "resume", "requeue", "hold", "release"):
@@ -259,7 +259,21 @@ def test_everybody_sees_everything_and_controls_their_own(site: Site) -> None:
     refused(site, 403, "PATCH", f"/v1/jobs/{job}", BOB, json={"priority": 5})
     for uid in (ALICE, OPERA, 0, 4321):
         assert site.as_user(uid).post(f"/v1/jobs/{job}/hold").status_code == 200
-    assert site.as_user(OPERA).get(f"/v1/jobs/{job}").json()["request"]["env"] == {"SECRET": "1"}
+    assert site.as_user(OPERA).get(f"/v1/jobs/{job}").json()["request"]["env"] == {"LEVEL": "1"}
+
+
+def test_secrets_are_not_shown_to_anybody(site: Site) -> None:
+    secrets = dict.fromkeys(
+        ("WANDB_API_KEY", "HF_TOKEN", "MY_SECRET", "db_password", "AWS_SECRET_ACCESS_KEY"), "s3cret"
+    )
+    job = submitted(site, ALICE, env={**secrets, "TOKENIZERS_PARALLELISM": "false"})["id"]
+    for person in (ALICE, OPERA):
+        answer = site.as_user(person).get(f"/v1/jobs/{job}")
+        assert "s3cret" not in answer.text
+        assert answer.json()["request"]["env"] == {
+            **dict.fromkeys(secrets, "********"),
+            "TOKENIZERS_PARALLELISM": "false",
+        }
 
 
 def test_nobody_submits_for_somebody_else_but_operators(site: Site) -> None:

@@ -19,7 +19,7 @@ def test_verbs_say_which_jobs_had_ended(site: Site) -> None:
     client = site.as_user(ALICE)
     array = client.post("/v1/jobs", json=HELD | {"array": [0, 1]}).json()["jobs"][0]["id"].split("_")[0]
     first = client.post(f"/v1/jobs/{array}_1/cancel").json()["jobs"]
-    assert [(row["state"], row["had_ended"]) for row in first] == [("CANCELLED", False)]
+    assert [(row["state"], row["had_ended"], row["stopping_s"]) for row in first] == [("CANCELLED", False, 0.0)]
     for method, path, body in (("PATCH", "", {"priority": 3}), ("POST", "/suspend", None), ("POST", "/cancel", None)):
         rows = client.request(method, f"/v1/jobs/{array}{path}", json=body).json()["jobs"]
         assert [row["had_ended"] for row in rows] == [False, True]

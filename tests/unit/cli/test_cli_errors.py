@@ -99,7 +99,7 @@ CASES: dict[str, tuple[tuple[str, ...], str]] = {
     "unknown trace command": (("trace", "descibe", "x"), "descibe"),
     "demo no jobs": (("demo", "--jobs", "0", "--out", "{dir}/demo"), "jobs 0"),
     "demo seed": (("demo", "--seed", "-1", "--out", "{dir}/demo"), "--seed"),
-    "demo into a file": (("demo", "--out", "{trace}"), "cannot be made"),
+    "demo into a file": (("demo", "--out", "{trace}"), "cannot be created"),
     "policies broken plugin": (("policies", "--plugin", "{dir}/broken.py"), "broken.py"),
 }
 FILES = {

@@ -18,7 +18,7 @@ WAITS: dict[str, Any] = {
     "ahead": [],
     "frees": [],
 }
-NOTHING = {"start_in_s": None, "finish_in_s": None, "basis": "its owner's word"}
+NOTHING = {"start_in_s": None, "finish_in_s": None, "basis": "its owner's estimate"}
 FIGURES: dict[str, Any] = {
     "finished": 0,
     "not_finished": 0,
@@ -35,7 +35,7 @@ ROW: dict[str, Any] = {
     "start_in_s": 4000.0,
     "finish_in_s": 7e4,
     "preemptions": 0,
-    "basis": "its owner's word",
+    "basis": "its owner's estimate",
 }
 ENDED = ROW | {"id": "3", "state": "COMPLETED", "start_in_s": None, "finish_in_s": None}
 TOLD: dict[str, Any] = {"policy": "fifo", "jobs": [], "new": [], "left_out": 0, "cut": "", "problem": "", **FIGURES}
@@ -53,9 +53,9 @@ def test_a_start_that_was_not_seen_is_not_given() -> None:
     text = printed(_reasons({**WAITS, "estimate": far}))
     assert "not within 2 h" in text
     assert "3 of 9" in text
-    assert "owner's word" not in text
+    assert "owner's estimate" not in text
     never = printed(_reasons({**WAITS, "position": 0, "estimate": {**NOTHING, "why": "held"}}))
-    assert "not as things are" in never
+    assert "never, as things are now" in never
     assert "position" not in never
     assert "in 1 min" in printed(_reasons({**WAITS, "estimate": {**NOTHING, "start_in_s": 60.0}}))
 
@@ -70,7 +70,7 @@ def test_of_an_array_it_is_said_which_task_is_meant() -> None:
 
 def test_a_narrow_terminal_has_a_line_for_each_job() -> None:
     row = ROW | {"preemptions": 2}
-    rows = [row | {"id": str(number), "basis": "nothing is known of it; an hour is assumed"} for number in (10, 11)]
+    rows = [row | {"id": str(number), "basis": "unknown; an hour is assumed"} for number in (10, 11)]
     rows.append(row | {"id": "12", "start_in_s": None, "why": "no GPUs that are here now can run it, " * 3})
     console = Console(width=80, force_terminal=True, color_system=None)
     with console.capture() as said:
@@ -91,8 +91,8 @@ def test_figures_that_do_not_exist_are_not_printed() -> None:
         _outlook({**TOLD, "jobs": [ROW], "finished": 2, "not_finished": 4, "never_start": 3, "mean_jct_s": 30.0})
     )
     assert "(of 2 that end)" in text
-    assert "1 do not end within the time looked at" in text
-    assert "3 never start as things are" in text
+    assert "1 do not end within the forecast" in text
+    assert "3 never start, as things are now" in text
 
 
 def test_of_jobs_that_have_ended_nothing_is_forecast() -> None:
@@ -101,7 +101,7 @@ def test_of_jobs_that_have_ended_nothing_is_forecast() -> None:
         printed(_outlook({**TOLD, "jobs": [ENDED, failed]})) == "job 3 has ended: COMPLETED\njob 4 has ended: FAILED\n"
     )
     both = printed(_outlook({**TOLD, "jobs": [ROW, ENDED]})).splitlines()
-    assert both[2].endswith("its owner's word")
+    assert both[2].endswith("its owner's estimate")
     assert both[3].rstrip().endswith("it has ended")
 
 

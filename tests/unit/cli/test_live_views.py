@@ -12,7 +12,7 @@ from fairway.cli import output
 from fairway.cli.live import exit_code_of
 from fairway.cli.live_tables import gpus_text, job_table, jobs_table, nodes_table
 from fairway.cli.top import picture
-from fairway.client import Client, ClientError, NotUpError, RefusedError
+from fairway.client import Client, ClientError, NotUpError, RefusedError, Submitted
 from fairway.core.errors import InputError
 
 ROW: dict[str, Any] = {
@@ -140,6 +140,17 @@ def test_one_job_in_full() -> None:
         assert part in text
 
 
+def test_the_time_that_a_job_ran_and_that_its_attempts_lasted_are_told_apart() -> None:
+    times = {"launched_s": 1000.0, "started_s": 1000.0, "ended_s": 1019.1}
+    attempt = {"number": 1, "gpus": [0], "codes": [0], "cause": "", **times}
+    told = ROW | {"request": {"command": ["a"]}, "progress": {}, "history": [attempt], "ran_s": 8.1, "gpu_s": 8.1}
+    text = output.rendered(job_table(told))
+    assert "8.1 s · 8.1 s of GPUs · its attempts also stood still, started or stopped for 11.0 s" in text
+    assert "lasted" in text
+    assert "19.1 s" in text
+    assert "stood still" not in output.rendered(job_table(told | {"ran_s": 19.0}))
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [
@@ -165,6 +176,22 @@ def test_a_job_that_had_ended_is_said_to_have(shell: Shell, monkeypatch: pytest.
     call = shell("cancel", "1", "2", "3")
     told = "job 1 had ended already: COMPLETED\njob 2 CANCELLED\njob 3 had ended already: CANCELLED\n"
     assert (call.code, call.out) == (0, told)
+
+
+def test_a_cancelled_job_whose_processes_still_run_is_said_to_be_stopping(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = ROW | {"state": "CANCELLED", "reason": "cancelled", "stopping_s": 60.0}
+    monkeypatch.setattr(Client, "cancel", lambda self, job: [row])
+    assert shell("cancel", "12").out == "job 12 CANCELLED; its processes have up to 1 min to stop\n"
+
+
+def test_submit_tells_only_reasons_that_its_options_gave(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = ROW | {"state": "PENDING", "reason": "needs 1 GPU; 0 are free"}
+    monkeypatch.setattr(Client, "submit", lambda self, body, key=None: Submitted([row], 1))
+    assert shell("submit", "--", "true").out == "job 12 submitted\n"
+    row["reason"] = "held by its owner"
+    assert shell("submit", "--hold", "--", "true").out == "job 12 submitted: held by its owner\n"
 
 
 def test_what_was_done_is_told_where_the_scheduler_goes_away(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

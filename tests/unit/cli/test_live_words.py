@@ -12,6 +12,7 @@ from cli_samples import Shell
 
 from fairway.cli.log_lines import Lines
 from fairway.client import Client, Submitted
+from fairway.submission.draft import carried
 from fairway.submission.quantities import instant_s
 
 SUBMITTED_S_AGO = 3600.0
@@ -81,11 +82,11 @@ def test_a_deadline_can_be_taken_away(shell: Shell, updated: list[dict[str, Any]
         (("submit", "--env", "A=\udcff", "--", "true"), "the value of the environment variable A is not UTF-8"),
         (("submit", "--name", "\udcff", "--", "true"), "the name '\\udcff' has characters that a name may not have"),
         (("submit", "--chdir", "/\udcff", "--", "true"), "the name of the working directory is not UTF-8: '/\\udcff'"),
-        (("submit", "--chdir", "/nonexistent", "--", "true"), "/nonexistent: there is no such folder to run it in"),
-        (("submit", "--chdir", "/dev/null", "--", "true"), "/dev/null: this is no folder to run it in"),
-        (("submit", "--chdir", "/dev/null/x", "--", "true"), "/dev/null/x: there is no such folder to run it in"),
-        (("run", "--chdir", "/nonexistent", "--", "true"), "/nonexistent: there is no such folder to run it in"),
-        (("what-if", "12", "--gpus", "2"), "12 is the id of a job; options of `submit` are for one that is not"),
+        (("submit", "--chdir", "/nonexistent", "--", "true"), "/nonexistent: there is no such directory to run it in"),
+        (("submit", "--chdir", "/dev/null", "--", "true"), "/dev/null: this is not a directory to run it in"),
+        (("submit", "--chdir", "/dev/null/x", "--", "true"), "/dev/null/x: there is no such directory to run it in"),
+        (("run", "--chdir", "/nonexistent", "--", "true"), "/nonexistent: there is no such directory to run it in"),
+        (("what-if", "12", "--gpus", "2"), "12 is the id of a job; options of `submit` are only for a new job"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(
@@ -139,6 +140,13 @@ def test_what_is_not_utf8_is_not_carried_along(shell: Shell, monkeypatch: pytest
     monkeypatch.setenv("NEW_NAME", "café")
     assert shell("submit", "--export", "all", "--", "true").code == 0
     assert (sent[0]["NEW_NAME"], "OLD_NAME" in sent[0]) == ("café", False)
+
+
+def test_variables_of_training_libraries_go_along_and_others_do_not() -> None:
+    names = "PATH WANDB_API_KEY HF_HOME OMP_NUM_THREADS NCCL_DEBUG CUDA_HOME CUDA_LAUNCH_BLOCKING TORCH_HOME"
+    taken = dict.fromkeys([*names.split(), "PYTORCH_CUDA_ALLOC_CONF", "TOKENIZERS_PARALLELISM"], "1")
+    left = {"CUDA_VISIBLE_DEVICES": "0", "AWS_SECRET_ACCESS_KEY": "x", "NCCL_OLD": "caf\udce9", "MY_HF_X": "1"}
+    assert carried({**taken, **left}, "paths") == taken
 
 
 def test_requeueing_says_what_it_costs(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

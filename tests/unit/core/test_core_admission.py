@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fairway.core import admission
 from fairway.core.admission import admit
 from fairway.core.check import check
-from fairway.core.decision import Reason
+from fairway.core.decision import Decision, Reason
 from fairway.core.snapshot import Snapshot
 from fairway.testing import job, snapshot_of
 from fairway.testing.strategies import snapshots
@@ -115,6 +115,32 @@ def test_a_job_that_has_just_started_is_left_alone_and_the_decision_wakes_when_i
     assert decision.gpus.tolist() == [4, 0]
     assert decision.wake_s == pytest.approx(70.0, abs=1e-6)
     assert decision.reasons.tolist() == [Reason.RUNS, Reason.OUTRANKED]
+    assert decision.reason(view, 1) == "needs 4 GPUs; job old (4 GPUs) has just started and cannot be stopped yet"
+
+
+def test_the_reason_names_the_jobs_that_are_served_first() -> None:
+    jobs = [job("a", 2), job("b", 1), job("c", 4)]
+    view = snapshot_of(jobs, "v100:4", now_s=90.0, running={"a": 2, "b": 1})
+    decision = admit(view, np.array([0.0, 1.0, 2.0]), preempt=True)
+    assert decision.reason(view, 2) == "needs 4 GPUs; jobs a (2 GPUs) and b (1 GPU) are served first"
+    many = [*(job(f"small-{number}", 1) for number in range(5)), job("large", 8)]
+    view = snapshot_of(many, "v100:8", now_s=90.0, running={f"small-{number}": 1 for number in range(5)})
+    named = "small-0 (1 GPU), small-1 (1 GPU), small-2 (1 GPU) and 2 more"
+    assert admit(view, np.arange(6), preempt=True).reason(view, 5) == f"needs 8 GPUs; jobs {named} are served first"
+
+
+def test_only_jobs_on_gpus_that_it_can_use_are_named() -> None:
+    jobs = [job("a", 2, gpu_types=("v100",)), job("b", 2, gpu_types=("k80",)), job("c", 2, gpu_types=("k80",))]
+    view = snapshot_of(jobs, "v100:2,k80:2", running={"a": (0, 1), "b": (2, 3)})
+    reasons = np.array([0, 0, int(Reason.OUTRANKED)], dtype=np.int8)
+    decision = Decision(np.array([2, 2, 0]), reasons, gpu_types=np.array([0, 1, -1]))
+    assert decision.reason(view, 2) == "needs 2 GPUs; job b (2 GPUs) is served first"
+
+
+def test_a_job_that_never_ran_is_not_said_to_have_had_its_share() -> None:
+    view = snapshot_of([job("a", 1), job("b", 1)], "v100:1", running={"a": 1})
+    decision = Decision(np.array([1, 0]), np.array([0, int(Reason.NOT_ITS_TURN)], dtype=np.int8))
+    assert decision.reason(view, 1) == "waits for its turn; job a (1 GPU) is served first"
 
 
 def test_nobody_is_stopped_in_the_stead_of_a_protected_job() -> None:

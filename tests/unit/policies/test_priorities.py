@@ -113,7 +113,7 @@ def test_where_the_policy_stops_nobody_whoever_was_started_last_makes_room(polic
     snapshot = _busy([high("high", 2, submitted_s=900.0)])
     decision = decided(snapshot, policy)
     assert decision.gpus.tolist() == [2, 0, 2]
-    assert decision.reason(snapshot, 1).startswith("2 GPUs are taken by jobs of higher priority; ")
+    assert decision.reason(snapshot, 1).endswith("; job high (2 GPUs) has a higher priority")
 
 
 @pytest.mark.parametrize("policy", ["tiresias:queues=300", "las:levels=300"])
@@ -137,12 +137,12 @@ def test_a_job_of_higher_priority_that_waits_is_served_before_one_that_came_firs
     decision = decided(snapshot, "fifo")
     assert decision.gpus.tolist() == [0, 3, 1]
     assert decision.order == [1, 2]
-    assert decision.reason(snapshot, 0) == "3 GPUs are taken by jobs of higher priority; needs 3 GPUs; 0 are free"
+    assert decision.reason(snapshot, 0) == "needs 3 GPUs; 0 are free; job second (3 GPUs) has a higher priority"
 
 
 def test_one_gpu_is_told_of_as_one() -> None:
     snapshot = snapshot_of([low("a"), high("b")], "v100:1")
-    assert "1 GPU is taken by jobs of higher priority" in decided(snapshot, "fifo").reason(snapshot, 0)
+    assert "job b (1 GPU) has a higher priority" in decided(snapshot, "fifo").reason(snapshot, 0)
 
 
 def test_within_a_class_a_strict_queue_names_its_own_head() -> None:
@@ -150,7 +150,7 @@ def test_within_a_class_a_strict_queue_names_its_own_head() -> None:
     snapshot = snapshot_of(jobs, "v100:4", now_s=2.0)
     decision = decided(snapshot, "fifo")
     assert decision.gpus.tolist() == [0, 0, 2]
-    assert decision.reason(snapshot, 1).endswith("waits behind job head, which came first and does not fit yet")
+    assert decision.reason(snapshot, 1).startswith("waits behind job head, which came first and does not fit yet; ")
 
 
 # Jobs that may not be stopped.
@@ -161,7 +161,7 @@ def test_whoever_was_started_a_moment_ago_keeps_its_gpus_and_the_decision_wakes_
     decision = decided(snapshot, "fifo")
     assert decision.gpus.tolist() == [2, 2, 0]
     assert decision.wake_s == pytest.approx(1010.0, abs=1e-3)
-    assert decision.reason(snapshot, 2).startswith("2 GPUs are kept by jobs of lower priority that may not be stopped")
+    assert decision.reason(snapshot, 2).endswith("job young (2 GPUs) has a lower priority, but cannot be stopped now")
     two = _busy([high("high", 2, submitted_s=900.0)], min_run_s=60.0)
     assert decided(two, "fifo").gpus.tolist() == [0, 2, 2]
 
@@ -287,7 +287,7 @@ def test_thousands_of_priorities_do_not_mean_thousands_of_questions() -> None:
     decision = ByPriority(spy).decide(state.snapshot())
     assert decision.gpus.nonzero()[0].tolist() == list(range(2000 - gpus, 2000))
     assert len(spy.seen) == gpus
-    assert decision.reason(state.snapshot(), 0).startswith(f"{gpus} GPUs are taken by jobs of higher priority")
+    assert f"and {gpus - 3} more have a higher priority" in decision.reason(state.snapshot(), 0)
 
 
 def _blocked_by(lows: list[JobSpec], machines: str, queue: list[JobSpec], **about: Any) -> Snapshot:
@@ -307,7 +307,8 @@ def test_nobody_asks_about_classes_that_could_not_use_what_is_left(machines: str
     check(snapshot, decision)
     assert [view.jobs.tolist() for view in spy.seen] == [[0, 1]]
     assert decision.gpus.tolist() == [1, 1] + 27 * [0]
-    assert decision.reason(snapshot, 2).startswith("2 GPUs are kept by jobs of lower priority that may not be stopped")
+    who = "jobs a (1 GPU) and b (1 GPU)"
+    assert decision.reason(snapshot, 2).endswith(f"{who} have a lower priority, but cannot be stopped now")
     smaller = [*queue, job("small", 1, priority=4, submitted_s=2.0, gpu_types=("k80",) if types else ())]
     snapshot = _blocked_by(kept, machines, smaller)
     decision = ByPriority(spy).decide(snapshot)
@@ -333,7 +334,7 @@ def test_jobs_stop_where_those_above_leave_nothing_and_their_class_is_remembered
     assert decision.gpus.tolist() == [0, 0, 4]
     assert [view.jobs.tolist() for view in spy.seen] == [[2]]
     assert decision.memory == {"by_priority": {"0": {"turns": 4}, "5": {"turns": 5}}}
-    assert decision.reason(snapshot, 0) == "4 GPUs are taken by jobs of higher priority; needs 2 GPUs; 0 are free"
+    assert decision.reason(snapshot, 0) == "needs 2 GPUs; 0 are free; job b (4 GPUs) has a higher priority"
 
 
 # Every policy.

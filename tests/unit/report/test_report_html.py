@@ -8,11 +8,12 @@ import time
 from typing import Any
 
 import pytest
-from report_samples import ATTACK, POLICIES, nothing_finished, sample_result
+from report_samples import ATTACK, MANY, POLICIES, nothing_finished, sample_result
 
 from fairway.core.errors import InputError
 from fairway.report import render_html
 from fairway.report.columns import COLUMNS
+from fairway.report.html import POLICIES_SHOWN
 
 
 def embedded(page: str) -> dict[str, Any]:
@@ -25,7 +26,7 @@ def embedded(page: str) -> dict[str, Any]:
 def table_rows(page: str) -> list[str]:
     body = re.search(r'id="compare".*?<tbody>(.*?)</tbody>', page, re.DOTALL)
     assert body is not None
-    return re.findall(r"<tr>(.*?)</tr>", body[1], re.DOTALL)
+    return re.findall(r"<tr data-policy=.*?>(.*?)</tr>", body[1], re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -191,3 +192,23 @@ def test_many_segments_become_a_heat_map_and_the_page_stays_light() -> None:
     page = render_html([result | {"policy": policy} for policy in POLICIES])
     assert embedded(page)["policies"][0]["gantt"]["kind"] == "raster"
     assert len(page.encode()) < 3_000_000
+
+
+def test_of_many_policies_the_best_come_first_and_every_winner_is_among_those_shown() -> None:
+    results = [sample_result(policy) for policy in MANY]
+    for number, result in enumerate(results):
+        result["jct_s"]["mean"], result["makespan_s"] = 1000.0 - number, 50.0 + number
+    page = render_html(results)
+    names = [re.sub(r"<.*?>", "", re.findall(r"<th.*?</th>", row)[0]) for row in table_rows(page)]
+    best = list(reversed(MANY))
+    assert set(names) == set(MANY)
+    assert names[0] == best[0]
+    assert MANY[0] in names[:POLICIES_SHOWN]
+    assert [name for name in names[POLICIES_SHOWN:] if name in best[: POLICIES_SHOWN - 4]] == []
+    assert '"shown":8' in page
+
+
+def test_eight_policies_keep_the_order_in_which_they_were_given() -> None:
+    results = [sample_result(policy) for policy in reversed(POLICIES)]
+    names = [re.sub(r"<.*?>", "", re.findall(r"<th.*?</th>", row)[0]) for row in table_rows(render_html(results))]
+    assert names == list(reversed(POLICIES))

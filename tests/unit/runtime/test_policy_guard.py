@@ -121,7 +121,7 @@ def test_reasons_come_through_the_gate() -> None:
     gate = PolicyGuard(make_policy("fifo"), Limits(parse_config('[users."*"]\nmax_gpus = 100')), outside={2: "held"})
     snapshot = state_of([job("low", 4), job("high", 4, priority=1), job("out", 1)], "v100:1x4").snapshot()
     decision = gate.decide(snapshot)
-    assert decision.reason(snapshot, 0).startswith("4 GPUs are taken by jobs of higher priority")
+    assert decision.reason(snapshot, 0).endswith("job high (4 GPUs) has a higher priority")
     assert decision.reason(snapshot, 2) == "held"
 
 

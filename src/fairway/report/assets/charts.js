@@ -5,7 +5,9 @@ window.addEventListener("error", (event) => { document.body.dataset.error = even
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const policies = data.policies;
-const view = { hidden: new Set(), raised: null };
+// Of many policies the best are shown; `all` after a click on "Show all".
+const rest = policies.map((_, index) => index).filter((index) => index >= data.shown);
+const view = { hidden: new Set(rest), raised: null, all: rest.length === 0 };
 const redraws = [];
 const redrawAll = () => redraws.forEach((redraw) => redraw());
 

@@ -1,6 +1,7 @@
 // The page itself: which numbers go into which chart, the controls, the tables.
 
 const find = (id, part) => document.querySelector(`#${id} ${part}`);
+const listed = () => policies.map((policy, index) => ({ policy, index })).filter(({ index }) => view.all || index < data.shown);
 const visible = () => policies.map((policy, index) => ({ policy, index })).filter(({ index }) => !view.hidden.has(index));
 const hint = (id, text) => { find(id, ".hint").textContent = text; };
 const positive = (values) => values.filter((v) => v !== null && v > 0);
@@ -21,7 +22,7 @@ function legend(host, note) {
   const render = () => {
     host.replaceChildren();
     if (policies.length < 2 && !note) return;
-    policies.forEach((policy, index) => {
+    listed().forEach(({ policy, index }) => {
       const button = make("button", { type: "button", "aria-pressed": !view.hidden.has(index), title: "Click hides or shows; shift-click shows only this one" }, host);
       const line = draw("svg", { viewBox: "0 0 20 8", "aria-hidden": "true" }, button);
       draw("path", { class: `line ${colour(index)}${dash(index)}`, d: "M0 4H20" }, line);
@@ -32,14 +33,39 @@ function legend(host, note) {
       button.addEventListener("pointerenter", () => { view.raised = index; drawLines(); });
       button.addEventListener("pointerleave", () => { view.raised = null; drawLines(); });
     });
+    if (rest.length) showAllButton(host);
   };
+  redraws.push(render);
+  render();
+}
+
+function showAllButton(host) {
+  const text = view.all ? `Show the best ${data.shown}` : `Show all ${policies.length} policies`;
+  const button = make("button", { type: "button", class: "all" }, host, text);
+  button.addEventListener("click", () => {
+    view.all = !view.all;
+    view.hidden = new Set(view.all ? [] : rest);
+    view.raised = null;
+    redrawAll();
+  });
+}
+
+// Without this script the table has all rows.
+function foldTable(table) {
+  const host = make("span", {}, document.getElementById("compare-controls"));
+  const render = () => {
+    for (const row of table.tBodies[0].rows) row.hidden = !view.all && Number(row.dataset.policy) >= data.shown;
+    host.replaceChildren();
+    showAllButton(host);
+  };
+  if (!rest.length) return;
   redraws.push(render);
   render();
 }
 
 function toggle(index, alone) {
   const others = policies.map((_, i) => i).filter((i) => i !== index);
-  if (alone) view.hidden = view.hidden.size === others.length && !view.hidden.has(index) ? new Set() : new Set(others);
+  if (alone) view.hidden = view.hidden.size === others.length && !view.hidden.has(index) ? new Set(view.all ? [] : rest) : new Set(others);
   else if (!view.hidden.delete(index)) view.hidden.add(index);
   view.raised = null;
   redrawAll();
@@ -152,7 +178,9 @@ function busyPanels() {
     make("span", { class: swatchClass(index), "aria-hidden": "true" }, head);
     make("span", {}, head, policy.label);
     make("span", {}, head, policy.utilisation === null ? "" : percent(policy.utilisation));
-    redraws.push(() => { panel.hidden = view.hidden.has(index); });
+    const fold = () => { panel.hidden = view.hidden.has(index); };
+    redraws.push(fold);
+    fold();
     new LineChart(make("div", {}, panel), () => ({
       name: `GPU utilisation over time under ${policy.label}`, area: true, height: 118, mean: policy.utilisation,
       series: [{ index, label: policy.label, ...binned(policy.busy) }], read: readBin,
@@ -212,19 +240,20 @@ function ownersTable() {
     hint("owners", `${state.what === "jct" ? "Mean completion time" : "Mean time in the queue"} per ${state.who.slice(0, -1)} and policy; the largest consumers of GPU time first.`
       + (owners.all > owners.names.length ? ` The first ${owners.names.length} of ${owners.all}.` : ""));
     host.replaceChildren();
-    const crowded = policies.length > 8;
+    const shown = listed();
+    const crowded = shown.length > 8;
     const table = make("table", { class: crowded ? "owners crowded" : "owners" }, host);
     const head = make("tr", {}, make("thead", {}, table));
     make("th", { scope: "col", class: "text" }, head, state.who.slice(0, -1));
     for (const name of ["jobs", "GPU-h"]) make("th", { scope: "col" }, head, name);
-    for (const { label } of policies) make("th", { scope: "col" }, head).append(...breakable(label));
+    for (const { policy } of shown) make("th", { scope: "col" }, head).append(...breakable(policy.label));
     const body = make("tbody", {}, table);
     owners.names.slice(0, state.rows).forEach((name, i) => {
       const row = make("tr", {}, body);
       make("th", { scope: "row" }, row, name);
       make("td", {}, row, plain(owners.jobs[i], 6));
       make("td", {}, row, plain(owners.gpu_h[i]));
-      const values = owners[state.what][i];
+      const values = shown.map(({ index }) => owners[state.what][i][index]);
       const known = values.filter((v) => v !== null);
       const best = known.length > 1 && Math.min(...known) < Math.max(...known) ? Math.min(...known) : null;
       for (const value of values) make("td", { class: value !== null && value === best ? "best" : "" }, row, crowded ? brief(value) : duration(value));
@@ -233,6 +262,7 @@ function ownersTable() {
     const more = make("button", { type: "button", class: "plain" }, host, `Show all ${owners.names.length}`);
     more.addEventListener("click", () => { state.rows = Infinity; render(); });
   };
+  if (rest.length) redraws.push(render);
   render();
 }
 
@@ -253,6 +283,7 @@ function sortable(table) {
 }
 
 sortable(document.getElementById("compare"));
+foldTable(document.getElementById("compare"));
 choice(document.getElementById("compare-controls"), "Which ρ", RHO_KINDS.map(([kind, label]) => [kind, `ρ ${label}`]), rho.kind, pickRho);
 for (const part of [jctChart, rhoChart, queueChart, busyPanels, ganttChart, ownersTable]) part();
 document.body.dataset.ready = "1";

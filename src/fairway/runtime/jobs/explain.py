@@ -6,6 +6,7 @@ never an old one. That happens in the scheduler's thread; it costs as much as a 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -17,6 +18,7 @@ from fairway.core import columns as c
 from fairway.core.arrays import Bools
 from fairway.core.decision import Decision
 from fairway.core.event import Event, Woken
+from fairway.core.holders import counted
 from fairway.core.plan import plan
 from fairway.core.snapshot import Snapshot
 from fairway.runtime.daemon.idle import RECLAIMED
@@ -29,8 +31,8 @@ MOST_LISTED = 20
 """How many jobs a list names; the rest is counted."""
 
 Forecast = Callable[[Scheduler, JobRecord], Mapping[str, Any]]
-"""Estimates when a job starts and ends (`start_s`, `finish_s`), which jobs start before it (`before`) and how many of
-those are in the queue now (`position`)."""
+"""Estimates when a job starts and ends (`start_s`, `finish_s`), which jobs start before it (`before`), and its place in
+the queue (`position`): behind all of higher priority, and behind those of its own priority that start before it."""
 
 
 def explain(scheduler: Scheduler, name: str, forecast: Forecast | None = None) -> dict[str, Any]:
@@ -159,7 +161,7 @@ def _waiting(scheduler: Scheduler, snapshot: Snapshot, decision: Decision, row: 
     if blocked:
         reason += "; " + "; ".join(f"GPU {gpu} is left alone: {why}" for gpu, why in sorted(blocked.items()))
     store, jobs = scheduler.store, snapshot.jobs.tolist()
-    ahead = [{"id": store[jobs[other]].id, "why": "holds GPUs"} for other in _holders(snapshot, row)]
+    ahead = [{"id": store[jobs[other]].id, "why": _why_holds(snapshot, other)} for other in _holders(snapshot, row)]
     granted = ((decision.gpus > 0) & (snapshot.held == 0)).nonzero()[0].tolist()
     ahead += [{"id": store[jobs[other]].id, "why": "is next to start"} for other in granted if other != row]
     blocking = decision.ahead
@@ -172,6 +174,15 @@ def _holders(snapshot: Snapshot, row: int) -> list[int]:
     """Running rows on GPUs of types that a row can use."""
     usable = snapshot.speeds[:, row] > 0
     return [other for other in snapshot.running_rows.tolist() if usable[snapshot.gpu_type[other]]]
+
+
+def _why_holds(snapshot: Snapshot, row: int) -> str:
+    """What a running job holds, and whether it could be stopped."""
+    held, until_s = counted(int(snapshot.held[row])), float(snapshot.protected_until_s[row])
+    if until_s == math.inf:
+        return f"holds {held} and is never preempted"
+    left_s = until_s - snapshot.now_s
+    return f"holds {held} and cannot be stopped for another {math.ceil(left_s)} s" if left_s > 0 else f"holds {held}"
 
 
 def _left_s(snapshot: Snapshot, row: int) -> float | None:

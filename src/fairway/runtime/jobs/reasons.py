@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
+
 from fairway.core.arrays import Ints
-from fairway.core.decision import Decision, Reason, reason_text
+from fairway.core.decision import NAMES_HOLDERS, Decision, Reason, reason_text
+from fairway.core.holders import holders_text, usable_types
 from fairway.core.snapshot import Snapshot
 
 GRANTED = "it is about to start"
@@ -17,13 +20,18 @@ _NOBODY = -1
 
 
 class _Round(NamedTuple):
-    """One decision and what it was about. The columns of a snapshot live for a moment only, so they are copies."""
+    """One decision and what it was about. The columns of a snapshot live for a moment only, so they are copies.
+
+    `usable` are the GPU types that each row can use, `who` says who has the GPUs of these types.
+    """
 
     jobs: Ints
     gpus: Ints
     decision: Decision
     free: int
     ahead: str
+    usable: Ints
+    who: Mapping[int, str]
 
 
 class Reasons:
@@ -37,7 +45,10 @@ class Reasons:
         """A round was decided; the snapshot is still the one that the policy saw."""
         free = decision.free(snapshot)
         ahead = snapshot.job_id(decision.ahead)
-        self._round = _Round(snapshot.jobs.copy(), snapshot.gpus.copy(), decision, free, ahead)
+        usable = usable_types(snapshot)
+        naming = np.logical_or.reduce([decision.reasons == int(reason) for reason in NAMES_HOLDERS])
+        who = {types: holders_text(snapshot, decision, types) for types in set(usable[naming].tolist())}
+        self._round = _Round(snapshot.jobs.copy(), snapshot.gpus.copy(), decision, free, ahead, usable, who)
 
     def forget(self, job: int) -> None:
         """What was said of a job is no longer so, and nothing else has been decided yet."""
@@ -55,17 +66,18 @@ class Reasons:
 
 
 def _texts(last: _Round) -> dict[int, str]:
-    known: dict[tuple[int, int], str] = {}
+    known: dict[tuple[int, int, int], str] = {}
     told: dict[int, str] = {}
-    columns = (last.jobs, last.gpus, last.decision.gpus, last.decision.reasons)
-    for row, (job, gpus, granted, code) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+    columns = (last.jobs, last.gpus, last.usable, last.decision.gpus, last.decision.reasons)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    for row, (job, gpus, usable, granted, code) in enumerate(rows):
         if granted:
             told[job] = GRANTED
         elif row in last.decision.texts:
             told[job] = last.decision.texts[row]
         else:
-            key = code, gpus
+            key = code, gpus, usable
             if key not in known:
-                known[key] = reason_text(Reason(code), gpus, last.free, last.ahead)
+                known[key] = reason_text(Reason(code), gpus, last.free, last.ahead, last.who.get(usable, ""))
             told[job] = known[key]
     return told
