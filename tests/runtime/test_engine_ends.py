@@ -75,7 +75,7 @@ if os.environ['FAIRWAY_RESTART_COUNT'] == '0':
     with living(folder) as scheduler:
         job = until(submit(scheduler, python(code)), JobState.RUNNING)
         wait_for(lambda: "ready" in log_of(scheduler, job))
-        scheduler.engine.attempts.live[job.number].running.signal(signal.SIGKILL)
+        scheduler.engine.attempts.live[job.number].handle.signal(signal.SIGKILL)
         ended(job)
         assert (job.state, len(job.attempts), job.failures) == (JobState.COMPLETED, 2, 0)
         assert job.attempts[0].cause == "lost"

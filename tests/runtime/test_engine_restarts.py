@@ -79,7 +79,7 @@ def test_a_job_that_was_left_running_against_what_was_decided_is_suspended(folde
     os.kill(keeper, signal.SIGUSR2)
     with living(folder) as scheduler:
         job = scheduler.store[0]
-        ranks = scheduler.engine.attempts.live[0].running.directory / "ranks.json"
+        ranks = scheduler.engine.attempts.live[0].handle.directory / "ranks.json"
         pid = int(ranks.read_text().strip("[").split(",")[0])
         wait_for(lambda: state_of(pid) == "T")
         assert job.state is JobState.SUSPENDED

@@ -47,7 +47,7 @@ class House:
 
     def told(self, job: JobRecord) -> float:
         """What the keeper of a job was told last."""
-        return self.scheduler.engine.attempts.live[job.number].running.throttled
+        return self.scheduler.engine.attempts.live[job.number].handle.throttled
 
 
 @pytest.fixture
@@ -113,8 +113,12 @@ def test_guests_that_are_left_behind_share_with_one_another(house: House) -> Non
     host, first = two(house)
     second = until(submit(house.scheduler, python(BUSY)), JobState.RUNNING)
     house.scheduler.cancel(host.id)
-    targets = house.scheduler.engine.attempts.targets
-    wait_for(lambda: targets[first.number].host == -1 and targets[second.number].host == first.number)
+
+    def hosts() -> list[int]:
+        targets = [house.scheduler.jobs.target(job.number) for job in (first, second)]
+        return [target.host for target in targets if target is not None]
+
+    wait_for(lambda: hosts() == [-1, first.number])
     third = until(submit(house.scheduler, python(BUSY)), JobState.RUNNING)
     wait_for(lambda: [house.told(job) for job in (first, second, third)] == [1.0, 0.1, 0.1])
 

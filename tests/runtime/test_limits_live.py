@@ -177,7 +177,7 @@ def test_a_gpu_that_somebody_else_computes_on_is_left_alone_until_they_are_gone(
             first = until(submit(scheduler, [*show, "600"], grace_s=5.0), JobState.RUNNING)
             wait_for(lambda: "devices GPU-1" in log_of(scheduler, first))
             # Our own process on a GPU is no stranger.
-            rank = scheduler.engine.attempts.live[first.number].running.directory / "ranks.json"
+            rank = scheduler.engine.attempts.live[first.number].handle.directory / "ranks.json"
             wait_for(rank.exists)
             gpus[1].pids = [int(rank.read_text().strip("[").split(",")[0])]
             second, both = submit(scheduler, [*show, "0"]), submit(scheduler, [*show, "0"], gpus=2)

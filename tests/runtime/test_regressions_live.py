@@ -37,7 +37,7 @@ def until(met: Callable[[], bool], what: str) -> None:
 
 def stop(made: Scheduler) -> None:
     over = threading.Event()
-    made.on_stop = over.set
+    made.on_stop.append(over.set)
     made.close()
     assert over.wait(DEADLINE_S), "the scheduler does not stop"
 

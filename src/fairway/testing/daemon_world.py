@@ -70,6 +70,7 @@ class DaemonWorld:
         self.acknowledged: dict[str, str] = {}
         self.cancelled: set[str] = set()
         self.waiting: list[tuple[Future[Any], Callable[[Any], None]]] = []
+        self.pairs: set[frozenset[int]] = set()
         self.keys = 0
         gpus, kinds = self.rng.choice((1, 2, 3, 4, 8)), self.rng.choice((1, 1, 1, 2))
         names = ("fast", "slow")[:kinds]
@@ -90,7 +91,7 @@ class DaemonWorld:
         while self.time.monotonic() < 1000.0 + STORY_S and self.steps < MOST_STEPS:
             self.step()
         self.calm, self.full_until_s, self.site.refuses, self.kill_in = True, 0.0, False, -1
-        self.site.at(self.time.monotonic(), self.end_all)
+        self.end_all()
         deadline_s = self.time.monotonic() + REST_S
         while not self.at_rest():
             self.step()
@@ -241,8 +242,12 @@ class DaemonWorld:
         for record in self.scheduler.store:
             if not record.state.ended:
                 behaviour = Behaviour.of(record.request.command)
-                verb = "cancel" if behaviour.hangs or behaviour.on_term == "dies" else "release"
+                # Where jobs take turns, those that save nothing may never get to their end.
+                saves = behaviour.on_term == "saves" and record.request.preempt != "restart"
+                verb = "release" if saves and not behaviour.hangs else "cancel"
                 self.ask(partial(self._each, record.id, verb), lambda records: None)
+        # What was submitted meanwhile is to end, too.
+        self.site.at(self.time.monotonic() + 50.0, self.end_all)
 
     def _each(self, name: str, verb: str, now_s: float) -> Any:
         return self.scheduler.commands.each(name, getattr(self.scheduler.commands, verb), now_s)
@@ -337,13 +342,16 @@ class DaemonWorld:
 
     def _share(self, one: int, other: int) -> bool:
         """Whether two jobs share their GPUs: one is the other's host, or both are guests of the same, or were."""
-        if all(self.scheduler.engine.attempts.live[job].status == "stopping" for job in (one, other)):
-            return True
+        pair = frozenset((one, other))
+        if any(self.scheduler.engine.attempts.live[job].status == "stopping" for job in pair):
+            return pair in self.pairs
         targets = [self.scheduler.jobs.target(job) for job in (one, other)]
         hosts = [
             job if target is None or target.host < 0 else target.host
             for job, target in zip((one, other), targets, strict=True)
         ]
+        if hosts[0] == hosts[1]:
+            self.pairs.add(pair)
         return hosts[0] == hosts[1]
 
     def _check_states(self) -> None:

@@ -136,10 +136,9 @@ class SimulatedAttempt:
         self.throttled = part
         return True
 
-    def set_limit(self, limit_s: float | None) -> bool:
+    def set_limit(self, limit_s: float | None) -> None:
         """Hold the attempt to another time limit."""
         self.limit_s = limit_s
-        return True
 
     def computed_s(self) -> float:
         """For how long its job has computed by now."""

@@ -51,7 +51,14 @@ class World:
             self.store, self.state, self.observations, self.eligibility, self.timers, self.blocked, 0.0
         )
         self.live: set[int] = set()
-        self.commands = Commands(self.jobs, CLUSTER, Reasons(), NoTerms(), self.live.__contains__)
+        self.commands = Commands(
+            self.jobs,
+            CLUSTER,
+            Reasons(),
+            NoTerms(),
+            lives=self.live.__contains__,
+            tell_limit=lambda job, limit_s: None,
+        )
 
     def handle(self, happening: Happening) -> list[Event]:
         """Let something happen."""

@@ -26,7 +26,6 @@ from fairway.runtime.jobs.happenings import (
     Instruction,
     Looked,
     Reported,
-    SetLimit,
     Settle,
     Stop,
 )
@@ -155,8 +154,6 @@ class LiveEngine:
                 self.attempts.stop(one.job, hurry=one.hurry)
             elif isinstance(one, Converge):
                 self.attempts.converge(one.job)
-            elif isinstance(one, SetLimit) and one.job in self.attempts.live:
-                self.attempts.live[one.job].handle.set_limit(one.limit_s)
         if any(isinstance(one, Settle) for one in instructions):
             self.attempts.settle()
 
@@ -246,6 +243,10 @@ class LiveEngine:
     def lives(self, job: int) -> bool:
         """Whether an attempt of a job lives."""
         return job in self.attempts.live
+
+    def tell_limit(self, job: int, limit_s: float | None) -> None:
+        """Hold the attempt of a job that lives to another time limit. `OSError` if it cannot be told."""
+        self.attempts.live[job].handle.set_limit(limit_s)
 
     def computes(self, record: JobRecord) -> bool:
         """Whether an attempt of a job lives, and is neither suspended nor about to end."""

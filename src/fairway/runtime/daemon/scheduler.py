@@ -146,7 +146,9 @@ class Scheduler:
             homes=self.engine.homes,
         )
         self.reasons = Reasons()
-        self.commands = Commands(self.jobs, cluster, self.reasons, terms, self.engine.lives)
+        self.commands = Commands(
+            self.jobs, cluster, self.reasons, terms, lives=self.engine.lives, tell_limit=self.engine.tell_limit
+        )
         placed = AtHome(placer, self.engine.home, self.blocked)
         self.loop = Loop(self.engine, self.state, self.guard, placed, round_s=length_s, observer=self, interpreter=self)
         self._recovery = Recovery(self.journal, recovered, self.jobs, self.engine, self.commands, clock)

@@ -16,7 +16,7 @@ from fairway.core.errors import FairwayError, InputError
 from fairway.core.event import Event, JobCancelled, JobEvicted, JobSubmitted, JobUpdated
 from fairway.runtime.jobs import life
 from fairway.runtime.jobs.estimates import speeds_of, submitted, why_impossible
-from fairway.runtime.jobs.happenings import Converge, SetLimit, Settle, Stop
+from fairway.runtime.jobs.happenings import Converge, Settle, Stop
 from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.reasons import Reasons
 from fairway.runtime.jobs.records import JobRecord, JobState
@@ -49,10 +49,21 @@ class Terms(Protocol):
 
 
 class Commands:
-    """What can be done to jobs. `lives` says whether an attempt of a job lives."""
+    """What can be done to jobs.
+
+    `lives(job)` says whether an attempt of a job lives. `tell_limit(job, limit_s)` is the one thing that is done before
+    it is written down: the owner hears at once of an attempt that cannot be told (`OSError`).
+    """
 
     def __init__(
-        self, jobs: LiveJobs, cluster: Cluster, reasons: Reasons, terms: Terms, lives: Callable[[int], bool]
+        self,
+        jobs: LiveJobs,
+        cluster: Cluster,
+        reasons: Reasons,
+        terms: Terms,
+        *,
+        lives: Callable[[int], bool],
+        tell_limit: Callable[[int, float | None], None],
     ) -> None:
         self._jobs = jobs
         self._cluster = cluster
@@ -60,6 +71,7 @@ class Commands:
         self._reasons = reasons
         self._terms = terms
         self._lives = lives
+        self._tell_limit = tell_limit
 
     def refuse_impossible(self, request: JobRequest) -> None:
         """Raise `InputError` if a job can never run here. May be called from any thread."""
@@ -160,8 +172,11 @@ class Commands:
         if record.state.ended:
             raise WrongStateError(f"job {record.id} is {record.state}; it cannot be changed")
         request = replace(record.request, **changes)
-        if request.limit_s != record.request.limit_s:
-            self._jobs.instructions.append(SetLimit(record.number, request.limit_s))
+        if "limit_s" in changes and self._lives(record.number):
+            try:
+                self._tell_limit(record.number, request.limit_s)
+            except OSError as error:
+                raise WrongStateError(f"job {record.id} runs, and its time limit cannot be changed: {error}") from None
         record.request = request
         submitted_s = record.submitted_s - self._jobs.origin_s
         deadline_s = math.inf if request.deadline_s is None else submitted_s + request.deadline_s

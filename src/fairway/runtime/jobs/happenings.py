@@ -72,15 +72,8 @@ class Converge(NamedTuple):
     job: int
 
 
-class SetLimit(NamedTuple):
-    """Hold an attempt to another time limit."""
-
-    job: int
-    limit_s: float | None
-
-
 class Settle(NamedTuple):
     """GPUs have become free: start the jobs that wait for them."""
 
 
-Instruction: TypeAlias = Stop | Converge | SetLimit | Settle
+Instruction: TypeAlias = Stop | Converge | Settle

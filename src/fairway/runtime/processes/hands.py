@@ -90,16 +90,15 @@ class Running:
         except (OSError, ValueError):
             return 1.0
 
-    def set_limit(self, limit_s: float | None) -> bool:
+    def set_limit(self, limit_s: float | None) -> None:
         """Hold the attempt to another time limit, counted over all attempts; its keeper reads it within a second."""
         path = self.directory / "launch.json"
         try:
             launch = dict(json.loads(path.read_text(encoding="utf-8")))
-            launch["limit_s"] = None if limit_s is None else max(limit_s - launch.get("ran_s", 0.0), 0.1)
-            keeper.write_over(path, launch, 0o600)
-        except (OSError, ValueError, TypeError):
-            return False
-        return True
+        except (ValueError, TypeError):
+            raise OSError(f"{path} is damaged") from None
+        launch["limit_s"] = None if limit_s is None else max(limit_s - launch.get("ran_s", 0.0), 0.1)
+        keeper.write_over(path, launch, 0o600)
 
     def _leave_word(self, name: str, text: str) -> bool:
         """Leave word of what is wanted last, at once or not at all; whether there was room for it."""

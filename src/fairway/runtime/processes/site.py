@@ -66,8 +66,8 @@ class Handle(Protocol):
         """Let the ranks compute for a part of the time; False if that could not be said."""
         ...
 
-    def set_limit(self, limit_s: float | None) -> bool:
-        """Hold the attempt to another time limit, counted over all attempts; False if that could not be said."""
+    def set_limit(self, limit_s: float | None) -> None:
+        """Hold the attempt to another time limit, counted over all attempts. `OSError` if it cannot be told."""
         ...
 
 
