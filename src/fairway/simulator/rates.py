@@ -6,7 +6,7 @@ names types itself: then the first that it names). A job whose work is steps run
 elastic job on k instead of g GPUs: the profile where there is one, else k/g to the power 0.9, a usual data-parallel
 efficiency.
 
-Work is done in *regimes*, stretches at one speed; most jobs have a single one. `simulator.epochs` has the rates of a
+Work is done in *regimes*, stretches at one speed; most jobs have a single one. `published.epochs` has the rates of a
 world in which every epoch is a regime.
 """
 

@@ -18,7 +18,7 @@ from fairway.policies import make_policy
 from fairway.policies.gavel.account import NOBODY, Account
 from fairway.policies.gavel.base import SharePolicy
 from fairway.policies.gavel.select import choose, priorities
-from fairway.policies.gavel.shares import PATIENCE, ROUND_S
+from fairway.policies.gavel.shares import PATIENCE, ROUND_S, Style
 from fairway.policies.gavel.situation import Shares, Situation
 from fairway.testing import FakeEngine, cluster, job, snapshot_of
 from fairway.testing.harness import run_engine, run_policy
@@ -95,9 +95,18 @@ def test_from_nothing_received_the_five_rounds_of_the_example_come_in_order() ->
     np.testing.assert_allclose(_fractions(seen[:5]), X, atol=1e-12)
 
 
-@pytest.mark.parametrize("published", [False, True])
-def test_type_by_type_with_half_a_round_credited_the_same_rounds_come_in_another_order(published: bool) -> None:
-    seen = _rounds(Fixed(published=published, x=X), 15)
+@dataclass(frozen=True)
+class Literally(Fixed):
+    """The same, carried out as in the public simulators."""
+
+    @property
+    def style(self) -> Style:
+        return Style(published=True)
+
+
+@pytest.mark.parametrize("policy", [Fixed, Literally])
+def test_type_by_type_with_half_a_round_credited_the_same_rounds_come_in_another_order(policy: type[Fixed]) -> None:
+    seen = _rounds(policy(x=X), 15)
     assert sorted(seen[:5]) == sorted(LISTED)
     assert seen == seen[:5] * 3
     np.testing.assert_allclose(_fractions(seen[:5]), X, atol=1e-12)

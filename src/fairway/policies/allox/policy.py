@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -14,9 +14,7 @@ from fairway.core.snapshot import Snapshot
 from fairway.policies.allox.floor import Floor
 from fairway.policies.allox.matched import types_of
 from fairway.policies.allox.progress import Progress
-from fairway.policies.allox.published import published_plan
-from fairway.policies.gavel.shares import Style, decide_by_shares
-from fairway.policies.registry import register
+from fairway.policies.registry import check_native, register
 
 
 @register
@@ -39,8 +37,10 @@ class AlloX:
     name: ClassVar[str] = "allox"
     knows: ClassVar[frozenset[str]] = frozenset({"duration"})
     round_s: ClassVar[float] = 0.0
+    published_if: ClassVar[Mapping[str, tuple[Any, ...]]] = {"published": (True,)}
 
     def __post_init__(self) -> None:
+        check_native(self)
         if not 0 < self.alpha <= 1:
             raise ValueError(f"alpha must be above 0 and at most 1, not {self.alpha:g}")
         if not self.patience >= 0:
@@ -49,8 +49,6 @@ class AlloX:
             raise ValueError(f"window must be at least 1, not {self.window}")
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        if self.published:
-            return decide_by_shares(snapshot, partial(published_plan, alpha=self.alpha), Style(published=True))
         floor, progress = Floor(snapshot), Progress(snapshot, cumulative=self.score == "cumulative")
         if self.alpha < 1:
             self._serve_overdue(snapshot, floor, progress)

@@ -8,8 +8,9 @@ whose jobs gain little from fast GPUs sell theirs to users whose jobs gain much,
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,9 +24,7 @@ from fairway.policies.gandiva_fair.stride import HORIZON_QUANTA, near_the_mean, 
 from fairway.policies.gandiva_fair.tickets import entitlements, job_tickets, user_tickets
 from fairway.policies.gandiva_fair.trade import trade_all, values_of, worth_of
 from fairway.policies.gandiva_fair.walk import Turn
-from fairway.policies.gavel.base import equal_time
-from fairway.policies.gavel.shares import Style, decide_by_shares
-from fairway.policies.registry import register
+from fairway.policies.registry import check_native, register
 
 _MOMENT_S = 1e-6
 BEHIND_QUANTA = 3.0
@@ -55,8 +54,10 @@ class GandivaFair:
     name: ClassVar[str] = "gandiva_fair"
     knows: ClassVar[frozenset[str]] = frozenset()
     round_s: ClassVar[float] = 0.0
+    published_if: ClassVar[Mapping[str, tuple[Any, ...]]] = {"published": (True,)}
 
     def __post_init__(self) -> None:
+        check_native(self)
         if not (math.isfinite(self.quantum_s) and self.quantum_s >= 0.1):
             raise ValueError(f"quantum_s must be at least 0.1, not {self.quantum_s:g}")
         if not (math.isfinite(self.retype_s) and self.retype_s >= self.quantum_s):
@@ -69,8 +70,6 @@ class GandivaFair:
     def decide(self, snapshot: Snapshot) -> Decision:
         if not len(snapshot):
             return nothing_granted(0)
-        if self.published:
-            return decide_by_shares(snapshot, equal_time, Style(published=True, shuffled=True))
         accounts, nodes = recall(snapshot), Nodes(snapshot)
         shares = self.shares(snapshot)
         tickets = job_tickets(shares.sum(axis=0), snapshot.user, snapshot.weight, snapshot.gpus)

@@ -46,8 +46,6 @@ class MaxMinFairness(PlanningPolicy):
         throughputs = self.throughputs(situation)
         per_unit = per_fair_share(throughputs, situation.weights)
         first = throughputs.highest_level(per_unit, np.ones(throughputs.jobs), after=_last_time(situation))
-        if self.published:
-            return self.shares(throughputs, first)
         # Beyond the level a heavier job's progress is worth more, not less.
         normal = 1.0 / (per_unit * (situation.weights * situation.weights))
         shares = self.shares(throughputs, throughputs.spend_rest(per_unit, first, normal))

@@ -22,7 +22,6 @@ from fairway.core.decision import Decision, Reason, nothing_granted
 from fairway.core.snapshot import Snapshot
 from fairway.policies.gavel.account import NOBODY, Account, recall
 from fairway.policies.gavel.select import EQUAL_S, choose
-from fairway.policies.gavel.shuffles import shuffled_types
 from fairway.policies.gavel.situation import Shares, Situation
 
 ROUND_S = 360.0
@@ -34,17 +33,22 @@ PATIENCE = 3
 Plan = Callable[[Situation], Shares]
 
 
+def as_listed(snapshot: Snapshot) -> Sequence[int]:
+    """The GPU types in the order of the cluster."""
+    return range(len(snapshot.capacity))
+
+
 class Style(NamedTuple):
     """How a plan is carried out.
 
     `published` does it as the Gavel artifact: no gang is served out of turn, plans do not follow a change of speeds,
-    and one is made in each of the first two rounds. `shuffled` goes through the GPU types in another order each round.
-    `idle_fill` lets jobs without a share use GPUs that would idle.
+    and one is made in each of the first two rounds. `idle_fill` lets jobs without a share use GPUs that would idle.
+    `order` is the order of the GPU types in a round.
     """
 
     published: bool = False
-    shuffled: bool = False
     idle_fill: bool = True
+    order: Callable[[Snapshot], Sequence[int]] = as_listed
 
     @property
     def fills(self) -> bool:
@@ -91,16 +95,13 @@ def _next_round(
     for row in kept:
         if snapshot.host[row] < 0:
             free[snapshot.gpu_type[row]] -= snapshot.held[row]
-    order: Sequence[int] = range(len(free))
-    if style.shuffled and style.published:
-        order = shuffled_types(snapshot.seed, len(free), snapshot.round)
     chosen = choose(
         account,
         rows,
         snapshot.gpus[rows[:, 0]],
         _can_run(snapshot, account, rows),
         np.maximum(free, 0).tolist(),
-        order,
+        style.order(snapshot),
         taken=kept,
         first=() if style.published else _reserved(snapshot, account, rows),
         idle_fill=style.idle_fill,

@@ -75,7 +75,7 @@ class MinCostSlo(MinCost):
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """As others, but with a plan for every round while there are deadlines: what restarts cost must be made up."""
-        return self.decided(snapshot, anew=bool(np.isfinite(snapshot.deadline_s).any()) and not self.published)
+        return self.decided(snapshot, anew=bool(np.isfinite(snapshot.deadline_s).any()))
 
     def outcome(self, throughputs: Throughputs, situation: Situation) -> Outcome:
         """The largest sum above the throughputs that deadlines ask for."""

@@ -8,14 +8,13 @@ under them, a common level below them, a weighted sum of them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from fairway.core.arrays import Bools, Floats, Ints
 from fairway.solvers.allocation import UNPROVEN, Allocation, Proof, Solution
 from fairway.solvers.classes import solve_alike
-from fairway.solvers.embedding import solve_embedded
 from fairway.solvers.paired import Paired, Start, solve_paired
 
 NO_PAIRS: Ints = np.zeros((0, 2), dtype=np.int64)
@@ -55,8 +54,7 @@ class Throughputs:
 
     `kinds` is the kind of each job and `factors[kind, kind, type]` what the two jobs keep; without any factors jobs
     never share. Which of the possible pairs are used is found by each program: its outcome names them.
-    `published` solves programs without pairs as the public simulators did (see `solvers.embedding`). `start` and
-    `rest` are where the search for pairs of an earlier plan ended, and that of its second stage.
+    `start` and `rest` are where the search for pairs of an earlier plan ended, and that of its second stage.
     """
 
     rates: Floats
@@ -64,16 +62,15 @@ class Throughputs:
     capacity: Floats
     kinds: Ints
     factors: Floats
-    published: bool = False
     start: Start | None = None
     rest: Start | None = None
     names: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
-    @staticmethod
-    def alone(rates: Floats, gangs: Floats, capacity: Floats, published: bool = False) -> Throughputs:
+    @classmethod
+    def alone(cls, rates: Floats, gangs: Floats, capacity: Floats) -> Self:
         """Jobs that never share."""
         nobody = np.zeros((0, 0, len(capacity), 2))
-        return Throughputs(rates, gangs, capacity, np.zeros(len(gangs), dtype=np.int64), nobody, published)
+        return cls(rates, gangs, capacity, np.zeros(len(gangs), dtype=np.int64), nobody)
 
     @property
     def jobs(self) -> int:
@@ -154,6 +151,14 @@ class Throughputs:
             return outcome
         return second._replace(level=outcome.level, start=outcome.start, rest=second.start)
 
+    def planned(self) -> Bools:
+        """Where a job may be given time: on types on which it makes something."""
+        return np.asarray(self.rates > 0)
+
+    def solved(self, problem: Allocation, after: Outcome | None) -> Solution:
+        """The solution of a program without pairs."""
+        return solve_alike(problem, _near(after))
+
     def _no_pairs(self) -> Floats:
         return np.zeros((0, len(self.capacity)))
 
@@ -167,9 +172,7 @@ class Throughputs:
         level_gain: float,
         after: Outcome | None = None,
     ) -> Outcome:
-        # The public code plans time also where a job makes nothing, which moves the centre of the other times.
-        everywhere = self.published and not len(self.factors)
-        base = Allocation.over(self.gangs, self.capacity, (self.rates > 0) | everywhere)
+        base = Allocation.over(self.gangs, self.capacity, self.planned())
         problem = replace(
             base,
             gain=value * self.rates,
@@ -180,9 +183,7 @@ class Throughputs:
             level_gain=level_gain,
         )
         if not len(self.factors):
-            found = solve_embedded(problem) if self.published else None
-            if found is None or not found.optimal:
-                found = solve_alike(problem, _near(after))
+            found = self.solved(problem, after)
             return Outcome(
                 found.x,
                 self._no_pairs(),

@@ -22,8 +22,7 @@ from fairway.core.arrays import Bools, Floats, Ints
 from fairway.core.decision import Decision
 from fairway.core.kernels import QUEUE
 from fairway.core.snapshot import Snapshot
-from fairway.policies.registry import register
-from fairway.policies.tiresias import lists
+from fairway.policies.registry import check_native, register
 from fairway.policies.tiresias.indices import Indices
 from fairway.policies.tiresias.promotion import Promotions
 
@@ -53,16 +52,16 @@ class Tiresias:
     name: ClassVar[str] = "tiresias"
     knows: ClassVar[frozenset[str]] = frozenset()
     round_s: ClassVar[float] = 0.0
+    published_if: ClassVar[Mapping[str, tuple[Any, ...]]] = {"within": ("entry", "published")}
 
     def __post_init__(self) -> None:
+        check_native(self)
         if any(not limit > 0 for limit in self.queues) or list(self.queues) != sorted(set(self.queues)):
             raise ValueError("queues must be positive and rising")
         if not self.promote >= 0:
             raise ValueError(f"promote must be at least 0, not {self.promote:g}")
         if any(not sample > 0 for sample in self.service):
             raise ValueError("samples of service must be positive")
-        if self.within in ("entry", "published") and (self.promote or self.gittins != "off"):
-            raise ValueError(f"the lists of within={self.within} know neither promote nor gittins; add within=running")
 
     @cached_property
     def _limits(self) -> Floats:
@@ -73,8 +72,6 @@ class Tiresias:
         return np.array(self.service)
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        if self.within in ("entry", "published"):
-            return lists.decide(snapshot, self._limits, self.metric, published=self.within == "published")
         promotions = self._promotions(snapshot) if self.promote else None
         indices = self._indices(snapshot) if self.gittins != "off" else None
         decision = admit(snapshot, lambda: self._key(snapshot, promotions, indices), preempt=True)

@@ -11,15 +11,8 @@ from hypothesis import strategies as st
 from shockwave_samples import market_of, outlook_of, random_market
 
 from fairway.core.arrays import Ints
-from fairway.policies.shockwave.program import (
-    LOG_BASES,
-    LOG_VALUES,
-    Market,
-    best_rho,
-    own_program,
-    published_budgets,
-    published_program,
-)
+from fairway.policies.shockwave.program import Market, best_rho, own_program
+from fairway.published.shockwave import LOG_BASES, LOG_VALUES, published_budgets, published_program
 from fairway.solvers.window import Window, plan_window
 
 SEEDS = st.integers(0, 1000)

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 from fairway.core.job import JobSpec, Regime
 from fairway.models.adaptation import Course
-from fairway.simulator.sharing import SeatedJob
+from fairway.simulator.job_engine import EngineJob
 
 MOST_EMPTY_ROUNDS = 5
 """A job that has no steps left after a change of its batch size is dropped in the fifth round that it gets."""
 _EXACT = 1.0 + 1e-12
 
 
-class RoundJob(SeatedJob):
+class RoundJob(EngineJob):
     """The truth about an active job: `done` of `work` at the start of the present round, at `rate` from then on.
 
     `course` is how it adapts, or None; `asked` the batch size that it has asked for, 0 if none, and `reviewed` whether
@@ -36,24 +36,17 @@ class RoundJob(SeatedJob):
         "owes_s",
         "paid_s",
         "ran_s",
-        "rate",
-        "regime",
         "reviewed",
         "seen_before",
-        "since_s",
         "whole",
-        "work",
     )
 
     def __init__(self, job: int, spec: JobSpec, work: float, regime: Regime, course: Course | None) -> None:
-        super().__init__(job, spec)
-        self.work = work
-        self.regime = regime
+        super().__init__(job, spec, work, regime)
         self.course = course
         self.whole = spec.steps is not None
         self.done = 0.0
         self.made = 0.0
-        self.rate = 0.0
         self.asked = 0
         self.reviewed = course is None
         self.empty_rounds = 0
@@ -65,11 +58,6 @@ class RoundJob(SeatedJob):
         self.most_ran_s = math.inf
         self.lost_s = 0.0
         self.paid_s = 0.0
-        self.since_s = 0.0
-
-    @property
-    def batch_size(self) -> int | None:
-        return self.regime.batch_size or self.spec.batch_size
 
     @property
     def progress(self) -> float:
