@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -22,9 +22,6 @@ from fairway.models.names import ProfileKey
 
 Kept = Callable[[ProfileKey, ProfileKey, str], tuple[float, float] | None]
 """What two jobs keep of their speeds on a GPU type: zeros where they do not fit, None where nobody knows."""
-
-PUBLISHED = Completion(rank=10, penalty=1e-2, turns=100, offsets=None, spread=1.0)
-"""As in Gavel's code: bare values, rank 10, mu = 0.01, up to 100 turns from factors of standard deviation 1."""
 
 
 class Row(NamedTuple):
@@ -114,16 +111,6 @@ def estimate_row(table: ReferenceTable, measured: Row, how: Completion | None = 
         Row.split(filled[-1], types),
         Row.split((like + filled[-1]) / 2, types),
     )
-
-
-def published_row(table: ReferenceTable, measured: Row, seed: int = 0) -> Row:
-    """The estimate of Gavel's code: only what the new job keeps is looked at; the nearest reference gives the rest."""
-    own = table.kept.reshape(len(table.kinds), -1)
-    values = np.vstack([own, measured.own.reshape(1, -1)])
-    filled = np.clip(complete(values, ~np.isnan(values), replace(PUBLISHED, seed=seed)), 0.0, 1.0)
-    nearest = int(np.argmax(cosines(filled[:-1], filled[-1])))
-    everything = np.clip(complete(table.joined, ~np.isnan(table.joined)), 0.0, 1.0)
-    return Row.split(everything[nearest], len(table.gpu_types))
 
 
 def cosines(rows: Floats, row: Floats) -> Floats:

@@ -14,6 +14,7 @@ import pytest
 
 import fairway
 from fairway import JobSpec, Workload
+from fairway.cli.lab.holdout import WORTH, hold_out, profile_table, published_row
 from fairway.core.action import Launch
 from fairway.core.decision import Decision, Reason, nothing_granted
 from fairway.core.event import JobStarted, Woken
@@ -21,9 +22,8 @@ from fairway.core.pairing import Pairing, PairTable
 from fairway.core.snapshot import Snapshot
 from fairway.models.builtin import memory_bytes
 from fairway.models.estimator import LearnedPairs, blend, estimate_speeds
-from fairway.models.fingerprint import ReferenceTable, Row, cosines, estimate_row, published_row
+from fairway.models.fingerprint import ReferenceTable, Row, cosines, estimate_row
 from fairway.models.gavel_profile import GavelProfile
-from fairway.models.holdout import WORTH, hold_out, profile_table
 from fairway.models.names import ProfileKey
 from fairway.models.references import TYPICAL, Reference, builtin_kept, known_reference, prior, resembling
 from fairway.testing import job, random_snapshot, snapshot_of, state_of
@@ -379,7 +379,7 @@ def test_the_estimator_beats_the_mean_on_a_table_that_it_has_not_seen() -> None:
 
 
 def test_a_perfect_estimate_makes_no_error_and_a_wrong_one_is_counted_as_rash_or_missed() -> None:
-    from fairway.models.holdout import _score
+    from fairway.cli.lab.holdout import _score
 
     truth = np.array([[0.6, 0.5, 0.9], [0.6, 0.5, 0.9]])
     assert _score([(truth, truth)], WORTH)[1:] == (0.0, 0.0, 0.0, 1.0, 0.0, 0.0)

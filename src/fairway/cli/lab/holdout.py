@@ -7,6 +7,7 @@ estimated and compared with the table. Pairs that do not fit in memory are part 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -14,12 +15,15 @@ import numpy as np
 from fairway.core import portable
 from fairway.core.arrays import Bools, Floats
 from fairway.core.errors import InputError
-from fairway.models.completion import Completion
+from fairway.models.completion import Completion, complete
 from fairway.models.estimator import estimate_speeds
-from fairway.models.fingerprint import ReferenceTable, Row, estimate_row, published_row
+from fairway.models.fingerprint import ReferenceTable, Row, cosines, estimate_row
 from fairway.models.gavel_profile import GavelProfile
 from fairway.models.names import ProfileKey
 from fairway.models.references import builtin_kept
+
+PUBLISHED = Completion(rank=10, penalty=1e-2, turns=100, offsets=None, spread=1.0)
+"""As in Gavel's code: bare values, rank 10, mu = 0.01, up to 100 turns from factors of standard deviation 1."""
 
 HoldOut = Literal["type", "model"]
 METHODS = ("mixed", "completed", "nearest", "published", "mean", "built-in")
@@ -156,3 +160,13 @@ def _score(pairs: list[tuple[Floats, Floats]], worth: float) -> Score:
         rash=float(np.mean(packed & ~should)),
         missed=float(np.mean(~packed & should)),
     )
+
+
+def published_row(table: ReferenceTable, measured: Row, seed: int = 0) -> Row:
+    """The estimate of Gavel's code: only what the new job keeps is looked at; the nearest reference gives the rest."""
+    own = table.kept.reshape(len(table.kinds), -1)
+    values = np.vstack([own, measured.own.reshape(1, -1)])
+    filled = np.clip(complete(values, ~np.isnan(values), replace(PUBLISHED, seed=seed)), 0.0, 1.0)
+    nearest = int(np.argmax(cosines(filled[:-1], filled[-1])))
+    everything = np.clip(complete(table.joined, ~np.isnan(table.joined)), 0.0, 1.0)
+    return Row.split(everything[nearest], len(table.gpu_types))
