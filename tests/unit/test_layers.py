@@ -53,6 +53,8 @@ BELOW: dict[str, set[str]] = {
 }
 # The only modules that load the room of published simulators, and only inside a function.
 SEAMS = {"src/fairway/policies/registry.py", "src/fairway/simulator/engines.py"}
+SNAPSHOT_CIRCLE = {"fairway.core.oracle", "fairway.core.snapshot", "fairway.core.snapshot_json"}
+"""A snapshot makes its oracle and its plain form, and both are about snapshots."""
 HEAVY = {"torch", "ray", "fastapi", "uvicorn", "flask", "pandas", "scipy", "highspy"}
 PURE_ROOMS = ("core", "models", "solvers", "policies", "placement", "published")
 IMPURE = {"os", "time", "random", "logging", "socket", "subprocess", "datetime", "threading"}
@@ -104,6 +106,35 @@ def test_imports_go_downward_only(path: Path) -> None:
         parts = name.split(".")
         if parts[0] == "fairway" and len(parts) > 1 and parts[1] in BELOW.keys() | {"testing"}:
             assert parts[1] in below, f"{_name(path)} imports {name}: {room} is not above {parts[1]}"
+
+
+def _imported_modules(path: Path, names: set[str]) -> set[str]:
+    """The modules of Fairway that a module imports, wherever in it, without the seams to the published room."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if _name(path) in SEAMS and base.startswith("fairway.published"):
+                continue
+            inner = {f"{base}.{alias.name}" for alias in node.names}
+            found |= (inner & names) or ({base} & names)
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names} & names
+    return found
+
+
+def test_modules_import_one_another_in_no_circle() -> None:
+    paths = {".".join(path.relative_to(SOURCE.parent).with_suffix("").parts): path for path in _modules()}
+    paths = {name.removesuffix(".__init__"): path for name, path in paths.items()}
+    imports = {name: _imported_modules(path, set(paths)) - {name} for name, path in paths.items()}
+    # What imports nothing that is left, or is imported by nothing that is left, is in no circle.
+    while True:
+        wanted = set().union(*imports.values())
+        free = {name for name, others in imports.items() if not others or name not in wanted}
+        if not free:
+            break
+        imports = {name: others - free for name, others in imports.items() if name not in free}
+    assert imports.keys() <= SNAPSHOT_CIRCLE
 
 
 def test_every_room_has_its_place() -> None:
