@@ -41,7 +41,6 @@ from fairway.runtime.jobs.commands import UnknownJobError
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest
 
-VERBS = ("cancel", "suspend", "resume", "requeue", "hold", "release")
 MOST_FORECASTS = 2
 """Forecasts that are worked on at a time; each can take seconds."""
 FEW = 10

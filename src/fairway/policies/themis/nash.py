@@ -40,12 +40,8 @@ class Choice(NamedTuple):
     others_gain: Floats
 
 
-def gains_of(bid: Bid) -> list[float]:
-    """By how much each column raises the logarithm of the product."""
-    return _all_gains([bid])[0]
-
-
-def _all_gains(bids: Sequence[Bid]) -> list[list[float]]:
+def gains_of(bids: Sequence[Bid]) -> list[list[float]]:
+    """By how much each column of each bid raises the logarithm of the product."""
     values = np.array([value for bid in bids for value in bid.values])
     logs: list[float] = (np.rint(portable.log(np.maximum(values, LEAST_VALUE)) * _GRID) / _GRID).tolist()
     gains, at = list[list[float]](), 0
@@ -57,7 +53,7 @@ def _all_gains(bids: Sequence[Bid]) -> list[list[float]]:
 
 def nash_product(bids: Sequence[Bid], capacity: Sequence[int], grid: int = LARGEST_GRID) -> Choice:
     """Choose a column of every bid within the GPUs on offer; earlier bidders win ties."""
-    gains = _all_gains(bids)
+    gains = gains_of(bids)
     best = [max(range(len(gain)), key=gain.__getitem__) for gain in gains]
     wanted = [sum(bid.gpus[column][kind] for bid, column in zip(bids, best, strict=True)) for kind in _kinds(capacity)]
     if all(want <= has for want, has in zip(wanted, capacity, strict=True)):
