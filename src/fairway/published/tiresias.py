@@ -18,8 +18,8 @@ import numpy as np
 from fairway.core.admission import admit
 from fairway.core.arrays import Floats, Ints
 from fairway.core.decision import Decision
-from fairway.core.kernels import REACHED
 from fairway.core.snapshot import Snapshot
+from fairway.policies.service_levels import REACHED
 from fairway.policies.tiresias import Tiresias
 
 
