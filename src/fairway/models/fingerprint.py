@@ -24,7 +24,7 @@ Kept = Callable[[ProfileKey, ProfileKey, str], tuple[float, float] | None]
 """What two jobs keep of their speeds on a GPU type: zeros where they do not fit, None where nobody knows."""
 
 
-class Row(NamedTuple):
+class PairRow(NamedTuple):
     """One kind beside each reference on each GPU type: what it keeps, and what the other one keeps."""
 
     own: Floats
@@ -36,10 +36,10 @@ class Row(NamedTuple):
         return np.concatenate([self.own.ravel(), self.other.ravel()])
 
     @staticmethod
-    def split(joined: Floats, types: int) -> Row:
+    def split(joined: Floats, types: int) -> PairRow:
         """Read what `joined` gave."""
         own, other = joined.reshape(2, types, -1)
-        return Row(own, other)
+        return PairRow(own, other)
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,9 @@ class ReferenceTable:
         kept = self.kept[np.ix_(stay, range(len(self.gpu_types)), stay)]
         return ReferenceTable(tuple(self.kinds[index] for index in stay), self.gpu_types, kept)
 
-    def row(self, kind: int, beside: Sequence[int]) -> Row:
+    def row(self, kind: int, beside: Sequence[int]) -> PairRow:
         """One kind beside some others."""
-        return Row(self.kept[kind][:, beside], self.kept[beside, :, kind].T)
+        return PairRow(self.kept[kind][:, beside], self.kept[beside, :, kind].T)
 
     @property
     def joined(self) -> Floats:
@@ -90,12 +90,12 @@ class Estimate(NamedTuple):
     """
 
     reference: int
-    nearest: Row
-    completed: Row
-    mixed: Row
+    nearest: PairRow
+    completed: PairRow
+    mixed: PairRow
 
 
-def estimate_row(table: ReferenceTable, measured: Row, how: Completion | None = None) -> Estimate:
+def estimate_row(table: ReferenceTable, measured: PairRow, how: Completion | None = None) -> Estimate:
     """Estimate a new kind from what was measured of it (NaN elsewhere). Measured entries come back as they are."""
     types = len(table.gpu_types)
     reference, new = table.joined, measured.joined
@@ -107,9 +107,9 @@ def estimate_row(table: ReferenceTable, measured: Row, how: Completion | None = 
     like = np.where(known, new, filled[nearest])
     return Estimate(
         nearest,
-        Row.split(like, types),
-        Row.split(filled[-1], types),
-        Row.split((like + filled[-1]) / 2, types),
+        PairRow.split(like, types),
+        PairRow.split(filled[-1], types),
+        PairRow.split((like + filled[-1]) / 2, types),
     )
 
 

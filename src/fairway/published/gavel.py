@@ -34,7 +34,7 @@ from fairway.policies.gavel.fair import per_fair_share
 from fairway.policies.gavel.orders import served_in_order
 from fairway.policies.gavel.shares import Style, as_listed
 from fairway.policies.gavel.situation import Shares, Situation
-from fairway.policies.gavel.throughputs import Outcome, Throughputs
+from fairway.policies.gavel.throughputs import PlanOutcome, Throughputs
 from fairway.policies.gavel.times import best_known_rate, found_at_smallest_rho, smallest_rho
 from fairway.published.embedding import solve_embedded
 from fairway.published.shuffles import shuffled_types
@@ -56,7 +56,7 @@ class EmbeddedThroughputs(Throughputs):
         """Everywhere: time where a job makes nothing moves the centre of the other times."""
         return np.ones(self.rates.shape, dtype=np.bool_)
 
-    def solved(self, problem: Allocation, after: Outcome | None) -> Solution:
+    def solved(self, problem: Allocation, after: PlanOutcome | None) -> Solution:
         """Where that method fails, Fairway's own."""
         found = solve_embedded(problem)
         return found if found.optimal else super().solved(problem, after)
@@ -172,7 +172,7 @@ class PublishedFinishTimeFairness(_Published, FinishTimeFairness):
         """The speed on the first type, everywhere."""
         return np.repeat(best_known_rate(situation), len(situation.capacity), axis=1)
 
-    def outcome(self, throughputs: Throughputs, left: Floats, waited_s: Floats, isolated_s: Floats) -> Outcome:
+    def outcome(self, throughputs: Throughputs, left: Floats, waited_s: Floats, isolated_s: Floats) -> PlanOutcome:
         """Fairway's own method finds the smallest rho; the method of ECOS solves the last program."""
         if self.packing:
             return smallest_rho(throughputs, left, waited_s, isolated_s)[0]
@@ -197,7 +197,7 @@ def makespan_s(throughputs: Throughputs, left: Floats) -> float:
     return 1.0 / level if level > 0 else float("inf")
 
 
-def bisected_makespan(throughputs: Throughputs, left: Floats) -> Outcome:
+def bisected_makespan(throughputs: Throughputs, left: Floats) -> PlanOutcome:
     """As the Gavel artifact does it: halve an interval until its ends are within 5 %, and take a point inside.
 
     Whether a makespan is possible is known from the exact one, so only the last of these programs is solved.

@@ -30,7 +30,7 @@ from fairway.core.event import (
 from fairway.core.job import JobSpec, Regime
 from fairway.models.adaptation import course_of
 from fairway.models.regimes import regime_at
-from fairway.published.round_job import RoundJob, Turn
+from fairway.published.round_job import RoundJob, RoundTurn
 from fairway.simulator.job_engine import FEEDBACK_BATCHES, EngineOptions, JobEngine
 from fairway.simulator.rates import Rates
 from fairway.simulator.rules import Rules
@@ -163,7 +163,7 @@ class RoundEngine(JobEngine[RoundJob]):
         self._admit(end_s, events)
         return events
 
-    def _turns(self, start_s: float) -> list[Turn]:
+    def _turns(self, start_s: float) -> list[RoundTurn]:
         """What everybody who holds GPUs does in this round; the jobs of a pair end together, with the later one."""
         turns = [job.turn(start_s, self.round_s) for job in self._active.values() if job.gpus]
         ends_s: dict[int, float] = {}
@@ -174,7 +174,7 @@ class RoundEngine(JobEngine[RoundJob]):
             return turns
         return [turn._replace(finish_s=ends_s.get(turn.job.root, turn.finish_s)) for turn in turns]
 
-    def _book(self, turn: Turn, start_s: float) -> float:
+    def _book(self, turn: RoundTurn, start_s: float) -> float:
         """Credit a job with its round; returns for how long it computed."""
         job = turn.job
         steps, ran_s = job.credit(turn, self._rounds, start_s, self._charged_from_s)
@@ -253,7 +253,7 @@ class RoundEngine(JobEngine[RoundJob]):
             self._outage = next(self._outages, None)
         return failed_s
 
-    def _lost(self, turn: Turn, failed_s: dict[int, float]) -> bool:
+    def _lost(self, turn: RoundTurn, failed_s: dict[int, float]) -> bool:
         """Whether a job's round is lost because a node under it failed before it had done its work."""
         if not failed_s:
             return False

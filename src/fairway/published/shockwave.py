@@ -15,7 +15,7 @@ import numpy as np
 from fairway.core import portable
 from fairway.core.arrays import Floats
 from fairway.policies.shockwave import Shockwave
-from fairway.policies.shockwave.program import LEAST_RHO, MOST_RHO, Market
+from fairway.policies.shockwave.program import LEAST_RHO, MOST_RHO, WindowMarket
 from fairway.solvers.window import Preference, Window, concave
 
 LOG_BASES = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
@@ -32,12 +32,12 @@ class PublishedShockwave(Shockwave):
 
     published_if: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
 
-    def window(self, market: Market) -> tuple[Window, Preference]:
+    def window(self, market: WindowMarket) -> tuple[Window, Preference]:
         """The published program of a market."""
         return published_program(market, self.makespan_weight, self.ftf_power)
 
 
-def published_program(market: Market, makespan_weight: float, ftf_power: float) -> tuple[Window, Preference]:
+def published_program(market: WindowMarket, makespan_weight: float, ftf_power: float) -> tuple[Window, Preference]:
     """The program of the public code: logarithm of progress by pieces, makespan in seconds, rho of clock times.
 
     It first demands that everybody keeps its fair finish time; where that cannot be, those who miss it weigh more.
@@ -61,7 +61,7 @@ def published_program(market: Market, makespan_weight: float, ftf_power: float) 
     return window, Preference(budgets, market.running, 1.0)
 
 
-def published_budgets(market: Market, ftf_power: float) -> Floats:
+def published_budgets(market: WindowMarket, ftf_power: float) -> Floats:
     """Weights of jobs that would miss their fair finish times; those that are nearly done weigh most of all."""
     finish_s = market.now_s + market.outlook.left_s / market.share
     fair_s = market.now_s - market.age_s + market.fair_s
@@ -71,7 +71,7 @@ def published_budgets(market: Market, ftf_power: float) -> Floats:
     return np.minimum(np.where(rho > 1.0, budgets, 1.0), _MOST_BUDGET)
 
 
-def _fair_rounds(market: Market) -> Floats:
+def _fair_rounds(market: WindowMarket) -> Floats:
     """How many rounds each job needs to keep its fair finish time, with the whole window charged to everybody."""
     fair_s = market.now_s - market.age_s + market.fair_s
     spare_s = (fair_s - market.now_s - market.rounds * market.round_s) * market.share

@@ -24,7 +24,7 @@ GANTT_ROWS, GANTT_BINS = 128, 400
 
 
 @dataclass(frozen=True)
-class Settings:
+class RunSettings:
     """How a run was made."""
 
     policy: str
@@ -43,7 +43,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Costs:
+class RunCosts:
     """What the run itself cost."""
 
     rounds: int
@@ -58,8 +58,8 @@ class Result:
 
     def __init__(
         self,
-        settings: Settings,
-        costs: Costs,
+        settings: RunSettings,
+        costs: RunCosts,
         cluster: Cluster,
         jobs: Sequence[JobSpec],
         ledger: Ledger,

@@ -28,7 +28,7 @@ from fairway.simulator.engines import engine_of, rates_of
 from fairway.simulator.faults import Faults
 from fairway.simulator.job_engine import JobEngine
 from fairway.simulator.rates import Rates
-from fairway.simulator.result import Costs, Result, Settings
+from fairway.simulator.result import Result, RunCosts, RunSettings
 from fairway.simulator.rules import Rules, rules_named
 from fairway.simulator.tenancy import TenantsGiven, impossible_here, inside, tenants_of, told
 from fairway.traces import read_cluster, read_trace
@@ -125,7 +125,7 @@ def simulate(
         kernels.use_compiled()
     _run(loop, engine, progress)
     costs = _costs(state.round, timed.cpu_s, time.process_time() - cpu_s, time.monotonic() - wall_s)
-    settings = Settings(
+    settings = RunSettings(
         policy=policy if isinstance(policy, str) else policy.name,
         knows=tuple(sorted(chosen.knows)),
         trace=workload.source or "workload",
@@ -144,8 +144,8 @@ def _of_any_type(workload: Workload) -> Workload:
     return replace(workload, jobs=tuple(replace(job, gpu_types=()) for job in workload.jobs))
 
 
-def _costs(rounds: int, decide_cpu_s: float, cpu_s: float, wall_s: float) -> Costs:
-    return Costs(rounds, decide_cpu_s, cpu_s, wall_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+def _costs(rounds: int, decide_cpu_s: float, cpu_s: float, wall_s: float) -> RunCosts:
+    return RunCosts(rounds, decide_cpu_s, cpu_s, wall_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 
 
 def _told(world: Rules, priorities: bool) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from fairway.core.decision import Decision, Reason, nothing_granted
 from fairway.core.snapshot import Snapshot
 from fairway.policies.gandiva_fair.accounts import Accounts, recall, remember
 from fairway.policies.gandiva_fair.homes import Loads, Types, even_out
-from fairway.policies.gandiva_fair.rooms import Nodes, Rooms, concrete
+from fairway.policies.gandiva_fair.rooms import NodeGpus, Rooms, concrete
 from fairway.policies.gandiva_fair.stride import HORIZON_QUANTA, near_the_mean, turns
 from fairway.policies.gandiva_fair.tickets import entitlements, job_tickets, user_tickets
 from fairway.policies.gandiva_fair.trade import trade_all, values_of, worth_of
@@ -70,7 +70,7 @@ class GandivaFair:
     def decide(self, snapshot: Snapshot) -> Decision:
         if not len(snapshot):
             return nothing_granted(0)
-        accounts, nodes = recall(snapshot), Nodes(snapshot)
+        accounts, nodes = recall(snapshot), NodeGpus(snapshot)
         shares = self.shares(snapshot)
         tickets = job_tickets(shares.sum(axis=0), snapshot.user, snapshot.weight, snapshot.gpus)
         self._forget_old_debts(snapshot, accounts, tickets, shares)
@@ -113,7 +113,7 @@ class GandivaFair:
         return abs(quanta - round(quanta)) * self.quantum_s < _MOMENT_S
 
     def _settle_down(
-        self, snapshot: Snapshot, accounts: Accounts, nodes: Nodes, tickets: Floats, shares: Floats, begins: bool
+        self, snapshot: Snapshot, accounts: Accounts, nodes: NodeGpus, tickets: Floats, shares: Floats, begins: bool
     ) -> None:
         """Types for those that need one, homes on nodes that are up, and equal loads."""
         kinds, homes, gpus = accounts.kinds, accounts.homes, snapshot.gpus
@@ -150,7 +150,7 @@ class GandivaFair:
             types = Types(accounts.kinds, tickets, snapshot.user, snapshot.speeds, due, snapshot.capacity)
             types.assign(choose.nonzero()[0], _fastest_first(snapshot))
 
-    def _serve(self, snapshot: Snapshot, accounts: Accounts, nodes: Nodes, shares: Floats, begins: bool) -> Turn:
+    def _serve(self, snapshot: Snapshot, accounts: Accounts, nodes: NodeGpus, shares: Floats, begins: bool) -> Turn:
         """Those that may not be stopped, then the walk if a quantum begins, then idle GPUs for who waits."""
         rooms, running = Rooms(nodes, snapshot.capacity), snapshot.running_rows.tolist()
         here = {row: rooms.parts_of(accounts.left[row]) for row in running}

@@ -15,7 +15,7 @@ from fairway.models.estimator import LearnedPairs
 from fairway.policies.gavel.pairs import noted_start, paired
 from fairway.policies.gavel.shares import Style, decide_by_shares
 from fairway.policies.gavel.situation import Shares, Situation
-from fairway.policies.gavel.throughputs import Outcome, Throughputs
+from fairway.policies.gavel.throughputs import PlanOutcome, Throughputs
 from fairway.policies.registry import check_native
 
 
@@ -107,7 +107,7 @@ class PlanningPolicy(SharePolicy):
         """What an agnostic policy takes for speeds: the same on every type that a job can use."""
         return usable(situation)
 
-    def shares(self, throughputs: Throughputs, outcome: Outcome) -> Shares:
+    def shares(self, throughputs: Throughputs, outcome: PlanOutcome) -> Shares:
         """An outcome as shares; an equal split where the solver found none."""
         if not outcome.optimal:
             return Shares(throughputs.even())

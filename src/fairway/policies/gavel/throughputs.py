@@ -27,7 +27,7 @@ BINDS = 1e-5
 """A multiplier of this part of the mean shows that a job is held down by the level."""
 
 
-class Outcome(NamedTuple):
+class PlanOutcome(NamedTuple):
     """An allocation: time alone and in pairs, the throughput of each job, the level, and which rows hold it down.
 
     `multipliers` are positive for the jobs whose rows cannot rise while all others keep theirs, `prices` are those of
@@ -93,8 +93,8 @@ class Throughputs:
         return total
 
     def highest_level(
-        self, per_unit: Floats, weights: Floats, floors: Floats | None = None, after: Outcome | None = None
-    ) -> Outcome:
+        self, per_unit: Floats, weights: Floats, floors: Floats | None = None, after: PlanOutcome | None = None
+    ) -> PlanOutcome:
         """The largest t with  per_unit[m] · throughput(m) >= weights[m] · t (+ floors[m])  for all jobs.
 
         Jobs of weight 0 only keep their floors. `after` is the outcome of a similar program, whose pairs are tried
@@ -110,8 +110,8 @@ class Throughputs:
         value: Floats,
         per_unit: Floats | None = None,
         floors: Floats | None = None,
-        after: Outcome | None = None,
-    ) -> Outcome:
+        after: PlanOutcome | None = None,
+    ) -> PlanOutcome:
         """The largest sum of throughputs, each second on a type worth `value[m, type]` per unit.
 
         With floors, per_unit[m] · throughput(m) >= floors[m] for all jobs whose floor is positive.
@@ -128,13 +128,13 @@ class Throughputs:
             return found
         return self._solve(per_unit, np.zeros(self.jobs), floors, floors > 0, value, 0.0, first)
 
-    def above(self, floors: Floats) -> Outcome:
+    def above(self, floors: Floats) -> PlanOutcome:
         """Some allocation in which every throughput reaches its floor; not optimal where there is none."""
         able = np.asarray(self.rates.any(axis=1))
         ones, nothing = np.ones(self.jobs), np.zeros(self.jobs)
         return self._solve(ones, nothing, floors, able, np.zeros_like(self.rates), 0.0)
 
-    def spend_rest(self, per_unit: Floats, outcome: Outcome, normal: Floats) -> Outcome:
+    def spend_rest(self, per_unit: Floats, outcome: PlanOutcome, normal: Floats) -> PlanOutcome:
         """A second stage: keep every row of an outcome, and use what capacity is left for the largest sum.
 
         A job's throughput counts in units of `normal`, so that no job is favoured for counting its steps otherwise.
@@ -155,7 +155,7 @@ class Throughputs:
         """Where a job may be given time: on types on which it makes something."""
         return np.asarray(self.rates > 0)
 
-    def solved(self, problem: Allocation, after: Outcome | None) -> Solution:
+    def solved(self, problem: Allocation, after: PlanOutcome | None) -> Solution:
         """The solution of a program without pairs."""
         return solve_alike(problem, _near(after))
 
@@ -170,8 +170,8 @@ class Throughputs:
         held: Bools,
         value: Floats,
         level_gain: float,
-        after: Outcome | None = None,
-    ) -> Outcome:
+        after: PlanOutcome | None = None,
+    ) -> PlanOutcome:
         base = Allocation.over(self.gangs, self.capacity, self.planned())
         problem = replace(
             base,
@@ -184,7 +184,7 @@ class Throughputs:
         )
         if not len(self.factors):
             found = self.solved(problem, after)
-            return Outcome(
+            return PlanOutcome(
                 found.x,
                 self._no_pairs(),
                 self.of(found.x),
@@ -197,7 +197,7 @@ class Throughputs:
         start = self.start if after is None or after.start is None else after.start
         shared = solve_paired(Paired(problem, self.kinds, self.factors), start)
         throughput = self.of(shared.x, shared.pairs, shared.pair_x)
-        return Outcome(
+        return PlanOutcome(
             shared.x,
             shared.pair_x,
             throughput,
@@ -210,7 +210,7 @@ class Throughputs:
         )
 
 
-def _near(after: Outcome | None) -> Solution | None:
+def _near(after: PlanOutcome | None) -> Solution | None:
     """An outcome as a place to start from."""
     if after is None or after.prices is None:
         return None

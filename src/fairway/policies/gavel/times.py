@@ -13,7 +13,7 @@ import numpy as np
 from fairway.core.arrays import Floats
 from fairway.policies.gavel.base import PlanningPolicy
 from fairway.policies.gavel.situation import Shares, Situation
-from fairway.policies.gavel.throughputs import Outcome, Throughputs
+from fairway.policies.gavel.throughputs import PlanOutcome, Throughputs
 from fairway.policies.registry import register
 
 RHO_TOLERANCE = 1e-5
@@ -81,7 +81,7 @@ class FinishTimeFairness(PlanningPolicy):
         shares = self.shares(throughputs, outcome)
         return shares._replace(notes={**shares.notes, **notes})
 
-    def outcome(self, throughputs: Throughputs, left: Floats, waited_s: Floats, isolated_s: Floats) -> Outcome:
+    def outcome(self, throughputs: Throughputs, left: Floats, waited_s: Floats, isolated_s: Floats) -> PlanOutcome:
         """The allocation with the smallest largest rho."""
         return smallest_rho(throughputs, left, waited_s, isolated_s)[0]
 
@@ -101,7 +101,9 @@ class FinishTimeFairness(PlanningPolicy):
         return spent_s, {"isolated": noted}
 
 
-def smallest_rho(throughputs: Throughputs, left: Floats, waited_s: Floats, isolated_s: Floats) -> tuple[Outcome, float]:
+def smallest_rho(
+    throughputs: Throughputs, left: Floats, waited_s: Floats, isolated_s: Floats
+) -> tuple[PlanOutcome, float]:
     """The allocation with the smallest largest rho = (waited + left / throughput) / isolated, and that rho."""
     runs = throughputs.rates.any(axis=1)
     outcome, wanted = found_at_smallest_rho(throughputs, left, waited_s, isolated_s)
@@ -112,7 +114,7 @@ def smallest_rho(throughputs: Throughputs, left: Floats, waited_s: Floats, isola
 
 def found_at_smallest_rho(
     throughputs: Throughputs, left: Floats, waited_s: Floats, isolated_s: Floats
-) -> tuple[Outcome | None, Floats]:
+) -> tuple[PlanOutcome | None, Floats]:
     """The last outcome of the search for the smallest rho, if any, and the throughputs that it was asked for.
 
     A given rho asks each job for the throughput left / (rho · isolated - waited). How much more than that all of them
@@ -122,7 +124,7 @@ def found_at_smallest_rho(
     ones, runs = np.ones(throughputs.jobs), throughputs.rates.any(axis=1)
     low = float((waited_s / isolated_s).max(initial=0.0, where=runs))
     rho = high = _rho(throughputs.of(throughputs.even()), left, waited_s, isolated_s, runs)
-    outcome: Outcome | None = None
+    outcome: PlanOutcome | None = None
     wanted = np.where(runs, left, 0.0)
     for _ in range(MOST_PROGRAMS):
         time_s = np.maximum(rho * isolated_s - waited_s, 1e-9 * isolated_s)

@@ -21,8 +21,8 @@ from fairway.models.forecast import Method
 from fairway.policies.registry import check_native, register
 from fairway.policies.shockwave.calendar import Calendar, WaitTexts
 from fairway.policies.shockwave.fairness import FairTimes, ShareRule, share_of
-from fairway.policies.shockwave.outlook import Outlook, look
-from fairway.policies.shockwave.program import Market, own_program
+from fairway.policies.shockwave.outlook import JobOutlook, look
+from fairway.policies.shockwave.program import WindowMarket, own_program
 from fairway.solvers.window import Preference, Window, plan_window
 
 ROUND_S = 120.0
@@ -104,17 +104,17 @@ class Shockwave:
         calendar.write(snapshot, plan, urgency, outlook.kinds, gap)
         calendar.fair, calendar.paces = fair.memory(snapshot), outlook.paces
 
-    def window(self, market: Market) -> tuple[Window, Preference]:
+    def window(self, market: WindowMarket) -> tuple[Window, Preference]:
         """The program of a market, and whom it prefers."""
         return own_program(market, self.makespan_weight, self.ftf_power)
 
 
 def _market(
-    snapshot: Snapshot, outlook: Outlook, rows: Ints, share: Floats, fair_s: Floats, supply: tuple[int, float, int]
-) -> Market:
+    snapshot: Snapshot, outlook: JobOutlook, rows: Ints, share: Floats, fair_s: Floats, supply: tuple[int, float, int]
+) -> WindowMarket:
     """The market of one GPU type and those who buy there."""
     capacity, round_s, rounds = supply
-    return Market(
+    return WindowMarket(
         gangs=snapshot.gpus[rows],
         capacity=capacity,
         running=snapshot.running[rows],

@@ -13,7 +13,7 @@ import numpy as np
 
 from fairway.core import portable
 from fairway.core.arrays import Bools, Floats, Ints
-from fairway.policies.shockwave.outlook import Outlook
+from fairway.policies.shockwave.outlook import JobOutlook
 from fairway.solvers.window import Preference, Window, concave
 
 ENDOWMENT = 1.0
@@ -26,7 +26,7 @@ STAY = 2.0
 LEAST_RHO, MOST_RHO = 1e-2, 1e2
 
 
-class Market(NamedTuple):
+class WindowMarket(NamedTuple):
     """The buyers of a window, one entry per job, and what there is to buy."""
 
     gangs: Ints
@@ -37,7 +37,7 @@ class Market(NamedTuple):
     restart_s: Floats
     share: Floats
     fair_s: Floats
-    outlook: Outlook
+    outlook: JobOutlook
     round_s: float
     rounds: int
     now_s: float
@@ -52,7 +52,7 @@ class Market(NamedTuple):
         return np.maximum(0.0, left_s[:, None] - self.given_s)
 
 
-def best_rho(market: Market) -> Floats:
+def best_rho(market: WindowMarket) -> Floats:
     """Finish-time fairness that each job still reaches if it runs from now on: its age and what is left, over its fair
     run time."""
     rho = (market.age_s + market.outlook.left_s) / np.maximum(market.fair_s, 1e-9)
@@ -60,7 +60,7 @@ def best_rho(market: Market) -> Floats:
     return np.clip(portable.rounded(rho), LEAST_RHO, MOST_RHO)
 
 
-def own_program(market: Market, makespan_weight: float, ftf_power: float) -> tuple[Window, Preference]:
+def own_program(market: WindowMarket, makespan_weight: float, ftf_power: float) -> tuple[Window, Preference]:
     """Fairway's form: a job's utility is the part of its remaining run time that the window does.
 
     Lengths of jobs and the number of jobs cancel out, the makespan is counted in windows, so one set of parameters
