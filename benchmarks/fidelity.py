@@ -13,7 +13,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from fairway.testing.twin import Forecast, LiveRun, Terms, forecast, random_jobs, run_live
+from fairway.testing.twin import LiveRun, TwinForecast, TwinTerms, forecast, random_jobs, run_live
 
 ROUND_S = 1.0
 POLICIES = ("fifo", "tiresias:queues=4/12", "max_min_fairness", "shockwave")
@@ -39,14 +39,14 @@ def main() -> None:
     print(f"{'preemptions':>13}{'start':>9}{'again':>8}")
     for policy in options.policy or POLICIES:
         by_rounds = policy.partition(":")[0] in BY_ROUNDS
-        terms = Terms(policy, options.gpus, ROUND_S if by_rounds else 0.0, report_every=5 * options.reports)
+        terms = TwinTerms(policy, options.gpus, ROUND_S if by_rounds else 0.0, report_every=5 * options.reports)
         with tempfile.TemporaryDirectory(prefix="fairway-fidelity-") as folder:
             live = run_live(jobs, terms, Path(folder))
         simulated = forecast(live.workload, terms)
         print(_row(policy, live, simulated), flush=True)
 
 
-def _row(policy: str, live: LiveRun, simulated: Forecast) -> str:
+def _row(policy: str, live: LiveRun, simulated: TwinForecast) -> str:
     makespan_s, jct_s = simulated.makespan_s, simulated.mean_jct_s
     return (
         f"{policy:<22}{live.makespan_s:>12.2f} s{makespan_s:>9.2f} ±{simulated.makespan_spread_s:>5.2f} s"

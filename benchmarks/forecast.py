@@ -25,11 +25,11 @@ from rich.console import Console
 from rich.table import Table
 
 from fairway import JobSpec
+from fairway.cli.lab.forecast_error import Replay, Stretch, error_curve, replays, score, stretches_of, training_at
 from fairway.core.errors import InputError
 from fairway.core.job import Regime
 from fairway.models.adaptation import course_of
 from fairway.models.forecast import METHODS, forecast
-from fairway.models.forecast_error import Replay, Stretch, error_curve, replays, score, stretches_of, training_at
 from fairway.models.profile import load_profile
 from fairway.report.line_chart import Axis, line_chart
 from fairway.simulator.rates import Rates

@@ -35,7 +35,7 @@ from fairway.policies import make_policy
 from fairway.policies.gavel.pairs import paired
 from fairway.policies.gavel.situation import Situation
 from fairway.solvers.allocation import Allocation
-from fairway.solvers.classes import Together, classes_of
+from fairway.solvers.classes import ClassPairs, classes_of
 from fairway.solvers.paired import USUAL, Paired, Search, Start, _scaled, _useful, solve_paired
 from fairway.traces import gavel_like
 
@@ -125,7 +125,7 @@ def all_pairs(problem: Paired) -> tuple[float, float]:
         jobs, types = scaled.usable.shape
         one = classes_of(replace(scaled, weights=scaled.weights), np.arange(jobs))
         first, second = np.triu_indices(jobs, 1)
-        columns = Together(np.repeat(first, types), np.repeat(second, types), np.tile(np.arange(types), len(first)))
+        columns = ClassPairs(np.repeat(first, types), np.repeat(second, types), np.tile(np.arange(types), len(first)))
         search = Search(one._replace(kinds=problem.kinds), _useful(problem.factors), columns)
         search.run(USUAL)
         return search.level * unit

@@ -95,7 +95,7 @@ def exact_gain(bids: Sequence[Bid], capacity: Sequence[int]) -> float:
     from scipy.optimize import Bounds, LinearConstraint, milp
 
     owner = np.repeat(np.arange(len(bids)), [len(bid.values) for bid in bids])
-    gains = np.concatenate([gains_of(bid) for bid in bids])
+    gains = np.concatenate(gains_of(bids))
     one = (owner[None, :] == np.arange(len(bids))[:, None]).astype(float)
     used = np.array([row for bid in bids for row in bid.gpus], dtype=float).T
     rules = [LinearConstraint(one, 1.0, 1.0), LinearConstraint(used, -np.inf, np.array(capacity, dtype=float))]
@@ -115,7 +115,7 @@ def gap(seeds: int) -> list[dict[str, Any]]:
         apps, _ = apps_of(snapshot, "job", relative)
         market = market_of(snapshot, apps, relative, np.ones(len(snapshot), dtype=np.bool_), 1200.0, 0.1)
         bids = [tender_of(market, app, capacity).bid for app in range(len(snapshot))]
-        gains = [gains_of(bid) for bid in bids]
+        gains = gains_of(bids)
         choice = nash_product(bids, capacity, grid=1)
         reached = sum(gain[column] for gain, column in zip(gains, choice.columns, strict=True))
         best = exact_gain(bids, capacity)

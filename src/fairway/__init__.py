@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from fairway.core.version import VERSION
+
 if TYPE_CHECKING:
     from fairway.client import Client
     from fairway.core.cluster import Cluster
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from fairway.simulator.run import simulate
     from fairway.traces import read_cluster, read_trace, write_trace
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 _HOMES = {
     "Client": "client",

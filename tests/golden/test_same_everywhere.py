@@ -25,7 +25,7 @@ def test_this_machine_decides_as_all_others_do(here: dict[str, str]) -> None:
 
 
 def test_every_policy_has_a_digest() -> None:
-    assert list(COMMITTED) == [name for name, _, _ in runs() if SIMPLEX not in name]
+    assert set(COMMITTED) == {name for name, _, _ in runs() if SIMPLEX not in name}
 
 
 @pytest.mark.parametrize("name", environments())

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fairway.cli.lab.holdout import alone_errors, hold_out, profile_table
 from fairway.models.estimator import LearnedPairs
 from fairway.models.fingerprint import ReferenceTable
 from fairway.models.gavel_profile import GavelProfile
-from fairway.models.holdout import alone_errors, hold_out, profile_table
 from fairway.testing import job, snapshot_of
 
 FILE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "gavel" / "simulation_throughputs.json"

@@ -33,10 +33,10 @@ from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
 from fairway.policies import make_policy, policies
 from fairway.policies.allox.policy import AlloX
-from fairway.policies.allox.published import published_plan
 from fairway.policies.gavel.base import SharePolicy
 from fairway.policies.gavel.fair import equal_split_throughput
 from fairway.policies.gavel.situation import Situation
+from fairway.published.allox import published_plan
 from fairway.testing import job, snapshot_of
 
 USUAL = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "gavel" / "policy_cases.json"

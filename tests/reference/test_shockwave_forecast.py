@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from fairway.cli.lab.forecast_error import Stretch, error_curve, replays, scores, stretches_of
 from fairway.core.job import Workload
-from fairway.models.forecast_error import Stretch, error_curve, replays, scores, stretches_of
 from fairway.models.profile import load_profile
 from fairway.simulator.rates import Rates
 from fairway.traces import read_cluster, read_trace

@@ -15,7 +15,7 @@ import pytest
 
 from fairway import simulate
 from fairway.core.job import JobSpec
-from fairway.models.adaptation import DOUBLINGS, Course, course_of
+from fairway.models.adaptation import DOUBLINGS, AdaptationCourse, course_of
 from fairway.models.profile import load_profile
 from fairway.simulator.rates import Rates
 from fairway.simulator.result import Result
@@ -42,7 +42,7 @@ def _run(policy: str) -> Result:
     return simulate(TRACE, cluster="v100:32x1", policy=policy, profile=THROUGHPUTS, rules="shockwave")
 
 
-def _course(job: JobSpec) -> Course:
+def _course(job: JobSpec) -> AdaptationCourse:
     course = course_of(job)
     assert course is not None, job.id
     return course

@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from fairway.testing.twin import Terms, forecast, random_jobs, run_live
+from fairway.testing.twin import TwinTerms, forecast, random_jobs, run_live
 
 BOUND = 0.05
 TRIES = 3
 TERMS = (
-    Terms("fifo"),
-    Terms("tiresias:queues=2/6"),
-    Terms("max_min_fairness", round_s=1.0),
-    Terms("shockwave", round_s=1.0),
+    TwinTerms("fifo"),
+    TwinTerms("tiresias:queues=2/6"),
+    TwinTerms("max_min_fairness", round_s=1.0),
+    TwinTerms("shockwave", round_s=1.0),
 )
 
 
-def _differences(terms: Terms, folder: Path) -> tuple[float, float, int]:
+def _differences(terms: TwinTerms, folder: Path) -> tuple[float, float, int]:
     """How far simulated makespan and mean completion time are off, and how often the live run preempted."""
     jobs = random_jobs(30, seed=3, mean_s=4.0, over_s=8.0)
     live = run_live(jobs, terms, folder)
@@ -35,7 +35,7 @@ def _differences(terms: Terms, folder: Path) -> tuple[float, float, int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("terms", TERMS, ids=lambda terms: terms.policy)
-def test_the_simulator_tells_what_really_happens(terms: Terms, tmp_path: Path) -> None:
+def test_the_simulator_tells_what_really_happens(terms: TwinTerms, tmp_path: Path) -> None:
     """Where a policy preempts, the live run has to show it: without, this would test little."""
     told = []
     for run in range(TRIES):

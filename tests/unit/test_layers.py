@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from fairway.policies import policies
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "fairway"
 TESTS = ROOT / "tests"
 MAX_FUNCTION_LINES = 70
 MAX_FILE_LINES = 800
 
-# What each room may import of Fairway beside itself. `testing` may import everything.
+# What each room (a folder, or a module beside them) may import of Fairway beside itself. `testing` may import all.
 BELOW: dict[str, set[str]] = {
     "core": set(),
     "models": {"core"},
@@ -28,8 +30,11 @@ BELOW: dict[str, set[str]] = {
     "train": set(),
     "report": {"core", "models", "policies", "placement", "traces", "simulator"},
     "simulator": {"core", "models", "solvers", "policies", "placement", "traces"},
+    "published": {"core", "models", "solvers", "policies", "placement", "traces", "simulator"},
     "runtime": {"core", "models", "solvers", "policies", "placement", "traces"},
-    "api": {"core", "models", "policies", "placement", "traces", "simulator", "runtime"},
+    "wire": {"core"},
+    "client": {"core", "wire"},
+    "api": {"core", "models", "policies", "placement", "traces", "simulator", "runtime", "client"},
     "submission": {"core", "runtime"},
     "cli": {
         "core",
@@ -42,13 +47,19 @@ BELOW: dict[str, set[str]] = {
         "runtime",
         "submission",
         "api",
+        "client",
         "testing",
     },
 }
+# The only modules that load the room of published simulators, and only inside a function.
+SEAMS = {"src/fairway/policies/registry.py", "src/fairway/simulator/engines.py"}
+SNAPSHOT_CIRCLE = {"fairway.core.oracle", "fairway.core.snapshot", "fairway.core.snapshot_json"}
+"""A snapshot makes its oracle and its plain form, and both are about snapshots."""
 HEAVY = {"torch", "ray", "fastapi", "uvicorn", "flask", "pandas", "scipy", "highspy"}
-PURE_ROOMS = ("core", "models", "solvers", "policies", "placement")
+PURE_ROOMS = ("core", "models", "solvers", "policies", "placement", "published")
+ONE_NAME = {"core", "models", "solvers", "policies", "placement", "published", "simulator", "traces"}
 IMPURE = {"os", "time", "random", "logging", "socket", "subprocess", "datetime", "threading"}
-MAY_SAY_SIMULATE = {"simulator", "cli", "testing", "report", "__init__.py"}
+MAY_SAY_SIMULATE = {"simulator", "cli", "testing", "report", "__init__"}
 
 
 def _modules() -> list[Path]:
@@ -60,7 +71,7 @@ def _name(path: Path) -> str:
 
 
 def _room(path: Path) -> str:
-    return path.relative_to(SOURCE).parts[0]
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
 def _imports(path: Path) -> Iterator[tuple[str, bool]]:
@@ -91,16 +102,66 @@ def test_imports_go_downward_only(path: Path) -> None:
     room = _room(path)
     if room not in BELOW:
         return
+    below = BELOW[room] | {room} | ({"published"} if _name(path) in SEAMS else set())
     for name, _ in _imports(path):
         parts = name.split(".")
-        if parts[0] != "fairway" or len(parts) < 2 or not (SOURCE / parts[1]).is_dir():
-            continue
-        assert parts[1] in BELOW[room] | {room}, f"{_name(path)} imports {name}: {room} is not above {parts[1]}"
+        if parts[0] == "fairway" and len(parts) > 1 and parts[1] in BELOW.keys() | {"testing"}:
+            assert parts[1] in below, f"{_name(path)} imports {name}: {room} is not above {parts[1]}"
+
+
+def _imported_modules(path: Path, names: set[str]) -> set[str]:
+    """The modules of Fairway that a module imports, wherever in it, without the seams to the published room."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if _name(path) in SEAMS and base.startswith("fairway.published"):
+                continue
+            inner = {f"{base}.{alias.name}" for alias in node.names}
+            found |= (inner & names) or ({base} & names)
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names} & names
+    return found
+
+
+def test_modules_import_one_another_in_no_circle() -> None:
+    paths = {".".join(path.relative_to(SOURCE.parent).with_suffix("").parts): path for path in _modules()}
+    paths = {name.removesuffix(".__init__"): path for name, path in paths.items()}
+    imports = {name: _imported_modules(path, set(paths)) - {name} for name, path in paths.items()}
+    # What imports nothing that is left, or is imported by nothing that is left, is in no circle.
+    while True:
+        wanted = set().union(*imports.values())
+        free = {name for name, others in imports.items() if not others or name not in wanted}
+        if not free:
+            break
+        imports = {name: others - free for name, others in imports.items() if name not in free}
+    assert imports.keys() <= SNAPSHOT_CIRCLE
 
 
 def test_every_room_has_its_place() -> None:
-    rooms = {path.name for path in SOURCE.iterdir() if path.is_dir() and any(path.glob("*.py"))}
-    assert rooms <= BELOW.keys() | {"testing"}
+    rooms = {_room(path) for path in _modules()}
+    assert rooms == BELOW.keys() | {"testing", "__init__"}
+
+
+def test_published_simulators_are_loaded_only_where_asked_for() -> None:
+    """A run by Fairway's own rules, of every kind of policy, needs nothing of that room; a published run does."""
+    code = """
+import sys, fairway
+from fairway.cli.main import app
+jobs = [fairway.JobSpec(name, 0.0, gpus=1, duration_s=900.0, user=name) for name in "abc"]
+names = sys.argv[2].split()
+for name in names:
+    fairway.simulate(fairway.Workload.of(jobs), cluster="v100:1x2", policy=name, rules=sys.argv[1])
+print(any(name.startswith("fairway.published") for name in sys.modules))
+"""
+
+    def loads_it(rules: str, names: str) -> bool:
+        run = [sys.executable, "-c", code, rules, names]
+        return subprocess.run(run, capture_output=True, text=True, check=True).stdout.split() == ["True"]
+
+    assert not loads_it("native", " ".join(sorted(policies())))
+    assert loads_it("native", "max_min_fairness:published=on")
+    assert loads_it("gavel", "fifo")
 
 
 @pytest.mark.parametrize("path", _modules(), ids=_name)
@@ -118,21 +179,21 @@ def test_no_heavy_import(path: Path) -> None:
 
 def test_the_core_needs_only_numpy_and_the_standard_library() -> None:
     allowed = sys.stdlib_module_names | {"numpy", "fairway", "numba"}
-    for path in sorted((SOURCE / "core").glob("*.py")):
+    for path in sorted((SOURCE / "core").rglob("*.py")):
         for name, _ in _imports(path):
             assert name.split(".")[0] in allowed, f"{_name(path)} imports {name}"
 
 
 def test_the_training_library_needs_only_the_standard_library() -> None:
     # It is loaded into other people's training scripts, so it brings nothing along, not even NumPy.
-    for path in sorted((SOURCE / "train").glob("*.py")):
+    for path in sorted((SOURCE / "train").rglob("*.py")):
         for name, _ in _imports(path):
             assert name.split(".")[0] in sys.stdlib_module_names | {"fairway"}, f"{_name(path)} imports {name}"
 
 
 @pytest.mark.parametrize("room", PURE_ROOMS)
 def test_pure_rooms_read_no_clock_and_no_environment(room: str) -> None:
-    for path in sorted((SOURCE / room).glob("*.py")):
+    for path in sorted((SOURCE / room).rglob("*.py")):
         found = {name.split(".")[0] for name, _ in _imports(path)} & IMPURE
         assert not found, f"{_name(path)} imports {found}"
 
@@ -170,6 +231,16 @@ def test_a_function_fits_a_screen_and_a_file_holds_one_idea(path: Path) -> None:
 @pytest.mark.parametrize("path", _modules(), ids=_name)
 def test_a_module_says_what_it_is(path: Path) -> None:
     assert ast.get_docstring(ast.parse(path.read_text())), f"{_name(path)} has no docstring"
+
+
+def test_a_class_name_means_one_thing() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in _modules():
+        if _room(path) in ONE_NAME:
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    homes.setdefault(node.name, []).append(_name(path))
+    assert not {name: paths for name, paths in homes.items() if len(paths) > 1}
 
 
 def test_importing_fairway_is_cheap() -> None:

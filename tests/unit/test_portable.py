@@ -14,7 +14,7 @@ from fairway.core import portable
 from fairway.core.arrays import Floats
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "fairway"
-ROOMS = ("core", "models", "placement", "policies", "runtime", "simulator", "solvers", "traces")
+ROOMS = ("core", "models", "placement", "policies", "published", "runtime", "simulator", "solvers", "traces")
 """Whatever leads to a decision, a placement or a simulated event is in one of these."""
 EXEMPT: dict[str, str] = {}
 """Modules that may use what is forbidden, and why."""

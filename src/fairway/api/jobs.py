@@ -43,7 +43,6 @@ from fairway.runtime.jobs.commands import UnknownJobError
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest
 
-VERBS = ("cancel", "suspend", "resume", "requeue", "hold", "release")
 MOST_FORECASTS = 2
 """How many forecasts run at a time; each can take seconds."""
 FEW = 10

@@ -24,7 +24,7 @@ from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.simulator.ledger import Ledger
-from fairway.simulator.result import Costs, Result, Settings
+from fairway.simulator.result import Result, RunCosts, RunSettings
 
 
 class Tape:
@@ -74,9 +74,9 @@ class Tape:
         """The result, on the clock of the scheduler."""
         state, loop = self.scheduler.state, self.scheduler.loop
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        costs = Costs(state.round, 0.0, usage.ru_utime + usage.ru_stime, state.now_s, usage.ru_maxrss * 1024)
+        costs = RunCosts(state.round, 0.0, usage.ru_utime + usage.ru_stime, state.now_s, usage.ru_maxrss * 1024)
         cluster = self.scheduler.cluster
-        settings = Settings(
+        settings = RunSettings(
             policy=policy,
             knows=tuple(sorted(self.scheduler.guard.knows)),
             trace=trace,

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from fairway.cli.logs import LOOK_EVERY_S, Follower, ranks_of, refuse_array, write
+from fairway.cli.log_follower import LOOK_EVERY_S, Follower, ranks_of, refuse_array, write
 
 if TYPE_CHECKING:
     from fairway.client import Client

@@ -19,17 +19,15 @@ from fairway import __version__
 from fairway.cli.cluster import nodes, policy, share
 from fairway.cli.compare import compare
 from fairway.cli.demo import demo
-from fairway.cli.estimate import estimate
-from fairway.cli.forecast import forecast
 from fairway.cli.help import help_
 from fairway.cli.jobs import cancel, history, hold, ls, release, requeue, resume, show, suspend, update
+from fairway.cli.lab import lab
 from fairway.cli.live import exit_code_of
 from fairway.cli.logs import logs
 from fairway.cli.policies import policies
 from fairway.cli.report import report
 from fairway.cli.salvage import salvage
 from fairway.cli.simulate import simulate
-from fairway.cli.skew import skew
 from fairway.cli.submit import TakesCommand, run, submit
 from fairway.cli.suggestions import KnowsOtherNames, unknown_option
 from fairway.cli.top import top
@@ -86,9 +84,10 @@ for command in (
 ):
     app.command()(command)
 app.add_typer(policy, name="policy", cls=KnowsOtherNames)
-for command in (salvage, simulate, compare, policies, report, demo, skew, estimate, forecast):
+for command in (salvage, simulate, compare, policies, report, demo):
     app.command()(command)
 app.add_typer(trace, name="trace", cls=KnowsOtherNames)
+app.add_typer(lab, name="lab", cls=KnowsOtherNames)
 app.command("help")(help_)
 
 

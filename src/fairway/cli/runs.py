@@ -10,10 +10,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import connection
 from typing import Any
@@ -119,16 +118,6 @@ def _run(run: Run, after_progress: Any = None) -> dict[str, Any]:
         raise
     except (FairwayError, OSError, MemoryError) as error:
         raise RunError(f"policy {run.policy!r}: {str(error) or 'out of memory'}") from error
-
-
-@contextmanager
-def _signals_held_back() -> Iterator[None]:
-    """Block signals until a worker has its own handlers; it starts with those of its parent."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
 
 
 def _start_worker(task: _Task) -> None:

@@ -6,23 +6,19 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fairway.core.errors import InputError
-
-if TYPE_CHECKING:
-    from fairway.cli.up import Settings
 
 UNIT = "fairway.service"
 
 
-def install(settings: Settings) -> None:
+def install(state: Path, options: Sequence[str]) -> None:
     """Write the unit and start it; print it if there is no systemd."""
     from fairway.cli import output
 
-    settings.check_start()
-    text = unit(settings)
+    text = unit(state, options)
     if not _has_systemd():
         sys.stdout.write(text)
         output.say("note", f"there is no systemd for this user, so nothing was installed; this is the unit, {UNIT}")
@@ -39,15 +35,15 @@ def install(settings: Settings) -> None:
     output.say("note", "`loginctl enable-linger` keeps it running while you are not logged in")
 
 
-def unit(settings: Settings) -> str:
+def unit(state: Path, options: Sequence[str]) -> str:
     """The unit file. Stopping it stops only the scheduler: jobs keep running, and the next scheduler takes them over.
 
     It has the options that were given now. Other options are as last time, as with any `fairway up`.
     """
-    words = [sys.executable, "-m", "fairway.cli.main", "up", "--state", str(settings.folder), *settings.words()]
+    words = [sys.executable, "-m", "fairway.cli.main", "up", "--state", str(state), *options]
     return (
         "[Unit]\n"
-        f"Description=Fairway, the GPU scheduler of {_plain(str(settings.folder))}\n"
+        f"Description=Fairway, the GPU scheduler of {_plain(str(state))}\n"
         "\n"
         "[Service]\n"
         f"ExecStart={' '.join(map(_quoted, words))}\n"

@@ -167,7 +167,7 @@ def _refuse_missing_folder(folder: str) -> None:
 def _stayed_with(client: Client, name: str, *, new: bool, to: TextIO) -> int:
     """Show a job's output until it has ended; its exit code."""
     from fairway.cli import output
-    from fairway.cli.logs import Follower
+    from fairway.cli.log_follower import Follower
 
     follower = Follower(client, name, to=to)
     try:

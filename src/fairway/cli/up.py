@@ -192,7 +192,8 @@ def up(
             raise InputError("--json is for a scheduler in the foreground, not for --service")
         from fairway.cli.service import install
 
-        install(settings)
+        settings.check_start()
+        install(settings.folder, settings.words())
         return
     from fairway.api.server import serve, tcp_socket
     from fairway.runtime.daemon.daemon import AlreadyUpError, Daemon, running_daemon

@@ -75,11 +75,9 @@ class JobSpec:
     weight: float = 1.0
     priority: int = 0
     deadline_s: float | None = None
-    price_limit: float | None = None
     adaptation: Adaptation = "none"
     regimes: tuple[Regime, ...] = ()
     memory_bytes: int = 0
-    ephemeral_bytes: int = 0
     skew: float | None = None
     checkpoint_s: float | None = None
     checkpoint_every_s: float | None = None
@@ -138,7 +136,7 @@ class JobSpec:
             return f"priority {self.priority} is not from -{MOST_PRIORITY} to {MOST_PRIORITY}"
         if not 0 < self.gpu_share <= 1:
             return f"gpu_share {self.gpu_share} is not in (0, 1]"
-        if self.memory_bytes < 0 or self.ephemeral_bytes < 0:
+        if self.memory_bytes < 0:
             return "memory is negative"
         if self.adaptation not in ADAPTATIONS:
             return f"adaptation {self.adaptation!r} is not one of {', '.join(ADAPTATIONS)}"

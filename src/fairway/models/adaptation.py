@@ -67,7 +67,7 @@ _RECOMMENDATION_CRITICAL = {512: 30, 1024: 30, 2048: 40}
 _NAMES = ModelNames(EPOCH_SAMPLES)
 
 
-class Course:
+class AdaptationCourse:
     """How one kind of job (model, method, first batch size and gang) goes through its epochs."""
 
     def __init__(self, model: str, method: Adaptation, batch_size: int, gpus: int) -> None:
@@ -161,12 +161,12 @@ class Course:
 
 
 @cache
-def _course(model: str, method: Adaptation, batch_size: int, gpus: int) -> Course | None:
+def _course(model: str, method: Adaptation, batch_size: int, gpus: int) -> AdaptationCourse | None:
     name = _NAMES.find(model)
-    return None if name is None else Course(name, method, batch_size, gpus)
+    return None if name is None else AdaptationCourse(name, method, batch_size, gpus)
 
 
-def course_of(spec: JobSpec) -> Course | None:
+def course_of(spec: JobSpec) -> AdaptationCourse | None:
     """How a job goes through its epochs; None if its model is unknown or it does not count steps."""
     if spec.steps is None or not spec.batch_size or not spec.model:
         return None

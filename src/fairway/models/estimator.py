@@ -20,7 +20,7 @@ from fairway.core.arrays import Bools, Floats
 from fairway.core.pairing import Factors
 from fairway.core.snapshot import Snapshot
 from fairway.models.completion import Completion, complete
-from fairway.models.fingerprint import Row, estimate_row
+from fairway.models.fingerprint import PairRow, estimate_row
 from fairway.models.references import (
     Reference,
     builtin_table,
@@ -304,7 +304,7 @@ class LearnedPairs:
                     if at is not None and partner != label:
                         own[t, at], other[t, at] = mine, theirs
         if np.count_nonzero(~np.isnan(own)) >= FINGERPRINT:
-            found = estimate_row(table, Row(own, other), LIKENESS).reference
+            found = estimate_row(table, PairRow(own, other), LIKENESS).reference
             self._references[label] = Reference(table.kinds[found].model, 0)
             self._corrected = None
 

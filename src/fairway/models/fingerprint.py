@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -23,11 +23,8 @@ from fairway.models.names import ProfileKey
 Kept = Callable[[ProfileKey, ProfileKey, str], tuple[float, float] | None]
 """What two jobs keep of their speeds on a GPU type: zeros if they do not fit, None if unknown."""
 
-PUBLISHED = Completion(rank=10, penalty=1e-2, turns=100, offsets=None, spread=1.0)
-"""As in Gavel's code: bare values, rank 10, mu = 0.01, up to 100 turns from factors of standard deviation 1."""
 
-
-class Row(NamedTuple):
+class PairRow(NamedTuple):
     """One kind beside each reference on each GPU type: what it keeps, and what the other one keeps."""
 
     own: Floats
@@ -39,10 +36,10 @@ class Row(NamedTuple):
         return np.concatenate([self.own.ravel(), self.other.ravel()])
 
     @staticmethod
-    def split(joined: Floats, types: int) -> Row:
+    def split(joined: Floats, types: int) -> PairRow:
         """The reverse of `joined`."""
         own, other = joined.reshape(2, types, -1)
-        return Row(own, other)
+        return PairRow(own, other)
 
 
 @dataclass(frozen=True)
@@ -74,9 +71,9 @@ class ReferenceTable:
         kept = self.kept[np.ix_(stay, range(len(self.gpu_types)), stay)]
         return ReferenceTable(tuple(self.kinds[index] for index in stay), self.gpu_types, kept)
 
-    def row(self, kind: int, beside: Sequence[int]) -> Row:
+    def row(self, kind: int, beside: Sequence[int]) -> PairRow:
         """One kind beside some others."""
-        return Row(self.kept[kind][:, beside], self.kept[beside, :, kind].T)
+        return PairRow(self.kept[kind][:, beside], self.kept[beside, :, kind].T)
 
     @property
     def joined(self) -> Floats:
@@ -93,12 +90,12 @@ class Estimate(NamedTuple):
     """
 
     reference: int
-    nearest: Row
-    completed: Row
-    mixed: Row
+    nearest: PairRow
+    completed: PairRow
+    mixed: PairRow
 
 
-def estimate_row(table: ReferenceTable, measured: Row, how: Completion | None = None) -> Estimate:
+def estimate_row(table: ReferenceTable, measured: PairRow, how: Completion | None = None) -> Estimate:
     """Estimate a new kind from its measurements (NaN elsewhere). Measured entries come back as they are."""
     types = len(table.gpu_types)
     reference, new = table.joined, measured.joined
@@ -110,20 +107,10 @@ def estimate_row(table: ReferenceTable, measured: Row, how: Completion | None = 
     like = np.where(known, new, filled[nearest])
     return Estimate(
         nearest,
-        Row.split(like, types),
-        Row.split(filled[-1], types),
-        Row.split((like + filled[-1]) / 2, types),
+        PairRow.split(like, types),
+        PairRow.split(filled[-1], types),
+        PairRow.split((like + filled[-1]) / 2, types),
     )
-
-
-def published_row(table: ReferenceTable, measured: Row, seed: int = 0) -> Row:
-    """The estimate of Gavel's code: it uses only what the new job keeps; the nearest reference gives the rest."""
-    own = table.kept.reshape(len(table.kinds), -1)
-    values = np.vstack([own, measured.own.reshape(1, -1)])
-    filled = np.clip(complete(values, ~np.isnan(values), replace(PUBLISHED, seed=seed)), 0.0, 1.0)
-    nearest = int(np.argmax(cosines(filled[:-1], filled[-1])))
-    everything = np.clip(complete(table.joined, ~np.isnan(table.joined)), 0.0, 1.0)
-    return Row.split(everything[nearest], len(table.gpu_types))
 
 
 def cosines(rows: Floats, row: Floats) -> Floats:

@@ -42,7 +42,7 @@ class Forecast(NamedTuple):
     longest_s: float
 
 
-class _Seen(NamedTuple):
+class _SeenStages(NamedTuple):
     """The spells of a training as stages: epochs by stage, epochs in all, the present stage, the first open one."""
 
     epochs: list[float]
@@ -70,7 +70,7 @@ def forecast(training: Training, epoch_s: Sequence[float], method: Method = "res
     return _restated(seen, left, epoch_s) if ahead > 1 else _all_in(seen.opened, seen, left, epoch_s)
 
 
-def _matched(stages: tuple[Stage, ...], spells: tuple[Spell, ...]) -> _Seen:
+def _matched(stages: tuple[Stage, ...], spells: tuple[Spell, ...]) -> _SeenStages:
     """Find the spells among the announced stages, in order: each is the first with its batch size from the last on.
 
     A batch size that is not announced, or no longer due, is no stage: the job then stands between two stages.
@@ -96,10 +96,10 @@ def _matched(stages: tuple[Stage, ...], spells: tuple[Spell, ...]) -> _Seen:
             opened = last + 1 if known else 0
             alike = [place for place in range(count) if stages[place].batch_size == batch_size]
             present = alike[-1] if alike else count - 1
-    return _Seen(epochs, done, present, opened)
+    return _SeenStages(epochs, done, present, opened)
 
 
-def _all_in(stage: int, seen: _Seen, left: float, epoch_s: Sequence[float]) -> Forecast:
+def _all_in(stage: int, seen: _SeenStages, left: float, epoch_s: Sequence[float]) -> Forecast:
     """All that is left is trained in one stage."""
     epochs, rest = seen.epochs, [0.0] * len(seen.epochs)
     epochs[stage] += left
@@ -108,7 +108,7 @@ def _all_in(stage: int, seen: _Seen, left: float, epoch_s: Sequence[float]) -> F
     return Forecast(tuple(epochs), tuple(rest), remaining_s, 0.0, epoch_s[seen.present], remaining_s)
 
 
-def _restated(seen: _Seen, left: float, epoch_s: Sequence[float]) -> Forecast:
+def _restated(seen: _SeenStages, left: float, epoch_s: Sequence[float]) -> Forecast:
     """Split what is left evenly over the open stages: the ongoing one, and those not yet reached.
 
     Their parts x of it are Dirichlet with L/m each, for L epochs left in m stages. The time L Σ d x then has the mean
@@ -131,7 +131,7 @@ def _restated(seen: _Seen, left: float, epoch_s: Sequence[float]) -> Forecast:
     return Forecast(tuple(epochs), rest, remaining_s, spread_s, epoch_s[seen.present], longest_s)
 
 
-def _bayes(training: Training, seen: _Seen, epoch_s: Sequence[float]) -> Forecast:
+def _bayes(training: Training, seen: _SeenStages, epoch_s: Sequence[float]) -> Forecast:
     """The posterior over batch sizes, from a prior of equal parts that weighs as much as the whole training.
 
     As in the artifact, the totals are scaled to the epochs of the job, and what was seen is subtracted epoch by epoch

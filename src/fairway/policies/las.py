@@ -14,11 +14,11 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from fairway.core import kernels
 from fairway.core.admission import admit
 from fairway.core.arrays import Floats
 from fairway.core.decision import Decision
 from fairway.core.snapshot import Snapshot
+from fairway.policies import service_levels
 from fairway.policies.registry import register
 
 
@@ -44,11 +44,11 @@ class Las:
     def decide(self, snapshot: Snapshot) -> Decision:
         limits = _limits(self.levels)
         decision = admit(
-            snapshot, lambda: kernels.level_ranks(self._service(snapshot), limits, snapshot.held), preempt=True
+            snapshot, lambda: service_levels.level_ranks(self._service(snapshot), limits, snapshot.held), preempt=True
         )
         if np.count_nonzero(decision.reasons):
             speed = decision.gpus if self.metric == "gpu_time" else np.minimum(decision.gpus, 1)
-            seconds = kernels.next_limit(self._service(snapshot), limits, speed)
+            seconds = service_levels.next_limit(self._service(snapshot), limits, speed)
             decision.wake_s = min(decision.wake_s, snapshot.now_s + max(seconds, 1e-6))
         return decision
 

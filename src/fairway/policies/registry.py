@@ -90,10 +90,36 @@ def make_policy(text: str, defaults: Mapping[str, str] | None = None) -> Policy:
     values = _values(name, rest, knobs, hints)
     if defaults and name in defaults:
         values = _values(name, defaults[name], knobs, hints) | values
+    if asks_for_published(cls, values):
+        cls = _published_form(name)
     try:
         return cls(**values)
     except ValueError as error:
         raise InputError(f"policy {name!r}: {error}") from None
+
+
+def asks_for_published(cls: type, values: Mapping[str, Any]) -> bool:
+    """Whether knobs ask for the form that a policy has in a published simulator.
+
+    A policy that has such a form says which knobs ask for it: `published_if` maps a knob to its choices.
+    """
+    wanted: Mapping[str, tuple[Any, ...]] = getattr(cls, "published_if", {})
+    return any(values.get(knob) in choices for knob, choices in wanted.items())
+
+
+def check_native(policy: Policy) -> None:
+    """Refuse a policy made by its class whose knobs ask for a published form, which is a class of its own."""
+    if asks_for_published(type(policy), vars(policy)):
+        raise ValueError(f"the published form is made by name: make_policy({policy.name!r} and its knobs)")
+
+
+def _published_form(name: str) -> type[Policy]:
+    """The class of a policy's published form. Nothing else in this package loads that room."""
+    from fairway.published.policies import FORMS
+
+    if name not in FORMS:
+        raise InputError(f"policy {name!r} has no published form")
+    return FORMS[name]
 
 
 def _values(name: str, text: str, knobs: Mapping[str, Any], hints: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,15 +10,14 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
+from typing import Unpack
 
-from fairway.core.action import Action, Launch, Start, Suspend, Throttle
+from fairway.core.action import Launch, Move, Resize, Start, Suspend
 from fairway.core.cluster import Cluster
-from fairway.core.errors import FairwayError
 from fairway.core.event import (
     Event,
     JobEvicted,
     JobFinished,
-    JobStarted,
     NodeLost,
     NodeRestored,
     RateChanged,
@@ -27,24 +26,15 @@ from fairway.core.event import (
 )
 from fairway.core.job import JobSpec, Regime
 from fairway.models.regimes import regime_at
-from fairway.models.restart import restart_cost_s
-from fairway.simulator.arrivals import Announcer, Arrivals
-from fairway.simulator.faults import Faults, Outage
-from fairway.simulator.ledger import Ledger
-from fairway.simulator.pairing import SimulatedPairing
+from fairway.simulator.faults import Outage
+from fairway.simulator.job_engine import FEEDBACK_BATCHES, EngineJob, EngineOptions, JobEngine
 from fairway.simulator.rates import Rates
 from fairway.simulator.rules import Rules
-from fairway.simulator.sharing import SeatedJob, Sharing
 
 _CHANGE, _REPAIR = 0, 1
-MOST_EVICTIONS = 10_000
-"""A job that fails more often than this never comes to an end: nodes fail faster than it reaches a checkpoint."""
-MOST_IDLE_WAKES = 1_000
-FEEDBACK_BATCHES = 100
-"""How many mini-batches tell the owner whether a job is worth going on with (Gandiva's early feedback)."""
 
 
-class _SimulatedJob(SeatedJob):
+class _SimulatedJob(EngineJob):
     """The truth about an active job. `progress` is that at `ready_s`; from then on it grows by `rate`.
 
     `since_s`, `warm_s` and `marks` belong to the present allocation: its start, the end of its restart, and the (time,
@@ -59,23 +49,17 @@ class _SimulatedJob(SeatedJob):
         "left_s",
         "marks",
         "progress",
-        "rate",
         "ready_s",
-        "regime",
-        "since_s",
         "version",
         "warm_s",
-        "work",
     )
 
+    progress: float
+
     def __init__(self, job: int, spec: JobSpec, work: float, regime: Regime) -> None:
-        super().__init__(job, spec)
-        self.work = work
-        self.regime = regime
+        super().__init__(job, spec, work, regime)
         self.progress = 0.0
-        self.rate = 0.0
         self.ready_s = 0.0
-        self.since_s = 0.0
         self.warm_s = 0.0
         self.marks: list[tuple[float, float, float]] = []
         self.done_s = math.nan
@@ -89,50 +73,16 @@ class _SimulatedJob(SeatedJob):
         most = self.work if self.regime.until >= 1.0 else self.regime.until * self.work
         return min(self.progress + self.rate * max(now_s - self.ready_s, 0.0), most)
 
-    @property
-    def batch_size(self) -> int | None:
-        return self.regime.batch_size or self.spec.batch_size
 
-
-class SimulatedEngine:
-    """Runs a list of jobs, sorted by submit time, on a cluster that exists only here.
-
-    `tells` is what the policy is to be told beyond what everybody sees: "scaling", "loss".
-    """
+class SimulatedEngine(JobEngine[_SimulatedJob]):
+    """Jumps from event to event."""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        jobs: Sequence[JobSpec],
-        rates: Rates,
-        rules: Rules,
-        *,
-        located: bool = True,
-        round_s: float = 0.0,
-        faults: Faults | None = None,
-        tells: frozenset[str] = frozenset(),
-        seed: int = 0,
+        self, cluster: Cluster, jobs: Sequence[JobSpec], rates: Rates, rules: Rules, **about: Unpack[EngineOptions]
     ) -> None:
-        self.cluster = cluster
-        self.rates = rates
-        self.rules = rules
-        self.located = located
-        self.round_s = round_s
-        self.ledger = Ledger(cluster, len(jobs))
-        self.now_s = 0.0
-        self.running = 0
-        self.left = len(jobs)
         self._grid = 1.0 / rules.time_quantum_s
-        self._active: dict[int, _SimulatedJob] = {}
-        self.pairing = SimulatedPairing(rates, self._active)
-        self._sharing = Sharing(cluster, rates)
-        self._arrivals = Arrivals(jobs, self._quantised)
-        self._announcer = Announcer(rates, rules, tells, seed)
         self._queue: list[tuple[float, int, int, int]] = []
-        self._outages = (faults or Faults()).outages(cluster)
-        self._outage: Outage | None = next(self._outages, None)
-        self._down_until_s: dict[int, float] = {}
-        self._idle_wakes = 0
+        super().__init__(cluster, jobs, rates, rules, **about)
 
     def poll(self, until_s: float) -> Sequence[Event]:
         """The events of the next instant, or `Woken` if `until_s` comes first, or nothing when all is done."""
@@ -158,37 +108,17 @@ class SimulatedEngine:
             events.extend(self._submit(now_s, number, spec) for number, spec in self._arrivals.due(now_s))
         return events or (Woken(now_s),)
 
-    def enact(self, now_s: float, actions: Sequence[Action]) -> Sequence[Event]:
-        """Carry out the actions of one round: everybody lets go first, then the others start."""
-        events: list[Event] = []
-        leaving = [action for action in actions if not isinstance(action, Launch | Throttle)]
-        gone = {stop.job for stop in leaving}
-        for stop in leaving:
-            job = self._active[stop.job]
-            if job.mates:
-                self._part(now_s, job, gone, events)
-        for stop in leaving:
-            job = self._active[stop.job]
-            job.left_gpus, job.left_s = (job.gpus if stop.warm else ()), now_s
-            self._release(now_s, job, events)
-            if type(stop) is Suspend:
-                self.ledger.preemptions[stop.job] += 1
-        for action in actions:
-            if isinstance(action, Throttle):
-                self._throttle(now_s, self._active[action.job], action.throttle, events)
-            elif not isinstance(action, Suspend):
-                self._start(now_s, action, events)
-        return events
+    def _on_clock(self, time_s: float) -> float:
+        return self._quantised(time_s)
+
+    def _stop(self, now_s: float, job: _SimulatedJob, stop: Suspend | Resize | Move, events: list[Event]) -> None:
+        job.left_gpus, job.left_s = (job.gpus if stop.warm else ()), now_s
+        self._release(now_s, job, events)
 
     def _quantised(self, time_s: float) -> float:
         if time_s == math.inf:
             return time_s
         return math.ceil(time_s * self._grid - 1e-3) / self._grid
-
-    def _may_go_on(self, next_s: float) -> bool:
-        """False where a policy wakes again and again although nothing runs and nothing can happen any more."""
-        self._idle_wakes = self._idle_wakes + 1 if next_s == math.inf and not self.running else 0
-        return self._idle_wakes < MOST_IDLE_WAKES
 
     def _next_instant_s(self, until_s: float) -> float:
         queue = self._queue
@@ -227,40 +157,16 @@ class SimulatedEngine:
         self.ledger.exclusive_s[number] = self.rates.alone_s(spec)
         return event
 
-    def _start(self, now_s: float, action: Start, events: list[Event]) -> None:
-        job = self._active[action.job]
-        job.gpus, job.kind, job.throttle, job.host = action.gpus, action.gpu_type, action.throttle, action.host
-        if action.host >= 0 and not self._sharing.seat(job, self._active[action.host]):
-            self._refuse(now_s, job, "does not fit beside its partner", events)
-            return
-        rate = self._rate(job)
-        if not rate > 0:
-            self._part(now_s, job, {job.job}, events)
-            self._refuse(now_s, job, "cannot run on these GPUs", events)
-            return
-        for mate in job.mates.values():
-            self._change_factor(now_s, mate, events)
-        job.since_s = now_s
+    def _begin(self, now_s: float, job: _SimulatedJob, action: Start, rate: float) -> float:
         job.ready_s = job.warm_s = now_s + self._start_delay_s(now_s, job, action)
         job.marks = []
-        self.running += 1
-        if math.isnan(self.ledger.started_s[job.job]):
-            self.ledger.started_s[job.job] = now_s
-        self.ledger.starts[job.job] += 1
         job.left_gpus = ()
         self._set_rate(job, rate)
-        events.append(JobStarted(now_s, job.job, job.rate, job.ready_s))
+        return job.ready_s
 
     def _refuse(self, now_s: float, job: _SimulatedJob, why: str, events: list[Event]) -> None:
-        """A job cannot run where it was to start; it waits as before."""
-        job.gpus, job.factor, job.throttle, job.host = (), 1.0, 1.0, -1
-        events.append(JobEvicted(now_s, job.job, job.progress, why))
-
-    def _throttle(self, now_s: float, job: _SimulatedJob, throttle: float, events: list[Event]) -> None:
-        """A guest computes another part of the time; it and its mates change their speed."""
-        job.throttle = throttle
-        for one in (job, *job.mates.values()):
-            self._change_factor(now_s, one, events)
+        self._part(now_s, job, {job.job}, events)
+        super()._refuse(now_s, job, why, events)
 
     def _change_factor(self, now_s: float, job: _SimulatedJob, events: list[Event]) -> None:
         """A mate came, went or was throttled: the job goes on at another speed, unless it has done its work."""
@@ -273,15 +179,8 @@ class SimulatedEngine:
         events.append(RateChanged(now_s, job.job, job.progress, job.rate))
 
     def _start_delay_s(self, now_s: float, job: _SimulatedJob, action: Start) -> float:
-        charge, first = self.rules.charge, self.ledger.starts[job.job] == 0
-        if charge == "absence":
-            pays = isinstance(action, Launch) and now_s > 0
-        else:
-            pays = charge == "start" or not first
-        if not pays:
-            return 0.0
-        cost_s = restart_cost_s(job.spec, self.rules.restart_cost_s)
-        if job.left_gpus:
+        cost_s = self._restart_cost_s(job, isinstance(action, Launch) and now_s > 0)
+        if cost_s and job.left_gpus:
             in_place = job.left_gpus == action.gpus
             cost_s = min(cost_s, self.rules.suspend_cost_s if in_place else self.rules.migrate_cost_s)
         return cost_s
@@ -294,10 +193,6 @@ class SimulatedEngine:
         until = job.work if job.regime.until >= 1.0 else job.regime.until * job.work
         change_s = job.ready_s + (until - job.progress) / job.rate
         heapq.heappush(self._queue, (self._change_time_s(job, change_s), _CHANGE, job.job, job.version))
-
-    def _rate(self, job: _SimulatedJob) -> float:
-        """Work per second on the job's GPUs, in its regime and beside its partner."""
-        return self.rates.rate_in(job.spec, job.regime, job.kind, job.gpus, self.located) * job.factor
 
     def _change_time_s(self, job: _SimulatedJob, exact_s: float) -> float:
         counted_s = self.rates.counted_s(job.regime, job.ready_s, exact_s)
@@ -322,12 +217,6 @@ class SimulatedEngine:
         self.running -= 1
         if job.mates:
             self._part(now_s, job, {job.job}, events)
-
-    def _part(self, now_s: float, job: _SimulatedJob, leaving: set[int], events: list[Event]) -> None:
-        """A job leaves the GPUs that it shares; the mates that stay change their speed."""
-        for mate in self._sharing.part(job):
-            if mate.job not in leaving:
-                self._change_factor(now_s, mate, events)
 
     def _note_feedback(self, job: _SimulatedJob) -> None:
         """When the job had done its first mini-batches, if that was in the allocation that ends now."""
@@ -429,11 +318,7 @@ class SimulatedEngine:
         since_s, progress, rate = next((mark for mark in reversed(job.marks) if mark[0] <= saved_s), job.marks[0])
         job.progress = min(progress + rate * max(saved_s - since_s, 0.0), job.progress)
         self.ledger.lost_gpu_s[job.job] += lost_s * gpus
-        self.ledger.evictions[job.job] += 1
-        if self.ledger.evictions[job.job] > MOST_EVICTIONS:
-            raise FairwayError(
-                f"job {job.spec.id!r} lost its GPUs to node failures {MOST_EVICTIONS} times; it cannot end"
-            )
+        self._count_eviction(job)
         events.append(JobEvicted(now_s, job.job, job.progress, "its node failed"))
         regimes = self.rates.regimes(job.spec)
         if len(regimes) > 1 and job.work > 0:

@@ -10,7 +10,7 @@ from fairway.core.pairing import Factors
 from fairway.simulator.rates import Rates
 
 
-class Paired(Protocol):
+class PairedJob(Protocol):
     """What must be known of a job: what its owner asked for, and its batch size now."""
 
     spec: JobSpec
@@ -22,7 +22,7 @@ class Paired(Protocol):
 class SimulatedPairing:
     """The pair rates of a profile for the jobs that are active, remembered by kind."""
 
-    def __init__(self, rates: Rates, active: Mapping[int, Paired]) -> None:
+    def __init__(self, rates: Rates, active: Mapping[int, PairedJob]) -> None:
         self._rates = rates
         self._active = active
         self._known: dict[tuple[Hashable, Hashable], Factors] = {}
@@ -41,7 +41,7 @@ class SimulatedPairing:
             found = self._known[key] = self._factors(self._active[a], self._active[b])
         return found
 
-    def _factors(self, a: Paired, b: Paired) -> Factors:
+    def _factors(self, a: PairedJob, b: PairedJob) -> Factors:
         rates, batches = self._rates, (a.batch_size, b.batch_size)
         usable = [all(pair) for pair in zip(*(rates.speeds(job.spec, job.batch_size) for job in (a, b)), strict=True)]
         return tuple(

@@ -6,7 +6,7 @@ names types itself: then the first that it names). A job whose work is steps run
 elastic job on k instead of g GPUs: the profile where there is one, else k/g to the power 0.9, a usual data-parallel
 efficiency.
 
-Work is done in *regimes*, stretches at one speed; most jobs have a single one. `simulator.epochs` has the rates of a
+Work is done in *regimes*, stretches at one speed; most jobs have a single one. `published.epochs` has the rates of a
 world in which every epoch is a regime.
 """
 
@@ -23,7 +23,7 @@ from fairway.core.errors import EngineError, InputError
 from fairway.core.hardware import known_gpu
 from fairway.core.job import JobSpec, Regime
 from fairway.core.prospect import Prospect, Stage
-from fairway.models.adaptation import Course, course_of
+from fairway.models.adaptation import AdaptationCourse, course_of
 from fairway.models.courses import epochs_of, laid_down
 from fairway.models.profile import Profile, ProfileKey
 
@@ -120,7 +120,7 @@ class Rates:
         )
         return Prospect(whole, tuple(stages))
 
-    def _requested_stages(self, spec: JobSpec, course: Course, epochs: int) -> tuple[Stage, ...]:
+    def _requested_stages(self, spec: JobSpec, course: AdaptationCourse, epochs: int) -> tuple[Stage, ...]:
         """The stages of a job that asks for its batch sizes; it stays where the next one cannot be granted."""
         stages: list[Stage] = []
         for batch, _ in course.requested(epochs):

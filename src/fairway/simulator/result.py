@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from fairway import __version__
 from fairway.core import portable
 from fairway.core.arrays import Bools, Floats, Ints
 from fairway.core.cluster import Cluster
 from fairway.core.job import JobSpec
+from fairway.core.version import VERSION
 from fairway.simulator import metrics
 from fairway.simulator.ledger import Ledger
 
@@ -24,7 +24,7 @@ GANTT_ROWS, GANTT_BINS = 128, 400
 
 
 @dataclass(frozen=True)
-class Settings:
+class RunSettings:
     """How a run was made."""
 
     policy: str
@@ -43,7 +43,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Costs:
+class RunCosts:
     """What the run itself cost."""
 
     rounds: int
@@ -58,8 +58,8 @@ class Result:
 
     def __init__(
         self,
-        settings: Settings,
-        costs: Costs,
+        settings: RunSettings,
+        costs: RunCosts,
         cluster: Cluster,
         jobs: Sequence[JobSpec],
         ledger: Ledger,
@@ -182,7 +182,7 @@ class Result:
 
     def to_dict(self, *, per_job: bool = True) -> dict[str, Any]:
         """The whole document of schema `fairway.result/1`."""
-        document: dict[str, Any] = {"schema": SCHEMA, "fairway": __version__, **self.figures()}
+        document: dict[str, Any] = {"schema": SCHEMA, "fairway": VERSION, **self.figures()}
         if per_job:
             document["per_job"] = self.per_job()
         document["series"] = self.series()

@@ -34,7 +34,7 @@ _ONE_REGIME = (Regime(1.0),)
 _NOTHING: Mapping[int, float] = {}
 
 
-class Limits(NamedTuple):
+class Horizon(NamedTuple):
     """How far to look: simulated seconds, steps of the loop, and seconds of waiting for the answer."""
 
     horizon_s: float = 30 * 86400.0
@@ -42,7 +42,7 @@ class Limits(NamedTuple):
     wall_s: float = 10.0
 
 
-AS_FAR = Limits()
+AS_FAR = Horizon()
 
 
 class Outlook(NamedTuple):
@@ -189,7 +189,7 @@ def look_onward(
     restart_s: Mapping[int, float],
     falls_back: Mapping[int, float] = _NOTHING,
     newcomers: Sequence[JobSubmitted] = (),
-    limits: Limits = AS_FAR,
+    limits: Horizon = AS_FAR,
     wanted: Collection[int] = (),
     observer: Any = None,
 ) -> Outlook:
@@ -237,7 +237,7 @@ def _set_up(state: State, engine: Midway, world: Numbered) -> None:
     engine.ledger.starts[:] = snapshot.launches
 
 
-def _roll(loop: Loop, engine: SimulatedEngine, wanted: list[int], limits: Limits, deadline_s: float) -> str:
+def _roll(loop: Loop, engine: SimulatedEngine, wanted: list[int], limits: Horizon, deadline_s: float) -> str:
     """Step until there is nothing left to know; returns what stopped it before."""
     state, began_s = loop.state, loop.state.now_s
     if loop.round_s == 0 and state.active:

@@ -26,14 +26,14 @@ class Rules:
     destroys. A job that was suspended warm loses `suspend_cost_s` when it resumes in place, `migrate_cost_s` elsewhere,
     and never more than a restart.
     `rounds` is "clock" where rounds come at the multiples of `round_s`, "whole_steps" where each lasts until the last
-    of its jobs has made the whole steps that fit into it (see `simulator.rounds`). There a start costs something only
+    of its jobs has made the whole steps that fit into it (see `published.rounds`). There a start costs something only
     in a round in which the job computes for more than `charged_from_s`; a
     job that has run `most_run` times as long as it takes alone counts as done.
     `adapts` says whether jobs of Accordion and GNS change their batch sizes: at the epochs that are laid down for their
     models ("regimes"), or by asking at the ends of rounds ("requests"). Explicit regimes of a job always count.
     `priorities` says whether jobs of a higher priority are served first, whatever the policy.
     `progress` is "rate" where work is done at the rates of a profile, "epochs" where it is done epoch by epoch along
-    measured validation curves (see `simulator.epochs`). `placement` is the usual one; `knobs` are the settings of a
+    measured validation curves (see `published.epochs`). `placement` is the usual one; `knobs` are the settings of a
     policy in the published simulator, by policy, which hold where the user does not say otherwise. `unmodelled` names
     what of the published simulator this value does not reproduce yet.
     """

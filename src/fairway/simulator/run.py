@@ -19,18 +19,16 @@ from fairway.core.policy import Policy
 from fairway.core.round import Loop, Observer
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
-from fairway.models.pollux_profile import PolluxProfile
 from fairway.models.profile import Profile, load_profile
 from fairway.placement import placement as placement_named
 from fairway.placement.tenants import Tenants
 from fairway.policies import make_policy
 from fairway.policies.priorities import by_priority
-from fairway.simulator.engine import SimulatedEngine
-from fairway.simulator.epochs import EpochRates
+from fairway.simulator.engines import engine_of, rates_of
 from fairway.simulator.faults import Faults
+from fairway.simulator.job_engine import JobEngine
 from fairway.simulator.rates import Rates
-from fairway.simulator.result import Costs, Result, Settings
-from fairway.simulator.rounds import RoundEngine, engine_of
+from fairway.simulator.result import Result, RunCosts, RunSettings
 from fairway.simulator.rules import Rules, rules_named
 from fairway.simulator.tenancy import TenantsGiven, impossible_here, inside, tenants_of, told
 from fairway.traces import read_cluster, read_trace
@@ -112,7 +110,7 @@ def simulate(
     chosen = make_policy(policy, world.knobs) if isinstance(policy, str) else policy
     table = load_profile(profile) if profile is None or isinstance(profile, str) else profile
     placer = placement_named(placement or world.placement)
-    rates = _rates(world, machines, table, workload)
+    rates = rates_of(world, machines, table, workload.jobs)
     shared = tenants_of(tenants, machines)
     jobs, skipped = _possible(_of_any_type(workload) if any_type else workload, rates, skip_impossible, shared)
     length_s = chosen.round_s if world.round_s is None else world.round_s
@@ -127,7 +125,7 @@ def simulate(
         kernels.use_compiled()
     _run(loop, engine, progress)
     costs = _costs(state.round, timed.cpu_s, time.process_time() - cpu_s, time.monotonic() - wall_s)
-    settings = Settings(
+    settings = RunSettings(
         policy=policy if isinstance(policy, str) else policy.name,
         knows=tuple(sorted(chosen.knows)),
         trace=workload.source or "workload",
@@ -146,8 +144,8 @@ def _of_any_type(workload: Workload) -> Workload:
     return replace(workload, jobs=tuple(replace(job, gpu_types=()) for job in workload.jobs))
 
 
-def _costs(rounds: int, decide_cpu_s: float, cpu_s: float, wall_s: float) -> Costs:
-    return Costs(rounds, decide_cpu_s, cpu_s, wall_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+def _costs(rounds: int, decide_cpu_s: float, cpu_s: float, wall_s: float) -> RunCosts:
+    return RunCosts(rounds, decide_cpu_s, cpu_s, wall_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 
 
 def _told(world: Rules, priorities: bool) -> dict[str, Any]:
@@ -176,17 +174,6 @@ def _world(
     return rules_named(rules, **changed, priorities=priorities)
 
 
-def _rates(world: Rules, machines: Cluster, table: Profile, workload: Workload) -> Rates:
-    """How fast jobs run under these rules; epochs need a profile that has some, unless only durations are known."""
-    if world.progress == "epochs":
-        if isinstance(table, PolluxProfile):
-            return EpochRates(machines, table, spread_matters=world.spread_matters)
-        if any(job.steps is not None for job in workload.jobs):
-            wanted = "a directory of applications with validation-*.csv files (--profile DIR)"
-            raise InputError(f"the {world.name} rules train in epochs: they need {wanted}, not {table.name}")
-    return Rates(machines, table, spread_matters=world.spread_matters, adapts=world.adapts)
-
-
 def _possible(
     workload: Workload, rates: Rates, skip: bool, tenants: Tenants | None = None
 ) -> tuple[tuple[JobSpec, ...], dict[str, int]]:
@@ -211,7 +198,7 @@ def _possible(
     return tuple(jobs), skipped
 
 
-def _run(loop: Loop, engine: SimulatedEngine | RoundEngine, progress: Progress | None) -> None:
+def _run(loop: Loop, engine: JobEngine[Any], progress: Progress | None) -> None:
     """Step to the end, noting the course of the queue."""
     state, ledger, total = loop.state, engine.ledger, engine.left
     step, sample = loop.step, ledger.sample

@@ -31,7 +31,7 @@ class Classes(NamedTuple):
     of_job: Ints
 
 
-class Together(NamedTuple):
+class ClassPairs(NamedTuple):
     """Two classes (the smaller first) that share a GPU type, for each column of a program."""
 
     a: Ints
@@ -39,25 +39,25 @@ class Together(NamedTuple):
     kind: Ints
 
     @staticmethod
-    def none() -> Together:
+    def none() -> ClassPairs:
         """No columns."""
-        return Together(*np.zeros((3, 0), dtype=np.int64))
+        return ClassPairs(*np.zeros((3, 0), dtype=np.int64))
 
     @staticmethod
-    def of(a: Ints, b: Ints, kind: Ints) -> Together:
+    def of(a: Ints, b: Ints, kind: Ints) -> ClassPairs:
         """Columns without doubles, in a fixed order."""
         columns = np.column_stack([np.minimum(a, b), np.maximum(a, b), kind]).astype(np.int64)
         columns = np.unique(columns, axis=0) if len(columns) else columns
-        return Together(columns[:, 0], columns[:, 1], columns[:, 2])
+        return ClassPairs(columns[:, 0], columns[:, 1], columns[:, 2])
 
     @staticmethod
-    def joined(parts: list[Together]) -> Together:
+    def joined(parts: list[ClassPairs]) -> ClassPairs:
         """The columns of all parts."""
-        return Together(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        return ClassPairs(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
-    def only(self, chosen: Ints | np.ndarray) -> Together:
+    def only(self, chosen: Ints | np.ndarray) -> ClassPairs:
         """Some of the columns."""
-        return Together(self.a[chosen], self.b[chosen], self.kind[chosen])
+        return ClassPairs(self.a[chosen], self.b[chosen], self.kind[chosen])
 
 
 def classes_of(a: Allocation, kinds: Ints) -> Classes:
@@ -132,7 +132,7 @@ def partners(one: Ints, other: Ints) -> tuple[Ints, Ints, Floats]:
     return one[first], one[second], np.r_[np.full(3, 1.0 / count), np.full((count - 3) // 2, 2.0 / count)]
 
 
-def taken_apart(classes: Classes, together: Together, times: Floats) -> tuple[Ints, Floats]:
+def taken_apart(classes: Classes, together: ClassPairs, times: Floats) -> tuple[Ints, Floats]:
     """Pairs of jobs and their time on each type, from the total times of pairs of classes."""
     types = len(classes.one.capacity)
     jobs = members(classes)

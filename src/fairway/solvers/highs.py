@@ -24,7 +24,7 @@ class Columns(NamedTuple):
     gain: Floats
 
 
-class Point(NamedTuple):
+class LpPoint(NamedTuple):
     """Values of the columns, multipliers of the rows (positive where more room would gain), the optimum."""
 
     columns: Floats
@@ -66,7 +66,7 @@ class ColumnProgram:
         )  # fmt: skip
         self.columns += count
 
-    def solve(self) -> Point | None:
+    def solve(self) -> LpPoint | None:
         """The best point, found from where the last solve ended; None where there is none."""
         self._solver.run()
         info = self._solver.getInfo()
@@ -75,7 +75,7 @@ class ColumnProgram:
             return None
         found = self._solver.getSolution()
         columns, duals = np.array(found.col_value), np.array(found.row_dual)
-        return Point(np.maximum(columns, 0.0), -duals, -float(info.objective_function_value))
+        return LpPoint(np.maximum(columns, 0.0), -duals, -float(info.objective_function_value))
 
     def basis(self) -> tuple[Bools, Bools]:
         """Which columns and which rows (that is, their slacks) are in the basis of the last solve."""

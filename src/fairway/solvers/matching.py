@@ -47,14 +47,14 @@ def least_completion(times_s: Floats, free_at_s: Sequence[Floats], own_s: Floats
     jobs = times_s.shape[1]
     if not jobs:
         return Matching(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), 0.0)
-    groups = _Groups(times_s, free_at_s, own_s)
+    groups = _SlotGroups(times_s, free_at_s, own_s)
     # The longest first: a shorter job then mostly goes in front of the others and moves nobody.
     for job in np.argsort(-times_s.min(axis=0), kind="stable").tolist():
         groups.add(job)
     return groups.matching()
 
 
-class _Groups:
+class _SlotGroups:
     """The slots of each type and position as one node, and who sits there."""
 
     def __init__(self, times_s: Floats, free_at_s: Sequence[Floats], own_s: Floats | None) -> None:

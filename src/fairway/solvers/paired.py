@@ -19,8 +19,8 @@ import numpy as np
 from fairway.core.arrays import Floats, Ints
 from fairway.core.portable import dot, dots, rounded
 from fairway.solvers.allocation import BITS, GRID, TOLERANCE, UNPROVEN, Allocation, Proof
-from fairway.solvers.classes import Classes, Together, classes_of, grouped, members, partners, taken_apart
-from fairway.solvers.highs import ColumnProgram, Columns, Point
+from fairway.solvers.classes import Classes, ClassPairs, classes_of, grouped, members, partners, taken_apart
+from fairway.solvers.highs import ColumnProgram, Columns, LpPoint
 
 PROVEN = 1e-7
 """The part of the optimum that may be missing when the search for pairs ends."""
@@ -120,7 +120,9 @@ def solve_paired(problem: Paired, start: Start | None = None, effort: Effort = U
         search = Search(classes, factors, _started(start, classes))
         search.begin_at(start)
     else:
-        search = Search(classes, factors, _proposed(classes, factors) if len(classes.sizes) > MANY else Together.none())
+        search = Search(
+            classes, factors, _proposed(classes, factors) if len(classes.sizes) > MANY else ClassPairs.none()
+        )
     if not search.run(effort):
         jobs, types = a.usable.shape
         none = np.zeros((0, 2), dtype=np.int64)
@@ -167,24 +169,24 @@ def _useful(factors: Floats) -> Floats:
     return np.ascontiguousarray(np.where(both, factors[..., 0], 0.0).transpose(2, 0, 1))
 
 
-def _started(start: Start, classes: Classes) -> Together:
+def _started(start: Start, classes: Classes) -> ClassPairs:
     """The pairs of a start."""
     pairs = start.basic[start.basic[:, 1] >= 0]
-    return Together.of(classes.of_job[pairs[:, 0]], classes.of_job[pairs[:, 1]], pairs[:, 2])
+    return ClassPairs.of(classes.of_job[pairs[:, 0]], classes.of_job[pairs[:, 1]], pairs[:, 2])
 
 
-def _proposed(classes: Classes, factors: Floats) -> Together:
+def _proposed(classes: Classes, factors: Floats) -> ClassPairs:
     """The first pairs: those of classes in groups that share GPUs in a coarse plan."""
     groups = grouped(classes, GROUPS)
-    search = Search(groups, factors, Together.none())
+    search = Search(groups, factors, ClassPairs.none())
     if not search.run(Effort(classes=0, missing=1e-4, turns=20)):
-        return Together.none()
-    found, inside = [Together.none()], members(groups)
+        return ClassPairs.none()
+    found, inside = [ClassPairs.none()], members(groups)
     columns, _ = search.together()
     for a, b, kind in zip(*(column.tolist() for column in columns), strict=True):
         first, second, _ = partners(inside[a], inside[b])
-        found.append(Together(first, second, np.full(len(first), kind)))
-    return Together.of(*Together.joined(found))
+        found.append(ClassPairs(first, second, np.full(len(first), kind)))
+    return ClassPairs.of(*ClassPairs.joined(found))
 
 
 def _within_limits(a: Allocation, x: Floats, pairs: Ints, pair_x: Floats) -> tuple[Floats, Floats]:
@@ -219,11 +221,11 @@ class Search:
     pairs of classes. A pair inside a class takes two shares of its time.
     """
 
-    def __init__(self, classes: Classes, factors: Floats, first: Together) -> None:
+    def __init__(self, classes: Classes, factors: Floats, first: ClassPairs) -> None:
         one, count = classes.one, classes.sizes
         self.classes, self.factors = classes, factors
         self.number, self.types = number, types = one.usable.shape
-        self.point: Point | None = None
+        self.point: LpPoint | None = None
         self.missing = np.inf
         self._begun = False
         floors = np.where(one.held, count * one.floors, -np.inf)
@@ -239,7 +241,7 @@ class Search:
         level = -count[weighs].astype(np.float64)[None, :]
         self._program.add(Columns((number + types + weighs)[None, :], level, np.array([one.level_gain])))
         self._singles = len(alone) + 1
-        self._added = [Together.none()]
+        self._added = [ClassPairs.none()]
         self._add(self._allowed(first))
 
     def run(self, effort: Effort) -> bool:
@@ -254,8 +256,8 @@ class Search:
             if enough or not len(better.a) or (in_short and turn >= effort.turns):
                 break
             if self._begun and turn == 0 and self.number > MANY and self.missing > POOR:
-                better = Together.joined([better, _proposed(self.classes, self.factors)])
-            self._add(self._allowed(Together.of(*better)))
+                better = ClassPairs.joined([better, _proposed(self.classes, self.factors)])
+            self._add(self._allowed(ClassPairs.of(*better)))
         return True
 
     def begin_at(self, start: Start) -> None:
@@ -286,7 +288,7 @@ class Search:
         """What each column of the program is: a class, its partner or -1, a type; the level is all -1."""
         alone, kind = self._alone
         singles = np.column_stack([alone, np.full(len(alone), -1), kind])
-        return np.concatenate([singles, np.full((1, 3), -1), np.column_stack(Together.joined(self._added))])
+        return np.concatenate([singles, np.full((1, 3), -1), np.column_stack(ClassPairs.joined(self._added))])
 
     @property
     def iterations(self) -> int:
@@ -309,25 +311,25 @@ class Search:
         x[self._alone] = np.rint(self._found.columns[: self._singles - 1] / GRID) * GRID
         return x
 
-    def together(self) -> tuple[Together, Floats]:
+    def together(self) -> tuple[ClassPairs, Floats]:
         """The pairs that have time, and how much."""
         times = np.rint(self._found.columns[self._singles :] / GRID) * GRID
         used = times > 0
-        return Together.joined(self._added).only(used), times[used]
+        return ClassPairs.joined(self._added).only(used), times[used]
 
     @property
-    def _found(self) -> Point:
+    def _found(self) -> LpPoint:
         assert self.point is not None
         return self.point
 
-    def _allowed(self, columns: Together) -> Together:
+    def _allowed(self, columns: ClassPairs) -> ClassPairs:
         """Without pairs of a job with itself, of unequal gangs, or on types where they do not fit."""
         one, (a, b, kind) = self.classes.one, columns
         good = ((a != b) | (self.classes.sizes[a] > 1)) & (one.gangs[a] == one.gangs[b])
         good &= one.usable[a, kind] & one.usable[b, kind]
         return columns.only(good & (self.factors[kind, self.classes.kinds[a], self.classes.kinds[b]] > 0))
 
-    def _add(self, columns: Together) -> None:
+    def _add(self, columns: ClassPairs) -> None:
         one, kinds, floor = self.classes.one, self.classes.kinds, self.number + self.types
         for same in (False, True):
             part = columns.only((columns.a == columns.b) == same)
@@ -343,14 +345,14 @@ class Search:
             self._program.add(Columns(np.column_stack(rows), np.column_stack(values), gain))
             self._added.append(part)
 
-    def _bound(self, point: Point) -> float:
+    def _bound(self, point: LpPoint) -> float:
         """What the prices of a point make of the limits: no plan over its columns is worth more."""
         one, count = self.classes.one, self.classes.sizes.astype(np.float64)
         time, gpus, rows = np.split(point.multipliers, [self.number, self.number + self.types])
         floors = np.where(one.held, count * one.floors, 0.0)
         return dot(time, count) + dot(gpus, one.capacity) + dot(rows, floors)
 
-    def _improving(self, point: Point) -> Together:
+    def _improving(self, point: LpPoint) -> ClassPairs:
         """The pairs whose columns would improve the optimum most, some for each class; notes what is missing.
 
         A pair improves it by what its time is worth to both, less what both times and its GPUs cost. Half the best of
@@ -359,7 +361,7 @@ class Search:
         one, kinds = self.classes.one, self.classes.kinds
         worth = one.gain + self.worth_of_rows[:, None] * one.rows
         time_cost, gpu_cost = point.multipliers[: self.number], point.multipliers[self.number :][: self.types]
-        found, bound = [Together.none()], 0.0
+        found, bound = [ClassPairs.none()], 0.0
         for gang in np.unique(one.gangs):
             rows = (one.gangs == gang).nonzero()[0]
             best, on = np.full((len(rows), len(rows)), -np.inf), np.zeros((len(rows), len(rows)), dtype=np.int64)
@@ -378,6 +380,6 @@ class Search:
             first = np.repeat(np.arange(len(rows)), new)
             good = best[first, second] > 1e-9
             first, second = first[good], second[good]
-            found.append(Together(rows[first], rows[second], on[first, second]))
+            found.append(ClassPairs(rows[first], rows[second], on[first, second]))
         self.missing = max(self._bound(point) + bound - point.value, 0.0) / max(abs(point.value), 1e-12)
-        return Together.of(*Together.joined(found))
+        return ClassPairs.of(*ClassPairs.joined(found))

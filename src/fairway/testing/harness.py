@@ -18,10 +18,10 @@ from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
 from fairway.models.profile import load_profile
 from fairway.placement import placement as placement_named
-from fairway.simulator.engine import SimulatedEngine
+from fairway.simulator.engines import engine_of
 from fairway.simulator.faults import Faults
+from fairway.simulator.job_engine import EngineOptions, JobEngine
 from fairway.simulator.rates import Rates
-from fairway.simulator.rounds import RoundEngine, engine_of
 from fairway.simulator.rules import Rules, rules_named
 from fairway.testing.invariants import InvariantError, Invariants
 
@@ -110,8 +110,8 @@ def run_policy(
     placer = placement_named(placement)
     rates = Rates(cluster, load_profile(None), spread_matters=world.spread_matters, adapts=world.adapts)
     round_s = policy.round_s if world.round_s is None else world.round_s
-    about = {"located": placer.located, "faults": faults, "tells": policy.knows, "seed": seed}
-    engine, round_s = engine_of(cluster, jobs, rates, world, round_s=round_s, **about)
+    about: EngineOptions = {"located": placer.located, "faults": faults, "tells": policy.knows, "seed": seed}
+    engine, round_s = engine_of(cluster, jobs, rates, world, **about | {"round_s": round_s})
     return run_engine(
         engine,
         policy,
@@ -127,6 +127,6 @@ def run_policy(
 
 def unfinished(run: Run, jobs: Sequence[JobSpec]) -> list[str]:
     """The ids of jobs that a simulated run left undone."""
-    if not isinstance(run.engine, SimulatedEngine | RoundEngine):
+    if not isinstance(run.engine, JobEngine):
         raise TypeError("only a simulated run knows")
     return [jobs[row].id for row in np.isnan(run.engine.ledger.finished_s).nonzero()[0].tolist()]

@@ -56,7 +56,7 @@ class SleepingJob(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Terms:
+class TwinTerms:
     """How both worlds are run. With `report_every` > 0 live jobs report their steps that often. Policies then decide by
     measured speeds, which are never quite equal, while the simulator's are.
     """
@@ -68,14 +68,14 @@ class Terms:
     report_every: int = 0
 
 
-class Costs(NamedTuple):
+class StartCosts(NamedTuple):
     """How long it took from the grant of GPUs until a process trained, as the mean of the live run: at first, again."""
 
     start_s: float
     restart_s: float
 
 
-class Forecast(NamedTuple):
+class TwinForecast(NamedTuple):
     """What the simulator says: means over some runs, and their standard deviations."""
 
     makespan_s: float
@@ -90,7 +90,7 @@ class LiveRun(NamedTuple):
 
     records: list[JobRecord]
     workload: Workload
-    costs: Costs
+    costs: StartCosts
 
     @property
     def makespan_s(self) -> float:
@@ -121,7 +121,7 @@ def random_jobs(count: int, seed: int, *, mean_s: float, over_s: float, step_s: 
 
 
 def run_live(
-    jobs: Sequence[SleepingJob], terms: Terms, folder: Path, watch: Callable[[Scheduler], None] | None = None
+    jobs: Sequence[SleepingJob], terms: TwinTerms, folder: Path, watch: Callable[[Scheduler], None] | None = None
 ) -> LiveRun:
     """Run jobs for real and wait for the last; the scheduler has `folder` to itself."""
     scheduler = Scheduler(
@@ -163,14 +163,14 @@ def run_live(
     starts_s = _starts_s(records, folder, holds, origin_s)
     start_s = statistics.fmean(times_s[0] for times_s in starts_s.values())
     again_s = [one_s for times_s in starts_s.values() for one_s in times_s[1:]]
-    costs = Costs(start_s, statistics.fmean(again_s) if again_s else start_s)
+    costs = StartCosts(start_s, statistics.fmean(again_s) if again_s else start_s)
     jobs_seen = [
         _spec(one, holds.held_s[one.number], starts_s[one.number], costs.restart_s, origin_s) for one in records
     ]
     return LiveRun(records, Workload.of(jobs_seen), costs)
 
 
-def run_simulated(workload: Workload, terms: Terms) -> Result:
+def run_simulated(workload: Workload, terms: TwinTerms) -> Result:
     """The same workload in the simulator, under the same terms."""
     rules = Rules("twin", min_run_s=terms.min_run_s, spread_matters=False)
     return simulate(
@@ -183,7 +183,7 @@ def run_simulated(workload: Workload, terms: Terms) -> Result:
     )
 
 
-def forecast(workload: Workload, terms: Terms, runs: int = 8, seed: int = 0) -> Forecast:
+def forecast(workload: Workload, terms: TwinTerms, runs: int = 8, seed: int = 0) -> TwinForecast:
     """What the simulator expects of a workload, over runs in which jobs vary as much as processes do.
 
     A policy that plans may put two nearly equal jobs in either order, and everything after that follows: of two live
@@ -192,7 +192,7 @@ def forecast(workload: Workload, terms: Terms, runs: int = 8, seed: int = 0) -> 
     results = [run_simulated(_varied(workload, random.Random(seed + run)), terms) for run in range(runs)]
     makespans_s = [_known(result.makespan_s) for result in results]
     jcts_s = [_known(result.mean_jct_s) for result in results]
-    return Forecast(
+    return TwinForecast(
         statistics.fmean(makespans_s),
         statistics.fmean(jcts_s),
         statistics.stdev(makespans_s),

@@ -5,7 +5,7 @@ Times are seconds from an arbitrary start. `memory_mib` is host memory, not the 
 
 from __future__ import annotations
 
-from fairway.traces.fields import Jobs, Parsed, Row, csv_table
+from fairway.traces.fields import Jobs, Parsed, TraceRow, csv_table
 
 ALIBABA_COLUMNS = ("name", "num_gpu", "gpu_milli", "creation_time", "deletion_time", "scheduled_time")
 
@@ -36,7 +36,7 @@ def read_alibaba(text: str, path: str) -> Parsed:
     return jobs.finish(from_zero=True)
 
 
-def _duration_s(row: Row) -> float:
+def _duration_s(row: TraceRow) -> float:
     start_s, end_s = row.number("scheduled_time"), row.number("deletion_time")
     if end_s < start_s:
         raise row.error(f"deletion_time {end_s:g} is before scheduled_time {start_s:g}")

@@ -1,8 +1,8 @@
 """Typed access to the cells of a table. A reader is then a list of columns, and every error names its line.
 
-A `Table` is a header and rows of text, with the physical line on which each row starts. A `Row` turns its cells into
-numbers, counts and times, or raises an `InputError` with the path, line, column and value. `Jobs` collects the jobs of
-one file: it refuses an id that comes twice, counts what is skipped, and shifts calendar times to start at 0.
+A `Table` is a header and rows of text, with the physical line on which each row starts. A `TraceRow` turns its cells
+into numbers, counts and times, or raises an `InputError` with the path, line, column and value. `Jobs` collects the jobs
+of one file: it refuses an id that comes twice, counts what is skipped, and shifts calendar times to start at 0.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def parse_time(text: str) -> float | None:
     return (moment - _EPOCH) / _SECOND
 
 
-class Row:
+class TraceRow:
     """The cells of one line. `at` maps a column name to its position."""
 
     __slots__ = ("at", "cells", "line", "path")
@@ -142,13 +142,13 @@ class Table:
             seen = ", ".join(self.columns)
             raise InputError(f"column {', '.join(missing)} is missing; columns seen: {seen}", path=self.path, line=1)
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[TraceRow]:
         at = {name: index for index, name in enumerate(self.columns)}
         width = len(self.columns)
         for line, cells in self.lines:
             if len(cells) != width:
                 raise InputError(f"expected {width} columns, found {len(cells)}", path=self.path, line=line)
-            yield Row(self.path, line, cells, at)
+            yield TraceRow(self.path, line, cells, at)
 
 
 def split_csv(text: str, path: str, separator: str = ",") -> Iterator[tuple[int, list[str]]]:

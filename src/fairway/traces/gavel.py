@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from fairway.core.job import Adaptation
-from fairway.traces.fields import Jobs, Parsed, Row, Table, shown, split_plain
+from fairway.traces.fields import Jobs, Parsed, Table, TraceRow, shown, split_plain
 
 GAVEL_COLUMNS = (
     "job_type",
@@ -67,7 +67,7 @@ def _read(text: str, path: str, columns: tuple[str, ...]) -> Parsed:
     return jobs.finish()
 
 
-def _job_type(row: Row) -> tuple[str, int | None]:
+def _job_type(row: TraceRow) -> tuple[str, int | None]:
     text = row.required("job_type")
     match = _JOB_TYPE.fullmatch(text)
     if match is None or (match["batch"] is None and "(batch size" in text):
@@ -77,13 +77,13 @@ def _job_type(row: Row) -> tuple[str, int | None]:
     return match["model"], None if match["batch"] is None else int(match["batch"])
 
 
-def _dataset(row: Row) -> str:
+def _dataset(row: TraceRow) -> str:
     """The data set, from the data directory in the command or from the working directory."""
     where = f"{row.text('command')} {row.text('working_directory')}"
     return next((name for name in _DATASETS if name in where), "")
 
 
-def _mode(row: Row) -> Adaptation:
+def _mode(row: TraceRow) -> Adaptation:
     if "mode" not in row.at:
         return "none"
     mode = row.required("mode")
@@ -92,7 +92,7 @@ def _mode(row: Row) -> Adaptation:
     return _MODES[mode]
 
 
-def _deadline_s(row: Row) -> float | None:
+def _deadline_s(row: TraceRow) -> float | None:
     """The deadline on the trace's clock; an SLO of -1 is none.
 
     Gavel's scheduler multiplies the SLO by the job's duration, which only the twelve-column format holds. Without it

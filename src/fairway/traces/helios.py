@@ -5,7 +5,7 @@ Helios' own `queue` column is a waiting time; the virtual cluster `vc` is the qu
 
 from __future__ import annotations
 
-from fairway.traces.fields import Jobs, Parsed, Row, csv_table, parse_number
+from fairway.traces.fields import Jobs, Parsed, TraceRow, csv_table, parse_number
 
 HELIOS_COLUMNS = ("job_id", "gpu_num", "submit_time", "duration")
 _EPOCH_FROM_S = 1e9
@@ -31,13 +31,13 @@ def read_helios(text: str, path: str) -> Parsed:
     return jobs.finish(from_zero=bool(calendar) or earliest_s >= _EPOCH_FROM_S)
 
 
-def _has_calendar_time(row: Row) -> bool:
+def _has_calendar_time(row: TraceRow) -> bool:
     """Whether the submit time is a time stamp rather than a number of seconds; the first row decides for the file."""
     text = row.text("submit_time")
     return parse_number(text) is None and ":" in text
 
 
-def _add(jobs: Jobs, row: Row, gpus: int, submitted_s: float) -> None:
+def _add(jobs: Jobs, row: TraceRow, gpus: int, submitted_s: float) -> None:
     jobs.add(
         row.line,
         id=row.required("job_id"),

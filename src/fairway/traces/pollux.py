@@ -18,7 +18,7 @@ POLLUX_COLUMNS = ("name", "time", "application", "num_replicas", "batch_size")
 
 
 @dataclass(frozen=True, slots=True)
-class Application:
+class ApplicationRun:
     """One training run of an application."""
 
     model: str
@@ -38,15 +38,15 @@ class Application:
         return min(max(global_batch // self.least_per_gpu, 1), self.most_gpus or global_batch)
 
 
-APPLICATIONS: dict[str, Application] = {
-    "cifar10": Application("ResNet-18", 50_000, 100, 1024, 32, "CIFAR-10"),
-    "imagenet": Application("ResNet-50", 1_281_167, 90, 100, 20, "ImageNet-1k"),
-    "bert": Application("BERT-base", 88_641, 2, 12, 4, "SQuAD 1.1 as features of 384 tokens"),
-    "deepspeech2": Application("DeepSpeech2", 7_134, 80, 80, 10, "CMU-ARCTIC"),
-    "yolov3": Application("YOLOv3", 16_551, 50, 8, 4, "PASCAL VOC 2007 + 2012 trainval"),
-    "ncf": Application("Recommendation", 4_970_845, 10, 32_768, 32, "MovieLens-1M with 4 negatives per rating", 1),
+APPLICATIONS: dict[str, ApplicationRun] = {
+    "cifar10": ApplicationRun("ResNet-18", 50_000, 100, 1024, 32, "CIFAR-10"),
+    "imagenet": ApplicationRun("ResNet-50", 1_281_167, 90, 100, 20, "ImageNet-1k"),
+    "bert": ApplicationRun("BERT-base", 88_641, 2, 12, 4, "SQuAD 1.1 as features of 384 tokens"),
+    "deepspeech2": ApplicationRun("DeepSpeech2", 7_134, 80, 80, 10, "CMU-ARCTIC"),
+    "yolov3": ApplicationRun("YOLOv3", 16_551, 50, 8, 4, "PASCAL VOC 2007 + 2012 trainval"),
+    "ncf": ApplicationRun("Recommendation", 4_970_845, 10, 32_768, 32, "MovieLens-1M with 4 negatives per rating", 1),
     # The artifact gives the pipeline-parallel GPT the progress tables of bert.
-    "gpt_pmp": Application("Transformer", 88_641, 2, 12, 1, "as bert"),
+    "gpt_pmp": ApplicationRun("Transformer", 88_641, 2, 12, 1, "as bert"),
 }
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fairway.core.cluster import MAX_GPUS
 from fairway.core.errors import InputError
 from fairway.core.hardware import known_gpu
-from fairway.traces.fields import Jobs, Parsed, Row, Table, shown, split_plain, table
+from fairway.traces.fields import Jobs, Parsed, Table, TraceRow, shown, split_plain, table
 
 SACCT_COLUMNS = ("JobID", "Submit")
 GPU_COLUMNS = ("AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES")
@@ -78,7 +78,7 @@ def _whole_names(lines: Iterable[tuple[int, list[str]]], columns: Sequence[str])
         yield line, cells
 
 
-def _why_not(row: Row, job_id: str, state: str) -> str:
+def _why_not(row: TraceRow, job_id: str, state: str) -> str:
     """Why this line is not a finished job; empty if it is one."""
     if "." in job_id:
         return "job step"
@@ -97,7 +97,7 @@ def _why_not(row: Row, job_id: str, state: str) -> str:
     return "never ran" if cancelled_early else ""
 
 
-def _run_time_columns(row: Row) -> tuple[str, ...] | None:
+def _run_time_columns(row: TraceRow) -> tuple[str, ...] | None:
     """The first of the ways to give a run time that this line has."""
     for columns in _RUN_TIMES:
         if all(column in row.at and not row.blank(column) for column in columns):
@@ -105,7 +105,7 @@ def _run_time_columns(row: Row) -> tuple[str, ...] | None:
     return None
 
 
-def _duration_s(row: Row) -> float:
+def _duration_s(row: TraceRow) -> float:
     columns = _run_time_columns(row)
     if columns == ("ElapsedRaw",):
         return row.number("ElapsedRaw")
@@ -117,7 +117,7 @@ def _duration_s(row: Row) -> float:
     return end_s - start_s
 
 
-def _elapsed_s(row: Row) -> float:
+def _elapsed_s(row: TraceRow) -> float:
     text = row.text("Elapsed")
     match = _ELAPSED.fullmatch(text)
     if match is None:
@@ -126,7 +126,7 @@ def _elapsed_s(row: Row) -> float:
     return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 
 
-def _gpus(row: Row) -> tuple[int, tuple[str, ...]]:
+def _gpus(row: TraceRow) -> tuple[int, tuple[str, ...]]:
     """How many GPUs, and their type if Slurm names one that the catalogue knows.
 
     A TRES list may hold the total (`gres/gpu=4`) beside its parts (`gres/gpu:a100=4`); the total then counts.

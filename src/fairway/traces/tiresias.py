@@ -6,7 +6,7 @@ work. `iterations` repeats it for a speed that the trace does not give, and is l
 
 from __future__ import annotations
 
-from fairway.traces.fields import Jobs, Parsed, Row, csv_table
+from fairway.traces.fields import Jobs, Parsed, TraceRow, csv_table
 
 TIRESIAS_COLUMNS = ("job_id", "num_gpu", "submit_time", "duration")
 MURI_COLUMNS = (*TIRESIAS_COLUMNS, "iteration_time", "resource_time_0")
@@ -77,7 +77,7 @@ def read_elasticflow(text: str, path: str) -> Parsed:
     return jobs.finish()
 
 
-def _deadline_s(row: Row) -> float | None:
+def _deadline_s(row: TraceRow) -> float | None:
     if row.blank("ddl") or row.optional_whole("best_effort", at_least=0):
         return None
     return row.number("ddl")

@@ -1,4 +1,4 @@
-"""`fairway estimate` reports the errors of the throughput estimator on a profile, as a table and as JSON."""
+"""`fairway lab estimate` reports the errors of the throughput estimator on a profile, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def path(shell: Shell) -> str:
 
 
 def test_the_table_names_every_way_to_estimate(shell: Shell, path: str) -> None:
-    call = shell("estimate", "--profile", path, "--measured", "0.3,0.6", "--seeds", "1")
+    call = shell("lab", "estimate", "--profile", path, "--measured", "0.3,0.6", "--seeds", "1")
     assert call.code == 0
     assert "pairs.json (6 job types on v100, k80)" in call.out
     assert "11 of 72 do not fit in memory" in call.out
@@ -45,9 +45,11 @@ def test_the_table_names_every_way_to_estimate(shell: Shell, path: str) -> None:
 
 def test_json_has_the_scores(shell: Shell, path: str) -> None:
     out = shell.path("errors.json")
-    call = shell("estimate", "--profile", path, "--measured", "0.4", "--seeds", "2", "--json", out)
+    call = shell("lab", "estimate", "--profile", path, "--measured", "0.4", "--seeds", "2", "--json", out)
     assert "mixed" in call.out
-    document = json.loads(shell("estimate", "--profile", path, "--measured", "0.4", "--seeds", "2", "--json", "-").out)
+    document = json.loads(
+        shell("lab", "estimate", "--profile", path, "--measured", "0.4", "--seeds", "2", "--json", "-").out
+    )
     assert json.loads(Path(out).read_text()) == document
     assert (document["job_types"], document["entries"], document["misfits"]) == (6, 72, 11)
     scores = {score["method"]: score for score in document["scores"]}
@@ -58,7 +60,7 @@ def test_json_has_the_scores(shell: Shell, path: str) -> None:
 
 
 def test_the_same_call_gives_the_same_figures(shell: Shell, path: str) -> None:
-    calls = [shell("estimate", "--profile", path, "--seeds", "1", "--json", "-").out for _ in range(2)]
+    calls = [shell("lab", "estimate", "--profile", path, "--seeds", "1", "--json", "-").out for _ in range(2)]
     assert calls[0] == calls[1]
 
 
@@ -67,7 +69,7 @@ def test_a_model_can_be_left_out_as_a_whole(shell: Shell) -> None:
     path = shell.write("twice.json", twice)
     pairs = {}
     for by in ("type", "model"):
-        text = shell("estimate", "--profile", path, "--measured", "0.5", "--hold-out", by, "--json", "-").out
+        text = shell("lab", "estimate", "--profile", path, "--measured", "0.5", "--hold-out", by, "--json", "-").out
         pairs[by] = json.loads(text)["scores"][0]["pairs"]
     assert pairs["model"] < pairs["type"]
 
@@ -85,19 +87,19 @@ def test_a_model_can_be_left_out_as_a_whole(shell: Shell) -> None:
     ],
 )
 def test_senseless_options_are_one_line(shell: Shell, path: str, more: list[str], says: str) -> None:
-    call = shell("estimate", "--profile", path, *more)
+    call = shell("lab", "estimate", "--profile", path, *more)
     assert call.code == 2
     assert len(call.err_lines) == 1
     assert says in call.err
 
 
 def test_profiles_without_pairs_are_refused(shell: Shell) -> None:
-    call = shell("estimate", "--profile", shell.write("alone.json", profile(pairs=False)))
+    call = shell("lab", "estimate", "--profile", shell.write("alone.json", profile(pairs=False)))
     assert call.code == 2
     assert "needs pairs of at least 3 job types" in call.err
-    call = shell("estimate", "--profile", str(shell.folder))
+    call = shell("lab", "estimate", "--profile", str(shell.folder))
     assert call.code == 2
     assert len(call.err_lines) == 1
-    call = shell("estimate", "--profile", shell.write("x.json", "{}"))
+    call = shell("lab", "estimate", "--profile", shell.write("x.json", "{}"))
     assert call.code == 2
-    assert "missing option '--profile'" in shell("estimate").err
+    assert "missing option '--profile'" in shell("lab", "estimate").err

@@ -17,10 +17,19 @@ from fairway.testing.contract import decision_digest
 
 @pytest.fixture
 def restored() -> Iterator[None]:
-    """Whatever form is in use is in use again afterwards."""
-    before = {name: getattr(kernels, name) for name in kernels._LOOPS}
+    """Kernels stand as before again afterwards."""
+    before = [(kernel, kernel.__globals__[kernel.__name__]) for kernel, _ in kernels._LOOPS]
+    in_use = kernels._in_use
     yield
-    vars(kernels).update(before)
+    kernels._in_use = in_use
+    for kernel, form in before:
+        kernel.__globals__[kernel.__name__] = form
+
+
+def _as_written() -> None:
+    kernels._in_use = False
+    for kernel, _ in kernels._LOOPS:
+        kernel.__globals__[kernel.__name__] = kernel
 
 
 def _decisions() -> list[str]:
@@ -54,19 +63,34 @@ def _verdicts() -> list[str]:
 
 
 def test_the_plain_loops_agree_with_numpy(restored: None) -> None:
-    kernels.use_numpy()
+    _as_written()
     decisions, verdicts = _decisions(), _verdicts()
     assert len(set(verdicts)) > 20
-    vars(kernels).update(kernels._LOOPS)
+    for kernel, loop in kernels._LOOPS:
+        kernel.__globals__[kernel.__name__] = loop
     assert _decisions() == decisions
     assert _verdicts() == verdicts
 
 
-def test_the_compiled_loops_agree_with_numpy(restored: None) -> None:
+def test_what_numba_compiles_agrees_with_numpy(restored: None) -> None:
     pytest.importorskip("numba")
-    kernels.use_numpy()
+    _as_written()
     decisions, verdicts = _decisions(), _verdicts()
     assert kernels.use_compiled()
-    assert kernels.in_order is not kernels._in_order_numpy
+    for kernel, _ in kernels._LOOPS:
+        assert hasattr(kernel.__globals__[kernel.__name__], "py_func")
     assert _decisions() == decisions
     assert _verdicts() == verdicts
+
+
+def test_a_kernel_that_comes_late_is_compiled_too(restored: None) -> None:
+    pytest.importorskip("numba")
+    assert kernels.use_compiled()
+
+    def twice(x: float) -> float:
+        return 2.0 * x
+
+    made = kernels.compiled(twice)
+    kernels._LOOPS.pop()
+    assert hasattr(made, "py_func")
+    assert made(1.5) == 3.0

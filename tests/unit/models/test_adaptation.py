@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from fairway.core.job import JobSpec
-from fairway.models.adaptation import DOUBLINGS, EPOCH_SAMPLES, LARGEST_BATCH, Course, course_of
+from fairway.models.adaptation import DOUBLINGS, EPOCH_SAMPLES, LARGEST_BATCH, AdaptationCourse, course_of
 
 
-def course(model: str, method: Any, batch_size: int, gpus: int = 1) -> Course:
-    return Course(model, method, batch_size, gpus)
+def course(model: str, method: Any, batch_size: int, gpus: int = 1) -> AdaptationCourse:
+    return AdaptationCourse(model, method, batch_size, gpus)
 
 
 def spec(**fields: Any) -> JobSpec:
@@ -89,7 +89,7 @@ def test_a_change_keeps_the_number_of_epochs_and_rounds_what_is_done_up() -> Non
     assert work == 67292.0, "half as many, rounded up: still 23 epochs of 2,984"
     assert done == 11 * 2984
     # An epoch has 13 steps at 512 and 7 at 1,024.
-    cyclegan = Course("CycleGAN", "none", 512, 1)
+    cyclegan = AdaptationCourse("CycleGAN", "none", 512, 1)
     assert cyclegan.rescaled(26, 13, 512, 1024) == (13.0, 7.0)
     assert cyclegan.rescaled(14, 13, 512, 1024) == (14.0, 7.0), "7 steps would be a single epoch"
 

@@ -14,6 +14,7 @@ import pytest
 
 import fairway
 from fairway import JobSpec, Workload
+from fairway.cli.lab.holdout import WORTH, hold_out, profile_table, published_row
 from fairway.core.action import Launch
 from fairway.core.decision import Decision, Reason, nothing_granted
 from fairway.core.event import JobStarted, Woken
@@ -21,9 +22,8 @@ from fairway.core.pairing import Pairing, PairTable
 from fairway.core.snapshot import Snapshot
 from fairway.models.builtin import memory_bytes
 from fairway.models.estimator import LearnedPairs, blend, estimate_speeds
-from fairway.models.fingerprint import ReferenceTable, Row, cosines, estimate_row, published_row
+from fairway.models.fingerprint import PairRow, ReferenceTable, cosines, estimate_row
 from fairway.models.gavel_profile import GavelProfile
-from fairway.models.holdout import WORTH, hold_out, profile_table
 from fairway.models.names import ProfileKey
 from fairway.models.references import TYPICAL, Reference, builtin_kept, known_reference, prior, resembling
 from fairway.testing import job, random_snapshot, snapshot_of, state_of
@@ -41,9 +41,9 @@ def made_up(a: ProfileKey, b: ProfileKey, gpu_type: str) -> tuple[float, float]:
     return (most * greed[a] / (greed[a] + greed[b]) + 0.1, most * greed[b] / (greed[a] + greed[b]) + 0.1)
 
 
-def part_of(row: Row, share: float, seed: int = 0) -> Row:
+def part_of(row: PairRow, share: float, seed: int = 0) -> PairRow:
     shown = np.random.default_rng(seed).random(row.own.shape) < share
-    return Row(np.where(shown, row.own, np.nan), np.where(shown, row.other, np.nan))
+    return PairRow(np.where(shown, row.own, np.nan), np.where(shown, row.other, np.nan))
 
 
 def test_a_table_holds_both_sides_of_every_pair_and_rows_leave_it_whole() -> None:
@@ -55,7 +55,7 @@ def test_a_table_holds_both_sides_of_every_pair_and_rows_leave_it_whole() -> Non
     row = table.row(2, [4, 5])
     assert row.own[1, 1] == table.kept[2, 1, 5]
     assert row.other[1, 1] == table.kept[5, 1, 2]
-    split = Row.split(row.joined, 2)
+    split = PairRow.split(row.joined, 2)
     assert np.array_equal(split.other, row.other)
 
 
@@ -74,7 +74,7 @@ def test_a_newcomer_is_likened_to_the_kind_that_it_behaves_like() -> None:
 def test_what_was_measured_of_a_newcomer_stands() -> None:
     table = ReferenceTable.of(KINDS, TYPES, made_up)
     truth = table.row(5, [n for n in range(12) if n != 5])
-    odd = part_of(Row(truth.own * 0.5, truth.other), 0.3)
+    odd = part_of(PairRow(truth.own * 0.5, truth.other), 0.3)
     found = estimate_row(table.without([5]), odd)
     known = ~np.isnan(odd.own)
     for row in (found.nearest, found.completed, found.mixed):
@@ -99,7 +99,7 @@ def test_the_published_way_looks_at_one_side_only() -> None:
     table = ReferenceTable.of(KINDS, TYPES, made_up)
     truth = table.row(5, [n for n in range(12) if n != 5])
     measured = part_of(truth, 0.5)
-    blind = Row(measured.own, np.full(measured.other.shape, np.nan))
+    blind = PairRow(measured.own, np.full(measured.other.shape, np.nan))
     rows = [published_row(table.without([5]), given).joined for given in (measured, blind)]
     assert np.array_equal(rows[0], rows[1])
     assert any(np.allclose(rows[0], row) for row in table.without([5]).joined)
@@ -379,7 +379,7 @@ def test_the_estimator_beats_the_mean_on_a_table_that_it_has_not_seen() -> None:
 
 
 def test_a_perfect_estimate_makes_no_error_and_a_wrong_one_is_counted_as_rash_or_missed() -> None:
-    from fairway.models.holdout import _score
+    from fairway.cli.lab.holdout import _score
 
     truth = np.array([[0.6, 0.5, 0.9], [0.6, 0.5, 0.9]])
     assert _score([(truth, truth)], WORTH)[1:] == (0.0, 0.0, 0.0, 1.0, 0.0, 0.0)

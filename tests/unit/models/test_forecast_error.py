@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fairway.core.job import Regime
-from fairway.core.prospect import Prospect, Spell, Stage
-from fairway.models.forecast_error import (
+from fairway.cli.lab.forecast_error import (
     Replay,
     Stretch,
     error_curve,
@@ -18,6 +16,8 @@ from fairway.models.forecast_error import (
     stretches_of,
     training_at,
 )
+from fairway.core.job import Regime
+from fairway.core.prospect import Prospect, Spell, Stage
 
 SLIDE = [Stretch(512, 30, 10.0), Stretch(4096, 70, 4.0)]
 

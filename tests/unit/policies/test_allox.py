@@ -12,7 +12,7 @@ from fairway.core import columns as c
 from fairway.core.errors import InputError
 from fairway.core.snapshot import Snapshot
 from fairway.policies import make_policy
-from fairway.policies.allox.published import published_shares
+from fairway.published.allox import published_shares
 from fairway.simulator.result import Result
 from fairway.testing import check_policy, cluster, job, snapshot_of
 from fairway.testing.harness import run_policy

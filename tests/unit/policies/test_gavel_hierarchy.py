@@ -15,7 +15,7 @@ from fairway import JobSpec
 from fairway.core.arrays import Bools, Floats, Ints
 from fairway.core.errors import InputError
 from fairway.policies import make_policy
-from fairway.policies.gavel.entities import Course, Entities, Tier
+from fairway.policies.gavel.entities import Entities, FillCourse, Tier
 from fairway.policies.gavel.fair import per_fair_share
 from fairway.policies.gavel.filling import Filling, fill
 from fairway.policies.gavel.hierarchy import entity_tree
@@ -241,7 +241,7 @@ def test_a_course_adds_up_and_never_falls() -> None:
         np.array([0, 1, 0, 1, 1]), np.array([1.0, 2]), np.array([1.0, 2, 3, 1, 1]), np.array([False, True])
     )
     caps = np.array([1.0, 2.0, 0.5, 0.0, 3.0])
-    course = Course(tree, caps)
+    course = FillCourse(tree, caps)
     assert course.volume == pytest.approx(6.5)
     last = np.zeros(5)
     for volume in np.linspace(0, 6.5, 27).tolist():
@@ -263,7 +263,7 @@ def test_weights_flow_down_a_tree_of_three_layers() -> None:
     everybody = np.ones(5, dtype=np.bool_)
     assert tree.weights(everybody) == pytest.approx([0.25, 0.125, 0.375, 0.25, 0.0])
     assert tree.weights(np.array([False, True, True, False, True])) == pytest.approx([0, 0.1875, 0.5625, 0, 0.25])
-    assert Course(tree, np.full(5, 9.0)).at(1.0) == pytest.approx([0.25, 0.125, 0.375, 0.25, 0.0])
+    assert FillCourse(tree, np.full(5, 9.0)).at(1.0) == pytest.approx([0.25, 0.125, 0.375, 0.25, 0.0])
 
 
 def owned(pairs: Sequence[tuple[str, str]]) -> list[JobSpec]:

@@ -15,10 +15,10 @@ from fairway.core.decision import Decision
 from fairway.core.job import JobSpec
 from fairway.core.snapshot import Snapshot
 from fairway.policies import make_policy
-from fairway.policies.gavel.account import NOBODY, Account
+from fairway.policies.gavel.account import NOBODY, ShareAccount
 from fairway.policies.gavel.base import SharePolicy
 from fairway.policies.gavel.select import choose, priorities
-from fairway.policies.gavel.shares import PATIENCE, ROUND_S
+from fairway.policies.gavel.shares import PATIENCE, ROUND_S, Style
 from fairway.policies.gavel.situation import Shares, Situation
 from fairway.testing import FakeEngine, cluster, job, snapshot_of
 from fairway.testing.harness import run_engine, run_policy
@@ -38,10 +38,10 @@ class Fixed(SharePolicy):
         return Shares(np.array([self.x[int(number) % len(self.x)] for number in situation.snapshot.jobs]))
 
 
-def _account(x: np.ndarray) -> Account:
+def _account(x: np.ndarray) -> ShareAccount:
     """Planned jobs that have received nothing yet."""
     jobs, types = x.shape
-    account = Account.empty(types)
+    account = ShareAccount.empty(types)
     account.units = np.column_stack([np.arange(jobs), np.full(jobs, NOBODY)])
     account.planned, account.x = np.ones(jobs, dtype=bool), x
     account.received_s, account.deficit_s = np.zeros(x.shape), np.zeros(x.shape)
@@ -95,9 +95,18 @@ def test_from_nothing_received_the_five_rounds_of_the_example_come_in_order() ->
     np.testing.assert_allclose(_fractions(seen[:5]), X, atol=1e-12)
 
 
-@pytest.mark.parametrize("published", [False, True])
-def test_type_by_type_with_half_a_round_credited_the_same_rounds_come_in_another_order(published: bool) -> None:
-    seen = _rounds(Fixed(published=published, x=X), 15)
+@dataclass(frozen=True)
+class Literally(Fixed):
+    """The same, carried out as in the public simulators."""
+
+    @property
+    def style(self) -> Style:
+        return Style(published=True)
+
+
+@pytest.mark.parametrize("policy", [Fixed, Literally])
+def test_type_by_type_with_half_a_round_credited_the_same_rounds_come_in_another_order(policy: type[Fixed]) -> None:
+    seen = _rounds(policy(x=X), 15)
     assert sorted(seen[:5]) == sorted(LISTED)
     assert seen == seen[:5] * 3
     np.testing.assert_allclose(_fractions(seen[:5]), X, atol=1e-12)
@@ -127,7 +136,7 @@ def test_what_a_plan_leaves_owing_is_carried_on() -> None:
     memory["received_s"] = np.array([[ROUND_S / 2 + (0.0 if row == waits else 720.0)] for row in range(3)])
     changed = [*(job(f"j{row}", duration_s=1e5) for row in range(3)), job("j3", submitted_s=700.0)]
     later = snapshot_of(changed, "v100:1x2", now_s=720.0, memory=memory, round_s=ROUND_S)
-    account = Account.from_memory(policy.decide(later).memory, 1)
+    account = ShareAccount.from_memory(policy.decide(later).memory, 1)
     wanted = np.array([480.0 - (0.0 if row == waits else 720.0) for row in range(3)] + [0.0])
     np.testing.assert_allclose(account.deficit_s[:, 0], wanted)
     np.testing.assert_allclose(account.received_s[:, 0], ROUND_S / 2)

@@ -18,13 +18,13 @@ from fairway.core.snapshot import Snapshot
 from fairway.models.profile import load_profile
 from fairway.policies import make_policy
 from fairway.policies.antman import AntMan, aimd
-from fairway.policies.antman.control import Limits, Watch
+from fairway.policies.antman.control import ControlKnobs, HostWatch
 from fairway.simulator.result import Result
 from fairway.testing import check_policy, cluster, job, random_cluster, random_workload, snapshot_of, state_of
 from fairway.testing.harness import run_policy
 
 GIB = 2**30
-LIMITS = Limits(eps=0.05, decrease=0.5, increase=0.1, least=0.1, window=10, interval_s=60.0, hold_s=1800.0)
+LIMITS = ControlKnobs(eps=0.05, decrease=0.5, increase=0.1, least=0.1, window=10, interval_s=60.0, hold_s=1800.0)
 
 
 def spare(name: str, gpus: int = 1, duration_s: float = 9000.0, **more: Any) -> JobSpec:
@@ -76,7 +76,7 @@ def test_the_controller_of_the_worked_example() -> None:
 
 def test_a_throttle_is_raised_to_what_the_host_bears_and_then_rests() -> None:
     """A host that loses 0.25 of its time to a guest at full speed bears 0.2 of it; nine tenths of that are used."""
-    watch, now_s, seen = Watch(alone=1.0, share=0.1, due_s=60.0), 60.0, []
+    watch, now_s, seen = HostWatch(alone=1.0, share=0.1, due_s=60.0), 60.0, []
     while not watch.settled:
         assert watch.step(now_s, 1 + 0.25 * watch.share, LIMITS)
         seen.append(watch.share)
@@ -87,7 +87,7 @@ def test_a_throttle_is_raised_to_what_the_host_bears_and_then_rests() -> None:
 
 
 def test_a_harmless_guest_ends_without_a_throttle() -> None:
-    watch = Watch(alone=1.0, share=0.2, due_s=60.0)
+    watch = HostWatch(alone=1.0, share=0.2, due_s=60.0)
     for minute in range(1, 12):
         assert watch.step(60.0 * minute, 1.0, LIMITS)
     assert watch.share == 1.0
@@ -95,7 +95,7 @@ def test_a_harmless_guest_ends_without_a_throttle() -> None:
 
 
 def test_one_slow_step_among_ten_is_noise() -> None:
-    watch = Watch(alone=1.0, share=0.5, due_s=600.0)
+    watch = HostWatch(alone=1.0, share=0.5, due_s=600.0)
     for second in range(9):
         watch.step(float(second), 1.0, LIMITS)
     watch.step(600.0, 3.0, LIMITS)
@@ -103,12 +103,12 @@ def test_one_slow_step_among_ten_is_noise() -> None:
 
 
 def test_a_guest_that_could_hardly_compute_has_to_leave() -> None:
-    watch = Watch(alone=1.0, share=0.2, due_s=60.0)
+    watch = HostWatch(alone=1.0, share=0.2, due_s=60.0)
     assert not watch.step(60.0, 1 + 0.8 * 0.2, LIMITS)
 
 
 def test_a_settled_throttle_is_cut_at_once_when_the_host_slows_down() -> None:
-    watch = Watch(alone=1.0, share=0.4, due_s=9000.0, settled=True)
+    watch = HostWatch(alone=1.0, share=0.4, due_s=9000.0, settled=True)
     assert watch.step(100.0, 1.08, LIMITS)
     assert watch.share == pytest.approx(0.2)
     assert watch.due_s == 160.0

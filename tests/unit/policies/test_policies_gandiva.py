@@ -18,7 +18,7 @@ from fairway.core.job import JobSpec, Workload
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
 from fairway.policies import make_policy
-from fairway.policies.gandiva.homes import Floor, affinity_of
+from fairway.policies.gandiva.homes import NodeLoads, affinity_of
 from fairway.policies.gandiva.introspection import pays
 from fairway.simulator.faults import Faults, Outage
 from fairway.simulator.result import Result
@@ -229,10 +229,10 @@ def test_a_spread_gang_is_brought_together_when_a_node_is_free() -> None:
 # Where a job goes.
 
 
-def floor_of(machines: str, load: Mapping[int, tuple[int, int]]) -> Floor:
+def floor_of(machines: str, load: Mapping[int, tuple[int, int]]) -> NodeLoads:
     """Nodes with a (gang, GPUs claimed) each."""
     where: Cluster = cluster(machines)
-    floor = Floor(where, [node.gpus for node in where.nodes], [0] * len(where.nodes))
+    floor = NodeLoads(where, [node.gpus for node in where.nodes], [0] * len(where.nodes))
     for node, (gang, claimed) in load.items():
         floor.settle(((node, claimed),), gang)
         floor.take(((node, claimed),))

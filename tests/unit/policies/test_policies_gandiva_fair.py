@@ -19,7 +19,7 @@ from fairway.models.profile import load_profile
 from fairway.policies import make_policy
 from fairway.policies.gandiva_fair import GandivaFair
 from fairway.policies.gandiva_fair.homes import Loads, Types, even_out
-from fairway.policies.gandiva_fair.rooms import Nodes, Rooms, concrete
+from fairway.policies.gandiva_fair.rooms import NodeGpus, Rooms, concrete
 from fairway.policies.gandiva_fair.stride import advanced, near_the_mean, newcomers_start, turns
 from fairway.simulator.result import Result
 from fairway.simulator.rules import Rules
@@ -248,8 +248,8 @@ def test_jobs_without_contention_are_left_alone() -> None:
     assert result.costs.rounds <= 6
 
 
-def nodes_of(where: str, *jobs: JobSpec, **about: Any) -> Nodes:
-    return Nodes(snapshot_of(list(jobs), where, **about))
+def nodes_of(where: str, *jobs: JobSpec, **about: Any) -> NodeGpus:
+    return NodeGpus(snapshot_of(list(jobs), where, **about))
 
 
 def test_a_new_job_goes_to_the_node_with_the_lowest_ticket_load() -> None:
@@ -283,7 +283,7 @@ def test_loads_stay_even_in_a_run() -> None:
         def after_round(self, snapshot: Snapshot, decision: Decision, actions: Sequence[Action]) -> None:
             super().after_round(snapshot, decision, actions)
             if snapshot.now_s > 600 and decision.memory:
-                loads = Loads(Nodes(snapshot), decision.memory["homes"], decision.memory["tickets"])
+                loads = Loads(NodeGpus(snapshot), decision.memory["homes"], decision.memory["tickets"])
                 spread.append(max(loads.of) - min(loads.of))
 
     _run_until(jobs, "v100:3x4", "gandiva_fair", Watch(0.0, 2000.0))
@@ -294,7 +294,7 @@ def test_nodes_that_are_down_take_nobody() -> None:
     state = state_of([job("a", 4, 100), job("b", 4, 100), job("c", 4, 100)], "v100:3x4")
     state.apply(NodeLost(1.0, 1))
     snapshot = state.snapshot()
-    assert Nodes(snapshot).of_type == [[0, 2]]
+    assert NodeGpus(snapshot).of_type == [[0, 2]]
     decision = make_policy("gandiva_fair").decide(snapshot)
     assert sorted(decision.placements.values()) == [(0, 1, 2, 3), (8, 9, 10, 11)]
 

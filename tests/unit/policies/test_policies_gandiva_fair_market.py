@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from fairway.core.arrays import Floats
 from fairway.policies.gandiva_fair.tickets import entitlements, job_tickets, user_tickets, water_fill
-from fairway.policies.gandiva_fair.trade import Deal, Limits, Market, price_of, trade, trade_all, worth_of
+from fairway.policies.gandiva_fair.trade import Deal, TypeMarket, UsefulGpus, price_of, trade, trade_all, worth_of
 
 SPEEDUPS = np.array([1.2, 5.0, 3.0])
-NO_LIMITS = Limits(np.full(3, np.inf), np.full(3, np.inf), np.full(3, np.inf))
+NO_LIMITS = UsefulGpus(np.full(3, np.inf), np.full(3, np.inf), np.full(3, np.inf))
 
 
-def worth(market: Market) -> list[float]:
+def worth(market: TypeMarket) -> list[float]:
     """What everybody has, in slow GPUs."""
     return [s * fast + slow for s, fast, slow in zip(SPEEDUPS.tolist(), market.fast, market.slow, strict=True)]
 
@@ -86,7 +86,7 @@ def test_the_worked_example_of_a_trade(price: float, seller: float, buyer: float
 
     In slow GPUs they are worth 8.8 and 24 before.
     """
-    market = Market(np.full(3, 4.0), np.full(3, 4.0), NO_LIMITS)
+    market = TypeMarket(np.full(3, 4.0), np.full(3, 4.0), NO_LIMITS)
     assert worth(market) == pytest.approx([8.8, 24.0, 16.0])
     market.exchange(Deal(seller=0, buyer=1, price=price, fast=1.0))
     assert worth(market) == pytest.approx([seller, buyer, 16.0])
@@ -122,7 +122,7 @@ def test_equal_speedups_do_not_trade() -> None:
 
 
 def test_a_seller_is_not_paid_with_gpus_that_it_cannot_use() -> None:
-    limits = Limits(np.full(3, np.inf), np.array([5.0, 99.0, 99.0]), np.array([9.0, 99.0, 99.0]))
+    limits = UsefulGpus(np.full(3, np.inf), np.array([5.0, 99.0, 99.0]), np.array([9.0, 99.0, 99.0]))
     fast, slow, _ = trade(np.full(3, 4.0), np.full(3, 4.0), SPEEDUPS, limits)
     assert slow[0] <= 5.0 + 1e-9
     assert fast[0] + slow[0] <= 9.0 + 1e-9
@@ -136,7 +136,7 @@ def _some(low: float, high: float) -> st.SearchStrategy[Floats]:
 def test_trades_leave_nobody_worse_off_and_lose_no_gpu(
     fast: Floats, slow: Floats, speedup: Floats, more_fast: Floats, more: Floats
 ) -> None:
-    limits = Limits(fast + more_fast, slow + more, fast + slow + more)
+    limits = UsefulGpus(fast + more_fast, slow + more, fast + slow + more)
     after_fast, after_slow, deals = trade(fast, slow, speedup, limits)
     before, after = speedup * fast + slow, speedup * after_fast + after_slow
     assert (after >= before - 1e-6).all()

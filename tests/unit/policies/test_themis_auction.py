@@ -40,7 +40,7 @@ def best_by_trying(bids: list[Bid], capacity: list[int]) -> float:
     for columns in itertools.product(*(range(len(bid.values)) for bid in bids)):
         used = np.sum([bid.gpus[column] for bid, column in zip(bids, columns, strict=True)], axis=0)
         if (used <= capacity).all():
-            gain = sum(gains_of(bid)[column] for bid, column in zip(bids, columns, strict=True))
+            gain = sum(gains[column] for gains, column in zip(gains_of(bids), columns, strict=True))
             best = max(best, gain)
     return best
 
@@ -50,7 +50,7 @@ def best_by_milp(bids: list[Bid], capacity: list[int]) -> float:
     from scipy.optimize import Bounds, LinearConstraint, milp
 
     owner = np.repeat(np.arange(len(bids)), [len(bid.values) for bid in bids])
-    gains = np.concatenate([gains_of(bid) for bid in bids])
+    gains = np.concatenate(gains_of(bids))
     one = (owner[None, :] == np.arange(len(bids))[:, None]).astype(float)
     used = np.array([row for bid in bids for row in bid.gpus], dtype=float).T
     rules = [LinearConstraint(one, 1.0, 1.0), LinearConstraint(used, -np.inf, np.array(capacity, dtype=float))]
@@ -59,7 +59,7 @@ def best_by_milp(bids: list[Bid], capacity: list[int]) -> float:
 
 
 def reached(bids: list[Bid], columns: list[int]) -> float:
-    return sum(gains_of(bid)[column] for bid, column in zip(bids, columns, strict=True))
+    return sum(gains[column] for gains, column in zip(gains_of(bids), columns, strict=True))
 
 
 def used_by(bids: list[Bid], columns: list[int]) -> list[int]:

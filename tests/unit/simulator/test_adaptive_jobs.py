@@ -21,10 +21,10 @@ from fairway.core.job import Regime
 from fairway.core.prospect import Spell
 from fairway.core.snapshot import Snapshot
 from fairway.models.builtin import BuiltinProfile
+from fairway.published.rounds import RoundEngine
 from fairway.simulator.engine import SimulatedEngine
 from fairway.simulator.faults import Outage
 from fairway.simulator.rates import Rates
-from fairway.simulator.rounds import RoundEngine
 from fairway.simulator.rules import GAVEL, NATIVE, SHOCKWAVE, Rules
 from fairway.testing import Invariants, cluster
 from fairway.testing.harness import run_engine, unfinished

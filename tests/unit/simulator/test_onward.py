@@ -17,7 +17,7 @@ from fairway.core.state import State
 from fairway.core.state_from_snapshot import OVERRUN, resumed
 from fairway.placement import placement
 from fairway.policies import make_policy
-from fairway.simulator.roll_forward import Limits, look_onward
+from fairway.simulator.roll_forward import Horizon, look_onward
 from fairway.simulator.rules import Rules
 from fairway.testing import Invariants, state_digest
 from fairway.traces import generate, read_cluster
@@ -123,7 +123,11 @@ def test_limits_cut_the_look_ahead_and_say_so() -> None:
     seen = _interrupted("fifo", None, _workload())
     assert seen.snapshot is not None
     about = {"round_s": 0.0, "min_run_s": MIN_RUN_S, "restart_s": dict.fromkeys(seen.specs, RESTART_S)}
-    for limits, word in ((Limits(horizon_s=60.0), "60 s"), (Limits(steps=1), "1 steps"), (Limits(wall_s=0.0), " 0 s")):
+    for limits, word in (
+        (Horizon(horizon_s=60.0), "60 s"),
+        (Horizon(steps=1), "1 steps"),
+        (Horizon(wall_s=0.0), " 0 s"),
+    ):
         outlook = look_onward(
             seen.snapshot,
             seen.specs,

@@ -6,12 +6,12 @@ from itertools import product
 
 import numpy as np
 import pytest
+from fisher import Equilibrium, Market, bound, demands, equilibrium, rents
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from fairway.core.arrays import Floats
-from fairway.solvers.fisher import Equilibrium, Market, bound, demands, equilibrium, rents
 
 SEEDS = st.integers(0, 10_000)
 

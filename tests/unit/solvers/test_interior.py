@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
+from fairway.published.embedding import solve_embedded
 from fairway.solvers.allocation import Allocation, Solution
 from fairway.solvers.classes import solve_alike
-from fairway.solvers.embedding import solve_embedded
 from fairway.solvers.interior import solve
 
 SOLVERS = [solve, solve_embedded, solve_alike]

@@ -15,7 +15,8 @@ import pytest
 
 from fairway import Result, simulate
 from fairway.core import portable
-from fairway.solvers import embedding, newton
+from fairway.published import embedding
+from fairway.solvers import newton
 from fairway.solvers.allocation import TOLERANCE, Allocation, proof_of
 from fairway.solvers.interior import solve
 from fairway.solvers.vertex import solve_at_vertex

@@ -19,7 +19,7 @@ class Kept(NamedTuple):
     spare: int
 
 
-class Floor:
+class GpuTimeline:
     """One decision in the making. Times are counted from now."""
 
     def __init__(self, snapshot: Snapshot) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from fairway.core.arrays import Floats, Ints
-from fairway.policies.allox.floor import Floor
+from fairway.policies.allox.floor import GpuTimeline
 from fairway.solvers.matching import least_completion
 
 
-def types_of(floor: Floor, rows: Ints, window: int) -> dict[int, int]:
+def types_of(floor: GpuTimeline, rows: Ints, window: int) -> dict[int, int]:
     """A type for each of the rows that are looked at, so that the sum of their completion times is least.
 
     A gang of g counts as one job that takes g times as long: as much work, and in the same place in the order. Its own

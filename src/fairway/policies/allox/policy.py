@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from fairway.core.decision import Decision, Reason
 from fairway.core.snapshot import Snapshot
-from fairway.policies.allox.floor import Floor
+from fairway.policies.allox.floor import GpuTimeline
 from fairway.policies.allox.matched import types_of
-from fairway.policies.allox.progress import Progress
-from fairway.policies.allox.published import published_plan
-from fairway.policies.gavel.shares import Style, decide_by_shares
-from fairway.policies.registry import register
+from fairway.policies.allox.progress import UserProgress
+from fairway.policies.registry import check_native, register
 
 
 @register
@@ -39,8 +37,10 @@ class AlloX:
     name: ClassVar[str] = "allox"
     knows: ClassVar[frozenset[str]] = frozenset({"duration"})
     round_s: ClassVar[float] = 0.0
+    published_if: ClassVar[Mapping[str, tuple[Any, ...]]] = {"published": (True,)}
 
     def __post_init__(self) -> None:
+        check_native(self)
         if not 0 < self.alpha <= 1:
             raise ValueError(f"alpha must be above 0 and at most 1, not {self.alpha:g}")
         if not self.patience >= 0:
@@ -49,9 +49,7 @@ class AlloX:
             raise ValueError(f"window must be at least 1, not {self.window}")
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        if self.published:
-            return decide_by_shares(snapshot, partial(published_plan, alpha=self.alpha), Style(published=True))
-        floor, progress = Floor(snapshot), Progress(snapshot, cumulative=self.score == "cumulative")
+        floor, progress = GpuTimeline(snapshot), UserProgress(snapshot, cumulative=self.score == "cumulative")
         if self.alpha < 1:
             self._serve_overdue(snapshot, floor, progress)
         planned = self._serve(floor, progress)
@@ -59,7 +57,7 @@ class AlloX:
             floor.fill()
         return _decision(snapshot, floor, planned, progress.memory())
 
-    def _serve_overdue(self, snapshot: Snapshot, floor: Floor, progress: Progress) -> None:
+    def _serve_overdue(self, snapshot: Snapshot, floor: GpuTimeline, progress: UserProgress) -> None:
         """Who has nothing running and has waited much longer than its work takes goes first: matching alone starves
         long jobs for as long as shorter ones come."""
         work_s = np.where(floor.possible, floor.times_s.min(axis=0, initial=np.inf), 0.0) * floor.gangs
@@ -73,7 +71,7 @@ class AlloX:
                 return
             progress.add(row, floor.kinds[row])
 
-    def _serve(self, floor: Floor, progress: Progress) -> dict[int, int]:
+    def _serve(self, floor: GpuTimeline, progress: UserProgress) -> dict[int, int]:
         """Match and start until no more can be started; gives the types on which the others are planned."""
         alpha, planned = self.alpha, dict[int, int]()
         while len(rows := floor.waiting) and floor.has_room(rows):
@@ -90,7 +88,7 @@ class AlloX:
         return planned
 
 
-def _decision(snapshot: Snapshot, floor: Floor, planned: dict[int, int], memory: dict[str, Any]) -> Decision:
+def _decision(snapshot: Snapshot, floor: GpuTimeline, planned: dict[int, int], memory: dict[str, Any]) -> Decision:
     gpus = floor.gpus
     reasons = np.zeros(len(gpus), dtype=np.int8)
     waits = gpus == 0

@@ -12,7 +12,7 @@ from fairway.core.arrays import Bools, Floats, Ints
 from fairway.core.snapshot import Snapshot
 
 
-class Progress:
+class UserProgress:
     """Each user's score: what its running jobs hold, as shares of the GPU types that suit them best, each times its
     speed over that on its best type. A job parked on a slow type counts less, so its owner is served sooner.
 

@@ -38,7 +38,7 @@ def aimd(share: float, slowdown: float, *, eps: float = 0.05, decrease: float = 
 
 
 @dataclass(frozen=True)
-class Limits:
+class ControlKnobs:
     """What a controller goes by; the knobs of the policy."""
 
     eps: float
@@ -51,7 +51,7 @@ class Limits:
 
 
 @dataclass
-class Watch:
+class HostWatch:
     """One host with guests: its speed alone, the throttle of its guests, and the steps seen since that was set.
 
     A step is measured by how many times as long as alone it takes. `due_s` is when the throttle is looked at next.
@@ -63,7 +63,7 @@ class Watch:
     settled: bool = False
     seen: list[float] = field(default_factory=list)
 
-    def step(self, now_s: float, slowdown: float, limits: Limits) -> bool:
+    def step(self, now_s: float, slowdown: float, limits: ControlKnobs) -> bool:
         """Take a measurement and, when it is time, set the throttle anew; False: the guests must leave."""
         self.seen = [*self.seen, slowdown][-limits.window :]
         usual = median(self.seen)
@@ -91,7 +91,7 @@ class Watch:
 
 
 @dataclass
-class Notes:
+class AntManNotes:
     """The policy's memory. Keys are job numbers as texts; pairs are `host/guest`, of job numbers or of models.
 
     `watches`: hosts with guests. `closed`: until when a host is spared guests. `paused`: guests that had to leave, with
@@ -99,7 +99,7 @@ class Notes:
     seen. `refused`: pairs that did not fit together. `joined`: guests of the last decision that were new.
     """
 
-    watches: dict[str, Watch] = field(default_factory=dict)
+    watches: dict[str, HostWatch] = field(default_factory=dict)
     closed: dict[str, float] = field(default_factory=dict)
     paused: dict[str, list[float]] = field(default_factory=dict)
     pairs: dict[str, list[float]] = field(default_factory=dict)
@@ -107,13 +107,13 @@ class Notes:
     joined: dict[str, int] = field(default_factory=dict)
 
     @staticmethod
-    def recalled(memory: Mapping[str, Any], active: Iterable[int], now_s: float) -> Notes:
+    def recalled(memory: Mapping[str, Any], active: Iterable[int], now_s: float) -> AntManNotes:
         """What was remembered, without jobs that have left and times that have passed."""
         if not memory:
-            return Notes()
+            return AntManNotes()
         alive = {str(job) for job in active}
-        return Notes(
-            {host: Watch(**about) for host, about in memory["watches"].items()},
+        return AntManNotes(
+            {host: HostWatch(**about) for host, about in memory["watches"].items()},
             {host: until for host, until in memory["closed"].items() if host in alive and until > now_s + MOMENT_S},
             {guest: why for guest, why in memory["paused"].items() if guest in alive},
             dict(memory["pairs"]),

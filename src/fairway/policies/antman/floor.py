@@ -17,7 +17,7 @@ Loss = tuple[int, int, tuple[int, ...]]
 """What an eviction costs: GPUs that opportunistic jobs lose, minus the row of the oldest of them, and their rows."""
 
 
-class Floor:
+class SpareGpus:
     """The GPUs that no guaranteed job holds, by node: `free` ones, and `open` ones with those of tenants.
 
     Tenants are rows of opportunistic jobs that have GPUs of their own; `evicted` are those that have had to leave.

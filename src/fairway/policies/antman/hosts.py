@@ -9,7 +9,7 @@ import numpy as np
 from fairway.core import portable
 from fairway.core.arrays import Bools, Floats, Ints
 from fairway.core.snapshot import Snapshot
-from fairway.policies.antman.control import Notes
+from fairway.policies.antman.control import AntManNotes
 
 _PLENTY_BYTES = 1 << 62
 
@@ -22,7 +22,7 @@ class Hosts:
     """
 
     snapshot: Snapshot
-    notes: Notes
+    notes: AntManNotes
     rows: Ints
     room: Ints
     kinds: Ints
@@ -32,7 +32,7 @@ class Hosts:
     _ranked: dict[int, tuple[Ints, Bools]] = field(default_factory=dict)
 
     @staticmethod
-    def of(snapshot: Snapshot, notes: Notes, room: dict[int, int], bearable: float, fresh_s: float) -> Hosts:
+    def of(snapshot: Snapshot, notes: AntManNotes, room: dict[int, int], bearable: float, fresh_s: float) -> Hosts:
         """The hosts with this much room each; what was learnt of pairs counts as long as it is newer than `fresh_s`."""
         rows = np.array(list(room), dtype=np.int64)
         kinds = snapshot.gpu_type[rows]

@@ -10,7 +10,7 @@ import numpy as np
 
 from fairway.core.decision import Decision, Reason
 from fairway.core.snapshot import Snapshot
-from fairway.policies.antman.control import MARGIN, MOMENT_S, REFUSED, Limits, Notes, Watch
+from fairway.policies.antman.control import MARGIN, MOMENT_S, REFUSED, AntManNotes, ControlKnobs, HostWatch
 from fairway.policies.antman.hosts import Hosts, pair_of
 from fairway.policies.antman.seats import Seats
 from fairway.policies.registry import register
@@ -66,7 +66,7 @@ class AntMan:
     def decide(self, snapshot: Snapshot) -> Decision:
         seats = Seats.of(snapshot)
         head = seats.seat_guaranteed(self.strict)
-        notes = Notes.recalled(snapshot.memory, snapshot.jobs.tolist(), snapshot.now_s)
+        notes = AntManNotes.recalled(snapshot.memory, snapshot.jobs.tolist(), snapshot.now_s)
         if seats.opportunistic:
             seats.keep_alone()
             self._control(seats, notes)
@@ -75,10 +75,10 @@ class AntMan:
             wake_s = self._invite(seats, notes, waiting) if waiting and self.share else math.inf
             seats.place_evicted()
         else:
-            notes, wake_s = Notes(pairs=notes.pairs), math.inf
+            notes, wake_s = AntManNotes(pairs=notes.pairs), math.inf
         return self._decision(seats, notes, head, wake_s)
 
-    def _control(self, seats: Seats, notes: Notes) -> None:
+    def _control(self, seats: Seats, notes: AntManNotes) -> None:
         """Look at every host with guests: the guests stay at the throttle of its controller, or must leave."""
         snapshot = seats.snapshot
         jobs, host = snapshot.jobs.tolist(), snapshot.host.tolist()
@@ -89,7 +89,9 @@ class AntMan:
             if seats.held[row] and host[row] in row_of:
                 guests_of.setdefault(host[row], []).append(row)
         watches, notes.watches = notes.watches, {}
-        limits = Limits(self.eps, self.decrease, self.increase, self.least, self.window, self.interval_s, self.hold_s)
+        limits = ControlKnobs(
+            self.eps, self.decrease, self.increase, self.least, self.window, self.interval_s, self.hold_s
+        )
         for job, guests in guests_of.items():
             at, watch = row_of[job], watches.get(str(job))
             if watch is None:
@@ -105,7 +107,7 @@ class AntMan:
                 notes.closed[str(job)] = snapshot.now_s + self.cooldown_s
                 notes.paused |= {str(jobs[guest]): [job, slowdown] for guest in guests}
 
-    def _invite(self, seats: Seats, notes: Notes, waiting: list[int]) -> float:
+    def _invite(self, seats: Seats, notes: AntManNotes, waiting: list[int]) -> float:
         """Find hosts for opportunistic jobs that wait; returns when it is worth trying again."""
         snapshot, now_s = seats.snapshot, seats.snapshot.now_s
         room, wake_s = self._room(seats, notes)
@@ -119,7 +121,7 @@ class AntMan:
                 wake_s = min(wake_s, seen_s + self.cooldown_s)
         return wake_s
 
-    def _room(self, seats: Seats, notes: Notes) -> tuple[dict[int, int], float]:
+    def _room(self, seats: Seats, notes: AntManNotes) -> tuple[dict[int, int], float]:
         """Guaranteed jobs that may have guests, with the GPUs on which they have none yet, and when there will be more.
 
         A host must have run alone for an interval, or its speed alone would not be known.
@@ -148,17 +150,17 @@ class AntMan:
                 hosts[row] = seats.held[row] - taken.get(row, 0)
         return hosts, wake_s
 
-    def _seat_guest(self, seats: Seats, notes: Notes, guest: int, at: int) -> None:
+    def _seat_guest(self, seats: Seats, notes: AntManNotes, guest: int, at: int) -> None:
         snapshot = seats.snapshot
         now_s, host = snapshot.now_s, str(snapshot.jobs[at])
         if host in notes.watches:
             notes.watches[host].reopen(now_s, self.start, self.interval_s)
         else:
-            notes.watches[host] = Watch(_speed(snapshot, at), self.start, now_s + self.interval_s)
+            notes.watches[host] = HostWatch(_speed(snapshot, at), self.start, now_s + self.interval_s)
         seats.sit_with(guest, at)
         notes.joined[str(snapshot.jobs[guest])] = int(snapshot.jobs[at])
 
-    def _decision(self, seats: Seats, notes: Notes, head: int, wake_s: float) -> Decision:
+    def _decision(self, seats: Seats, notes: AntManNotes, head: int, wake_s: float) -> Decision:
         snapshot, jobs = seats.snapshot, seats.snapshot.jobs
         gpus = np.array(seats.gpus, dtype=np.int64)
         mixed = len(seats.free) > 1
@@ -189,7 +191,7 @@ class AntMan:
         decision.wake_s = min([wake_s, *(watch.due_s for watch in notes.watches.values())])
         return decision
 
-    def _why(self, snapshot: Snapshot, notes: Notes, job: str) -> str:
+    def _why(self, snapshot: Snapshot, notes: AntManNotes, job: str) -> str:
         """Why an opportunistic job waits."""
         if job not in notes.paused:
             return _NO_SEAT
@@ -203,7 +205,7 @@ def _speed(snapshot: Snapshot, row: int) -> float:
     return float(snapshot.rate[row] / snapshot.best_speed[row])
 
 
-def _note_refusals(seats: Seats, notes: Notes, jobs: list[int], row_of: dict[int, int]) -> None:
+def _note_refusals(seats: Seats, notes: AntManNotes, jobs: list[int], row_of: dict[int, int]) -> None:
     """A guest that does not run although it joined a host that still does was refused: they do not fit together."""
     row_of_guest = {str(jobs[row]): row for row in seats.opportunistic}
     for guest, host in notes.joined.items():

@@ -13,7 +13,7 @@ import numpy as np
 
 from fairway.core.arrays import Bools
 from fairway.core.snapshot import Snapshot
-from fairway.policies.antman.floor import Floor
+from fairway.policies.antman.floor import SpareGpus
 
 CAREFUL_STARTS = 32
 """For so many gangs that start at once it is worked out whose leaving costs least."""
@@ -39,7 +39,7 @@ class Seats:
     opportunistic: list[int]
     host: dict[int, int] = field(default_factory=dict)
     placements: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    _floor: Floor | None = None
+    _floor: SpareGpus | None = None
 
     @staticmethod
     def of(snapshot: Snapshot) -> Seats:
@@ -112,7 +112,7 @@ class Seats:
         starts = [row for row in self.guaranteed if self.gpus[row] and not self.held[row]]
         if not starts:
             return set()
-        self._floor = Floor(self.snapshot, (row for row in self.guaranteed if self.held[row]), tenants)
+        self._floor = SpareGpus(self.snapshot, (row for row in self.guaranteed if self.held[row]), tenants)
         for turn, row in enumerate(sorted(starts, key=lambda row: -self.gpus[row])):
             self._name(self._floor.seat if turn < CAREFUL_STARTS else self._floor.seat_quickly, row)
         # Whoever shares GPUs with a tenant cannot stay without it either.

@@ -14,7 +14,7 @@ from typing import ClassVar
 from fairway.core.decision import Decision, nothing_granted
 from fairway.core.snapshot import Snapshot
 from fairway.policies.gandiva import improving, introspection, slicing
-from fairway.policies.gandiva.scene import Scene, answer
+from fairway.policies.gandiva.scene import GandivaScene, answer
 from fairway.policies.registry import register
 
 
@@ -57,7 +57,7 @@ class Gandiva:
     def decide(self, snapshot: Snapshot) -> Decision:
         if not len(snapshot):
             return nothing_granted(0)
-        scene = Scene(snapshot, self)
+        scene = GandivaScene(snapshot, self)
         introspection.observe(scene)
         parted = introspection.judge_packs(scene) if scene.turn else []
         introspection.judge_moves(scene)
@@ -70,7 +70,7 @@ class Gandiva:
         improving.look_ahead(scene)
         return answer(scene)
 
-    def _end_of_quantum(self, scene: Scene) -> None:
+    def _end_of_quantum(self, scene: GandivaScene) -> None:
         """Those that wait take their turn; where nobody waits, the idle GPUs are put to use."""
         if scene.waiting:
             slicing.rotate(scene)

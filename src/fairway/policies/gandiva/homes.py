@@ -21,7 +21,7 @@ def affinity_of(gang: int) -> int:
     return 1 << (gang - 1).bit_length()
 
 
-class Floor:
+class NodeLoads:
     """The nodes during one decision. `free` counts GPUs that nobody has claimed, `load` those of all homes."""
 
     def __init__(self, cluster: Cluster, sizes: Sequence[int], affinity: list[int]) -> None:

@@ -3,18 +3,18 @@ GPUs, and elastic jobs grow."""
 
 from __future__ import annotations
 
-from fairway.policies.gandiva.scene import Scene
+from fairway.policies.gandiva.scene import GandivaScene
 from fairway.policies.gandiva.units import Unit
 
 
-def revert_moves(scene: Scene) -> None:
+def revert_moves(scene: GandivaScene) -> None:
     """Send jobs back whose move did not pay, if the GPUs that they had are still free."""
     for unit, home in scene.reverts:
         if unit.granted and unit.stays and scene.floor.fits(home):
             scene.move(unit, home)
 
 
-def take_apart(scene: Scene) -> None:
+def take_apart(scene: GandivaScene) -> None:
     """Give guests GPUs of their own."""
     for unit in list(scene.active.values()):
         while unit.packed and unit.stays and not unit.fixed and scene.held[unit.rows[-1]]:
@@ -26,11 +26,11 @@ def take_apart(scene: Scene) -> None:
             scene.grant(alone)
 
 
-def _may_move(scene: Scene, unit: Unit) -> bool:
+def _may_move(scene: GandivaScene, unit: Unit) -> bool:
     return unit.stays and not unit.fixed and not scene.rests(unit)
 
 
-def _try_move(scene: Scene, unit: Unit, home: tuple[tuple[int, int], ...]) -> None:
+def _try_move(scene: GandivaScene, unit: Unit, home: tuple[tuple[int, int], ...]) -> None:
     """Move a unit and note what it made before, so that the move can be judged."""
     if not unit.packed:
         before = [number for pair in unit.home for number in pair]
@@ -39,7 +39,7 @@ def _try_move(scene: Scene, unit: Unit, home: tuple[tuple[int, int], ...]) -> No
     scene.move(unit, home)
 
 
-def bring_together(scene: Scene) -> None:
+def bring_together(scene: GandivaScene) -> None:
     """Move gangs that sit on more nodes than they need onto fewer."""
     floor = scene.floor
     for unit in scene.active.values():
@@ -51,7 +51,7 @@ def bring_together(scene: Scene) -> None:
                 _try_move(scene, unit, home)
 
 
-def use_faster_gpus(scene: Scene) -> None:
+def use_faster_gpus(scene: GandivaScene) -> None:
     """Move jobs to free GPUs of a type that is said to be faster, unless jobs of their kind were seen to gain nothing
     there."""
     if len(scene.hint) == 1 or not any(scene.floor.total):
@@ -70,7 +70,7 @@ def use_faster_gpus(scene: Scene) -> None:
                 break
 
 
-def grow(scene: Scene) -> None:
+def grow(scene: GandivaScene) -> None:
     """Let elastic jobs double into GPUs of their node that have been idle for a quantum."""
     floor, most = scene.floor, scene.snapshot.gpus_max
     for unit in scene.active.values():
@@ -87,7 +87,7 @@ def grow(scene: Scene) -> None:
             floor.take(unit.home)
 
 
-def look_ahead(scene: Scene) -> None:
+def look_ahead(scene: GandivaScene) -> None:
     """Ask to be woken at the end of a quantum while somebody waits or something can still become better."""
     notes, floor = scene.notes, scene.floor
     if scene.waiting or notes.trials or notes.moves or notes.growth:
@@ -104,7 +104,7 @@ def look_ahead(scene: Scene) -> None:
             scene.ask_again(notes.rest.get(scene.key(unit), scene.now_s))
 
 
-def _faster(scene: Scene, unit: Unit) -> bool:
+def _faster(scene: GandivaScene, unit: Unit) -> bool:
     """Whether a faster type of GPU has room for a job, and nobody has seen that it gains nothing there."""
     if len(scene.hint) == 1 or unit.packed:
         return False

@@ -10,7 +10,7 @@ import math
 
 from fairway.core import portable
 from fairway.policies.gandiva.patience import closed_nodes
-from fairway.policies.gandiva.scene import EARLY_S, Scene
+from fairway.policies.gandiva.scene import EARLY_S, GandivaScene
 from fairway.policies.gandiva.units import Unit, pair_of
 
 ALIKE = 0.1
@@ -19,7 +19,7 @@ UNTRIED = 2.0
 """What a pair that nobody has tried is taken to make: every pair of kinds gets a trial."""
 
 
-def observe(scene: Scene) -> None:
+def observe(scene: GandivaScene) -> None:
     """Note the rates of jobs that run alone, and who does not fit beside whom."""
     notes = scene.notes
     for unit in scene.running:
@@ -42,7 +42,7 @@ def observe(scene: Scene) -> None:
         notes.pairs[name] = [0.0, scene.now_s + scene.knobs.cooldown_s]
 
 
-def rate_alone(scene: Scene, row: int, gang: int, kind: int) -> float:
+def rate_alone(scene: GandivaScene, row: int, gang: int, kind: int) -> float:
     """The rate that a job has by itself on a GPU type, as seen of it or of its kind; 0 where nobody has seen it."""
     known = scene.notes.alone.get(scene.keys[row])
     if known is not None and known[0] == kind and known[1] == scene.batch_sizes[row]:
@@ -50,7 +50,7 @@ def rate_alone(scene: Scene, row: int, gang: int, kind: int) -> float:
     return scene.notes.solo.get(f"{scene.kind_of_job(row)}|{gang}|{kind}", 0.0)
 
 
-def worth(scene: Scene, unit: Unit) -> float:
+def worth(scene: GandivaScene, unit: Unit) -> float:
     """What a unit makes per second, the rate of each job alone counting 1; NaN where one is unknown."""
     total = 0.0
     for row in unit.rows:
@@ -64,7 +64,7 @@ def pays(value: float, bar: float, hysteresis: float) -> bool:
     return value > bar * (1 + hysteresis)
 
 
-def judge_packs(scene: Scene) -> list[Unit]:
+def judge_packs(scene: GandivaScene) -> list[Unit]:
     """End the trials that have lasted long enough; returns the jobs whose packs do not pay (any more)."""
     notes, knobs, keys = scene.notes, scene.knobs, scene.keys
     parted: list[Unit] = []
@@ -98,7 +98,7 @@ def _pair_name(a: str, b: str, gang: int, kind: int) -> str:
     return f"{min(a, b)}~{max(a, b)}|{gang}|{kind}"
 
 
-def join(scene: Scene) -> None:
+def join(scene: GandivaScene) -> None:
     """Put waiting jobs beside others of equal gang size that run, the pairs that are known to make most first."""
     knobs = scene.knobs
     if knobs.pack < 2 or not scene.waiting:
@@ -126,7 +126,7 @@ def join(scene: Scene) -> None:
     scene.waiting = left
 
 
-def _hosts(scene: Scene) -> dict[int, dict[tuple[str, int], list[Unit]]]:
+def _hosts(scene: GandivaScene) -> dict[int, dict[tuple[str, int], list[Unit]]]:
     """Running units that may take one more job, by gang size, then by kind of job and GPU type; the first come last."""
     hosts: dict[int, dict[tuple[str, int], list[Unit]]] = {}
     closed = closed_nodes(scene)
@@ -148,7 +148,7 @@ def _hosts(scene: Scene) -> dict[int, dict[tuple[str, int], list[Unit]]]:
 
 
 def _ranked(
-    scene: Scene, unit: Unit, name: str, shelves: dict[tuple[str, int], list[Unit]]
+    scene: GandivaScene, unit: Unit, name: str, shelves: dict[tuple[str, int], list[Unit]]
 ) -> list[tuple[float, str, int]]:
     """The kinds of hosts for a kind of job, what is expected of the pair first."""
     order = []
@@ -162,7 +162,7 @@ def _ranked(
 
 
 def _partner(
-    scene: Scene, unit: Unit, order: list[tuple[float, str, int]], shelves: dict[tuple[str, int], list[Unit]]
+    scene: GandivaScene, unit: Unit, order: list[tuple[float, str, int]], shelves: dict[tuple[str, int], list[Unit]]
 ) -> Unit | None:
     """Take the best host for a job off its shelf."""
     row = unit.rows[0]
@@ -177,7 +177,7 @@ def _partner(
     return None
 
 
-def _may_share(scene: Scene, row: int, host: Unit, kind: int) -> bool:
+def _may_share(scene: GandivaScene, row: int, host: Unit, kind: int) -> bool:
     """Whether memory suffices, as far as it is known, and nothing speaks against the pair."""
     snapshot, bans = scene.snapshot, scene.notes.bans
     jobs, room = snapshot.jobs, snapshot.cluster.types[kind].memory_bytes
@@ -187,7 +187,7 @@ def _may_share(scene: Scene, row: int, host: Unit, kind: int) -> bool:
     return not needs > room > 0
 
 
-def judge_moves(scene: Scene) -> None:
+def judge_moves(scene: GandivaScene) -> None:
     """Jobs that were moved and are slower now, or are on another GPU type and no faster, go back."""
     notes = scene.notes
     for unit in scene.units if notes.moves else ():
@@ -204,7 +204,7 @@ def judge_moves(scene: Scene) -> None:
                 scene.reverts.append((unit, tuple(zip(home[::2], home[1::2], strict=True))))
 
 
-def judge_growth(scene: Scene) -> None:
+def judge_growth(scene: GandivaScene) -> None:
     """Jobs that have grown and make little of it shrink again."""
     notes = scene.notes
     for unit in scene.units if notes.growth else ():

@@ -7,23 +7,23 @@ waiting a few times in a row, nobody else is started in its home until it runs.
 
 from __future__ import annotations
 
-from fairway.policies.gandiva.scene import Scene
+from fairway.policies.gandiva.scene import GandivaScene
 from fairway.policies.gandiva.units import Unit
 
 
-def is_kept_clear_for(scene: Scene, unit: Unit) -> bool:
+def is_kept_clear_for(scene: GandivaScene, unit: Unit) -> bool:
     """Whether a waiting unit has been passed over so often that its home is kept clear."""
     blocked = scene.notes.blocked
     return bool(blocked) and bool(unit.home) and blocked.get(scene.key(unit), 0.0) > scene.knobs.patience - 1e-6
 
 
-def keep_clear(scene: Scene) -> None:
+def keep_clear(scene: GandivaScene) -> None:
     """Claim the free GPUs in the homes of such units, those that have waited longest first."""
     for unit in scene.waiting if scene.notes.blocked else ():
         hold(scene, unit)
 
 
-def hold(scene: Scene, unit: Unit) -> None:
+def hold(scene: GandivaScene, unit: Unit) -> None:
     """Claim what is free of a unit's home, so that nobody else gets it, if the home is kept clear."""
     if is_kept_clear_for(scene, unit):
         free = scene.floor.free
@@ -31,7 +31,7 @@ def hold(scene: Scene, unit: Unit) -> None:
         scene.floor.take(scene.holds[unit])
 
 
-def release(scene: Scene, unit: Unit) -> bool:
+def release(scene: GandivaScene, unit: Unit) -> bool:
     """Give back what was kept clear for a unit, so that it can claim it; False where nothing was."""
     held = scene.holds.pop(unit, None)
     if held is not None:
@@ -39,12 +39,12 @@ def release(scene: Scene, unit: Unit) -> bool:
     return held is not None
 
 
-def closed_nodes(scene: Scene) -> set[int]:
+def closed_nodes(scene: GandivaScene) -> set[int]:
     """The nodes on which nobody takes a turn before the unit for which they are kept clear."""
     return {node for held in scene.holds.values() for node, _ in held}
 
 
-def _weight_of_a_turn(scene: Scene) -> float:
+def _weight_of_a_turn(scene: GandivaScene) -> float:
     """1, or less where turns are shorter than fresh starts are protected: then nobody need come to be in the way of the
     next turns."""
     rows, snapshot = scene.snapshot.protected_rows, scene.snapshot
@@ -55,7 +55,7 @@ def _weight_of_a_turn(scene: Scene) -> float:
 class Heads:
     """Finds the heads of the waiting while turns are taken: who is first to want the GPUs of its nodes."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: GandivaScene) -> None:
         self._scene = scene
         self._seen: set[int] = set()
         self._closed = closed_nodes(scene)

@@ -9,8 +9,8 @@ import numpy as np
 
 from fairway.core.decision import Decision, Reason
 from fairway.core.snapshot import Snapshot
-from fairway.policies.gandiva.homes import Floor
-from fairway.policies.gandiva.units import Home, Notes, Unit, home_of, read_units
+from fairway.policies.gandiva.homes import NodeLoads
+from fairway.policies.gandiva.units import GandivaNotes, Home, Unit, home_of, read_units
 
 EARLY_S = 1e-6
 
@@ -36,7 +36,7 @@ class Knobs(Protocol):
     def patience(self) -> int: ...
 
 
-class Scene:
+class GandivaScene:
     """Everything that one decision looks at and changes. `turn` says that a quantum ends now.
 
     `running` are the units that hold GPUs now, `active` those that are to run from now on, by their first row;
@@ -50,8 +50,8 @@ class Scene:
         self.now_s = snapshot.now_s
         self.keys = [str(job) for job in snapshot.jobs.tolist()]
         self.row_of = {key: row for row, key in enumerate(self.keys)}
-        self.notes = Notes(snapshot.memory, len(snapshot.cluster.nodes))
-        self.floor = Floor(snapshot.cluster, snapshot.node_sizes, self.notes.affinity)
+        self.notes = GandivaNotes(snapshot.memory, len(snapshot.cluster.nodes))
+        self.floor = NodeLoads(snapshot.cluster, snapshot.node_sizes, self.notes.affinity)
         self.units, self.refused = read_units(snapshot, self.notes, self.row_of, self.floor.sizes)
         self.rates: list[float] = snapshot.rate.tolist()
         self.held: list[int] = snapshot.held.tolist()
@@ -183,7 +183,7 @@ class Scene:
         self.wake_s = min(self.wake_s, turn_s if turn_s > self.now_s + EARLY_S else turn_s + quantum_s)
 
 
-def answer(scene: Scene) -> Decision:
+def answer(scene: GandivaScene) -> Decision:
     """The decision that a scene has come to, and what to remember of it."""
     rows = len(scene.keys)
     gpus = np.zeros(rows, dtype=np.int64)
@@ -210,7 +210,7 @@ def answer(scene: Scene) -> Decision:
     return decision
 
 
-def _concrete(scene: Scene) -> dict[int, tuple[int, ...]]:
+def _concrete(scene: GandivaScene) -> dict[int, tuple[int, ...]]:
     """GPUs for the units that start, resume, move or change their size; those they held before, if they can be had."""
     cluster = scene.snapshot.cluster
     first_gpu, node_of_gpu = cluster.first_gpu, cluster.node_of_gpu
@@ -239,7 +239,7 @@ def _concrete(scene: Scene) -> dict[int, tuple[int, ...]]:
     return placements
 
 
-def _remember(scene: Scene, placements: dict[int, tuple[int, ...]]) -> None:
+def _remember(scene: GandivaScene, placements: dict[int, tuple[int, ...]]) -> None:
     """Homes and GPUs of all units for which they may have changed, the packs, and what stayed idle."""
     notes, keys = scene.notes, scene.keys
     changed = [unit for unit in scene.waiting if unit.gpus or unit.moved]

@@ -7,11 +7,11 @@ import math
 from operator import attrgetter
 
 from fairway.policies.gandiva.patience import Heads, hold, is_kept_clear_for, keep_clear, release
-from fairway.policies.gandiva.scene import Scene
+from fairway.policies.gandiva.scene import GandivaScene
 from fairway.policies.gandiva.units import Home, Unit
 
 
-def keep_running(scene: Scene, parted: list[Unit]) -> None:
+def keep_running(scene: GandivaScene, parted: list[Unit]) -> None:
     """Whoever runs goes on for now; the others wait, those that have waited longest first."""
     for unit in scene.running:
         scene.grant(unit)
@@ -22,7 +22,7 @@ def keep_running(scene: Scene, parted: list[Unit]) -> None:
     keep_clear(scene)
 
 
-def fill(scene: Scene) -> None:
+def fill(scene: GandivaScene) -> None:
     """Let waiting units have GPUs that nobody uses; who finds none gets a home that it shares with others."""
     floor, left = scene.floor, []
     most = _most_free(scene)
@@ -44,12 +44,12 @@ def fill(scene: Scene) -> None:
     scene.waiting = left
 
 
-def _most_free(scene: Scene) -> int:
+def _most_free(scene: GandivaScene) -> int:
     """The largest gang that could find room, if all that is free and all that has grown were of use to it."""
     return max(scene.floor.total) + sum(unit.size - unit.gang for unit in scene.grown)
 
 
-def _find_room(scene: Scene, unit: Unit) -> bool:
+def _find_room(scene: GandivaScene, unit: Unit) -> bool:
     """Start a unit if enough GPUs are free: at home, on few nodes elsewhere, where others can shrink or move out of the
     way, or else wherever they are."""
     floor = scene.floor
@@ -70,7 +70,7 @@ def _find_room(scene: Scene, unit: Unit) -> bool:
     return True
 
 
-def _start_a_part(scene: Scene, unit: Unit) -> bool:
+def _start_a_part(scene: GandivaScene, unit: Unit) -> bool:
     """Of a pack that finds no room, start the jobs for which there are GPUs that the others cannot use; whether nobody
     is left."""
     for row in unit.rows.copy():
@@ -83,7 +83,7 @@ def _start_a_part(scene: Scene, unit: Unit) -> bool:
     return unit.granted
 
 
-def _reclaim(scene: Scene, unit: Unit, kinds: tuple[int, ...]) -> Home:
+def _reclaim(scene: GandivaScene, unit: Unit, kinds: tuple[int, ...]) -> Home:
     """Shrink units that have grown, one after the other, until the gang fits."""
     for grown in [g for g in scene.grown if scene.kind(g) in kinds]:
         scene.grown.remove(grown)
@@ -97,7 +97,7 @@ def _reclaim(scene: Scene, unit: Unit, kinds: tuple[int, ...]) -> Home:
     return ()
 
 
-def movable_units(scene: Scene) -> dict[int, list[Unit]]:
+def movable_units(scene: GandivaScene) -> dict[int, list[Unit]]:
     """Running units on one node that may be moved, by node."""
     found: dict[int, list[Unit]] = {}
     for unit in scene.active.values():
@@ -106,7 +106,7 @@ def movable_units(scene: Scene) -> dict[int, list[Unit]]:
     return found
 
 
-def _clear(scene: Scene, unit: Unit, kinds: tuple[int, ...]) -> Home:
+def _clear(scene: GandivaScene, unit: Unit, kinds: tuple[int, ...]) -> Home:
     """Move a few others together so that a gang finds its GPUs on one node."""
     floor = scene.floor
     if unit.gang < 2 or all(floor.total[kind] < unit.gang for kind in kinds):
@@ -121,7 +121,7 @@ def _clear(scene: Scene, unit: Unit, kinds: tuple[int, ...]) -> Home:
     return ()
 
 
-def rotate(scene: Scene) -> None:
+def rotate(scene: GandivaScene) -> None:
     """A quantum has ended: waiting units take the GPUs of their homes from those that have run longest."""
     runners: dict[int, list[Unit]] = {}
     for unit in scene.active.values():
@@ -146,7 +146,7 @@ def rotate(scene: Scene) -> None:
     scene.waiting = left + stopped
 
 
-def _take_turn(scene: Scene, unit: Unit, runners: dict[int, list[Unit]], heads: Heads) -> list[Unit] | None:
+def _take_turn(scene: GandivaScene, unit: Unit, runners: dict[int, list[Unit]], heads: Heads) -> list[Unit] | None:
     """Whom a unit takes its GPUs from; None where it has to go on waiting."""
     if not heads.may_go_ahead(unit):
         return None
@@ -159,7 +159,7 @@ def _take_turn(scene: Scene, unit: Unit, runners: dict[int, list[Unit]], heads: 
     return victims
 
 
-def _victims(scene: Scene, unit: Unit, runners: dict[int, list[Unit]]) -> list[Unit] | None:
+def _victims(scene: GandivaScene, unit: Unit, runners: dict[int, list[Unit]]) -> list[Unit] | None:
     """Those that have run longest on the nodes of a unit's home, as many as must go; None where that is not enough.
 
     Of those that were started together, one that holds the GPUs on which the unit can resume goes first, then the
@@ -185,7 +185,7 @@ def _victims(scene: Scene, unit: Unit, runners: dict[int, list[Unit]]) -> list[U
     return chosen
 
 
-def balance(scene: Scene, most: int = 64) -> None:
+def balance(scene: GandivaScene, most: int = 64) -> None:
     """Give waiting units on crowded nodes a home where fewer take turns, a few at a time; they resume there."""
     floor = scene.floor
     lowest = min((floor.load[node] / floor.sizes[node] for nodes in floor.nodes for node in nodes), default=math.inf)

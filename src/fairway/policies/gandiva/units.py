@@ -50,7 +50,7 @@ class Unit:
         return len(self.rows) > 1
 
 
-class Notes:
+class GandivaNotes:
     """The policy's memory: plain values under string keys. Jobs are named by their numbers.
 
     `alone` is a GPU type, a batch size and the rate that a job was seen to have by itself with these; `solo` the rate
@@ -117,7 +117,7 @@ def home_of(gpus: tuple[int, ...], node_of_gpu: tuple[int, ...]) -> Home:
 
 
 def read_units(
-    snapshot: Snapshot, notes: Notes, row_of: Mapping[str, int], sizes: Sequence[int]
+    snapshot: Snapshot, notes: GandivaNotes, row_of: Mapping[str, int], sizes: Sequence[int]
 ) -> tuple[list[Unit], list[tuple[int, int]]]:
     """All units in the order of submission, and the pairs of rows of which the engine refused to run one beside the
     other."""
@@ -151,7 +151,7 @@ def read_units(
 
 
 def _guests(
-    snapshot: Snapshot, notes: Notes, row_of: Mapping[str, int], held: list[int]
+    snapshot: Snapshot, notes: GandivaNotes, row_of: Mapping[str, int], held: list[int]
 ) -> tuple[dict[int, int], list[tuple[int, int]]]:
     """Which rows belong to the unit of another: what runs together now, and what was suspended together."""
     guests: dict[int, int] = {}

@@ -8,8 +8,9 @@ whose jobs gain little from fast GPUs sell theirs to users whose jobs gain much,
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,14 +19,12 @@ from fairway.core.decision import Decision, Reason, nothing_granted
 from fairway.core.snapshot import Snapshot
 from fairway.policies.gandiva_fair.accounts import Accounts, recall, remember
 from fairway.policies.gandiva_fair.homes import Loads, Types, even_out
-from fairway.policies.gandiva_fair.rooms import Nodes, Rooms, concrete
+from fairway.policies.gandiva_fair.rooms import NodeGpus, Rooms, concrete
 from fairway.policies.gandiva_fair.stride import HORIZON_QUANTA, near_the_mean, turns
 from fairway.policies.gandiva_fair.tickets import entitlements, job_tickets, user_tickets
 from fairway.policies.gandiva_fair.trade import trade_all, values_of, worth_of
 from fairway.policies.gandiva_fair.walk import Turn
-from fairway.policies.gavel.base import equal_time
-from fairway.policies.gavel.shares import Style, decide_by_shares
-from fairway.policies.registry import register
+from fairway.policies.registry import check_native, register
 
 _MOMENT_S = 1e-6
 BEHIND_QUANTA = 3.0
@@ -55,8 +54,10 @@ class GandivaFair:
     name: ClassVar[str] = "gandiva_fair"
     knows: ClassVar[frozenset[str]] = frozenset()
     round_s: ClassVar[float] = 0.0
+    published_if: ClassVar[Mapping[str, tuple[Any, ...]]] = {"published": (True,)}
 
     def __post_init__(self) -> None:
+        check_native(self)
         if not (math.isfinite(self.quantum_s) and self.quantum_s >= 0.1):
             raise ValueError(f"quantum_s must be at least 0.1, not {self.quantum_s:g}")
         if not (math.isfinite(self.retype_s) and self.retype_s >= self.quantum_s):
@@ -69,9 +70,7 @@ class GandivaFair:
     def decide(self, snapshot: Snapshot) -> Decision:
         if not len(snapshot):
             return nothing_granted(0)
-        if self.published:
-            return decide_by_shares(snapshot, equal_time, Style(published=True, shuffled=True))
-        accounts, nodes = recall(snapshot), Nodes(snapshot)
+        accounts, nodes = recall(snapshot), NodeGpus(snapshot)
         shares = self.shares(snapshot)
         tickets = job_tickets(shares.sum(axis=0), snapshot.user, snapshot.weight, snapshot.gpus)
         self._forget_old_debts(snapshot, accounts, tickets, shares)
@@ -114,7 +113,7 @@ class GandivaFair:
         return abs(quanta - round(quanta)) * self.quantum_s < _MOMENT_S
 
     def _settle_down(
-        self, snapshot: Snapshot, accounts: Accounts, nodes: Nodes, tickets: Floats, shares: Floats, begins: bool
+        self, snapshot: Snapshot, accounts: Accounts, nodes: NodeGpus, tickets: Floats, shares: Floats, begins: bool
     ) -> None:
         """Types for those that need one, homes on nodes that are up, and equal loads."""
         kinds, homes, gpus = accounts.kinds, accounts.homes, snapshot.gpus
@@ -151,7 +150,7 @@ class GandivaFair:
             types = Types(accounts.kinds, tickets, snapshot.user, snapshot.speeds, due, snapshot.capacity)
             types.assign(choose.nonzero()[0], _fastest_first(snapshot))
 
-    def _serve(self, snapshot: Snapshot, accounts: Accounts, nodes: Nodes, shares: Floats, begins: bool) -> Turn:
+    def _serve(self, snapshot: Snapshot, accounts: Accounts, nodes: NodeGpus, shares: Floats, begins: bool) -> Turn:
         """Those that may not be stopped, then the walk if a quantum begins, then idle GPUs for who waits."""
         rooms, running = Rooms(nodes, snapshot.capacity), snapshot.running_rows.tolist()
         here = {row: rooms.parts_of(accounts.left[row]) for row in running}

@@ -13,7 +13,7 @@ import numpy as np
 
 from fairway.core import portable
 from fairway.core.arrays import Floats, Ints
-from fairway.policies.gandiva_fair.rooms import Nodes
+from fairway.policies.gandiva_fair.rooms import NodeGpus
 
 DIGITS = 9
 """Loads and dues are sums that come about in different orders: those that differ by less than this are equal."""
@@ -78,7 +78,7 @@ class Types:
 class Loads:
     """The ticket load of each node: tickets per GPU."""
 
-    def __init__(self, nodes: Nodes, homes: Ints, tickets: Floats) -> None:
+    def __init__(self, nodes: NodeGpus, homes: Ints, tickets: Floats) -> None:
         self.nodes = nodes
         settled = homes >= 0
         total = np.bincount(homes[settled], tickets[settled], minlength=len(nodes.sizes))

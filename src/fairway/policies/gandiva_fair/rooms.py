@@ -16,7 +16,7 @@ Parts = tuple[tuple[int, int], ...]
 """Where a gang sits: (node, GPUs there)."""
 
 
-class Nodes:
+class NodeGpus:
     """The nodes with GPUs to be had, by type, and how many these are (0 on nodes that are down)."""
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -36,7 +36,7 @@ class Nodes:
 class Rooms:
     """How many GPUs are still free, by node and by type; `closed` nodes take only the row that they wait for."""
 
-    def __init__(self, nodes: Nodes, capacity: Iterable[int]) -> None:
+    def __init__(self, nodes: NodeGpus, capacity: Iterable[int]) -> None:
         self.nodes = nodes
         self.free = nodes.sizes.copy()
         self.by_type = [int(count) for count in capacity]

@@ -32,7 +32,7 @@ class Deal(NamedTuple):
     fast: float
 
 
-class Limits(NamedTuple):
+class UsefulGpus(NamedTuple):
     """The most fast GPUs, slow GPUs and GPUs in all that each user has a use for."""
 
     fast: Floats
@@ -55,13 +55,13 @@ def price_of(seller: float, buyer: float, bids: Sequence[float]) -> float:
     return min(max(max(others), seller * gap), buyer / gap)
 
 
-def trade(fast: Floats, slow: Floats, speedup: Floats, limits: Limits) -> tuple[Floats, Floats, list[Deal]]:
+def trade(fast: Floats, slow: Floats, speedup: Floats, limits: UsefulGpus) -> tuple[Floats, Floats, list[Deal]]:
     """Deals between the highest bidder and the cheapest seller until no pair gains; NaN speed-ups do not trade.
 
     A deal ends with the seller's fast GPUs, the buyer's slow ones, or with what either has a use for, so each exhausts
     one side and there are at most a few per user.
     """
-    market, deals = Market(fast, slow, limits), list[Deal]()
+    market, deals = TypeMarket(fast, slow, limits), list[Deal]()
     gains: list[float] = speedup.tolist()
     sellers = [user for user in portable.order(portable.rounded(speedup)).tolist() if gains[user] > 0]
     buyers = sellers[::-1]
@@ -87,10 +87,10 @@ def trade(fast: Floats, slow: Floats, speedup: Floats, limits: Limits) -> tuple[
     return np.maximum(market.fast, 0.0), np.maximum(market.slow, 0.0), deals
 
 
-class Market:
+class TypeMarket:
     """What users have of a fast and a slow type, and what they can use."""
 
-    def __init__(self, fast: Floats, slow: Floats, limits: Limits) -> None:
+    def __init__(self, fast: Floats, slow: Floats, limits: UsefulGpus) -> None:
         self.fast: list[float] = fast.tolist()
         self.slow: list[float] = slow.tolist()
         self.most_fast: list[float] = limits.fast.tolist()
@@ -136,7 +136,7 @@ def trade_all(shares: Floats, worth: Floats, limits: Floats, order: Sequence[int
         speedup = np.full(shares.shape[1], np.nan)
         np.divide(worth[fast], worth[slow], out=speedup, where=usable)
         others = shares.sum(axis=0) - shares[fast] - shares[slow]
-        use = Limits(limits[fast], limits[slow], np.maximum(limits[-1] - others, 0.0))
+        use = UsefulGpus(limits[fast], limits[slow], np.maximum(limits[-1] - others, 0.0))
         shares[fast], shares[slow], _ = trade(shares[fast], shares[slow], speedup, use)
     return shares
 

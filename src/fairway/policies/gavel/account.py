@@ -20,7 +20,7 @@ NOBODY = -1
 
 
 @dataclass
-class Account:
+class ShareAccount:
     """The accounts of all units; jobs alone come first, in the order of the snapshot's rows, then pairs.
 
     `units[u]` are one or two job numbers (the second is -1 for a job alone). `planned` says whether the last plan knew
@@ -45,21 +45,21 @@ class Account:
     notes: Mapping[str, Any] = field(default_factory=dict)
 
     @staticmethod
-    def empty(types: int) -> Account:
+    def empty(types: int) -> ShareAccount:
         """The account before the first decision."""
         none = np.zeros((0, types))
         whole = np.zeros(0, dtype=np.int64)
         two = np.zeros((0, 2), dtype=np.int64)
         planned = np.zeros(0, dtype=bool)
-        return Account(two, planned, none, none, none, whole, two, np.zeros(0), np.zeros(types, dtype=np.int64))
+        return ShareAccount(two, planned, none, none, none, whole, two, np.zeros(0), np.zeros(types, dtype=np.int64))
 
     @staticmethod
-    def from_memory(memory: Mapping[str, Any], types: int) -> Account:
+    def from_memory(memory: Mapping[str, Any], types: int) -> ShareAccount:
         """Read what `memory` gave, perhaps after a trip through JSON; anything else is an empty account."""
-        account = Account.empty(types)
-        if any(each.name not in memory for each in fields(Account)) or np.shape(memory["capacity"]) != (types,):
+        account = ShareAccount.empty(types)
+        if any(each.name not in memory for each in fields(ShareAccount)) or np.shape(memory["capacity"]) != (types,):
             return account
-        for each in fields(Account):
+        for each in fields(ShareAccount):
             old = getattr(account, each.name)
             if isinstance(old, np.ndarray):
                 values = np.array(memory[each.name], dtype=old.dtype)
@@ -70,7 +70,7 @@ class Account:
 
     def memory(self) -> dict[str, Any]:
         """The account as plain values."""
-        return {each.name: getattr(self, each.name) for each in fields(Account)}
+        return {each.name: getattr(self, each.name) for each in fields(ShareAccount)}
 
     @property
     def is_pair(self) -> Bools:
@@ -84,9 +84,9 @@ class Account:
         return rows
 
 
-def recall(snapshot: Snapshot, half_s: float) -> Account:
+def recall(snapshot: Snapshot, half_s: float) -> ShareAccount:
     """The account as of now: what ran is credited, units of jobs that have gone are closed, newcomers are added."""
-    account = Account.from_memory(snapshot.memory, len(snapshot.capacity))
+    account = ShareAccount.from_memory(snapshot.memory, len(snapshot.capacity))
     jobs = snapshot.jobs
     _credit(account, snapshot)
     here = np.isin(account.units, jobs) | (account.units == NOBODY)
@@ -104,7 +104,7 @@ def recall(snapshot: Snapshot, half_s: float) -> Account:
     return account
 
 
-def _rebuild(account: Account, singles: Bools, new: Ints, pairs: Bools, half_s: float) -> None:
+def _rebuild(account: ShareAccount, singles: Bools, new: Ints, pairs: Bools, half_s: float) -> None:
     """Old jobs, then newcomers with half a round to their credit, then old pairs."""
     types, count = account.x.shape[1], len(new)
 
@@ -119,7 +119,7 @@ def _rebuild(account: Account, singles: Bools, new: Ints, pairs: Bools, half_s: 
     account.skipped = joined(account.skipped, np.zeros(count, dtype=np.int64))
 
 
-def _credit(account: Account, snapshot: Snapshot) -> None:
+def _credit(account: ShareAccount, snapshot: Snapshot) -> None:
     """Book the time that each unit of the last round has had: as an engine of rounds tells, else while it held GPUs."""
     if not len(account.ran):
         return

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -14,14 +15,15 @@ from fairway.models.estimator import LearnedPairs
 from fairway.policies.gavel.pairs import noted_start, paired
 from fairway.policies.gavel.shares import Style, decide_by_shares
 from fairway.policies.gavel.situation import Shares, Situation
-from fairway.policies.gavel.throughputs import Outcome, Throughputs
+from fairway.policies.gavel.throughputs import PlanOutcome, Throughputs
+from fairway.policies.registry import check_native
 
 
 @dataclass(frozen=True)
 class SharePolicy:
     """A policy that answers with fractions of time, and leaves the rounds to the mechanism.
 
-    `published` has plans made and carried out as in the public simulators (see `shares.Style`).
+    `published` has plans made and carried out as in the public simulators (see `fairway.published.gavel`).
     """
 
     published: bool = False
@@ -29,6 +31,10 @@ class SharePolicy:
     name: ClassVar[str] = ""
     knows: ClassVar[frozenset[str]] = frozenset()
     round_s: ClassVar[float] = 0.0
+    published_if: ClassVar[Mapping[str, tuple[Any, ...]]] = {"published": (True,)}
+
+    def __post_init__(self) -> None:
+        check_native(self)
 
     def plan(self, situation: Situation) -> Shares:
         """The fractions of time that each job is to have."""
@@ -37,7 +43,7 @@ class SharePolicy:
     @property
     def style(self) -> Style:
         """How the mechanism carries the plan out."""
-        return Style(published=self.published)
+        return Style()
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """Plan if it is time to, then choose who runs in this round."""
@@ -61,6 +67,8 @@ class PlanningPolicy(SharePolicy):
 
     oracles: ClassVar[frozenset[str]] = frozenset()
     """What the program asks for beside speeds."""
+    programs: ClassVar[type[Throughputs]] = Throughputs
+    """Where programs without pairs are built and solved."""
 
     @property
     def knows(self) -> frozenset[str]:  # type: ignore[override]
@@ -88,23 +96,18 @@ class PlanningPolicy(SharePolicy):
         decision.memory = {**decision.memory, "pairs": learned.memory()}
         return decision
 
-    @property
-    def style(self) -> Style:
-        """Published runs of agnostic policies go through the types in another order each round."""
-        return Style(published=self.published, shuffled=self.heterogeneity == "agnostic")
-
     def throughputs(self, situation: Situation) -> Throughputs:
         """The speeds that the policy reckons with."""
         rates = situation.rates if self.heterogeneity == "aware" else self.agnostic_rates(situation)
         if self.packing:
             return paired(situation, rates)
-        return Throughputs.alone(rates, situation.gangs, situation.capacity, self.published)
+        return self.programs.alone(rates, situation.gangs, situation.capacity)
 
     def agnostic_rates(self, situation: Situation) -> Floats:
-        """What an agnostic policy takes for speeds: the same on every type that a job can use (published: on all)."""
-        return np.ones_like(situation.rates) if self.published else usable(situation)
+        """What an agnostic policy takes for speeds: the same on every type that a job can use."""
+        return usable(situation)
 
-    def shares(self, throughputs: Throughputs, outcome: Outcome) -> Shares:
+    def shares(self, throughputs: Throughputs, outcome: PlanOutcome) -> Shares:
         """An outcome as shares; an equal split where the solver found none."""
         if not outcome.optimal:
             return Shares(throughputs.even())
@@ -116,10 +119,3 @@ class PlanningPolicy(SharePolicy):
 def usable(situation: Situation) -> Floats:
     """1 where a job can run now, else 0: what an agnostic policy sees of speeds."""
     return np.asarray((situation.rates > 0).astype(np.float64))
-
-
-def equal_time(situation: Situation) -> Shares:
-    """The same time for every job, whatever its gang: as many jobs at a time as there are GPUs."""
-    jobs, gpus = len(situation.gangs), float(situation.capacity.sum())
-    time = min(1.0, gpus / jobs) * situation.capacity / max(gpus, 1.0)
-    return Shares(np.tile(time, (jobs, 1)))

@@ -57,7 +57,7 @@ class Entities:
         return part
 
 
-class Course:
+class FillCourse:
     """Where each job stands, by the volume poured in, when each can rise to its cap and no further.
 
     `volume` is all that the jobs can take.

@@ -15,7 +15,7 @@ from fairway.core.arrays import Floats
 from fairway.core.portable import dots
 from fairway.policies.gavel.base import PlanningPolicy
 from fairway.policies.gavel.situation import Shares, Situation
-from fairway.policies.gavel.throughputs import Outcome, Throughputs
+from fairway.policies.gavel.throughputs import PlanOutcome, Throughputs
 from fairway.policies.registry import register
 
 
@@ -46,15 +46,13 @@ class MaxMinFairness(PlanningPolicy):
         throughputs = self.throughputs(situation)
         per_unit = per_fair_share(throughputs, situation.weights)
         first = throughputs.highest_level(per_unit, np.ones(throughputs.jobs), after=_last_time(situation))
-        if self.published:
-            return self.shares(throughputs, first)
         # Beyond the level a heavier job's progress is worth more, not less.
         normal = 1.0 / (per_unit * (situation.weights * situation.weights))
         shares = self.shares(throughputs, throughputs.spend_rest(per_unit, first, normal))
         return shares._replace(notes={**shares.notes, **_noted(situation, first)})
 
 
-def _noted(situation: Situation, outcome: Outcome) -> dict[str, Any]:
+def _noted(situation: Situation, outcome: PlanOutcome) -> dict[str, Any]:
     """Where the next plan may start from: few jobs come or go between two of them."""
     if outcome.prices is None or not outcome.optimal:
         return {}
@@ -62,7 +60,7 @@ def _noted(situation: Situation, outcome: Outcome) -> dict[str, Any]:
     return {"near": {"jobs": situation.snapshot.jobs.copy(), **near}}
 
 
-def _last_time(situation: Situation) -> Outcome | None:
+def _last_time(situation: Situation) -> PlanOutcome | None:
     """The outcome of the last plan for the jobs of now; newcomers are given a mean job's part in it."""
     near = situation.notes.get("near")
     if near is None or len(near["prices"]) != len(situation.capacity) or not len(near["jobs"]):
@@ -76,4 +74,4 @@ def _last_time(situation: Situation) -> Outcome | None:
     x = np.where(known[:, None], x[at], x.mean(axis=0))
     multipliers = np.where(known, multipliers[at], multipliers.mean())
     prices, none = np.asarray(near["prices"], dtype=np.float64), np.zeros((0, len(situation.capacity)))
-    return Outcome(x, none, np.zeros(len(jobs)), float(near["level"]), multipliers, True, prices=prices)
+    return PlanOutcome(x, none, np.zeros(len(jobs)), float(near["level"]), multipliers, True, prices=prices)

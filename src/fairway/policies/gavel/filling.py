@@ -20,8 +20,8 @@ import numpy as np
 
 from fairway.core.arrays import Bools, Floats, Ints
 from fairway.core.portable import dot, dots
-from fairway.policies.gavel.entities import Course, Entities
-from fairway.policies.gavel.throughputs import Outcome, Throughputs
+from fairway.policies.gavel.entities import Entities, FillCourse
+from fairway.policies.gavel.throughputs import PlanOutcome, Throughputs
 from fairway.solvers.allocation import Allocation
 from fairway.solvers.interior import solve
 from fairway.solvers.vertex import solve_at_vertex
@@ -46,7 +46,7 @@ MOST_STAGES = 60
 class Filling(NamedTuple):
     """An allocation, the level of each job (`per_unit` times its throughput), and how many phases it took."""
 
-    outcome: Outcome
+    outcome: PlanOutcome
     levels: Floats
     phases: int
 
@@ -61,9 +61,9 @@ def fill(throughputs: Throughputs, per_unit: Floats, entities: Entities) -> Fill
     return _fill_by_types(throughputs, per_unit, entities)
 
 
-def _outcome(throughputs: Throughputs, x: Floats, optimal: bool) -> Outcome:
+def _outcome(throughputs: Throughputs, x: Floats, optimal: bool) -> PlanOutcome:
     no_pairs = np.zeros((0, len(throughputs.capacity)))
-    return Outcome(x, no_pairs, throughputs.of(x), 0.0, np.ones(len(x)), optimal)
+    return PlanOutcome(x, no_pairs, throughputs.of(x), 0.0, np.ones(len(x)), optimal)
 
 
 def _fill_by_types(throughputs: Throughputs, per_unit: Floats, entities: Entities) -> Filling:
@@ -75,7 +75,7 @@ def _fill_by_types(throughputs: Throughputs, per_unit: Floats, entities: Entitie
     trial = _Trial(np.zeros_like(rows), np.zeros(len(opened)), not caps.any())
     made = np.zeros(len(rows))
     while opened.any() and (caps > made * (1.0 + STILL)).any():
-        course = Course(entities, caps)
+        course = FillCourse(entities, caps)
         if course.volume <= volume * (1.0 + EXACT):
             break
         volume, last, exhausted = yard.highest(course, volume, made, opened)
@@ -106,7 +106,7 @@ class _Yard:
         self._kinds: Ints = np.unique(np.column_stack([rows, gangs]), axis=0, return_inverse=True)[1].ravel()
         self._settled, self._x = np.zeros(len(rows), dtype=np.bool_), np.zeros_like(rows)
 
-    def highest(self, course: Course, volume: float, made: Floats, opened: Bools) -> tuple[float, _Trial, Bools]:
+    def highest(self, course: FillCourse, volume: float, made: Floats, opened: Bools) -> tuple[float, _Trial, Bools]:
         """The largest volume whose levels can be kept, what comes of it, and which open types it exhausts.
 
         `made` are levels that can be kept, those of the volume to begin with.
@@ -147,7 +147,7 @@ class _Yard:
         """What the jobs that are settled leave."""
         return np.asarray(np.maximum(self.capacity - dots(self._x.T, self.gangs), 0.0))
 
-    def _within_worth(self, course: Course, prices: Floats, low: float, high: float) -> float:
+    def _within_worth(self, course: FillCourse, prices: Floats, low: float, high: float) -> float:
         """The largest volume in a range at which the costs do not exceed the worth of the cluster.
 
         The lower end can be kept, so that only what is added to it counts: costs that have come to the whole worth of a
@@ -257,7 +257,7 @@ def _fill_in_stages(throughputs: Throughputs, per_unit: Floats, entities: Entiti
     """With pairs: rise as far as all can, take out those with a positive multiplier, and so on."""
     levels = np.zeros(throughputs.jobs)
     active = np.asarray(throughputs.rates.any(axis=1) & (per_unit > 0))
-    best: Outcome | None = None
+    best: PlanOutcome | None = None
     stages = 0
     while active.any() and stages < MOST_STAGES:
         weights = entities.weights(active)

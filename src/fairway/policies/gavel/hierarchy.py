@@ -60,6 +60,7 @@ class Hierarchical(WaterFilling):
     name: ClassVar[str] = "hierarchical"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.levels or len(set(self.levels)) < len(self.levels):
             raise ValueError(f"levels must name queue, user or both once, not {'/'.join(self.levels) or 'nothing'}")
         read_weights(self.weights)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fairway.policies.gavel.base import PlanningPolicy
-from fairway.policies.gavel.shares import Style
 from fairway.policies.gavel.situation import Shares, Situation
 from fairway.policies.gavel.throughputs import Throughputs
 from fairway.policies.registry import register
@@ -24,11 +23,6 @@ class Isolated(PlanningPolicy):
     """
 
     name: ClassVar[str] = "isolated"
-
-    @property
-    def style(self) -> Style:
-        """Speeds do not count, so the published runs go through the types in another order each round."""
-        return Style(published=self.published, shuffled=True)
 
     def plan(self, situation: Situation) -> Shares:
         """The equal split."""

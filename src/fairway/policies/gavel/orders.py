@@ -9,10 +9,11 @@ import numpy as np
 
 from fairway.core.arrays import Bools, Floats, Ints
 from fairway.core.portable import dots, rounded
-from fairway.policies.gavel.base import PlanningPolicy, usable
+from fairway.policies.gavel.base import PlanningPolicy
 from fairway.policies.gavel.pairs import fifo_partners
 from fairway.policies.gavel.shares import Style
 from fairway.policies.gavel.situation import Shares, Situation
+from fairway.policies.gavel.throughputs import Throughputs
 from fairway.policies.registry import register
 
 
@@ -39,25 +40,15 @@ def served_in_order(rates: Floats, gangs: Floats, capacity: Floats, order: Ints,
     return x
 
 
-@dataclass(frozen=True)
-class Ordered(PlanningPolicy):
-    """Jobs in some order, each on one type."""
-
-    def agnostic_rates(self, situation: Situation) -> Floats:
-        """The same on every type that a job can use: who is sent elsewhere would never run."""
-        return usable(situation)
-
-
 @register
 @dataclass(frozen=True)
-class GavelFifo(Ordered):
+class GavelFifo(PlanningPolicy):
     """First come, first served on mixed GPUs: each job in turn takes the fastest GPUs that are left.
 
     Knows: speeds by GPU type, gang sizes. Stops nobody, but moves jobs to faster GPUs that become free, in order. The
     agnostic form takes the first type with enough GPUs and stays there. Nobody is served behind a gang that does not
-    fit. In the published runs all are served anew at each plan, and smaller jobs pass a gang that does not fit. With
-    `packing`, jobs that wait sit beside those that run, in order, as long as two keep more than 1.5 of their speeds
-    together.
+    fit. With `packing`, jobs that wait sit beside those that run, in order, as long as two keep more than 1.5 of their
+    speeds together.
     """
 
     name: ClassVar[str] = "gavel_fifo"
@@ -65,26 +56,25 @@ class GavelFifo(Ordered):
     @property
     def style(self) -> Style:
         """Nobody runs out of turn, on idle GPUs either."""
-        return Style(published=self.published, shuffled=self.heterogeneity == "agnostic", idle_fill=False)
+        return Style(idle_fill=False)
 
     def plan(self, situation: Situation) -> Shares:
         """The fastest type that is left for each job, in the order of submission."""
         throughputs = self.throughputs(situation)
-        rates, gangs, capacity = throughputs.rates, throughputs.gangs, throughputs.capacity
-        if not self.published:
-            keep = _moved_up(_held_alone(situation), rates, gangs, capacity, situation)
-        elif self.heterogeneity == "agnostic":
-            keep = _still_there(situation.previous, rates, gangs, capacity)
-        else:
-            keep = np.zeros_like(rates)
         order = np.arange(throughputs.jobs)
-        x = served_in_order(rates, gangs, capacity, order, keep, strict=not self.published)
+        x = self.served(throughputs, situation, order)
         return fifo_partners(throughputs, x, order) if self.packing else Shares(x)
+
+    def served(self, throughputs: Throughputs, situation: Situation, order: Ints) -> Floats:
+        """All the time on one type for each job that is served."""
+        rates, gangs, capacity = throughputs.rates, throughputs.gangs, throughputs.capacity
+        keep = _moved_up(_held_alone(situation), rates, gangs, capacity, situation)
+        return served_in_order(rates, gangs, capacity, order, keep, strict=True)
 
 
 @register
 @dataclass(frozen=True)
-class GavelSjf(Ordered):
+class GavelSjf(PlanningPolicy):
     """Shortest job first on mixed GPUs: in the order of run time, jobs take the fastest GPUs that are left.
 
     Knows: true remaining work (an oracle), speeds by GPU type, gang sizes. Preempts. With `packing`, jobs that wait sit
@@ -128,13 +118,3 @@ def _moved_up(keep: Floats, rates: Floats, gangs: Floats, capacity: Floats, situ
             left[better] -= gangs[row]
             left[now] += gangs[row]
     return x
-
-
-def _still_there(previous: Floats, rates: Floats, gangs: Floats, capacity: Floats) -> Floats:
-    """What was given before, without those whose type has lost the GPUs for them, the latest first."""
-    keep = np.where(rates > 0, previous, 0.0)
-    for kind in range(len(capacity)):
-        holders: Bools = keep[:, kind] > 0
-        over = np.cumsum(gangs * holders) > capacity[kind]
-        keep[over & holders, kind] = 0.0
-    return keep

@@ -13,7 +13,7 @@ import numpy as np
 
 from fairway.core.arrays import Floats, Ints
 from fairway.policies.gavel.situation import Shares, Situation
-from fairway.policies.gavel.throughputs import Outcome, Throughputs
+from fairway.policies.gavel.throughputs import PlanOutcome, Throughputs
 from fairway.solvers.paired import Start
 
 WORTHWHILE = 1.0
@@ -56,7 +56,7 @@ def paired(situation: Situation, rates: Floats, worthwhile: float = WORTHWHILE) 
     )
 
 
-def noted_start(throughputs: Throughputs, outcome: Outcome) -> dict[str, Any]:
+def noted_start(throughputs: Throughputs, outcome: PlanOutcome) -> dict[str, Any]:
     """What to note of an outcome so that the next plan finds its pairs sooner; nothing where that is soon anyway."""
     starts = zip(STAGES, (outcome.start, outcome.rest), strict=True)
     return {

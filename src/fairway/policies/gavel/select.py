@@ -9,7 +9,7 @@ import numpy as np
 
 from fairway.core.arrays import Bools, Floats, Ints
 from fairway.core.portable import rounded
-from fairway.policies.gavel.account import Account
+from fairway.policies.gavel.account import ShareAccount
 
 NEVER_RAN = 1e9
 """The priority per share of a unit that has received nothing since the plan."""
@@ -25,7 +25,7 @@ class Chosen(NamedTuple):
     passed: list[int]
 
 
-def priorities(account: Account, can_run: Bools) -> Floats:
+def priorities(account: ShareAccount, can_run: Bools) -> Floats:
     """Share of time over share of what has been received, by unit and type; 0 where nothing is planned."""
     total_s = np.add.reduce(account.received_s)
     part = np.divide(account.received_s, total_s, out=np.zeros_like(account.received_s), where=total_s > 0)
@@ -33,7 +33,7 @@ def priorities(account: Account, can_run: Bools) -> Floats:
     return np.where(can_run & account.planned[:, None], priority, 0.0)
 
 
-def ranking(account: Account, priority: Floats, kind: int, running: Bools | None) -> Ints:
+def ranking(account: ShareAccount, priority: Floats, kind: int, running: Bools | None) -> Ints:
     """The units by priority on a type, then deficit, then share, then (where given) whether they run there now.
 
     Where it is given, units whose figures agree but for their last digits are equal. Published simulators, which do
@@ -46,7 +46,7 @@ def ranking(account: Account, priority: Floats, kind: int, running: Bools | None
 
 
 def choose(
-    account: Account,
+    account: ShareAccount,
     rows: Ints,
     sizes: Ints,
     can_run: Bools,

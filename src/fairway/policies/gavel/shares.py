@@ -20,9 +20,8 @@ import numpy as np
 from fairway.core.arrays import Bools, Ints
 from fairway.core.decision import Decision, Reason, nothing_granted
 from fairway.core.snapshot import Snapshot
-from fairway.policies.gavel.account import NOBODY, Account, recall
+from fairway.policies.gavel.account import NOBODY, ShareAccount, recall
 from fairway.policies.gavel.select import EQUAL_S, choose
-from fairway.policies.gavel.shuffles import shuffled_types
 from fairway.policies.gavel.situation import Shares, Situation
 
 ROUND_S = 360.0
@@ -34,17 +33,22 @@ PATIENCE = 3
 Plan = Callable[[Situation], Shares]
 
 
+def as_listed(snapshot: Snapshot) -> Sequence[int]:
+    """The GPU types in the order of the cluster."""
+    return range(len(snapshot.capacity))
+
+
 class Style(NamedTuple):
     """How a plan is carried out.
 
     `published` does it as the Gavel artifact: no gang is served out of turn, plans do not follow a change of speeds,
-    and one is made in each of the first two rounds. `shuffled` goes through the GPU types in another order each round.
-    `idle_fill` lets jobs without a share use GPUs that would idle.
+    and one is made in each of the first two rounds. `idle_fill` lets jobs without a share use GPUs that would idle.
+    `order` is the order of the GPU types in a round.
     """
 
     published: bool = False
-    shuffled: bool = False
     idle_fill: bool = True
+    order: Callable[[Snapshot], Sequence[int]] = as_listed
 
     @property
     def fills(self) -> bool:
@@ -84,23 +88,20 @@ def decide_by_shares(snapshot: Snapshot, plan: Plan, style: Style = NATIVE, *, a
 
 
 def _next_round(
-    snapshot: Snapshot, account: Account, rows: Ints, kept: list[int], style: Style, between: bool
+    snapshot: Snapshot, account: ShareAccount, rows: Ints, kept: list[int], style: Style, between: bool
 ) -> list[tuple[int, int]]:
     """Who runs, and on which type, beside the rows that keep what they have."""
     free = snapshot.capacity.copy()
     for row in kept:
         if snapshot.host[row] < 0:
             free[snapshot.gpu_type[row]] -= snapshot.held[row]
-    order: Sequence[int] = range(len(free))
-    if style.shuffled and style.published:
-        order = shuffled_types(snapshot.seed, len(free), snapshot.round)
     chosen = choose(
         account,
         rows,
         snapshot.gpus[rows[:, 0]],
         _can_run(snapshot, account, rows),
         np.maximum(free, 0).tolist(),
-        order,
+        style.order(snapshot),
         taken=kept,
         first=() if style.published else _reserved(snapshot, account, rows),
         idle_fill=style.idle_fill,
@@ -113,7 +114,7 @@ def _next_round(
     return chosen.units
 
 
-def _going_on(snapshot: Snapshot, account: Account, rows: Ints, kept: list[int]) -> list[tuple[int, int]]:
+def _going_on(snapshot: Snapshot, account: ShareAccount, rows: Ints, kept: list[int]) -> list[tuple[int, int]]:
     """The units of rows that keep what they have: alone, or as the pair that they are."""
     units = [(row, int(snapshot.gpu_type[row])) for row in kept]
     if not len(account.units) > len(snapshot):
@@ -129,7 +130,7 @@ def _going_on(snapshot: Snapshot, account: Account, rows: Ints, kept: list[int])
     return units
 
 
-def _is_due(account: Account, snapshot: Snapshot, style: Style) -> bool:
+def _is_due(account: ShareAccount, snapshot: Snapshot, style: Style) -> bool:
     """Whether a plan is to be made now."""
     if not account.stale and (style.published or not _speeds_changed(account, snapshot)):
         return False
@@ -137,13 +138,13 @@ def _is_due(account: Account, snapshot: Snapshot, style: Style) -> bool:
     return account.planned_s <= 0.0 or since_s >= snapshot.replan_interval_s - MOMENT_S
 
 
-def _speeds_changed(account: Account, snapshot: Snapshot) -> bool:
+def _speeds_changed(account: ShareAccount, snapshot: Snapshot) -> bool:
     """Whether a job has another speed than at the last plan."""
     last = account.notes.get("speeds")
     return last is None or not np.array_equal(np.asarray(last), snapshot.speeds.T)
 
 
-def _planned(account: Account, snapshot: Snapshot, plan: Plan, half_s: float) -> Account:
+def _planned(account: ShareAccount, snapshot: Snapshot, plan: Plan, half_s: float) -> ShareAccount:
     """Settle the old plan, make a new one and open its accounts."""
     rows, types = len(snapshot), len(snapshot.capacity)
     since_s = snapshot.now_s - account.planned_s if account.planned_s >= 0 else 0.0
@@ -153,7 +154,7 @@ def _planned(account: Account, snapshot: Snapshot, plan: Plan, half_s: float) ->
     pairs, pair_x = shares.pairs, shares.pair_x.reshape(-1, types)
     jobs = snapshot.jobs
     units = np.concatenate([np.column_stack([jobs, np.full(rows, NOBODY)]), jobs[pairs].reshape(-1, 2)])
-    return Account(
+    return ShareAccount(
         units=units,
         planned=np.ones(len(units), dtype=bool),
         x=np.concatenate([shares.x, pair_x]),
@@ -180,14 +181,14 @@ def _protected(snapshot: Snapshot) -> list[int]:
     return sorted(rows)
 
 
-def _can_run(snapshot: Snapshot, account: Account, rows: Ints) -> Bools:
+def _can_run(snapshot: Snapshot, account: ShareAccount, rows: Ints) -> Bools:
     """Where each unit can run: both jobs of a pair must have a speed there, and the plan chose it as a pair."""
     usable = snapshot.speeds.T > 0
     second = np.where(account.is_pair[:, None], usable[rows[:, 1]], True)
     return usable[rows[:, 0]] & second
 
 
-def _reserved(snapshot: Snapshot, account: Account, rows: Ints) -> list[int]:
+def _reserved(snapshot: Snapshot, account: ShareAccount, rows: Ints) -> list[int]:
     """The gangs that go first: passed over too often, or owed a whole round more than others because they fill each."""
     length_s = snapshot.round_s or ROUND_S
     since_s = snapshot.now_s - account.planned_s if account.planned_s >= 0 else 0.0
@@ -199,7 +200,7 @@ def _reserved(snapshot: Snapshot, account: Account, rows: Ints) -> list[int]:
     return sorted(waiting, key=lambda unit: (-float(owed_s[unit]), unit))
 
 
-def _running(snapshot: Snapshot, account: Account, rows: Ints) -> Ints:
+def _running(snapshot: Snapshot, account: ShareAccount, rows: Ints) -> Ints:
     """The type on which a unit runs now as it is, or -1."""
     alone = np.where(snapshot.running & (snapshot.host < 0), snapshot.gpu_type, -1)
     kinds = alone[rows[:, 0]]
@@ -210,7 +211,7 @@ def _running(snapshot: Snapshot, account: Account, rows: Ints) -> Ints:
 
 
 def _decision(
-    snapshot: Snapshot, account: Account, rows: Ints, kept: list[int], ran: list[tuple[int, int]], style: Style
+    snapshot: Snapshot, account: ShareAccount, rows: Ints, kept: list[int], ran: list[tuple[int, int]], style: Style
 ) -> Decision:
     """Grants from the chosen units; whoever was just started goes on as it is."""
     gpus, kinds = np.zeros(len(snapshot), dtype=np.int64), np.full(len(snapshot), -1, dtype=np.int64)

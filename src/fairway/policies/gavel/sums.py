@@ -17,7 +17,7 @@ from fairway.core.snapshot import Snapshot
 from fairway.policies.gavel.base import PlanningPolicy
 from fairway.policies.gavel.shares import ROUND_S
 from fairway.policies.gavel.situation import Shares, Situation
-from fairway.policies.gavel.throughputs import Outcome, Throughputs
+from fairway.policies.gavel.throughputs import PlanOutcome, Throughputs
 from fairway.policies.registry import register
 
 
@@ -40,7 +40,7 @@ class MaxThroughput(PlanningPolicy):
         throughputs = self.throughputs(situation)
         return self.shares(throughputs, self.outcome(throughputs, situation))
 
-    def outcome(self, throughputs: Throughputs, situation: Situation) -> Outcome:
+    def outcome(self, throughputs: Throughputs, situation: Situation) -> PlanOutcome:
         """The solved program."""
         return throughputs.largest_sum(np.broadcast_to(self.value(situation), throughputs.rates.shape))
 
@@ -75,9 +75,9 @@ class MinCostSlo(MinCost):
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """As others, but with a plan for every round while there are deadlines: what restarts cost must be made up."""
-        return self.decided(snapshot, anew=bool(np.isfinite(snapshot.deadline_s).any()) and not self.published)
+        return self.decided(snapshot, anew=bool(np.isfinite(snapshot.deadline_s).any()))
 
-    def outcome(self, throughputs: Throughputs, situation: Situation) -> Outcome:
+    def outcome(self, throughputs: Throughputs, situation: Situation) -> PlanOutcome:
         """The largest sum above the throughputs that deadlines ask for."""
         value = np.broadcast_to(self.value(situation), throughputs.rates.shape)
         floors = needed_for_deadlines(situation, throughputs)
@@ -99,7 +99,7 @@ def needed_for_deadlines(situation: Situation, throughputs: Throughputs) -> Floa
     return np.where(begun, np.minimum(need, best), np.where(need <= best, need, 0.0))
 
 
-def with_deadlines(throughputs: Throughputs, value: Floats, floors: Floats) -> Outcome:
+def with_deadlines(throughputs: Throughputs, value: Floats, floors: Floats) -> PlanOutcome:
     """The largest sum above the floors, without as few of them as possible where they cannot all be kept.
 
     The most demanding ones (of the cluster's GPUs, at the job's best speed) are given up first, by bisection on how
@@ -110,7 +110,7 @@ def with_deadlines(throughputs: Throughputs, value: Floats, floors: Floats) -> O
     order = np.argsort(-rounded(demand), kind="stable")[: int((floors > 0).sum())]
     ones = np.ones(throughputs.jobs)
 
-    def without(count: int) -> Outcome:
+    def without(count: int) -> PlanOutcome:
         kept = floors.copy()
         kept[order[:count]] = 0.0
         return throughputs.largest_sum(value, ones, kept)

@@ -8,14 +8,13 @@ under them, a common level below them, a weighted sum of them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from fairway.core.arrays import Bools, Floats, Ints
 from fairway.solvers.allocation import UNPROVEN, Allocation, Proof, Solution
 from fairway.solvers.classes import solve_alike
-from fairway.solvers.embedding import solve_embedded
 from fairway.solvers.paired import Paired, Start, solve_paired
 
 NO_PAIRS: Ints = np.zeros((0, 2), dtype=np.int64)
@@ -28,7 +27,7 @@ BINDS = 1e-5
 """A multiplier of this part of the mean shows that a job is held down by the level."""
 
 
-class Outcome(NamedTuple):
+class PlanOutcome(NamedTuple):
     """An allocation: time alone and in pairs, the throughput of each job, the level, and which rows hold it down.
 
     `multipliers` are positive for the jobs whose rows cannot rise while all others keep theirs, `prices` are those of
@@ -55,8 +54,7 @@ class Throughputs:
 
     `kinds` is the kind of each job and `factors[kind, kind, type]` what the two jobs keep; without any factors jobs
     never share. Which of the possible pairs are used is found by each program: its outcome names them.
-    `published` solves programs without pairs as the public simulators did (see `solvers.embedding`). `start` and
-    `rest` are where the search for pairs of an earlier plan ended, and that of its second stage.
+    `start` and `rest` are where the search for pairs of an earlier plan ended, and that of its second stage.
     """
 
     rates: Floats
@@ -64,16 +62,15 @@ class Throughputs:
     capacity: Floats
     kinds: Ints
     factors: Floats
-    published: bool = False
     start: Start | None = None
     rest: Start | None = None
     names: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
-    @staticmethod
-    def alone(rates: Floats, gangs: Floats, capacity: Floats, published: bool = False) -> Throughputs:
+    @classmethod
+    def alone(cls, rates: Floats, gangs: Floats, capacity: Floats) -> Self:
         """Jobs that never share."""
         nobody = np.zeros((0, 0, len(capacity), 2))
-        return Throughputs(rates, gangs, capacity, np.zeros(len(gangs), dtype=np.int64), nobody, published)
+        return cls(rates, gangs, capacity, np.zeros(len(gangs), dtype=np.int64), nobody)
 
     @property
     def jobs(self) -> int:
@@ -96,8 +93,8 @@ class Throughputs:
         return total
 
     def highest_level(
-        self, per_unit: Floats, weights: Floats, floors: Floats | None = None, after: Outcome | None = None
-    ) -> Outcome:
+        self, per_unit: Floats, weights: Floats, floors: Floats | None = None, after: PlanOutcome | None = None
+    ) -> PlanOutcome:
         """The largest t with  per_unit[m] · throughput(m) >= weights[m] · t (+ floors[m])  for all jobs.
 
         Jobs of weight 0 only keep their floors. `after` is the outcome of a similar program, whose pairs are tried
@@ -113,8 +110,8 @@ class Throughputs:
         value: Floats,
         per_unit: Floats | None = None,
         floors: Floats | None = None,
-        after: Outcome | None = None,
-    ) -> Outcome:
+        after: PlanOutcome | None = None,
+    ) -> PlanOutcome:
         """The largest sum of throughputs, each second on a type worth `value[m, type]` per unit.
 
         With floors, per_unit[m] · throughput(m) >= floors[m] for all jobs whose floor is positive.
@@ -131,13 +128,13 @@ class Throughputs:
             return found
         return self._solve(per_unit, np.zeros(self.jobs), floors, floors > 0, value, 0.0, first)
 
-    def above(self, floors: Floats) -> Outcome:
+    def above(self, floors: Floats) -> PlanOutcome:
         """Some allocation in which every throughput reaches its floor; not optimal where there is none."""
         able = np.asarray(self.rates.any(axis=1))
         ones, nothing = np.ones(self.jobs), np.zeros(self.jobs)
         return self._solve(ones, nothing, floors, able, np.zeros_like(self.rates), 0.0)
 
-    def spend_rest(self, per_unit: Floats, outcome: Outcome, normal: Floats) -> Outcome:
+    def spend_rest(self, per_unit: Floats, outcome: PlanOutcome, normal: Floats) -> PlanOutcome:
         """A second stage: keep every row of an outcome, and use what capacity is left for the largest sum.
 
         A job's throughput counts in units of `normal`, so that no job is favoured for counting its steps otherwise.
@@ -154,6 +151,14 @@ class Throughputs:
             return outcome
         return second._replace(level=outcome.level, start=outcome.start, rest=second.start)
 
+    def planned(self) -> Bools:
+        """Where a job may be given time: on types on which it makes something."""
+        return np.asarray(self.rates > 0)
+
+    def solved(self, problem: Allocation, after: PlanOutcome | None) -> Solution:
+        """The solution of a program without pairs."""
+        return solve_alike(problem, _near(after))
+
     def _no_pairs(self) -> Floats:
         return np.zeros((0, len(self.capacity)))
 
@@ -165,11 +170,9 @@ class Throughputs:
         held: Bools,
         value: Floats,
         level_gain: float,
-        after: Outcome | None = None,
-    ) -> Outcome:
-        # The public code plans time also where a job makes nothing, which moves the centre of the other times.
-        everywhere = self.published and not len(self.factors)
-        base = Allocation.over(self.gangs, self.capacity, (self.rates > 0) | everywhere)
+        after: PlanOutcome | None = None,
+    ) -> PlanOutcome:
+        base = Allocation.over(self.gangs, self.capacity, self.planned())
         problem = replace(
             base,
             gain=value * self.rates,
@@ -180,10 +183,8 @@ class Throughputs:
             level_gain=level_gain,
         )
         if not len(self.factors):
-            found = solve_embedded(problem) if self.published else None
-            if found is None or not found.optimal:
-                found = solve_alike(problem, _near(after))
-            return Outcome(
+            found = self.solved(problem, after)
+            return PlanOutcome(
                 found.x,
                 self._no_pairs(),
                 self.of(found.x),
@@ -196,7 +197,7 @@ class Throughputs:
         start = self.start if after is None or after.start is None else after.start
         shared = solve_paired(Paired(problem, self.kinds, self.factors), start)
         throughput = self.of(shared.x, shared.pairs, shared.pair_x)
-        return Outcome(
+        return PlanOutcome(
             shared.x,
             shared.pair_x,
             throughput,
@@ -209,7 +210,7 @@ class Throughputs:
         )
 
 
-def _near(after: Outcome | None) -> Solution | None:
+def _near(after: PlanOutcome | None) -> Solution | None:
     """An outcome as a place to start from."""
     if after is None or after.prices is None:
         return None

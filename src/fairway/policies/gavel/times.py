@@ -5,8 +5,7 @@ Both ask for throughputs in proportion to something: so the highest common level
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,24 +13,18 @@ import numpy as np
 from fairway.core.arrays import Floats
 from fairway.policies.gavel.base import PlanningPolicy
 from fairway.policies.gavel.situation import Shares, Situation
-from fairway.policies.gavel.throughputs import Outcome, Throughputs
+from fairway.policies.gavel.throughputs import PlanOutcome, Throughputs
 from fairway.policies.registry import register
 
-SHORTEST_S, LONGEST_S, WIDTH = 100.0, 1e6, 1.05
-"""Where the published bisection for the makespan begins, and the ratio of its ends at which it stops."""
 RHO_TOLERANCE = 1e-5
 MOST_PROGRAMS = 20
 
 
-def _best_known_rate(situation: Situation, everywhere: bool) -> Floats:
-    """What an agnostic policy that needs times takes for a job's speed on each type: that on the first type.
-
-    Unless `everywhere`, as in the public code, a job has no speed where it cannot run.
-    """
+def best_known_rate(situation: Situation) -> Floats:
+    """What an agnostic policy that needs times takes for each job's speed: that on the first type."""
     first = situation.rates[:, :1]
     fastest = situation.rates.max(axis=1, keepdims=True, initial=0.0)
-    known = np.where(first > 0, first, fastest)
-    return np.where((situation.rates > 0) | everywhere, known, 0.0)
+    return np.where(first > 0, first, fastest)
 
 
 @register
@@ -46,44 +39,15 @@ class MinMakespan(PlanningPolicy):
     oracles: ClassVar[frozenset[str]] = frozenset({"duration"})
 
     def agnostic_rates(self, situation: Situation) -> Floats:
-        """The speed on the first type, everywhere."""
-        return _best_known_rate(situation, self.published)
+        """The speed on the first type, wherever the job can run."""
+        return np.where(situation.rates > 0, best_known_rate(situation), 0.0)
 
     def plan(self, situation: Situation) -> Shares:
         """Throughputs in proportion to the work left, then the largest sum above them."""
         throughputs, left = self.throughputs(situation), situation.steps_left
-        if self.published and not self.packing:
-            return self.shares(throughputs, bisected_makespan(throughputs, left))
         runs = throughputs.rates.any(axis=1)
         outcome = throughputs.highest_level(np.ones(len(left)), left * runs)
         return self.shares(throughputs, throughputs.spend_rest(np.ones(len(left)), outcome, left))
-
-
-def makespan_s(throughputs: Throughputs, left: Floats) -> float:
-    """The shortest time in which all jobs can end."""
-    level = throughputs.highest_level(np.ones(len(left)), left).level
-    return 1.0 / level if level > 0 else float("inf")
-
-
-def bisected_makespan(throughputs: Throughputs, left: Floats) -> Outcome:
-    """As the Gavel artifact does it: halve an interval until its ends are within 5 %, and take a point inside.
-
-    Whether a makespan is possible is known from the exact one, so only the last of these programs is solved.
-    """
-    exact_s = makespan_s(throughputs, left)
-    if exact_s == math.inf:
-        return throughputs.above(np.zeros(len(left)))
-    shortest_s, longest_s = SHORTEST_S, LONGEST_S
-    while longest_s < exact_s:
-        longest_s *= 10.0
-    last_s = longest_s
-    while WIDTH * shortest_s < longest_s:
-        middle_s = (shortest_s + longest_s) / 2
-        if middle_s >= exact_s:
-            longest_s = last_s = middle_s
-        else:
-            shortest_s = middle_s
-    return throughputs.above(left / last_s)
 
 
 @register
@@ -97,10 +61,12 @@ class FinishTimeFairness(PlanningPolicy):
 
     name: ClassVar[str] = "finish_time_fairness"
     oracles: ClassVar[frozenset[str]] = frozenset({"duration"})
+    spends_rest: ClassVar[bool] = True
+    """Whether a second program spends what the smallest rho leaves."""
 
     def agnostic_rates(self, situation: Situation) -> Floats:
-        """The speed on the first type, everywhere."""
-        return _best_known_rate(situation, self.published)
+        """The speed on the first type, wherever the job can run."""
+        return np.where(situation.rates > 0, best_known_rate(situation), 0.0)
 
     def plan(self, situation: Situation) -> Shares:
         """The smallest largest rho, then the largest sum that keeps it."""
@@ -109,11 +75,15 @@ class FinishTimeFairness(PlanningPolicy):
         alone = np.where(alone > 0, alone, 1.0)
         waited_s = situation.waited_s
         isolated_s, notes = self._isolated_so_far(situation, left, alone)
-        outcome, _ = smallest_rho(throughputs, left, waited_s, isolated_s + left / alone)
-        if not self.published and outcome.optimal:
+        outcome = self.outcome(throughputs, left, waited_s, isolated_s + left / alone)
+        if self.spends_rest and outcome.optimal:
             outcome = throughputs.spend_rest(np.ones(len(left)), outcome, alone)
         shares = self.shares(throughputs, outcome)
         return shares._replace(notes={**shares.notes, **notes})
+
+    def outcome(self, throughputs: Throughputs, left: Floats, waited_s: Floats, isolated_s: Floats) -> PlanOutcome:
+        """The allocation with the smallest largest rho."""
+        return smallest_rho(throughputs, left, waited_s, isolated_s)[0]
 
     def _isolated_so_far(self, situation: Situation, left: Floats, alone: Floats) -> tuple[Floats, dict[str, Any]]:
         """How long each job's progress would have taken on its share: what was done since the last plan, at the share
@@ -131,23 +101,35 @@ class FinishTimeFairness(PlanningPolicy):
         return spent_s, {"isolated": noted}
 
 
-def smallest_rho(throughputs: Throughputs, left: Floats, waited_s: Floats, isolated_s: Floats) -> tuple[Outcome, float]:
-    """The allocation with the smallest largest rho = (waited + left / throughput) / isolated.
+def smallest_rho(
+    throughputs: Throughputs, left: Floats, waited_s: Floats, isolated_s: Floats
+) -> tuple[PlanOutcome, float]:
+    """The allocation with the smallest largest rho = (waited + left / throughput) / isolated, and that rho."""
+    runs = throughputs.rates.any(axis=1)
+    outcome, wanted = found_at_smallest_rho(throughputs, left, waited_s, isolated_s)
+    if outcome is None:
+        outcome = throughputs.highest_level(np.ones(throughputs.jobs), wanted)
+    return outcome, _rho(outcome.throughput, left, waited_s, isolated_s, runs)
+
+
+def found_at_smallest_rho(
+    throughputs: Throughputs, left: Floats, waited_s: Floats, isolated_s: Floats
+) -> tuple[PlanOutcome | None, Floats]:
+    """The last outcome of the search for the smallest rho, if any, and the throughputs that it was asked for.
 
     A given rho asks each job for the throughput left / (rho · isolated - waited). How much more than that all of them
     can have is the level of a linear program, and its multipliers tell how that level grows with rho: so Newton's
     method finds the rho at which it is 1 with a handful of programs.
     """
     ones, runs = np.ones(throughputs.jobs), throughputs.rates.any(axis=1)
-    search = replace(throughputs, published=False)
     low = float((waited_s / isolated_s).max(initial=0.0, where=runs))
     rho = high = _rho(throughputs.of(throughputs.even()), left, waited_s, isolated_s, runs)
-    outcome: Outcome | None = None
+    outcome: PlanOutcome | None = None
     wanted = np.where(runs, left, 0.0)
     for _ in range(MOST_PROGRAMS):
         time_s = np.maximum(rho * isolated_s - waited_s, 1e-9 * isolated_s)
         asked = np.where(runs, left / time_s, 0.0)
-        found = search.highest_level(ones, asked, after=outcome)
+        found = throughputs.highest_level(ones, asked, after=outcome)
         if not (found.optimal and found.level > 0):
             break
         outcome, wanted = found, asked
@@ -160,9 +142,7 @@ def smallest_rho(throughputs: Throughputs, left: Floats, waited_s: Floats, isola
         # A little to the feasible side, where the search shall end.
         nearer = (rho - step) * (1.0 + RHO_TOLERANCE / 2)
         rho = nearer if low < nearer < high else (low + high) / 2
-    if outcome is None or throughputs.published:
-        outcome = throughputs.highest_level(ones, wanted)
-    return outcome, _rho(outcome.throughput, left, waited_s, isolated_s, runs)
+    return outcome, wanted
 
 
 def _rho(throughput: Floats, left: Floats, waited_s: Floats, isolated_s: Floats, runs: Any) -> float:

@@ -8,8 +8,9 @@ from the changes seen so far (`outlook`). See docs/policies/shockwave.md.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -17,12 +18,12 @@ from fairway.core.arrays import Bools, Floats, Ints
 from fairway.core.decision import Decision, Reason, nothing_granted
 from fairway.core.snapshot import Snapshot
 from fairway.models.forecast import Method
-from fairway.policies.registry import register
+from fairway.policies.registry import check_native, register
 from fairway.policies.shockwave.calendar import Calendar, WaitTexts
 from fairway.policies.shockwave.fairness import FairTimes, ShareRule, share_of
-from fairway.policies.shockwave.outlook import Outlook, look
-from fairway.policies.shockwave.program import Market, own_program, published_program
-from fairway.solvers.window import plan_window
+from fairway.policies.shockwave.outlook import JobOutlook, look
+from fairway.policies.shockwave.program import WindowMarket, own_program
+from fairway.solvers.window import Preference, Window, plan_window
 
 ROUND_S = 120.0
 """The length of a round where nothing else is said."""
@@ -51,8 +52,10 @@ class Shockwave:
     name: ClassVar[str] = "shockwave"
     knows: ClassVar[frozenset[str]] = frozenset({"regimes"})
     round_s: ClassVar[float] = 0.0
+    published_if: ClassVar[Mapping[str, tuple[Any, ...]]] = {"program": ("published",)}
 
     def __post_init__(self) -> None:
+        check_native(self)
         if not 1 <= self.window_rounds <= 500:
             raise ValueError("window_rounds must be from 1 to 500")
         if not self.replan_rounds >= 1:
@@ -88,27 +91,30 @@ class Shockwave:
         fair.estimate(outlook.total_s, share, anew=not calendar.same_jobs(snapshot))
         plan = np.zeros((self.window_rounds, len(snapshot)), dtype=bool)
         urgency, gap = np.zeros(len(snapshot)), 0.0
-        program = own_program if self.program == "own" else published_program
         for kind, capacity in enumerate(snapshot.capacity.tolist()):
             rows = (outlook.kinds == kind).nonzero()[0]
             rows = rows[snapshot.gpus[rows] <= capacity]
             if not len(rows):
                 continue
             market = _market(snapshot, outlook, rows, share, fair.target_s, (capacity, length_s, self.window_rounds))
-            window, preference = program(market, self.makespan_weight, self.ftf_power)
+            window, preference = self.window(market)
             planned = plan_window(window, preference)
             plan[:, rows], urgency[rows] = planned.rounds, preference.urgency
             gap = max(gap, planned.gap)
         calendar.write(snapshot, plan, urgency, outlook.kinds, gap)
         calendar.fair, calendar.paces = fair.memory(snapshot), outlook.paces
 
+    def window(self, market: WindowMarket) -> tuple[Window, Preference]:
+        """The program of a market, and whom it prefers."""
+        return own_program(market, self.makespan_weight, self.ftf_power)
+
 
 def _market(
-    snapshot: Snapshot, outlook: Outlook, rows: Ints, share: Floats, fair_s: Floats, supply: tuple[int, float, int]
-) -> Market:
+    snapshot: Snapshot, outlook: JobOutlook, rows: Ints, share: Floats, fair_s: Floats, supply: tuple[int, float, int]
+) -> WindowMarket:
     """The market of one GPU type and those who buy there."""
     capacity, round_s, rounds = supply
-    return Market(
+    return WindowMarket(
         gangs=snapshot.gpus[rows],
         capacity=capacity,
         running=snapshot.running[rows],

@@ -22,7 +22,7 @@ _STAYS = 0.8
 """A job that runs stays with its GPU type unless another one would be done in this part of the time."""
 
 
-class Outlook(NamedTuple):
+class JobOutlook(NamedTuple):
     """One entry per row. `kinds` is the GPU type that a row is to run on, -1 if there is none.
 
     `epochs` and `done` count epochs, in all and so far. `ran_s` is how long the epochs so far take on that type without
@@ -40,10 +40,10 @@ class Outlook(NamedTuple):
     epoch_s: Floats
     paces: dict[str, float]
 
-    def of(self, rows: Ints) -> Outlook:
+    def of(self, rows: Ints) -> JobOutlook:
         """The outlook of some rows."""
         parts = {name: getattr(self, name)[rows] for name in self._fields if name != "paces"}
-        return Outlook(**parts, paces={})
+        return JobOutlook(**parts, paces={})
 
     @property
     def total_s(self) -> Floats:
@@ -52,7 +52,7 @@ class Outlook(NamedTuple):
         return total_s
 
 
-def look(snapshot: Snapshot, method: Method, known_paces: dict[str, Any]) -> Outlook:
+def look(snapshot: Snapshot, method: Method, known_paces: dict[str, Any]) -> JobOutlook:
     """Forecast every job; paces that were measured before are remembered for jobs that wait."""
     speeds = snapshot.speeds
     best = speeds.argmax(axis=0)
@@ -71,7 +71,7 @@ def look(snapshot: Snapshot, method: Method, known_paces: dict[str, Any]) -> Out
         ran_s, left_s, longest_s = ran_s * slower, left_s * slower, longest_s * slower
     per_epoch_s = (ran_s + left_s) / np.maximum(epochs, 1e-9)
     mean_s = np.where(done >= 1.0, ran_s / np.maximum(done, 1.0), per_epoch_s)
-    return Outlook(kinds, epochs, done, ran_s, np.maximum(left_s, _SHORTEST_S), longest_s, mean_s, paces)
+    return JobOutlook(kinds, epochs, done, ran_s, np.maximum(left_s, _SHORTEST_S), longest_s, mean_s, paces)
 
 
 def _row(

@@ -1,4 +1,4 @@
-"""What a plan is worth: the market of a window, in Fairway's form and in that of the published code.
+"""What a plan is worth: the market of a window, in Fairway's form.
 
 The market (Volatile Fisher Market; Zheng et al., NSDI 2023) maximises the budget-weighted sum of the logarithms of what
 each job gets out of the window, less a price on the longest run time that is left. Budgets rise with a power of the
@@ -13,7 +13,7 @@ import numpy as np
 
 from fairway.core import portable
 from fairway.core.arrays import Bools, Floats, Ints
-from fairway.policies.shockwave.outlook import Outlook
+from fairway.policies.shockwave.outlook import JobOutlook
 from fairway.solvers.window import Preference, Window, concave
 
 ENDOWMENT = 1.0
@@ -23,17 +23,10 @@ CAUTION = 0.5
 that turns out longer than expected cannot be helped any more, one that turns out shorter does no harm."""
 STAY = 2.0
 """How many times as urgent a job must be to take the place of one that runs."""
-_LEAST_RHO, _MOST_RHO = 1e-2, 1e2
-
-LOG_BASES = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
-LOG_VALUES = portable.log(np.maximum(LOG_BASES, 1e-6))
-"""The published code takes the logarithm of progress by linear pieces between these bases."""
-_NEARLY_DONE_POWER = 100.0
-_MOST_BUDGET = 1e30
-_FORCED = 1e6
+LEAST_RHO, MOST_RHO = 1e-2, 1e2
 
 
-class Market(NamedTuple):
+class WindowMarket(NamedTuple):
     """The buyers of a window, one entry per job, and what there is to buy."""
 
     gangs: Ints
@@ -44,7 +37,7 @@ class Market(NamedTuple):
     restart_s: Floats
     share: Floats
     fair_s: Floats
-    outlook: Outlook
+    outlook: JobOutlook
     round_s: float
     rounds: int
     now_s: float
@@ -59,15 +52,15 @@ class Market(NamedTuple):
         return np.maximum(0.0, left_s[:, None] - self.given_s)
 
 
-def best_rho(market: Market) -> Floats:
+def best_rho(market: WindowMarket) -> Floats:
     """Finish-time fairness that each job still reaches if it runs from now on: its age and what is left, over its fair
     run time."""
     rho = (market.age_s + market.outlook.left_s) / np.maximum(market.fair_s, 1e-9)
     # Newcomers reach the same, but their quotients end in other digits.
-    return np.clip(portable.rounded(rho), _LEAST_RHO, _MOST_RHO)
+    return np.clip(portable.rounded(rho), LEAST_RHO, MOST_RHO)
 
 
-def own_program(market: Market, makespan_weight: float, ftf_power: float) -> tuple[Window, Preference]:
+def own_program(market: WindowMarket, makespan_weight: float, ftf_power: float) -> tuple[Window, Preference]:
     """Fairway's form: a job's utility is the part of its remaining run time that the window does.
 
     Lengths of jobs and the number of jobs cancel out, the makespan is counted in windows, so one set of parameters
@@ -85,45 +78,3 @@ def own_program(market: Market, makespan_weight: float, ftf_power: float) -> tup
     late_s = left_s + CAUTION * np.maximum(market.outlook.longest_s - left_s, 0.0)
     window = Window(market.gangs, market.capacity, values, market.left_after(late_s), price)
     return window, Preference(urgency, market.running, STAY)
-
-
-def published_program(market: Market, makespan_weight: float, ftf_power: float) -> tuple[Window, Preference]:
-    """The program of the public code: logarithm of progress by pieces, makespan in seconds, rho of clock times.
-
-    It first demands that everybody keeps its fair finish time; where that cannot be, those who miss it weigh more.
-    """
-    outlook = market.outlook
-    jobs, rounds = len(outlook.left_s), market.rounds
-    epochs = market.given_s / outlook.epoch_s[:, None]
-    progress = np.minimum((outlook.done[:, None] + epochs) / outlook.epochs[:, None], 1.0)
-    logs = portable.interpolates(progress, LOG_BASES, LOG_VALUES) / (jobs * rounds)
-    budgets, least = np.ones(jobs), _fair_rounds(market)
-    if (least <= rounds).all() and float((least * market.gangs).sum()) <= market.capacity * rounds:
-        short = np.minimum(np.arange(rounds + 1) - least[:, None], 0)
-        # A round that is owed counts for more than all that the longest run time could gain by it.
-        owed = _FORCED + 2.0 * makespan_weight * rounds * market.round_s
-        values = logs + owed * short
-    else:
-        budgets = published_budgets(market, ftf_power)
-        values = budgets[:, None] * logs
-    left_s = market.left_after(outlook.left_s)
-    window = Window(market.gangs, market.capacity, concave(values), left_s, makespan_weight)
-    return window, Preference(budgets, market.running, 1.0)
-
-
-def published_budgets(market: Market, ftf_power: float) -> Floats:
-    """Weights of jobs that would miss their fair finish times; those that are nearly done weigh most of all."""
-    finish_s = market.now_s + market.outlook.left_s / market.share
-    fair_s = market.now_s - market.age_s + market.fair_s
-    rho = np.clip(portable.rounded(finish_s / np.maximum(fair_s, 1e-9)), _LEAST_RHO, _MOST_RHO)
-    nearly = market.outlook.left_s < market.round_s
-    budgets = np.where(nearly, portable.raised(rho, _NEARLY_DONE_POWER), portable.raised(rho, ftf_power))
-    return np.minimum(np.where(rho > 1.0, budgets, 1.0), _MOST_BUDGET)
-
-
-def _fair_rounds(market: Market) -> Floats:
-    """How many rounds each job needs to keep its fair finish time, with the whole window charged to everybody."""
-    fair_s = market.now_s - market.age_s + market.fair_s
-    spare_s = (fair_s - market.now_s - market.rounds * market.round_s) * market.share
-    rounds = np.ceil((market.outlook.left_s - spare_s) / market.round_s - 1e-9)
-    return np.where(spare_s < 0, np.inf, np.maximum(rounds, 0.0))

@@ -19,7 +19,7 @@ from fairway.core.decision import Decision, Reason, nothing_granted
 from fairway.core.snapshot import Snapshot
 from fairway.policies.registry import register
 from fairway.policies.themis.auction import offered_to, partial_allocation
-from fairway.policies.themis.bids import Grant, Market, market_of, tender_of
+from fairway.policies.themis.bids import BidMarket, Grant, market_of, tender_of
 from fairway.policies.themis.gathering import gathered
 from fairway.policies.themis.leftovers import enlarge, hand_out, outsiders
 from fairway.policies.themis.rho import AppBy, apps_of, relative_speeds
@@ -92,7 +92,7 @@ class Themis:
         decision.memory = memory | {"jobs": snapshot.jobs.copy(), "ends_s": ends_s}
         return decision
 
-    def _auction(self, snapshot: Snapshot, market: Market, offer: list[int], on_offer: Bools) -> Sale:
+    def _auction(self, snapshot: Snapshot, market: BidMarket, offer: list[int], on_offer: Bools) -> Sale:
         """Offer, bid, allocate, and hand out what is left."""
         room = (snapshot.gpus_min <= np.array(offer)[:, None]) & (snapshot.speeds > 0)
         usable = np.unique(market.apps.of_row[on_offer & room.any(axis=0)])

@@ -20,7 +20,7 @@ from fairway.policies.themis.nash import LARGEST_GRID, Bid, nash_product
 _ROUNDING = 1e-9
 
 
-class Outcome(NamedTuple):
+class AuctionOutcome(NamedTuple):
     """For each bid its column in the Nash product, the part that it keeps, and the column left after rounding down."""
 
     won: list[int]
@@ -40,16 +40,16 @@ def kept_parts(others_gain: Floats) -> Floats:
     return portable.exp(-np.maximum(others_gain, 0.0))
 
 
-def partial_allocation(bids: Sequence[Bid], capacity: Sequence[int], grid: int = LARGEST_GRID) -> Outcome:
+def partial_allocation(bids: Sequence[Bid], capacity: Sequence[int], grid: int = LARGEST_GRID) -> AuctionOutcome:
     """The Nash product, the hidden payments, and the columns that are left when gangs are whole."""
     if not bids:
-        return Outcome([], np.zeros(0), [])
+        return AuctionOutcome([], np.zeros(0), [])
     choice = nash_product(bids, capacity, grid)
     kept = kept_parts(choice.others_gain)
     columns = [
         rounded_down(bid, column, float(part)) for bid, column, part in zip(bids, choice.columns, kept, strict=True)
     ]
-    return Outcome(choice.columns, kept, columns)
+    return AuctionOutcome(choice.columns, kept, columns)
 
 
 def rounded_down(bid: Bid, column: int, part: float) -> int:

@@ -39,7 +39,7 @@ class Tender(NamedTuple):
 
 
 @dataclass(slots=True)
-class Market:
+class BidMarket:
     """What agents know when they bid, as plain lists: the rows on offer by app, and the speeds of rows by type.
 
     `times[app]` is what `value_of` needs. `speed[kind][row]` is what one GPU of a type gets done, in GPUs of the row's
@@ -69,7 +69,7 @@ class Market:
 
 def market_of(
     snapshot: Snapshot, apps: Apps, relative: Floats, on_offer: Bools, lease_s: float, floor: float
-) -> Market:
+) -> BidMarket:
     """Open the market for the rows that are on offer: those that wait, and those whose lease is over."""
     # A restart takes its part of the lease; the first start of a job is free.
     lost = np.where(snapshot.launches > 0, snapshot.restart_s / lease_s, 0.0)
@@ -83,7 +83,7 @@ def market_of(
     for row, app in zip(rows.tolist(), apps.of_row[rows].tolist(), strict=True):
         open_rows.setdefault(app, []).append(row)
     columns = (apps.elapsed_s, apps.left_gpu_s, apps.longest_s, apps.ideal_s)
-    return Market(
+    return BidMarket(
         apps,
         list(zip(*(column.tolist() for column in columns), strict=True)),
         floor,
@@ -99,7 +99,7 @@ def market_of(
     )
 
 
-def tender_of(market: Market, app: int, offer: Sequence[int]) -> Tender:
+def tender_of(market: BidMarket, app: int, offer: Sequence[int]) -> Tender:
     """The table of one app."""
     rows = market.open_rows[app]
     found = _sizes(market, rows[0], offer) if len(rows) == 1 else _prefixes(market, rows, offer)
@@ -123,7 +123,7 @@ def tender_of(market: Market, app: int, offer: Sequence[int]) -> Tender:
     return Tender(Bid(used, values), grants)
 
 
-def _sizes(market: Market, row: int, offer: Sequence[int]) -> list[tuple[Grant, ...]]:
+def _sizes(market: BidMarket, row: int, offer: Sequence[int]) -> list[tuple[Grant, ...]]:
     """One job: its gang on each type; an elastic one in multiples of its smallest gang, and as it is now."""
     low, high = market.low[row], market.high[row]
     found: list[tuple[Grant, ...]] = []
@@ -141,7 +141,7 @@ def _sizes(market: Market, row: int, offer: Sequence[int]) -> list[tuple[Grant, 
     return found
 
 
-def _prefixes(market: Market, rows: Sequence[int], offer: Sequence[int]) -> list[tuple[Grant, ...]]:
+def _prefixes(market: BidMarket, rows: Sequence[int], offer: Sequence[int]) -> list[tuple[Grant, ...]]:
     """Several jobs: the first, the first two, … (those that run first), starting with each of the types in turn."""
     order = sorted(rows, key=lambda row: (market.held[row] == 0, row))
     seen: set[tuple[Grant, ...]] = set()
@@ -162,7 +162,7 @@ def _prefixes(market: Market, rows: Sequence[int], offer: Sequence[int]) -> list
     return found
 
 
-def next_gang(market: Market, row: int, free: Sequence[int], first: int = -1) -> Grant | None:
+def next_gang(market: BidMarket, row: int, free: Sequence[int], first: int = -1) -> Grant | None:
     """A gang for a row where there is room: what it holds already, else on a preferred or the fastest type."""
     kind, held = market.kind[row], market.held[row]
     if held and free[kind] >= held:

@@ -11,11 +11,11 @@ from collections.abc import Collection, Mapping, Sequence
 
 from fairway.core.arrays import Bools
 from fairway.core.snapshot import Snapshot
-from fairway.policies.themis.bids import Grant, Market
+from fairway.policies.themis.bids import BidMarket, Grant
 
 
 def gathered(
-    snapshot: Snapshot, market: Market, keeps: Bools, grants: Mapping[int, Grant]
+    snapshot: Snapshot, market: BidMarket, keeps: Bools, grants: Mapping[int, Grant]
 ) -> dict[int, tuple[int, ...]]:
     """GPUs for the winners that should move closer together."""
     stays = [row for row, (_, kind, gpus) in grants.items() if (market.kind[row], market.held[row]) == (kind, gpus)]
@@ -34,7 +34,7 @@ def gathered(
     return placements
 
 
-def _is_slow(market: Market, row: int) -> bool:
+def _is_slow(market: BidMarket, row: int) -> bool:
     """Whether a row would get more done on as many GPUs elsewhere, restart included."""
     held = market.held[row]
     # By more than rounding: where a restart is free, both are the same speed, worked out in two ways.

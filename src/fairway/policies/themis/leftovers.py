@@ -12,10 +12,10 @@ import numpy as np
 
 from fairway.core.arrays import Bools, Ints
 from fairway.core.snapshot import Snapshot
-from fairway.policies.themis.bids import Grant, Market, next_gang
+from fairway.policies.themis.bids import BidMarket, Grant, next_gang
 
 
-def outsiders(snapshot: Snapshot, market: Market, bidders: Sequence[int], on_offer: Bools) -> list[int]:
+def outsiders(snapshot: Snapshot, market: BidMarket, bidders: Sequence[int], on_offer: Bools) -> list[int]:
     """The apps that took no part, in the order in which they are asked."""
     took_part = set(bidders)
     outside = np.array([app for app in market.open_rows if app not in took_part], dtype=np.int64)
@@ -25,7 +25,7 @@ def outsiders(snapshot: Snapshot, market: Market, bidders: Sequence[int], on_off
     return order
 
 
-def _distance(snapshot: Snapshot, market: Market, on_offer: Bools) -> Ints:
+def _distance(snapshot: Snapshot, market: BidMarket, on_offer: Bools) -> Ints:
     """0 for apps that are on a machine with GPUs to give (their own, whose lease is over, included), 1 for those that
     have GPUs elsewhere, 2 for the others."""
     of_row = market.apps.of_row
@@ -49,7 +49,7 @@ def _distance(snapshot: Snapshot, market: Market, on_offer: Bools) -> Ints:
     return rank
 
 
-def hand_out(market: Market, grants: dict[int, Grant], free: list[int], order: Sequence[int]) -> None:
+def hand_out(market: BidMarket, grants: dict[int, Grant], free: list[int], order: Sequence[int]) -> None:
     """A gang for one app after the other, in turns, while something fits."""
     turn: Sequence[int] = order
     while turn and any(free):
@@ -62,7 +62,7 @@ def hand_out(market: Market, grants: dict[int, Grant], free: list[int], order: S
         turn = again
 
 
-def _give_one(market: Market, grants: dict[int, Grant], free: list[int], rows: Sequence[int]) -> bool:
+def _give_one(market: BidMarket, grants: dict[int, Grant], free: list[int], rows: Sequence[int]) -> bool:
     """Serve the first row of an app that waits and fits; says whether there was one."""
     for row in rows:
         grant = None if row in grants else next_gang(market, row, free)
@@ -73,7 +73,7 @@ def _give_one(market: Market, grants: dict[int, Grant], free: list[int], rows: S
     return False
 
 
-def enlarge(market: Market, grants: dict[int, Grant], free: list[int], order: Sequence[int]) -> None:
+def enlarge(market: BidMarket, grants: dict[int, Grant], free: list[int], order: Sequence[int]) -> None:
     """Elastic rows take what nobody else can use, a GPU at a time in turns."""
     turn = [
         row for app in order for row in market.open_rows[app] if row in grants and grants[row].gpus < market.high[row]

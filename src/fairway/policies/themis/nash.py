@@ -33,19 +33,15 @@ class Bid(NamedTuple):
     values: Sequence[float]
 
 
-class Choice(NamedTuple):
+class NashChoice(NamedTuple):
     """The column of each bid, and by how much the others gain (as a logarithm, at least 0) where one is left out."""
 
     columns: list[int]
     others_gain: Floats
 
 
-def gains_of(bid: Bid) -> list[float]:
-    """By how much each column raises the logarithm of the product."""
-    return _all_gains([bid])[0]
-
-
-def _all_gains(bids: Sequence[Bid]) -> list[list[float]]:
+def gains_of(bids: Sequence[Bid]) -> list[list[float]]:
+    """By how much each column of each bid raises the logarithm of the product."""
     values = np.array([value for bid in bids for value in bid.values])
     logs: list[float] = (np.rint(portable.log(np.maximum(values, LEAST_VALUE)) * _GRID) / _GRID).tolist()
     gains, at = list[list[float]](), 0
@@ -55,26 +51,26 @@ def _all_gains(bids: Sequence[Bid]) -> list[list[float]]:
     return gains
 
 
-def nash_product(bids: Sequence[Bid], capacity: Sequence[int], grid: int = LARGEST_GRID) -> Choice:
+def nash_product(bids: Sequence[Bid], capacity: Sequence[int], grid: int = LARGEST_GRID) -> NashChoice:
     """Choose a column of every bid within the GPUs on offer; earlier bidders win ties."""
-    gains = _all_gains(bids)
+    gains = gains_of(bids)
     best = [max(range(len(gain)), key=gain.__getitem__) for gain in gains]
     wanted = [sum(bid.gpus[column][kind] for bid, column in zip(bids, best, strict=True)) for kind in _kinds(capacity)]
     if all(want <= has for want, has in zip(wanted, capacity, strict=True)):
-        return Choice(best, np.zeros(len(bids)))
+        return NashChoice(best, np.zeros(len(bids)))
     most = [sum(max(row[kind] for row in bid.gpus) for bid in bids) for kind in _kinds(capacity)]
     useful = tuple(min(has, top) for has, top in zip(capacity, most, strict=True))
     if (len(bids) + 1) * math.prod(size + 1 for size in useful) <= grid:
         return _exact(bids, gains, useful)
     priced = PricedChoice([bid.gpus for bid in bids], gains, useful)
-    return Choice(priced.columns(), priced.others_gains())
+    return NashChoice(priced.columns(), priced.others_gains())
 
 
 def _kinds(capacity: Sequence[int]) -> range:
     return range(len(capacity))
 
 
-def _exact(bids: Sequence[Bid], gains: Sequence[Sequence[float]], capacity: tuple[int, ...]) -> Choice:
+def _exact(bids: Sequence[Bid], gains: Sequence[Sequence[float]], capacity: tuple[int, ...]) -> NashChoice:
     """Two sweeps of the dynamic programme, from the first bidder on and from the last one back."""
     count, shape = len(bids), tuple(size + 1 for size in capacity)
     ahead, behind = np.zeros((count + 1, *shape)), np.zeros((count + 1, *shape))
@@ -89,7 +85,7 @@ def _exact(bids: Sequence[Bid], gains: Sequence[Sequence[float]], capacity: tupl
         columns[at] = _chosen(ahead[at], float(ahead[at + 1][left]), bids[at], gains[at], left)
         left = tuple(has - used for has, used in zip(left, bids[at].gpus[columns[at]], strict=True))
     own = np.array([gain[column] for gain, column in zip(gains, columns, strict=True)])
-    return Choice(columns, np.maximum(without - (float(own.sum()) - own), 0.0))
+    return NashChoice(columns, np.maximum(without - (float(own.sum()) - own), 0.0))
 
 
 def _extend(best: Floats, out: Floats, bid: Bid, gain: Sequence[float]) -> None:

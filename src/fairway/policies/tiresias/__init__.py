@@ -16,14 +16,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from fairway.core import kernels
 from fairway.core.admission import admit
 from fairway.core.arrays import Bools, Floats, Ints
 from fairway.core.decision import Decision
-from fairway.core.kernels import QUEUE
 from fairway.core.snapshot import Snapshot
-from fairway.policies.registry import register
-from fairway.policies.tiresias import lists
+from fairway.policies import service_levels
+from fairway.policies.registry import check_native, register
+from fairway.policies.service_levels import QUEUE
 from fairway.policies.tiresias.indices import Indices
 from fairway.policies.tiresias.promotion import Promotions
 
@@ -53,16 +52,16 @@ class Tiresias:
     name: ClassVar[str] = "tiresias"
     knows: ClassVar[frozenset[str]] = frozenset()
     round_s: ClassVar[float] = 0.0
+    published_if: ClassVar[Mapping[str, tuple[Any, ...]]] = {"within": ("entry", "published")}
 
     def __post_init__(self) -> None:
+        check_native(self)
         if any(not limit > 0 for limit in self.queues) or list(self.queues) != sorted(set(self.queues)):
             raise ValueError("queues must be positive and rising")
         if not self.promote >= 0:
             raise ValueError(f"promote must be at least 0, not {self.promote:g}")
         if any(not sample > 0 for sample in self.service):
             raise ValueError("samples of service must be positive")
-        if self.within in ("entry", "published") and (self.promote or self.gittins != "off"):
-            raise ValueError(f"the lists of within={self.within} know neither promote nor gittins; add within=running")
 
     @cached_property
     def _limits(self) -> Floats:
@@ -73,8 +72,6 @@ class Tiresias:
         return np.array(self.service)
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        if self.within in ("entry", "published"):
-            return lists.decide(snapshot, self._limits, self.metric, published=self.within == "published")
         promotions = self._promotions(snapshot) if self.promote else None
         indices = self._indices(snapshot) if self.gittins != "off" else None
         decision = admit(snapshot, lambda: self._key(snapshot, promotions, indices), preempt=True)
@@ -99,10 +96,10 @@ class Tiresias:
         age, started_s = self._age(snapshot, promotions), snapshot.first_start_s
         held = snapshot.held if self.within == "running" else np.ones(len(snapshot), dtype=np.int64)
         if indices is None:
-            key = kernels.queue_keys(age, self._limits, started_s, held)
+            key = service_levels.queue_keys(age, self._limits, started_s, held)
         else:
             limits = self._limits if self.gittins == "within" else self._limits[:0]
-            key = kernels.index_keys(age, limits, indices.table, started_s, held)
+            key = service_levels.index_keys(age, limits, indices.table, started_s, held)
         if promotions is not None:
             first = self._first(snapshot, promotions)
             key[first] = promotions.since_s[first] - QUEUE
@@ -115,9 +112,10 @@ class Tiresias:
         age, now_s = self._age(snapshot, promotions), snapshot.now_s
         speed = decision.gpus if self.metric == "gpu_time" else np.minimum(decision.gpus, 1)
         if self.gittins != "exact" or promotions is not None:
-            decision.wake_s = min(decision.wake_s, now_s + max(kernels.next_limit(age, self._limits, speed), 1e-6))
+            sinks_s = service_levels.next_limit(age, self._limits, speed)
+            decision.wake_s = min(decision.wake_s, now_s + max(sinks_s, 1e-6))
         if indices is not None:
-            fall_s = now_s + kernels.next_fall(age, indices.table, speed)
+            fall_s = now_s + service_levels.next_fall(age, indices.table, speed)
             if fall_s < math.inf:
                 decision.wake_s = min(decision.wake_s, _next_tick_s(now_s, fall_s))
         if promotions is not None:

@@ -16,8 +16,8 @@ import numpy as np
 
 from fairway.core.arrays import Bools, Floats, Ints
 from fairway.core.decision import Decision, Reason
-from fairway.core.kernels import REACHED
 from fairway.core.snapshot import Snapshot
+from fairway.policies.service_levels import REACHED
 
 
 @dataclass(frozen=True)

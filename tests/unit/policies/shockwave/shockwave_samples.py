@@ -12,8 +12,8 @@ from fairway.core.facts import NO_FACTS
 from fairway.core.job import JobSpec
 from fairway.core.prospect import Entry, Prospect, Stage
 from fairway.core.snapshot import Snapshot
-from fairway.policies.shockwave.outlook import Outlook
-from fairway.policies.shockwave.program import Market
+from fairway.policies.shockwave.outlook import JobOutlook
+from fairway.policies.shockwave.program import WindowMarket
 from fairway.testing import job, snapshot_of
 
 GROWING = Prospect(100.0, (Stage(32, (0.1,)), Stage(64, (0.25,))))
@@ -48,16 +48,16 @@ def steady(work_s: float, kinds: int = 1) -> Prospect:
     return Prospect(10.0, (Stage(0, (10.0 / work_s,) * kinds),))
 
 
-def outlook_of(left_s: Sequence[float], **about: Any) -> Outlook:
+def outlook_of(left_s: Sequence[float], **about: Any) -> JobOutlook:
     """What is left of some jobs that have not begun, in epochs of a minute; other columns can be given by name."""
     left = np.array(left_s, dtype=np.float64)
-    columns: dict[str, Any] = dict.fromkeys(Outlook._fields, np.zeros(len(left)))
+    columns: dict[str, Any] = dict.fromkeys(JobOutlook._fields, np.zeros(len(left)))
     columns |= {"left_s": left, "longest_s": left, "epochs": left / 60.0, "epoch_s": np.full(len(left), 60.0)}
     columns |= {name: np.array(values, dtype=np.float64) for name, values in about.items()}
-    return Outlook(**(columns | {"kinds": np.zeros(len(left), dtype=np.int64), "paces": {}}))
+    return JobOutlook(**(columns | {"kinds": np.zeros(len(left), dtype=np.int64), "paces": {}}))
 
 
-def market_of(outlook: Outlook, gangs: Sequence[int], capacity: int, **about: Any) -> Market:
+def market_of(outlook: JobOutlook, gangs: Sequence[int], capacity: int, **about: Any) -> WindowMarket:
     """A market at time 0 of jobs that wait, with equal weights; other columns can be given by name."""
     jobs = len(gangs)
     share = np.full(jobs, min(1.0, capacity / jobs))
@@ -73,12 +73,12 @@ def market_of(outlook: Outlook, gangs: Sequence[int], capacity: int, **about: An
         "now_s": 0.0,
     }
     columns |= {name: np.array(value) if isinstance(value, list) else value for name, value in about.items()}
-    return Market(gangs=np.array(gangs), capacity=capacity, outlook=outlook, **columns)
+    return WindowMarket(gangs=np.array(gangs), capacity=capacity, outlook=outlook, **columns)
 
 
 def random_market(
     seed: int, jobs: int, capacity: int, rounds: int = 20, sizes: tuple[int, ...] = (1, 2, 4, 8)
-) -> Market:
+) -> WindowMarket:
     """Jobs of ten minutes to eleven hours, half of them begun, most of them small; some are late."""
     random = np.random.default_rng(seed)
     parts = np.array([0.6, 0.2, 0.12, 0.08])[: len(sizes)]

@@ -11,21 +11,14 @@ from hypothesis import strategies as st
 from shockwave_samples import market_of, outlook_of, random_market
 
 from fairway.core.arrays import Ints
-from fairway.policies.shockwave.program import (
-    LOG_BASES,
-    LOG_VALUES,
-    Market,
-    best_rho,
-    own_program,
-    published_budgets,
-    published_program,
-)
+from fairway.policies.shockwave.program import WindowMarket, best_rho, own_program
+from fairway.published.shockwave import LOG_BASES, LOG_VALUES, published_budgets, published_program
 from fairway.solvers.window import Window, plan_window
 
 SEEDS = st.integers(0, 1000)
 
 
-def tiny(now_s: float = 0.0) -> Market:
+def tiny(now_s: float = 0.0) -> WindowMarket:
     """Two GPUs, three rounds. A: two GPUs, 10 epochs of a minute, fair finish at 1800 s. B: half of 4 epochs of a
     minute are done, 360 s. C: half of 20 epochs of 30 s, 900 s."""
     outlook = outlook_of([600, 120, 300], epochs=[10, 4, 20], done=[0, 2, 10], epoch_s=[60, 60, 30])
@@ -91,14 +84,14 @@ def test_the_whole_window_is_charged_to_everybody() -> None:
     assert published_program(missed, 1e-3, 5.0)[0].values.min() > -1e5
 
 
-def planned_counts(market: Market, makespan_weight: float = 1.0, ftf_power: float = 4.0) -> Ints:
+def planned_counts(market: WindowMarket, makespan_weight: float = 1.0, ftf_power: float = 4.0) -> Ints:
     return plan_window(*own_program(market, makespan_weight, ftf_power)).counts
 
 
 @given(SEEDS)
 def test_a_cluster_twice_as_large_with_twice_the_jobs_is_worth_the_same(seed: int) -> None:
     market = random_market(seed, 12, 8)
-    double = Market(
+    double = WindowMarket(
         *(
             np.concatenate([column, column]) if isinstance(column, np.ndarray) else column
             for column in market._replace(capacity=16, outlook=None)
@@ -147,7 +140,7 @@ def test_values_are_concave_and_grow_and_what_is_left_falls(seed: int) -> None:
         assert np.isfinite(preference.urgency).all()
 
 
-def alike(jobs: int, **about: object) -> Market:
+def alike(jobs: int, **about: object) -> WindowMarket:
     return market_of(outlook_of([5000.0] * jobs), [1] * jobs, 1, **about)
 
 

@@ -45,7 +45,7 @@ class Replay(NamedTuple):
         return self.predicted_s - self.true_s
 
 
-class Score(NamedTuple):
+class ForecastScore(NamedTuple):
     """Errors of one method over many trainings, each with the same weight.
 
     `mae_s` is the mean absolute error in seconds, `relative` that over the run time of each job, and `bias` the same
@@ -117,14 +117,14 @@ def replays(
     }
 
 
-def score(several: Sequence[Replay]) -> Score:
+def score(several: Sequence[Replay]) -> ForecastScore:
     """The errors over some replays; there must be at least one."""
     error_s = np.array([each.error_s for each in several])
     relative = error_s / np.array([each.run_s for each in several])[:, None]
     spread_s = np.array([each.spread_s for each in several])
     unsure = spread_s > 0.0
     spreads = np.abs(error_s[unsure]) / spread_s[unsure]
-    return Score(
+    return ForecastScore(
         len(several),
         float(np.abs(error_s).mean()),
         float(np.abs(relative).mean()),
@@ -140,6 +140,6 @@ def error_curve(several: Sequence[Replay]) -> list[float]:
     return [float(x) for x in np.mean([np.abs(each.error_s) / each.run_s for each in several], axis=0)]
 
 
-def scores(by_method: Mapping[Method, Sequence[Replay]]) -> dict[Method, Score]:
+def scores(by_method: Mapping[Method, Sequence[Replay]]) -> dict[Method, ForecastScore]:
     """The score of every method."""
     return {method: score(several) for method, several in by_method.items()}

@@ -1,4 +1,4 @@
-"""`fairway forecast`: how well the remaining time of jobs that change their batch size can be told beforehand."""
+"""`fairway lab forecast`: how well the remaining time of jobs that change their batch size can be told beforehand."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fairway.core.errors import InputError
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from fairway.cli.lab.forecast_error import Replay, Stretch
     from fairway.core.job import JobSpec, Workload
     from fairway.models.forecast import Method
-    from fairway.models.forecast_error import Replay, Stretch
 
 MOST_POINTS = 10_000
 SHOWN_POINTS = 10
@@ -51,8 +51,8 @@ def forecast(
     Each job goes through the batch sizes that are laid down for it, and every rule forecasts its end on the way.
 
     \b
-    fairway forecast shockwave.trace --profile tacc_throughputs.json
-    fairway forecast shockwave.trace --profile tacc_throughputs.json --job 0
+    fairway lab forecast shockwave.trace --profile tacc_throughputs.json
+    fairway lab forecast shockwave.trace --profile tacc_throughputs.json --job 0
     """
     from fairway.cli import files, output
 
@@ -83,7 +83,7 @@ def _courses(
     trace: str, trace_format: str | None, profile: str | None, cluster: str, wanted: list[str] | None
 ) -> tuple[Workload, dict[str, list[Stretch]], int]:
     """The true courses of the jobs wanted, by id, and how many jobs cannot run on any GPU type."""
-    from fairway.models.forecast_error import stretches_of
+    from fairway.cli.lab.forecast_error import stretches_of
     from fairway.models.profile import load_profile
     from fairway.simulator.rates import Rates, impossible
     from fairway.traces import read_cluster, read_trace
@@ -113,7 +113,7 @@ def _chosen(workload: Workload, wanted: list[str] | None, trace: str) -> list[Jo
 
 def _figures(workload: Workload, courses: dict[str, list[Stretch]], points: int) -> dict[str, Any]:
     """What is printed, under the names of the JSON document: scores by group of jobs, and the curves."""
-    from fairway.models.forecast_error import error_curve, replays, scores
+    from fairway.cli.lab.forecast_error import error_curve, replays, scores
 
     specs = [spec for spec in workload.jobs if spec.id in courses]
     found = replays([courses[spec.id] for spec in specs], points)
@@ -140,7 +140,7 @@ def _figures(workload: Workload, courses: dict[str, list[Stretch]], points: int)
 
 
 def _one_job(spec: JobSpec, course: list[Stretch], points: int) -> dict[str, Any]:
-    from fairway.models.forecast_error import replays, score
+    from fairway.cli.lab.forecast_error import replays, score
 
     found = {method: several[0] for method, several in replays([course], points).items()}
     truth = found["restatement"]

@@ -7,6 +7,7 @@ estimated and compared with the table. Pairs that do not fit in memory are part 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -14,12 +15,15 @@ import numpy as np
 from fairway.core import portable
 from fairway.core.arrays import Bools, Floats
 from fairway.core.errors import InputError
-from fairway.models.completion import Completion
+from fairway.models.completion import Completion, complete
 from fairway.models.estimator import estimate_speeds
-from fairway.models.fingerprint import ReferenceTable, Row, estimate_row, published_row
+from fairway.models.fingerprint import PairRow, ReferenceTable, cosines, estimate_row
 from fairway.models.gavel_profile import GavelProfile
 from fairway.models.names import ProfileKey
 from fairway.models.references import builtin_kept
+
+PUBLISHED = Completion(rank=10, penalty=1e-2, turns=100, offsets=None, spread=1.0)
+"""As in Gavel's code: bare values, rank 10, mu = 0.01, up to 100 turns from factors of standard deviation 1."""
 
 HoldOut = Literal["type", "model"]
 METHODS = ("mixed", "completed", "nearest", "published", "mean", "built-in")
@@ -27,7 +31,7 @@ WORTH = 1.1
 """Two jobs that together keep at least this much of their speeds are worth packing: Gavel plans no other pairs."""
 
 
-class Score(NamedTuple):
+class PackScore(NamedTuple):
     """The errors of one way to estimate: of what each of two jobs keeps, and of the verdict whether to pack them.
 
     `right` is the share of right verdicts, `rash` that of pairs packed though not worth it (or not fitting), `missed`
@@ -70,7 +74,7 @@ def profile_table(profile: GavelProfile) -> ReferenceTable:
 
 def hold_out(
     table: ReferenceTable, fraction: float, seeds: Sequence[int], by: HoldOut = "type", worth: float = WORTH
-) -> dict[str, Score]:
+) -> dict[str, PackScore]:
     """The score of each method, over all kinds as new ones and all seeds.
 
     By "model", a new kind has no reference of its own model at another batch size.
@@ -122,32 +126,32 @@ def _alone(profile: GavelProfile, key: ProfileKey, gpu_type: str) -> float:
         return 0.0
 
 
-def _part(truth: Row, fraction: float, random: np.random.Generator) -> Row:
+def _part(truth: PairRow, fraction: float, random: np.random.Generator) -> PairRow:
     """A random part of a row, at least one pair; NaN elsewhere."""
     there = np.flatnonzero(~np.isnan(truth.own.ravel()))
     count = max(1, round(fraction * len(there)))
     taken: Bools = np.zeros(truth.own.size, dtype=bool)
     taken[random.permutation(there)[:count]] = True
     shown = taken.reshape(truth.own.shape)
-    return Row(np.where(shown, truth.own, np.nan), np.where(shown, truth.other, np.nan))
+    return PairRow(np.where(shown, truth.own, np.nan), np.where(shown, truth.other, np.nan))
 
 
-def _estimates(table: ReferenceTable, measured: Row, builtin: Row, seed: int) -> Iterator[tuple[str, Row]]:
+def _estimates(table: ReferenceTable, measured: PairRow, builtin: PairRow, seed: int) -> Iterator[tuple[str, PairRow]]:
     estimate = estimate_row(table, measured, Completion(seed=seed))
     yield "mixed", estimate.mixed
     yield "completed", estimate.completed
     yield "nearest", estimate.nearest
     yield "published", published_row(table, measured, seed)
     flat = np.full(measured.own.shape, np.nanmean(table.kept))
-    yield "mean", Row(flat, flat)
+    yield "mean", PairRow(flat, flat)
     yield "built-in", builtin
 
 
-def _score(pairs: list[tuple[Floats, Floats]], worth: float) -> Score:
+def _score(pairs: list[tuple[Floats, Floats]], worth: float) -> PackScore:
     estimate, truth = (np.concatenate([pair[side] for pair in pairs], axis=1) for side in (0, 1))
     error = np.abs(estimate - truth)
     packed, should = estimate.sum(axis=0) >= worth, truth.sum(axis=0) >= worth
-    return Score(
+    return PackScore(
         pairs=estimate.shape[1],
         mean=float(error.mean()),
         median=float(np.median(error)),
@@ -156,3 +160,13 @@ def _score(pairs: list[tuple[Floats, Floats]], worth: float) -> Score:
         rash=float(np.mean(packed & ~should)),
         missed=float(np.mean(~packed & should)),
     )
+
+
+def published_row(table: ReferenceTable, measured: PairRow, seed: int = 0) -> PairRow:
+    """The estimate of Gavel's code: only what the new job keeps is looked at; the nearest reference gives the rest."""
+    own = table.kept.reshape(len(table.kinds), -1)
+    values = np.vstack([own, measured.own.reshape(1, -1)])
+    filled = np.clip(complete(values, ~np.isnan(values), replace(PUBLISHED, seed=seed)), 0.0, 1.0)
+    nearest = int(np.argmax(cosines(filled[:-1], filled[-1])))
+    everything = np.clip(complete(table.joined, ~np.isnan(table.joined)), 0.0, 1.0)
+    return PairRow.split(everything[nearest], len(table.gpu_types))

@@ -8,10 +8,19 @@ of the time; as that is no whole share, it is matched again in every plan, and k
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
 import numpy as np
 
 from fairway.core.arrays import Bools, Floats, Ints
+from fairway.core.decision import Decision
+from fairway.core.snapshot import Snapshot
+from fairway.policies.allox import AlloX
 from fairway.policies.allox.matched import jobs_behind, shortest
+from fairway.policies.gavel.shares import Style, decide_by_shares
 from fairway.policies.gavel.situation import Shares, Situation
 from fairway.solvers.matching import least_completion
 
@@ -19,6 +28,17 @@ _IMPOSSIBLE_RATE = 1e-10
 _MOST_COSTS = 400_000
 """Up to this many costs the matching is solved as published; ties between equal GPUs then fall in the same way."""
 _WINDOW = 100
+
+
+@dataclass(frozen=True)
+class PublishedAlloX(AlloX):
+    """AlloX by shares of time."""
+
+    published_if: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Plan shares if it is time to, then choose who runs in this round."""
+        return decide_by_shares(snapshot, partial(published_plan, alpha=self.alpha), Style(published=True))
 
 
 def published_plan(situation: Situation, alpha: float) -> Shares:

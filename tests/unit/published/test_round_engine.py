@@ -18,9 +18,9 @@ from fairway.core.snapshot import Snapshot
 from fairway.core.tenant import TenantSpec
 from fairway.models.gavel_profile import GavelProfile
 from fairway.policies import make_policy
+from fairway.published.rounds import RoundEngine
 from fairway.simulator.faults import Outage
 from fairway.simulator.result import Result
-from fairway.simulator.rounds import RoundEngine
 from fairway.simulator.rules import GAVEL, RULES, SHOCKWAVE, Rules
 from fairway.testing import Invariants, cluster
 from fairway.testing.harness import run_policy, unfinished

@@ -6,15 +6,15 @@ import math
 from typing import NamedTuple
 
 from fairway.core.job import JobSpec, Regime
-from fairway.models.adaptation import Course
-from fairway.simulator.sharing import SeatedJob
+from fairway.models.adaptation import AdaptationCourse
+from fairway.simulator.job_engine import EngineJob
 
 MOST_EMPTY_ROUNDS = 5
 """A job that has no steps left after a change of its batch size is dropped in the fifth round that it gets."""
 _EXACT = 1.0 + 1e-12
 
 
-class RoundJob(SeatedJob):
+class RoundJob(EngineJob):
     """The truth about an active job: `done` of `work` at the start of the present round, at `rate` from then on.
 
     `course` is how it adapts, or None; `asked` the batch size that it has asked for, 0 if none, and `reviewed` whether
@@ -36,24 +36,17 @@ class RoundJob(SeatedJob):
         "owes_s",
         "paid_s",
         "ran_s",
-        "rate",
-        "regime",
         "reviewed",
         "seen_before",
-        "since_s",
         "whole",
-        "work",
     )
 
-    def __init__(self, job: int, spec: JobSpec, work: float, regime: Regime, course: Course | None) -> None:
-        super().__init__(job, spec)
-        self.work = work
-        self.regime = regime
+    def __init__(self, job: int, spec: JobSpec, work: float, regime: Regime, course: AdaptationCourse | None) -> None:
+        super().__init__(job, spec, work, regime)
         self.course = course
         self.whole = spec.steps is not None
         self.done = 0.0
         self.made = 0.0
-        self.rate = 0.0
         self.asked = 0
         self.reviewed = course is None
         self.empty_rounds = 0
@@ -65,11 +58,6 @@ class RoundJob(SeatedJob):
         self.most_ran_s = math.inf
         self.lost_s = 0.0
         self.paid_s = 0.0
-        self.since_s = 0.0
-
-    @property
-    def batch_size(self) -> int | None:
-        return self.regime.batch_size or self.spec.batch_size
 
     @property
     def progress(self) -> float:
@@ -81,20 +69,20 @@ class RoundJob(SeatedJob):
         """The job whose GPUs these are: its host, or itself."""
         return self.host if self.host >= 0 else self.job
 
-    def turn(self, start_s: float, round_s: float) -> Turn:
+    def turn(self, start_s: float, round_s: float) -> RoundTurn:
         """What the job does in a round that begins now."""
         left = self.work - self.done
         if not left > 0:
-            return Turn(self, 0.0, True, start_s)
+            return RoundTurn(self, 0.0, True, start_s)
         most = self.rate * round_s
         if self.whole:
             # The speed beside others is a product, and may have lost the last bit of a whole number of steps.
             # Whoever is too slow for one step in a round makes a part of one, or would never come to an end.
             most = float(int(most * _EXACT if self.mates else most)) or most
         steps = min(most, left)
-        return Turn(self, steps, steps >= left, start_s + steps / self.rate)
+        return RoundTurn(self, steps, steps >= left, start_s + steps / self.rate)
 
-    def credit(self, turn: Turn, number: int, since_s: float, charged_from_s: float) -> tuple[float, float]:
+    def credit(self, turn: RoundTurn, number: int, since_s: float, charged_from_s: float) -> tuple[float, float]:
         """Book what the job did in a round, less what its start costs; returns its steps and how long it computed."""
         steps, all_left = turn.steps, turn.all_left
         ran_s = turn.finish_s - since_s
@@ -114,7 +102,7 @@ class RoundJob(SeatedJob):
         self.reviewed = self.course is None
         return steps, ran_s
 
-    def ended_s(self, turn: Turn, start_s: float) -> float:
+    def ended_s(self, turn: RoundTurn, start_s: float) -> float:
         """When the job ended in a round that is booked; NaN if it goes on."""
         if not turn.steps:
             self.empty_rounds += 1
@@ -129,7 +117,7 @@ class RoundJob(SeatedJob):
             self.asked, self.reviewed = (0 if wanted == batch else wanted), True
 
 
-class Turn(NamedTuple):
+class RoundTurn(NamedTuple):
     """What a job does in a round: its steps (all that are left, if `all_left`), and when it, or its pair, is done."""
 
     job: RoundJob

@@ -11,12 +11,12 @@ from itertools import product
 
 import numpy as np
 import pytest
+from fisher import Market, equilibrium
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from fairway.core.arrays import Floats, Ints
-from fairway.solvers.fisher import Market, equilibrium
 from fairway.solvers.window import Planned, Preference, Window, concave, plan_window
 
 SEEDS = st.integers(0, 10_000)

@@ -9,15 +9,34 @@ figures.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from fairway.core.admission import admit
 from fairway.core.arrays import Floats, Ints
 from fairway.core.decision import Decision
-from fairway.core.kernels import REACHED
 from fairway.core.snapshot import Snapshot
+from fairway.policies.service_levels import REACHED
+from fairway.policies.tiresias import Tiresias
+
+
+@dataclass(frozen=True)
+class ListedTiresias(Tiresias):
+    """Tiresias with its queues as lists."""
+
+    published_if: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.promote or self.gittins != "off":
+            raise ValueError(f"the lists of within={self.within} know neither promote nor gittins; add within=running")
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Serve the queues in the order of their lists."""
+        return decide(snapshot, self._limits, self.metric, published=self.within == "published")
 
 
 def decide(snapshot: Snapshot, limits: Floats, metric: Literal["gpu_time", "time"], *, published: bool) -> Decision:

@@ -1,4 +1,4 @@
-"""`fairway estimate`: how well pairs of jobs are estimated from a few measurements, against a full profile."""
+"""`fairway lab estimate`: how well pairs of jobs are estimated from a few measurements, against a full profile."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def estimate(
     Each job type is left out in turn; a part of its pairs is measured, the rest estimated and compared with the file.
 
     \b
-    fairway estimate --profile simulation_throughputs.json
-    fairway estimate --profile pairs.json --hold-out model --measured 0.05,0.1
+    fairway lab estimate --profile simulation_throughputs.json
+    fairway lab estimate --profile pairs.json --hold-out model --measured 0.05,0.1
     """
     from fairway.cli import files, output
 
@@ -88,7 +88,7 @@ def _figures(
     """What is printed, under the names of the JSON document."""
     import numpy as np
 
-    from fairway.models.holdout import alone_errors, hold_out, profile_table
+    from fairway.cli.lab.holdout import alone_errors, hold_out, profile_table
 
     table = profile_table(profile)
     told = ~np.isnan(table.kept)

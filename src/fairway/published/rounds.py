@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Unpack
 
-from fairway.core.action import Action, Launch, Start, Suspend, Throttle
+from fairway.core.action import Move, Resize, Start, Suspend
 from fairway.core.cluster import Cluster
-from fairway.core.errors import FairwayError, InputError
+from fairway.core.errors import InputError
 from fairway.core.event import (
     Event,
     JobEvicted,
     JobFinished,
-    JobStarted,
     NodeLost,
     NodeRestored,
     RateChanged,
@@ -31,67 +30,34 @@ from fairway.core.event import (
 from fairway.core.job import JobSpec, Regime
 from fairway.models.adaptation import course_of
 from fairway.models.regimes import regime_at
-from fairway.models.restart import restart_cost_s
-from fairway.simulator.arrivals import Announcer, Arrivals
-from fairway.simulator.engine import FEEDBACK_BATCHES, MOST_EVICTIONS, MOST_IDLE_WAKES, SimulatedEngine
-from fairway.simulator.faults import Faults, Outage
-from fairway.simulator.ledger import Ledger
-from fairway.simulator.pairing import SimulatedPairing
+from fairway.published.round_job import RoundJob, RoundTurn
+from fairway.simulator.job_engine import FEEDBACK_BATCHES, EngineOptions, JobEngine
 from fairway.simulator.rates import Rates
-from fairway.simulator.round_job import RoundJob, Turn
 from fairway.simulator.rules import Rules
-from fairway.simulator.sharing import Sharing
 
 NEARLY_S = 5.0
 """A job that computes for all but so much of a round is charged for its start, however short rounds are."""
 
 
-class RoundEngine:
-    """Runs a list of jobs, sorted by submit time, on a cluster that exists only here, round by round.
+class RoundEngine(JobEngine[RoundJob]):
+    """Goes round by round.
 
     The loop has to ask for a decision at every instant that `poll` reports (its own `round_s` is 0).
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        jobs: Sequence[JobSpec],
-        rates: Rates,
-        rules: Rules,
-        *,
-        located: bool = True,
-        round_s: float = 0.0,
-        faults: Faults | None = None,
-        tells: frozenset[str] = frozenset(),
-        seed: int = 0,
+        self, cluster: Cluster, jobs: Sequence[JobSpec], rates: Rates, rules: Rules, **about: Unpack[EngineOptions]
     ) -> None:
-        if not round_s > 0:
+        super().__init__(cluster, jobs, rates, rules, **about)
+        if not self.round_s > 0:
             raise InputError(
-                f"the {rules.name} rules advance by whole rounds: a round must be longer than {round_s:g} s"
+                f"the {rules.name} rules advance by whole rounds: a round must be longer than {self.round_s:g} s"
             )
-        self.cluster = cluster
-        self.rates = rates
-        self.rules = rules
-        self.located = located
-        self.round_s = round_s
-        self.ledger = Ledger(cluster, len(jobs))
         self.ledger.computed_gpu_s = 0.0
-        self.now_s = 0.0
-        self.running = 0
-        self.left = len(jobs)
-        self._active: dict[int, RoundJob] = {}
-        self.pairing = SimulatedPairing(rates, self._active)
-        self._sharing = Sharing(cluster, rates)
-        self._arrivals = Arrivals(jobs)
-        self._announcer = Announcer(rates, rules, tells, seed)
-        self._outages = (faults or Faults()).outages(cluster)
-        self._outage: Outage | None = next(self._outages, None)
-        self._down_until_s: dict[int, float] = {}
         self._rounds = 0
         # Published for rounds of 120 s: all but the last, short ones are charged.
-        self._charged_from_s = min(rules.charged_from_s, max(round_s - NEARLY_S, 0.0))
+        self._charged_from_s = min(rules.charged_from_s, max(self.round_s - NEARLY_S, 0.0))
         self._seen = 0
-        self._idle_wakes = 0
 
     def poll(self, until_s: float) -> Sequence[Event]:
         """The events at the end of the round; if nothing runs, those of the next instant, `until_s` at the latest."""
@@ -102,8 +68,7 @@ class RoundEngine:
         next_s = self._next_instant_s(until_s)
         if until_s < next_s:
             self.now_s = until_s
-            self._idle_wakes = self._idle_wakes + 1 if next_s == math.inf else 0
-            return (Woken(until_s),) if self._idle_wakes < MOST_IDLE_WAKES else ()
+            return (Woken(until_s),) if self._may_go_on(next_s) else ()
         if next_s == math.inf:
             return ()
         self.now_s = next_s
@@ -113,25 +78,14 @@ class RoundEngine:
         self._admit(next_s, events)
         return events or (Woken(next_s),)
 
-    def enact(self, now_s: float, actions: Sequence[Action]) -> Sequence[Event]:
-        """Carry out the actions of one round: everybody lets go first, then the others start."""
-        events: list[Event] = []
-        leaving = [self._active[action.job] for action in actions if not isinstance(action, Launch | Throttle)]
-        gone = {job.job for job in leaving}
-        for job in leaving:
-            for mate in self._sharing.part(job) if job.mates else ():
-                if mate.job not in gone:
-                    self._change_factor(now_s, mate, events)
-        for job in leaving:
-            self._release(job, now_s)
-        for action in actions:
-            if isinstance(action, Throttle):
-                self._throttle(now_s, self._active[action.job], action.throttle, events)
-            elif isinstance(action, Suspend):
-                self.ledger.preemptions[action.job] += 1
-            else:
-                self._start(now_s, action, events)
-        return events
+    def _stop(self, now_s: float, job: RoundJob, stop: Suspend | Resize | Move, events: list[Event]) -> None:
+        self._release(job, now_s)
+
+    def _begin(self, now_s: float, job: RoundJob, action: Start, rate: float) -> float:
+        job.rate = rate
+        absent = self._rounds > 0 and job.last_round != self._rounds - 1
+        job.owes_s = self._restart_cost_s(job, absent)
+        return now_s
 
     def _next_instant_s(self, until_s: float) -> float:
         next_s = min((self._arrivals.next_s, *self._down_until_s.values()))
@@ -151,50 +105,6 @@ class RoundEngine:
             job.first_round, job.seen_before = self._rounds, self._seen
             self._active[number] = job
             events.append(self._announcer.submitted(now_s, number, spec, spec.submitted_s))
-
-    def _start(self, now_s: float, action: Start, events: list[Event]) -> None:
-        job = self._active[action.job]
-        job.gpus, job.kind, job.throttle, job.host = action.gpus, action.gpu_type, action.throttle, action.host
-        if action.host >= 0 and not self._sharing.seat(job, self._active[action.host]):
-            self._refuse(now_s, job, "does not fit beside its partner", events)
-            return
-        job.rate = self._rate(job)
-        if not job.rate > 0:
-            self._refuse(now_s, job, "cannot run on these GPUs", events)
-            return
-        for mate in job.mates.values():
-            self._change_factor(now_s, mate, events)
-        job.owes_s = self._start_cost_s(job)
-        job.since_s = now_s
-        self.running += 1
-        if math.isnan(self.ledger.started_s[job.job]):
-            self.ledger.started_s[job.job] = now_s
-        self.ledger.starts[job.job] += 1
-        events.append(JobStarted(now_s, job.job, job.rate, now_s))
-
-    def _refuse(self, now_s: float, job: RoundJob, why: str, events: list[Event]) -> None:
-        """A job cannot run where it was to start; it waits as before."""
-        self._sharing.part(job)
-        job.gpus, job.rate, job.factor, job.throttle = (), 0.0, 1.0, 1.0
-        events.append(JobEvicted(now_s, job.job, job.progress, why))
-
-    def _start_cost_s(self, job: RoundJob) -> float:
-        """What a start costs in the round that begins: by absence from the one before, or as the rules say."""
-        charge = self.rules.charge
-        if charge == "absence":
-            pays = self._rounds > 0 and job.last_round != self._rounds - 1
-        else:
-            pays = charge == "start" or self.ledger.starts[job.job] > 0
-        return restart_cost_s(job.spec, self.rules.restart_cost_s) if pays else 0.0
-
-    def _rate(self, job: RoundJob) -> float:
-        """Work per second on the job's GPUs, at its batch size and beside its mates."""
-        return self.rates.rate_in(job.spec, job.regime, job.kind, job.gpus, self.located) * job.factor
-
-    def _throttle(self, now_s: float, job: RoundJob, throttle: float, events: list[Event]) -> None:
-        job.throttle = throttle
-        for one in (job, *job.mates.values()):
-            self._change_factor(now_s, one, events)
 
     def _change_factor(self, now_s: float, job: RoundJob, events: list[Event]) -> None:
         """A mate came, went or was throttled: the job goes on at another speed."""
@@ -253,7 +163,7 @@ class RoundEngine:
         self._admit(end_s, events)
         return events
 
-    def _turns(self, start_s: float) -> list[Turn]:
+    def _turns(self, start_s: float) -> list[RoundTurn]:
         """What everybody who holds GPUs does in this round; the jobs of a pair end together, with the later one."""
         turns = [job.turn(start_s, self.round_s) for job in self._active.values() if job.gpus]
         ends_s: dict[int, float] = {}
@@ -264,7 +174,7 @@ class RoundEngine:
             return turns
         return [turn._replace(finish_s=ends_s.get(turn.job.root, turn.finish_s)) for turn in turns]
 
-    def _book(self, turn: Turn, start_s: float) -> float:
+    def _book(self, turn: RoundTurn, start_s: float) -> float:
         """Credit a job with its round; returns for how long it computed."""
         job = turn.job
         steps, ran_s = job.credit(turn, self._rounds, start_s, self._charged_from_s)
@@ -343,7 +253,7 @@ class RoundEngine:
             self._outage = next(self._outages, None)
         return failed_s
 
-    def _lost(self, turn: Turn, failed_s: dict[int, float]) -> bool:
+    def _lost(self, turn: RoundTurn, failed_s: dict[int, float]) -> bool:
         """Whether a job's round is lost because a node under it failed before it had done its work."""
         if not failed_s:
             return False
@@ -361,19 +271,3 @@ class RoundEngine:
         for node in [node for node, until_s in self._down_until_s.items() if until_s <= now_s]:
             del self._down_until_s[node]
             events.append(NodeRestored(now_s, node))
-
-    def _count_eviction(self, job: RoundJob) -> None:
-        self.ledger.evictions[job.job] += 1
-        if self.ledger.evictions[job.job] > MOST_EVICTIONS:
-            raise FairwayError(
-                f"job {job.spec.id!r} lost its GPUs to node failures {MOST_EVICTIONS} times; it cannot end"
-            )
-
-
-def engine_of(
-    cluster: Cluster, jobs: Sequence[JobSpec], rates: Rates, rules: Rules, *, round_s: float, **about: Any
-) -> tuple[SimulatedEngine | RoundEngine, float]:
-    """The engine that a rule set asks for, and the length of the loop's own rounds: 0 where the engine makes them."""
-    if rules.rounds == "whole_steps":
-        return RoundEngine(cluster, jobs, rates, rules, round_s=round_s, **about), 0.0
-    return SimulatedEngine(cluster, jobs, rates, rules, round_s=round_s, **about), round_s

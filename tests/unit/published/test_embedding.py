@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fairway.published.embedding import solve_embedded
 from fairway.solvers.allocation import Allocation
-from fairway.solvers.embedding import solve_embedded
 
 
 def level_problem(rows: list[list[float]], gangs: list[float], capacity: list[float]) -> Allocation:

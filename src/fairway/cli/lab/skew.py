@@ -1,4 +1,4 @@
-"""`fairway skew`: the tensor sizes of a model, and whether its gang must sit together."""
+"""`fairway lab skew`: the tensor sizes of a model, and whether its gang must sit together."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def skew(
     The skew is the largest tensor's share of the whole. --placement skew keeps gangs above the threshold together.
 
     \b
-    fairway skew vgg16
-    fairway skew train.py:make_model
-    fairway skew torchvision.models:resnet50 --json
+    fairway lab skew vgg16
+    fairway lab skew train.py:make_model
+    fairway lab skew torchvision.models:resnet50 --json
     """
     import json as writer
 

@@ -18,8 +18,8 @@ from fairway.core.job import JobSpec, Workload
 from fairway.core.snapshot import Snapshot
 from fairway.models.pollux_profile import PolluxProfile
 from fairway.policies import make_policy
+from fairway.published.epochs import EpochRates
 from fairway.simulator.engine import SimulatedEngine
-from fairway.simulator.epochs import EpochRates
 from fairway.simulator.faults import Faults, Outage
 from fairway.simulator.result import Result
 from fairway.simulator.rules import POLLUX

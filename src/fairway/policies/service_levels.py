@@ -1,0 +1,88 @@
+"""Attained service in levels, for policies that serve the least of it first: ranks, keys, and when they change next.
+
+The hot loops of `las` and `tiresias`; see `core.kernels` for how they are compiled.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+
+from fairway.core.arrays import Floats, Ints, Ranks
+from fairway.core.kernels import compiled
+
+REACHED = 1 - 1e-9
+"""Service that has come this close to a limit has reached it; else rounding would ask for endless tiny steps."""
+NEVER_S = 5e9
+"""Stands in `queue_keys` for the first start of a job that was never started."""
+WAITING = 1e10
+QUEUE = 2e10
+"""Weights of waiting and of a queue there: more than any instant, and more than all of a queue."""
+MOST_RANKS = 64
+"""More ranks than this are not told apart inside a queue by `index_keys`."""
+
+Table: TypeAlias = tuple[Floats, Floats]
+"""A step function: where its cells begin, and their ranks."""
+
+
+@compiled
+def level_ranks(service: Floats, limits: Floats, held: Ints) -> Ranks:
+    """Ranks by level, the number of rising limits that service has reached; inside a level, holders of GPUs first."""
+    ranks: Ranks = (held == 0).astype(np.int16)
+    for limit in limits:
+        ranks += (service >= limit * REACHED).astype(np.int16) << 1
+    return ranks
+
+
+@compiled
+def queue_keys(service: Floats, limits: Floats, first_start_s: Floats, held: Ints) -> Floats:
+    """Keys by queue, the number of rising limits that service has reached; inside a queue holders of GPUs come first,
+    then those that were started first."""
+    keys: Floats = np.minimum(first_start_s, NEVER_S) + (held == 0) * WAITING
+    for limit in limits:
+        keys += (service >= limit * REACHED) * QUEUE
+    return keys
+
+
+@compiled
+def index_keys(service: Floats, limits: Floats, table: Table, first_start_s: Floats, held: Ints) -> Floats:
+    """As `queue_keys`, but inside a queue (all but the last; or without limits, everywhere) by the rank of the service
+    in a step function."""
+    cells, ranks = table
+    keys: Floats = np.minimum(first_start_s, NEVER_S) + (held == 0) * WAITING
+    if len(limits) == 0:
+        return keys + ranks[np.searchsorted(cells, service / REACHED, side="right") - 1] * QUEUE
+    queue = np.searchsorted(limits * REACHED, service, side="right")
+    ranked = (queue < len(limits)).nonzero()[0]
+    mine = queue * float(MOST_RANKS)
+    own = ranks[np.searchsorted(cells, service[ranked] / REACHED, side="right") - 1]
+    mine[ranked] += np.minimum(own, MOST_RANKS - 1.0)
+    return keys + mine * QUEUE
+
+
+@compiled
+def next_fall(service: Floats, table: Table, speed: Ints) -> float:
+    """In how many seconds the first service enters a cell of higher rank, each growing at its speed (0: not at all)."""
+    cells, ranks = table
+    rows = speed.nonzero()[0]
+    at = np.searchsorted(cells, service[rows] / REACHED, side="right")
+    inside = at < len(cells)
+    rows, at = rows[inside], at[inside]
+    falls = ranks[at] > ranks[at - 1]
+    rows, at = rows[falls], at[falls]
+    if len(rows) == 0:
+        return np.inf
+    return float(((cells[at] - service[rows]) / speed[rows]).min())
+
+
+@compiled
+def next_limit(service: Floats, limits: Floats, speed: Ints) -> float:
+    """In how many seconds the first service reaches its next limit, each growing at its speed (0: not at all)."""
+    rows = (speed > 0).nonzero()[0]
+    queue = np.searchsorted(limits * REACHED, service[rows], side="right")
+    below = queue < len(limits)
+    rows, queue = rows[below], queue[below]
+    if len(rows) == 0:
+        return np.inf
+    return float(((limits[queue] - service[rows]) / speed[rows]).min())

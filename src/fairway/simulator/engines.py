@@ -1,0 +1,40 @@
+"""The parts of a simulated world that rules choose: how fast jobs run, and which engine runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+from fairway.core.cluster import Cluster
+from fairway.core.errors import InputError
+from fairway.core.job import JobSpec
+from fairway.models.pollux_profile import PolluxProfile
+from fairway.models.profile import Profile
+from fairway.simulator.engine import SimulatedEngine
+from fairway.simulator.job_engine import EngineOptions, JobEngine
+from fairway.simulator.rates import Rates
+from fairway.simulator.rules import Rules
+
+
+def rates_of(rules: Rules, cluster: Cluster, profile: Profile, jobs: Sequence[JobSpec]) -> Rates:
+    """How fast jobs run under these rules; epochs need a profile that has some, unless only durations are known."""
+    if rules.progress == "epochs":
+        if isinstance(profile, PolluxProfile):
+            from fairway.published.epochs import EpochRates
+
+            return EpochRates(cluster, profile, spread_matters=rules.spread_matters)
+        if any(job.steps is not None for job in jobs):
+            wanted = "a directory of applications with validation-*.csv files (--profile DIR)"
+            raise InputError(f"the {rules.name} rules train in epochs: they need {wanted}, not {profile.name}")
+    return Rates(cluster, profile, spread_matters=rules.spread_matters, adapts=rules.adapts)
+
+
+def engine_of(
+    cluster: Cluster, jobs: Sequence[JobSpec], rates: Rates, rules: Rules, **about: Unpack[EngineOptions]
+) -> tuple[JobEngine[Any], float]:
+    """The engine that a rule set asks for, and the length of the loop's own rounds: 0 where the engine makes them."""
+    if rules.rounds == "whole_steps":
+        from fairway.published.rounds import RoundEngine
+
+        return RoundEngine(cluster, jobs, rates, rules, **about), 0.0
+    return SimulatedEngine(cluster, jobs, rates, rules, **about), about.get("round_s", 0.0)
