@@ -87,9 +87,7 @@ class Door(PolicyGuard):
     """Shows jobs to the policy as time passes: at their begin times, and when the jobs they wait for have ended."""
 
     def __init__(self, policy: Policy, limits: Limits | None, present: Present) -> None:
-        super().__init__(policy, limits)
-        self.outside = dict(present.outside)
-        self.blocked = lambda: present.left_alone
+        super().__init__(policy, limits, outside=dict(present.outside), blocked=lambda: present.left_alone)
         self._times = [(condition.begins_s, job) for job, condition in present.conditions.items()]
         heapq.heapify(self._times)
         self._early = set(present.conditions)

@@ -108,7 +108,7 @@ class Decision:
             return self.texts[row]
         reason, ahead, who = Reason(int(self.reasons[row])), snapshot.job_id(self.ahead), ""
         if reason in NAMES_HOLDERS:
-            who = holders_text(snapshot, self, int(usable_types(snapshot)[row]))
+            who = holders_text(snapshot, self.gpus, self.gpu_types, int(usable_types(snapshot)[row]))
         return reason_text(reason, int(snapshot.gpus[row]), self.free(snapshot), ahead, who)
 
     def widened(self, rows: Ints, total: int) -> Decision:

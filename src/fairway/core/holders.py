@@ -10,7 +10,6 @@ import numpy as np
 from fairway.core.arrays import Bools, Ints
 
 if TYPE_CHECKING:
-    from fairway.core.decision import Decision
     from fairway.core.snapshot import Snapshot
 
 MOST_NAMED = 3
@@ -27,10 +26,10 @@ def usable_types(snapshot: Snapshot) -> Ints:
     return usable
 
 
-def holders_text(snapshot: Snapshot, decision: Decision, usable: int = -1) -> str:
-    """Which jobs have the GPUs of some types (the bits of `usable`, else all) by a decision, and why they keep them."""
-    rows = decision.gpus.nonzero()[0]
-    kinds = snapshot.gpu_type if decision.gpu_types is None else decision.gpu_types
+def holders_text(snapshot: Snapshot, gpus: Ints, gpu_types: Ints | None, usable: int = -1) -> str:
+    """Which jobs are granted the GPUs of some types (the bits of `usable`, else all), and why they keep them."""
+    rows = gpus.nonzero()[0]
+    kinds = snapshot.gpu_type if gpu_types is None else gpu_types
     if len(snapshot.capacity) > 1:
         rows = rows[(kinds[rows] < 0) | (np.right_shift(usable, np.maximum(kinds[rows], 0)) & 1 > 0)]
     keeps = (snapshot.held[rows] > 0) & (snapshot.protected_until_s[rows] > snapshot.now_s)
@@ -43,7 +42,7 @@ def holders_text(snapshot: Snapshot, decision: Decision, usable: int = -1) -> st
     texts = []
     for some, one, more in parts:
         if len(some):
-            texts.append(f"{named(snapshot, some, decision.gpus)} {one if len(some) == 1 else more}")
+            texts.append(f"{named(snapshot, some, gpus)} {one if len(some) == 1 else more}")
     return "; ".join(texts)
 
 

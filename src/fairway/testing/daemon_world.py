@@ -342,17 +342,13 @@ class DaemonWorld:
 
     def _share(self, one: int, other: int) -> bool:
         """Whether two jobs share their GPUs: one is the other's host, or both are guests of the same, or were."""
-        pair = frozenset((one, other))
-        if any(self.scheduler.engine.attempts.live[job].status == "stopping" for job in pair):
-            return pair in self.pairs
-        targets = [self.scheduler.jobs.target(job) for job in (one, other)]
-        hosts = [
-            job if target is None or target.host < 0 else target.host
-            for job, target in zip((one, other), targets, strict=True)
-        ]
-        if hosts[0] == hosts[1]:
+        pair, hosts = frozenset((one, other)), set[int]()
+        for job in pair:
+            target = self.scheduler.jobs.target(job)
+            hosts.add(job if target is None or target.host < 0 else target.host)
+        if len(hosts) == 1:
             self.pairs.add(pair)
-        return hosts[0] == hosts[1]
+        return pair in self.pairs
 
     def _check_states(self) -> None:
         scheduler = self.scheduler

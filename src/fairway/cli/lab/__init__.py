@@ -15,6 +15,12 @@ for _command in (skew, estimate, forecast):
 
 @lab.callback(invoke_without_command=True)
 def lab_commands(context: typer.Context) -> None:
-    """Measure Fairway's models: the skew of a network, estimates of pairs of jobs, forecasts of run times."""
+    """Measure Fairway's models: the skew of a network, estimates of pairs of jobs, forecasts of run times.
+
+    Example:
+
+    \b
+    fairway lab skew vgg16
+    """
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())

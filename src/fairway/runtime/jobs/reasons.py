@@ -47,7 +47,10 @@ class Reasons:
         ahead = snapshot.job_id(decision.ahead)
         usable = usable_types(snapshot)
         naming = np.logical_or.reduce([decision.reasons == int(reason) for reason in NAMES_HOLDERS])
-        who = {types: holders_text(snapshot, decision, types) for types in set(usable[naming].tolist())}
+        who = {
+            types: holders_text(snapshot, decision.gpus, decision.gpu_types, types)
+            for types in set(usable[naming].tolist())
+        }
         self._round = _Round(snapshot.jobs.copy(), snapshot.gpus.copy(), decision, free, ahead, usable, who)
 
     def forget(self, job: int) -> None:
