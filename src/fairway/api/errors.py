@@ -17,6 +17,7 @@ from fairway.api.disk_space import NoRoomError
 from fairway.api.people import NotAllowedError, NoTokenError
 from fairway.core.errors import FairwayError, InputError
 from fairway.runtime.daemon.inbox import StoppedError
+from fairway.runtime.jobs import schema
 from fairway.runtime.jobs.commands import UnknownJobError, WrongStateError
 from fairway.runtime.journal.database import DiskFullError
 
@@ -34,20 +35,10 @@ STATUSES: dict[type[FairwayError], int] = {
 }
 _MOST_SHOWN = 1000
 """Characters of an error. The names of all policies fit."""
-_MOST_PROBLEMS, _MOST_NAME = 8, 60
-_WRONG_SHAPES = ("list_type", "model_type", "model_attributes_type", "dict_type")
+_MOST_NAME = 60
+_WRONG_SHAPES = ("list_type", "dataclass_type")
 _SHAPE = re.compile(r"Submission|list\[.*\]")
 """How the two shapes of a submission are called in the place of a problem: one job, or a list of them."""
-
-_SAID = {
-    "extra_forbidden": "there is no such field",
-    "string_pattern_mismatch": "this has characters that it may not have",
-    "string_too_long": "this is longer than {max_length} characters",
-    "greater_than": "this must be more than {gt:g}",
-    "greater_than_equal": "this must be at least {ge:g}",
-    "less_than_equal": "this must be at most {le:g}",
-}
-"""Problems in the words of this house; others are told as they come."""
 
 
 def refusal(status: int, why: str, headers: dict[str, str] | None = None) -> Response:
@@ -96,22 +87,18 @@ def told(problems: Sequence[Any]) -> str:
     unread = next((one for one in problems if one["type"] == "json_invalid"), None)
     if unread is not None:
         return f"the body is not JSON: {unread.get('ctx', {}).get('error', 'it cannot be read')}"
-    lines = list(dict.fromkeys(map(_in_words, _of_one_shape(problems))))
-    more = [f"and {len(lines) - _MOST_PROBLEMS} more"] if len(lines) > _MOST_PROBLEMS else []
-    return "; ".join(lines[:_MOST_PROBLEMS] + more)
+    return schema.told(_of_one_shape(problems), _name, values=False)
 
 
 def _of_one_shape(problems: Sequence[Any]) -> Sequence[Any]:
     """Where a body may have several shapes, each of them complains; only those count that came nearest to it."""
-    wrong = [one["type"] in _WRONG_SHAPES and len(one["loc"]) == 2 and _has_shape(one) for one in problems]
+    wrong = [one["type"] in _WRONG_SHAPES and len(one["loc"]) == 2 and _has_shape(one["loc"]) for one in problems]
     return [one for one, is_wrong in zip(problems, wrong, strict=True) if not is_wrong] or problems
 
 
-def _in_words(problem: Any) -> str:
-    parts = problem["loc"][2 if _has_shape(problem) else 1 :]
-    place = ".".join(str(part)[:_MOST_NAME] for part in parts) or str(problem["loc"][0])
-    said = _SAID.get(problem["type"])
-    return f"{place}: {problem['msg'] if said is None else said.format(**problem.get('ctx', {}))}"
+def _name(place: Sequence[Any]) -> str:
+    parts = place[2 if _has_shape(place) else 1 :]
+    return ".".join(str(part)[:_MOST_NAME] for part in parts if part != "[key]") or str(place[0])
 
 
 def _is_json(content_type: str) -> bool:
@@ -119,10 +106,9 @@ def _is_json(content_type: str) -> bool:
     return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 
 
-def _has_shape(problem: Any) -> bool:
+def _has_shape(place: Sequence[Any]) -> bool:
     """Whether the place of a problem begins with the shape that it was found with."""
-    loc = problem["loc"]
-    return len(loc) > 1 and loc[0] == "body" and isinstance(loc[1], str) and bool(_SHAPE.fullmatch(loc[1]))
+    return len(place) > 1 and place[0] == "body" and isinstance(place[1], str) and bool(_SHAPE.fullmatch(place[1]))
 
 
 def _allowed(app: FastAPI, path: str) -> str:

@@ -19,16 +19,13 @@ from fairway.api.context import House
 from fairway.api.logs import Logs
 from fairway.api.people import NotAllowedError, Person
 from fairway.api.schema import (
-    MOST_INT,
     MOST_JOBS,
     ArrayJob,
     ChangedRows,
     Job,
     Key,
-    Name,
     RequeuedRows,
     Rows,
-    Seconds,
     StateIn,
     Submission,
     TakenRows,
@@ -36,10 +33,12 @@ from fairway.api.schema import (
     WhatIf,
 )
 from fairway.core.errors import InputError
+from fairway.core.job import MOST_SECONDS
 from fairway.policies.registry import files_of_knobs
 from fairway.runtime.jobs.commands import UnknownJobError
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.jobs.schema import MOST_INT, Name
 
 VERBS = ("cancel", "suspend", "resume", "requeue", "hold", "release")
 MOST_FORECASTS = 2
@@ -53,7 +52,9 @@ _TEXT: dict[int | str, dict[str, Any]] = {
 }
 Id = Annotated[str, Path(max_length=200, description="a job, a task (ID_k) or an array")]
 Limit = Annotated[int, Query(ge=1, le=1_000_000)]
-Since = Annotated[Seconds | None, Query(description="a date in seconds since 1970")]
+Since = Annotated[
+    float | None, Query(ge=0, le=MOST_SECONDS, allow_inf_nan=False, description="a date in seconds since 1970")
+]
 Jobs = Annotated[Submission | Annotated[list[Submission], Body(min_length=1, max_length=MOST_JOBS)], Body()]
 
 
@@ -128,9 +129,9 @@ def _requests(house: House, person: Person, asked: Sequence[Submission], key: st
 
 
 def _request(house: House, person: Person, one: Submission, key: str | None) -> JobRequest:
-    fields = one.model_dump(exclude={"array", "user", "client_key"}, exclude_none=True)
     user, account = house.access.owner(person, one.user)
-    return JobRequest.from_plain({**fields, "user": user, "account": account, "client_key": key})
+    terms = {name: value for name, value in vars(one).items() if name != "array"}
+    return JobRequest(**terms | {"user": user, "client_key": key, "account": account})
 
 
 def _add_reading(router: APIRouter, house: House) -> None:
@@ -298,8 +299,7 @@ def _add_forecasts(router: APIRouter, house: House) -> None:
         from fairway.api.what_if import what_if as look
 
         refuse_files(house, house.person(request), body.policy or "")
-        question = body.model_dump(exclude_none=True, exclude_unset=True)
-        return alone(lambda: look(house.scheduler, question))
+        return alone(lambda: look(house.scheduler, body))
 
 
 def refuse_files(house: House, person: Person, policy: str) -> None:

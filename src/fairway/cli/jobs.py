@@ -10,7 +10,7 @@ import typer
 
 from fairway.cli.live import Where, for_each, place_of, told_ended, told_state
 from fairway.cli.options import takes
-from fairway.cli.submit_options import ahead_s
+from fairway.cli.submit_options import NAMES, ahead_s
 from fairway.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -143,8 +143,9 @@ def update(
     fairway update 12 --priority 10 --time 4h
     fairway update 12 --deadline 18:00
     """
+    from fairway.core.units import duration_s
     from fairway.runtime.jobs.request import JobRequest
-    from fairway.submission.quantities import duration_s
+    from fairway.runtime.jobs.schema import checked
 
     now = datetime.now().astimezone()
     changes: dict[str, Any] = {
@@ -159,7 +160,7 @@ def update(
     if not changes:
         raise InputError("there is nothing to change; see fairway update --help")
     # What a new job could not ask for is refused in the same words.
-    JobRequest(("true",), **{key: value for key, value in changes.items() if value is not None})
+    checked(JobRequest, {"command": ("true",), **changes}, NAMES)
     client = where.client()
 
     def act(job: str) -> list[dict[str, Any]]:

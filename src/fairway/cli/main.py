@@ -31,6 +31,7 @@ from fairway.cli.salvage import salvage
 from fairway.cli.simulate import simulate
 from fairway.cli.skew import skew
 from fairway.cli.submit import TakesCommand, run, submit
+from fairway.cli.submit_options import SchemaCommand
 from fairway.cli.top import top
 from fairway.cli.trace import trace
 from fairway.cli.up import down, reload, status, up
@@ -74,7 +75,7 @@ for command in (
     share,
     history,
 ):
-    app.command()(command)
+    app.command(cls=SchemaCommand)(command)
 app.add_typer(policy, name="policy")
 for command in (salvage, simulate, compare, policies, report, demo, skew, estimate, forecast):
     app.command()(command)

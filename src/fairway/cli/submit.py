@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
-from typer.core import TyperCommand
 
 from fairway.cli.live import Where
 from fairway.cli.options import takes
-from fairway.cli.submit_options import Asked, draft_of, is_task_file
+from fairway.cli.submit_options import NAMES, Asked, SchemaCommand, draft_of, is_task_file
 from fairway.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ _Key = Annotated[
 ]
 
 
-class TakesCommand(TyperCommand):
+class TakesCommand(SchemaCommand):
     """A command whose options end with the first word that is none: the rest belongs to the job.
 
     A task file takes no words of its own, so options after it are meant as those before it.
@@ -120,10 +119,8 @@ def _states(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _submitted(client: Client, words: Sequence[str], asked: Asked, key: str | None, *, literal: bool) -> Submitted:
-    from fairway.cli import output
-
     draft = draft_of(words, asked, literal=literal)
-    request = draft.request(os.environ)
+    request = draft.request(os.environ, NAMES)
     if client.url is None:
         _refuse_missing_folder(request.cwd)
     # The client would take a folder that is left out, because it is the default of a request, for the present one.
@@ -133,8 +130,11 @@ def _submitted(client: Client, words: Sequence[str], asked: Asked, key: str | No
         if draft.array.at_once:
             body["array_at_once"] = draft.array.at_once
     rows = client.submit(body, key=key)
-    for remark in draft.remarks:
-        output.say("note", remark)
+    if draft.remarks:
+        from fairway.cli import output
+
+        for remark in draft.remarks:
+            output.say("note", remark)
     return rows
 
 

@@ -10,7 +10,7 @@ import typer
 from fairway.cli.jobs import UNENDED
 from fairway.cli.live import Where
 from fairway.cli.options import takes
-from fairway.cli.submit_options import Asked, draft_of
+from fairway.cli.submit_options import NAMES, Asked, draft_of
 from fairway.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def what_if(
     fairway what-if --gpus 4 --expect 2h
     fairway what-if --policy srtf
     """
-    from fairway.submission.quantities import duration_s
+    from fairway.core.units import duration_s
 
     question: dict[str, Any] = {}
     new = ""
@@ -131,7 +131,7 @@ def _is_id(word: str) -> bool:
 
 def _new_jobs(draft: Draft) -> dict[str, Any]:
     """A job that is not submitted; an array is as many of it. What it would run does not matter, only its terms."""
-    fields = draft.request({}).plain()
+    fields = draft.request({}, NAMES).plain()
     for unknown in ("client_key", "user"):
         fields.pop(unknown, None)
     tasks = len(draft.array.tasks) if draft.array is not None else 1
