@@ -33,7 +33,7 @@ from fairway.api.schema import (
     WhatIf,
 )
 from fairway.core.errors import InputError
-from fairway.core.job import MOST_SECONDS
+from fairway.core.units import MOST_SECONDS
 from fairway.policies.registry import files_of_knobs
 from fairway.runtime.jobs.commands import UnknownJobError
 from fairway.runtime.jobs.records import JobRecord, JobState

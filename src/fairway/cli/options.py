@@ -23,7 +23,7 @@ def flag(name: str, text: str) -> Any:
     return typer.Option(name, help=text)
 
 
-def takes(**shared: type[Any]) -> Callable[[Command], Command]:
+def takes(**shared: Any) -> Callable[[Command], Command]:
     """Give a command all options of some dataclasses, each in the place of the parameter of that name."""
 
     def with_options(command: Command) -> Command:
@@ -49,7 +49,8 @@ def takes(**shared: type[Any]) -> Callable[[Command], Command]:
     return with_options
 
 
-def _parameters(kind: type[Any]) -> list[inspect.Parameter]:
+@functools.cache
+def _parameters(kind: Any) -> list[inspect.Parameter]:
     hints = get_type_hints(kind, include_extras=True)
     return [
         inspect.Parameter(

@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them, the same on the command line, in the configuration and in job scripts."""
+"""Durations and sizes as people write them, on the command line, in the configuration and in scripts; and limits."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import re
 
 from fairway.core.errors import InputError
 
+MOST_SECONDS = 4e9
+"""Times beyond this (a hundred years and more) are mistakes, and too large to be exact to the microsecond."""
+MOST_PRIORITY = 1_000_000_000
 _SECONDS = (1.0, 60.0, 3600.0, 86400.0, 604800.0)
 _UNIT = re.compile(
     r"(s|sec|secs|second|seconds)|(m|min|mins|minute|minutes)|(h|hr|hrs|hour|hours)|(d|day|days)|(w|week|weeks)"

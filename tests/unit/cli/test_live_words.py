@@ -83,7 +83,10 @@ def test_a_deadline_can_be_taken_away(shell: Shell, updated: list[dict[str, Any]
         (("submit", "--chdir", "/\udcff", "--", "true"), "--chdir: must be UTF-8, not '/\\udcff'"),
         (("submit", "--name", "a/b", "--", "true"), "--name: has characters that it may not have: 'a/b'"),
         (("submit", "--time", "0", "--", "true"), "--time: must be more than 0, not 0.0"),
-        (("submit", "--preempt", "no", "--", "true"), "--preempt: must be 'checkpoint', 'suspend', 'restart' or 'never'"),
+        (
+            ("submit", "--preempt", "no", "--", "true"),
+            "--preempt: must be 'checkpoint', 'suspend', 'restart' or",
+        ),
         (("submit", "--time", "soon", "--", "true"), "'soon' is no duration; write 90, 30m, 2h, 1h30m, 12:00:00 or"),
         (("submit", "--chdir", "/nonexistent", "--", "true"), "/nonexistent: there is no such folder to run it in"),
         (("submit", "--chdir", "/dev/null", "--", "true"), "/dev/null: this is no folder to run it in"),

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from fairway.core.errors import InputError
-from fairway.core.job import MOST_PRIORITY, MOST_SECONDS
+from fairway.core.units import MOST_PRIORITY, MOST_SECONDS
 
 MOST_INT = 2**53
 """JSON numbers beyond this are not exact everywhere."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from fairway.core.errors import InputError
-from fairway.core.job import MOST_PRIORITY
+from fairway.core.units import MOST_PRIORITY
 from fairway.runtime.daemon.config import Config, Queue, Terms
 from fairway.runtime.jobs.estimates import same_type
 from fairway.runtime.jobs.request import JobRequest
