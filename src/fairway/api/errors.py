@@ -15,6 +15,7 @@ from starlette.responses import Response
 from fairway.api.answers import Answer
 from fairway.api.disk_space import NoRoomError
 from fairway.api.people import NotAllowedError, NoTokenError
+from fairway.api.schema import MANY, ONE
 from fairway.core.errors import FairwayError, InputError
 from fairway.runtime.daemon.inbox import StoppedError
 from fairway.runtime.jobs import schema
@@ -36,9 +37,6 @@ STATUSES: dict[type[FairwayError], int] = {
 _MOST_SHOWN = 1000
 """Characters of an error. The names of all policies fit."""
 _MOST_NAME = 60
-_WRONG_SHAPES = ("list_type", "dataclass_type")
-_SHAPE = re.compile(r"Submission|list\[.*\]")
-"""How the two shapes of a submission are called in the place of a problem: one job, or a list of them."""
 
 
 def refusal(status: int, why: str, headers: dict[str, str] | None = None) -> Response:
@@ -87,28 +85,17 @@ def told(problems: Sequence[Any]) -> str:
     unread = next((one for one in problems if one["type"] == "json_invalid"), None)
     if unread is not None:
         return f"the body is not JSON: {unread.get('ctx', {}).get('error', 'it cannot be read')}"
-    return schema.told(_of_one_shape(problems), _name, values=False)
-
-
-def _of_one_shape(problems: Sequence[Any]) -> Sequence[Any]:
-    """Where a body may have several shapes, each of them complains; only those count that came nearest to it."""
-    wrong = [one["type"] in _WRONG_SHAPES and len(one["loc"]) == 2 and _has_shape(one["loc"]) for one in problems]
-    return [one for one, is_wrong in zip(problems, wrong, strict=True) if not is_wrong] or problems
+    return schema.told(problems, _name, values=False)
 
 
 def _name(place: Sequence[Any]) -> str:
-    parts = place[2 if _has_shape(place) else 1 :]
-    return ".".join(str(part)[:_MOST_NAME] for part in parts if part != "[key]") or str(place[0])
+    parts = [str(part)[:_MOST_NAME] for part in place[1:] if part not in (ONE, MANY, "[key]")]
+    return ".".join(parts) or str(place[0])
 
 
 def _is_json(content_type: str) -> bool:
     kind = content_type.partition(";")[0].strip().lower()
     return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
-
-
-def _has_shape(place: Sequence[Any]) -> bool:
-    """Whether the place of a problem begins with the shape that it was found with."""
-    return len(place) > 1 and place[0] == "body" and isinstance(place[1], str) and bool(_SHAPE.fullmatch(place[1]))
 
 
 def _allowed(app: FastAPI, path: str) -> str:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Header, Path, Query, Request
+from pydantic import Discriminator, Tag
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
@@ -19,7 +20,9 @@ from fairway.api.context import House
 from fairway.api.logs import Logs
 from fairway.api.people import NotAllowedError, Person
 from fairway.api.schema import (
+    MANY,
     MOST_JOBS,
+    ONE,
     ArrayJob,
     ChangedRows,
     Job,
@@ -55,7 +58,11 @@ Limit = Annotated[int, Query(ge=1, le=1_000_000)]
 Since = Annotated[
     float | None, Query(ge=0, le=MOST_SECONDS, allow_inf_nan=False, description="a date in seconds since 1970")
 ]
-Jobs = Annotated[Submission | Annotated[list[Submission], Body(min_length=1, max_length=MOST_JOBS)], Body()]
+Jobs = Annotated[
+    Annotated[Submission, Tag(ONE)] | Annotated[list[Submission], Body(min_length=1, max_length=MOST_JOBS), Tag(MANY)],
+    Discriminator(lambda body: MANY if isinstance(body, list) else ONE),
+    Body(),
+]
 
 
 def jobs_router(house: House) -> APIRouter:

@@ -16,6 +16,8 @@ from fairway.runtime.jobs.records import JobState
 from fairway.runtime.jobs.request import MOST_TASKS, Command, DeadlineS, JobId, JobTerms, LimitS
 from fairway.runtime.jobs.schema import NOTHING_ELSE, Name, Priority, Weight, Whole
 
+ONE, MANY = "<job>", "<jobs>"
+"""The two shapes of a submission, as they are called in the place of a problem."""
 MOST_JOBS = 10_000
 MOST_IMAGINED = 1000
 MOST_DAYS = 30

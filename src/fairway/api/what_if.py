@@ -13,7 +13,6 @@ from typing import Any
 
 from fairway.api.live_copy import Array, Door, Present, conditions_of, copied_present, why_stranded, with_columns
 from fairway.api.schema import MOST_DAYS, WhatIf
-from fairway.core.errors import InputError
 from fairway.core.event import JobSubmitted
 from fairway.core.plan import Placer
 from fairway.core.policy import Policy
@@ -21,7 +20,7 @@ from fairway.policies import make_policy
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.guard.placing import Around
 from fairway.runtime.jobs.commands import UnknownJobError
-from fairway.runtime.jobs.estimates import UNKNOWN_S, speeds_of, submitted, why_impossible
+from fairway.runtime.jobs.estimates import UNKNOWN_S, submitted
 from fairway.runtime.jobs.explain import explain, reason_outside
 from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.jobs.request import JobRequest
@@ -46,7 +45,7 @@ def what_if(scheduler: Scheduler, question: WhatIf | Mapping[str, Any] = AS_IS) 
     policy = make_policy(asked_for.policy) if asked_for.policy else None
     requests = [JobRequest(**vars(one)) for one in (*asked_for.jobs, asked_for.job) if one is not None]
     for request in requests:
-        _refuse_impossible(scheduler, request)
+        scheduler.commands.refuse_impossible(request)
     records = [record for name in asked_for.ids for record in _known_jobs(scheduler, name)]
     now = copied_present(scheduler, keep={record.number for record in records})
     present, newcomers = _with_newcomers(scheduler, now, requests)
@@ -94,15 +93,6 @@ def _forecast(scheduler: Scheduler, record: JobRecord) -> dict[str, Any]:
         # Others that come in only later may start before it, but they are not in the queue now.
         told["position"] = 1 + sum(one not in present.outside for one in before)
     return told | {"cut": outlook.cut}
-
-
-def _refuse_impossible(scheduler: Scheduler, request: JobRequest) -> None:
-    """Whether it could be submitted at all."""
-    if not any(speeds_of(request, scheduler.cluster)):
-        raise InputError(why_impossible(request, scheduler.cluster))
-    for one in request.depends:
-        if not scheduler.store.tasks(one.job):
-            raise InputError(f"it is to wait for job {one.job!r}, which does not exist")
 
 
 def _known_jobs(scheduler: Scheduler, name: Any) -> list[JobRecord]:

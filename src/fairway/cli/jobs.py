@@ -10,7 +10,7 @@ import typer
 
 from fairway.cli.live import Where, for_each, place_of, told_ended, told_state
 from fairway.cli.options import takes
-from fairway.cli.submit_options import NAMES, ahead_s
+from fairway.cli.submit_options import ahead_s, option_names
 from fairway.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def update(
     if not changes:
         raise InputError("there is nothing to change; see fairway update --help")
     # What a new job could not ask for is refused in the same words.
-    checked(JobRequest, {"command": ("true",), **changes}, NAMES)
+    checked(JobRequest, {"command": ("true",), **changes}, option_names())
     client = where.client()
 
     def act(job: str) -> list[dict[str, Any]]:

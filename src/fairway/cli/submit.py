@@ -13,7 +13,7 @@ import typer
 
 from fairway.cli.live import Where
 from fairway.cli.options import takes
-from fairway.cli.submit_options import NAMES, Asked, SchemaCommand, draft_of, is_task_file
+from fairway.cli.submit_options import Asked, SchemaCommand, draft_of, is_task_file, option_names
 from fairway.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _states(rows: Sequence[dict[str, Any]]) -> str:
 
 def _submitted(client: Client, words: Sequence[str], asked: Asked, key: str | None, *, literal: bool) -> Submitted:
     draft = draft_of(words, asked, literal=literal)
-    request = draft.request(os.environ, NAMES)
+    request = draft.request(os.environ, option_names())
     if client.url is None:
         _refuse_missing_folder(request.cwd)
     # The client would take a folder that is left out, because it is the default of a request, for the present one.

@@ -6,8 +6,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
 
 import typer
 from typer.core import TyperCommand
@@ -22,76 +23,58 @@ if TYPE_CHECKING:
 STDIN = "-"
 
 
-FIELDS = {
-    "gpus": ("gpus", "2, a100:2, or the elastic range 1-4"),
-    "type": ("gpu_types", "repeat it for several"),
-    "memory": ("memory_bytes", "512M or 16G"),
-    "per_gpu": ("processes", ""),
-    "name": ("name", ""),
-    "queue": ("queue", ""),
-    "priority": ("priority", ""),
-    "weight": ("weight", ""),
-    "time": ("limit_s", "2h, 1h30m or 1-12:00:00"),
-    "expect": ("expected_s", "2h, 1h30m or 1-12:00:00"),
-    "deadline": ("deadline_s", "6h, 18:00 or a date"),
-    "begin": ("begin_s", "30m, 18:00 or a date"),
-    "preempt": ("preempt", "suspend, checkpoint, restart or never"),
-    "grace": ("grace_s", ""),
-    "retries": ("retries", ""),
-    "hold": ("hold", ""),
-    "depends": ("depends", "12, afterok:12, afterany:12:13 or afternotok:12"),
-    "env": ("env", "NAME=VALUE; repeat it for several"),
-    "chdir": ("cwd", "the present one by default"),
-    "model": ("model", ""),
-    "batch_size": ("batch_size", ""),
-    "steps": ("steps", ""),
-    "epochs": ("epochs", ""),
-    "slurm_env": ("slurm_env", "scripts for sbatch have them anyway"),
-    "user": ("user", ""),
-}
-"""Which field of a request an option is, and how it is written. What a field is for, the request itself says."""
-NAMES = {name: f"--{option.replace('_', '-')}" for option, (name, _) in FIELDS.items()}
-"""The option of each field of a request."""
+class Of(NamedTuple):
+    """The field of a request that an option is, and how its value is written. What it is for, the field says."""
+
+    field: str
+    written: str = ""
+
+
+def _value(metavar: str) -> Any:
+    return typer.Option(metavar=metavar)
 
 
 @dataclass(frozen=True)
 class Asked:
-    """The terms of a job. What is not given has its default, or is what a file says.
+    """The terms of a job. What is not given has its default, or is what a file says."""
 
-    The help of an option is that of its field; see `SchemaCommand`.
-    """
-
-    gpus: Annotated[str | None, typer.Option("--gpus", metavar="N")] = None
-    type: Annotated[list[str] | None, typer.Option("--type", metavar="TYPE")] = None
-    memory: Annotated[str | None, typer.Option("--memory", metavar="SIZE")] = None
-    per_gpu: Annotated[bool, flag("--per-gpu", "Start the command once per GPU, with ranks as by torchrun")] = False
-    name: Annotated[str | None, typer.Option("--name", metavar="NAME")] = None
-    queue: Annotated[str | None, typer.Option("--queue", metavar="NAME")] = None
-    priority: Annotated[int | None, typer.Option("--priority", metavar="N")] = None
-    weight: Annotated[float | None, typer.Option("--weight", metavar="W")] = None
-    time: Annotated[str | None, typer.Option("--time", metavar="T")] = None
-    expect: Annotated[str | None, typer.Option("--expect", metavar="T")] = None
-    deadline: Annotated[str | None, typer.Option("--deadline", metavar="T")] = None
-    begin: Annotated[str | None, typer.Option("--begin", metavar="T")] = None
-    preempt: Annotated[str | None, typer.Option("--preempt", metavar="HOW")] = None
-    grace: Annotated[str | None, typer.Option("--grace", metavar="T")] = None
-    retries: Annotated[int | None, typer.Option("--retries", metavar="N")] = None
-    hold: Annotated[bool, typer.Option("--hold")] = False
-    depends: Annotated[list[str] | None, typer.Option("--depends", metavar="KIND:JOB")] = None
+    gpus: Annotated[str | None, _value("N"), Of("gpus", "2, a100:2, or the elastic range 1-4")] = None
+    type: Annotated[list[str] | None, _value("TYPE"), Of("gpu_types", "repeat it for several")] = None
+    memory: Annotated[str | None, _value("SIZE"), Of("memory_bytes", "512M or 16G")] = None
+    per_gpu: Annotated[
+        bool, flag("--per-gpu", "Start the command once per GPU, with ranks as by torchrun"), Of("processes")
+    ] = False
+    name: Annotated[str | None, _value("NAME"), Of("name")] = None
+    queue: Annotated[str | None, _value("NAME"), Of("queue")] = None
+    priority: Annotated[int | None, _value("N"), Of("priority")] = None
+    weight: Annotated[float | None, _value("W"), Of("weight")] = None
+    time: Annotated[str | None, _value("T"), Of("limit_s", "2h, 1h30m or 1-12:00:00")] = None
+    expect: Annotated[str | None, _value("T"), Of("expected_s", "2h, 1h30m or 1-12:00:00")] = None
+    deadline: Annotated[str | None, _value("T"), Of("deadline_s", "6h, 18:00 or a date")] = None
+    begin: Annotated[str | None, _value("T"), Of("begin_s", "30m, 18:00 or a date")] = None
+    preempt: Annotated[str | None, _value("HOW"), Of("preempt", "suspend, checkpoint, restart or never")] = None
+    grace: Annotated[str | None, _value("T"), Of("grace_s")] = None
+    retries: Annotated[int | None, _value("N"), Of("retries")] = None
+    hold: Annotated[bool, typer.Option("--hold"), Of("hold")] = False
+    depends: Annotated[
+        list[str] | None, _value("KIND:JOB"), Of("depends", "12, afterok:12, afterany:12:13 or afternotok:12")
+    ] = None
     array: Annotated[str | None, option("--array", "A job per number: 0-9, 1,3,5, 0-9%3 for 3 at a time", "RANGE")] = (
         None
     )
-    env: Annotated[list[str] | None, typer.Option("--env", metavar="NAME=VALUE")] = None
+    env: Annotated[list[str] | None, _value("NAME=VALUE"), Of("env", "repeat it for several")] = None
     export: Annotated[
         str | None, option("--export", "What it gets of your environment: paths (default), all, none, or names", "WHAT")
     ] = None
-    chdir: Annotated[str | None, typer.Option("--chdir", metavar="DIR")] = None
-    model: Annotated[str | None, typer.Option("--model", metavar="NAME")] = None
-    batch_size: Annotated[int | None, typer.Option("--batch-size", metavar="N")] = None
-    steps: Annotated[float | None, typer.Option("--steps", metavar="N")] = None
-    epochs: Annotated[float | None, typer.Option("--epochs", metavar="N")] = None
-    slurm_env: Annotated[bool, typer.Option("--slurm-env")] = False
-    user: Annotated[str | None, typer.Option("--user", metavar="NAME")] = None
+    chdir: Annotated[str | None, _value("DIR"), Of("cwd", "the present one by default")] = None
+    model: Annotated[str | None, _value("NAME"), Of("model")] = None
+    batch_size: Annotated[int | None, _value("N"), Of("batch_size")] = None
+    steps: Annotated[float | None, _value("N"), Of("steps")] = None
+    epochs: Annotated[float | None, _value("N"), Of("epochs")] = None
+    slurm_env: Annotated[bool, typer.Option("--slurm-env"), Of("slurm_env", "scripts for sbatch have them anyway")] = (
+        False
+    )
+    user: Annotated[str | None, _value("NAME"), Of("user")] = None
 
     def fields(self, now: datetime) -> dict[str, Any]:
         """What was given, as fields of a request."""
@@ -112,12 +95,13 @@ class Asked:
             "chdir": lambda text: str(Path(text).expanduser().resolve()),
             "env": lambda pairs: dict(map(q.variable, pairs)),
         }
-        said = {one: getattr(self, one) for one in FIELDS}
+        of = fields_of_options()
+        said = {one: getattr(self, one) for one in of}
         given = {one: value for one, value in said.items() if not (value is None or value is False or value == [])}
         gpus = gpu_fields(q.gpus(given.pop("gpus"))) if "gpus" in given else {}
         if "type" in given and "gpu_types" in gpus:
             raise InputError("the GPU type is given twice, in --gpus and by --type")
-        return gpus | {FIELDS[one][0]: readers[one](value) if one in readers else value for one, value in given.items()}
+        return gpus | {of[one].field: readers[one](value) if one in readers else value for one, value in given.items()}
 
     def tasks(self) -> Array | None:
         """The tasks of an array, if it is one."""
@@ -126,14 +110,28 @@ class Asked:
         return None if self.array is None else array(self.array)
 
 
+@cache
+def fields_of_options() -> dict[str, Of]:
+    """What each option is that is a field of a request."""
+    hints = get_type_hints(Asked, include_extras=True)
+    return {name: about for name, hint in hints.items() for about in hint.__metadata__ if isinstance(about, Of)}
+
+
+@cache
+def option_names() -> dict[str, str]:
+    """The option of each field, for errors."""
+    return {about.field: f"--{name.replace('_', '-')}" for name, about in fields_of_options().items()}
+
+
 class SchemaCommand(TyperCommand):
     """A command that may have options of a job. Their help is read from the request when it is asked for."""
 
     def get_help(self, ctx: Any) -> str:
         """The help; an option without one has that of its field."""
         for parameter in self.params:
-            if parameter.name in FIELDS and not getattr(parameter, "help", None):
-                parameter.help = _help(*FIELDS[parameter.name])  # type: ignore[attr-defined]
+            about = fields_of_options().get(parameter.name or "")
+            if about is not None and not getattr(parameter, "help", None):
+                parameter.help = _help(*about)  # type: ignore[attr-defined]
         return super().get_help(ctx)
 
 

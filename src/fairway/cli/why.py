@@ -10,7 +10,7 @@ import typer
 from fairway.cli.jobs import UNENDED
 from fairway.cli.live import Where
 from fairway.cli.options import takes
-from fairway.cli.submit_options import NAMES, Asked, draft_of
+from fairway.cli.submit_options import Asked, draft_of, option_names
 from fairway.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _is_id(word: str) -> bool:
 
 def _new_jobs(draft: Draft) -> dict[str, Any]:
     """A job that is not submitted; an array is as many of it. What it would run does not matter, only its terms."""
-    fields = draft.request({}, NAMES).plain()
+    fields = draft.request({}, option_names()).plain()
     for unknown in ("client_key", "user"):
         fields.pop(unknown, None)
     tasks = len(draft.array.tasks) if draft.array is not None else 1

@@ -12,7 +12,7 @@ import typer.main
 
 from fairway.api.schema import Imagined, Submission
 from fairway.cli.main import app
-from fairway.cli.submit_options import FIELDS, NAMES, Asked
+from fairway.cli.submit_options import Asked, fields_of_options, option_names
 from fairway.core.errors import InputError
 from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.jobs.request import Dependency, JobRequest, JobTerms, description
@@ -52,14 +52,15 @@ def test_every_field_says_what_it_is_for() -> None:
 
 
 def test_options_are_fields_of_a_job_and_have_their_help() -> None:
-    assert {name for name, _ in FIELDS.values()} <= TERMS
-    assert {one.name for one in fields(Asked)} == {*FIELDS, "array", "export"}
+    options = fields_of_options()
+    assert {one.field for one in options.values()} <= TERMS
+    assert {one.name for one in fields(Asked)} == {*options, "array", "export"}
     for verb in ("submit", "run", "what-if"):
         command = typer.main.get_command(app).commands[verb]  # type: ignore[attr-defined]
         told = " ".join(command.get_help(typer.Context(command)).split())
         assert "--time T The longest that it may run: 2h, 1h30m or 1-12:00:00" in told
         assert "; default 60 s" in told
-        for option, (name, _) in FIELDS.items():
+        for option, (name, _) in options.items():
             assert option == "per_gpu" or description(name)[1:] in told
 
 
@@ -89,7 +90,7 @@ def test_options_are_fields_of_a_job_and_have_their_help() -> None:
 )
 def test_what_may_not_be_is_one_line_that_names_it(values: dict[str, Any], told: str) -> None:
     with pytest.raises(InputError) as caught:
-        checked(JobRequest, {"command": ("true",), **values}, NAMES)
+        checked(JobRequest, {"command": ("true",), **values}, option_names())
     assert str(caught.value).startswith(told)
     assert "\n" not in str(caught.value)
 
