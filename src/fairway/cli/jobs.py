@@ -10,7 +10,7 @@ import typer
 
 from fairway.cli.live import Where, for_each, place_of, told_ended, told_state
 from fairway.cli.options import takes
-from fairway.cli.submit_options import ahead_s, option_names
+from fairway.cli.submit_options import ahead_s, option_names, read
 from fairway.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -151,12 +151,10 @@ def update(
     changes: dict[str, Any] = {
         key: value for key, value in (("priority", priority), ("weight", weight), ("name", name)) if value is not None
     }
-    for key, text, seconds in (
-        ("limit_s", time, duration_s),
-        ("deadline_s", deadline, lambda text: ahead_s(text, now)),
-    ):
-        if text is not None:
-            changes[key] = None if text == NO_LIMIT else seconds(text)
+    if time is not None:
+        changes["limit_s"] = None if time == NO_LIMIT else read("time", time, duration_s)
+    if deadline is not None:
+        changes["deadline_s"] = None if deadline == NO_LIMIT else read("deadline", deadline, lambda t: ahead_s(t, now))
     if not changes:
         raise InputError("there is nothing to change; see fairway update --help")
     # What a new job could not ask for is refused in the same words.
@@ -225,4 +223,5 @@ def _since_s(text: str | None) -> float | None:
         return None
     from fairway.submission.quantities import past_s
 
-    return past_s(text, datetime.now().astimezone())
+    now = datetime.now().astimezone()
+    return float(read("since", text, lambda text: past_s(text, now)))

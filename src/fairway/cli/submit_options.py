@@ -101,7 +101,7 @@ class Asked:
         gpus = gpu_fields(q.gpus(given.pop("gpus"))) if "gpus" in given else {}
         if "type" in given and "gpu_types" in gpus:
             raise InputError("the GPU type is given twice, in --gpus and by --type")
-        return gpus | {of[one].field: readers[one](value) if one in readers else value for one, value in given.items()}
+        return gpus | {of[one].field: read(one, value, readers.get(one)) for one, value in given.items()}
 
     def tasks(self) -> Array | None:
         """The tasks of an array, if it is one."""
@@ -148,13 +148,21 @@ def _help(field: str, written: str) -> str:
     return text[0].upper() + text[1:]
 
 
+def read(option: str, value: Any, reader: Callable[[Any], Any] | None) -> Any:
+    """The value of an option as it is meant; what is wrong with it is told with the option."""
+    try:
+        return value if reader is None else reader(value)
+    except InputError as error:
+        raise InputError(f"--{option}: {error.message}") from None
+
+
 def ahead_s(text: str, now: datetime) -> float:
     """A deadline, which is a duration or a date, as seconds from now on; `InputError` if it is past."""
     from fairway.submission.quantities import instant_s
 
     left_s = instant_s(text, now) - now.timestamp()
     if left_s <= 0:
-        raise InputError(f"the deadline {text!r} is past")
+        raise InputError(f"{text!r} is past")
     return left_s
 
 

@@ -10,7 +10,7 @@ import typer
 from fairway.cli.jobs import UNENDED
 from fairway.cli.live import Where
 from fairway.cli.options import takes
-from fairway.cli.submit_options import Asked, draft_of, option_names
+from fairway.cli.submit_options import Asked, draft_of, option_names, read
 from fairway.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def what_if(
     if policy is not None:
         question["policy"] = policy
     if horizon is not None:
-        question["horizon_s"] = duration_s(horizon)
+        question["horizon_s"] = read("horizon", horizon, duration_s)
     told = where.client().what_if(**question)
     where.show(told, lambda: _outlook(told, new))
 

@@ -51,9 +51,9 @@ def test_a_new_deadline_means_what_it_means_to_submit(
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("2001-01-01", "the deadline '2001-01-01' is past"),
-        ("0", "the deadline '0' is past"),
-        ("30:00", "'30:00' is no time of day; write 16:00, or now+30:00 for so long from now"),
+        ("2001-01-01", "--deadline: '2001-01-01' is past"),
+        ("0", "--deadline: '0' is past"),
+        ("30:00", "--deadline: '30:00' is no time of day; write 16:00, or now+30:00 for so long from now"),
     ],
 )
 def test_a_deadline_is_refused_as_by_submit(shell: Shell, updated: list[dict[str, Any]], text: str, told: str) -> None:
@@ -87,7 +87,11 @@ def test_a_deadline_can_be_taken_away(shell: Shell, updated: list[dict[str, Any]
             ("submit", "--preempt", "no", "--", "true"),
             "--preempt: must be 'checkpoint', 'suspend', 'restart' or",
         ),
-        (("submit", "--time", "soon", "--", "true"), "'soon' is no duration; write 90, 30m, 2h, 1h30m, 12:00:00 or"),
+        (("submit", "--time", "soon", "--", "true"), "--time: 'soon' is no duration; write 90, 30m, 2h, 1h30m"),
+        (("submit", "--memory", "16", "--", "true"), "--memory: '16' is no size; write 512M or 16G"),
+        (("submit", "--env", "A", "--", "true"), "--env: 'A' is not written like NAME=value"),
+        (("ls", "--since", "yesterday"), "--since: 'yesterday' is no time; write 30m, 16:00, 2026-01-31 or"),
+        (("what-if", "--horizon", "long"), "--horizon: 'long' is no duration; write 90, 30m, 2h"),
         (("submit", "--chdir", "/nonexistent", "--", "true"), "/nonexistent: there is no such folder to run it in"),
         (("submit", "--chdir", "/dev/null", "--", "true"), "/dev/null: this is no folder to run it in"),
         (("submit", "--chdir", "/dev/null/x", "--", "true"), "/dev/null/x: there is no such folder to run it in"),
