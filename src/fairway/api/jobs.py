@@ -41,7 +41,7 @@ from fairway.policies.registry import files_of_knobs
 from fairway.runtime.jobs.commands import UnknownJobError
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest
-from fairway.runtime.jobs.schema import MOST_INT, Name
+from fairway.runtime.jobs.schema import MOST_INT, Name, checked
 
 VERBS = ("cancel", "suspend", "resume", "requeue", "hold", "release")
 MOST_FORECASTS = 2
@@ -138,7 +138,8 @@ def _requests(house: House, person: Person, asked: Sequence[Submission], key: st
 def _request(house: House, person: Person, one: Submission, key: str | None) -> JobRequest:
     user, account = house.access.owner(person, one.user)
     terms = {name: value for name, value in vars(one).items() if name != "array"}
-    return JobRequest(**terms | {"user": user, "client_key": key, "account": account})
+    # Once more, because of what was added: all that is kept can be read again.
+    return checked(JobRequest, terms | {"user": user, "client_key": key, "account": account})
 
 
 def _add_reading(router: APIRouter, house: House) -> None:

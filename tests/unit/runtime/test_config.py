@@ -82,6 +82,8 @@ def test_an_empty_file_limits_nothing() -> None:
         ("[defaults]\nlog_bytes = '1X'", "defaults.log_bytes: '1X' is no size; write 512M or 16G"),
         ("[idle]\nwarn_s = 'x'\naction = 1", "idle.warn_s: 'x' is no duration"),
         ("[idle]\nwarn_s = 'x'\naction = 1", "; idle.action: must be 'hold' or 'cancel', not 1"),
+        ("[queues.'a/b']\nweight = 2", "queues.a/b: has characters that it may not have"),
+        (f"[queues.a]\nmax_gpus = {'9' * 5000}", "limit"),
         ("queues = 3", "queues: must have named fields, not 3"),
         ("[users.b]\nusers = ['c']", "users.b.users: there is no such key; there are weight, priority"),
         ("[users.b]\ntypes = 3", "users.b.types: must have named fields, not 3"),

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 from fairway.core.errors import InputError
 from fairway.core.units import duration_s, size_bytes
 from fairway.runtime.jobs.request import Retries
-from fairway.runtime.jobs.schema import NOTHING_ELSE, Place, Positive, Priority, Seconds, Whole, checked
+from fairway.runtime.jobs.schema import NOTHING_ELSE, Name, Place, Positive, Priority, Seconds, Whole, checked
 
 EVERYBODY = "*"
 """The name under which limits are given for all users who are not named themselves."""
@@ -43,7 +43,6 @@ LogBytes = Annotated[
     Whole, Field(ge=4096, le=MOST_BYTES), _written(lambda text: int(text) if text.isdecimal() else size_bytes(text))
 ]
 Count = Annotated[Whole, Field(ge=0, le=1_000_000)]
-Name = Annotated[str, Field(strict=True, max_length=200)]
 Factor = Annotated[float, Field(strict=True, gt=0, le=1000, allow_inf_nan=False)]
 ByType = Annotated[dict[str, Count], AfterValidator(lambda types: {name.lower(): types[name] for name in types})]
 
@@ -122,7 +121,7 @@ class Config:
     __pydantic_config__: ClassVar[ConfigDict] = NOTHING_ELSE
 
     operators: tuple[Name, ...] = ()
-    queues: dict[str, Queue] = field(default_factory=dict)
+    queues: dict[Name, Queue] = field(default_factory=dict)
     users: dict[str, Terms] = field(default_factory=dict)
     defaults: Defaults = Defaults()
     idle: Idle = Idle()
@@ -162,7 +161,7 @@ def parse_config(text: str, name: str = "the configuration") -> Config:
     """Make sense of the text of a file."""
     try:
         return checked(Config, tomllib.loads(text), unknown=_unknown)
-    except (tomllib.TOMLDecodeError, InputError) as error:
+    except (ValueError, InputError) as error:
         raise ConfigError(f"{name}: {error}") from None
 
 

@@ -164,6 +164,8 @@ class JobRequest(JobTerms):
 
     def task(self, number: int) -> JobRequest:
         """The same request as one task of an array."""
+        if len(self.env) >= MOST_ENVIRONMENT:
+            raise InputError(f"env: has more than {MOST_ENVIRONMENT - 1:,} entries, and a task needs one more")
         return replace(self, array_task=number, env={**self.env, "FAIRWAY_ARRAY_TASK_ID": str(number)})
 
 

@@ -1,4 +1,4 @@
-"""What the fields of a job, of the REST API and of the configuration may hold, and what is said where they hold more.
+"""What the fields of a job, of the REST API and of the configuration may hold, and what an error says.
 
 Pydantic checks. It takes numbers as numbers and texts as texts: a number in quotes is an error. An error is one line
 that names each field and what is allowed there.
@@ -62,8 +62,6 @@ _RULES = {
 
 Made = TypeVar("Made")
 Place = Sequence[str | int]
-
-
 _adapters: dict[type[Any], TypeAdapter[Any]] = {}
 """How classes are checked. Made when it is first needed, since that takes 20 ms for a job."""
 
