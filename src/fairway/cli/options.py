@@ -30,7 +30,7 @@ def takes(**shared: Any) -> Callable[[Command], Command]:
         parameters: list[inspect.Parameter] = []
         for own in inspect.signature(command, eval_str=True).parameters.values():
             if own.name in shared:
-                parameters += _parameters(shared[own.name])
+                parameters += parameters_of(shared[own.name])
             else:
                 parameters.append(own.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
@@ -50,7 +50,8 @@ def takes(**shared: Any) -> Callable[[Command], Command]:
 
 
 @functools.cache
-def _parameters(kind: Any) -> list[inspect.Parameter]:
+def parameters_of(kind: Any) -> list[inspect.Parameter]:
+    """The options of a dataclass as parameters of a command."""
     hints = get_type_hints(kind, include_extras=True)
     return [
         inspect.Parameter(

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand
 
-from fairway.cli.options import flag, option
+from fairway.cli.options import flag, option, parameters_of
 from fairway.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Asked:
     export: Annotated[
         str | None, option("--export", "What it gets of your environment: paths (default), all, none, or names", "WHAT")
     ] = None
-    chdir: Annotated[str | None, _value("DIR"), Of("cwd", "the present one by default")] = None
+    chdir: Annotated[str | None, _value("DIR"), Of("cwd", "the present one if not given")] = None
     model: Annotated[str | None, _value("NAME"), Of("model")] = None
     batch_size: Annotated[int | None, _value("N"), Of("batch_size")] = None
     steps: Annotated[float | None, _value("N"), Of("steps")] = None
@@ -113,7 +113,7 @@ class Asked:
 @cache
 def fields_of_options() -> dict[str, Of]:
     """What each option is that is a field of a request."""
-    hints = get_type_hints(Asked, include_extras=True)
+    hints = {one.name: one.annotation for one in parameters_of(Asked)}
     return {name: about for name, hint in hints.items() for about in hint.__metadata__ if isinstance(about, Of)}
 
 
@@ -142,9 +142,9 @@ def _help(field: str, written: str) -> str:
     if written:
         text += f": {written}"
     if isinstance(default, int | float) and default:
-        text += f"; default {default:g}" + " s" * field.endswith("_s")
+        text += f". Default: {default:g}" + " s" * field.endswith("_s")
     elif field == "preempt":
-        text += f"; default {default}"
+        text += f". Default: {default}"
     return text[0].upper() + text[1:]
 
 

@@ -59,7 +59,7 @@ def test_options_are_fields_of_a_job_and_have_their_help() -> None:
         command = typer.main.get_command(app).commands[verb]  # type: ignore[attr-defined]
         told = " ".join(command.get_help(typer.Context(command)).split())
         assert "--time T The longest that it may run: 2h, 1h30m or 1-12:00:00" in told
-        assert "; default 60 s" in told
+        assert ". Default: 60 s" in told
         for option, (name, _) in options.items():
             assert option == "per_gpu" or description(name)[1:] in told
 

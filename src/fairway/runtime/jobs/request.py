@@ -1,11 +1,9 @@
 """What a user submits: the one description of a job, for the command line, scripts, the REST API and the journal."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field
 from pydantic.fields import FieldInfo
@@ -66,7 +64,7 @@ class Dependency:
     job: JobId
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class JobTerms:
     """What the owner of a job asks for. Everything but the command has a default.
 
@@ -157,12 +155,12 @@ class JobRequest(JobTerms):
             made["depends"] = [asdict(one) for one in self.depends]
         return made
 
-    @staticmethod
-    def from_plain(values: Mapping[str, Any]) -> JobRequest:
+    @classmethod
+    def from_plain(cls, values: Mapping[str, Any]) -> Self:
         """Read what `plain` gave, or what a user wrote."""
-        return checked(JobRequest, values)
+        return checked(cls, values)
 
-    def task(self, number: int) -> JobRequest:
+    def task(self, number: int) -> Self:
         """The same request as one task of an array."""
         if len(self.env) >= MOST_ENVIRONMENT:
             raise InputError(f"env: has more than {MOST_ENVIRONMENT - 1:,} entries, and a task needs one more")
@@ -177,10 +175,9 @@ def _defaults() -> tuple[tuple[str, Any], ...]:
 
 @cache
 def _descriptions() -> dict[str, str]:
-    hints = get_type_hints(JobTerms, include_extras=True)
     return {
         name: about.description
-        for name, hint in hints.items()
+        for name, hint in JobTerms.__annotations__.items()
         for about in getattr(hint, "__metadata__", ())
         if isinstance(about, FieldInfo) and about.description
     }
