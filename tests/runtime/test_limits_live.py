@@ -82,7 +82,7 @@ def test_a_bad_file_keeps_the_old_configuration_and_says_so(folder: Path) -> Non
     path.write_text("[queues.a]\nmax_gpus = 1\n")
     with _up(folder, virtual_machine(2), every_s=60.0) as daemon:
         path.write_text("[queues.a]\nmax_gpus = 'all'\n")
-        with pytest.raises(ConfigError, match=r"fairway.toml: queues.a.max_gpus: 'all' is not"):
+        with pytest.raises(ConfigError, match=r"fairway.toml: queues.a.max_gpus: must be a whole number, not 'all'"):
             daemon.reload()
         assert daemon.settings.config.queues["a"].max_gpus == 1
         assert "still in force" in daemon.settings.problem

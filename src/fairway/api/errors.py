@@ -15,8 +15,10 @@ from starlette.responses import Response
 from fairway.api.answers import Answer
 from fairway.api.disk_space import NoRoomError
 from fairway.api.people import NotAllowedError, NoTokenError
+from fairway.api.schema import MANY, ONE
 from fairway.core.errors import FairwayError, InputError
 from fairway.runtime.daemon.inbox import StoppedError
+from fairway.runtime.jobs import schema
 from fairway.runtime.jobs.commands import UnknownJobError, WrongStateError
 from fairway.runtime.journal.database import DiskFullError
 
@@ -34,20 +36,7 @@ STATUSES: dict[type[FairwayError], int] = {
 }
 _MOST_SHOWN = 1000
 """The most characters of an error; the names of all policies fit."""
-_MOST_PROBLEMS, _MOST_NAME = 8, 60
-_WRONG_SHAPES = ("list_type", "model_type", "model_attributes_type", "dict_type")
-_SHAPE = re.compile(r"Submission|list\[.*\]")
-"""What pydantic calls the two shapes of a submission, one job or a list, in the place of a problem."""
-
-_SAID = {
-    "extra_forbidden": "there is no such field",
-    "string_pattern_mismatch": "this has characters that it may not have",
-    "string_too_long": "this is longer than {max_length} characters",
-    "greater_than": "this must be more than {gt:g}",
-    "greater_than_equal": "this must be at least {ge:g}",
-    "less_than_equal": "this must be at most {le:g}",
-}
-"""Our words for some problems; the others keep pydantic's."""
+_MOST_NAME = 60
 
 
 def refusal(status: int, why: str, headers: dict[str, str] | None = None) -> Response:
@@ -96,33 +85,17 @@ def told(problems: Sequence[Any]) -> str:
     unread = next((one for one in problems if one["type"] == "json_invalid"), None)
     if unread is not None:
         return f"the body is not JSON: {unread.get('ctx', {}).get('error', 'it cannot be read')}"
-    lines = list(dict.fromkeys(map(_in_words, _of_one_shape(problems))))
-    more = [f"and {len(lines) - _MOST_PROBLEMS} more"] if len(lines) > _MOST_PROBLEMS else []
-    return "; ".join(lines[:_MOST_PROBLEMS] + more)
+    return schema.told(problems, _name, values=False)
 
 
-def _of_one_shape(problems: Sequence[Any]) -> Sequence[Any]:
-    """If a body may have several shapes, each reports problems; keep those of the closest shape."""
-    wrong = [one["type"] in _WRONG_SHAPES and len(one["loc"]) == 2 and _has_shape(one) for one in problems]
-    return [one for one, is_wrong in zip(problems, wrong, strict=True) if not is_wrong] or problems
-
-
-def _in_words(problem: Any) -> str:
-    parts = problem["loc"][2 if _has_shape(problem) else 1 :]
-    place = ".".join(str(part)[:_MOST_NAME] for part in parts) or str(problem["loc"][0])
-    said = _SAID.get(problem["type"])
-    return f"{place}: {problem['msg'] if said is None else said.format(**problem.get('ctx', {}))}"
+def _name(place: Sequence[Any]) -> str:
+    parts = [str(part)[:_MOST_NAME] for part in place[1:] if part not in (ONE, MANY, "[key]")]
+    return ".".join(parts) or str(place[0])
 
 
 def _is_json(content_type: str) -> bool:
     kind = content_type.partition(";")[0].strip().lower()
     return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
-
-
-def _has_shape(problem: Any) -> bool:
-    """Whether the place of a problem begins with the shape that it was found with."""
-    loc = problem["loc"]
-    return len(loc) > 1 and loc[0] == "body" and isinstance(loc[1], str) and bool(_SHAPE.fullmatch(loc[1]))
 
 
 def _allowed(app: FastAPI, path: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Header, Path, Query, Request
-from pydantic import BaseModel
+from pydantic import BaseModel, Discriminator, Tag
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
@@ -20,17 +20,16 @@ from fairway.api.context import House
 from fairway.api.logs import Logs
 from fairway.api.people import NotAllowedError, Person
 from fairway.api.schema import (
-    MOST_INT,
+    MANY,
     MOST_JOBS,
+    ONE,
     ArrayJob,
     ChangedRow,
     ChangedRows,
     Job,
     Key,
-    Name,
     RequeuedRows,
     Rows,
-    Seconds,
     StateIn,
     Submission,
     TakenRows,
@@ -38,10 +37,12 @@ from fairway.api.schema import (
     WhatIf,
 )
 from fairway.core.errors import InputError
+from fairway.core.units import MOST_SECONDS
 from fairway.policies.registry import files_of_knobs
 from fairway.runtime.jobs.commands import UnknownJobError
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.jobs.schema import MOST_INT, Name, checked
 
 MOST_FORECASTS = 2
 """How many forecasts run at a time; each can take seconds."""
@@ -54,8 +55,14 @@ _TEXT: dict[int | str, dict[str, Any]] = {
 }
 Id = Annotated[str, Path(max_length=200, description="a job, a task (ID_k) or an array")]
 Limit = Annotated[int, Query(ge=1, le=1_000_000)]
-Since = Annotated[Seconds | None, Query(description="a date in seconds since 1970")]
-Jobs = Annotated[Submission | Annotated[list[Submission], Body(min_length=1, max_length=MOST_JOBS)], Body()]
+Since = Annotated[
+    float | None, Query(ge=0, le=MOST_SECONDS, allow_inf_nan=False, description="a date in seconds since 1970")
+]
+Jobs = Annotated[
+    Annotated[Submission, Tag(ONE)] | Annotated[list[Submission], Body(min_length=1, max_length=MOST_JOBS), Tag(MANY)],
+    Discriminator(lambda body: MANY if isinstance(body, list) else ONE),
+    Body(),
+]
 
 
 class CancelledRow(ChangedRow):
@@ -141,9 +148,10 @@ def _requests(house: House, person: Person, asked: Sequence[Submission], key: st
 
 
 def _request(house: House, person: Person, one: Submission, key: str | None) -> JobRequest:
-    fields = one.model_dump(exclude={"array", "user", "client_key"}, exclude_none=True)
     user, account = house.access.owner(person, one.user)
-    return JobRequest.from_plain({**fields, "user": user, "account": account, "client_key": key})
+    terms = {name: value for name, value in vars(one).items() if name != "array"}
+    # Once more, because of what was added: all that is kept can be read again.
+    return checked(JobRequest, terms | {"user": user, "client_key": key, "account": account})
 
 
 def _add_reading(router: APIRouter, house: House) -> None:
@@ -324,8 +332,7 @@ def _add_forecasts(router: APIRouter, house: House) -> None:
         from fairway.api.what_if import what_if as look
 
         refuse_files(house, house.person(request), body.policy or "")
-        question = body.model_dump(exclude_none=True, exclude_unset=True)
-        return alone(lambda: look(house.scheduler, question))
+        return alone(lambda: look(house.scheduler, body))
 
 
 def refuse_files(house: House, person: Person, policy: str) -> None:

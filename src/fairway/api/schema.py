@@ -1,156 +1,95 @@
 """What requests may contain and what answers look like: the words of the OpenAPI document.
 
-Bodies are checked strictly: a field that is not known, or a number in quotes, is an error. What a value means beyond
-its type is checked in one place for everybody, `runtime.request`. Answers with many rows are not made through these
-models; they are here to say what is in them.
+A job is described in `runtime.jobs.request`; here is what only the API has. Bodies are checked strictly: a field that
+is not known, or a number in quotes, is an error. Answers with many rows are not made through these models; they are
+here to say what is in them.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from fairway.core.job import MOST_PRIORITY, MOST_SECONDS
 from fairway.runtime.jobs.records import JobState
-from fairway.runtime.jobs.request import (
-    MOST_ARGUMENTS,
-    MOST_ENVIRONMENT,
-    MOST_GPUS,
-    MOST_SHOWN,
-    MOST_TEXT,
-    DependencyKind,
-    Preempt,
-    Processes,
-)
+from fairway.runtime.jobs.request import MOST_TASKS, Command, DeadlineS, JobId, JobTerms, LimitS
+from fairway.runtime.jobs.schema import NOTHING_ELSE, Name, Priority, Weight, Whole
 
-MOST_TASKS = 10_000
+ONE, MANY = "<job>", "<jobs>"
+"""The two shapes of a submission, as they are called in the place of a problem."""
 MOST_JOBS = 10_000
-MOST_INT = 2**53
-"""JSON numbers beyond this are not exact everywhere."""
+MOST_IMAGINED = 1000
+MOST_DAYS = 30
 
-_NAME_PATTERN = r"^[^\x00-\x1f\x7f/]*$"
-Name = Annotated[str, StringConstraints(max_length=200, pattern=_NAME_PATTERN)]
-Text = Annotated[str, StringConstraints(max_length=MOST_TEXT, pattern=r"^[^\x00]*$")]
-Positive = Annotated[float, Field(gt=0, le=MOST_SECONDS, allow_inf_nan=False)]
-Seconds = Annotated[float, Field(ge=0, le=MOST_SECONDS, allow_inf_nan=False)]
-Weight = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
-Priority = Annotated[int, Field(ge=-MOST_PRIORITY, le=MOST_PRIORITY)]
-Gpus = Annotated[int, Field(ge=1, le=MOST_GPUS)]
-Key = Annotated[str, StringConstraints(min_length=1, max_length=180)]
-
-PolicyText = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1f\x7f]+$")]
-JobId = Annotated[str, StringConstraints(min_length=1, max_length=40)]
+Key = Annotated[str, Field(strict=True, min_length=1, max_length=180)]
+"""The key of a submission; those of its jobs are longer by their numbers."""
+PolicyText = Annotated[str, Field(strict=True, min_length=1, max_length=1000, pattern=r"^[^\x00-\x1f\x7f]+$")]
 StateIn = Annotated[JobState, BeforeValidator(lambda text: text.upper() if isinstance(text, str) else text)]
 """A state, in capitals or not."""
+TaskNumbers = Annotated[
+    tuple[Annotated[Whole, Field(ge=0, le=1_000_000_000)], ...],
+    Field(min_length=1, max_length=MOST_TASKS, json_schema_extra={"uniqueItems": True}),
+]
 
 
-class Strict(BaseModel):
-    """Nothing is converted and nothing is ignored."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
-
-class DependencyIn(Strict):
-    """A job to wait for."""
-
-    kind: DependencyKind
-    job: JobId
-
-
-class Submission(Strict):
+@dataclass(frozen=True)
+class Submission(JobTerms):
     """One job, or with `array` one job per task number. Everything but the command has a default."""
 
-    model_config = ConfigDict(
-        strict=True,
-        extra="forbid",
-        frozen=True,
-        json_schema_extra={"examples": [{"command": ["python", "train.py"], "cwd": "/tmp", "gpus": 2}]},
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"command": ["python", "train.py"], "cwd": "/tmp", "gpus": 2}]}
     )
 
-    command: Annotated[list[Text], Field(min_length=1, max_length=MOST_ARGUMENTS)]
-    user: Name = Field("", description="for whom; only operators may name somebody else")
-    name: Name = ""
-    queue: Name = ""
-    cwd: Annotated[str, StringConstraints(max_length=4096, pattern=r"^/[^\x00]*$")] = "/"
-    env: Annotated[
-        dict[Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=4096)], Text],
-        Field(max_length=MOST_ENVIRONMENT),
-    ] = Field(default_factory=dict)
-    gpus: Gpus = 1
-    gpus_min: Gpus | None = Field(None, description="with `gpus_max` the elastic range; `gpus` lies within")
-    gpus_max: Gpus | None = None
-    gpu_types: Annotated[list[Name], Field(max_length=100)] = Field(default_factory=list)
-    memory_bytes: Annotated[int, Field(ge=0, le=MOST_INT)] = 0
-    priority: Priority = 0
-    weight: Weight = 1.0
-    limit_s: Positive | None = Field(None, description="the longest it may run")
-    expected_s: Positive | None = Field(None, description="a guess of its run time")
-    deadline_s: Seconds | None = Field(None, description="seconds from its submission on")
-    begin_s: Seconds | None = Field(None, description="not before this date, in seconds since 1970")
-    preempt: Preempt = "suspend"
-    grace_s: Seconds = 60.0
-    retries: Annotated[int, Field(ge=0, le=1000)] = 0
-    processes: Processes = "one"
-    hold: bool = False
-    depends: Annotated[list[DependencyIn], Field(max_length=1000)] = Field(default_factory=list)
-    steps: Positive | None = None
-    epochs: Positive | None = None
-    model: Name = ""
-    batch_size: Annotated[int, Field(ge=1, le=MOST_INT)] | None = None
-    slurm_env: bool = False
-    shown: Annotated[str, StringConstraints(max_length=MOST_SHOWN, pattern=r"^[^\x00]*$")] = Field(
-        "", description="what lists show in the place of the command, where that is not what its owner wrote"
+    client_key: Annotated[Key | None, Field(description="the same key of the same user gives the same job again")] = (
+        None
     )
-    client_key: Key | None = Field(None, description="the same key of the same user gives the same job again")
-    array_at_once: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
-        0, description="of an array, how many tasks may run at a time; 0 is as many as there is room for"
-    )
-    array: (
-        Annotated[
-            list[Annotated[int, Field(ge=0, le=1_000_000_000)]],
-            Field(min_length=1, max_length=MOST_TASKS, json_schema_extra={"uniqueItems": True}),
-        ]
-        | None
-    ) = Field(None, description="task numbers; the tasks are called ID_k. Not in a list of jobs")
+    array: Annotated[
+        TaskNumbers | None, Field(description="task numbers; the tasks are called ID_k. Not in a list of jobs")
+    ] = None
 
 
-class Update(Strict):
+@dataclass(frozen=True)
+class Imagined(JobTerms):
+    """A job that is only thought of; it needs no command."""
+
+    command: Command = ("?",)
+
+
+class Update(BaseModel):
     """New terms of a job; what is not given stays. Null takes a limit or a deadline away."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, json_schema_extra={"minProperties": 1})
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra={"minProperties": 1})
 
     priority: Priority = 0
     weight: Weight = 1.0
-    limit_s: Positive | None = None
-    deadline_s: Seconds | None = Field(None, description="seconds from its submission on")
+    limit_s: LimitS = None
+    deadline_s: DeadlineS = None
     name: Name = ""
 
 
-class PolicyIn(Strict):
+class PolicyIn(BaseModel):
     """A policy with its knobs, such as `tiresias` or `las:levels=3600/36000`."""
+
+    model_config = NOTHING_ELSE
 
     policy: PolicyText
 
 
-class Imagined(Submission):
-    """A job that is only thought of; it needs no command."""
-
-    command: Annotated[list[Text], Field(min_length=1, max_length=MOST_ARGUMENTS)] = Field(
-        default_factory=lambda: ["?"]
-    )
-
-
-class WhatIf(Strict):
+@dataclass(frozen=True)
+class WhatIf:
     """A question about what will happen: as things are, with jobs that are not submitted, or under another policy."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = NOTHING_ELSE
 
     policy: PolicyText | None = None
     job: Imagined | None = None
-    jobs: Annotated[list[Imagined], Field(max_length=1000)] = Field(default_factory=list)
-    ids: Annotated[list[JobId], Field(max_length=1000)] = Field(default_factory=list, description="tell about these")
-    horizon_s: Annotated[float, Field(gt=0, le=30 * 86400.0, allow_inf_nan=False)] | None = Field(
-        None, description="how far to look; 30 days at most"
-    )
+    jobs: Annotated[tuple[Imagined, ...], Field(max_length=MOST_IMAGINED)] = ()
+    ids: Annotated[tuple[JobId, ...], Field(max_length=1000, description="tell about these")] = ()
+    horizon_s: Annotated[
+        Annotated[float, Field(strict=True, gt=0, le=MOST_DAYS * 86400, allow_inf_nan=False)] | None,
+        Field(description=f"how far to look; {MOST_DAYS} days at most"),
+    ] = None
 
 
 class Error(BaseModel):

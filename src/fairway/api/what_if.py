@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fairway.api.live_copy import Array, Door, Present, conditions_of, copied_present, why_stranded, with_columns
-from fairway.core.errors import InputError
+from fairway.api.schema import MOST_DAYS, WhatIf
 from fairway.core.event import JobSubmitted
 from fairway.core.plan import Placer
 from fairway.core.policy import Policy
@@ -20,40 +20,38 @@ from fairway.policies import make_policy
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.guard.placing import Around
 from fairway.runtime.jobs.commands import UnknownJobError
-from fairway.runtime.jobs.estimates import UNKNOWN_S, speeds_of, submitted, why_impossible
+from fairway.runtime.jobs.estimates import UNKNOWN_S, submitted
 from fairway.runtime.jobs.explain import explain, reason_outside
 from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.jobs.schema import checked
 from fairway.simulator import roll_forward as onward
 from fairway.simulator.roll_forward import Outlook, look_onward
 
-MOST_NEW = 1_000
-MOST_DAYS = 30.0
+AS_IS = WhatIf()
+"""The question without conditions."""
 MOST_WALL_S = 10.0
 WHY_WALL_S = 0.4
 _NOTHING_AHEAD = Outlook({}, {}, {}, 0.0, "")
-_FIELDS = {"policy", "job", "jobs", "ids", "horizon_s"}
 
 
-def what_if(scheduler: Scheduler, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def what_if(scheduler: Scheduler, question: WhatIf | Mapping[str, Any] = AS_IS) -> dict[str, Any]:
     """Estimate when jobs start and end.
 
-    `body` may have `policy` (instead of the present one), `job` or `jobs` (new jobs; fields of a submission), `ids`
-    (only these jobs; the id of an array means its tasks) and `horizon_s`. Times are seconds since 1970, those with `in`
-    seconds from now.
+    `policy` replaces the present one; `job` and `jobs` are new jobs; with `ids` only these jobs are told about (the id
+    of an array means its tasks). Times are seconds since 1970, those with `in` seconds from now.
     """
-    body = body or {}
-    _refuse_nonsense(body)
-    policy = make_policy(str(body["policy"])) if body.get("policy") else None
-    requests = [_request(fields) for fields in [*body.get("jobs", ()), *([body["job"]] if body.get("job") else [])]]
+    asked_for = question if isinstance(question, WhatIf) else checked(WhatIf, question)
+    policy = make_policy(asked_for.policy) if asked_for.policy else None
+    requests = [JobRequest(**vars(one)) for one in (*asked_for.jobs, asked_for.job) if one is not None]
     for request in requests:
-        _refuse_impossible(scheduler, request)
-    records = [record for name in body.get("ids", ()) for record in _known_jobs(scheduler, name)]
+        scheduler.commands.refuse_impossible(request)
+    records = [record for name in asked_for.ids for record in _known_jobs(scheduler, name)]
     now = copied_present(scheduler, keep={record.number for record in records})
     present, newcomers = _with_newcomers(scheduler, now, requests)
     asked = {record.number for record in records if record.number in now.specs and not now.never(record.number)}
     new = {event.job for event in newcomers if not present.never(event.job)}
-    horizon_s, looks = float(body.get("horizon_s") or MOST_DAYS * 86400.0), 2 if policy is not None or newcomers else 1
+    horizon_s, looks = asked_for.horizon_s or MOST_DAYS * 86400.0, 2 if policy is not None or newcomers else 1
     limits = onward.AS_FAR._replace(horizon_s=horizon_s, wall_s=MOST_WALL_S / looks)
     matter = asked | new if records else new.union(job for job in now.snapshot.jobs.tolist() if not present.never(job))
     if not matter:
@@ -63,7 +61,7 @@ def what_if(scheduler: Scheduler, body: Mapping[str, Any] | None = None) -> dict
     wanted = matter if records or present.stranded else ()
     outlook, used = _rolled(scheduler, present, policy, newcomers=newcomers, wanted=wanted, limits=limits)
     told = _told(scheduler, present, outlook, records, requests)
-    told["policy"] = scheduler.policy_text if policy is None else str(body["policy"])
+    told["policy"] = asked_for.policy or scheduler.policy_text
     told["problem"] = used.problem
     if looks > 1:
         before, _ = _rolled(scheduler, now, None, wanted=asked if records else (), limits=limits)
@@ -107,41 +105,6 @@ def _position(present: Present, job: int, before: Sequence[int]) -> int:
     queue: dict[int, int] = {one: priority for one, priority, waiting in rows if waiting and one not in present.outside}
     mine = queue.get(job, 0)
     return 1 + sum(priority > mine or (priority == mine and one in earlier) for one, priority in queue.items())
-
-
-def _refuse_nonsense(body: Mapping[str, Any]) -> None:
-    unknown = set(body) - _FIELDS
-    if unknown:
-        raise InputError(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(sorted(_FIELDS))}")
-    for name, kind in (("jobs", list), ("ids", list), ("job", dict), ("policy", str)):
-        if body.get(name) is not None and not isinstance(body[name], kind):
-            raise InputError(f"{name} is not a {'text' if kind is str else kind.__name__}")
-    if len(body.get("jobs") or ()) > MOST_NEW:
-        raise InputError(f"there are more than {MOST_NEW} new jobs")
-    horizon_s = body.get("horizon_s")
-    if horizon_s is not None and (isinstance(horizon_s, bool) or not isinstance(horizon_s, int | float)):
-        raise InputError("horizon_s is not a number")
-    if horizon_s is not None and not 0 < horizon_s <= MOST_DAYS * 86400.0:
-        raise InputError(f"horizon_s is not from 0 to {MOST_DAYS * 86400.0:.0f} s ({MOST_DAYS:g} days)")
-
-
-def _request(fields: Any) -> JobRequest:
-    """A job that is not submitted; it needs no command."""
-    if not isinstance(fields, Mapping):
-        raise InputError("a job is an object with the fields of a submission")
-    try:
-        return JobRequest.from_plain({"command": ("true",), **fields})
-    except (TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"this job cannot be taken: {error}") from None
-
-
-def _refuse_impossible(scheduler: Scheduler, request: JobRequest) -> None:
-    """Whether it could be submitted at all."""
-    if not any(speeds_of(request, scheduler.cluster)):
-        raise InputError(why_impossible(request, scheduler.cluster))
-    for one in request.depends:
-        if not scheduler.store.tasks(one.job):
-            raise InputError(f"it is to wait for job {one.job!r}, which does not exist")
 
 
 def _known_jobs(scheduler: Scheduler, name: Any) -> list[JobRecord]:

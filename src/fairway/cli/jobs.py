@@ -11,7 +11,7 @@ import typer
 from fairway.cli.completion import active_jobs, all_jobs
 from fairway.cli.live import Where, for_each, place_of, told_ended, told_state
 from fairway.cli.options import takes
-from fairway.cli.submit_options import ahead_s
+from fairway.cli.submit_options import ahead_s, option_names, read
 from fairway.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -185,23 +185,22 @@ def update(
     fairway update 12 --priority 10 --time 4h
     fairway update 12 --deadline 18:00
     """
+    from fairway.core.units import duration_s
     from fairway.runtime.jobs.request import JobRequest
-    from fairway.submission.quantities import duration_s
+    from fairway.runtime.jobs.schema import checked
 
     now = datetime.now().astimezone()
     changes: dict[str, Any] = {
         key: value for key, value in (("priority", priority), ("weight", weight), ("name", name)) if value is not None
     }
-    for key, text, seconds in (
-        ("limit_s", time, duration_s),
-        ("deadline_s", deadline, lambda text: ahead_s(text, now)),
-    ):
-        if text is not None:
-            changes[key] = None if text == NO_LIMIT else seconds(text)
+    if time is not None:
+        changes["limit_s"] = None if time == NO_LIMIT else read("time", time, duration_s)
+    if deadline is not None:
+        changes["deadline_s"] = None if deadline == NO_LIMIT else read("deadline", deadline, lambda t: ahead_s(t, now))
     if not changes:
         raise InputError("there is nothing to change; see fairway update --help")
-    # A request checks these values, with the same messages as for a new job.
-    JobRequest(("true",), **{key: value for key, value in changes.items() if value is not None})
+    # A new job is checked in the same way, with the same messages.
+    checked(JobRequest, {"command": ("true",), **changes}, option_names())
     client = where.client()
 
     def act(job: str) -> list[dict[str, Any]]:
@@ -271,4 +270,5 @@ def _since_s(text: str | None) -> float | None:
         return None
     from fairway.submission.quantities import past_s
 
-    return past_s(text, datetime.now().astimezone())
+    now = datetime.now().astimezone()
+    return float(read("since", text, lambda text: past_s(text, now)))

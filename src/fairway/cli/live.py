@@ -51,16 +51,17 @@ class Where(At):
 
     def show(self, told: Any, picture: Callable[[], RenderableType | str]) -> None:
         """Print an answer as JSON or for people."""
-        from fairway.cli import output
-
         if self.json:
             sys.stdout.writelines(json_lines(told))
-        else:
-            seen = picture()
-            if isinstance(seen, str):
-                sys.stdout.write(seen)
-            else:
-                output.show(seen)
+            return
+        seen = picture()
+        if isinstance(seen, str):
+            sys.stdout.write(seen)
+            return
+        # Slow to load, and not needed for a line of text.
+        from fairway.cli import output
+
+        output.show(seen)
 
 
 def program() -> str:

@@ -29,6 +29,7 @@ from fairway.cli.report import report
 from fairway.cli.salvage import salvage
 from fairway.cli.simulate import simulate
 from fairway.cli.submit import TakesCommand, run, submit
+from fairway.cli.submit_options import SchemaCommand
 from fairway.cli.suggestions import KnowsOtherNames, unknown_option
 from fairway.cli.top import top
 from fairway.cli.trace import trace
@@ -82,7 +83,7 @@ for command in (
     share,
     history,
 ):
-    app.command()(command)
+    app.command(cls=SchemaCommand)(command)
 app.add_typer(policy, name="policy", cls=KnowsOtherNames)
 for command in (salvage, simulate, compare, policies, report, demo):
     app.command()(command)

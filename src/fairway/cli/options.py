@@ -23,14 +23,14 @@ def flag(name: str, text: str) -> Any:
     return typer.Option(name, help=text)
 
 
-def takes(**shared: type[Any]) -> Callable[[Command], Command]:
+def takes(**shared: Any) -> Callable[[Command], Command]:
     """Give a command all options of some dataclasses; each replaces the parameter of that name."""
 
     def with_options(command: Command) -> Command:
         parameters: list[inspect.Parameter] = []
         for own in inspect.signature(command, eval_str=True).parameters.values():
             if own.name in shared:
-                parameters += _parameters(shared[own.name])
+                parameters += parameters_of(shared[own.name])
             else:
                 parameters.append(own.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
@@ -49,7 +49,9 @@ def takes(**shared: type[Any]) -> Callable[[Command], Command]:
     return with_options
 
 
-def _parameters(kind: type[Any]) -> list[inspect.Parameter]:
+@functools.cache
+def parameters_of(kind: Any) -> list[inspect.Parameter]:
+    """The options of a dataclass as parameters of a command."""
     hints = get_type_hints(kind, include_extras=True)
     return [
         inspect.Parameter(

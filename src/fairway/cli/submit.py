@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
-from typer.core import TyperCommand
 
 from fairway.cli.live import Where
 from fairway.cli.options import takes
-from fairway.cli.submit_options import Asked, draft_of, is_task_file
+from fairway.cli.submit_options import Asked, SchemaCommand, draft_of, is_task_file, option_names
 from fairway.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ _Key = Annotated[
 ]
 
 
-class TakesCommand(TyperCommand):
+class TakesCommand(SchemaCommand):
     """A command whose options end at the first word that is not an option: the rest belongs to the job.
 
     A task file takes no words, so options may also follow it.
@@ -136,7 +135,7 @@ def _kept(draft: Draft, row: Mapping[str, Any]) -> str:
 def _submitted(client: Client, draft: Draft, key: str | None) -> Submitted:
     from fairway.cli import output
 
-    request = draft.request(os.environ)
+    request = draft.request(os.environ, option_names())
     if client.url is None:
         _refuse_missing_folder(request.cwd)
     # A request leaves out the default folder, and the client would then use the current one.
@@ -146,8 +145,11 @@ def _submitted(client: Client, draft: Draft, key: str | None) -> Submitted:
         if draft.array.at_once:
             body["array_at_once"] = draft.array.at_once
     rows = client.submit(body, key=key)
-    for remark in draft.remarks:
-        output.say("note", remark)
+    if draft.remarks:
+        from fairway.cli import output
+
+        for remark in draft.remarks:
+            output.say("note", remark)
     return rows
 
 

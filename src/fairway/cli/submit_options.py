@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from fairway.cli.options import flag, option
+import typer
+from typer.core import TyperCommand
+
+from fairway.cli.options import flag, option, parameters_of
 from fairway.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,83 +23,85 @@ if TYPE_CHECKING:
 STDIN = "-"
 
 
+class Of(NamedTuple):
+    """The field of a request that an option is, and how its value is written. What it is for, the field says."""
+
+    field: str
+    written: str = ""
+
+
+def _value(metavar: str) -> Any:
+    return typer.Option(metavar=metavar)
+
+
 @dataclass(frozen=True)
 class Asked:
     """The terms of a job. What is not given has its default, or is what a file says."""
 
-    gpus: Annotated[
-        str | None, option("--gpus", "How many: 2, a100:2, or the elastic range 1-4; 1 unless told", "N")
-    ] = None
-    type: Annotated[list[str] | None, option("--type", "Only on GPUs of this type; repeat it for several", "TYPE")] = (
-        None
-    )
-    memory: Annotated[str | None, option("--memory", "Memory that it needs on each GPU, such as 16G", "SIZE")] = None
-    per_gpu: Annotated[bool, flag("--per-gpu", "Start the command once per GPU, with ranks as torchrun has them")] = (
-        False
-    )
-    name: Annotated[str | None, option("--name", "A name for the job", "NAME")] = None
-    queue: Annotated[str | None, option("--queue", "The queue, as the configuration knows it", "NAME")] = None
-    priority: Annotated[
-        int | None, option("--priority", "The higher, the sooner; 0 unless told, negative is opportunistic", "N")
-    ] = None
-    weight: Annotated[float | None, option("--weight", "Its share beside others, for policies that share; 1", "W")] = (
-        None
-    )
-    time: Annotated[str | None, option("--time", "The longest that it may run, such as 2h or 1-12:00:00", "T")] = None
-    expect: Annotated[str | None, option("--expect", "How long it will probably run", "T")] = None
-    deadline: Annotated[str | None, option("--deadline", "When it has to be done: 6h, 18:00 or a date", "T")] = None
-    begin: Annotated[str | None, option("--begin", "Not before: 30m, 18:00 or a date", "T")] = None
-    preempt: Annotated[
-        str | None,
-        option("--preempt", "How its GPUs may be taken: suspend (default), checkpoint, restart, never", "HOW"),
-    ] = None
-    grace: Annotated[
-        str | None, option("--grace", "How long it may take to stop when asked to; 60 s unless told", "T")
-    ] = None
-    retries: Annotated[
-        int | None, option("--retries", "How often it is tried again after a failure; 0 unless told", "N")
-    ] = None
-    hold: Annotated[bool, flag("--hold", "Do not start it before `fairway release`")] = False
+    gpus: Annotated[str | None, _value("N"), Of("gpus", "2, a100:2, or the elastic range 1-4")] = None
+    type: Annotated[list[str] | None, _value("TYPE"), Of("gpu_types", "repeat it for several")] = None
+    memory: Annotated[str | None, _value("SIZE"), Of("memory_bytes", "512M or 16G")] = None
+    per_gpu: Annotated[
+        bool, flag("--per-gpu", "Start the command once per GPU, with ranks as by torchrun"), Of("processes")
+    ] = False
+    name: Annotated[str | None, _value("NAME"), Of("name")] = None
+    queue: Annotated[str | None, _value("NAME"), Of("queue")] = None
+    priority: Annotated[int | None, _value("N"), Of("priority")] = None
+    weight: Annotated[float | None, _value("W"), Of("weight")] = None
+    time: Annotated[str | None, _value("T"), Of("limit_s", "2h, 1h30m or 1-12:00:00")] = None
+    expect: Annotated[str | None, _value("T"), Of("expected_s", "2h, 1h30m or 1-12:00:00")] = None
+    deadline: Annotated[str | None, _value("T"), Of("deadline_s", "6h, 18:00 or a date")] = None
+    begin: Annotated[str | None, _value("T"), Of("begin_s", "30m, 18:00 or a date")] = None
+    preempt: Annotated[str | None, _value("HOW"), Of("preempt", "suspend, checkpoint, restart or never")] = None
+    grace: Annotated[str | None, _value("T"), Of("grace_s")] = None
+    retries: Annotated[int | None, _value("N"), Of("retries")] = None
+    hold: Annotated[bool, typer.Option("--hold"), Of("hold")] = False
     depends: Annotated[
-        list[str] | None,
-        option("--depends", "Wait for others: afterok:12 or just 12, afterany:12:13, afternotok:12", "KIND:JOB"),
+        list[str] | None, _value("KIND:JOB"), Of("depends", "12, afterok:12, afterany:12:13 or afternotok:12")
     ] = None
     array: Annotated[str | None, option("--array", "A job per number: 0-9, 1,3,5, 0-9%3 for 3 at a time", "RANGE")] = (
         None
     )
-    env: Annotated[list[str] | None, option("--env", "A variable for it; may be repeated", "NAME=VALUE")] = None
+    env: Annotated[list[str] | None, _value("NAME=VALUE"), Of("env", "repeat it for several")] = None
     export: Annotated[
         str | None, option("--export", "What it gets of your environment: paths (default), all, none, or names", "WHAT")
     ] = None
-    chdir: Annotated[str | None, option("--chdir", "Where it runs; here unless told", "DIR")] = None
-    model: Annotated[str | None, option("--model", "What it trains, for estimates from others like it", "NAME")] = None
-    batch_size: Annotated[int | None, option("--batch-size", "Its batch size", "N")] = None
-    steps: Annotated[float | None, option("--steps", "How many steps it takes", "N")] = None
-    epochs: Annotated[float | None, option("--epochs", "How many epochs it takes", "N")] = None
-    slurm_env: Annotated[
-        bool, flag("--slurm-env", "Set SLURM_ variables, too; scripts for sbatch have them anyway")
-    ] = False
-    user: Annotated[str | None, option("--user", "For somebody else; operators only", "NAME")] = None
+    chdir: Annotated[str | None, _value("DIR"), Of("cwd", "the present one if not given")] = None
+    model: Annotated[str | None, _value("NAME"), Of("model")] = None
+    batch_size: Annotated[int | None, _value("N"), Of("batch_size")] = None
+    steps: Annotated[float | None, _value("N"), Of("steps")] = None
+    epochs: Annotated[float | None, _value("N"), Of("epochs")] = None
+    slurm_env: Annotated[bool, typer.Option("--slurm-env"), Of("slurm_env", "scripts for sbatch have them anyway")] = (
+        False
+    )
+    user: Annotated[str | None, _value("NAME"), Of("user")] = None
 
     def fields(self, now: datetime) -> dict[str, Any]:
         """What was given, as fields of a request."""
+        from fairway.core.units import duration_s, size_bytes
         from fairway.submission import quantities as q
+        from fairway.submission.draft import gpu_fields
 
-        plain = ("name", "queue", "priority", "weight", "preempt", "retries", "model", "batch_size", "steps", "epochs")
-        given: dict[str, Any] = {name: getattr(self, name) for name in (*plain, "user")}
-        for name, text in (("limit_s", self.time), ("expected_s", self.expect), ("grace_s", self.grace)):
-            given[name] = None if text is None else q.duration_s(text)
-        given["memory_bytes"] = None if self.memory is None else q.memory_bytes(self.memory)
-        given["begin_s"] = None if self.begin is None else q.instant_s(self.begin, now)
-        given["deadline_s"] = None if self.deadline is None else ahead_s(self.deadline, now)
-        given["depends"] = q.dependencies(self.depends) if self.depends else None
-        given["cwd"] = None if self.chdir is None else str(Path(self.chdir).expanduser().resolve())
-        given["env"] = dict(map(q.variable, self.env)) if self.env else None
-        given["processes"] = "per_gpu" if self.per_gpu else None
-        for name in ("hold", "slurm_env"):
-            given[name] = getattr(self, name) or None
-        given |= self._gpu_fields()
-        return {name: value for name, value in given.items() if value is not None}
+        readers: dict[str, Callable[[Any], Any]] = {
+            "type": tuple,
+            "memory": size_bytes,
+            "per_gpu": lambda _: "per_gpu",
+            "time": duration_s,
+            "expect": duration_s,
+            "grace": duration_s,
+            "begin": lambda text: q.instant_s(text, now),
+            "deadline": lambda text: ahead_s(text, now),
+            "depends": q.dependencies,
+            "chdir": lambda text: str(Path(text).expanduser().resolve()),
+            "env": lambda pairs: dict(map(q.variable, pairs)),
+        }
+        of = fields_of_options()
+        said = {one: getattr(self, one) for one in of}
+        given = {one: value for one, value in said.items() if not (value is None or value is False or value == [])}
+        gpus = gpu_fields(q.gpus(given.pop("gpus"))) if "gpus" in given else {}
+        if "type" in given and "gpu_types" in gpus:
+            raise InputError("the GPU type is given twice, in --gpus and by --type")
+        return gpus | {of[one].field: read(one, value, readers.get(one)) for one, value in given.items()}
 
     def tasks(self) -> Array | None:
         """The tasks of an array, if it is one."""
@@ -103,16 +109,51 @@ class Asked:
 
         return None if self.array is None else array(self.array)
 
-    def _gpu_fields(self) -> dict[str, Any]:
-        from fairway.submission.draft import gpu_fields
-        from fairway.submission.quantities import gpus
 
-        fields = {} if self.gpus is None else gpu_fields(gpus(self.gpus))
-        if self.type:
-            if "gpu_types" in fields:
-                raise InputError("the GPU type is given twice, in --gpus and by --type")
-            fields["gpu_types"] = tuple(self.type)
-        return fields
+@cache
+def fields_of_options() -> dict[str, Of]:
+    """What each option is that is a field of a request."""
+    hints = {one.name: one.annotation for one in parameters_of(Asked)}
+    return {name: about for name, hint in hints.items() for about in hint.__metadata__ if isinstance(about, Of)}
+
+
+@cache
+def option_names() -> dict[str, str]:
+    """The option of each field, for errors."""
+    return {about.field: f"--{name.replace('_', '-')}" for name, about in fields_of_options().items()}
+
+
+class SchemaCommand(TyperCommand):
+    """A command that may have options of a job. Their help is read from the request when it is asked for."""
+
+    def get_help(self, ctx: Any) -> str:
+        """The help; an option without one has that of its field."""
+        for parameter in self.params:
+            about = fields_of_options().get(parameter.name or "")
+            if about is not None and not getattr(parameter, "help", None):
+                parameter.help = _help(*about)  # type: ignore[attr-defined]
+        return super().get_help(ctx)
+
+
+def _help(field: str, written: str) -> str:
+    from fairway.runtime.jobs.request import JobTerms, description
+
+    text, default = description(field), getattr(JobTerms, field, None)
+    if written:
+        text += f": {written}"
+    if isinstance(default, int | float) and default:
+        text += f". Default: {default:g}" + " s" * field.endswith("_s")
+    elif field == "preempt":
+        text += f". Default: {default}"
+    return text[0].upper() + text[1:]
+
+
+def read(option: str, value: Any, reader: Callable[[Any], Any] | None) -> Any:
+    """The value of an option as it is meant; what is wrong with it is told with the option."""
+    try:
+        return value if reader is None else reader(value)
+    except InputError as error:
+        raise InputError(f"--{option}: {error.message}") from None
 
 
 def ahead_s(text: str, now: datetime) -> float:
@@ -121,7 +162,7 @@ def ahead_s(text: str, now: datetime) -> float:
 
     left_s = instant_s(text, now) - now.timestamp()
     if left_s <= 0:
-        raise InputError(f"the deadline {text!r} is past")
+        raise InputError(f"{text!r} is past")
     return left_s
 
 

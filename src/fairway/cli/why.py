@@ -11,7 +11,7 @@ from fairway.cli.completion import active_jobs
 from fairway.cli.jobs import UNENDED
 from fairway.cli.live import Where
 from fairway.cli.options import takes
-from fairway.cli.submit_options import Asked, draft_of
+from fairway.cli.submit_options import Asked, draft_of, option_names, read
 from fairway.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def what_if(
     fairway what-if --gpus 4 --expect 2h
     fairway what-if --policy srtf
     """
-    from fairway.submission.quantities import duration_s
+    from fairway.core.units import duration_s
 
     question: dict[str, Any] = {}
     new = ""
@@ -137,7 +137,7 @@ def what_if(
     if policy is not None:
         question["policy"] = policy
     if horizon is not None:
-        question["horizon_s"] = duration_s(horizon)
+        question["horizon_s"] = read("horizon", horizon, duration_s)
     told = where.client().what_if(**question)
     where.show(told, lambda: _outlook(told, new))
 
@@ -148,7 +148,7 @@ def _is_id(word: str) -> bool:
 
 def _new_jobs(draft: Draft) -> dict[str, Any]:
     """The fields of a job that is not submitted, once per task of an array. Its command does not matter."""
-    fields = draft.request({}).plain()
+    fields = draft.request({}, option_names()).plain()
     for unknown in ("client_key", "user"):
         fields.pop(unknown, None)
     tasks = len(draft.array.tasks) if draft.array is not None else 1

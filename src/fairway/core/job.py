@@ -11,13 +11,10 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
 from fairway.core.errors import InputError
+from fairway.core.units import MOST_PRIORITY, MOST_SECONDS
 
 Adaptation = Literal["none", "accordion", "gns", "schedule", "tuned"]
-MOST_SECONDS = 4e9
-"""Times beyond this (a hundred years and more) are mistakes, and too large to be exact to the microsecond."""
-
 MOST_STEPS = 1e15
-MOST_PRIORITY = 1_000_000_000
 ADAPTATIONS: tuple[Adaptation, ...] = ("none", "accordion", "gns", "schedule", "tuned")
 
 

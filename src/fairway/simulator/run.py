@@ -14,11 +14,12 @@ from fairway.core import kernels
 from fairway.core.cluster import Cluster
 from fairway.core.decision import Decision
 from fairway.core.errors import InputError
-from fairway.core.job import MOST_SECONDS, JobSpec, Workload
+from fairway.core.job import JobSpec, Workload
 from fairway.core.policy import Policy
 from fairway.core.round import Loop, Observer
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
+from fairway.core.units import MOST_SECONDS
 from fairway.models.profile import Profile, load_profile
 from fairway.placement import placement as placement_named
 from fairway.placement.tenants import Tenants

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fairway.core.errors import InputError
-from fairway.runtime.jobs.request import JobRequest, is_text
+from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.jobs.schema import checked
 from fairway.submission.quantities import Array, Gpus
 
 _CARRIED = (
@@ -55,18 +55,18 @@ class Draft:
             joined["env"] = env
         return replace(self, fields=joined, array=array or self.array, export=export or self.export)
 
-    def request(self, environment: Mapping[str, str]) -> JobRequest:
-        """The checked request, with what it takes from the submitter's environment."""
+    def request(self, environment: Mapping[str, str], names: Mapping[str, str] | None = None) -> JobRequest:
+        """The checked request, with what it takes from the submitter's environment.
+
+        Errors use `names` for the fields that have one there.
+        """
         fields = dict(self.fields)
         if gpus_vary(fields):
             # A range can only mean that the job is stopped and started again with another number.
             fields.setdefault("preempt", "checkpoint")
         told = _whole_array(self.array) if self.array is not None and fields.get("slurm_env") else {}
         env = {**carried(environment, self.export), **told, **fields.pop("env", {})}
-        try:
-            return JobRequest(**fields, env=env)
-        except TypeError as error:
-            raise InputError(f"this job cannot be taken: {error}") from None
+        return checked(JobRequest, fields | {"env": env}, names)
 
 
 def _whole_array(array: Array) -> dict[str, str]:
@@ -112,5 +112,5 @@ def _is_sound(name: str, value: str) -> bool:
         and name.isascii()
         and not name.startswith(("FAIRWAY_", "SLURM_"))
         and "\0" not in value
-        and is_text(value)
+        and not any("\ud800" <= each <= "\udfff" for each in value)
     )

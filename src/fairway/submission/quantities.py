@@ -1,4 +1,4 @@
-"""Durations, memory, GPU counts, arrays and dependencies as people write them."""
+"""GPU counts, arrays, dependencies and dates as people write them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from fairway.core.errors import InputError
-from fairway.runtime.jobs.request import DEPENDENCIES, MOST_GPUS, Dependency
+from fairway.core.units import duration_s
+from fairway.runtime.jobs.request import DEPENDENCIES, MOST_GPUS, MOST_TASKS, Dependency
 
-MOST_TASKS = 10_000
-"""The most tasks that one array may have."""
+_TASKS = 10_000
+"""Tasks that one array may have."""
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _UNIT_WORDS = re.compile(
@@ -20,62 +21,11 @@ _UNIT_WORDS = re.compile(
 _PART = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]+)")
 _CLOCK = re.compile(r"(?:([0-9]{1,6})-)?([0-9]{1,6})(?::([0-9]{1,6}))?(?::([0-9]{1,6}))?")
 _MEMORY = re.compile(r"([0-9]*\.?[0-9]+)\s*([kmgt])(?:i?b)?", re.IGNORECASE)
-_TASKS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?(?::([0-9]{1,9}))?")
+_TASK_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?(?::([0-9]{1,9}))?")
 _JOB_ID = re.compile(r"[0-9]{1,18}(?:_[0-9]{1,9})?")
 _GPU_TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_. -]{0,60}")
 _TIME_OF_DAY = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9]))?")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}.*")
-
-
-def duration_s(text: str) -> float:
-    """Seconds: `90`, `30m`, `2h`, `1h30m`, `1.5 days`, `12:00:00` (hours first), `30:00` (minutes), `1-12:00:00`."""
-    plain = text.strip().lower()
-    if re.fullmatch(r"[0-9]*\.?[0-9]+", plain):
-        return float(plain)
-    parts = _in_parts(plain)
-    if parts is not None:
-        return parts
-    if ":" in plain or re.fullmatch(r"[0-9]+-[0-9]+", plain):
-        clock = clock_s(plain)
-        if clock is not None:
-            return clock
-    raise InputError(f"{text!r} is no duration; write 90, 30m, 2h, 1h30m, 12:00:00 or 1-12:00:00")
-
-
-def _in_parts(text: str) -> float | None:
-    """`1h30m` and the like; None if it is not made of numbers with units."""
-    total, at = 0.0, 0
-    while at < len(text):
-        found = _PART.match(text, at)
-        unit = found and _UNIT_WORDS.fullmatch(found[2])
-        if not found or not unit:
-            return None
-        total += float(found[1]) * list(_UNITS.values())[(unit.lastindex or 1) - 1]
-        at = found.end()
-    return total if at else None
-
-
-def clock_s(text: str, *, bare_s: float = 60.0) -> float | None:
-    """Slurm's format: `D-H`, `D-H:M`, `D-H:M:S`, `H:M:S`, `M:S`, or a bare number of `bare_s` each; else None."""
-    found = _CLOCK.fullmatch(text.strip())
-    if found is None:
-        return None
-    days, *rest = (None if part is None else float(part) for part in found.groups())
-    first, second, third = rest
-    assert first is not None
-    if days is not None:
-        return days * 86400 + first * 3600 + (second or 0) * 60 + (third or 0)
-    if third is not None:
-        return first * 3600 + (second or 0) * 60 + third
-    return first * bare_s if second is None else first * 60 + second
-
-
-def memory_bytes(text: str) -> int:
-    """Bytes: `16G`, `16GB`, `16GiB` are all 16 × 2³⁰."""
-    found = _MEMORY.fullmatch(text.strip())
-    if found is None:
-        raise InputError(f"{text!r} is no amount of memory; write 512M or 16G")
-    return int(float(found[1]) * 1024 ** ("kmgt".index(found[2].lower()) + 1))
 
 
 class Gpus(NamedTuple):
@@ -131,7 +81,7 @@ def array(text: str) -> Array:
         raise InputError(f"array {text!r}: after % stands how many tasks may run at a time")
     tasks: list[int] = []
     for part in listed.split(","):
-        found = _TASKS.fullmatch(part.strip())
+        found = _TASK_RANGE.fullmatch(part.strip())
         if found is None:
             raise InputError(f"array {text!r} is not written like 0-9, 1,3,5-7, 0-20:4 or 0-9%3")
         low, high, step = int(found[1]), int(found[2] or found[1]), int(found[3] or 1)

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from fairway.core.errors import InputError
+from fairway.core.units import clock_s
 from fairway.submission.draft import Draft, gpu_fields
-from fairway.submission.quantities import Gpus, array, clock_s, count_range, dependencies, instant_s, variable
+from fairway.submission.quantities import Gpus, array, count_range, dependencies, instant_s, variable
 from fairway.submission.shell import run_script, run_script_text, typed
 
 _SHORT = {

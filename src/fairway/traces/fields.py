@@ -1,8 +1,8 @@
 """Typed access to the cells of a table. A reader is then a list of columns, and every error names its line.
 
 A `Table` is a header and rows of text, with the physical line on which each row starts. A `TraceRow` turns its cells
-into numbers, counts and times, or raises an `InputError` with the path, line, column and value. `Jobs` collects the jobs
-of one file: it refuses an id that comes twice, counts what is skipped, and shifts calendar times to start at 0.
+into numbers, counts and times, or raises an `InputError` with the path, line, column and value. `Jobs` collects the
+jobs of one file: it refuses an id that comes twice, counts what is skipped, and shifts calendar times to start at 0.
 """
 
 from __future__ import annotations

@@ -50,11 +50,11 @@ def test_states_may_be_written_small(site: Site) -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"name": "a/b"}, "name: this has characters that it may not have"),
-        ({"name": "x" * 300}, "name: this is longer than 200 characters"),
-        ({"weight": 0}, "weight: this must be more than 0"),
-        ({"deadline_s": -1}, "deadline_s: this must be at least 0"),
-        ({"priority": 10**12}, "priority: this must be at most 1"),
+        ({"name": "a/b"}, "name: has characters that it may not have"),
+        ({"name": "x" * 300}, "name: is longer than 200 characters"),
+        ({"weight": 0}, "weight: must be more than 0"),
+        ({"deadline_s": -1}, "deadline_s: must be at least 0"),
+        ({"priority": 10**12}, "priority: must be at most 1"),
         ({"colour": 1}, "colour: there is no such field"),
     ],
 )

@@ -67,29 +67,34 @@ def test_an_empty_file_limits_nothing() -> None:
     ("text", "told"),
     [
         ("a = 1\nb = \nc = 2", "line 2"),
-        ("a = 1", "a: is not known here; known are operators, queues, users, defaults, idle"),
-        ("[queues.a]\nmaxgpus = 1", "queues.a.maxgpus: is not known here"),
-        ("[queues.a]\nmax_gpus = -1", "queues.a.max_gpus: -1 is not a whole number from 0"),
-        ("[queues.a]\nmax_gpus = true", "queues.a.max_gpus: True is not a whole number"),
-        ("[queues.a]\nmax_gpus = 1.5", "queues.a.max_gpus: 1.5 is not a whole number"),
-        ("[queues.a]\nweight = 0", "queues.a.weight: 0 is not a number above 0"),
-        ("[queues.a]\nweight = nan", "queues.a.weight: nan is not a number above 0"),
+        ("a = 1", "a: there is no such key; there are operators, queues, users, defaults, idle"),
+        ("[queues.a]\nmaxgpus = 1", "queues.a.maxgpus: there is no such key; did you mean max_gpus?"),
+        ("[queues.a]\nmax_gpus = -1", "queues.a.max_gpus: must be at least 0, not -1"),
+        ("[queues.a]\nmax_gpus = true", "queues.a.max_gpus: must be a whole number, not True"),
+        ("[queues.a]\nmax_gpus = 1.5", "queues.a.max_gpus: must be a whole number, not 1.5"),
+        ("[queues.a]\nweight = 0", "queues.a.weight: must be more than 0, not 0"),
+        ("[queues.a]\nweight = nan", "queues.a.weight: must be a finite number, not nan"),
         ("[queues.a]\nlimit_s = 'soon'", "queues.a.limit_s: 'soon' is no duration"),
-        ("[queues.a]\nlimit_s = inf", "queues.a.limit_s: inf is no duration"),
+        ("[queues.a]\nlimit_s = inf", "queues.a.limit_s: must be a finite number, not inf"),
         ("[queues.a]\nlimit_s = 0", "queues.a.limit_s: must be more than 0"),
-        ("[queues.a]\nlimit_s = '2h'\nmax_limit_s = '1h'", "queues.a.limit_s: is longer than max_limit_s"),
-        ("[queues]\na = 3", "queues.a: has to be a table"),
-        ("queues = 3", "queues: has to be a table"),
-        ("[users.b]\nusers = ['c']", "users.b.users: is not known here"),
-        ("[users.b]\ntypes = 3", "users.b.types: has to be a table of GPU types"),
-        ("[users.b.types]\nh100 = 'many'", "users.b.types.h100: 'many' is not a whole number"),
-        ("operators = 'root'", "operators: has to be a list of names"),
-        ("operators = [1]", "operators: 1 is no name"),
-        ("[defaults]\nlog_bytes = 10", "defaults.log_bytes: 10 is no size"),
-        ("[defaults]\nretries = 1001", "defaults.retries: 1001 is not a whole number from 0 to 1000"),
+        ("[queues.a]\nlimit_s = '2h'\nmax_limit_s = '1h'", "queues.a: limit_s is longer than max_limit_s"),
+        ("[queues]\na = 3", "queues.a: must have named fields, not 3"),
+        ("[defaults]\nlog_bytes = '1X'", "defaults.log_bytes: '1X' is no size; write 512M or 16G"),
+        ("[idle]\nwarn_s = 'x'\naction = 1", "idle.warn_s: 'x' is no duration"),
+        ("[idle]\nwarn_s = 'x'\naction = 1", "; idle.action: must be 'hold' or 'cancel', not 1"),
+        ("[queues.'a/b']\nweight = 2", "queues.a/b: has characters that it may not have"),
+        (f"[queues.a]\nmax_gpus = {'9' * 5000}", "limit"),
+        ("queues = 3", "queues: must have named fields, not 3"),
+        ("[users.b]\nusers = ['c']", "users.b.users: there is no such key; there are weight, priority"),
+        ("[users.b]\ntypes = 3", "users.b.types: must have named fields, not 3"),
+        ("[users.b.types]\nh100 = 'many'", "users.b.types.h100: must be a whole number, not 'many'"),
+        ("operators = 'root'", "operators: must be a list, not 'root'"),
+        ("operators = [1]", "operators.0: must be text, not 1"),
+        ("[defaults]\nlog_bytes = 10", "defaults.log_bytes: must be at least 4,096, not 10"),
+        ("[defaults]\nretries = 1001", "defaults.retries: must be at most 1,000, not 1001"),
         ("[defaults]\nqueue = 'b'\n[queues.a]", "defaults.queue: there is no queue 'b'"),
-        ("[idle]\naction = 'shout'", "idle.action: 'shout' is neither 'hold' nor 'cancel'"),
-        ("[idle]\nwarn_s = 60\nreclaim_s = 30", "idle.reclaim_s: is shorter than idle.warn_s"),
+        ("[idle]\naction = 'shout'", "idle.action: must be 'hold' or 'cancel', not 'shout'"),
+        ("[idle]\nwarn_s = 60\nreclaim_s = 30", "idle: reclaim_s is shorter than warn_s"),
     ],
 )
 def test_an_error_names_the_file_and_the_key(tmp_path: Path, text: str, told: str) -> None:
@@ -99,6 +104,20 @@ def test_an_error_names_the_file_and_the_key(tmp_path: Path, text: str, told: st
         read_config(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [("'1h30m'", 5400.0), ("'1-12:00:00'", 129600.0), ("'12:00:00'", 43200.0), ("'1.5d'", 129600.0), ("90", 90.0)],
+)
+def test_a_duration_is_written_as_on_the_command_line(written: str, seconds: float) -> None:
+    config = parse_config(f"[queues.a]\nlimit_s = {written}")
+    assert config.queues["a"].limit_s == seconds
+
+
+def test_sizes_have_units_of_1024_or_none() -> None:
+    for written, size in (("'8K'", 8192), ("'1.5GiB'", 3 << 29), ("'8192'", 8192), ("8192", 8192)):
+        assert parse_config(f"[defaults]\nlog_bytes = {written}").defaults.log_bytes == size
 
 
 def test_a_file_that_is_not_there_or_not_text_is_named(tmp_path: Path) -> None:

@@ -17,62 +17,6 @@ NOON = datetime(2026, 3, 4, 12, 0, 0).astimezone()
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("90", 90),
-        ("0.5", 0.5),
-        ("90s", 90),
-        ("30m", 1800),
-        ("30min", 1800),
-        ("2h", 7200),
-        ("1.5h", 5400),
-        ("2 hours", 7200),
-        ("1h30m", 5400),
-        ("1d12h", 129600),
-        ("1w", 604800),
-        ("30:00", 1800),
-        ("12:00:00", 43200),
-        ("1-12", 129600),
-        ("1-12:00:00", 129600),
-        ("2-00:30", 174600),
-        (" 2H ", 7200),
-    ],
-)
-def test_durations_are_read(text: str, seconds: float) -> None:
-    assert q.duration_s(text) == pytest.approx(seconds)
-
-
-@pytest.mark.parametrize(
-    "text", ["", " ", "h", "2x", "-5", "1h30", "1:2:3:4", "1-", "nan", "inf", "1e3", "2h later", "0x10"]
-)
-def test_other_durations_are_refused_in_one_line(text: str) -> None:
-    with pytest.raises(InputError, match="is no duration") as caught:
-        q.duration_s(text)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("90", 5400), ("1:30", 90), ("2:00:00", 7200), ("1-0", 86400), ("1-2:30", 95400), ("0", 0)]
-)
-def test_slurm_counts_bare_numbers_as_minutes(text: str, seconds: float) -> None:
-    assert q.clock_s(text) == seconds
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("16G", 16 << 30), ("16GB", 16 << 30), ("16GiB", 16 << 30), ("512m", 512 << 20), ("1.5T", 3 << 39)],
-)
-def test_memory_is_read(text: str, size: int) -> None:
-    assert q.memory_bytes(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "16", "G", "-1G", "16 X", "1e3G"])
-def test_other_memory_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="memory"):
-        q.memory_bytes(text)
-
-
-@pytest.mark.parametrize(
     ("text", "read"),
     [
         ("1", (1, 1, "")),
@@ -171,7 +115,7 @@ def test_other_instants_are_refused(text: str) -> None:
 
 @given(st.text(max_size=30))
 def test_no_text_breaks_a_reader(text: str) -> None:
-    for read in (q.duration_s, q.memory_bytes, q.gpus, q.array, lambda one: q.dependencies([one]), q.variable):
+    for read in (q.gpus, q.array, lambda one: q.dependencies([one]), q.variable):
         with suppress(InputError):
             read(text)
     with suppress(InputError):

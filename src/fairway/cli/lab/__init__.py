@@ -8,7 +8,7 @@ from fairway.cli.lab.estimate import estimate
 from fairway.cli.lab.forecast import forecast
 from fairway.cli.lab.skew import skew
 
-lab = typer.Typer(rich_markup_mode=None, help="Measure Fairway's models: skew, estimates of pairs, forecasts.")
+lab = typer.Typer(rich_markup_mode=None)
 for _command in (skew, estimate, forecast):
     lab.command()(_command)
 
@@ -16,8 +16,6 @@ for _command in (skew, estimate, forecast):
 @lab.callback(invoke_without_command=True)
 def lab_commands(context: typer.Context) -> None:
     """Measure Fairway's models: the skew of a network, estimates of pairs of jobs, forecasts of run times.
-
-    Example:
 
     \b
     fairway lab skew vgg16

@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from fairway.core.errors import InputError
-from fairway.core.job import MOST_PRIORITY
+from fairway.core.units import MOST_PRIORITY
 from fairway.runtime.daemon.config import Config, Queue, Terms
 from fairway.runtime.jobs.estimates import same_type
 from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.jobs.schema import MOST_WEIGHT
 
-MOST_WEIGHT, LEAST_WEIGHT = 1e6, 1e-6
+LEAST_WEIGHT = 1e-6
 DEFAULT_QUEUE = "default"
-_GRACE_S = JobRequest(command=("true",)).grace_s
 
 
 class NotAdmittedError(InputError):
@@ -86,6 +86,7 @@ def _with_terms(request: JobRequest, config: Config) -> JobRequest:
     weight, priority = _factors(request, config)
     most = [terms.max_gpus_per_job for terms in (user, queue) if terms.max_gpus_per_job is not None]
     defaults = config.defaults
+    asked_s = request.grace_s
     return replace(
         request,
         weight=_weighted(request.weight * weight),
@@ -93,7 +94,7 @@ def _with_terms(request: JobRequest, config: Config) -> JobRequest:
         gpus_max=min([request.gpus_max, *most]),
         limit_s=_limit_s(request, user, queue, defaults.limit_s),
         retries=request.retries or defaults.retries,
-        grace_s=defaults.grace_s if defaults.grace_s is not None and request.grace_s == _GRACE_S else request.grace_s,
+        grace_s=asked_s if defaults.grace_s is None or asked_s != JobRequest.grace_s else defaults.grace_s,
     )
 
 
