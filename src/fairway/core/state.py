@@ -148,17 +148,17 @@ class State:
         """A read-only view of this instant."""
         floats, ints = self.table.window()
         return Snapshot(
-            self._frame,
-            floats,
-            ints,
-            self.now_s,
-            self.round,
-            self.capacity,
-            self.memory,
-            knows,
-            sum(self.occupancy.free_by_type),
-            self._demand,
-            self._guard_until_s > self.now_s,
+            frame=self._frame,
+            floats=floats,
+            ints=ints,
+            now_s=self.now_s,
+            round=self.round,
+            capacity=self.capacity,
+            memory=self.memory,
+            knows=knows,
+            guarded=self._guard_until_s > self.now_s,
+            free=sum(self.occupancy.free_by_type),
+            demand=self._demand,
         )
 
     def apply(self, event: Event) -> None:

@@ -31,6 +31,7 @@ from fairway.core.event import JobEvicted, NodeLost, Woken
 from fairway.core.job import JobSpec
 from fairway.core.policy import Policy
 from fairway.core.snapshot import Snapshot
+from fairway.core.snapshot_json import from_json, to_json
 from fairway.policies import make_policy
 from fairway.simulator.engine import SimulatedEngine
 from fairway.simulator.faults import Faults, Outage
@@ -122,8 +123,8 @@ def _askings(policy: Policy, make: Maker, snapshot: Snapshot) -> list[tuple[str,
         ("on a copy of the snapshot", lambda: policy.decide(snapshot.copy())),
     ]
     if len(snapshot):
-        text = snapshot.to_json()
-        ways.append(("after the snapshot went through JSON", lambda: policy.decide(Snapshot.from_json(text))))
+        text = to_json(snapshot)
+        ways.append(("after the snapshot went through JSON", lambda: policy.decide(from_json(text))))
     return ways
 
 
@@ -157,15 +158,15 @@ def _plain(value: Any) -> Any:
 
 def _fingerprint(snapshot: Snapshot) -> str:
     columns = (snapshot.capacity.tolist(), snapshot.running.tolist(), snapshot.attained_s.tolist())
-    return hashlib.sha256(f"{snapshot.to_json()}{columns}{snapshot.progress.tolist()}".encode()).hexdigest()
+    return hashlib.sha256(f"{to_json(snapshot)}{columns}{snapshot.progress.tolist()}".encode()).hexdigest()
 
 
 def _renamed(snapshot: Snapshot) -> Snapshot:
     """The same instant with other names, in an order of their own."""
-    data = json.loads(snapshot.to_json())
+    data = json.loads(to_json(snapshot))
     data["ids"] = {number: f"z{1000 - int(number)}" for number in data["ids"]}
     data["names"] = [[f"n{99 - at}" for at in range(len(column))] for column in data["names"]]
-    return Snapshot.from_json(json.dumps(data))
+    return from_json(json.dumps(data))
 
 
 def _check_runs(make: Maker, seed: int, work_conserving: bool) -> list[Snapshot]:
@@ -266,9 +267,9 @@ def _check_all_down(make: Maker) -> None:
 def _check_other_processes(policy: Policy, snapshots: Sequence[Snapshot]) -> None:
     """The same decisions elsewhere: catches what depends on the order of a set or on what the process did before."""
     asked = [snapshot for snapshot in snapshots if len(snapshot)]
-    here = [decision_digest(policy.decide(Snapshot.from_json(snapshot.to_json()))) for snapshot in asked]
+    here = [decision_digest(policy.decide(from_json(to_json(snapshot)))) for snapshot in asked]
     question = json.dumps(
-        {**_address(policy), "path": sys.path, "snapshots": [snapshot.to_json() for snapshot in reversed(asked)]}
+        {**_address(policy), "path": sys.path, "snapshots": [to_json(snapshot) for snapshot in reversed(asked)]}
     )
     for hash_seed in HASH_SEEDS:
         done = subprocess.run(

@@ -7,7 +7,7 @@ import pytest
 
 from fairway.core.action import Suspend
 from fairway.core.decision import Decision, Reason
-from fairway.core.snapshot import Snapshot
+from fairway.core.snapshot_json import from_json, to_json
 from fairway.testing import job, random_snapshot, state_of
 
 COLUMNS = ("held", "host", "attained_s", "attained_gpu_s", "progress", "rate", "idle_since_s", "throttle")
@@ -48,13 +48,13 @@ def test_types_are_barred_for_single_rows() -> None:
 
 def test_withheld_gpus_go_through_json_and_copies() -> None:
     part = random_snapshot(1).part(np.arange(0), withheld=frozenset({1, 0}))
-    assert Snapshot.from_json(part.to_json()).withheld_gpus == {0, 1}
+    assert from_json(to_json(part)).withheld_gpus == {0, 1}
     assert part.copy().withheld_gpus == {0, 1}
 
 
 def test_the_same_instant_with_another_memory() -> None:
     whole = random_snapshot(2)
-    other = whole.recalling({"y": 2})
+    other = whole.part(memory={"y": 2})
     assert (other.memory, other.now_s, other.free) == ({"y": 2}, whole.now_s, whole.free)
     assert other.ints is whole.ints
 
@@ -74,12 +74,12 @@ def test_a_decision_about_some_rows_becomes_one_about_all() -> None:
         warm=True,
         texts={2: "later"},
     )
-    whole = part.widened(np.array([1, 3, 4]), 6)
+    whole = Decision.composed([(np.array([1, 3, 4]), part)], 6)
     assert whole.gpus.tolist() == [0, 2, 0, 2, 0, 0]
     assert whole.reasons.tolist() == [Reason.OTHER, 0, Reason.OTHER, 0, Reason.NO_FREE_GPUS, Reason.OTHER]
     assert whole.gpu_types is not None
     assert whole.gpu_types.tolist() == [-1, 1, -1, 1, -1, -1]
-    assert (whole.ahead, whole.wake_s, whole.memory, whole.warm) == (9, 50.0, {"m": 1}, True)
+    assert (whole.ahead, whole.wake_s, whole.memory, whole.warm) == (9, 50.0, {}, True)
     assert (whole.partners, whole.placements, whole.throttles, whole.order) == ({3: 1}, {1: (4, 5)}, {3: 0.5}, [3, 1])
     assert dict(whole.texts) == {4: "later"}
     assert 0 not in whole.texts

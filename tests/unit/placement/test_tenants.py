@@ -276,6 +276,7 @@ def enacted(state: State, policy: Policy) -> tuple[Decision, Sequence[Action]]:
     decision = policy.decide(view)
     check(view, decision)
     planned = plan(view, decision, state.occupancy, placement("packed"))
+    decision = planned.kept(decision)
     actions = reconcile(view, decision, planned)
     state.memory = decision.memory
     state.round += 1
@@ -542,9 +543,8 @@ class Counting:
 
     def decide(self, snapshot: Snapshot) -> Decision:
         Counting.asked.append(snapshot.jobs.tolist())
-        decision = Decision(snapshot.gpus.copy(), np.zeros(len(snapshot), dtype=np.int8))
-        decision.wake_s = (snapshot.now_s + 1e-6) // self.wake_s * self.wake_s + self.wake_s if self.wake_s else np.inf
-        return decision
+        wake_s = (snapshot.now_s + 1e-6) // self.wake_s * self.wake_s + self.wake_s if self.wake_s else np.inf
+        return Decision(snapshot.gpus.copy(), np.zeros(len(snapshot), dtype=np.int8), wake_s=wake_s)
 
 
 @dataclass(frozen=True)

@@ -85,8 +85,7 @@ class PlanningPolicy(SharePolicy):
 
         decision = decide_by_shares(snapshot, plan, self.style, anew=anew or news)
         learned.expect(snapshot, decision.partners)
-        decision.memory = {**decision.memory, "pairs": learned.memory()}
-        return decision
+        return decision.remembering({**decision.memory, "pairs": learned.memory()})
 
     @property
     def style(self) -> Style:
