@@ -165,6 +165,17 @@ class Restless(Base):
         return admit(snapshot, preempt=False).waking(snapshot.now_s + 1e-6)
 
 
+@dataclass(frozen=True)
+class Ages(Base):
+    """The longest wait for each second of service goes first, but it acts only when something else happens."""
+
+    name: ClassVar[str] = "ages"
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        waited_s = snapshot.now_s - snapshot.submitted_s - snapshot.attained_s
+        return admit(snapshot, -waited_s / (snapshot.attained_s + 60.0), preempt=True)
+
+
 BROKEN: dict[type[Base], str] = {
     GrantsTooMuch: "are granted; the",
     SplitsGangs: "fewer GPUs than its gang needs",
@@ -180,4 +191,5 @@ BROKEN: dict[type[Base], str] = {
     HiddenCounter: "differs the second time",
     Starves: "never finished",
     Restless: "does not come to an end",
+    Ages: "asks for no wake-up",
 }

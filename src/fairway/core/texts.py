@@ -22,9 +22,12 @@ class Texts(Mapping[int, str]):
         self.rows = rows
         self._say = say
 
+    def __contains__(self, row: object) -> bool:
+        at = int(self.rows.searchsorted(row))  # type: ignore[call-overload]
+        return at < len(self.rows) and bool(self.rows[at] == row)
+
     def __getitem__(self, row: int) -> str:
-        at = int(self.rows.searchsorted(row))
-        if at == len(self.rows) or self.rows[at] != row:
+        if row not in self:
             raise KeyError(row)
         return self._say(row)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from fairway.core import columns as c
 from fairway.core.arrays import Bools, Ints
 from fairway.core.check import check
-from fairway.core.decision import Decision, Reason, nothing_granted
+from fairway.core.decision import Decision, Reason, nothing_granted, reason_text
 from fairway.core.occupancy import Occupancy
 from fairway.core.plan import Placer, plan
 from fairway.core.policy import Policy
@@ -280,9 +280,22 @@ class Guaranteed:
             return self.decision.throttles
         return {guest: float(self.snapshot.throttle[self.rows[guest]]) for guest in guests}
 
-    def reason(self, row: int) -> str:
-        """Why a row of the tenant waits."""
-        return self.decision.reason(self._view or self._seen(self.memory.get("lost", ())), row)
+    def reasons(self) -> Callable[[int], str]:
+        """Why rows of the tenant wait. The answer may be asked for later, so it keeps the gangs of now."""
+        decision, view = self.decision, self._view
+        if view is not None:
+            return lambda row: decision.reason(view, row)
+        snapshot, gangs = self.snapshot, self.snapshot.gpus[self.rows]
+        lost = sum(self.virtual.cells[node].gpus for node in self.memory.get("lost", ()))
+        free = int(self.virtual.cluster.gpu_count - lost - decision.gpus.sum())
+
+        def say(row: int) -> str:
+            ahead = snapshot.job_id(decision.ahead)
+            return decision.texts.get(row) or reason_text(
+                Reason(int(decision.reasons[row])), int(gangs[row]), free, ahead
+            )
+
+        return say
 
     def remembered(self) -> Mapping[str, Any]:
         """The memory for the next decision."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -86,11 +86,12 @@ class Opportunistic:
         placements = {row: gpus for row, gpus in self._placed.items() if row not in guests}
         return self.decision._replace(gpu_types=None, ahead=-1, placements=placements, order=(), texts={})
 
-    def reason(self, row: int) -> str:
-        """Why a row waits."""
-        if self._view is None:
-            return ""
-        return (_EVICTED if row in self._evicted else "") + self.decision.reason(self._view, row)
+    def reasons(self) -> Callable[[int], str]:
+        """Why rows wait."""
+        decision, view, evicted = self.decision, self._view, self._evicted
+        if view is None:
+            return lambda row: ""
+        return lambda row: (_EVICTED if row in evicted else "") + decision.reason(view, row)
 
     def remembered(self) -> Mapping[str, Any]:
         """The inner policy's memory for the next decision."""

@@ -122,9 +122,10 @@ class Tenanted(Layer):
 
 def _texts(parts: Sequence[Guaranteed | Opportunistic], owner: Ints, gpus: Ints) -> Texts:
     """Why each row waits."""
+    told = [(part.label, part.rows, part.reasons()) for part in parts]
 
     def say(row: int) -> str:
-        part = parts[owner[row]]  # the opportunistic jobs, of owner -1, are the last part
-        return f"{part.label}: {part.reason(int(np.searchsorted(part.rows, row)))}"
+        label, rows, reason = told[owner[row]]  # the opportunistic jobs, of owner -1, are the last part
+        return f"{label}: {reason(int(np.searchsorted(rows, row)))}"
 
     return Texts((gpus == 0).nonzero()[0], say)

@@ -318,6 +318,17 @@ class TestLayer:
         enacted(state, policy)
         assert state.held_gpus == {0: (0, 1), 1: (2,), 2: (4, 5, 6, 7)}
 
+    def test_an_evicted_job_keeps_the_service_that_it_has_had(self) -> None:
+        """The tenant takes the GPUs of one of two that have run as long: the other one stays where it is."""
+        policy = layer("v100:1x8", TenantSpec.of("a", "4"), policy="las:levels=60")
+        jobs = [job("x", 4, 9000.0, priority=-1), job("y", 4, 9000.0, priority=-1), job("z", 4, queue="a")]
+        both = {"x": 600.0, "y": 600.0}
+        running = {"x": (0, 1, 2, 3), "y": (4, 5, 6, 7)}
+        state = state_of(jobs, "v100:1x8", now_s=1000.0, running=running, attained=both)
+        enacted(state, policy)
+        assert state.held_gpus == {1: (4, 5, 6, 7), 2: (0, 1, 2, 3)}
+        assert state.snapshot().attained_gpu_s.tolist() == [2400.0, 2400.0, 0.0]
+
     def test_idle_gpus_of_a_cell_in_use_serve_opportunistic_jobs(self) -> None:
         policy = layer("v100:1x8", TenantSpec.of("a", "8"))
         state = state_of([job("a", 2, queue="a"), job("x", 6, priority=-1)], "v100:1x8")
