@@ -168,6 +168,6 @@ def _naming_the_head(snapshot: Snapshot, decision: Decision, key: Key | None) ->
     if not len(waits):
         return decision
     head = int(_ordered(waits, key)[0])
-    reasons = np.multiply(decision.gpus == 0, int(Reason.BEHIND), dtype=np.int8)
-    reasons[head] = int(Reason.NO_FREE_GPUS)
-    return decision._replace(reasons=reasons, ahead=int(snapshot.jobs[head]))
+    decision.reasons[waits] = int(Reason.BEHIND)
+    decision.reasons[head] = int(Reason.NO_FREE_GPUS)
+    return decision._replace(ahead=int(snapshot.jobs[head]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from fairway.core import kernels
-from fairway.core.arrays import Ints, frozen
+from fairway.core.arrays import Ints
 from fairway.core.decision import Decision
 from fairway.core.errors import PolicyError
 from fairway.core.snapshot import Snapshot
@@ -27,15 +27,13 @@ _LAWS = {
 def check(snapshot: Snapshot, decision: Decision) -> None:
     """Raise `PolicyError` with the first law that the decision breaks.
 
-    From here on its grants are read-only: what was checked must stay as it is.
+    From then on its grants are read-only: what was checked must stay as it is.
     """
     rows, gpus = len(snapshot), decision.gpus
     if gpus.shape != (rows,) or decision.reasons.shape != (rows,):
         raise PolicyError(f"a decision over {rows} jobs has {gpus.shape} grants and {decision.reasons.shape} reasons")
     if gpus.dtype.kind != "i" or decision.reasons.dtype.kind != "i":
         raise PolicyError(f"grants and reasons must be whole numbers, not {gpus.dtype} and {decision.reasons.dtype}")
-    frozen(gpus)
-    frozen(decision.reasons)
     if not decision.wake_s > snapshot.now_s:
         raise PolicyError(f"wake_s={decision.wake_s} is not after now ({snapshot.now_s})")
     if not rows:
@@ -56,6 +54,8 @@ def check(snapshot: Snapshot, decision: Decision) -> None:
         _check_types(snapshot, decision, gpus)
     if decision.placements:
         _check_placements(snapshot, decision)
+    decision.gpus.setflags(write=False)
+    decision.reasons.setflags(write=False)
 
 
 def _refuse(snapshot: Snapshot, rows: Ints, law: str) -> None:

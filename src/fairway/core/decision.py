@@ -99,7 +99,8 @@ class Decision(NamedTuple):
 
     def waking(self, time_s: float) -> Decision:
         """The same decision; the policy is asked again at this instant at the latest."""
-        return self._replace(wake_s=time_s) if time_s < self.wake_s else self
+        # By position, because many policies ask at every decision: `_replace` takes twice as long.
+        return Decision(*self[:_WAKE], time_s, *self[_WAKE + 1 :]) if time_s < self.wake_s else self
 
     def remembering(self, memory: Mapping[str, Any]) -> Decision:
         """The same decision with this memory for the next one."""
@@ -160,6 +161,9 @@ class Decision(NamedTuple):
             warm=any(part.warm for _, part in parts),
             texts=words.joined([(mine, part.texts) for mine, part in parts]),
         )
+
+
+_WAKE = Decision._fields.index("wake_s")
 
 
 def _less(by_row: Mapping[int, V], gone: Collection[int]) -> Mapping[int, V]:

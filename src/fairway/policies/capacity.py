@@ -66,7 +66,7 @@ class Capacity:
             overdue_s = snapshot.now_s - self.reserve_after_s if self.reserve_after_s else -math.inf
             started, heads = _served(snapshot, waiting, parts, overdue_s)
             reasons[heads] = int(Reason.NO_FREE_GPUS)
-            rows = list(started)
+            rows = np.array(list(started), dtype=np.int64)
             gpus[rows], reasons[rows] = snapshot.gpus[rows], int(Reason.RUNS)
             if kinds is not None:
                 kinds[rows] = list(started.values())
@@ -181,7 +181,7 @@ class _Lines:
 def _texts(snapshot: Snapshot, grants: Ints, parts: Floats) -> Texts:
     """Why each row waits."""
     queue, jobs, gangs = snapshot.queue.copy(), snapshot.jobs.copy(), snapshot.gpus.copy()
-    capacity = int(snapshot.capacity.sum())
+    capacity = sum(snapshot.capacity.tolist())
 
     def say(row: int) -> str:
         code = int(queue[row])
