@@ -100,7 +100,7 @@ class Decision(NamedTuple):
     def waking(self, time_s: float) -> Decision:
         """The same decision; the policy is asked again at this instant at the latest."""
         # By position, because many policies ask at every decision: `_replace` takes twice as long.
-        return Decision(*self[:_WAKE], time_s, *self[_WAKE + 1 :]) if time_s < self.wake_s else self
+        return Decision._make((*self[:_WAKE], time_s, *self[_WAKE + 1 :])) if time_s < self.wake_s else self
 
     def remembering(self, memory: Mapping[str, Any]) -> Decision:
         """The same decision with this memory for the next one."""

@@ -463,11 +463,8 @@ def warm_up() -> bool:
     index_keys(service, np.ones(1), (np.zeros(1), np.zeros(1)), seen_f[c.FIRST_START_S], seen_i[c.HELD])
     next_fall(service, (np.zeros(1), np.zeros(1)), grants)
     next_limit(service, np.ones(1), grants)
-    for _ in range(2):
-        first_breach(grants, reasons, seen_f, seen_i, 0.0)
-        differing(grants, seen_i[c.HELD])
-        frozen(grants)
-        frozen(reasons)
+    first_breach(grants, reasons, seen_f, seen_i, 0.0)
+    differing(grants, seen_i[c.HELD])
     begin(f, i, 0, 0.0, 1.0, (1, 0, -1))
     settle(f, i, 0, 0.0)
     anchor(f, i, 0, 0.0)

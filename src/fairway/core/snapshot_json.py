@@ -62,7 +62,7 @@ def from_json(text: str) -> Snapshot:
         if data["fairway_snapshot"] != FORMAT:
             raise InputError(f"this snapshot has format {data['fairway_snapshot']}; this Fairway reads format {FORMAT}")
         frame, rows = _frame(data), len(data["ids"])
-        return Snapshot(
+        return Snapshot.of(
             frame=frame,
             floats=frozen(np.array(data["floats"], dtype=np.float64).reshape(len(data["floats"]), rows)),
             ints=frozen(np.array(data["ints"], dtype=np.int64).reshape(len(data["ints"]), rows)),

@@ -147,7 +147,7 @@ class State:
     def snapshot(self, knows: frozenset[str] = frozenset()) -> Snapshot:
         """A read-only view of this instant."""
         floats, ints = self.table.window()
-        return Snapshot(
+        return Snapshot.of(
             frame=self._frame,
             floats=floats,
             ints=ints,

@@ -43,7 +43,7 @@ def tenant_view(
     if "regimes" in snapshot.knows and len(snapshot.capacity) > 1:
         facts = _facts_on_types(facts, ints[c.JOB].tolist(), part.kinds)
     frame = snapshot.frame._replace(cluster=part.cluster, held_gpus=held, down=frozenset(lost), facts=facts)
-    return Snapshot(
+    return Snapshot.of(
         frame=frame,
         floats=frozen(floats),
         ints=frozen(ints),

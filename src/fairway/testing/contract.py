@@ -229,7 +229,7 @@ def _quiet_s(snapshot: Snapshot) -> float:
 
 def _later(snapshot: Snapshot, seconds: float, memory: Mapping[str, Any]) -> Snapshot:
     """The same jobs at a later instant, with what the policy has remembered."""
-    return Snapshot(
+    return Snapshot.of(
         frame=snapshot.frame,
         floats=snapshot.floats,
         ints=snapshot.ints,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fairway.core.check import check
 from fairway.core.decision import Decision, Reason, nothing_granted
 from fairway.core.texts import Texts, over
+from fairway.policies import make_policy
 from fairway.testing import job, snapshot_of
+from fairway.testing.harness import Sealed
 
 
 def shared() -> Decision:
@@ -29,10 +30,9 @@ def test_nothing_is_assigned_to_a_decision() -> None:
         shared().wake_s = 3.0  # type: ignore[misc]
 
 
-def test_what_was_checked_is_read_only() -> None:
+def test_runs_under_test_seal_decisions() -> None:
     snapshot = snapshot_of([job("a", 2)], "v100:2")
-    decision = Decision(np.array([2]), np.zeros(1, dtype=np.int8))
-    check(snapshot, decision)
+    decision = Sealed(make_policy("fifo")).decide(snapshot)
     with pytest.raises(ValueError, match="read-only"):
         decision.gpus[0] = 0
     with pytest.raises(ValueError, match="read-only"):
