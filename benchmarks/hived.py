@@ -51,9 +51,7 @@ class QuotaOnly(Layer):
 
     def decide(self, snapshot: Snapshot) -> Decision:
         owner = self.tenants.owners(snapshot)
-        rows = len(snapshot)
-        whole = Decision(np.zeros(rows, dtype=np.int64), np.full(rows, 7, dtype=np.int8))
-        memory = {}
+        decided, memory = [], {}
         for number, part in enumerate(self.tenants.parts):
             mine = (owner == number).nonzero()[0]
             if not len(mine):
@@ -62,11 +60,9 @@ class QuotaOnly(Layer):
             pool, held = _pool(part), _counted(snapshot, mine.tolist())
             view = tenant_view(snapshot, pool, mine, held=held, lost=(), memory=past, round_number=snapshot.round)
             decision = self.inner.decide(view)
-            whole.gpus[mine], whole.reasons[mine] = decision.gpus, decision.reasons
-            whole.wake_s = min(whole.wake_s, decision.wake_s)
+            decided.append((mine, Decision(decision.gpus, decision.reasons, wake_s=decision.wake_s)))
             memory[part.name] = decision.memory
-        whole.memory = memory
-        return whole
+        return Decision.composed(decided, len(snapshot)).remembering(memory)
 
 
 def _pool(part: VirtualCluster) -> VirtualCluster:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fairway.core.admission import admit
-from fairway.core.decision import Decision, Reason
+from fairway.core.decision import Decision
 from fairway.core.snapshot import Snapshot
 
 
@@ -40,8 +40,7 @@ class SplitsGangs(Base):
     def decide(self, snapshot: Snapshot) -> Decision:
         decision = admit(snapshot, preempt=False)
         large = (decision.gpus > 1) & (snapshot.gpus_min == decision.gpus) & (snapshot.held == 0)
-        decision.gpus[large] -= 1
-        return decision
+        return decision._replace(gpus=decision.gpus - large)
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,7 @@ class ForgetsReasons(Base):
 
     def decide(self, snapshot: Snapshot) -> Decision:
         decision = admit(snapshot, preempt=False)
-        decision.reasons[:] = int(Reason.RUNS)
-        return decision
+        return decision._replace(reasons=np.zeros(len(snapshot), dtype=np.int8))
 
 
 @dataclass(frozen=True)
@@ -72,11 +70,10 @@ class ChangesMemory(Base):
     name: ClassVar[str] = "changes-memory"
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        decision = admit(snapshot, preempt=False)
-        memory: Any = snapshot.memory
-        decision.memory = {"turns": memory.get("turns", 0) + 1, "seen": memory.get("seen", [])}
-        decision.memory["seen"].append(len(snapshot))
-        return decision
+        known: Any = snapshot.memory
+        memory = {"turns": known.get("turns", 0) + 1, "seen": known.get("seen", [])}
+        memory["seen"].append(len(snapshot))
+        return admit(snapshot, preempt=False).remembering(memory)
 
 
 @dataclass(frozen=True)
@@ -115,10 +112,7 @@ class StopsProtected(Base):
     def decide(self, snapshot: Snapshot) -> Decision:
         if not len(snapshot) or len(snapshot.protected_rows) < 1 or len(snapshot) < 2:
             return admit(snapshot, preempt=False)
-        decision = admit(snapshot, preempt=False)
-        decision.gpus[snapshot.protected_rows] = 0
-        decision.reasons[snapshot.protected_rows] = int(Reason.OTHER)
-        return decision
+        return admit(snapshot, preempt=False).without(snapshot.protected_rows.tolist())
 
 
 @dataclass(frozen=True)
@@ -126,9 +120,7 @@ class WakesInThePast(Base):
     name: ClassVar[str] = "wakes-in-the-past"
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        decision = admit(snapshot, preempt=False)
-        decision.wake_s = snapshot.now_s
-        return decision
+        return admit(snapshot, preempt=False).waking(snapshot.now_s)
 
 
 @dataclass(frozen=True)
@@ -159,11 +151,8 @@ class Starves(Base):
     name: ClassVar[str] = "starves"
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        decision = admit(snapshot, preempt=False)
         odd = (snapshot.gpus == 3) & (snapshot.held == 0)
-        decision.gpus[odd] = 0
-        decision.reasons[odd] = int(Reason.OTHER)
-        return decision
+        return admit(snapshot, preempt=False).without(odd.nonzero()[0].tolist())
 
 
 @dataclass(frozen=True)
@@ -173,9 +162,18 @@ class Restless(Base):
     name: ClassVar[str] = "restless"
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        decision = admit(snapshot, preempt=False)
-        decision.wake_s = snapshot.now_s + 1e-6
-        return decision
+        return admit(snapshot, preempt=False).waking(snapshot.now_s + 1e-6)
+
+
+@dataclass(frozen=True)
+class Ages(Base):
+    """The longest wait for each second of service goes first, but it acts only when something else happens."""
+
+    name: ClassVar[str] = "ages"
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        waited_s = snapshot.now_s - snapshot.submitted_s - snapshot.attained_s
+        return admit(snapshot, -waited_s / (snapshot.attained_s + 60.0), preempt=True)
 
 
 BROKEN: dict[type[Base], str] = {
@@ -193,4 +191,5 @@ BROKEN: dict[type[Base], str] = {
     HiddenCounter: "differs the second time",
     Starves: "never finished",
     Restless: "does not come to an end",
+    Ages: "asks for no wake-up",
 }

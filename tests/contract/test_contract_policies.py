@@ -71,9 +71,7 @@ def test_the_command_exits_with_1_and_says_why(tmp_path: Path) -> None:
         "    knows: ClassVar[frozenset] = frozenset()\n"
         "    round_s: ClassVar[float] = 0.0\n"
         "    def decide(self, snapshot):\n"
-        "        decision = admit(snapshot, preempt=False)\n"
-        "        decision.wake_s = 0.0\n"
-        "        return decision\n"
+        "        return admit(snapshot, preempt=False).waking(0.0)\n"
     )
     command = [sys.executable, "-m", "fairway.testing", "late", "--seed", "1", "--plugin", str(plugin)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from fairway.core.check import check
-from fairway.policies import registry
-from fairway.testing import random_snapshot
+from fairway.policies import load_plugin, registry
+from fairway.testing import check_policy, random_snapshot
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "writing-a-policy.md"
 BLOCKS = re.findall(r"^```(python|sh)\n(.*?)^```$", GUIDE.read_text(), flags=re.MULTILINE | re.DOTALL)
@@ -31,6 +31,14 @@ def test_the_guide_has_a_policy_of_about_25_lines() -> None:
     first = next(code for language, code in BLOCKS if language == "python")
     body = first[first.index("@register") :]
     assert len([line for line in body.splitlines() if line.strip()]) <= 25
+
+
+def test_a_policy_with_memory_is_a_file_of_about_40_lines(here: Path) -> None:
+    code = next(code for language, code in BLOCKS if "class Stride" in code)
+    assert len([line for line in code.splitlines() if line.strip()]) <= 40
+    (here / "stride.py").write_text(code)
+    load_plugin("stride.py")
+    check_policy("stride", work_conserving=True)
 
 
 @pytest.mark.parametrize("code", [code for language, code in BLOCKS[1:] if language == "python"])

@@ -6,11 +6,11 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from fairway.core.arrays import Floats, Ints, frozen
+from fairway.core.arrays import Ints
 from fairway.core.decision import Decision
 from fairway.core.event import Event, JobFinished, Woken
 from fairway.core.job import JobSpec
@@ -18,7 +18,7 @@ from fairway.core.policy import Policy
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
 from fairway.runtime.daemon.scheduler import Scheduler
-from fairway.runtime.guard.policy_guard import Limits, PolicyGuard
+from fairway.runtime.guard.policy_guard import Limits, PolicyGuard, widened
 from fairway.runtime.jobs.estimates import speeds_of
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import Dependency
@@ -120,7 +120,7 @@ class Door(PolicyGuard):
             self._let_in(job)
         decision = super().decide(snapshot)
         if self._times:
-            decision.wake_s = min(decision.wake_s, self._times[0][0])
+            decision = decision.waking(self._times[0][0])
         return decision
 
     def _inside(self, snapshot: Snapshot, shut: Mapping[int, str]) -> Ints:
@@ -133,7 +133,7 @@ class Door(PolicyGuard):
 
     def _whole(self, snapshot: Snapshot, decision: Decision, rows: Ints) -> Decision:
         """Without the reasons of jobs that are not eligible; they are not needed here."""
-        return decision.widened(rows, len(snapshot))
+        return widened(decision, rows, len(snapshot))
 
     def _note_end(self, job: int) -> None:
         array = self._arrays.get(job)
@@ -271,22 +271,4 @@ def _first_rows(snapshot: Snapshot, keep: Collection[int]) -> tuple[Snapshot, in
     needed = snapshot.running | np.isin(snapshot.jobs, list(keep))
     others = (~needed).nonzero()[0][: max(MOST_JOBS - int(needed.sum()), 0)]
     rows = np.sort(np.concatenate([needed.nonzero()[0], others]))
-    kept = with_columns(snapshot, frozen(snapshot.floats[:, rows]), frozen(snapshot.ints[:, rows]), snapshot.memory)
-    return kept, len(snapshot) - len(kept)
-
-
-def with_columns(snapshot: Snapshot, floats: Floats, ints: Ints, memory: Mapping[str, Any]) -> Snapshot:
-    """A snapshot of the same instant with other columns, or another memory."""
-    return Snapshot(
-        snapshot.frame,
-        floats,
-        ints,
-        snapshot.now_s,
-        snapshot.round,
-        snapshot.capacity,
-        memory,
-        snapshot.knows,
-        snapshot.free,
-        snapshot.demand,
-        snapshot.guarded,
-    )
+    return snapshot.part(rows), len(snapshot) - len(rows)

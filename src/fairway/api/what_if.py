@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fairway.api.live_copy import Array, Door, Present, conditions_of, copied_present, why_stranded, with_columns
+from fairway.api.live_copy import Array, Door, Present, conditions_of, copied_present, why_stranded
 from fairway.api.schema import MOST_DAYS, WhatIf
 from fairway.core.event import JobSubmitted
 from fairway.core.plan import Placer
@@ -154,7 +154,7 @@ def _rolled(scheduler: Scheduler, present: Present, policy: Policy | None, **abo
     """Roll the present forward under a policy; None keeps the present one, with what it remembers."""
     snapshot, gate, loop = present.snapshot, scheduler.guard, scheduler.loop
     if policy is not None:
-        snapshot = with_columns(snapshot, snapshot.floats, snapshot.ints, {})
+        snapshot = snapshot.part(memory={})
     door = Door(policy or gate.policy, gate.limits, present)
     placer: Placer = getattr(loop.placer, "placer", loop.placer)
     outlook = look_onward(

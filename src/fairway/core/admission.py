@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from fairway.core import kernels
-from fairway.core.arrays import Floats, Ints, Ranks, frozen
+from fairway.core.arrays import Codes, Floats, Ints, Ranks, frozen
 from fairway.core.decision import Decision, Reason
 from fairway.core.snapshot import Snapshot
 
@@ -32,6 +32,9 @@ def admit(
 
     A key that is a function is called only if not everybody fits: without contention there is nothing to rank.
 
+    Every job gets the gang that it asks for, `snapshot.gpus`, also if it could use fewer or more GPUs: `gpus_min` and
+    `gpus_max` are not looked at. A policy that shrinks or grows gangs grants GPUs itself (see `policies/optimus`).
+
     `preempt`: running jobs compete with waiting ones; else they keep what they hold. `strict`: stop at the first gang
     that does not fit instead of skipping it. A running job that loses its place but was started too recently to be
     stopped keeps its GPUs; then the lowest-ranked newcomers wait instead, and the decision wakes when the protection
@@ -46,9 +49,7 @@ def admit(
         decision = _admit_typed(snapshot, key, preempt, strict)
     else:
         decision = _admit_single(snapshot, key, preempt, strict)
-    if strict:
-        _name_the_head(snapshot, decision, key)
-    return decision
+    return _naming_the_head(snapshot, decision, key) if strict else decision
 
 
 def _admit_single(snapshot: Snapshot, key: Key | None, preempt: bool, strict: bool) -> Decision:
@@ -56,39 +57,42 @@ def _admit_single(snapshot: Snapshot, key: Key | None, preempt: bool, strict: bo
     reasons = np.zeros(len(gpus), dtype=np.int8)
     if preempt:
         free, rows = int(snapshot.capacity[0]), _all_rows(len(gpus))
-        decision = Decision(np.zeros(len(gpus), dtype=np.int64), reasons)
+        grants = np.zeros(len(gpus), dtype=np.int64)
     else:
         free, rows = snapshot.free, (held == 0).nonzero()[0]
-        decision = Decision(held.copy(), reasons)
-    if free:
-        _grant(snapshot, decision, rows, key, free, preempt, strict)
-    else:
+        grants = held.copy()
+    if not free:
         reasons[rows] = int(Reason.NO_FREE_GPUS)
-    return decision
+        return Decision(grants, reasons)
+    mode = (preempt, strict, int(Reason.OUTRANKED if preempt else Reason.NO_FREE_GPUS))
+    return Decision(grants, reasons, wake_s=_grant(snapshot, grants, reasons, rows, key, free, mode))
 
 
 def _grant(
     snapshot: Snapshot,
-    decision: Decision,
+    grants: Ints,
+    reasons: Codes,
     rows: Ints,
     key: Key | None,
     free: int,
-    preempt: bool,
-    strict: bool,
-) -> None:
-    """Serve the rows in the order of the key. Where many wait, the head of the order mostly fills the cluster."""
-    mode = (preempt, strict, int(Reason.OUTRANKED if preempt else Reason.NO_FREE_GPUS))
+    mode: tuple[bool, bool, int],
+) -> float:
+    """Serve the rows in the order of the key; returns when to wake. `grants` and `reasons` are filled in.
+
+    Where many wait, the head of the order mostly fills the cluster.
+    """
+    preempt, strict, _ = mode
     state = (snapshot.floats, snapshot.ints, snapshot.now_s)
-    grants, reasons = decision.gpus, decision.reasons
     if len(rows) > 2 * free and not strict:
         stood = grants.copy()
         order = _head(rows, key, snapshot.gpus, free)
-        left, decision.wake_s = kernels.in_order(order, *state, free, mode, grants, reasons)
+        left, wake_s = kernels.in_order(order, *state, free, mode, grants, reasons)
         # Whoever is spared takes the place of others: then there may be room for jobs behind the head.
         if left == 0 and not (preempt and snapshot.guarded and int(np.add.reduce(grants)) < free):
-            return
+            return wake_s
         grants[:] = stood
-    _, decision.wake_s = kernels.in_order(_ordered(rows, key), *state, free, mode, grants, reasons)
+    _, wake_s = kernels.in_order(_ordered(rows, key), *state, free, mode, grants, reasons)
+    return wake_s
 
 
 def _head(rows: Ints, key: Key | None, gpus: Ints, free: int) -> Ints:
@@ -129,9 +133,7 @@ def _admit_typed(snapshot: Snapshot, key: Key | None, preempt: bool, strict: boo
     spared, wake_s = kernels.keep_protected(ideal, snapshot.floats, snapshot.ints, snapshot.now_s, grants)
     if not spared:
         return decision
-    decision = _fill_types(snapshot, grants, key, strict)
-    decision.wake_s = wake_s
-    return decision
+    return _fill_types(snapshot, grants, key, strict).waking(wake_s)
 
 
 def _fill_types(snapshot: Snapshot, grants: Ints, key: Key | None, strict: bool) -> Decision:
@@ -160,11 +162,12 @@ def _fill_types(snapshot: Snapshot, grants: Ints, key: Key | None, strict: bool)
     return Decision(grants, reasons, gpu_types=types)
 
 
-def _name_the_head(snapshot: Snapshot, decision: Decision, key: Key | None) -> None:
+def _naming_the_head(snapshot: Snapshot, decision: Decision, key: Key | None) -> Decision:
     """In a strict queue the first that waits blocks all the others."""
     waits = decision.reasons.nonzero()[0]
-    if len(waits):
-        head = int(_ordered(waits, key)[0])
-        decision.reasons[waits] = int(Reason.BEHIND)
-        decision.reasons[head] = int(Reason.NO_FREE_GPUS)
-        decision.ahead = int(snapshot.jobs[head])
+    if not len(waits):
+        return decision
+    head = int(_ordered(waits, key)[0])
+    decision.reasons[waits] = int(Reason.BEHIND)
+    decision.reasons[head] = int(Reason.NO_FREE_GPUS)
+    return decision._replace(ahead=int(snapshot.jobs[head]))

@@ -26,16 +26,16 @@ _LAWS = {
 
 def check(snapshot: Snapshot, decision: Decision) -> None:
     """Raise `PolicyError` with the first law that the decision breaks."""
-    rows, gpus = len(snapshot), decision.gpus
-    if gpus.shape != (rows,) or decision.reasons.shape != (rows,):
-        raise PolicyError(f"a decision over {rows} jobs has {gpus.shape} grants and {decision.reasons.shape} reasons")
-    if gpus.dtype.kind != "i" or decision.reasons.dtype.kind != "i":
-        raise PolicyError(f"grants and reasons must be whole numbers, not {gpus.dtype} and {decision.reasons.dtype}")
+    rows, gpus, reasons = len(snapshot), decision.gpus, decision.reasons
+    if gpus.shape != (rows,) or reasons.shape != (rows,):
+        raise PolicyError(f"a decision over {rows} jobs has {gpus.shape} grants and {reasons.shape} reasons")
+    if gpus.dtype.kind != "i" or reasons.dtype.kind != "i":
+        raise PolicyError(f"grants and reasons must be whole numbers, not {gpus.dtype} and {reasons.dtype}")
     if not decision.wake_s > snapshot.now_s:
         raise PolicyError(f"wake_s={decision.wake_s} is not after now ({snapshot.now_s})")
     if not rows:
         return
-    law, row, total = kernels.first_breach(gpus, decision.reasons, snapshot.floats, snapshot.ints, snapshot.now_s)
+    law, row, total = kernels.first_breach(gpus, reasons, snapshot.floats, snapshot.ints, snapshot.now_s)
     if law:
         raise PolicyError(f"job {snapshot.job_id(int(snapshot.jobs[row]))!r} {_LAWS[law]}")
     if decision.partners:

@@ -1,31 +1,26 @@
 """What a policy answers: GPUs for each row of the snapshot, a reason for every wait, what to remember, when to wake.
 
-Reasons are small codes and become text only when somebody asks; a policy with more to say puts it in `texts`.
+Reasons are small codes and become text only when somebody asks; a policy with more to say puts it in `texts`. A
+decision is a value: nothing in it changes once it is made. What follows from it is another decision.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from fairway.core import texts as words
 from fairway.core.arrays import Codes, Ints
 from fairway.core.holders import counted, holders_text, usable_types
+from fairway.core.snapshot import Snapshot
 
-if TYPE_CHECKING:
-    from fairway.core.snapshot import Snapshot
-
-
+V = TypeVar("V")
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
-
-
-def _nothing() -> Mapping[Any, Any]:
-    return _NOTHING
 
 
 class Reason(IntEnum):
@@ -66,8 +61,7 @@ def reason_text(reason: Reason, gpus: int, free: int, ahead: str, who: str = "")
     return _TEXT[reason].format(asked=counted(gpus), left=left, ahead=ahead, who=who or f"{left} free")
 
 
-@dataclass(slots=True)
-class Decision:
+class Decision(NamedTuple):
     """Grants aligned to the snapshot's rows.
 
     `gpus[r]` is the number of GPUs that row r shall hold from now on (0: wait). `gpu_types[r]` is the type, -1 where
@@ -81,7 +75,8 @@ class Decision:
     which the other gangs are placed (else the largest first). `warm` asks that jobs which are stopped now stay in the
     memory of their hosts, so that they resume in place within a second, and that moves go without a checkpoint.
 
-    `blocked` GPUs count in the snapshot's capacity although nobody can be started on them now.
+    `texts` has words for rows that wait, where there is more to say than a reason code does. `blocked` GPUs count in
+    the snapshot's capacity although nobody can be started on them now.
     """
 
     gpus: Ints
@@ -89,13 +84,13 @@ class Decision:
     gpu_types: Ints | None = None
     ahead: int = -1
     wake_s: float = math.inf
-    memory: Mapping[str, Any] = field(default_factory=_nothing)
-    partners: Mapping[int, int] = field(default_factory=_nothing)
-    placements: Mapping[int, tuple[int, ...]] = field(default_factory=_nothing)
-    throttles: Mapping[int, float] = field(default_factory=_nothing)
+    memory: Mapping[str, Any] = _NOTHING
+    partners: Mapping[int, int] = _NOTHING
+    placements: Mapping[int, tuple[int, ...]] = _NOTHING
+    throttles: Mapping[int, float] = _NOTHING
     order: Sequence[int] = ()
     warm: bool = False
-    texts: Mapping[int, str] = field(default_factory=_nothing)
+    texts: Mapping[int, str] = _NOTHING
     blocked: int = 0
 
     def free(self, snapshot: Snapshot) -> int:
@@ -111,50 +106,77 @@ class Decision:
             who = holders_text(snapshot, self.gpus, self.gpu_types, int(usable_types(snapshot)[row]))
         return reason_text(reason, int(snapshot.gpus[row]), self.free(snapshot), ahead, who)
 
-    def widened(self, rows: Ints, total: int) -> Decision:
-        """A decision about some rows of a snapshot as one about all `total` of them: the others get nothing."""
-        gpus = np.zeros(total, dtype=np.int64)
-        reasons = np.full(total, int(Reason.OTHER), dtype=np.int8)
-        gpus[rows], reasons[rows] = self.gpus, self.reasons
-        kinds = None
-        if self.gpu_types is not None:
-            kinds = np.full(total, -1, dtype=np.int64)
-            kinds[rows] = self.gpu_types
-        at = rows.tolist()
+    def waking(self, time_s: float) -> Decision:
+        """The same decision; the policy is asked again at this instant at the latest."""
+        # By position, because many policies ask at every decision: `_replace` takes twice as long.
+        return Decision._make((*self[:_WAKE], time_s, *self[_WAKE + 1 :])) if time_s < self.wake_s else self
+
+    def remembering(self, memory: Mapping[str, Any]) -> Decision:
+        """The same decision with this memory for the next one."""
+        return self._replace(memory=memory)
+
+    def without(
+        self, rows: Iterable[int], reason: Reason = Reason.OTHER, texts: Mapping[int, str] = _NOTHING
+    ) -> Decision:
+        """The decision with the grants of some rows withdrawn: they and their guests wait, for `reason`.
+
+        `texts` says why in words; it may speak of other rows that wait as well.
+        """
+        gone = set(rows)
+        gone.update(guest for guest, host in self.partners.items() if host in gone)
+        gpus, reasons, at = self.gpus.copy(), self.reasons.copy(), sorted(gone)
+        gpus[at], reasons[at] = 0, int(reason)
+        return self._replace(
+            gpus=gpus,
+            reasons=reasons,
+            partners=_less(self.partners, gone),
+            placements=_less(self.placements, gone),
+            throttles=_less(self.throttles, gone),
+            texts=words.over(texts, self.texts),
+        )
+
+    @staticmethod
+    def composed(parts: Sequence[tuple[Ints, Decision]], rows: int, reason: Reason = Reason.OTHER) -> Decision:
+        """Decisions about some rows each, given with these rows, as one about all `rows`.
+
+        Rows that no part is about wait for `reason`. Gangs are placed in the order of the parts. Memory is not
+        composed: each part has its own.
+        """
+        gpus, reasons = np.zeros(rows, dtype=np.int64), np.full(rows, int(reason), dtype=np.int8)
+        typed = any(part.gpu_types is not None for _, part in parts)
+        kinds = np.full(rows, -1, dtype=np.int64) if typed else None
+        partners, placements = dict[int, int](), dict[int, tuple[int, ...]]()
+        throttles, order = dict[int, float](), list[int]()
+        for mine, part in parts:
+            gpus[mine], reasons[mine] = part.gpus, part.reasons
+            if kinds is not None and part.gpu_types is not None:
+                kinds[mine] = part.gpu_types
+            if part.partners or part.placements or len(part.order):
+                at = mine.tolist()
+                partners |= {at[guest]: at[host] for guest, host in part.partners.items()}
+                placements |= {at[row]: named for row, named in part.placements.items()}
+                throttles |= {at[row]: share for row, share in part.throttles.items()}
+                order += [at[row] for row in part.order]
         return Decision(
             gpus,
             reasons,
             kinds,
-            self.ahead,
-            self.wake_s,
-            self.memory,
-            {at[guest]: at[host] for guest, host in self.partners.items()},
-            {at[row]: gpus for row, gpus in self.placements.items()},
-            {at[row]: part for row, part in self.throttles.items()},
-            [at[row] for row in self.order],
-            self.warm,
-            _Renumbered(self.texts, rows),
+            ahead=next((part.ahead for _, part in parts if part.ahead >= 0), -1),
+            wake_s=min((part.wake_s for _, part in parts), default=math.inf),
+            partners=partners,
+            placements=placements,
+            throttles=throttles,
+            order=order,
+            warm=any(part.warm for _, part in parts),
+            texts=words.joined([(mine, part.texts) for mine, part in parts]),
         )
 
 
-class _Renumbered(Mapping[int, str]):
-    """Texts about some rows, by the numbers that these have elsewhere; put into words only when somebody asks."""
+_WAKE = Decision._fields.index("wake_s")
 
-    def __init__(self, texts: Mapping[int, str], rows: Ints) -> None:
-        self._texts = texts
-        self._rows = rows
 
-    def __getitem__(self, row: int) -> str:
-        at = int(np.searchsorted(self._rows, row))
-        if at == len(self._rows) or self._rows[at] != row:
-            raise KeyError(row)
-        return self._texts[at]
-
-    def __iter__(self) -> Iterator[int]:
-        return (int(self._rows[at]) for at in self._texts)
-
-    def __len__(self) -> int:
-        return len(self._texts)
+def _less(by_row: Mapping[int, V], gone: Collection[int]) -> Mapping[int, V]:
+    return {row: value for row, value in by_row.items() if row not in gone} if by_row else by_row
 
 
 def nothing_granted(rows: int, reason: Reason = Reason.OTHER) -> Decision:

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import numpy as np
 
 from fairway.core import columns as c
 from fairway.core import kernels
 from fairway.core.arrays import Floats, Ints
-from fairway.core.facts import NO_FACTS
-
-if TYPE_CHECKING:
-    from fairway.core.snapshot import Snapshot
+from fairway.core.facts import NO_FACTS, Facts
+from fairway.core.view import TableView
 
 
 class Oracle:
     """True run times of the jobs on their own gangs, on the GPU type that suits each best."""
 
-    __slots__ = ("_floats", "_now_s", "_snapshot")
+    __slots__ = ("_facts", "_floats", "_now_s", "_table")
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-        self._floats = snapshot.floats
-        self._now_s = snapshot.now_s
+    def __init__(self, table: TableView, facts: Mapping[int, Facts]) -> None:
+        self._table = table
+        self._facts = facts
+        self._floats = table.floats
+        self._now_s = table.now_s
 
     @property
     def remaining_s(self) -> Floats:
@@ -52,15 +51,14 @@ class Oracle:
     @property
     def work_left(self) -> Floats:
         """What each job has still to do, in the units of its speeds."""
-        left: Floats = self._floats[c.WORK] - self._snapshot.progress
+        left: Floats = self._floats[c.WORK] - self._table.progress
         return left
 
     @property
     def steps_left(self) -> Floats:
         """The steps that each job has still to make, in the units of `scaling`."""
-        facts = self._snapshot.frame.facts
-        told = np.array([facts.get(job, NO_FACTS).steps_left for job in self._snapshot.jobs.tolist()])
-        return np.where(np.isnan(told), self._floats[c.WORK] - self._snapshot.progress, told)
+        told = np.array([self._facts.get(job, NO_FACTS).steps_left for job in self._table.jobs.tolist()])
+        return np.where(np.isnan(told), self._floats[c.WORK] - self._table.progress, told)
 
     @property
     def total_s(self) -> Floats:

@@ -2,7 +2,7 @@
 
 Jobs whose grant is unchanged keep their GPUs. What the others held is freed on a scratch copy, then the new gangs are
 placed, those that the policy places itself first, then the largest because they are the hardest to fit. A gang that
-finds no place waits, with a reason.
+finds no place is refused: it waits, with a reason.
 """
 
 from __future__ import annotations
@@ -57,12 +57,21 @@ class Target(NamedTuple):
 class Plan(NamedTuple):
     """The targets of all rows whose allocation changes, stops first, and how GPUs are taken once they are met.
 
-    `throttles` are rows of running guests that go on where they are, at another throttle.
+    `throttles` are rows of running guests that go on where they are, at another throttle. `refused` are rows for which
+    there is no place; there may be one at `retry_s` although nothing happens.
     """
 
     targets: list[Target]
     occupancy: Occupancy
     throttles: tuple[int, ...] = ()
+    refused: frozenset[int] = frozenset()
+    retry_s: float = math.inf
+
+    def kept(self, decision: Decision) -> Decision:
+        """The decision without what the plan refuses."""
+        if not self.refused:
+            return decision
+        return decision.without(self.refused, Reason.NO_PLACEMENT).waking(self.retry_s)
 
 
 def plan(snapshot: Snapshot, decision: Decision, occupancy: Occupancy, placer: Placer) -> Plan:
@@ -78,7 +87,7 @@ def plan(snapshot: Snapshot, decision: Decision, occupancy: Occupancy, placer: P
     for row in rows:
         if held[row]:
             scratch.give(snapshot.gpus_held(row))
-    starts: list[Target] = []
+    starts, refused = list[Target](), dict[int, float]()
     order = [row for row in rows if wanted[row] and row not in decision.partners]
     if len(order) > 1:
         turn = {row: at for at, row in enumerate(decision.order)}
@@ -86,22 +95,21 @@ def plan(snapshot: Snapshot, decision: Decision, occupancy: Occupancy, placer: P
     for row in order:
         target = _place(snapshot, decision, scratch, placer, row, wanted[row])
         if target is None:
-            _refuse(snapshot, decision, row, stops)
-            decision.wake_s = min(decision.wake_s, placer.retry_s(snapshot, row))
+            refused[row] = placer.retry_s(snapshot, row)
         else:
             scratch.take(target.gpus)
             starts.append(target)
-    if decision.partners:
-        placed = {target.row: target for target in starts}
-        for guest in decision.partners:
-            if wanted.get(guest):
-                target = _join(snapshot, decision, guest, placed, scratch)
-                if target is None:
-                    _refuse(snapshot, decision, guest, stops)
-                else:
-                    scratch.take(target.gpus)
-                    starts.append(target)
-    return Plan(stops + starts, scratch, throttles)
+    placed = {target.row: target for target in starts} if decision.partners else {}
+    for guest, host in decision.partners.items():
+        if wanted.get(guest):
+            target = None if host in refused else _join(snapshot, decision, guest, placed, scratch)
+            if target is None:
+                refused[guest] = math.inf
+            else:
+                scratch.take(target.gpus)
+                starts.append(target)
+    stops += [Target(row, (), -1) for row in refused if held[row]]
+    return Plan(stops + starts, scratch, throttles, frozenset(refused), min(refused.values(), default=math.inf))
 
 
 def _changed(snapshot: Snapshot, decision: Decision, shared: bool) -> list[int]:
@@ -170,14 +178,6 @@ def _types_to_try(snapshot: Snapshot, row: int) -> list[int]:
     if len(speeds) == 1:
         return [0]
     return sorted((kind for kind, speed in enumerate(speeds) if speed > 0), key=lambda kind: -speeds[kind])
-
-
-def _refuse(snapshot: Snapshot, decision: Decision, row: int, stops: list[Target]) -> None:
-    """No place for this gang: it waits, and says so."""
-    decision.gpus[row] = 0
-    decision.reasons[row] = int(Reason.NO_PLACEMENT)
-    if snapshot.held[row]:
-        stops.append(Target(row, (), -1))
 
 
 def _join(

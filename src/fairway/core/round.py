@@ -147,6 +147,7 @@ class Loop:
         decision = self.policy.decide(snapshot)
         check(snapshot, decision)
         planned = plan(snapshot, decision, state.occupancy, self.placer)
+        decision = planned.kept(decision)
         actions = reconcile(snapshot, decision, planned)
         state.memory = decision.memory
         state.round += 1

@@ -14,10 +14,10 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from fairway.core import columns as c
 from fairway.core import kernels
-from fairway.core import snapshot_json as plain
 from fairway.core.arrays import Floats, Ints, frozen
 from fairway.core.cluster import Cluster
 from fairway.core.errors import PolicyError
@@ -33,14 +33,24 @@ class Snapshot(TableView):
     """The active jobs and the cluster at one instant. All columns have one entry per active job.
 
     `capacity` counts the GPUs that are up, by type; `free` how many of them nobody holds; `demand` how many would be
-    held if every waiting job ran as well. `guarded` is False when certainly no job is protected. The columns are those
-    of `core.view`.
+    held if every waiting job ran as well; both are counted from the columns where they are not given. `guarded` is
+    False when certainly no job is protected. The columns are those of `core.view`.
     """
 
     __slots__ = ("capacity", "demand", "frame", "free", "guarded", "knows", "memory", "round")
 
-    def __init__(
-        self,
+    frame: Frame
+    round: int
+    capacity: Ints
+    memory: Mapping[str, Any]
+    knows: frozenset[str]
+    guarded: bool
+    free: int
+    demand: int
+
+    @staticmethod
+    def of(
+        *,
         frame: Frame,
         floats: Floats,
         ints: Ints,
@@ -49,20 +59,30 @@ class Snapshot(TableView):
         capacity: Ints,
         memory: Mapping[str, Any],
         knows: frozenset[str],
-        free: int,
-        demand: int,
         guarded: bool,
-    ) -> None:
-        # By name, because a snapshot is made at every decision: `super()` would add half as much again to its cost.
-        TableView.__init__(self, floats, ints, now_s)
+        free: int | None = None,
+        demand: int | None = None,
+    ) -> Snapshot:
+        """A snapshot of these blocks of columns.
+
+        A function, because a snapshot is made at every decision: calling a class by keywords takes twice as long.
+        """
+        self = Snapshot(floats, ints, now_s)
         self.frame = frame
         self.round = round
         self.capacity = capacity
         self.memory = memory
         self.knows = knows
-        self.free = free
-        self.demand = demand
         self.guarded = guarded
+        self.free = self._free() if free is None else free
+        self.demand = self._demand() if demand is None else demand
+        return self
+
+    def _free(self) -> int:
+        return max(int(self.capacity.sum()) - int(self.ints[c.HELD][self.ints[c.HOST] < 0].sum()), 0)
+
+    def _demand(self) -> int:
+        return int(np.where(self.ints[c.HELD] > 0, self.ints[c.HELD], self.ints[c.GPUS]).sum())
 
     @property
     def cluster(self) -> Cluster:
@@ -116,7 +136,7 @@ class Snapshot(TableView):
         """True run times, for policies that say in `knows` that they need "duration"."""
         if "duration" not in self.knows:
             raise PolicyError('the policy reads snapshot.oracle but does not declare knows = {"duration"}')
-        return Oracle(self)
+        return Oracle(self, self.frame.facts)
 
     def facts(self, row: int) -> Facts:
         """What everybody may know of a row beside its columns: memory, skew, noise scale, regimes that it entered."""
@@ -218,56 +238,78 @@ class Snapshot(TableView):
             progress=float(self.progress[row]),
         )
 
+    def rows_of(self, jobs: ArrayLike) -> Ints:
+        """The rows of jobs, by their numbers; -1 for those that are not here."""
+        numbers = np.asarray(jobs, dtype=np.int64)
+        if not len(self):
+            return np.full(numbers.shape, -1, dtype=np.int64)
+        here = self.ints[c.JOB]
+        at = np.minimum(here.searchsorted(numbers), len(self) - 1)
+        return np.where(here[at] == numbers, at, -1)
+
+    def recall(self, name: str, default: Any, memory: Mapping[str, Any] | None = None) -> NDArray[Any]:
+        """What the policy remembered of each job, as a column of this snapshot.
+
+        Memory has columns: `memory["jobs"]` are the numbers of jobs, `memory[name]` has an entry for each of them.
+        Jobs that are not among them get `default`: a number, or a column with an entry for each row. `memory` is where
+        to look, if not in the memory of the snapshot.
+        """
+        known = self.memory if memory is None else memory
+        column = np.full(len(self), default) if np.ndim(default) == 0 else np.array(default)
+        if name in known and "jobs" in known:
+            rows = self.rows_of(known["jobs"])
+            here = rows >= 0
+            column[rows[here]] = np.asarray(known[name], dtype=column.dtype)[here]
+        return column
+
     def part(
         self,
-        rows: Ints,
+        rows: Ints | None = None,
         *,
         capacity: Ints | None = None,
         withheld: Collection[int] | None = None,
+        down: Collection[int] | None = None,
         memory: Mapping[str, Any] | None = None,
         stopped: Sequence[int] = (),
         barred: Mapping[int, Collection[int]] = MappingProxyType({}),
     ) -> Snapshot:
-        """Some rows as a snapshot of their own.
+        """Some rows (all, where none are given) as a snapshot of their own.
 
-        `capacity` counts the GPUs that they can have, `withheld` names those that they cannot, `memory` is what is
-        remembered of them; each as it is here where it is not given. Those `stopped` look as if they had been stopped
-        this instant. `barred` are the GPU types that a row cannot use. Rows are given by their numbers here, rising.
+        `capacity` counts the GPUs that they can have, `withheld` names those that they cannot, `down` the nodes,
+        `memory` is what is remembered of them; each as it is here where it is not given. Those `stopped` look as if
+        they had been stopped this instant. `barred` are the GPU types that a row cannot use. Rows are given by their
+        numbers here, rising.
         """
-        floats, ints, frame = self.floats[:, rows], self.ints[:, rows], self.frame
-        for at in np.isin(rows, list(barred)).nonzero()[0].tolist() if barred else ():
-            for kind in barred[int(rows[at])]:
-                floats[c.SPEEDS + kind, at] = 0.0
-        if len(stopped):
+        frame, floats, ints = self.frame, self.floats, self.ints
+        if rows is None and (len(stopped) or barred):
+            rows = np.arange(len(self))
+        if rows is not None:
+            floats, ints = floats[:, rows], ints[:, rows]
+            _bar(floats, rows, barred)
+        if rows is not None and len(stopped):
             for at in np.searchsorted(rows, stopped).tolist():
                 kernels.settle(floats, ints, at, self.now_s)
                 kernels.anchor(floats, ints, at, self.now_s)
                 floats[c.THROTTLE, at], ints[c.HOST, at] = 1.0, -1
             jobs = ints[c.JOB, ints[c.HELD] > 0].tolist()
             frame = frame._replace(held_gpus={job: frame.held_gpus[job] for job in jobs})
-        if withheld is not None:
-            frame = frame._replace(withheld=withheld)
-        capacity = self.capacity if capacity is None else frozen(capacity)
-        busy = int(ints[c.HELD][ints[c.HOST] < 0].sum())
-        demand = int(np.where(ints[c.HELD] > 0, ints[c.HELD], ints[c.GPUS]).sum())
-        return Snapshot(
-            frame,
-            frozen(floats),
-            frozen(ints),
-            self.now_s,
-            self.round,
-            capacity,
-            self.memory if memory is None else memory,
-            self.knows,
-            max(int(capacity.sum()) - busy, 0),
-            demand,
-            self.guarded,
+        if withheld is not None or down is not None:
+            withheld = frame.withheld if withheld is None else withheld
+            frame = frame._replace(withheld=withheld, down=frame.down if down is None else down)
+        same = rows is None and capacity is None
+        return Snapshot.of(
+            frame=frame,
+            floats=frozen(floats),
+            ints=frozen(ints),
+            now_s=self.now_s,
+            round=self.round,
+            capacity=self.capacity if capacity is None else frozen(capacity),
+            memory=self.memory if memory is None else memory,
+            knows=self.knows,
+            guarded=self.guarded,
+            free=self.free if same else None,
+            demand=self.demand if same else None,
         )
-
-    def recalling(self, memory: Mapping[str, Any]) -> Snapshot:
-        """The same instant with another memory."""
-        blocks = (self.frame, self.floats, self.ints, self.now_s, self.round, self.capacity)
-        return Snapshot(*blocks, memory, self.knows, self.free, self.demand, self.guarded)
 
     def copy(self) -> Snapshot:
         """A snapshot of its own, which later events do not change."""
@@ -282,29 +324,27 @@ class Snapshot(TableView):
             pairing=self.pair_table(),
             withheld=frozenset(self.frame.withheld),
         )
-        return Snapshot(
-            frame,
-            frozen(self.floats.copy()),
-            frozen(self.ints.copy()),
-            self.now_s,
-            self.round,
-            frozen(self.capacity.copy()),
-            dict(self.memory),
-            self.knows,
-            self.free,
-            self.demand,
-            self.guarded,
+        return Snapshot.of(
+            frame=frame,
+            floats=frozen(self.floats.copy()),
+            ints=frozen(self.ints.copy()),
+            now_s=self.now_s,
+            round=self.round,
+            capacity=frozen(self.capacity.copy()),
+            memory=dict(self.memory),
+            knows=self.knows,
+            guarded=self.guarded,
+            free=self.free,
+            demand=self.demand,
         )
 
     def pair_table(self) -> PairTable:
         """What is known of pairs of the active jobs, on its own; empty where the policy may not know it."""
         return PairTable.of(self.frame.pairing, self.jobs.tolist()) if "pairs" in self.knows else NO_PAIRING
 
-    def to_json(self) -> str:
-        """Everything a decision depends on, as text; `Snapshot.from_json` gives an equal snapshot back."""
-        return plain.text_of(self)
 
-    @staticmethod
-    def from_json(text: str) -> Snapshot:
-        """Read what `to_json` wrote."""
-        return Snapshot(*plain.parts_of(text))
+def _bar(floats: Floats, rows: Ints, barred: Mapping[int, Collection[int]]) -> None:
+    """Take from rows the GPU types that they cannot use."""
+    for at in np.isin(rows, list(barred)).nonzero()[0].tolist() if barred else ():
+        for kind in barred[int(rows[at])]:
+            floats[c.SPEEDS + kind, at] = 0.0

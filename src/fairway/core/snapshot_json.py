@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from fairway.core.arrays import Floats, Ints, frozen
+from fairway.core.arrays import frozen
 from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.core.errors import InputError
 from fairway.core.facts import Facts, History
 from fairway.core.pairing import PairTable
+from fairway.core.snapshot import Snapshot
 from fairway.core.snapshot_context import Frame, Names
-
-if TYPE_CHECKING:
-    from fairway.core.snapshot import Snapshot
 
 FORMAT = 1
 
-Parts = tuple[Frame, Floats, Ints, float, int, Ints, Mapping[str, Any], frozenset[str], int, int, bool]
-"""What a snapshot is made of, in the order in which it is made."""
 
-
-def text_of(snapshot: Snapshot) -> str:
-    """Everything a decision depends on."""
+def to_json(snapshot: Snapshot) -> str:
+    """Everything a decision depends on, as text; `from_json` gives an equal snapshot back."""
     cluster, frame = snapshot.cluster, snapshot.frame
     jobs = snapshot.jobs.tolist()
     return json.dumps(
@@ -60,25 +55,25 @@ def text_of(snapshot: Snapshot) -> str:
     )
 
 
-def parts_of(text: str) -> Parts:
-    """Read what `text_of` wrote."""
+def from_json(text: str) -> Snapshot:
+    """Read what `to_json` wrote."""
     try:
         data = json.loads(text)
         if data["fairway_snapshot"] != FORMAT:
             raise InputError(f"this snapshot has format {data['fairway_snapshot']}; this Fairway reads format {FORMAT}")
         frame, rows = _frame(data), len(data["ids"])
-        return (
-            frame,
-            frozen(np.array(data["floats"], dtype=np.float64).reshape(len(data["floats"]), rows)),
-            frozen(np.array(data["ints"], dtype=np.int64).reshape(len(data["ints"]), rows)),
-            data["now_s"],
-            data["round"],
-            frozen(np.array(data["capacity"], dtype=np.int64)),
-            data["memory"],
-            frozenset(data["knows"]),
-            data["free"],
-            data["demand"],
-            True,
+        return Snapshot.of(
+            frame=frame,
+            floats=frozen(np.array(data["floats"], dtype=np.float64).reshape(len(data["floats"]), rows)),
+            ints=frozen(np.array(data["ints"], dtype=np.int64).reshape(len(data["ints"]), rows)),
+            now_s=data["now_s"],
+            round=data["round"],
+            capacity=frozen(np.array(data["capacity"], dtype=np.int64)),
+            memory=data["memory"],
+            knows=frozenset(data["knows"]),
+            guarded=True,
+            free=data["free"],
+            demand=data["demand"],
         )
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"this is not a Fairway snapshot ({type(error).__name__}: {error})") from None

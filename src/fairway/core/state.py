@@ -147,18 +147,18 @@ class State:
     def snapshot(self, knows: frozenset[str] = frozenset()) -> Snapshot:
         """A read-only view of this instant."""
         floats, ints = self.table.window()
-        return Snapshot(
-            self._frame,
-            floats,
-            ints,
-            self.now_s,
-            self.round,
-            self.capacity,
-            self.memory,
-            knows,
-            sum(self.occupancy.free_by_type),
-            self._demand,
-            self._guard_until_s > self.now_s,
+        return Snapshot.of(
+            frame=self._frame,
+            floats=floats,
+            ints=ints,
+            now_s=self.now_s,
+            round=self.round,
+            capacity=self.capacity,
+            memory=self.memory,
+            knows=knows,
+            guarded=self._guard_until_s > self.now_s,
+            free=sum(self.occupancy.free_by_type),
+            demand=self._demand,
         )
 
     def apply(self, event: Event) -> None:

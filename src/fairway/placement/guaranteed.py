@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from fairway.core import columns as c
 from fairway.core.arrays import Bools, Ints
 from fairway.core.check import check
-from fairway.core.decision import Decision, Reason, nothing_granted
+from fairway.core.decision import Decision, Reason, nothing_granted, reason_text
 from fairway.core.occupancy import Occupancy
 from fairway.core.plan import Placer, plan
 from fairway.core.policy import Policy
@@ -161,12 +161,12 @@ class Guaranteed:
         self._view = view = self._seen(lost)
         past: Mapping[str, Any] = view.memory
         if not len(self.rows) or not view.capacity.any():
-            self.decision = nothing_granted(len(self.rows), Reason.NO_FREE_GPUS)
-            self.decision.memory = past
+            self.decision = nothing_granted(len(self.rows), Reason.NO_FREE_GPUS).remembering(past)
         else:
-            self.decision = inner.decide(view)
-            check(view, self.decision)
-            planned = plan(view, self.decision, self._occupied(lost), placer)
+            decision = inner.decide(view)
+            check(view, decision)
+            planned = plan(view, decision, self._occupied(lost), placer)
+            self.decision = planned.kept(decision)
             self.placed = {target.row: target.gpus for target in planned.targets if target.gpus}
             if self.decision.warm or self._asleep:
                 self._note_sleepers()
@@ -221,21 +221,19 @@ class Guaranteed:
 
     def give_up(self, cells: Cells, squatters: Squatters) -> None:
         """Let jobs wait that could only start in an unbound cell, or on GPUs whose jobs may not be evicted yet."""
-        decision, node_of_gpu = self.decision, self.virtual.cluster.node_of_gpu
+        node_of_gpu = self.virtual.cluster.node_of_gpu
         blocked = {
             row
             for row, gpus in self.placed.items()
             if any(node_of_gpu[gpu] not in self.bound for gpu in gpus) or squatters.fixed_on(self._real(gpus))
         }
-        blocked |= {guest for guest, host in decision.partners.items() if host in blocked}
+        blocked |= {guest for guest, host in self.decision.partners.items() if host in blocked}
         if not blocked:
             return
         self._unbound = True
-        decision.texts = {**decision.texts, **dict.fromkeys(blocked, _UNBOUND)}
-        for row in blocked:
-            decision.gpus[row], decision.reasons[row] = 0, int(Reason.NO_PLACEMENT)
-            self.placed.pop(row, None)
-        decision.wake_s = min(decision.wake_s, squatters.until_s)
+        texts = dict.fromkeys(blocked, _UNBOUND)
+        self.decision = self.decision.without(blocked, Reason.NO_PLACEMENT, texts).waking(squatters.until_s)
+        self.placed = {row: gpus for row, gpus in self.placed.items() if row not in blocked}
         self._keep_only(self._used(), cells)
 
     def _real(self, gpus: tuple[int, ...]) -> tuple[int, ...]:
@@ -244,13 +242,22 @@ class Guaranteed:
         nodes = [cluster.node_of_gpu[gpu] for gpu in gpus]
         return tuple(bound[node] + gpu - cluster.first_gpu[node] for node, gpu in zip(nodes, gpus, strict=True))
 
-    def placements(self) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Rows of the tenant that get other GPUs, with the real GPUs."""
-        return ((row, self._real(gpus)) for row, gpus in self.placed.items())
+    def decided(self) -> Decision:
+        """What becomes of the rows, with the real GPUs of those that get other ones."""
+        guests, decision = self._partners(), self.decision
+        return Decision(
+            decision.gpus,
+            decision.reasons,
+            wake_s=decision.wake_s,
+            partners=guests,
+            placements={row: self._real(gpus) for row, gpus in self.placed.items() if row not in guests},
+            throttles=self._throttles(guests),
+            warm=decision.warm,
+        )
 
     def taken(self) -> list[int]:
         """The real GPUs that are taken from now on, once each."""
-        guests, placed, held_gpus = self.partners(), self.placed, self.snapshot.frame.held_gpus
+        guests, placed, held_gpus = self._partners(), self.placed, self.snapshot.frame.held_gpus
         rows = self.decision.gpus.nonzero()[0]
         taken: list[int] = []
         for row, job in zip(rows.tolist(), self.snapshot.jobs[self.rows[rows]].tolist(), strict=True):
@@ -258,25 +265,37 @@ class Guaranteed:
                 taken += self._real(placed[row]) if row in placed else held_gpus[job]
         return taken
 
-    def partners(self) -> Mapping[int, int]:
+    def _partners(self) -> Mapping[int, int]:
         """Guests and hosts; if the last decision stands, the present ones."""
         if self._view is not None:
-            granted = self.decision.gpus
-            return {guest: host for guest, host in self.decision.partners.items() if granted[guest]}
+            return self.decision.partners
         snapshot, rows = self.snapshot, self.rows
         guests = (snapshot.host[rows] >= 0).nonzero()[0]
         hosts = np.searchsorted(snapshot.jobs[rows], snapshot.host[rows[guests]])
         return dict(zip(guests.tolist(), hosts.tolist(), strict=True))
 
-    def throttles(self) -> Mapping[int, float]:
+    def _throttles(self, guests: Mapping[int, int]) -> Mapping[int, float]:
         """What part of the time guests may compute."""
         if self._view is not None:
             return self.decision.throttles
-        return {guest: float(self.snapshot.throttle[self.rows[guest]]) for guest in self.partners()}
+        return {guest: float(self.snapshot.throttle[self.rows[guest]]) for guest in guests}
 
-    def reason(self, row: int) -> str:
-        """Why a row of the tenant waits."""
-        return self.decision.reason(self._view or self._seen(self.memory.get("lost", ())), row)
+    def reasons(self) -> Callable[[int], str]:
+        """Why rows of the tenant wait. The answer may be asked for later, so it keeps the gangs of now."""
+        decision, view = self.decision, self._view
+        if view is not None:
+            return lambda row: decision.reason(view, row)
+        snapshot, gangs = self.snapshot, self.snapshot.gpus[self.rows]
+        lost = sum(self.virtual.cells[node].gpus for node in self.memory.get("lost", ()))
+        free = int(self.virtual.cluster.gpu_count - lost - decision.gpus.sum())
+
+        def say(row: int) -> str:
+            ahead = snapshot.job_id(decision.ahead)
+            return decision.texts.get(row) or reason_text(
+                Reason(int(decision.reasons[row])), int(gangs[row]), free, ahead
+            )
+
+        return say
 
     def remembered(self) -> Mapping[str, Any]:
         """The memory for the next decision."""

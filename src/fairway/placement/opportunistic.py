@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from fairway.core.occupancy import Occupancy
 from fairway.core.plan import Placer, plan
 from fairway.core.policy import Policy
 from fairway.core.snapshot import Snapshot
-from fairway.placement.virtual import leftover_view
 
 _EVICTED = "its GPUs are claimed by the tenant that has reserved them; "
 
@@ -27,8 +26,8 @@ class Opportunistic:
     def __init__(self, snapshot: Snapshot, rows: Ints) -> None:
         self.snapshot = snapshot
         self.rows = rows
-        self.decision: Decision = nothing_granted(len(rows), Reason.NO_FREE_GPUS)
-        self.decision.memory = snapshot.memory.get("opportunistic", {})
+        past: Mapping[str, Any] = snapshot.memory.get("opportunistic", {})
+        self.decision: Decision = nothing_granted(len(rows), Reason.NO_FREE_GPUS).remembering(past)
         self.whole_nodes: bool = snapshot.memory.get("whole_nodes", False)
         self._placed: dict[int, tuple[int, ...]] = {}
         self._view: Snapshot | None = None
@@ -48,18 +47,24 @@ class Opportunistic:
             self.whole_nodes = True
             self.ask(inner, placer, occupancy)
             return
-        self.decision = decision
         for row in view.running_rows.tolist():
             left.take(view.gpus_held(row))
         check(view, decision)
         planned = plan(view, decision, left, placer)
+        self.decision = planned.kept(decision)
         self._placed = {target.row: target.gpus for target in planned.targets if target.gpus}
 
     def _see(self, left: Occupancy) -> Snapshot:
+        """What the tenants leave: those whose GPUs they take look as if they had been stopped now."""
         evicted = self._displaced(left)
         self._evicted = set(evicted)
-        memory = self.snapshot.memory.get("opportunistic", {})
-        self._view = leftover_view(self.snapshot, self.rows, np.array(evicted, dtype=np.int64), left, memory)
+        self._view = self.snapshot.part(
+            self.rows,
+            capacity=np.array(left.free_by_type, dtype=np.int64),
+            down=frozenset(left.down),
+            memory=self.snapshot.memory.get("opportunistic", {}),
+            stopped=self.rows[evicted].tolist(),
+        )
         return self._view
 
     def _displaced(self, occupancy: Occupancy) -> list[int]:
@@ -75,24 +80,18 @@ class Opportunistic:
                 gone.add(group[at])
         return [at for at in running if group[at] in gone]
 
-    def placements(self) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Rows that get other GPUs, with these GPUs."""
-        return iter(self._placed.items())
+    def decided(self) -> Decision:
+        """What becomes of the rows, with the GPUs of those that get other ones."""
+        guests = self.decision.partners
+        placements = {row: gpus for row, gpus in self._placed.items() if row not in guests}
+        return self.decision._replace(gpu_types=None, ahead=-1, placements=placements, order=(), texts={})
 
-    def partners(self) -> Mapping[int, int]:
-        """Guests and hosts."""
-        granted = self.decision.gpus
-        return {guest: host for guest, host in self.decision.partners.items() if granted[guest]}
-
-    def throttles(self) -> Mapping[int, float]:
-        """What part of the time guests may compute."""
-        return self.decision.throttles
-
-    def reason(self, row: int) -> str:
-        """Why a row waits."""
-        if self._view is None:
-            return ""
-        return (_EVICTED if row in self._evicted else "") + self.decision.reason(self._view, row)
+    def reasons(self) -> Callable[[int], str]:
+        """Why rows wait."""
+        decision, view, evicted = self.decision, self._view, self._evicted
+        if view is None:
+            return lambda row: ""
+        return lambda row: (_EVICTED if row in evicted else "") + decision.reason(view, row)
 
     def remembered(self) -> Mapping[str, Any]:
         """The inner policy's memory for the next decision."""

@@ -9,7 +9,7 @@ failed and cells are short is a tenant asked more often: when cells come or go.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ from fairway.core.occupancy import Occupancy
 from fairway.core.plan import Placer
 from fairway.core.policy import Layer
 from fairway.core.snapshot import Snapshot
+from fairway.core.texts import Texts
 from fairway.placement.cells import Cells
 from fairway.placement.guaranteed import Guaranteed, Squatters
 from fairway.placement.opportunistic import Opportunistic
@@ -51,14 +52,15 @@ class Tenanted(Layer):
         rest = Opportunistic(snapshot, rows)
         if len(rows):
             rest.ask(self.inner, self.placer, self._occupied(snapshot, tenants))
-        decision = _composed(snapshot, [*tenants, rest], owner)
-        decision.memory = {
+        parts: list[Guaranteed | Opportunistic] = [*tenants, rest]
+        whole = Decision.composed([(part.rows, part.decided()) for part in parts], len(snapshot))
+        memory = {
             "tenants": {tenant.virtual.name: tenant.remembered() for tenant in tenants},
             "free": cells.plain(),
             "opportunistic": rest.remembered(),
             "whole_nodes": rest.whole_nodes,
         }
-        return decision
+        return whole._replace(memory=memory, texts=_texts(parts, owner, whole.gpus))
 
     def _tenants(self, snapshot: Snapshot, owner: Ints) -> list[Guaranteed]:
         """The tenants with their rows. A job that runs outside of its tenant's cells, because it started before there
@@ -121,44 +123,12 @@ class Tenanted(Layer):
         return occupancy
 
 
-def _composed(snapshot: Snapshot, parts: Sequence[Guaranteed | Opportunistic], owner: Ints) -> Decision:
-    """The decisions about the parts as one about all rows."""
-    rows = len(snapshot)
-    whole = Decision(np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int8))
-    placements: dict[int, tuple[int, ...]] = {}
-    partners: dict[int, int] = {}
-    throttles: dict[int, float] = {}
-    for part in parts:
-        mine, decision = part.rows, part.decision
-        whole.gpus[mine] = decision.gpus
-        whole.reasons[mine] = decision.reasons
-        whole.wake_s = min(whole.wake_s, decision.wake_s)
-        whole.warm |= decision.warm
-        guests = part.partners()
-        partners |= {int(mine[guest]): int(mine[host]) for guest, host in guests.items()}
-        throttles |= {int(mine[guest]): share for guest, share in part.throttles().items() if guest in guests}
-        placements |= {int(mine[row]): gpus for row, gpus in part.placements() if row not in guests}
-    whole.placements, whole.partners, whole.throttles = placements, partners, throttles
-    whole.texts = _Texts(parts, owner, whole.gpus)
-    return whole
+def _texts(parts: Sequence[Guaranteed | Opportunistic], owner: Ints, gpus: Ints) -> Texts:
+    """Why each row waits."""
+    told = [(part.label, part.rows, part.reasons()) for part in parts]
 
+    def say(row: int) -> str:
+        label, rows, reason = told[owner[row]]  # the opportunistic jobs, of owner -1, are the last part
+        return f"{label}: {reason(int(np.searchsorted(rows, row)))}"
 
-class _Texts(Mapping[int, str]):
-    """Why each row waits, put into words on demand."""
-
-    def __init__(self, parts: Sequence[Guaranteed | Opportunistic], owner: Ints, gpus: Ints) -> None:
-        self._parts = parts
-        self._owner = owner
-        self._gpus = gpus
-
-    def __getitem__(self, row: int) -> str:
-        if not 0 <= row < len(self._gpus) or self._gpus[row]:
-            raise KeyError(row)
-        part = self._parts[self._owner[row]]  # the opportunistic jobs, of owner -1, are the last part
-        return f"{part.label}: {part.reason(int(np.searchsorted(part.rows, row)))}"
-
-    def __iter__(self) -> Iterator[int]:
-        return iter((self._gpus == 0).nonzero()[0].tolist())
-
-    def __len__(self) -> int:
-        return int(np.count_nonzero(self._gpus == 0))
+    return Texts((gpus == 0).nonzero()[0], say)

@@ -1,7 +1,6 @@
 """What an inner policy sees: a snapshot of some of the rows, on a cluster of their own.
 
-A tenant's jobs see the tenant's virtual cluster, with GPUs numbered there. Opportunistic jobs see the real cluster,
-with as many GPUs as the tenants' jobs leave idle.
+A tenant's jobs see the tenant's virtual cluster, with GPUs numbered there.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import numpy as np
 from fairway.core import columns as c
 from fairway.core.arrays import Floats, Ints, frozen
 from fairway.core.facts import Facts
-from fairway.core.occupancy import Occupancy
 from fairway.core.snapshot import Snapshot
 from fairway.placement.tenants import VirtualCluster
 
@@ -45,25 +43,17 @@ def tenant_view(
     if "regimes" in snapshot.knows and len(snapshot.capacity) > 1:
         facts = _facts_on_types(facts, ints[c.JOB].tolist(), part.kinds)
     frame = snapshot.frame._replace(cluster=part.cluster, held_gpus=held, down=frozenset(lost), facts=facts)
-    blocks = (frame, frozen(floats), frozen(ints), snapshot.now_s, round_number, frozen(capacity))
-    busy = int(ints[c.HELD][ints[c.HOST] < 0].sum())
-    return Snapshot(*blocks, memory, snapshot.knows, int(capacity.sum()) - busy, _demand(ints), snapshot.guarded)
-
-
-def leftover_view(
-    snapshot: Snapshot, rows: Ints, evicted: Ints, left: Occupancy, memory: Mapping[str, Any]
-) -> Snapshot:
-    """Rows on what is left of the real cluster; the `evicted` among them (by place in `rows`) count as waiting."""
-    ints = snapshot.ints[:, rows]
-    ints[c.HELD, evicted] = 0
-    ints[c.HOST, evicted] = -1
-    running = rows[ints[c.HELD] > 0].tolist()
-    held = {int(snapshot.jobs[row]): snapshot.gpus_held(row) for row in running}
-    frame = snapshot.frame._replace(held_gpus=held, down=frozenset(left.down))
-    total = np.array(left.free_by_type, dtype=np.int64)
-    blocks = (frame, frozen(snapshot.floats[:, rows]), frozen(ints), snapshot.now_s, snapshot.round, frozen(total))
-    busy = int(ints[c.HELD][ints[c.HOST] < 0].sum())
-    return Snapshot(*blocks, memory, snapshot.knows, int(total.sum()) - busy, _demand(ints), snapshot.guarded)
+    return Snapshot.of(
+        frame=frame,
+        floats=frozen(floats),
+        ints=frozen(ints),
+        now_s=snapshot.now_s,
+        round=round_number,
+        capacity=frozen(capacity),
+        memory=memory,
+        knows=snapshot.knows,
+        guarded=snapshot.guarded,
+    )
 
 
 def _facts_on_types(facts: Mapping[int, Facts], jobs: Sequence[int], kinds: Sequence[int]) -> dict[int, Facts]:
@@ -73,11 +63,6 @@ def _facts_on_types(facts: Mapping[int, Facts], jobs: Sequence[int], kinds: Sequ
         job: fact._replace(prospect=fact.prospect.on(kinds)) if fact.prospect is not None else fact
         for job, fact in told.items()
     }
-
-
-def _demand(ints: Ints) -> int:
-    """The GPUs that would be held if all jobs ran."""
-    return int(np.where(ints[c.HELD] > 0, ints[c.HELD], ints[c.GPUS]).sum())
 
 
 def _renumbered(kinds: Sequence[int], types: int) -> Ints:

@@ -19,6 +19,7 @@ import numpy as np
 from fairway.core.arrays import Floats, Ints
 from fairway.core.decision import Decision, Reason, reason_text
 from fairway.core.snapshot import Snapshot
+from fairway.core.texts import Texts
 from fairway.policies.registry import register
 
 
@@ -50,21 +51,26 @@ class Capacity:
 
     def decide(self, snapshot: Snapshot) -> Decision:
         held = snapshot.held
-        decision = Decision(held.copy(), np.zeros(len(held), dtype=np.int8))
+        gpus, reasons, kinds = held.copy(), np.zeros(len(held), dtype=np.int8), None
         if len(snapshot.capacity) > 1:
-            decision.gpu_types = np.where(held > 0, snapshot.gpu_type, -1)
+            kinds = np.where(held > 0, snapshot.gpu_type, -1)
         elif snapshot.demand <= snapshot.capacity[0]:
-            np.copyto(decision.gpus, snapshot.gpus, where=held == 0)
-            return decision
+            np.copyto(gpus, snapshot.gpus, where=held == 0)
+            return Decision(gpus, reasons)
         waiting = (held == 0).nonzero()[0]
-        if len(waiting):
-            parts = self._parts_of(snapshot)
-            decision.reasons[waiting] = int(Reason.BEHIND if snapshot.free else Reason.NO_FREE_GPUS)
-            if snapshot.free:
-                overdue_s = snapshot.now_s - self.reserve_after_s if self.reserve_after_s else -math.inf
-                _serve(snapshot, decision, waiting, parts, overdue_s)
-            decision.texts = _Explained(snapshot, decision, parts)
-        return decision
+        if not len(waiting):
+            return Decision(gpus, reasons, kinds)
+        parts = self._parts_of(snapshot)
+        reasons[waiting] = int(Reason.BEHIND if snapshot.free else Reason.NO_FREE_GPUS)
+        if snapshot.free:
+            overdue_s = snapshot.now_s - self.reserve_after_s if self.reserve_after_s else -math.inf
+            started, heads = _served(snapshot, waiting, parts, overdue_s)
+            reasons[heads] = int(Reason.NO_FREE_GPUS)
+            rows = np.array(list(started), dtype=np.int64)
+            gpus[rows], reasons[rows] = snapshot.gpus[rows], int(Reason.RUNS)
+            if kinds is not None:
+                kinds[rows] = list(started.values())
+        return Decision(gpus, reasons, kinds, texts=_texts(snapshot, gpus, parts))
 
     def _parts_of(self, snapshot: Snapshot) -> Floats:
         """What each queue is entitled to, by its code, in units that only matter relative to each other."""
@@ -81,12 +87,13 @@ class Capacity:
         return np.maximum(parts, 1e-9)
 
 
-def _serve(snapshot: Snapshot, decision: Decision, waiting: Ints, parts: Floats, overdue_s: float) -> None:
+def _served(snapshot: Snapshot, waiting: Ints, parts: Floats, overdue_s: float) -> tuple[dict[int, int], list[int]]:
     """Start the heads of the queues, that of the queue furthest below its part first, until none fits.
 
     Heads that have waited since `overdue_s` or longer go before all others, and what is free is kept for the first of
-    them that does not fit.
+    them that does not fit. Returns the GPU type of each row that starts, and the heads that wait.
     """
+    started: dict[int, int] = {}
     gpus, waits_since_s = snapshot.gpus, snapshot.idle_since_s
     free, used = _free_by_type(snapshot), _used(snapshot, len(parts))
     left = sum(free)
@@ -108,14 +115,12 @@ def _serve(snapshot: Snapshot, decision: Decision, waiting: Ints, parts: Floats,
                 break
             continue
         need = int(gpus[row])
-        decision.gpus[row], decision.reasons[row] = need, int(Reason.RUNS)
-        if decision.gpu_types is not None:
-            decision.gpu_types[row] = kind
+        started[row] = kind
         free[kind] -= need
         used[code] += need
         if lines.advance(code) < 0:
             queues.remove(code)
-    decision.reasons[[row for row in heads if row >= 0]] = int(Reason.NO_FREE_GPUS)
+    return started, [row for row in heads if row >= 0]
 
 
 def _may_run(snapshot: Snapshot, row: int) -> bool:
@@ -173,43 +178,25 @@ class _Lines:
         return self.heads[code]
 
 
-class _Explained(Mapping[int, str]):
-    """Why each row waits, put into words when somebody asks: thousands may wait, and few are asked about.
+def _texts(snapshot: Snapshot, grants: Ints, parts: Floats) -> Texts:
+    """Why each row waits."""
+    queue, jobs, gangs = snapshot.queue.copy(), snapshot.jobs.copy(), snapshot.gpus.copy()
+    capacity = sum(snapshot.capacity.tolist())
 
-    Like the snapshot, it is good for as long as the decision is being carried out.
-    """
-
-    def __init__(self, snapshot: Snapshot, decision: Decision, parts: Floats) -> None:
-        self._snapshot, self._decision, self._parts = snapshot, decision, parts
-
-    def __getitem__(self, row: int) -> str:
-        if row not in self._rows():
-            raise KeyError(row)
-        snapshot, grants, code = self._snapshot, self._decision.gpus, int(self._snapshot.queue[row])
-        mine = snapshot.queue == code
+    def say(row: int) -> str:
+        code = int(queue[row])
+        mine = queue == code
         head = int((mine & (grants == 0)).argmax())
         name = snapshot.names.queues[code]
         line = f"queue {name!r}" if name else "the queue without a name"
         if row != head:
-            first = snapshot.job_id(int(snapshot.jobs[head]))
-            return f"waits behind job {first}, the first of {line} that does not fit yet"
-        capacity = int(snapshot.capacity.sum())
-        share = capacity * self._parts[code] / self._parts[np.unique(snapshot.queue)].sum()
+            return f"waits behind job {snapshot.job_id(int(jobs[head]))}, the first of {line} that does not fit yet"
+        share = capacity * parts[code] / parts[np.unique(queue)].sum()
         free, held = capacity - int(grants.sum()), int(grants[mine].sum())
-        wait = reason_text(Reason.NO_FREE_GPUS, int(snapshot.gpus[row]), int(free), "")
+        wait = reason_text(Reason.NO_FREE_GPUS, int(gangs[row]), free, "")
         return f"{wait}; {line} holds {held} and is entitled to {share:.1f}"
 
-    def _rows(self) -> Ints:
-        """Rows that wait for the policy's reasons, not for want of a place."""
-        reasons = self._decision.reasons
-        rows: Ints = ((reasons == Reason.BEHIND) | (reasons == Reason.NO_FREE_GPUS)).nonzero()[0]
-        return rows
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._rows().tolist())
-
-    def __len__(self) -> int:
-        return len(self._rows())
+    return Texts((grants == 0).nonzero()[0], say)
 
 
 @lru_cache

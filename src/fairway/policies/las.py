@@ -49,7 +49,7 @@ class Las:
         if np.count_nonzero(decision.reasons):
             speed = decision.gpus if self.metric == "gpu_time" else np.minimum(decision.gpus, 1)
             seconds = service_levels.next_limit(self._service(snapshot), limits, speed)
-            decision.wake_s = min(decision.wake_s, snapshot.now_s + max(seconds, 1e-6))
+            decision = decision.waking(snapshot.now_s + max(seconds, 1e-6))
         return decision
 
     def _service(self, snapshot: Snapshot) -> Floats:

@@ -8,7 +8,7 @@ started a moment ago, or that is never preempted) keeps its GPUs whatever its pr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,10 +16,11 @@ import numpy as np
 
 from fairway.core.arrays import Bools, Floats, Ints
 from fairway.core.check import check
-from fairway.core.decision import Decision, Reason, nothing_granted, reason_text
+from fairway.core.decision import Decision, Reason, reason_text
 from fairway.core.holders import named
 from fairway.core.policy import Layer, Policy
 from fairway.core.snapshot import Snapshot
+from fairway.core.texts import Texts
 from fairway.policies.priority_booking import Served
 
 _MEMORY = "by_priority"
@@ -52,7 +53,7 @@ class ByPriority(Layer):
             if (rank != rank[0]).any():
                 return self._in_turn(snapshot, groups)
         if len(rank) and snapshot.memory.keys() == {_MEMORY}:
-            snapshot = snapshot.recalling(_recalled(snapshot.memory, int(rank[0])))
+            snapshot = snapshot.part(memory=_recalled(snapshot.memory, int(rank[0])))
         return self.inner.decide(snapshot)
 
     def _in_turn(self, snapshot: Snapshot, groups: _Groups) -> Decision:
@@ -75,12 +76,11 @@ class ByPriority(Layer):
                 waiting = min(waiting, at)
             at = turn + 1
         waiting = min(waiting, at)
-        whole = _composed(snapshot, parts, served)
-        whole.memory, whole.texts = {_MEMORY: memory}, _Texts(snapshot, groups, parts, whole, served.kinds)
+        whole = _composed(snapshot, groups, parts, served).remembering({_MEMORY: memory})
         if waiting < len(classes):
             # Those below who are in the way of the first class that waits are all who are in anybody's way.
             kept = groups.fixed_below(classes[waiting].rank)
-            whole.wake_s = min(whole.wake_s, float(groups.until_s[kept].min(initial=math.inf)))
+            whole = whole.waking(float(groups.until_s[kept].min(initial=math.inf)))
         return whole
 
     def _serve(
@@ -96,7 +96,7 @@ class ByPriority(Layer):
         )
         decision = self.inner.decide(view)
         check(view, decision)
-        served.serve(one.rows, view, decision)
+        decision = served.serve(one.rows, view, decision)
         parts.append(_Part(one.rank, one.rows, view, decision))
         return decision
 
@@ -204,64 +204,44 @@ class _Classes:
         return at + int(of_use.argmax()) if of_use.any() else len(self)
 
 
-def _composed(snapshot: Snapshot, parts: Sequence[_Part], served: Served) -> Decision:
+def _composed(snapshot: Snapshot, groups: _Groups, parts: Sequence[_Part], served: Served) -> Decision:
     """The decisions about the classes as one about all rows; those who were not asked about get nothing."""
-    whole = nothing_granted(len(snapshot), Reason.NO_FREE_GPUS)
-    partners, throttles, order = dict[int, int](), dict[int, float](), list[int]()
-    for _, rows, _, decision in parts:
-        at = rows.tolist()
-        whole.gpus[rows], whole.reasons[rows] = decision.gpus, decision.reasons
-        whole.ahead = decision.ahead if whole.ahead < 0 else whole.ahead
-        whole.wake_s = min(whole.wake_s, decision.wake_s)
-        whole.warm |= decision.warm
-        partners |= {at[guest]: at[host] for guest, host in decision.partners.items()}
-        throttles |= {at[row]: share for row, share in decision.throttles.items()}
-        granted = rows[decision.gpus > 0]
-        others = granted[np.argsort(-whole.gpus[granted], kind="stable")].tolist()
-        order += dict.fromkeys([*(at[row] for row in decision.order), *others])
-    whole.partners, whole.throttles, whole.order = partners, throttles, order
-    whole.gpu_types = served.kinds if len(snapshot.capacity) > 1 else None
-    whole.placements = served.placements(whole)
-    return whole
+    ordered = [(part.rows, part.decision._replace(order=_placed_first(part.decision))) for part in parts]
+    whole = Decision.composed(ordered, len(snapshot), Reason.NO_FREE_GPUS)
+    return whole._replace(
+        gpu_types=served.kinds if len(snapshot.capacity) > 1 else None,
+        placements=served.placements(whole),
+        texts=_texts(snapshot, groups, parts, whole.gpus, served.kinds),
+    )
 
 
-class _Texts(Mapping[int, str]):
-    """Why each row waits, put into words only when somebody asks."""
+def _placed_first(decision: Decision) -> list[int]:
+    """All rows that get GPUs, in the order in which they are placed: as the policy wants it, then the largest first."""
+    granted = decision.gpus.nonzero()[0]
+    others = granted[np.argsort(-decision.gpus[granted], kind="stable")].tolist()
+    return list(dict.fromkeys([*decision.order, *others]))
 
-    def __init__(
-        self, snapshot: Snapshot, groups: _Groups, parts: Sequence[_Part], whole: Decision, kinds: Ints
-    ) -> None:
-        self._snapshot = snapshot
-        self._groups = groups
-        self._part = {part.rank: part for part in parts}
-        self._whole = whole
-        self._kinds = kinds
-        self._waits: Ints = (whole.gpus == 0).nonzero()[0]
 
-    def __getitem__(self, row: int) -> str:
-        if row not in self._waits:  # nor has whoever finds no place after the decision: that is a newer reason
-            raise KeyError(row)
-        rank, usable = self._groups.rank, self._snapshot.speeds[:, row] > 0
-        counted = (self._groups.head == np.arange(len(rank))) & (self._whole.gpus > 0) & usable[self._kinds]
+def _texts(snapshot: Snapshot, groups: _Groups, parts: Sequence[_Part], gpus: Ints, kinds: Ints) -> Texts:
+    """Why each row waits: what the policy says, and which jobs of other priorities have the GPUs."""
+    part_of, rank = {part.rank: part for part in parts}, groups.rank
+
+    def own(row: int) -> str:
+        part = part_of.get(int(rank[row]))
+        if part is None:
+            usable = snapshot.speeds[:, row] > 0
+            free = int(snapshot.capacity[usable].sum()) - int(gpus[usable[kinds]].sum())
+            return reason_text(Reason.NO_FREE_GPUS, int(snapshot.gpus[row]), free, "")
+        return part.decision.reason(part.view, int(np.searchsorted(part.rows, row)))
+
+    def say(row: int) -> str:
+        counted = (groups.head == np.arange(len(rank))) & (gpus > 0) & (snapshot.speeds[:, row] > 0)[kinds]
         above: Ints = (counted & (rank > rank[row])).nonzero()[0]
-        below: Ints = (counted & (rank < rank[row]) & self._groups.fixed).nonzero()[0]
+        below: Ints = (counted & (rank < rank[row]) & groups.fixed).nonzero()[0]
         texts = []
         for rows, priority in ((above, "a higher priority"), (below, "a lower priority, but cannot be stopped now")):
             if len(rows):
-                who = named(self._snapshot, rows, self._whole.gpus)
-                texts.append(f"{who} {'has' if len(rows) == 1 else 'have'} {priority}")
-        return "; ".join([self._own(row), *texts])
+                texts.append(f"{named(snapshot, rows, gpus)} {'has' if len(rows) == 1 else 'have'} {priority}")
+        return "; ".join([own(row), *texts])
 
-    def _own(self, row: int) -> str:
-        part = self._part.get(int(self._groups.rank[row]))
-        if part is None:
-            usable = self._snapshot.speeds[:, row] > 0
-            free = int(self._snapshot.capacity[usable].sum()) - int(self._whole.gpus[usable[self._kinds]].sum())
-            return reason_text(Reason.NO_FREE_GPUS, int(self._snapshot.gpus[row]), free, "")
-        return part.decision.reason(part.view, int(np.searchsorted(part.rows, row)))
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._waits.tolist())
-
-    def __len__(self) -> int:
-        return len(self._waits)
+    return Texts((gpus == 0).nonzero()[0], say)

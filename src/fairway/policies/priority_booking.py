@@ -62,10 +62,15 @@ class Served:
         """Whose GPUs are taken first: those of the lowest priority, and of them whoever was started last."""
         return int(self._rank[row]), -float(self.snapshot.since_s[row]), -row
 
-    def serve(self, rows: Ints, view: Snapshot, decision: Decision) -> None:
-        """Book what a class has been given."""
+    def serve(self, rows: Ints, view: Snapshot, decision: Decision) -> Decision:
+        """Book what a class has been given; returns the decision without those for whom no GPU type has room."""
         hosts = [at for at in decision.gpus.nonzero()[0].tolist() if at not in decision.partners]
-        self._choose_types(rows, view, decision, hosts)
+        refused = self._choose_types(rows, view, decision, hosts)
+        if refused:
+            decision = decision.without(refused, Reason.NO_PLACEMENT)
+            hosts = [at for at in hosts if at not in refused]
+        for guest, host in decision.partners.items():
+            self.kinds[rows[guest]] = self.kinds[rows[host]]
         self.stop(rows)
         later: list[int] = []
         for at in hosts:
@@ -77,15 +82,16 @@ class Served:
                 later.append(at)
         for at in sorted(later, key=lambda at: at not in decision.placements):
             self._settle(int(rows[at]), int(decision.gpus[at]), decision.placements.get(at, ()))
+        return decision
 
     def stop(self, rows: Ints) -> None:
         """Free what the rows of a class hold: it is settled anew, or nothing is left for them."""
         for row in rows[self.snapshot.held[rows] > 0].tolist():
             self._leave(row)
 
-    def _choose_types(self, rows: Ints, view: Snapshot, decision: Decision, hosts: list[int]) -> None:
-        """Settle on which GPU type each gang runs, where the policy leaves that open."""
-        room, open_to = view.capacity.copy(), list[int]()
+    def _choose_types(self, rows: Ints, view: Snapshot, decision: Decision, hosts: Sequence[int]) -> list[int]:
+        """Settle on which GPU type each gang runs, where the policy leaves that open; returns those without room."""
+        room, open_to, refused = view.capacity.copy(), list[int](), list[int]()
         node_of_gpu, node_type = view.cluster.node_of_gpu, view.cluster.node_type
         for at in hosts:
             named, kind = decision.placements.get(at), -1
@@ -109,11 +115,9 @@ class Served:
                 self.kinds[rows[at]] = kind
                 room[kind] -= need
             else:
-                _refuse(decision, at)
-                hosts.remove(at)
+                refused.append(at)
         self.granted += view.capacity - room
-        for guest, host in decision.partners.items():
-            self.kinds[rows[guest]] = self.kinds[rows[host]]
+        return refused
 
     def _settle(self, row: int, count: int, named: Sequence[int]) -> None:
         """Find GPUs for a gang: on the nodes that were named, else of its type, where it costs others least."""
@@ -170,12 +174,3 @@ class Served:
                 return named
             for row in refused:
                 del named[row]
-
-
-def _refuse(decision: Decision, at: int) -> None:
-    """There is no room for a gang on any type: it waits, and its guests with it."""
-    guests = [guest for guest, host in decision.partners.items() if host == at]
-    for row in (at, *guests):
-        decision.gpus[row], decision.reasons[row] = 0, int(Reason.NO_PLACEMENT)
-    decision.partners = {guest: host for guest, host in decision.partners.items() if host != at}
-    decision.throttles = {row: part for row, part in decision.throttles.items() if row not in guests}

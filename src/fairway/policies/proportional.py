@@ -45,11 +45,9 @@ class Proportional:
         decision = admit(snapshot, lambda: self._rank(snapshot, memory), preempt=True)
         waits = decision.gpus == 0
         if waits.any():
-            decision.reasons[waits] = int(Reason.NOT_ITS_TURN)
-            decision.wake_s = min(decision.wake_s, self._next_turn_s(snapshot, decision))
-        if memory:
-            decision.memory = memory | {"granted": decision.gpus.copy()}
-        return decision
+            reasons = np.multiply(waits, int(Reason.NOT_ITS_TURN), dtype=np.int8)
+            decision = decision._replace(reasons=reasons).waking(self._next_turn_s(snapshot, decision))
+        return decision.remembering(memory | {"granted": decision.gpus.copy()}) if memory else decision
 
     def _rank(self, snapshot: Snapshot, memory: Mapping[str, Any]) -> Floats:
         """Who runs and has not used up its quantum comes first: between turns nobody is stopped."""
@@ -92,7 +90,7 @@ def _remember(snapshot: Snapshot) -> dict[str, Any]:
     if known:
         before = len(known["since_s"])
         since_s[:before], past_gpu_s[:before] = known["since_s"], known["past_gpu_s"]
-        gone = ~np.isin(np.asarray(known["jobs"], dtype=np.int64), snapshot.jobs)
+        gone = snapshot.rows_of(known["jobs"]) < 0
         # A job that has ended held its grant until now, or it would have been seen in between.
         granted = np.asarray(known["granted"], dtype=np.int64)[gone]
         attained = np.asarray(known["attained_gpu_s"])[gone] + granted * (snapshot.now_s - known["now_s"])

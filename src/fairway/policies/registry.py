@@ -20,15 +20,27 @@ from fairway.core.errors import InputError
 from fairway.core.policy import Policy
 
 P = TypeVar("P", bound=type)
+_PARTS = {
+    "name": 'a name, like `name: ClassVar[str] = "mine"`',
+    "knows": "what it knows beyond what everybody sees, like `knows: ClassVar[frozenset[str]] = frozenset()`",
+    "round_s": "the length of its rounds, like `round_s: ClassVar[float] = 0.0`",
+    "decide": "the method `decide(self, snapshot)`",
+}
+"""What a policy must have, and how to say so."""
 _POLICIES: dict[str, type[Policy]] = {}
 _found_entry_points = False
 
 
 def register(cls: P) -> P:
     """Class decorator: make a policy known by its `name`."""
+    missing = [what for part, what in _PARTS.items() if not hasattr(cls, part)]
+    if not is_dataclass(cls):
+        missing.insert(0, "the decorator @dataclass(frozen=True), below @register")
+    if missing:
+        raise TypeError(f"the policy {cls.__name__} lacks {'; '.join(missing)}")
     name = getattr(cls, "name", None)
-    if not isinstance(name, str) or not is_dataclass(cls):
-        raise TypeError(f"{cls.__name__} must be a dataclass with a class attribute `name`")
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"the name of the policy {cls.__name__} must be a text, not {name!r}")
     known = _POLICIES.get(name)
     if known is not None and known.__qualname__ != cls.__qualname__:
         raise TypeError(f"two policies are called {name!r}: {known.__qualname__} and {cls.__qualname__}")

@@ -69,13 +69,14 @@ class Slaq:
             fixed[:] = False
             fixed[snapshot.protected_rows] = True
         gpus, kinds = divided(snapshot, fixed, _gains(snapshot, past, self.interval_s), self.floor)
-        decision = Decision(gpus, np.multiply(gpus == 0, int(Reason.OUTRANKED), dtype=np.int8))
-        if len(snapshot.capacity) > 1:
-            decision.gpu_types = kinds
-        decision.memory = {"next_s": next_s, **past._asdict()}
-        if not gpus.all() or (snapshot.gpus_min < snapshot.gpus_max).any():
-            decision.wake_s = next_s
-        return decision
+        may_change = not gpus.all() or bool((snapshot.gpus_min < snapshot.gpus_max).any())
+        return Decision(
+            gpus,
+            np.multiply(gpus == 0, int(Reason.OUTRANKED), dtype=np.int8),
+            gpu_types=kinds if len(snapshot.capacity) > 1 else None,
+            wake_s=next_s if may_change else math.inf,
+            memory={"next_s": next_s, **past._asdict()},
+        )
 
 
 class Past(NamedTuple):
@@ -94,21 +95,17 @@ class Past(NamedTuple):
 def _recalled(snapshot: Snapshot, width: int) -> Past:
     """The past of the jobs that are active now; empty for those that have just come."""
     rows, known = len(snapshot), snapshot.memory
-    past = Past(
+    if not len(known.get("jobs", ())) or np.shape(known["epochs"])[1] != width:
+        known = {}
+    return Past(
         snapshot.jobs.copy(),
-        np.zeros((rows, width)),
-        np.zeros((rows, width)),
-        np.zeros(rows, dtype=np.int64),
-        np.zeros(rows),
-        np.zeros(rows),
-        np.zeros((rows, COLUMNS)),
+        snapshot.recall("epochs", np.zeros((rows, width)), known),
+        snapshot.recall("losses", np.zeros((rows, width)), known),
+        snapshot.recall("counts", 0, known),
+        snapshot.recall("high", 0.0, known),
+        snapshot.recall("low", 0.0, known),
+        snapshot.recall("fits", np.zeros((rows, COLUMNS)), known),
     )
-    before = np.asarray(known.get("jobs", ()), dtype=np.int64)
-    if len(before) and np.shape(known["epochs"])[1] == width:
-        _, old, new = np.intersect1d(before, past.jobs, assume_unique=True, return_indices=True)
-        for name in Past._fields[1:]:
-            getattr(past, name)[new] = np.asarray(known[name])[old]
-    return past
 
 
 def _observed(snapshot: Snapshot, width: int, due: bool, decay: float) -> Past:

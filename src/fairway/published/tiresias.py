@@ -55,24 +55,16 @@ def decide(snapshot: Snapshot, limits: Floats, metric: Literal["gpu_time", "time
     if published:
         place = np.empty_like(order)
         place[np.lexsort((rank, decision.gpus == 0, queue))] = np.arange(len(order))
-        decision.wake_s = _next_look_s(snapshot, decision, queue, limits, metric)
+        decision = decision._replace(wake_s=_next_look_s(snapshot, decision, queue, limits, metric))
     else:
-        decision.order = order.tolist()
-        decision.wake_s = min(decision.wake_s, _next_demotion_s(snapshot, decision, queue, service, limits, metric))
-    decision.memory = {"jobs": snapshot.jobs.copy(), "queue": queue, "place": place}
-    return decision
+        next_s = _next_demotion_s(snapshot, decision, queue, service, limits, metric)
+        decision = decision._replace(order=order.tolist()).waking(next_s)
+    return decision.remembering({"jobs": snapshot.jobs.copy(), "queue": queue, "place": place})
 
 
 def _remembered(snapshot: Snapshot) -> tuple[Ints, Ints]:
     """Queue and place of each row; who has just come is at the tail of the first queue."""
-    rows, known = len(snapshot), snapshot.memory
-    queue, place = np.zeros(rows, dtype=np.int64), np.full(rows, -1, dtype=np.int64)
-    if known and rows:
-        jobs = np.asarray(known["jobs"], dtype=np.int64)
-        at = np.minimum(snapshot.jobs.searchsorted(jobs), rows - 1)
-        here = snapshot.jobs[at] == jobs
-        queue[at[here]] = np.asarray(known["queue"], dtype=np.int64)[here]
-        place[at[here]] = np.asarray(known["place"], dtype=np.int64)[here]
+    queue, place = snapshot.recall("queue", 0), snapshot.recall("place", -1)
     new = place < 0
     place[new] = place.max(initial=0) + 1 + np.arange(np.count_nonzero(new))
     return queue, place

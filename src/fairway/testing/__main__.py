@@ -15,7 +15,7 @@ import pickle
 import sys
 from typing import Any
 
-from fairway.core.snapshot import Snapshot
+from fairway.core.snapshot_json import from_json
 from fairway.policies import load_plugin
 from fairway.testing.contract import check_policy, decision_digest
 
@@ -51,7 +51,7 @@ def _replay() -> None:
     for part in question["class"].split("."):
         cls = getattr(cls, part)
     policy = cls(**pickle.loads(base64.b64decode(question["knobs"])))
-    digests = [decision_digest(policy.decide(Snapshot.from_json(text))) for text in question["snapshots"]]
+    digests = [decision_digest(policy.decide(from_json(text))) for text in question["snapshots"]]
     json.dump(digests, sys.stdout)
 
 

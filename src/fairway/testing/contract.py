@@ -12,6 +12,7 @@ import base64
 import copy
 import hashlib
 import json
+import math
 import os
 import pickle
 import shlex
@@ -24,13 +25,15 @@ from typing import Any
 
 import numpy as np
 
+from fairway.core import columns as c
 from fairway.core.check import check
-from fairway.core.decision import Decision
+from fairway.core.decision import Decision, Reason
 from fairway.core.errors import FairwayError
 from fairway.core.event import JobEvicted, NodeLost, Woken
 from fairway.core.job import JobSpec
 from fairway.core.policy import Policy
 from fairway.core.snapshot import Snapshot
+from fairway.core.snapshot_json import from_json, to_json
 from fairway.policies import make_policy
 from fairway.simulator.engine import SimulatedEngine
 from fairway.simulator.faults import Faults, Outage
@@ -122,8 +125,8 @@ def _askings(policy: Policy, make: Maker, snapshot: Snapshot) -> list[tuple[str,
         ("on a copy of the snapshot", lambda: policy.decide(snapshot.copy())),
     ]
     if len(snapshot):
-        text = snapshot.to_json()
-        ways.append(("after the snapshot went through JSON", lambda: policy.decide(Snapshot.from_json(text))))
+        text = to_json(snapshot)
+        ways.append(("after the snapshot went through JSON", lambda: policy.decide(from_json(text))))
     return ways
 
 
@@ -157,15 +160,15 @@ def _plain(value: Any) -> Any:
 
 def _fingerprint(snapshot: Snapshot) -> str:
     columns = (snapshot.capacity.tolist(), snapshot.running.tolist(), snapshot.attained_s.tolist())
-    return hashlib.sha256(f"{snapshot.to_json()}{columns}{snapshot.progress.tolist()}".encode()).hexdigest()
+    return hashlib.sha256(f"{to_json(snapshot)}{columns}{snapshot.progress.tolist()}".encode()).hexdigest()
 
 
 def _renamed(snapshot: Snapshot) -> Snapshot:
     """The same instant with other names, in another order."""
-    data = json.loads(snapshot.to_json())
+    data = json.loads(to_json(snapshot))
     data["ids"] = {number: f"z{1000 - int(number)}" for number in data["ids"]}
     data["names"] = [[f"n{99 - at}" for at in range(len(column))] for column in data["names"]]
-    return Snapshot.from_json(json.dumps(data))
+    return from_json(json.dumps(data))
 
 
 def _check_runs(make: Maker, seed: int, work_conserving: bool) -> list[Snapshot]:
@@ -175,7 +178,7 @@ def _check_runs(make: Maker, seed: int, work_conserving: bool) -> list[Snapshot]
         where = random_cluster(seed, mixed=mixed)
         jobs = random_workload(seed, where, jobs=20).jobs
         faults = Faults(mtbf_s=20_000.0, repair_s=200.0 / 3, seed=seed)
-        checks: tuple[Check, ...] = (_no_waste,) if work_conserving else ()
+        checks: tuple[Check, ...] = (_Stands(make()), _no_waste) if work_conserving else (_Stands(make()),)
         run = run_policy(
             make(), jobs, where, faults=faults, seed=seed, keep_every=MIN_STEPS_BETWEEN_KEPT, checks=checks
         )
@@ -184,6 +187,61 @@ def _check_runs(make: Maker, seed: int, work_conserving: bool) -> list[Snapshot]
             raise AssertionError(f"on {where.text} these jobs are never finished: {', '.join(undone)}")
         kept += run.snapshots[:6]
     return kept
+
+
+class _Stands:
+    """A decision that asks for no wake-up stands while nothing happens.
+
+    Where a decision leaves everything as it is and wants never to be woken, the policy is asked about the same jobs at
+    later instants, before the first job that runs could end. If it decides otherwise then, its order changes with time
+    and it has to say when (`wake_s`), or it would act by chance, whenever something else happens.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+
+    def __call__(self, snapshot: Snapshot, decision: Decision) -> None:
+        waits = decision.gpus == 0
+        if self._policy.round_s > 0 or math.isfinite(decision.wake_s) or not waits.any():
+            return
+        changes = bool((decision.gpus != snapshot.held).any()) or decision.placements or decision.partners
+        if changes or (decision.reasons == Reason.NO_PLACEMENT).any():
+            return
+        for part in (0.5, 0.999):
+            later = _later(snapshot, part * _quiet_s(snapshot), decision.memory)
+            if (self._policy.decide(later).gpus != decision.gpus).any():
+                raise InvariantError(
+                    f"the decision at {snapshot.now_s} s asks for no wake-up (wake_s), but another one is taken at "
+                    f"{later.now_s} s although nothing has happened"
+                )
+
+
+def _quiet_s(snapshot: Snapshot) -> float:
+    """For how long nothing happens by itself to jobs that run; a day where none does."""
+    rows, f = snapshot.running_rows, snapshot.floats
+    if not len(rows):
+        return 86_400.0
+    if not (snapshot.rate[rows] > 0).all():
+        return 0.0
+    left_s = (f[c.REGIME_END, rows] - snapshot.progress[rows]) / snapshot.rate[rows]
+    return float((np.maximum(f[c.READY_S, rows] - snapshot.now_s, 0.0) + left_s).min())
+
+
+def _later(snapshot: Snapshot, seconds: float, memory: Mapping[str, Any]) -> Snapshot:
+    """The same jobs at a later instant, with what the policy has remembered."""
+    return Snapshot.of(
+        frame=snapshot.frame,
+        floats=snapshot.floats,
+        ints=snapshot.ints,
+        now_s=snapshot.now_s + seconds,
+        round=snapshot.round + 1,
+        capacity=snapshot.capacity,
+        memory=memory,
+        knows=snapshot.knows,
+        guarded=snapshot.guarded,
+        free=snapshot.free,
+        demand=snapshot.demand,
+    )
 
 
 def _no_waste(snapshot: Snapshot, decision: Decision) -> None:
@@ -266,9 +324,9 @@ def _check_all_down(make: Maker) -> None:
 def _check_other_processes(policy: Policy, snapshots: Sequence[Snapshot]) -> None:
     """The same decisions in another process: finds what depends on the order of a set or on earlier decisions."""
     asked = [snapshot for snapshot in snapshots if len(snapshot)]
-    here = [decision_digest(policy.decide(Snapshot.from_json(snapshot.to_json()))) for snapshot in asked]
+    here = [decision_digest(policy.decide(from_json(to_json(snapshot)))) for snapshot in asked]
     question = json.dumps(
-        {**_address(policy), "path": sys.path, "snapshots": [snapshot.to_json() for snapshot in reversed(asked)]}
+        {**_address(policy), "path": sys.path, "snapshots": [to_json(snapshot) for snapshot in reversed(asked)]}
     )
     for hash_seed in HASH_SEEDS:
         done = subprocess.run(

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fairway.core.action import Action
+from fairway.core.arrays import frozen
 from fairway.core.cluster import Cluster
 from fairway.core.decision import Decision
 from fairway.core.event import Event
 from fairway.core.job import JobSpec
-from fairway.core.policy import Policy
+from fairway.core.policy import Layer, Policy
 from fairway.core.round import Engine, Loop
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
@@ -64,6 +65,16 @@ class _Watcher:
         self.rounds += 1
 
 
+class Sealed(Layer):
+    """A policy whose decisions cannot be edited: whoever tries to change their arrays is found out."""
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        decision = self.inner.decide(snapshot)
+        frozen(decision.gpus)
+        frozen(decision.reasons)
+        return decision
+
+
 def run_engine(
     engine: Engine,
     policy: Policy,
@@ -82,7 +93,7 @@ def run_engine(
     state = State(cluster, min_run_s=min_run_s, seed=seed)
     length_s = policy.round_s if round_s is None else round_s
     watched, placer = invariants.watch(engine), placement_named(placement)
-    loop = Loop(watched, state, policy, placer, round_s=length_s, observer=watcher)
+    loop = Loop(watched, state, Sealed(policy), placer, round_s=length_s, observer=watcher)
     run = Run(loop, engine, invariants, watcher.snapshots)
     while loop.step():
         run.steps += 1

@@ -19,6 +19,7 @@ from fairway.core.decision import Decision
 from fairway.core.event import Event, JobCancelled, JobEvicted, JobFailed, JobFinished, JobSubmitted, RegimeEntered
 from fairway.core.round import Engine
 from fairway.core.snapshot import Snapshot
+from fairway.core.snapshot_json import to_json
 from fairway.core.state import State
 
 ULPS = 1e-9
@@ -32,7 +33,7 @@ class InvariantError(AssertionError):
 def state_digest(state: State) -> str:
     """A fingerprint of everything that a state knows; equal states have equal digests."""
     about = {
-        "snapshot": state.snapshot().copy().to_json() if state.active else [state.now_s, state.round],
+        "snapshot": to_json(state.snapshot().copy()) if state.active else [state.now_s, state.round],
         "held": sorted(state.held_gpus.items()),
         "down": sorted(state.occupancy.down),
         "tenants": [state.occupancy.tenants(gpu) for gpu in range(state.cluster.gpu_count)],

@@ -58,8 +58,7 @@ def test_a_decision_must_have_a_row_for_every_job() -> None:
 @pytest.mark.parametrize("wake_s", [10.0, 9.0, -math.inf, math.nan])
 def test_the_wake_up_is_in_the_future(wake_s: float) -> None:
     for view in (_view(), snapshot_of([], "v100:4", now_s=10.0)):
-        decision = nothing_granted(len(view))
-        decision.wake_s = wake_s
+        decision = nothing_granted(len(view))._replace(wake_s=wake_s)
         with pytest.raises(PolicyError, match="is not after now"):
             check(view, decision)
 
@@ -144,6 +143,5 @@ def test_every_reason_has_a_text() -> None:
     for reason in Reason:
         decision = nothing_granted(3, reason)
         assert decision.reason(view, 0)
-    decision = nothing_granted(3)
-    decision.texts = {1: "its owner is over quota"}
+    decision = nothing_granted(3).without([1], texts={1: "its owner is over quota"})
     assert decision.reason(view, 1) == "its owner is over quota"

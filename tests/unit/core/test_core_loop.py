@@ -35,11 +35,8 @@ class Asked:
     def decide(self, snapshot: Snapshot) -> Decision:
         self.at_s.append(snapshot.now_s)
         self.memories.append(dict(snapshot.memory))
-        decision = admit(snapshot, preempt=False)
-        decision.memory = {"rounds": len(self.at_s)}
-        if self.wakes:
-            decision.wake_s = self.wakes.pop(0)
-        return decision
+        decision = admit(snapshot, preempt=False).remembering({"rounds": len(self.at_s)})
+        return decision.waking(self.wakes.pop(0)) if self.wakes else decision
 
 
 def _loop(policy: Asked, engine: FakeEngine, round_s: float = 0.0) -> Loop:

@@ -7,8 +7,10 @@ import pytest
 
 from fairway.core.action import Suspend
 from fairway.core.decision import Decision, Reason
-from fairway.core.snapshot import Snapshot
+from fairway.core.event import JobFinished
+from fairway.core.snapshot_json import from_json, to_json
 from fairway.testing import job, random_snapshot, state_of
+from fairway.testing.builders import submitted
 
 COLUMNS = ("held", "host", "attained_s", "attained_gpu_s", "progress", "rate", "idle_since_s", "throttle")
 
@@ -48,13 +50,13 @@ def test_types_are_barred_for_single_rows() -> None:
 
 def test_withheld_gpus_go_through_json_and_copies() -> None:
     part = random_snapshot(1).part(np.arange(0), withheld=frozenset({1, 0}))
-    assert Snapshot.from_json(part.to_json()).withheld_gpus == {0, 1}
+    assert from_json(to_json(part)).withheld_gpus == {0, 1}
     assert part.copy().withheld_gpus == {0, 1}
 
 
 def test_the_same_instant_with_another_memory() -> None:
     whole = random_snapshot(2)
-    other = whole.recalling({"y": 2})
+    other = whole.part(memory={"y": 2})
     assert (other.memory, other.now_s, other.free) == ({"y": 2}, whole.now_s, whole.free)
     assert other.ints is whole.ints
 
@@ -74,13 +76,58 @@ def test_a_decision_about_some_rows_becomes_one_about_all() -> None:
         warm=True,
         texts={2: "later"},
     )
-    whole = part.widened(np.array([1, 3, 4]), 6)
+    whole = Decision.composed([(np.array([1, 3, 4]), part)], 6)
     assert whole.gpus.tolist() == [0, 2, 0, 2, 0, 0]
     assert whole.reasons.tolist() == [Reason.OTHER, 0, Reason.OTHER, 0, Reason.NO_FREE_GPUS, Reason.OTHER]
     assert whole.gpu_types is not None
     assert whole.gpu_types.tolist() == [-1, 1, -1, 1, -1, -1]
-    assert (whole.ahead, whole.wake_s, whole.memory, whole.warm) == (9, 50.0, {"m": 1}, True)
+    assert (whole.ahead, whole.wake_s, whole.memory, whole.warm) == (9, 50.0, {}, True)
     assert (whole.partners, whole.placements, whole.throttles, whole.order) == ({3: 1}, {1: (4, 5)}, {3: 0.5}, [3, 1])
     assert dict(whole.texts) == {4: "later"}
     assert 0 not in whole.texts
     assert 5 not in whole.texts
+
+
+def test_parts_are_composed_in_their_order_and_rows_of_no_part_wait() -> None:
+    first = Decision(np.array([2]), np.zeros(1, dtype=np.int8), wake_s=50.0, memory={"m": 1}, order=[0])
+    second = Decision(
+        np.array([0, 1]),
+        np.array([int(Reason.BEHIND), 0], dtype=np.int8),
+        gpu_types=np.array([-1, 1]),
+        ahead=7,
+        wake_s=40.0,
+        order=[1],
+        warm=True,
+        texts={0: "behind the first"},
+    )
+    whole = Decision.composed([(np.array([3]), first), (np.array([0, 2]), second)], 4, Reason.NO_FREE_GPUS)
+    assert whole.gpus.tolist() == [0, 0, 1, 2]
+    assert whole.reasons.tolist() == [Reason.BEHIND, Reason.NO_FREE_GPUS, 0, 0]
+    assert whole.gpu_types is not None
+    assert whole.gpu_types.tolist() == [-1, -1, 1, -1]
+    assert (whole.ahead, whole.wake_s, whole.order, whole.warm, whole.memory) == (7, 40.0, [3, 2], True, {})
+    assert dict(whole.texts) == {0: "behind the first"}
+    nothing = Decision.composed([], 2)
+    assert (nothing.gpus.tolist(), nothing.wake_s, dict(nothing.texts)) == ([0, 0], np.inf, {})
+
+
+def test_what_was_remembered_of_jobs_is_recalled_by_row() -> None:
+    state = state_of([job(name) for name in "abcd"], "v100:4")
+    state.memory = {"jobs": state.snapshot().jobs.copy(), "debt_s": [1.0, 2.0, 3.0, 4.0], "seen": [5, 6, 7, 8]}
+    state.apply(JobFinished(10.0, 1))
+    state.apply(submitted(job("e"), 4, state.cluster, 10.0))
+    snapshot = state.snapshot()
+    assert snapshot.jobs.tolist() == [0, 2, 3, 4]
+    assert snapshot.recall("debt_s", 0.5).tolist() == [1.0, 3.0, 4.0, 0.5]
+    assert snapshot.recall("seen", np.array([-1, -2, -3, -4])).tolist() == [5, 7, 8, -4]
+    assert snapshot.recall("never", -1).tolist() == [-1] * 4
+    assert snapshot.recall("debt_s", 0.0, {}).tolist() == [0.0] * 4
+    pairs = {"jobs": [3, 9], "pair": [[1.0, 2.0], [3.0, 4.0]]}
+    assert snapshot.recall("pair", np.zeros((4, 2)), pairs).tolist() == [[0, 0], [0, 0], [1, 2], [0, 0]]
+
+
+def test_rows_of_jobs_that_are_gone_are_none() -> None:
+    snapshot = state_of([job("a"), job("b")], "v100:4").snapshot()
+    assert snapshot.rows_of([[1, 5], [-1, 0]]).tolist() == [[1, -1], [-1, 0]]
+    assert state_of([], "v100:4").snapshot().rows_of([0, 1]).tolist() == [-1, -1]
+    assert state_of([], "v100:4").snapshot().recall("x", 0.0, {"jobs": [1], "x": [2.0]}).tolist() == []

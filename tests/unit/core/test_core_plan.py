@@ -13,7 +13,7 @@ from fairway.core.action import Action, Launch, Move, Resize, Suspend
 from fairway.core.admission import admit
 from fairway.core.check import check
 from fairway.core.decision import Decision, Reason
-from fairway.core.plan import plan
+from fairway.core.plan import Plan, plan
 from fairway.core.reconcile import reconcile
 from fairway.core.state import State
 from fairway.placement import placement
@@ -28,8 +28,13 @@ def decided(grants: list[int], **about: Any) -> Decision:
 
 def actions_for(state: State, decision: Decision, placer: str = "packed") -> list[Action]:
     view = state.snapshot()
+    return reconcile(view, decision, planned_for(state, decision, placer))
+
+
+def planned_for(state: State, decision: Decision, placer: str = "packed") -> Plan:
+    view = state.snapshot()
     check(view, decision)
-    return reconcile(view, decision, plan(view, decision, state.occupancy, placement(placer)))
+    return plan(view, decision, state.occupancy, placement(placer))
 
 
 def _four(running: dict[str, Any], spec: str = "v100:2x4") -> State:
@@ -66,10 +71,13 @@ def test_two_jobs_can_trade_places() -> None:
 def test_a_placement_on_taken_gpus_makes_the_job_wait_with_a_reason() -> None:
     state = _four({"a": (0, 1)})
     decision = decided([2, 2, 0, 0], placements={1: (1, 2)})
-    assert actions_for(state, decision) == []
-    assert decision.gpus.tolist() == [2, 0, 0, 0]
-    assert decision.reasons[1] == Reason.NO_PLACEMENT
-    assert "not where this gang may be placed" in decision.reason(state.snapshot(), 1)
+    planned = planned_for(state, decision)
+    assert (planned.targets, planned.refused) == ([], {1})
+    kept = planned.kept(decision)
+    assert (kept.gpus.tolist(), kept.placements) == ([2, 0, 0, 0], {})
+    assert kept.reasons[1] == Reason.NO_PLACEMENT
+    assert "not where this gang may be placed" in kept.reason(state.snapshot(), 1)
+    assert decision.gpus.tolist() == [2, 2, 0, 0], "a decision stays as it was made"
 
 
 def test_large_gangs_are_placed_first() -> None:
@@ -149,8 +157,10 @@ def test_a_guest_stays_when_its_host_stops() -> None:
 def test_a_guest_whose_host_finds_no_place_waits() -> None:
     state = _four({"c": (0, 1)}, "v100:4")
     decision = decided([2, 2, 2, 0], partners={1: 0}, placements={0: (1, 2)})
-    assert actions_for(state, decision) == []
-    assert decision.reasons[:2].tolist() == [Reason.NO_PLACEMENT] * 2
+    planned = planned_for(state, decision)
+    assert (planned.targets, planned.refused) == ([], {0, 1})
+    kept = planned.kept(decision)
+    assert (kept.partners, kept.reasons[:2].tolist()) == ({}, [Reason.NO_PLACEMENT] * 2)
 
 
 @pytest.mark.parametrize("placer", ["packed", "spread", "count"])

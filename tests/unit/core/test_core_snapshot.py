@@ -12,6 +12,7 @@ from fairway.core.columns import FLOATS, INTS, JobTable
 from fairway.core.errors import InputError, PolicyError
 from fairway.core.event import JobFinished, Woken
 from fairway.core.snapshot import Snapshot
+from fairway.core.snapshot_json import from_json, to_json
 from fairway.testing import job, random_snapshot, snapshot_of, state_of
 from fairway.testing.strategies import snapshots
 
@@ -20,10 +21,10 @@ COLUMNS = ("submitted_s", "weight", "deadline_s", "rate", "gpus", "held", "jobs"
 
 @given(view=snapshots())
 def test_json_gives_an_equal_snapshot_back(view: Snapshot) -> None:
-    again = Snapshot.from_json(view.to_json())
+    again = from_json(to_json(view))
     for name in (*COLUMNS, "attained_s", "attained_gpu_s", "progress", "capacity"):
         assert np.array_equal(getattr(again, name), getattr(view, name)), name
-    assert again.to_json() == view.to_json()
+    assert to_json(again) == to_json(view)
     assert (again.now_s, again.seed, again.round, again.knows) == (view.now_s, view.seed, view.round, view.knows)
     for row in range(len(view)):
         assert again.job(row) == view.job(row)
@@ -32,7 +33,7 @@ def test_json_gives_an_equal_snapshot_back(view: Snapshot) -> None:
 
 def test_a_snapshot_without_jobs_goes_through_json() -> None:
     empty = state_of([], "v100:2x4,k80:3").snapshot()
-    again = Snapshot.from_json(empty.to_json())
+    again = from_json(to_json(empty))
     assert len(again) == 0
     assert again.capacity.tolist() == [8, 3]
     assert again.speeds.shape == (2, 0)
@@ -41,12 +42,12 @@ def test_a_snapshot_without_jobs_goes_through_json() -> None:
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"fairway_snapshot": 1}', "null", '{"fairway_snapshot": 2}', "\x00"])
 def test_what_is_no_snapshot_is_an_input_error(text: str) -> None:
     with pytest.raises(InputError):
-        Snapshot.from_json(text)
+        from_json(text)
 
 
 def test_memory_goes_through_json_with_arrays_as_lists() -> None:
     view = snapshot_of([job()], "v100:4", memory={"deficit": np.array([1.0, 1 / 3]), "turn": np.int64(3), "t": (1, 2)})
-    assert Snapshot.from_json(view.to_json()).memory == {"deficit": [1.0, 1 / 3], "turn": 3, "t": [1, 2]}
+    assert from_json(to_json(view)).memory == {"deficit": [1.0, 1 / 3], "turn": 3, "t": [1, 2]}
 
 
 @pytest.mark.parametrize("name", [*COLUMNS, "capacity"])
@@ -60,11 +61,11 @@ def test_columns_cannot_be_written_to(name: str) -> None:
 def test_a_copy_does_not_change_when_the_state_does() -> None:
     state = state_of([job("a", 2), job("b", 1)], "v100:4", running={"a": 2})
     live, copy = state.snapshot(), state.snapshot().copy()
-    text = copy.to_json()
+    text = to_json(copy)
     state.apply(Woken(10.0))
     state.commit([Suspend(0), Launch(1, (0,), 0)])
     state.apply(JobFinished(20.0, 0))
-    assert copy.to_json() == text
+    assert to_json(copy) == text
     assert copy.held.tolist() == [2, 0]
     assert copy.job_id(0) == "a"
     assert copy.gpus_held(0) == (0, 1)
@@ -89,7 +90,7 @@ def test_remaining_time_counts_the_speed_of_the_gpus_that_a_job_holds() -> None:
 @given(seed=st.integers(0, 10**6))
 def test_random_snapshots_are_sound(seed: int) -> None:
     view = random_snapshot(seed)
-    assert view.to_json() == random_snapshot(seed).to_json()
+    assert to_json(view) == to_json(random_snapshot(seed))
     held = [gpu for row in range(len(view)) for gpu in view.gpus_held(row)]
     assert len(held) == len(set(held)) == view.held.sum()
     assert (view.oracle.remaining_s >= 0).all()

@@ -9,6 +9,7 @@ from fairway.core.event import JobEvicted, JobSubmitted, RegimeEntered
 from fairway.core.facts import Facts
 from fairway.core.prospect import Entry, Prospect, Spell, Stage, Training, entered, spells_of
 from fairway.core.snapshot import Snapshot
+from fairway.core.snapshot_json import from_json, to_json
 from fairway.core.state import State
 from fairway.testing import cluster, job
 
@@ -86,7 +87,7 @@ def test_a_snapshot_shows_a_regime_from_its_event_on_and_forgets_it_after_a_fall
     training = seen(state, "regimes").training(0)
     assert training is not None
     assert training.spells == (Spell(32, 2.0),)
-    copy = Snapshot.from_json(seen(state, "regimes").copy().to_json())
+    copy = from_json(to_json(seen(state, "regimes").copy()))
     assert copy.training(0) == training
 
 

@@ -16,7 +16,7 @@ import fairway
 from fairway import JobSpec, Workload
 from fairway.cli.lab.holdout import WORTH, hold_out, profile_table, published_row
 from fairway.core.action import Launch
-from fairway.core.decision import Decision, Reason, nothing_granted
+from fairway.core.decision import Decision, Reason
 from fairway.core.event import JobStarted, Woken
 from fairway.core.pairing import Pairing, PairTable
 from fairway.core.snapshot import Snapshot
@@ -217,17 +217,15 @@ class SideBySide:
     def decide(self, snapshot: Snapshot) -> Decision:
         pairs = LearnedPairs.recall(json.loads(json.dumps(snapshot.memory.get("pairs", {})))).observe(snapshot)
         self.seen.append(pairs)
-        decision = nothing_granted(len(snapshot), Reason.NO_FREE_GPUS)
-        decision.gpus[0], decision.reasons[0] = snapshot.gpus[0], Reason.RUNS
-        jobs = snapshot.jobs
+        gpus, partners, jobs = np.zeros(len(snapshot), dtype=np.int64), dict[int, int](), snapshot.jobs
+        gpus[0] = snapshot.gpus[0]
         for row in range(1, len(snapshot)):
             if snapshot.held[0] and min(pairs.factors(int(jobs[0]), int(jobs[row]))[0]) > 0:
-                decision.gpus[row], decision.reasons[row] = snapshot.gpus[row], Reason.RUNS
-                decision.partners = {row: 0}
+                gpus[row], partners[row] = snapshot.gpus[row], 0
                 break
-        pairs.expect(snapshot, decision.partners)
-        decision.memory = {"pairs": pairs.memory()}
-        return decision
+        pairs.expect(snapshot, partners)
+        reasons = np.multiply(gpus == 0, int(Reason.NO_FREE_GPUS), dtype=np.int8)
+        return Decision(gpus, reasons, memory={"pairs": pairs.memory()}, partners=partners)
 
 
 def world(pair: Sequence[float]) -> GavelProfile:

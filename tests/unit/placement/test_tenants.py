@@ -276,6 +276,7 @@ def enacted(state: State, policy: Policy) -> tuple[Decision, Sequence[Action]]:
     decision = policy.decide(view)
     check(view, decision)
     planned = plan(view, decision, state.occupancy, placement("packed"))
+    decision = planned.kept(decision)
     actions = reconcile(view, decision, planned)
     state.memory = decision.memory
     state.round += 1
@@ -316,6 +317,17 @@ class TestLayer:
         state = state_of(jobs, "v100:2x4", running={"x": (0, 1), "y": (4,)})
         enacted(state, policy)
         assert state.held_gpus == {0: (0, 1), 1: (2,), 2: (4, 5, 6, 7)}
+
+    def test_an_evicted_job_keeps_the_service_that_it_has_had(self) -> None:
+        """The tenant takes the GPUs of one of two that have run as long: the other one stays where it is."""
+        policy = layer("v100:1x8", TenantSpec.of("a", "4"), policy="las:levels=60")
+        jobs = [job("x", 4, 9000.0, priority=-1), job("y", 4, 9000.0, priority=-1), job("z", 4, queue="a")]
+        both = {"x": 600.0, "y": 600.0}
+        running = {"x": (0, 1, 2, 3), "y": (4, 5, 6, 7)}
+        state = state_of(jobs, "v100:1x8", now_s=1000.0, running=running, attained=both)
+        enacted(state, policy)
+        assert state.held_gpus == {1: (4, 5, 6, 7), 2: (0, 1, 2, 3)}
+        assert state.snapshot().attained_gpu_s.tolist() == [2400.0, 2400.0, 0.0]
 
     def test_idle_gpus_of_a_cell_in_use_serve_opportunistic_jobs(self) -> None:
         policy = layer("v100:1x8", TenantSpec.of("a", "8"))
@@ -542,9 +554,8 @@ class Counting:
 
     def decide(self, snapshot: Snapshot) -> Decision:
         Counting.asked.append(snapshot.jobs.tolist())
-        decision = Decision(snapshot.gpus.copy(), np.zeros(len(snapshot), dtype=np.int8))
-        decision.wake_s = (snapshot.now_s + 1e-6) // self.wake_s * self.wake_s + self.wake_s if self.wake_s else np.inf
-        return decision
+        wake_s = (snapshot.now_s + 1e-6) // self.wake_s * self.wake_s + self.wake_s if self.wake_s else np.inf
+        return Decision(snapshot.gpus.copy(), np.zeros(len(snapshot), dtype=np.int8), wake_s=wake_s)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from fairway import JobSpec, Workload, simulate
 from fairway.core import columns as c
 from fairway.core.errors import InputError
 from fairway.core.snapshot import Snapshot
+from fairway.core.snapshot_json import from_json, to_json
 from fairway.policies import make_policy
 from fairway.published.allox import published_shares
 from fairway.simulator.result import Result
@@ -31,7 +32,7 @@ def _granted(snapshot: Snapshot, policy: str = "allox:alpha=1") -> dict[str, str
 
 def _with_speeds(snapshot: Snapshot, times_s: list[list[float]]) -> Snapshot:
     """The same instant with other run times, by job and type."""
-    data = json.loads(snapshot.to_json())
+    data = json.loads(to_json(snapshot))
     floats = np.array(data["floats"])
     for row, times in enumerate(times_s):
         speeds = [1.0 / time if np.isfinite(time) else 0.0 for time in times]
@@ -43,7 +44,7 @@ def _with_speeds(snapshot: Snapshot, times_s: list[list[float]]) -> Snapshot:
             floats[c.RATE, row] = speeds[snapshot.gpu_type[row]]
             floats[c.LEFT_RATE, row] = floats[c.RATE, row] / max(speeds)
     data["floats"] = floats.tolist()
-    return Snapshot.from_json(json.dumps(data))
+    return from_json(json.dumps(data))
 
 
 def test_the_slide_long_jobs_take_the_fast_gpus() -> None:

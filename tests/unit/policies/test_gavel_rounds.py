@@ -14,6 +14,7 @@ from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.core.decision import Decision
 from fairway.core.job import JobSpec
 from fairway.core.snapshot import Snapshot
+from fairway.core.snapshot_json import from_json, to_json
 from fairway.policies import make_policy
 from fairway.policies.gavel.account import NOBODY, ShareAccount
 from fairway.policies.gavel.base import SharePolicy
@@ -157,7 +158,7 @@ def test_memory_survives_a_trip_through_json(policy: str) -> None:
     jobs = [job(f"j{row}", gpus=1 + row % 2, duration_s=1e4, user=f"u{row % 2}") for row in range(6)]
     first = chosen.decide(snapshot_of(jobs, "v100:1x2,k80:1x2", knows=chosen.knows))
     later = snapshot_of(jobs[:5], "v100:1x2,k80:1x2", knows=chosen.knows, now_s=360.0, memory=first.memory)
-    again = Snapshot.from_json(json.loads(json.dumps(later.to_json())))
+    again = from_json(json.loads(json.dumps(to_json(later))))
     one, two = chosen.decide(later), chosen.decide(again)
     assert one.gpus.tolist() == two.gpus.tolist()
     assert one.gpu_types is not None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import pytest
 
 from fairway import InputError, JobSpec, Workload, simulate
-from fairway.core.decision import Reason
+from fairway.core.admission import admit
+from fairway.core.decision import Decision, Reason
+from fairway.core.snapshot import Snapshot
 from fairway.policies import knobs, make_policy, policies, register
 from fairway.simulator.result import Result
 from fairway.simulator.rules import Rules
@@ -192,10 +195,25 @@ def test_a_wrong_name_or_knob_is_one_clear_line(text: str, message: str) -> None
     assert "\n" not in str(error.value)
 
 
-def test_what_is_no_policy_cannot_be_registered() -> None:
+def test_what_a_policy_lacks_is_said_when_it_is_registered() -> None:
     class Bare:
         name = "bare"
 
-    with pytest.raises(TypeError, match="must be a dataclass"):
+    with pytest.raises(TypeError) as error:
         register(Bare)
-    assert "bare" not in policies()
+    assert all(part in str(error.value) for part in ("@dataclass", "knows", "round_s", "decide"))
+    assert "like `name" not in str(error.value), "it has one"
+
+    @dataclass(frozen=True)
+    class Hasty:
+        name: ClassVar[str] = "hasty"
+        knows: ClassVar[frozenset[str]] = frozenset()
+
+        def decide(self, snapshot: Snapshot) -> Decision:
+            return admit(snapshot, preempt=False)
+
+    with pytest.raises(TypeError, match="the policy Hasty lacks the length of its rounds, like `round_s"):
+        register(Hasty)
+    with pytest.raises(TypeError, match="must be a text"):
+        register(dataclass(frozen=True)(type("Nameless", (Hasty,), {"name": None, "round_s": 0.0})))
+    assert policies().keys().isdisjoint({"bare", "hasty"})

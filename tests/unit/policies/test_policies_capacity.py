@@ -9,12 +9,13 @@ import pytest
 
 from fairway.core.decision import Reason
 from fairway.core.errors import InputError
+from fairway.core.event import JobFinished
 from fairway.core.job import JobSpec, Workload
 from fairway.core.snapshot import Snapshot
 from fairway.policies import make_policy
 from fairway.simulator.result import Result
 from fairway.simulator.run import simulate
-from fairway.testing import check_policy, job, snapshot_of
+from fairway.testing import check_policy, job, snapshot_of, state_of
 
 
 def run(*jobs: JobSpec, policy: str = "capacity", cluster: str = "v100:4", **about: Any) -> Result:
@@ -100,6 +101,17 @@ def test_waits_are_explained() -> None:
     assert decision.reason(view, 0) == "it runs"
     assert list(decision.texts) == [1, 2, 3]
     assert len(decision.texts) == 3
+
+
+def test_what_was_said_of_a_job_stays_so_when_another_has_left() -> None:
+    """Rows move up when a job leaves: nobody is said to wait behind itself."""
+    jobs = [job(name, 1, queue="A") for name in "wxyz"] + [job("b", 4, queue="B"), job("c", 1, queue="B")]
+    state = state_of(jobs, "v100:4", running=dict.fromkeys("wxyz", 1))
+    decision = make_policy("capacity").decide(state.snapshot())
+    before = dict(decision.texts)
+    assert before[5] == "waits behind job b, the first of queue 'B' that does not fit yet"
+    state.apply(JobFinished(10.0, 3))
+    assert dict(decision.texts) == before
 
 
 def test_with_no_gpu_free_everybody_waits_for_that_reason() -> None:

@@ -16,6 +16,7 @@ from fairway.core.decision import Decision
 from fairway.core.event import Event, JobEvicted, JobFinished, JobStarted, NodeLost, NodeRestored, Woken
 from fairway.core.job import JobSpec, Workload
 from fairway.core.snapshot import Snapshot
+from fairway.core.snapshot_json import from_json, to_json
 from fairway.core.state import State
 from fairway.policies import make_policy
 from fairway.policies.gandiva.homes import NodeLoads, affinity_of
@@ -273,7 +274,7 @@ def test_gangs_of_one_size_share_a_node() -> None:
 def test_nobody_is_placed_on_a_node_that_is_down() -> None:
     state = state_of([job("a", 2, 500.0), job("b", 4, 500.0)], "v100:3x4")
     state.apply(NodeLost(0.0, 0))
-    snapshot = Snapshot.from_json(state.snapshot().to_json())
+    snapshot = from_json(to_json(state.snapshot()))
     assert list(snapshot.down_nodes) == [0]
     assert make_policy("gandiva").decide(snapshot).placements == {0: (4, 5), 1: (8, 9, 10, 11)}
     state.apply(NodeRestored(1.0, 0))

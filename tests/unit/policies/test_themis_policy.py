@@ -16,6 +16,7 @@ from fairway.core.errors import InputError
 from fairway.core.event import NodeLost, RateChanged, Woken
 from fairway.core.job import JobSpec
 from fairway.core.snapshot import Snapshot
+from fairway.core.snapshot_json import from_json, to_json
 from fairway.policies import make_policy
 from fairway.policies.themis import Themis
 from fairway.policies.themis.bids import MOST_SIZES, market_of, tender_of
@@ -108,11 +109,11 @@ def test_an_app_of_several_jobs_lives_from_its_first_and_remembers_ended_ones() 
     before = snapshot_of(jobs, "v100:2", now_s=0.0)
     memory = dict(policy.decide(before).memory)
     later = snapshot_of(jobs, "v100:2", now_s=100.0, memory=memory)
-    data = json.loads(later.to_json())
+    data = json.loads(to_json(later))
     for block in ("floats", "ints"):
         data[block] = [column[1:] for column in data[block]]
     del data["ids"]["0"]
-    seen = apps(Snapshot.from_json(json.dumps(data)), "user")
+    seen = apps(from_json(json.dumps(data)), "user")
     assert seen.elapsed_s.tolist() == pytest.approx([100.0, 100.0])
     assert seen.ideal_s.tolist() == pytest.approx([500.0, 400.0]), "ann has 500 GPU-seconds and one GPU of her own"
 
@@ -287,10 +288,10 @@ def test_memory_survives_a_trip_through_json() -> None:
     policy = make_policy("themis:app=user")
     snapshot = random_snapshot(3)
     memory = dict(policy.decide(snapshot).memory)
-    data = json.loads(snapshot.to_json())
+    data = json.loads(to_json(snapshot))
     plain = {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in memory.items()}
     data["memory"] = plain
-    again = policy.decide(Snapshot.from_json(json.dumps(data)))
+    again = policy.decide(from_json(json.dumps(data)))
     assert math.isfinite(again.wake_s) or not (again.gpus == 0).any()
 
 

@@ -15,6 +15,7 @@ from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.core.decision import Decision
 from fairway.core.errors import InputError
 from fairway.core.snapshot import Snapshot
+from fairway.core.snapshot_json import from_json, to_json
 from fairway.core.tenant import TenantSpec
 from fairway.models.gavel_profile import GavelProfile
 from fairway.policies import make_policy
@@ -166,8 +167,7 @@ def test_a_move_costs_nothing_and_a_job_of_its_own_price_pays_that() -> None:
     class Moving(Scripted):
         def decide(self, snapshot: Snapshot) -> Decision:
             decision = super().decide(snapshot)
-            decision.placements = {0: (2 + snapshot.round % 2,)} if decision.gpus[0] else {}
-            return decision
+            return decision._replace(placements={0: (2 + snapshot.round % 2,)} if decision.gpus[0] else {})
 
     policy = Moving(lambda snapshot: {"other": 1} if snapshot.round == 2 else {"a": 1, "other": 1})
     jobs = [steps("a", 1000, checkpoint_s=50.0), steps("other", 10_000)]
@@ -259,8 +259,7 @@ def test_a_throttled_guest_makes_fewer_steps() -> None:
     class Throttling(Scripted):
         def decide(self, snapshot: Snapshot) -> Decision:
             decision = super().decide(snapshot)
-            decision.throttles = dict.fromkeys(decision.partners, 0.5 if snapshot.round else 1.0)
-            return decision
+            return decision._replace(throttles=dict.fromkeys(decision.partners, 0.5 if snapshot.round else 1.0))
 
     table = profile(ResNet_50_16_1={"null": 1.0, "ResNet_50_16_1": [0.5, 0.5]})
     policy = Throttling(everybody(), partners={"b": "a"})
@@ -421,7 +420,7 @@ def test_run_time_of_a_round_survives_a_trip_through_json() -> None:
     ran: list[float] = []
 
     def grant(snapshot: Snapshot) -> dict[str, int]:
-        ran.append(Snapshot.from_json(snapshot.copy().to_json()).facts(0).ran_s)
+        ran.append(from_json(to_json(snapshot.copy())).facts(0).ran_s)
         return {"a": 1}
 
     run([steps("a", 30)], Scripted(grant), profile=profile(ResNet_50_16_1=0.128))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fairway import simulate
-from fairway.core.decision import Decision, Reason, nothing_granted
+from fairway.core.decision import Decision
 from fairway.core.errors import InputError
 from fairway.core.event import RegimeEntered
 from fairway.core.job import JobSpec, Workload
@@ -94,9 +94,8 @@ class GrowAt60:
     round_s: ClassVar[float] = 0.0
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        decision = nothing_granted(len(snapshot), Reason.RUNS)
-        decision.gpus[:] = 1 if snapshot.now_s < 60 else 2
-        return decision
+        gpus = np.full(len(snapshot), 1 if snapshot.now_s < 60 else 2)
+        return Decision(gpus, np.zeros(len(snapshot), dtype=np.int8))
 
 
 def test_where_a_gang_sits_decides_how_fast_it_is(profile: PolluxProfile) -> None:

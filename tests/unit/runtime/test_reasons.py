@@ -27,9 +27,8 @@ def test_nothing_is_said_before_a_round_and_later_rounds_count() -> None:
     reasons.note(snapshot, decision)
     first = reasons.all()
     assert reasons.all() is first, "made once"
-    decision.texts = dict.fromkeys(range(len(snapshot)), "another reason")
-    decision.gpus[:] = 0
-    reasons.note(snapshot, decision)
+    rows = range(len(snapshot))
+    reasons.note(snapshot, decision.without(rows, texts=dict.fromkeys(rows, "another reason")))
     assert set(reasons.all().values()) == {"another reason"}
 
 

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 from fairway import Faults, JobSpec, Workload, simulate
 from fairway.core import columns as c
-from fairway.core.decision import Decision, Reason, nothing_granted
+from fairway.core.decision import Decision, Reason
 from fairway.core.event import JobEvicted, JobFinished, RegimeEntered
 from fairway.core.job import Regime
 from fairway.core.prospect import Spell
 from fairway.core.snapshot import Snapshot
+from fairway.core.snapshot_json import to_json
 from fairway.models.builtin import BuiltinProfile
 from fairway.published.rounds import RoundEngine
 from fairway.simulator.engine import SimulatedEngine
@@ -179,16 +180,14 @@ class Restless:
 
     def decide(self, snapshot: Snapshot) -> Decision:
         random = np.random.default_rng([snapshot.seed, snapshot.round])
-        decision = nothing_granted(len(snapshot), Reason.NOT_ITS_TURN)
+        gpus = np.zeros(len(snapshot), dtype=np.int64)
         kinds, free = np.full(len(snapshot), -1), snapshot.capacity.copy()
         partners: dict[int, int] = {}
         for row in random.permutation(len(snapshot)).tolist():
             gang = int(random.integers(snapshot.gpus_min[row], snapshot.gpus_max[row] + 1))
             usable = ((free >= gang) & (snapshot.speeds[:, row] > 0)).nonzero()[0]
-            hosts = [other for other in decision.gpus.nonzero()[0].tolist() if other not in partners]
-            hosts = [
-                other for other in hosts if decision.gpus[other] >= gang and snapshot.speeds[kinds[other], row] > 0
-            ]
+            hosts = [other for other in gpus.nonzero()[0].tolist() if other not in partners]
+            hosts = [other for other in hosts if gpus[other] >= gang and snapshot.speeds[kinds[other], row] > 0]
             hosts = [other for other in hosts if other not in partners.values()]
             if hosts and random.random() < 0.4:
                 host = hosts[int(random.integers(len(hosts)))]
@@ -198,10 +197,10 @@ class Restless:
                 free[kinds[row]] -= gang
             else:
                 continue
-            decision.gpus[row], decision.reasons[row] = gang, 0
-        decision.partners, decision.gpu_types, decision.warm = partners, kinds, self.warm
-        decision.wake_s = snapshot.now_s + self.every_s
-        return decision
+            gpus[row] = gang
+        reasons = np.multiply(gpus == 0, int(Reason.NOT_ITS_TURN), dtype=np.int8)
+        wake_s = snapshot.now_s + self.every_s
+        return Decision(gpus, reasons, kinds, wake_s=wake_s, partners=partners, warm=self.warm)
 
 
 def mixed_jobs(seed: int) -> list[JobSpec]:
@@ -372,10 +371,9 @@ class SideBySide:
 
     def decide(self, snapshot: Snapshot) -> Decision:
         rows = len(snapshot)
-        decision = Decision(np.ones(rows, dtype=np.int64), np.zeros(rows, dtype=np.int8))
-        if rows == 2 and (snapshot.launches[1] == 0 or snapshot.host[1] >= 0):
-            decision.partners = {1: 0}
-        return decision
+        fit = rows == 2 and bool(snapshot.launches[1] == 0 or snapshot.host[1] >= 0)
+        partners = {1: 0} if fit else {}
+        return Decision(np.ones(rows, dtype=np.int64), np.zeros(rows, dtype=np.int8), partners=partners)
 
 
 @pytest.mark.parametrize("rules", [FREE, ROUNDS], ids=["native", "rounds"])
@@ -468,7 +466,7 @@ def test_a_prospect_under_requests_stops_where_a_batch_is_not_granted() -> None:
 
 def visible(snapshot: Snapshot) -> str:
     """All that a policy without an oracle may read: the columns of the future are struck out."""
-    plain = json.loads(snapshot.to_json())
+    plain = json.loads(to_json(snapshot))
     for column in (c.REGIME_END, c.TAIL_S, c.LEFT_S, c.LEFT_RATE):
         del plain["floats"][column][:]
     return json.dumps([plain, snapshot.progress.tolist()])

@@ -13,6 +13,7 @@ from fairway.core.decision import Decision
 from fairway.core.event import Event, JobStarted, JobSubmitted, Woken
 from fairway.core.job import JobSpec, Workload
 from fairway.core.snapshot import Snapshot
+from fairway.core.snapshot_json import to_json
 from fairway.core.state import State
 from fairway.core.state_from_snapshot import OVERRUN, resumed
 from fairway.placement import placement
@@ -143,11 +144,11 @@ def test_limits_cut_the_look_ahead_and_say_so() -> None:
 def test_looking_ahead_changes_nothing_that_was_looked_at() -> None:
     seen = _interrupted("shockwave", 120.0, _workload())
     assert seen.snapshot is not None
-    before = seen.snapshot.to_json()
+    before = to_json(seen.snapshot)
     floats = seen.snapshot.floats.copy()
     about = {"round_s": 120.0, "min_run_s": MIN_RUN_S, "restart_s": dict.fromkeys(seen.specs, RESTART_S)}
     look_onward(seen.snapshot, seen.specs, make_policy("shockwave"), placement("packed"), **about)  # type: ignore[arg-type]
-    assert seen.snapshot.to_json() == before
+    assert to_json(seen.snapshot) == before
     assert np.array_equal(seen.snapshot.floats, floats)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from fairway import InputError, JobSpec, Workload, simulate
 from fairway.core.admission import admit
-from fairway.core.decision import Decision, nothing_granted
+from fairway.core.decision import Decision, Reason
 from fairway.core.job import Regime
 from fairway.core.snapshot import Snapshot
 from fairway.models.names import ProfileKey
@@ -104,12 +104,11 @@ class Sized:
     round_s: ClassVar[float] = 0.0
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        decision = nothing_granted(len(snapshot))
         size = [gpus for at_s, gpus in self.sizes if at_s <= snapshot.now_s][-1]
-        decision.gpus[0], decision.reasons[0] = size, 0
         later = [at_s for at_s, _ in self.sizes if at_s > snapshot.now_s]
-        decision.wake_s = later[0] if later else math.inf
-        return decision
+        rows = np.arange(len(snapshot))
+        reasons = np.where(rows > 0, int(Reason.OTHER), 0).astype(np.int8)
+        return Decision(np.where(rows > 0, 0, size), reasons, wake_s=later[0] if later else math.inf)
 
 
 def test_an_elastic_job_runs_at_a_concave_speed() -> None:
@@ -175,12 +174,9 @@ class Pairs:
     round_s: ClassVar[float] = 0.0
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        decision = admit(snapshot, preempt=False)
         if len(snapshot) == 2:
-            decision.gpus[:] = snapshot.gpus
-            decision.reasons[:] = 0
-            decision.partners = {1: 0}
-        return decision
+            return Decision(snapshot.gpus.copy(), np.zeros(2, dtype=np.int8), partners={1: 0})
+        return admit(snapshot, preempt=False)
 
 
 def test_packed_jobs_slow_each_other_until_one_ends() -> None:

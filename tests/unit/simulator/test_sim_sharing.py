@@ -67,11 +67,12 @@ class Offer:
 
     def decide(self, snapshot: Snapshot) -> Decision:
         rows = len(snapshot)
-        decision = Decision(np.ones(rows, dtype=np.int64), np.zeros(rows, dtype=np.int8))
-        if rows == 2 and snapshot.now_s < 50:
-            decision.partners = {1: 0}
-        decision.wake_s = snapshot.now_s + 60 if rows == 2 else np.inf
-        return decision
+        return Decision(
+            np.ones(rows, dtype=np.int64),
+            np.zeros(rows, dtype=np.int8),
+            wake_s=snapshot.now_s + 60 if rows == 2 else np.inf,
+            partners={1: 0} if rows == 2 and snapshot.now_s < 50 else {},
+        )
 
 
 def test_a_guest_that_was_refused_runs_at_full_speed_on_its_own_gpus() -> None:
@@ -93,10 +94,12 @@ class Trio:
 
     def decide(self, snapshot: Snapshot) -> Decision:
         rows = len(snapshot)
-        decision = Decision(np.ones(rows, dtype=np.int64), np.zeros(rows, dtype=np.int8))
-        decision.partners = dict.fromkeys(range(1, rows), 0)
-        decision.throttles = dict.fromkeys(range(1, rows), 0.2)
-        return decision
+        return Decision(
+            np.ones(rows, dtype=np.int64),
+            np.zeros(rows, dtype=np.int8),
+            partners=dict.fromkeys(range(1, rows), 0),
+            throttles=dict.fromkeys(range(1, rows), 0.2),
+        )
 
 
 def test_the_heir_of_a_host_is_not_throttled_any_more() -> None:

@@ -165,12 +165,8 @@ class AntMan:
         gpus = np.array(seats.gpus, dtype=np.int64)
         mixed = len(seats.free) > 1
         reasons = np.multiply(gpus == 0, int(Reason.TYPE_FULL if mixed else Reason.NO_FREE_GPUS), dtype=np.int8)
-        decision = Decision(gpus, reasons, partners=dict(sorted(seats.host.items())), warm=True)
-        decision.placements = seats.placements
-        if mixed:
-            decision.gpu_types = np.array(seats.kinds, dtype=np.int64)
+        partners = dict(sorted(seats.host.items()))
         if head >= 0:
-            decision.ahead = int(jobs[head])
             behind = (gpus == 0) & (snapshot.priority >= 0)
             behind[: head + 1] = False
             reasons[behind] = int(Reason.BEHIND)
@@ -183,13 +179,22 @@ class AntMan:
                 notes.paused.pop(str(jobs[row]), None)
         watched = {str(jobs[at]): at for at in seats.host.values()}
         notes.watches = {host: watch for host, watch in notes.watches.items() if host in watched}
-        for guest, at in decision.partners.items():
+        for guest, at in partners.items():
             watch = notes.watches.get(str(jobs[at]))
             shares[guest] = watch.share if watch is not None else float(snapshot.throttle[guest])
-        decision.throttles = shares
-        decision.texts, decision.memory = texts, notes.plain()
-        decision.wake_s = min([wake_s, *(watch.due_s for watch in notes.watches.values())])
-        return decision
+        return Decision(
+            gpus,
+            reasons,
+            gpu_types=np.array(seats.kinds, dtype=np.int64) if mixed else None,
+            ahead=int(jobs[head]) if head >= 0 else -1,
+            wake_s=min([wake_s, *(watch.due_s for watch in notes.watches.values())]),
+            memory=notes.plain(),
+            partners=partners,
+            placements=seats.placements,
+            throttles=shares,
+            warm=True,
+            texts=texts,
+        )
 
     def _why(self, snapshot: Snapshot, notes: AntManNotes, job: str) -> str:
         """Why an opportunistic job waits."""

@@ -199,15 +199,19 @@ def answer(scene: GandivaScene) -> Decision:
     for unit in scene.waiting:
         if not unit.home:
             reasons[unit.rows] = int(Reason.NO_FREE_GPUS)
-    decision = Decision(gpus, reasons, partners=partners, placements=placements, warm=True)
-    if len(scene.hint) > 1:
-        decision.gpu_types = types
-    if scene.active:
-        decision.wake_s = scene.wake_s
-    scene.notes.due_s = decision.wake_s if math.isfinite(decision.wake_s) else None
+    wake_s = scene.wake_s if scene.active else math.inf
+    scene.notes.due_s = wake_s if math.isfinite(wake_s) else None
     _remember(scene, placements)
-    decision.memory = scene.notes.plain(scene.row_of, scene.now_s)
-    return decision
+    return Decision(
+        gpus,
+        reasons,
+        gpu_types=types if len(scene.hint) > 1 else None,
+        wake_s=wake_s,
+        memory=scene.notes.plain(scene.row_of, scene.now_s),
+        partners=partners,
+        placements=placements,
+        warm=True,
+    )
 
 
 def _concrete(scene: GandivaScene) -> dict[int, tuple[int, ...]]:

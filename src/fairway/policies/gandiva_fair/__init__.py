@@ -184,41 +184,42 @@ class GandivaFair:
         self, snapshot: Snapshot, accounts: Accounts, turn: Turn, tickets: Floats, shares: Floats
     ) -> Decision:
         """Grants, places, and the words for those that wait."""
-        decision = nothing_granted(len(snapshot), Reason.NOT_ITS_TURN)
-        rows, kinds = list(turn.granted), accounts.kinds.copy()
-        decision.gpus[rows] = list(turn.counts.values())
-        decision.reasons[rows] = int(Reason.RUNS)
-        kinds[rows] = list(turn.types.values())
-        if len(snapshot.capacity) > 1:
-            decision.gpu_types = np.where(decision.gpus > 0, kinds, -1)
-        decision.placements = concrete(turn.rooms, turn.granted, turn.here, accounts.left)
-        decision.warm = True
-        accounts.due_s = decision.wake_s = self._next_quantum_s(snapshot, accounts, decision, turn)
-        _explain(snapshot, accounts, turn, decision, shares.sum(axis=0))
+        gpus, kinds = np.zeros(len(snapshot), dtype=np.int64), accounts.kinds.copy()
+        rows = list(turn.granted)
+        gpus[rows], kinds[rows] = list(turn.counts.values()), list(turn.types.values())
+        types = np.where(gpus > 0, kinds, -1) if len(snapshot.capacity) > 1 else None
+        accounts.due_s = self._next_quantum_s(snapshot, accounts, types, turn)
         values = values_of(snapshot.speeds, snapshot.gpus, snapshot.user, len(snapshot.names.users))
-        decision.memory = remember(snapshot, accounts, tickets, (shares, values), decision.gpus, kinds)
-        return decision
+        why = Reason.NOT_ITS_TURN if turn.granted else Reason.NO_FREE_GPUS
+        return Decision(
+            gpus,
+            np.multiply(gpus == 0, int(why), dtype=np.int8),
+            gpu_types=types,
+            wake_s=accounts.due_s,
+            memory=remember(snapshot, accounts, tickets, (shares, values), gpus, kinds),
+            placements=concrete(turn.rooms, turn.granted, turn.here, accounts.left),
+            warm=True,
+            texts=_texts(snapshot, accounts, turn, gpus, shares.sum(axis=0)),
+        )
 
-    def _next_quantum_s(self, snapshot: Snapshot, accounts: Accounts, decision: Decision, turn: Turn) -> float:
+    def _next_quantum_s(self, snapshot: Snapshot, accounts: Accounts, types: Ints | None, turn: Turn) -> float:
         """The next boundary while somebody waits; the next choice of types while somebody wants a faster one."""
         if not turn.granted and not turn.rooms.closed:
             return math.inf
         from_s = snapshot.now_s
         if len(turn.granted) == len(snapshot):
-            if decision.gpu_types is None or not _wants_another_type(snapshot, decision.gpu_types):
+            if types is None or not _wants_another_type(snapshot, types):
                 return math.inf
             from_s = max(from_s, accounts.typed_s + self.retype_s - self.quantum_s)
         return (math.floor(from_s / self.quantum_s + 1e-9) + 1) * self.quantum_s
 
 
-def _explain(snapshot: Snapshot, accounts: Accounts, turn: Turn, decision: Decision, entitled: Floats) -> None:
-    """Say in words why jobs wait: where their owners stand, or who is in their way."""
-    waits = (decision.gpus == 0).nonzero()[0]
+def _texts(snapshot: Snapshot, accounts: Accounts, turn: Turn, gpus: Ints, entitled: Floats) -> dict[int, str]:
+    """Why jobs wait: where their owners stand, or who is in their way."""
     if not turn.granted:
-        decision.reasons[waits] = int(Reason.NO_FREE_GPUS)
-        return
-    user, next_s = snapshot.user, decision.wake_s
-    holds = np.bincount(user, decision.gpus, minlength=len(entitled))
+        return {}
+    waits, user, next_s = (gpus == 0).nonzero()[0], snapshot.user, accounts.due_s
+    holds = np.bincount(user, gpus, minlength=len(entitled))
     words = {
         owner: f"its owner is entitled to {entitled[owner]:.1f} GPUs and holds {holds[owner]:.0f} in this quantum; "
         f"turns change at {next_s:.0f} s"
@@ -230,7 +231,7 @@ def _explain(snapshot: Snapshot, accounts: Accounts, turn: Turn, decision: Decis
             home = int(accounts.homes[row])
             where = f"on {snapshot.cluster.nodes[home].name}" if home >= 0 else "on the nodes that it needs"
             texts[row] = f"it is its turn, but jobs that were started a moment ago hold GPUs {where}"
-    decision.texts = texts
+    return texts
 
 
 def _wants_another_type(snapshot: Snapshot, kinds: Ints) -> bool:

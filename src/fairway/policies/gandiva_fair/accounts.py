@@ -47,9 +47,9 @@ def recall(snapshot: Snapshot) -> Accounts:
     accounts = Accounts(
         user_passes=np.zeros(users),
         passes=np.zeros(rows),
-        kinds=np.full(rows, -1, dtype=np.int64),
-        homes=np.full(rows, -1, dtype=np.int64),
-        blocked=np.zeros(rows, dtype=np.int64),
+        kinds=snapshot.recall("kinds", -1),
+        homes=snapshot.recall("homes", -1),
+        blocked=snapshot.recall("blocked", 0),
         left={},
         owed_gpu_s=np.zeros((len(snapshot.capacity), users)),
         closed={},
@@ -62,22 +62,20 @@ def recall(snapshot: Snapshot) -> Accounts:
 
 def _continue(snapshot: Snapshot, memory: Mapping[str, Any], accounts: Accounts) -> None:
     """Carry over what is known of the jobs that are still here, and charge what all have received."""
-    before, owners = np.asarray(memory["jobs"], dtype=np.int64), np.asarray(memory["owners"], dtype=np.int64)
-    at = np.minimum(np.searchsorted(before, snapshot.jobs), len(before) - 1)
-    known: Bools = before[at] == snapshot.jobs
-    at = at[known]
+    owners, rows = np.asarray(memory["owners"], dtype=np.int64), snapshot.rows_of(memory["jobs"])
+    here = rows >= 0
     # A job that has gone held its GPUs until now, or it would have been seen in between.
     spent_gpu_s = np.asarray(memory["granted"], dtype=np.float64) * (snapshot.now_s - memory["now_s"])
-    spent_gpu_s[at] = snapshot.attained_gpu_s[known] - np.asarray(memory["attained_gpu_s"], dtype=np.float64)[at]
+    before_gpu_s = np.asarray(memory["attained_gpu_s"], dtype=np.float64)
+    spent_gpu_s[here] = snapshot.attained_gpu_s[rows[here]] - before_gpu_s[here]
     spent_gpu_s = np.maximum(spent_gpu_s, 0.0)
     passes = advanced(np.asarray(memory["passes"], dtype=np.float64), spent_gpu_s, np.asarray(memory["tickets"]))
-    accounts.passes[known] = passes[at]
-    accounts.passes[~known] = -np.inf
+    accounts.passes[:] = -np.inf
+    accounts.passes[rows[here]] = passes[here]
+    known: Bools = np.zeros(len(snapshot), dtype=np.bool_)
+    known[rows[here]] = True
     accounts.passes = newcomers_start(accounts.passes, known, snapshot.user, len(accounts.user_passes))
     accounts.passes[np.isneginf(accounts.passes)] = 0.0
-    accounts.kinds[known] = np.asarray(memory["kinds"], dtype=np.int64)[at]
-    accounts.homes[known] = np.asarray(memory["homes"], dtype=np.int64)[at]
-    accounts.blocked[known] = np.asarray(memory["blocked"], dtype=np.int64)[at]
     accounts.due_s = math.inf if memory["due_s"] is None else memory["due_s"]
     accounts.typed_s = -math.inf if memory["typed_s"] is None else memory["typed_s"]
     row_of = {str(job): row for row, job in enumerate(snapshot.jobs.tolist())}

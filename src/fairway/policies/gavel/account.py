@@ -79,9 +79,7 @@ class ShareAccount:
 
     def rows(self, snapshot: Snapshot) -> Ints:
         """The rows of the jobs of each unit; -1 where there is no second one."""
-        rows = np.searchsorted(snapshot.jobs, self.units)
-        rows[self.units == NOBODY] = NOBODY
-        return rows
+        return snapshot.rows_of(self.units)
 
 
 def recall(snapshot: Snapshot, half_s: float) -> ShareAccount:
@@ -89,7 +87,7 @@ def recall(snapshot: Snapshot, half_s: float) -> ShareAccount:
     account = ShareAccount.from_memory(snapshot.memory, len(snapshot.capacity))
     jobs = snapshot.jobs
     _credit(account, snapshot)
-    here = np.isin(account.units, jobs) | (account.units == NOBODY)
+    here = (account.rows(snapshot) >= 0) | (account.units == NOBODY)
     stays = here.all(axis=1)
     singles = ~account.is_pair
     known = account.units[singles & stays, 0]
@@ -123,17 +121,14 @@ def _credit(account: ShareAccount, snapshot: Snapshot) -> None:
     """Book the time that each unit of the last round has had: as an engine of rounds tells, else while it held GPUs."""
     if not len(account.ran):
         return
-    before, jobs = account.units[~account.is_pair, 0], snapshot.jobs
-    at = np.minimum(np.searchsorted(before, jobs), max(len(before) - 1, 0))
-    ran_s = np.where(before[at] == jobs, snapshot.attained_s - account.attained_s[at], 0.0)
-    ran_s = _as_told(snapshot, ran_s)
+    known = {"jobs": account.units[~account.is_pair, 0], "attained_s": account.attained_s}
+    ran_s = _as_told(snapshot, snapshot.attained_s - snapshot.recall("attained_s", snapshot.attained_s, known))
     units, kinds = account.ran[:, 0], account.ran[:, 1]
-    rows = np.searchsorted(jobs, account.units[units])
-    here = (rows < len(jobs)) & (jobs[np.minimum(rows, len(jobs) - 1)] == account.units[units])
+    rows = snapshot.rows_of(account.units[units])
     alone = account.units[units, 1] == NOBODY
-    of_rows = ran_s[np.minimum(rows, len(jobs) - 1)]
+    of_rows = ran_s[rows]
     time_s = np.where(alone, of_rows[:, 0], of_rows.max(axis=1))
-    whole = here[:, 0] & (here[:, 1] | alone)
+    whole = (rows[:, 0] >= 0) & ((rows[:, 1] >= 0) | alone)
     account.received_s[units[whole], kinds[whole]] += time_s[whole]
 
 

@@ -93,8 +93,7 @@ class PlanningPolicy(SharePolicy):
 
         decision = decide_by_shares(snapshot, plan, self.style, anew=anew or news)
         learned.expect(snapshot, decision.partners)
-        decision.memory = {**decision.memory, "pairs": learned.memory()}
-        return decision
+        return decision.remembering({**decision.memory, "pairs": learned.memory()})
 
     def throughputs(self, situation: Situation) -> Throughputs:
         """The speeds that the policy reckons with."""

@@ -65,13 +65,10 @@ def _last_time(situation: Situation) -> PlanOutcome | None:
     near = situation.notes.get("near")
     if near is None or len(near["prices"]) != len(situation.capacity) or not len(near["jobs"]):
         return None
-    then, jobs = np.asarray(near["jobs"]), situation.snapshot.jobs
-    at = np.minimum(np.searchsorted(then, jobs), len(then) - 1)
-    known = then[at] == jobs
-    if 2 * int(known.sum()) < len(jobs):
+    snapshot, jobs = situation.snapshot, len(situation.snapshot)
+    if 2 * int(np.count_nonzero(snapshot.rows_of(near["jobs"]) >= 0)) < jobs:
         return None
-    x, multipliers = np.asarray(near["x"]), np.asarray(near["multipliers"])
-    x = np.where(known[:, None], x[at], x.mean(axis=0))
-    multipliers = np.where(known, multipliers[at], multipliers.mean())
+    mean_x, mean = np.asarray(near["x"]).mean(axis=0), float(np.asarray(near["multipliers"]).mean())
+    x, multipliers = snapshot.recall("x", np.tile(mean_x, (jobs, 1)), near), snapshot.recall("multipliers", mean, near)
     prices, none = np.asarray(near["prices"], dtype=np.float64), np.zeros((0, len(situation.capacity)))
-    return PlanOutcome(x, none, np.zeros(len(jobs)), float(near["level"]), multipliers, True, prices=prices)
+    return PlanOutcome(x, none, np.zeros(jobs), float(near["level"]), multipliers, True, prices=prices)

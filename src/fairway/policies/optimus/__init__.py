@@ -56,29 +56,29 @@ class Optimus:
         keeps = _protected(snapshot) if due else snapshot.running
         decision, free = start_smallest(snapshot, keeps)
         if any(free):
-            notes = self._grow(snapshot, decision, free, keeps, notes)
+            decision, notes = self._grown(snapshot, decision, free, keeps, notes)
+        texts: dict[int, str] = {}
         if due:
             next_s = self._next_interval_s(snapshot, decision, keeps)
         elif (snapshot.held > snapshot.gpus_min).any():
-            decision.texts = dict.fromkeys(
-                (decision.gpus == 0).nonzero()[0].tolist(), self._why(decision.free(snapshot))
-            )
-        decision.order = np.lexsort((snapshot.jobs, decision.gpus)).tolist()
-        decision.memory = {"next_s": next_s, "notes": notes}
-        if _may_change(snapshot, decision):
-            decision.wake_s = next_s
-        return decision
+            texts = dict.fromkeys((decision.gpus == 0).nonzero()[0].tolist(), self._why(decision.free(snapshot)))
+        return decision._replace(
+            wake_s=next_s if _may_change(snapshot, decision) else math.inf,
+            memory={"next_s": next_s, "notes": notes},
+            order=np.lexsort((snapshot.jobs, decision.gpus)).tolist(),
+            texts=texts,
+        )
 
     def _why(self, free: int) -> str:
         """Why jobs wait between two intervals although others have more than they need."""
         gpus = f"{free} GPU{' is' if free == 1 else 's are'} free"
         return f"{gpus}; jobs that run are resized every {self.interval_s:g} s"
 
-    def _grow(
+    def _grown(
         self, snapshot: Snapshot, decision: Decision, free: list[int], keeps: Bools, notes: Mapping[str, Any]
-    ) -> Mapping[str, Any]:
-        """Hand out what is left of each GPU type among the jobs that get it now; returns the notes with new fits."""
-        grants, types, online = decision.gpus, decision.gpu_types, self.estimates == "online"
+    ) -> tuple[Decision, Mapping[str, Any]]:
+        """With what is left of each GPU type handed out among the jobs that get it now, and the notes with new fits."""
+        grants, types, online = decision.gpus.copy(), decision.gpu_types, self.estimates == "online"
         elastic = (grants > 0) & ~keeps & (snapshot.gpus_max > grants)
         if online and elastic.any():
             notes = refitted(snapshot, notes, elastic.nonzero()[0])
@@ -88,7 +88,7 @@ class Optimus:
                 left_s, factors = learned(snapshot, notes, rows) if online else (_true_left_s(snapshot, rows), None)
                 has, most = grants[rows].tolist(), snapshot.gpus_max[rows].tolist()
                 grants[rows] = grow(has, most, left, left_s, factors=factors, doubling=online)
-        return notes
+        return decision._replace(gpus=grants), notes
 
     def _next_interval_s(self, snapshot: Snapshot, decision: Decision, keeps: Bools) -> float:
         """A whole interval on, or when the protection ends of a job for which an older one has to wait, or that could

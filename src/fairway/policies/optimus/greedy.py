@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fairway.core.arrays import Bools, Floats, Ints
-from fairway.core.decision import Decision, Reason, nothing_granted
+from fairway.core.decision import Decision, Reason
 from fairway.core.snapshot import Snapshot
 
 LeftS = Callable[[Ints, Ints], Floats]
@@ -178,7 +178,6 @@ def start_smallest(snapshot: Snapshot, keeps: Bools) -> tuple[Decision, list[int
 
     Says how many GPUs of each type are left. A job goes to the type that it holds, else to the fastest with room.
     """
-    decision = nothing_granted(len(snapshot), Reason.NO_FREE_GPUS)
     grants, types = np.where(keeps, snapshot.held, 0).tolist(), np.where(keeps, snapshot.gpu_type, -1).tolist()
     free = [int(count) for count in snapshot.capacity]
     for row in keeps.nonzero()[0].tolist():
@@ -193,12 +192,9 @@ def start_smallest(snapshot: Snapshot, keeps: Bools) -> tuple[Decision, list[int
             free[kind] -= need
             if not any(free):
                 break
-    decision.gpus = np.array(grants, dtype=np.int64)
-    decision.reasons[decision.gpus > 0] = int(Reason.RUNS)
-    if mixed:
-        decision.gpu_types = np.array(types, dtype=np.int64)
-        decision.reasons[decision.gpus == 0] = int(Reason.TYPE_FULL)
-    return decision, free
+    gpus, why = np.array(grants, dtype=np.int64), Reason.TYPE_FULL if mixed else Reason.NO_FREE_GPUS
+    reasons = np.multiply(gpus == 0, int(why), dtype=np.int8)
+    return Decision(gpus, reasons, np.array(types, dtype=np.int64) if mixed else None), free
 
 
 def _type_for(snapshot: Snapshot, row: int, need: int, free: Sequence[int]) -> int:

@@ -53,25 +53,19 @@ def take_notes(snapshot: Snapshot, notes: Notes) -> Notes:
 def aligned(snapshot: Snapshot, notes: Notes) -> dict[str, Any]:
     """A copy of the notes with one row per row of the snapshot."""
     rows = len(snapshot)
-    mine: dict[str, Any] = {
-        "jobs": snapshot.jobs.copy(),
-        "done": np.zeros(rows),
+    new: dict[str, Any] = {
+        "done": 0.0,
         "epochs": np.full((rows, POINTS), np.nan),
         "losses": np.full((rows, POINTS), np.nan),
         "gangs": np.zeros((rows, SIZES)),
         "rates": np.zeros((rows, SIZES)),
-        "news": np.zeros(rows),
-        "fitted_s": np.full(rows, -1.0),
-        "total": np.full(rows, np.nan),
+        "news": 0.0,
+        "fitted_s": -1.0,
+        "total": np.nan,
         "terms": np.zeros((rows, 4)),
     }
-    if notes and len(notes["jobs"]) and rows:
-        before = np.asarray(notes["jobs"], dtype=np.int64)
-        where = np.minimum(np.searchsorted(before, snapshot.jobs), len(before) - 1)
-        known = before[where] == snapshot.jobs
-        for key in mine.keys() - {"jobs"}:
-            mine[key][known] = np.asarray(notes[key], dtype=np.float64)[where[known]]
-    return mine
+    known = {name: snapshot.recall(name, default, notes) for name, default in new.items()}
+    return {"jobs": snapshot.jobs.copy(), **known}
 
 
 def _append(rows: Ints, columns: Sequence[tuple[Floats, Floats]]) -> None:

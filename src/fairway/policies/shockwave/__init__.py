@@ -19,7 +19,7 @@ from fairway.core.decision import Decision, Reason, nothing_granted
 from fairway.core.snapshot import Snapshot
 from fairway.models.forecast import Method
 from fairway.policies.registry import check_native, register
-from fairway.policies.shockwave.calendar import Calendar, WaitTexts
+from fairway.policies.shockwave.calendar import Calendar
 from fairway.policies.shockwave.fairness import FairTimes, ShareRule, share_of
 from fairway.policies.shockwave.outlook import JobOutlook, look
 from fairway.policies.shockwave.program import WindowMarket, own_program
@@ -156,7 +156,7 @@ def _decided(snapshot: Snapshot, calendar: Calendar, kept: list[int], planned: l
     waits = np.where(snapshot.launches > 0, int(Reason.NOT_ITS_TURN), int(Reason.OUTRANKED))
     reasons = np.where(waiting, waits, int(Reason.RUNS)).astype(np.int8)
     wake_s = calendar.began_s + length_s if waiting.any() and gpus.any() else np.inf
-    texts = WaitTexts(calendar, snapshot, waiting.nonzero()[0], length_s)
+    texts = calendar.texts(snapshot, waiting.nonzero()[0], length_s)
     return Decision(gpus, reasons, kinds, wake_s=wake_s, memory=calendar.memory(), texts=texts)
 
 

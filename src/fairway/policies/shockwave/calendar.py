@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from fairway.core.arrays import Bools, Ints
 from fairway.core.snapshot import Snapshot
+from fairway.core.texts import Texts
 
 _KEY = "shockwave"
 
@@ -73,33 +74,19 @@ class Calendar:
 
     def kind_of(self, snapshot: Snapshot) -> Ints:
         """The GPU type that every row is planned for, -1 where there is no plan."""
-        kinds = np.full(len(snapshot), -1, dtype=np.int64)
-        _, old, new = np.intersect1d(self.jobs, snapshot.jobs, assume_unique=True, return_indices=True)
-        kinds[new] = self.kinds[old]
-        return kinds
+        return snapshot.recall("kinds", -1, {"jobs": self.jobs, "kinds": self.kinds})
 
+    def texts(self, snapshot: Snapshot, waiting: Ints, round_s: float) -> Texts:
+        """For every waiting row what the plan says of it."""
+        jobs, next_s = snapshot.jobs.copy(), max(self.began_s + round_s - snapshot.now_s, 0.0)
 
-class WaitTexts(Mapping[int, str]):
-    """For every waiting row what the plan says of it; made when somebody asks."""
+        def say(row: int) -> str:
+            job = int(jobs[row])
+            for ahead, planned in enumerate(self.rounds[self.at :]):
+                if job in planned:
+                    return f"planned to run in {next_s + ahead * round_s:.0f} s, if nobody comes or leaves before"
+            if job not in self.order:
+                return f"came after the last plan; the next round, in {next_s:.0f} s, is planned with it"
+            return f"has no round among the next {len(self.rounds) - self.at}: they are worth more to others"
 
-    def __init__(self, calendar: Calendar, snapshot: Snapshot, waiting: Ints, round_s: float) -> None:
-        self._calendar = calendar
-        self._jobs = {row: int(snapshot.jobs[row]) for row in waiting.tolist()}
-        self._now_s = snapshot.now_s
-        self._round_s = round_s
-
-    def __getitem__(self, row: int) -> str:
-        job, calendar = self._jobs[row], self._calendar
-        next_s = max(calendar.began_s + self._round_s - self._now_s, 0.0)
-        for ahead, planned in enumerate(calendar.rounds[calendar.at :]):
-            if job in planned:
-                return f"planned to run in {next_s + ahead * self._round_s:.0f} s, if nobody comes or leaves before"
-        if job not in calendar.order:
-            return f"came after the last plan; the next round, in {next_s:.0f} s, is planned with it"
-        return f"has no round among the next {len(calendar.rounds) - calendar.at}: they are worth more to others"
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._jobs)
-
-    def __len__(self) -> int:
-        return len(self._jobs)
+        return Texts(waiting, say)

@@ -47,15 +47,12 @@ class FairTimes:
     @staticmethod
     def recall(snapshot: Snapshot, memory: Mapping[str, Any]) -> FairTimes:
         """The estimates that are remembered of the jobs in the snapshot; NaN for those that are new."""
-        rows = len(snapshot)
-        times = FairTimes(np.zeros(rows), np.zeros(rows), np.full(rows, np.nan), snapshot.now_s)
-        if memory:
-            known = np.asarray(memory["jobs"], dtype=np.int64)
-            _, old, new = np.intersect1d(known, snapshot.jobs, assume_unique=True, return_indices=True)
-            for name in ("summed", "since_s", "latest_s"):
-                getattr(times, name)[new] = np.asarray(memory[name], dtype=np.float64)[old]
-            times.updated_s = float(memory["updated_s"])
-        return times
+        return FairTimes(
+            snapshot.recall("summed", 0.0, memory),
+            snapshot.recall("since_s", 0.0, memory),
+            snapshot.recall("latest_s", np.nan, memory),
+            float(memory.get("updated_s", snapshot.now_s)),
+        )
 
     def advance(self, now_s: float) -> None:
         """The latest estimates have held until now."""

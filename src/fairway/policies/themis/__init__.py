@@ -8,9 +8,9 @@ payments leave over goes to the other apps, so nothing idles, and an app that ke
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -88,9 +88,8 @@ class Themis:
         decision = _decision(snapshot, keeps, sale)
         ends_s = self._new_ends(snapshot, decision, keeps, ends_s, sale)
         if _may_change(snapshot, decision):
-            decision.wake_s = float(ends_s[decision.gpus > 0].min(initial=math.inf))
-        decision.memory = memory | {"jobs": snapshot.jobs.copy(), "ends_s": ends_s}
-        return decision
+            decision = decision.waking(float(ends_s[decision.gpus > 0].min(initial=math.inf)))
+        return decision.remembering(memory | {"jobs": snapshot.jobs.copy(), "ends_s": ends_s})
 
     def _auction(self, snapshot: Snapshot, market: BidMarket, offer: list[int], on_offer: Bools) -> Sale:
         """Offer, bid, allocate, and hand out what is left."""
@@ -120,13 +119,7 @@ class Themis:
 
     def _lease_ends(self, snapshot: Snapshot) -> Floats:
         """When the lease of each running row ends; of rows that were not seen before, counted from their start."""
-        known: Mapping[str, Any] = snapshot.memory if "ends_s" in snapshot.memory else {}
-        ends_s = self._full_lease_end_s(snapshot.since_s)
-        if known:
-            before = np.asarray(known["jobs"], dtype=np.int64)
-            _, old, new = np.intersect1d(before, snapshot.jobs, assume_unique=True, return_indices=True)
-            ends_s[new] = np.asarray(known["ends_s"], dtype=np.float64)[old]
-        return ends_s
+        return snapshot.recall("ends_s", self._full_lease_end_s(snapshot.since_s))
 
     def _full_lease_end_s(self, since_s: Floats) -> Floats:
         """The end of leases that begin at these instants."""

@@ -136,7 +136,7 @@ def _lives(snapshot: Snapshot, keys: Ints, of_row: Ints) -> tuple[Floats, Floats
 
 def _ended(snapshot: Snapshot, known: Mapping[str, Any], keys: Ints) -> Floats:
     """The work of jobs that have left since the last decision, by app."""
-    ended = ~np.isin(np.asarray(known["rows"], dtype=np.int64), snapshot.jobs)
+    ended = snapshot.rows_of(known["rows"]) < 0
     owners = np.asarray(known["row_apps"], dtype=np.int64)[ended]
     work_gpu_s = np.asarray(known["row_gpu_s"], dtype=np.float64)[ended]
     at = np.minimum(np.searchsorted(keys, owners), len(keys) - 1)

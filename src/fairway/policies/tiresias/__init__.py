@@ -76,11 +76,11 @@ class Tiresias:
         indices = self._indices(snapshot) if self.gittins != "off" else None
         decision = admit(snapshot, lambda: self._key(snapshot, promotions, indices), preempt=True)
         if promotions is not None:
-            promotions.hold_back(snapshot, decision, self._first(snapshot, promotions))
+            decision = promotions.held_back(snapshot, decision, self._first(snapshot, promotions))
         if np.count_nonzero(decision.reasons):
-            self._wake(snapshot, decision, promotions, indices)
+            decision = decision.waking(self._next_s(snapshot, decision, promotions, indices))
         if promotions is not None or indices is not None:
-            decision.memory = self._memory(snapshot, promotions, indices)
+            decision = decision.remembering(self._memory(snapshot, promotions, indices))
         return decision
 
     def _service(self, snapshot: Snapshot) -> Floats:
@@ -105,24 +105,24 @@ class Tiresias:
             key[first] = promotions.since_s[first] - QUEUE
         return key
 
-    def _wake(
+    def _next_s(
         self, snapshot: Snapshot, decision: Decision, promotions: Promotions | None, indices: Indices | None
-    ) -> None:
-        """At the next demotion, the next clear fall of an index, or the next promotion."""
-        age, now_s = self._age(snapshot, promotions), snapshot.now_s
+    ) -> float:
+        """The next demotion, the next clear fall of an index, or the next promotion."""
+        age, now_s, next_s = self._age(snapshot, promotions), snapshot.now_s, math.inf
         speed = decision.gpus if self.metric == "gpu_time" else np.minimum(decision.gpus, 1)
         if self.gittins != "exact" or promotions is not None:
-            sinks_s = service_levels.next_limit(age, self._limits, speed)
-            decision.wake_s = min(decision.wake_s, now_s + max(sinks_s, 1e-6))
+            next_s = now_s + max(service_levels.next_limit(age, self._limits, speed), 1e-6)
         if indices is not None:
             fall_s = now_s + service_levels.next_fall(age, indices.table, speed)
             if fall_s < math.inf:
-                decision.wake_s = min(decision.wake_s, _next_tick_s(now_s, fall_s))
+                next_s = min(next_s, _next_tick_s(now_s, fall_s))
         if promotions is not None:
             service, turn = self._service(snapshot), self._turn(snapshot)
             due_s = promotions.next_s(snapshot, service, self.promote, *turn)
             due_s = min(due_s, now_s + promotions.turn_ends_s(service, turn[1], speed))
-            decision.wake_s = min(decision.wake_s, max(due_s, now_s + 1e-6))
+            next_s = min(next_s, max(due_s, now_s + 1e-6))
+        return next_s
 
     def _promotions(self, snapshot: Snapshot) -> Promotions:
         known = Promotions.of(snapshot)

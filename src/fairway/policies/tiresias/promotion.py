@@ -31,15 +31,9 @@ class Promotions:
     @staticmethod
     def of(snapshot: Snapshot) -> Promotions:
         """As remembered, for the rows of this snapshot."""
-        rows, known = len(snapshot), snapshot.memory.get("promoted")
-        columns = np.full(rows, np.nan), np.zeros(rows), np.zeros(rows)
-        if known is not None and rows:
-            jobs = np.asarray(known["jobs"], dtype=np.int64)
-            at = np.minimum(snapshot.jobs.searchsorted(jobs), rows - 1)
-            here = snapshot.jobs[at] == jobs
-            for column, name in zip(columns, ("since_s", "service", "seconds"), strict=True):
-                column[at[here]] = np.asarray(known[name], dtype=np.float64)[here]
-        return Promotions(*columns)
+        known = snapshot.memory.get("promoted", {})
+        since_s = snapshot.recall("since_s", np.nan, known)
+        return Promotions(since_s, snapshot.recall("service", 0.0, known), snapshot.recall("seconds", 0.0, known))
 
     def updated(self, snapshot: Snapshot, service: Floats, factor: float, turn_s: Floats, turn: Floats) -> Promotions:
         """With those promoted whose wait is long enough; `turn` is a first turn of service."""
@@ -67,23 +61,22 @@ class Promotions:
         left = turn[rows] - (service[rows] - self.base_service[rows])
         return float(np.min(left / speed[rows], initial=np.inf))
 
-    def hold_back(self, snapshot: Snapshot, decision: Decision, first: Bools) -> None:
-        """Take back the starts of jobs behind the first promoted one that waits: they would only delay it.
+    def held_back(self, snapshot: Snapshot, decision: Decision, first: Bools) -> Decision:
+        """Without the starts of jobs behind the first promoted one that waits: they would only delay it.
 
         A gang that is larger than what is up of every type that it can use holds nobody back: it would be for nothing.
         """
         able = (snapshot.speeds > 0) & (snapshot.capacity[:, None] >= snapshot.gpus)
         blocked = (first & (decision.gpus == 0) & able.any(axis=0)).nonzero()[0]
         if not len(blocked):
-            return
+            return decision
         head = int(blocked[self.since_s[blocked].argmin()])
         behind = ~first | (self.since_s > self.since_s[head])
         late = behind & (snapshot.held == 0) & (decision.gpus > 0)
         if decision.gpu_types is not None:
             late &= able[decision.gpu_types, head]
-        decision.gpus[late] = 0
-        decision.reasons[late] = int(Reason.BEHIND)
-        decision.ahead = int(snapshot.jobs[head])
+        held_back = decision.without(late.nonzero()[0].tolist(), Reason.BEHIND)
+        return held_back._replace(ahead=int(snapshot.jobs[head]))
 
     def memory(self, snapshot: Snapshot) -> dict[str, Any]:
         """What to remember of the rows that were promoted."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fairway.core.decision import Decision, Reason
+from fairway.core.decision import Decision
 from fairway.core.snapshot import Snapshot
 
 Homes = Mapping[int, tuple[int, ...]]
@@ -29,16 +29,13 @@ def other_types(snapshot: Snapshot, homes: Homes) -> dict[int, set[int]]:
     return {row: kinds - {_kind(snapshot, home)} for row, home in homes.items()} if len(kinds) > 1 else {}
 
 
-def sent_home(snapshot: Snapshot, decision: Decision, homes: Homes) -> dict[int, str]:
-    """Let rows with a home have nothing but that; returns those that cannot have it now, each with the reason."""
+def sent_home(snapshot: Snapshot, decision: Decision, homes: Homes) -> tuple[Decision, dict[int, str]]:
+    """The decision in which rows with a home have nothing but that, and those that cannot have it now with reasons."""
     granted = {row: home for row, home in homes.items() if decision.gpus[row]}
     if not granted:
-        return {}
-    placements, away = dict(decision.placements), dict[int, str]()
-    for row, home in granted.items():
-        if placements.get(row, home) != home:
-            del placements[row]
-    decision.placements = placements
+        return decision, {}
+    placed, away = decision.placements.items(), dict[int, str]()
+    decision = decision._replace(placements={row: gpus for row, gpus in placed if granted.get(row, gpus) == gpus})
     stays = _who_stays(snapshot, decision)
     for row, home in granted.items():
         host = decision.partners.get(row, -1)
@@ -49,9 +46,7 @@ def sent_home(snapshot: Snapshot, decision: Decision, homes: Homes) -> dict[int,
             if taken:
                 other = snapshot.job_id(int(snapshot.jobs[min(taken)]))
                 away[row] = f"its memory is on {_named(home)}, where job {other} runs"
-    if away:
-        _refuse(decision, away)
-    return away
+    return decision.without(away) if away else decision, away
 
 
 def _who_stays(snapshot: Snapshot, decision: Decision) -> dict[int, int]:
@@ -66,19 +61,6 @@ def _who_stays(snapshot: Snapshot, decision: Decision) -> dict[int, int]:
 
 def _is_on(snapshot: Snapshot, decision: Decision, host: int, home: tuple[int, ...]) -> bool:
     return set(decision.placements.get(host) or snapshot.gpus_held(host)) == set(home)
-
-
-def _refuse(decision: Decision, away: Mapping[int, str]) -> None:
-    for row in away:
-        decision.gpus[row], decision.reasons[row] = 0, int(Reason.OTHER)
-    # Guests of those that get nothing get nothing either.
-    lost = {guest for guest, host in decision.partners.items() if host in away}
-    for row in lost:
-        decision.gpus[row], decision.reasons[row] = 0, int(Reason.OTHER)
-    gone = lost | away.keys()
-    decision.partners = {guest: host for guest, host in decision.partners.items() if guest not in gone}
-    decision.placements = {row: gpus for row, gpus in decision.placements.items() if row not in gone}
-    decision.throttles = {row: part for row, part in decision.throttles.items() if row not in gone}
 
 
 def _kind(snapshot: Snapshot, home: tuple[int, ...]) -> int:

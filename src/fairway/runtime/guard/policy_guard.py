@@ -7,18 +7,18 @@ user has all the GPUs that the configuration allows.
 from __future__ import annotations
 
 import time
-from collections import ChainMap
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 
 from fairway.core.admission import admit
 from fairway.core.arrays import Ints
 from fairway.core.check import check
-from fairway.core.decision import Decision, Reason, nothing_granted
+from fairway.core.decision import Decision, nothing_granted
 from fairway.core.policy import Policy
 from fairway.core.snapshot import Snapshot
+from fairway.core.texts import over
 from fairway.policies.priorities import by_priority
 from fairway.runtime.guard.homes import by_row, other_types, sent_home
 
@@ -92,17 +92,15 @@ class PolicyGuard:
         shut: dict[int, str] = {}
         barred = other_types(snapshot, homes)
         for _ in range(MOST_ASKS):
-            decision = self._asked(snapshot, shut, barred)
-            away = sent_home(snapshot, decision, homes)
-            over = self.limits(snapshot, decision) if self.limits is not None else {}
-            beyond = [row for row, cut in over.items() if decision.gpus[row] > cut.gpus]
+            decision, away = sent_home(snapshot, self._asked(snapshot, shut, barred), homes)
+            cuts = self.limits(snapshot, decision) if self.limits is not None else {}
+            beyond = [row for row, cut in cuts.items() if decision.gpus[row] > cut.gpus]
             again = bool(away.keys() - shut.keys())
             shut |= away
-            again |= bool(beyond) and _shut(snapshot, over, shut, barred)
+            again |= bool(beyond) and _shut(snapshot, cuts, shut, barred)
             if not again or time.perf_counter() - began_s > ENOUGH_S:
                 break
-        _cut(snapshot, decision, over, shut)
-        decision.blocked = len(self._blocked(snapshot))
+        decision = _cut(decision, cuts, shut)._replace(blocked=len(self._blocked(snapshot)))
         self.took_s = time.perf_counter() - began_s
         return decision
 
@@ -148,36 +146,35 @@ class PolicyGuard:
 
     def _whole(self, snapshot: Snapshot, decision: Decision, rows: Ints) -> Decision:
         """A decision about some rows as one about all: those outside get nothing."""
-        whole, jobs = decision.widened(rows, len(snapshot)), snapshot.jobs.tolist()
+        jobs = snapshot.jobs.tolist()
         outside = {row: self.outside[job] for row, job in enumerate(jobs) if job in self.outside}
-        whole.texts = _Chain(whole.texts, outside)
-        return whole
+        whole = widened(decision, rows, len(snapshot))
+        return whole._replace(texts=over(whole.texts, outside))
 
 
-class _Chain(ChainMap[int, str]):
-    """Texts from several sources, the first of which counts; nothing is put into words until it is asked for."""
-
-    def __init__(self, *texts: Mapping[int, str]) -> None:
-        super().__init__(*cast(tuple[dict[int, str], ...], texts))
+def widened(decision: Decision, rows: Ints, total: int) -> Decision:
+    """A decision about some rows as one about all `total` of them, with its memory."""
+    return Decision.composed([(rows, decision)], total).remembering(decision.memory)
 
 
 def _without_policy(snapshot: Snapshot, why: str) -> Decision:
     """Everybody keeps what it has; whoever waits gets free GPUs, by priority and then in the order of submission."""
     decision = admit(snapshot, -snapshot.priority, preempt=False)
-    rows = {job: row for row, job in enumerate(snapshot.jobs.tolist())}
-    host = snapshot.host.tolist()
-    decision.partners = {row: rows[host[row]] for row in (snapshot.host >= 0).nonzero()[0].tolist()}
-    throttle = snapshot.throttle
-    decision.throttles = {row: float(throttle[row]) for row in decision.partners if throttle[row] < 1}
-    decision.wake_s, decision.memory = snapshot.now_s + RETRY_S, snapshot.memory
-    decision.texts = dict.fromkeys((decision.gpus == 0).nonzero()[0].tolist(), why)
-    return decision
+    guests, throttle = (snapshot.host >= 0).nonzero()[0], snapshot.throttle
+    hosts = snapshot.rows_of(snapshot.host[guests])
+    return decision._replace(
+        wake_s=snapshot.now_s + RETRY_S,
+        memory=snapshot.memory,
+        partners=dict(zip(guests.tolist(), hosts.tolist(), strict=True)),
+        throttles={row: float(throttle[row]) for row in guests.tolist() if throttle[row] < 1},
+        texts=dict.fromkeys((decision.gpus == 0).nonzero()[0].tolist(), why),
+    )
 
 
-def _shut(snapshot: Snapshot, over: Mapping[int, Cut], shut: dict[int, str], barred: dict[int, set[int]]) -> bool:
+def _shut(snapshot: Snapshot, cuts: Mapping[int, Cut], shut: dict[int, str], barred: dict[int, set[int]]) -> bool:
     """Keep rows outside for which a limit leaves nothing, or from the GPU type of which it does; whether any is new."""
     before = len(shut), sum(map(len, barred.values()))
-    for row, cut in over.items():
+    for row, cut in cuts.items():
         if cut.gpus:
             continue
         if cut.gpu_type >= 0:
@@ -190,22 +187,18 @@ def _shut(snapshot: Snapshot, over: Mapping[int, Cut], shut: dict[int, str], bar
     return before != (len(shut), sum(map(len, barred.values())))
 
 
-def _cut(snapshot: Snapshot, decision: Decision, over: Mapping[int, Cut], shut: Mapping[int, str]) -> None:
-    """Take away what goes beyond a limit, and tell those who were kept outside why."""
-    if not over and not shut:
-        return
-    texts: dict[int, str] = dict(shut)
-    for row, cut in over.items():
-        if decision.gpus[row] > cut.gpus:
-            decision.gpus[row] = cut.gpus
-            decision.reasons[row] = int(Reason.RUNS if cut.gpus else Reason.OTHER)
-        if not decision.gpus[row]:
-            texts[row] = cut.why
-    guests = {guest: host for guest, host in decision.partners.items() if decision.gpus[guest] and decision.gpus[host]}
-    for guest in decision.partners.keys() - guests.keys():
-        decision.gpus[guest], decision.reasons[guest] = 0, int(Reason.OTHER)
-    decision.partners = guests
+def _cut(decision: Decision, cuts: Mapping[int, Cut], shut: Mapping[int, str]) -> Decision:
+    """Without what goes beyond a limit; those who were kept outside are told why."""
+    if not cuts and not shut:
+        return decision
+    beyond = {row: cut.gpus for row, cut in cuts.items() if decision.gpus[row] > cut.gpus}
+    stopped = [row for row, gpus in beyond.items() if not gpus]
+    waits = [row for row, cut in cuts.items() if not decision.gpus[row] or not cut.gpus]
+    decision = decision.without(stopped, texts={**shut, **{row: cuts[row].why for row in waits}})
+    if len(stopped) == len(beyond):
+        return decision
+    gpus = decision.gpus.copy()
+    for row in beyond:
+        gpus[row] = beyond[row]
     placed = decision.placements.items()
-    decision.placements = {row: gpus for row, gpus in placed if decision.gpus[row] == len(gpus)}
-    decision.throttles = {row: part for row, part in decision.throttles.items() if row in guests}
-    decision.texts = _Chain(texts, decision.texts)
+    return decision._replace(gpus=gpus, placements={row: named for row, named in placed if gpus[row] == len(named)})

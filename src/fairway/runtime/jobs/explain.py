@@ -115,7 +115,7 @@ def _look(scheduler: Scheduler, record: JobRecord, now_s: float) -> tuple[list[E
     if row is None:
         return [], {"ahead": [], "frees": []}
     decision = scheduler.guard.decide(snapshot)
-    plan(snapshot, decision, state.occupancy, scheduler.loop.placer)
+    decision = plan(snapshot, decision, state.occupancy, scheduler.loop.placer).kept(decision)
     outside = scheduler.guard.outside.get(job, "")
     if record.state is JobState.RUNNING:
         told: dict[str, Any] = {"ahead": [], "frees": [], "expected_end_in_s": _left_s(snapshot, row)}

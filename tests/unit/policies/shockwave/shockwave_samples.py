@@ -12,6 +12,7 @@ from fairway.core.facts import NO_FACTS
 from fairway.core.job import JobSpec
 from fairway.core.prospect import Entry, Prospect, Stage
 from fairway.core.snapshot import Snapshot
+from fairway.core.snapshot_json import to_json
 from fairway.policies.shockwave.outlook import JobOutlook
 from fairway.policies.shockwave.program import WindowMarket
 from fairway.testing import job, snapshot_of
@@ -39,7 +40,7 @@ def told(
 
 def through_json(memory: Mapping[str, Any]) -> dict[str, Any]:
     """A policy's memory as it comes back from a snapshot that was written down."""
-    known: dict[str, Any] = json.loads(snapshot_of([job("a")], "v100:1", memory=memory).to_json())["memory"]
+    known: dict[str, Any] = json.loads(to_json(snapshot_of([job("a")], "v100:1", memory=memory)))["memory"]
     return known
 
 

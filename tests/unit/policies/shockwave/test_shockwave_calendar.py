@@ -7,7 +7,7 @@ import pytest
 from shockwave_samples import through_json
 
 from fairway.core.snapshot import Snapshot
-from fairway.policies.shockwave.calendar import Calendar, WaitTexts
+from fairway.policies.shockwave.calendar import Calendar
 from fairway.testing import job, snapshot_of
 
 PLAN = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 0], [1, 0, 0]], dtype=bool)
@@ -107,7 +107,7 @@ def test_what_is_remembered_is_a_copy() -> None:
 
 
 def test_those_who_wait_are_told_when_their_round_is() -> None:
-    texts = WaitTexts(laid_down(), some(4, now_s=30.0), np.array([0, 1, 2, 3]), 120.0)
+    texts = laid_down().texts(some(4, now_s=30.0), np.array([0, 1, 2, 3]), 120.0)
     assert texts[1] == "planned to run in 90 s, if nobody comes or leaves before"
     assert texts[0] == "planned to run in 330 s, if nobody comes or leaves before"
     assert texts[2] == "has no round among the next 3: they are worth more to others"
@@ -117,7 +117,7 @@ def test_those_who_wait_are_told_when_their_round_is() -> None:
 
 
 def test_only_those_who_wait_have_a_text() -> None:
-    texts = WaitTexts(laid_down(), some(), np.array([1]), 120.0)
+    texts = laid_down().texts(some(), np.array([1]), 120.0)
     assert dict(texts).keys() == {1}
     with pytest.raises(KeyError):
         texts[0]

@@ -13,6 +13,7 @@ from fairway.core.check import check
 from fairway.core.decision import Decision, Reason
 from fairway.core.job import JobSpec
 from fairway.core.snapshot import Snapshot
+from fairway.core.snapshot_json import from_json, to_json
 from fairway.policies import make_policy
 from fairway.policies.shockwave import Shockwave
 from fairway.testing import check_policy, job
@@ -182,7 +183,7 @@ def test_decisions_are_repeated_from_json_in_the_middle_of_a_plan(seed: int) -> 
         snapshot.now_s += wait_s
         snapshot = snapshot.copy()
         decision = asked(snapshot)
-        again = POLICY.decide(Snapshot.from_json(snapshot.to_json()))
+        again = POLICY.decide(from_json(to_json(snapshot)))
         assert decision_digest(again) == decision_digest(decision) == decision_digest(POLICY.decide(snapshot))
         snapshot.memory = decision.memory
 
