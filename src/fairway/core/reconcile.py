@@ -11,6 +11,8 @@ from fairway.core.snapshot import Snapshot
 
 def reconcile(snapshot: Snapshot, decision: Decision, planned: Plan) -> list[Action]:
     """Actions that bring every target about: first what only frees GPUs, then changes, then launches."""
+    if not planned.targets and not planned.throttles:
+        return []
     suspends: list[Action] = []
     changes: list[Action] = []
     launches: list[Action] = []

@@ -152,10 +152,10 @@ class Loop:
         state.memory = decision.memory
         state.round += 1
         self.decision = decision
-        self._wake_s = decision.wake_s
+        self._wake_s = wake_s = decision.wake_s
         if self.observer is not None:
             self.observer.after_round(snapshot, decision, actions)
-        self._quiet = not actions and not state.busy_gpus and decision.wake_s == math.inf
+        self._quiet = not actions and not state.busy_gpus and wake_s == math.inf
         if actions:
             state.commit(actions, planned.occupancy)
             self._learn(self.engine.enact(state.now_s, actions))
