@@ -25,6 +25,9 @@ class Own{name}:
     name: ClassVar[str] = "own_{name}"
     knows: ClassVar[frozenset[str]] = frozenset()
     round_s: ClassVar[float] = 0.0
+
+    def decide(self, snapshot):
+        return fairway.admit(snapshot, snapshot.submitted_s)
 """
 
 
