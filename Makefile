@@ -30,7 +30,7 @@ $(STAMP): pyproject.toml $(LOCK)
 		|| { echo "cannot make a virtual environment; on Debian: apt-get install python3-venv" >&2; exit 2; }
 	$(PIP) install --require-hashes --only-binary :all: -r $(LOCK)
 	$(PIP) install --no-deps --no-build-isolation -e .
-	@$(BIN)/python -c 'from fairway.core import kernels; kernels.warm_up()'
+	@$(BIN)/python -m fairway.testing.warm_up
 	@touch $@
 
 # The newest versions that pyproject.toml allows, with the hashes of their files, for every Python and machine. The
@@ -48,10 +48,11 @@ lock: setup
 run: setup
 	$(BIN)/fairway demo --live
 
+# Tests with real processes wait more than they compute. They run beside the others, and come first on the CPU.
 test: setup
-	$(BIN)/python -m pytest -n auto --ignore tests/runtime
-	# Tests with real processes wait more than they compute.
-	$(BIN)/python -m pytest -n 4 tests/runtime
+	@$(BIN)/python -m pytest -n 3 tests/runtime > $(VENV)/runtime.log 2>&1 & runtime=$$!; \
+	nice -n 5 $(BIN)/python -m pytest -n auto --ignore tests/runtime; others=$$?; \
+	wait $$runtime; alone=$$?; cat $(VENV)/runtime.log; exit $$((others + alone > 0))
 
 # Stories of the real scheduler in a simulated world, with faults; each that fails prints the command that repeats it.
 SEEDS ?= 10000
@@ -80,7 +81,7 @@ end-lowest end-newest: end-%: setup
 	@$(UV) pip install --python $(VENV)-$* $(ENDS_TOOLS)
 	@$(UV) pip install --python $(VENV)-$* --no-deps $(VENV)-$*/wheel/*.whl
 	@echo "$*:" $$($(BIN)/uv --quiet pip freeze --python $(VENV)-$*)
-	@$(VENV)-$*/bin/python -c 'from fairway.core import kernels; kernels.warm_up()'
+	@$(VENV)-$*/bin/python -m fairway.testing.warm_up
 	$(VENV)-$*/bin/python -m pytest -n auto -m 'not slow' $(ENDS_TESTS)
 
 bench: setup

@@ -220,6 +220,10 @@ class Client:
         """The scheduler itself: its version, policy, GPUs, queue and disk."""
         return self._dict("GET", "/status")
 
+    def snapshot(self) -> str:
+        """What the scheduler sees and decides now, as the text of a file for `fairway replay`."""
+        return b"".join(self._stream("/snapshot", [])).decode()
+
     def metrics(self) -> str:
         """The figures that Prometheus reads."""
         return b"".join(self._stream("/metrics", [])).decode()

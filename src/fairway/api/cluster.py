@@ -54,6 +54,11 @@ def _add_state(router: APIRouter, house: House) -> None:
         """What every user holds now and has used."""
         return Answer({"users": views.share(house.scheduler)})
 
+    @router.get("/snapshot", responses={200: {"content": {"application/json": {}}}})
+    def snapshot() -> Response:
+        """What the scheduler sees and decides now, for `fairway replay`."""
+        return Response(house.scheduler.incident(), media_type="application/json")
+
     @router.get("/status", responses={200: {"model": Status}})
     def status(request: Request) -> Response:
         """The scheduler itself, and who you are to it."""

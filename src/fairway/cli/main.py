@@ -28,6 +28,7 @@ from fairway.cli.policies import policies
 from fairway.cli.report import report
 from fairway.cli.salvage import salvage
 from fairway.cli.simulate import simulate
+from fairway.cli.snapshot import replay, snapshot
 from fairway.cli.submit import TakesCommand, run, submit
 from fairway.cli.submit_options import SchemaCommand
 from fairway.cli.suggestions import KnowsOtherNames, unknown_option
@@ -88,6 +89,8 @@ app.add_typer(policy, name="policy", cls=KnowsOtherNames)
 for command in (salvage, simulate, compare, policies, report, demo):
     app.command()(command)
 app.add_typer(trace, name="trace", cls=KnowsOtherNames)
+app.add_typer(snapshot, name="snapshot", cls=KnowsOtherNames)
+app.command()(replay)
 app.add_typer(lab, name="lab", cls=KnowsOtherNames)
 app.command("help")(help_)
 

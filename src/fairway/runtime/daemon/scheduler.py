@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from fairway.core.action import Action
 from fairway.core.cluster import Cluster
 from fairway.core.decision import Decision
-from fairway.core.event import Event
+from fairway.core.event import Event, Woken
 from fairway.core.plan import Placer
 from fairway.core.policy import Policy
 from fairway.core.round import Loop
@@ -27,6 +27,7 @@ from fairway.runtime.daemon.clock import SYSTEM_TIME, Clock, TimeSource
 from fairway.runtime.daemon.engine import LiveEngine
 from fairway.runtime.daemon.inbox import StoppedError
 from fairway.runtime.daemon.timers import Timers
+from fairway.runtime.guard.incident import Incident, granted
 from fairway.runtime.guard.placing import AtHome
 from fairway.runtime.guard.policy_guard import Cut, PolicyGuard
 from fairway.runtime.jobs import commands
@@ -249,6 +250,19 @@ class Scheduler:
     def update(self, name: str, changes: Mapping[str, Any]) -> list[JobRecord]:
         """Change the terms of a job: its priority, weight, limit_s, deadline_s or name."""
         return self._each(name, self.commands.changing(changes))
+
+    def incident(self) -> str:
+        """All that a decision depends on now, and the decision, as the text of a file."""
+
+        def command(now_s: float) -> tuple[list[Event], str]:
+            self.state.apply(Woken(max(self.state.now_s, now_s)))
+            snapshot = self.state.snapshot(self.guard.knows)
+            config = str(self.journal.facts(("config",)).get("config", ""))
+            about = (dict(self.eligibility.outside), dict(self.blocked.why), self.engine.homes(), config)
+            decided = granted(snapshot, self.guard.decide(snapshot))
+            return [], Incident(snapshot, self.policy_text, *about, decided).text()
+
+        return str(self.ask(command))
 
     def leave_alone(self, blocked: Mapping[int, str]) -> None:
         """Start nobody on some GPUs, by number with the reason; who was to start there is given others."""

@@ -1,0 +1,101 @@
+"""An incident as a file: all that a live decision depends on, so that it can be made again elsewhere, and be a test.
+
+The file has the snapshot, the policy, which jobs were not eligible and why, the GPUs that were blocked or held the
+memory of a job, the configuration, and what was decided. It has no commands and no environments of jobs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from fairway.core.decision import Decision
+from fairway.core.errors import InputError
+from fairway.core.snapshot import Snapshot
+from fairway.core.snapshot_json import from_json, to_json
+from fairway.policies import make_policy
+from fairway.runtime.daemon.config import parse_config
+from fairway.runtime.guard.limits import Limits
+from fairway.runtime.guard.policy_guard import PolicyGuard
+
+FORMAT = 1
+
+
+class Granted(NamedTuple):
+    """What a decision gives one job: GPUs, or a reason to wait."""
+
+    id: str
+    gpus: int
+    reason: str
+
+
+class Incident(NamedTuple):
+    """One instant of a live scheduler, and what it decided then."""
+
+    snapshot: Snapshot
+    policy: str
+    outside: Mapping[int, str]
+    blocked: Mapping[int, str]
+    homes: Mapping[int, tuple[int, ...]]
+    config: str
+    decided: tuple[Granted, ...]
+
+    def decide(self, policy: str = "") -> tuple[Granted, ...]:
+        """What the policy of then decides now, or another one."""
+        chosen = make_policy(policy or self.policy)
+        guard = PolicyGuard(
+            chosen,
+            Limits(parse_config(self.config)),
+            outside=dict(self.outside),
+            blocked=lambda: self.blocked,
+            homes=lambda: self.homes,
+        )
+        snapshot = self.snapshot if not policy else self.snapshot.part(memory={})
+        found = granted(snapshot, guard.decide(snapshot))
+        if guard.problem:
+            raise InputError(guard.problem)
+        return found
+
+    def text(self) -> str:
+        """The incident as a file has it."""
+        return json.dumps(
+            {
+                "fairway_incident": FORMAT,
+                "policy": self.policy,
+                "outside": dict(self.outside),
+                "blocked": dict(self.blocked),
+                "homes": {job: list(gpus) for job, gpus in self.homes.items()},
+                "config": self.config,
+                "decided": [list(one) for one in self.decided],
+                "snapshot": json.loads(to_json(self.snapshot)),
+            }
+        )
+
+    @staticmethod
+    def of_text(text: str) -> Incident:
+        """Read what `text` gave. `InputError` for anything else."""
+        try:
+            data = json.loads(text)
+            if data["fairway_incident"] != FORMAT:
+                raise InputError(f"this file has format {data['fairway_incident']}; this Fairway reads format {FORMAT}")
+            return Incident(
+                from_json(json.dumps(data["snapshot"])),
+                str(data["policy"]),
+                {int(job): str(why) for job, why in data["outside"].items()},
+                {int(gpu): str(why) for gpu, why in data["blocked"].items()},
+                {int(job): tuple(map(int, gpus)) for job, gpus in data["homes"].items()},
+                str(data["config"]),
+                tuple(Granted(str(name), int(gpus), str(reason)) for name, gpus, reason in data["decided"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(f"this is not a snapshot of a scheduler ({type(error).__name__}: {error})") from None
+
+
+def granted(snapshot: Snapshot, decision: Decision) -> tuple[Granted, ...]:
+    """A decision, job by job."""
+    gpus, jobs = decision.gpus.tolist(), snapshot.jobs.tolist()
+    return tuple(
+        Granted(snapshot.job_id(job), count, "" if count else decision.reason(snapshot, row))
+        for row, (job, count) in enumerate(zip(jobs, gpus, strict=True))
+    )
