@@ -14,7 +14,7 @@ from training import ENVIRONMENT
 
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.records import JobRecord, JobState
-from fairway.runtime.jobs.restart_costs import UNKNOWN_S
+from fairway.runtime.jobs.restart_costs import RESTART_S
 
 SLOW = """
 import time
@@ -47,8 +47,8 @@ def test_what_restarts_of_a_running_job_cost_reaches_the_snapshot_and_stays(fold
     with living(folder, 1) as scheduler:
         command = [sys.executable, "-c", SLOW]
         job = until(submit(scheduler, command, preempt="checkpoint", env=ENVIRONMENT), JobState.RUNNING)
-        assert cost_of(scheduler, job) == UNKNOWN_S
-        wait_for(lambda: cost_of(scheduler, job) != UNKNOWN_S, "its start to be measured")
+        assert cost_of(scheduler, job) == RESTART_S
+        wait_for(lambda: cost_of(scheduler, job) != RESTART_S, "its start to be measured")
         assert 0.5 < cost_of(scheduler, job) < 60.0
         began_s = time.monotonic()
         scheduler.requeue(job.id)

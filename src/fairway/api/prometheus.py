@@ -71,7 +71,7 @@ class Figures:
                 if record.ran_s > 0 and record.ended_s is not None:
                     stretch = max(1.0, present / len(scheduler.cluster.node_of_gpu))
                     self._rho.observe((record.ended_s - record.submitted_s) / (record.ran_s * stretch))
-        self._presence.active = scheduler.state.active
+        self._presence.now_are(scheduler.state.active)
 
 
 class _Presence:
@@ -81,11 +81,15 @@ class _Presence:
         self._began_s = self._now_s = daemon.scheduler.clock.now_s()
         self._area = 0.0
         self._since: dict[int, float] = {}
-        self.active = daemon.scheduler.state.active
+        self._active = daemon.scheduler.state.active
+
+    def now_are(self, active: int) -> None:
+        """There are this many jobs from now on."""
+        self._active = active
 
     def pass_time(self, now_s: float) -> None:
         """Count the time since the last change, with the number of jobs since then."""
-        self._area += self.active * max(now_s - self._now_s, 0.0)
+        self._area += self._active * max(now_s - self._now_s, 0.0)
         self._now_s = max(self._now_s, now_s)
 
     def came(self, job: int) -> None:

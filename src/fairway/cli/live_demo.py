@@ -159,11 +159,10 @@ def _scheduler() -> Iterator[Scheduler]:
     folder = Path(tempfile.mkdtemp(prefix="fairway-demo-"))
     daemon: Daemon | None = None
     try:
-        daemon = Daemon(Options(folder / "state", POLICY, gpus=str(GPUS)))
-        scheduler = daemon.scheduler
-        scheduler.state.min_run_s, scheduler.observations.restarts.unknown_s = MIN_RUN_S, START_S
+        options = Options(folder / "state", POLICY, gpus=str(GPUS))
+        daemon = Daemon(options, min_run_s=MIN_RUN_S, restart_s=START_S)
         daemon.start()
-        yield scheduler
+        yield daemon.scheduler
     finally:
         if daemon is not None:
             daemon.scheduler.end_all()

@@ -20,8 +20,6 @@ from fairway.core.event import (
     JobSubmitted,
 )
 from fairway.core.job import JobSpec
-from fairway.core.snapshot import Snapshot
-from fairway.core.state import State
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.simulator.ledger import Ledger
 from fairway.simulator.result import Result, RunCosts, RunSettings
@@ -39,27 +37,28 @@ class Tape:
         self.specs: list[JobSpec] = []
         self.ended = 0
         self._held: dict[int, tuple[float, tuple[int, ...], int]] = {}
-        scheduler.loop.observer = self
+        scheduler.listeners.append(self._happened)
+        scheduler.watchers.append(self._decided)
 
-    def after_events(self, state: State, events: Sequence[Event]) -> None:
-        """Note starts and ends first, then pass the events on."""
+    def _happened(self, events: Sequence[Event]) -> None:
+        """Note starts and ends."""
         for event in events:
             self._note(event)
+        state = self.scheduler.state
         self.ledger.sample(state.now_s, state.busy_gpus, len(state.held_gpus), state.active)
-        self.scheduler.after_events(state, events)
 
-    def after_round(self, snapshot: Snapshot, decision: Decision, actions: Sequence[Action]) -> None:
-        """Note who loses GPUs and who gets them, then pass the decision on."""
+    def _decided(self, decision: Decision, actions: Sequence[Action]) -> None:
+        """Note which jobs lose GPUs and which get them."""
+        now_s = self.scheduler.state.now_s
         for action in actions:
             if isinstance(action, Throttle):
                 continue
-            self._let_go(action.job, snapshot.now_s)
+            self._let_go(action.job, now_s)
             if isinstance(action, Suspend):
                 self.ledger.preemptions[action.job] += 1
             else:
-                self._held[action.job] = (snapshot.now_s, action.gpus, action.gpu_type)
+                self._held[action.job] = (now_s, action.gpus, action.gpu_type)
                 self.ledger.starts[action.job] += 1
-        self.scheduler.after_round(snapshot, decision, actions)
 
     def wait(self, jobs: int, seconds: float) -> bool:
         """Wait until the ends of this many jobs are noted, a moment after their records say so."""

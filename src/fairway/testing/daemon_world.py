@@ -33,6 +33,7 @@ from fairway.policies import make_policy
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.jobs.restart_costs import RESTART_S
 from fairway.runtime.journal.recovery import Recovered
 from fairway.testing.simulated_site import (
     Behaviour,
@@ -371,7 +372,9 @@ class DaemonWorld:
         """What is on disk gives the same state again."""
         scheduler, new_state = self.scheduler, partial(State, self.cluster, min_run_s=self.min_run_s)
         facts = scheduler.journal.facts()
-        again = Recovered(scheduler.journal, facts, self.cluster, self.devices, new_state, scheduler.clock.origin_s)
+        again = Recovered(
+            scheduler.journal, facts, self.cluster, self.devices, new_state, scheduler.clock.origin_s, RESTART_S
+        )
         self.demand(not again.problem, f"the log is sound: {again.problem}")
         ours = {record.id: record.state for record in scheduler.store}
         self.demand({record.id: record.state for record in again.store} == ours, "the records on disk are these")

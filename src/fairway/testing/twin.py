@@ -132,8 +132,8 @@ def run_live(
         round_s=terms.round_s or None,
         min_run_s=terms.min_run_s,
         policy_text=terms.policy,
+        restart_s=RESTART_S,
     )
-    scheduler.observations.restarts.unknown_s = RESTART_S
     holds = _Holds(scheduler)
     thread = scheduler.start()
     try:

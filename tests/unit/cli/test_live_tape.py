@@ -18,40 +18,37 @@ from fairway.runtime.daemon.machine import virtual_machine
 
 
 class _Scheduler:
-    """As much of a scheduler as a tape needs; it remembers what was noted when it heard of something."""
+    """As much of a scheduler as a tape needs."""
 
     def __init__(self) -> None:
         self.cluster = virtual_machine(2).cluster
-        self.loop: Any = type("Loop", (), {})()
-        self.tape: Tape | None = None
-        self.seen: list[int] = []
-
-    def after_events(self, state: State, events: Any) -> None:
-        assert self.tape is not None
-        self.seen.append(self.tape.ended)
+        self.state = State(self.cluster)
+        self.listeners: list[Any] = []
+        self.watchers: list[Any] = []
 
 
-def _tape() -> tuple[Tape, _Scheduler, State]:
+def _tape() -> tuple[Tape, Any]:
     scheduler: Any = _Scheduler()
-    tape = scheduler.tape = Tape(scheduler, 3)
-    return tape, scheduler, State(scheduler.cluster)
+    tape = Tape(scheduler, 3)
+    return tape, scheduler.listeners[0]
 
 
-def test_an_end_is_noted_before_anybody_hears_of_it() -> None:
-    tape, scheduler, state = _tape()
-    tape.after_events(state, [JobFinished(1.0, 0), JobEvicted(1.0, 1, 0.0, "")])
-    tape.after_events(state, [JobCancelled(2.0, 1)])
-    assert scheduler.seen == [1, 2]
+def test_ends_are_noted_and_evictions_are_none() -> None:
+    tape, happened = _tape()
+    happened([JobFinished(1.0, 0), JobEvicted(1.0, 1, 0.0, "")])
+    assert tape.ended == 1
+    happened([JobCancelled(2.0, 1)])
+    assert tape.ended == 2
     assert tape.ledger.finished_s[0] == 1.0
 
 
 def test_the_result_waits_for_the_last_end() -> None:
-    tape, _, state = _tape()
+    tape, happened = _tape()
     assert not tape.wait(1, 0.05)
 
     def later() -> None:
         time.sleep(0.2)
-        tape.after_events(state, [JobFinished(1.0, 0)])
+        happened([JobFinished(1.0, 0)])
 
     thread = threading.Thread(target=later)
     thread.start()

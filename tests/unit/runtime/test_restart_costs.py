@@ -7,7 +7,7 @@ import pytest
 from fairway.core.event import RestartMeasured
 from fairway.runtime.jobs.records import Attempt, JobRecord
 from fairway.runtime.jobs.request import JobRequest
-from fairway.runtime.jobs.restart_costs import SUSPENDED_S, UNKNOWN_S, RestartCosts
+from fairway.runtime.jobs.restart_costs import RESTART_S, SUSPENDED_S, RestartCosts
 from fairway.runtime.journal.codec import from_plain, to_plain
 
 
@@ -29,7 +29,7 @@ def _runs(costs: RestartCosts, record: JobRecord, start_s: float, stop_s: float,
 
 def test_without_experience_a_usual_cost_is_assumed_and_suspending_is_nearly_free() -> None:
     costs = RestartCosts()
-    assert costs.expected_s(_record().request) == UNKNOWN_S
+    assert costs.expected_s(_record().request) == RESTART_S
     assert costs.expected_s(_record(preempt="suspend").request) == SUSPENDED_S
 
 
@@ -55,7 +55,7 @@ def test_reports_left_over_from_an_earlier_attempt_do_not_count() -> None:
     record.attempts.append(Attempt(1, [0], "token", launched_s=1000.0))
     record.progress.reported_s = 900.0
     costs.reported(record)
-    assert costs.expected_s(record.request) == UNKNOWN_S
+    assert costs.expected_s(record.request) == RESTART_S
 
 
 def test_what_a_job_was_seen_to_need_counts_before_all_others() -> None:
@@ -97,7 +97,7 @@ def test_an_attempt_that_had_reported_before_is_not_taken_for_one_that_starts() 
     costs.remember(record)
     record.progress.reported_s = 5000.0
     costs.reported(record)
-    assert costs.expected_s(record.request, record.attempts) == UNKNOWN_S
+    assert costs.expected_s(record.request, record.attempts) == RESTART_S
     record.attempts.append(Attempt(2, [0], "token", launched_s=6000.0))
     record.progress.reported_s = 6002.0
     costs.reported(record)

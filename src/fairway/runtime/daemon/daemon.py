@@ -21,9 +21,10 @@ from fairway.policies import make_policy
 from fairway.runtime.daemon.machine import Machine, found_machine
 from fairway.runtime.daemon.nvml import ForeignProcesses
 from fairway.runtime.daemon.saved_options import Choice, Options
-from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.daemon.scheduler import MIN_RUN_S, Scheduler
 from fairway.runtime.daemon.settings import Settings
 from fairway.runtime.daemon.watch import Watch
+from fairway.runtime.jobs.restart_costs import RESTART_S
 from fairway.runtime.journal.database import Journal
 from fairway.runtime.journal.rebuild import fingerprint
 from fairway.runtime.processes.folders import folders_of
@@ -54,6 +55,8 @@ class Daemon:
         machine: Machine | None = None,
         *,
         listen: Callable[[str], socket.socket] | None = None,
+        min_run_s: float = MIN_RUN_S,
+        restart_s: float = RESTART_S,
     ) -> None:
         fresh = not options.folder.exists()
         options.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -74,7 +77,7 @@ class Daemon:
             if listen is not None:
                 self._listen(listen)
             self._take_over()
-            self.scheduler = self._made_scheduler(policy, placer)
+            self.scheduler = self._made_scheduler(policy, placer, min_run_s, restart_s)
             self.settings.govern(self.scheduler)
             self._watch = Watch(self.scheduler, self.settings, self._foreign_processes())
             self._remember(last)
@@ -124,7 +127,7 @@ class Daemon:
                 "was asked for since then, the rest is lost"
             )
 
-    def _made_scheduler(self, policy: Policy, placer: Placer) -> Scheduler:
+    def _made_scheduler(self, policy: Policy, placer: Placer, min_run_s: float, restart_s: float) -> Scheduler:
         return Scheduler(
             self.options.folder,
             self.machine.cluster,
@@ -134,6 +137,8 @@ class Daemon:
             round_s=self.choice.round_s,
             policy_text=self.choice.policy,
             terms=self.settings,
+            min_run_s=min_run_s,
+            restart_s=restart_s,
         )
 
     def _remember(self, last: Mapping[str, Any]) -> None:

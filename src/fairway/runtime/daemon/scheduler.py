@@ -39,6 +39,7 @@ from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.reasons import Reasons
 from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.jobs.restart_costs import RESTART_S
 from fairway.runtime.journal.database import CERTAIN, Journal
 from fairway.runtime.journal.recovery import Recovered, Recovery
 from fairway.runtime.journal.writer import JournalWriter
@@ -85,7 +86,8 @@ class NoTerms:
 class Scheduler:
     """Jobs, processes and the loop between them. `run` blocks; everything public may be called from any thread.
 
-    `site` is where attempts run and `time` where the clock has its time from: this machine, unless a test has others.
+    Until restarts of jobs are seen, one is taken to cost `restart_s`. `site` is where attempts run and `time` where the
+    clock has its time from: this machine, unless a test has others.
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class Scheduler:
         terms: Terms | None = None,
         seed: int = 0,
         min_run_s: float = MIN_RUN_S,
+        restart_s: float = RESTART_S,
         policy_text: str = "",
         journal: Journal | None = None,
         site: Site | None = None,
@@ -119,7 +122,7 @@ class Scheduler:
         length_s = policy.round_s if round_s is None else round_s
         terms = terms or NoTerms()
         new_state = partial(State, cluster, min_run_s=min_run_s, seed=seed, round_s=length_s)
-        recovered = Recovered(self.journal, facts, cluster, devices, new_state, clock.origin_s)
+        recovered = Recovered(self.journal, facts, cluster, devices, new_state, clock.origin_s, restart_s)
         self.state, self.store, self.problem = recovered.state, recovered.store, recovered.problem
         self.observations = recovered.observations
         self.writer = JournalWriter(self.journal, self.store, self.state, sleep=time.sleep)

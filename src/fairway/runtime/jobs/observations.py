@@ -26,7 +26,7 @@ from fairway.runtime.jobs.estimates import (
 )
 from fairway.runtime.jobs.records import JobRecord, JobState, JobStore
 from fairway.runtime.jobs.reports import take_in
-from fairway.runtime.jobs.restart_costs import RestartCosts
+from fairway.runtime.jobs.restart_costs import RESTART_S, RestartCosts
 from fairway.runtime.processes.site import Report
 
 RATE_EVERY_S = 5.0
@@ -47,11 +47,13 @@ class Place(NamedTuple):
 class Observations:
     """All that is observed of live jobs, and what is expected of those that say nothing."""
 
-    def __init__(self, store: JobStore, cluster: Cluster, state: State, origin_s: float) -> None:
+    def __init__(
+        self, store: JobStore, cluster: Cluster, state: State, origin_s: float, restart_s: float = RESTART_S
+    ) -> None:
         self.store = store
         self.cluster = cluster
         self.times = RunTimes()
-        self.restarts = RestartCosts()
+        self.restarts = RestartCosts(restart_s)
         self.expected_s: dict[int, float] = {}
         self._state = state
         self._origin_s = origin_s

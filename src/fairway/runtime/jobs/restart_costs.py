@@ -10,7 +10,8 @@ from statistics import median
 from fairway.runtime.jobs.records import Attempt, JobRecord
 from fairway.runtime.jobs.request import JobRequest
 
-UNKNOWN_S = 10.0
+RESTART_S = 10.0
+"""What a restart is taken to cost of which nothing is known."""
 SUSPENDED_S = 0.1
 """Of a job that stays in memory."""
 REMEMBERED = 20
@@ -23,7 +24,7 @@ _Seen = dict[tuple[str, str], deque[float]]
 class RestartCosts:
     """Medians over the stops and starts of a job itself, else of jobs that are alike, else of all, else `unknown_s`."""
 
-    def __init__(self, unknown_s: float = UNKNOWN_S) -> None:
+    def __init__(self, unknown_s: float = RESTART_S) -> None:
         self.unknown_s = unknown_s
         self._stops: _Seen = {}
         self._starts: _Seen = {}

@@ -49,6 +49,7 @@ class Recovered:
         devices: Sequence[str] | None,
         new_state: Callable[[], State],
         origin_s: float,
+        restart_s: float,
     ) -> None:
         self.facts = facts
         self.problem = ""
@@ -60,7 +61,7 @@ class Recovered:
         moved = facts.get("machine", self.machine) != self.machine
         self.anew = moved or bool(facts.get("salvaged"))
         told = [] if self.anew else self._replayed(journal, new_state)
-        self.observations = Observations(self.store, cluster, self.state, origin_s)
+        self.observations = Observations(self.store, cluster, self.state, origin_s, restart_s)
         for event in told:
             self.observations.recall(event)
         for record in self.store:
