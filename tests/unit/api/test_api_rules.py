@@ -16,6 +16,7 @@ from api_site import ALICE, OPERA, Site, fingerprint
 from fairway.api.app import make_app
 from fairway.api.disk_space import NoRoomError, Room
 from fairway.api.people import Access, NotAllowedError, NoTokenError, Person
+from fairway.runtime.guard.incident import Incident
 
 HELD = {"command": ["true"], "hold": True}
 
@@ -230,3 +231,14 @@ def test_a_stopped_scheduler_says_so(site: Site) -> None:
 
 def test_an_application_can_be_made_without_rules(site: Site) -> None:
     assert make_app(site.daemon).state.house.access.own_uid == os.geteuid()
+
+
+def test_an_instant_is_a_file_that_can_be_replayed_and_tells_no_secrets(site: Site) -> None:
+    secret = {"command": ["true", "--password=hunter2"], "env": {"TOKEN": "hunter2"}}
+    assert site.own.post("/v1/jobs", json=secret).status_code == 201
+    answer = site.as_user(ALICE).get("/v1/snapshot")
+    assert answer.status_code == 200
+    assert "hunter2" not in answer.text
+    incident = Incident.of_text(answer.text)
+    assert [one.id for one in incident.decided] == ["1"]
+    assert incident._replace(policy="fifo").decide()[0].gpus == 1
