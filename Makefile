@@ -18,7 +18,7 @@ ENDS_TESTS ?= tests/golden tests/unit/solvers tests/unit/core tests/unit/simulat
 	tests/unit/cli/test_cli_errors.py tests/unit/api/test_api_words.py
 ENDS_TOOLS := pytest pytest-xdist hypothesis httpx
 
-.PHONY: setup lock run test check soak ends end-lowest end-newest bench format clean
+.PHONY: setup lock run test test-processes test-others check soak ends end-lowest end-newest bench format clean
 .DEFAULT_GOAL := run
 
 setup: $(STAMP)
@@ -50,9 +50,13 @@ run: setup
 
 # Tests with real processes wait more than they compute. They run beside the others, and come first on the CPU.
 test: setup
-	@$(BIN)/python -m pytest -n 3 tests/runtime > $(VENV)/runtime.log 2>&1 & runtime=$$!; \
-	nice -n 5 $(BIN)/python -m pytest -n auto --ignore tests/runtime; others=$$?; \
-	wait $$runtime; alone=$$?; cat $(VENV)/runtime.log; exit $$((others + alone > 0))
+	@$(MAKE) --no-print-directory --jobs 2 test-processes test-others
+
+test-processes:
+	$(BIN)/python -m pytest -n 3 tests/runtime
+
+test-others:
+	nice -n 5 $(BIN)/python -m pytest -n auto --ignore tests/runtime
 
 # Stories of the real scheduler in a simulated world, with faults; each that fails prints the command that repeats it.
 SEEDS ?= 10000

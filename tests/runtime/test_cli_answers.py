@@ -176,8 +176,8 @@ def test_q_leaves_top(house: CliHouse) -> None:
     ("words", "told"),
     [
         (("submit", "--name", "x" * 300, "--", "true"), "is longer than 200 characters"),
-        (("update", "JOB", "--name", "a/b"), "the name 'a/b' has characters that a name may not have"),
-        (("update", "JOB", "--weight", "0"), "weight 0.0 is not a positive number"),
+        (("update", "JOB", "--name", "a/b"), "--name: has characters that it may not have: 'a/b'"),
+        (("update", "JOB", "--weight", "0"), "--weight: must be more than 0, not 0.0"),
         (("submit", "-"), "standard input: the script is empty"),
         (("submit", "folder"), "folder: this is a directory"),
     ],

@@ -126,7 +126,7 @@ class Follower:
                 if not self._threads:
                     raise
                 if not told:
-                    output.say("note", f"{error}; the job goes on, and so does this when it is back")
+                    output.say("note", f"{error}; the job keeps running; waiting for the scheduler to come back")
                     told = True
                 time.sleep(LOOK_EVERY_S)
 
