@@ -32,7 +32,7 @@ from fairway.placement import placement
 from fairway.policies import make_policy
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.records import JobRecord, JobState
-from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.jobs.request import Dependency, DependencyKind, JobRequest
 from fairway.runtime.jobs.restart_costs import RESTART_S
 from fairway.runtime.journal.recovery import Recovered
 from fairway.testing.simulated_site import (
@@ -204,9 +204,19 @@ class DaemonWorld:
             retries=rng.choice((0, 0, 2)),
             grace_s=rng.choice((1.0, 10.0, 60.0)),
             hold=rng.random() < 0.1,
+            limit_s=rng.choice((None, None, None, 5.0, 60.0)),
+            depends=self.dependencies(),
             client_key=f"key-{self.keys}",
         )
         self.send_submission(request, again=0)
+
+    def dependencies(self) -> tuple[Dependency, ...]:
+        """Now and then a job waits for another one."""
+        names = list(self.acknowledged.values())
+        if not names or self.rng.random() < 0.8:
+            return ()
+        kind: DependencyKind = self.rng.choice(("afterok", "afterany", "afternotok"))
+        return (Dependency(kind, self.rng.choice(names)),)
 
     def send_submission(self, request: JobRequest, again: int) -> None:
         """Submit, and submit again under the same key, as somebody does who has had no answer."""
@@ -245,6 +255,7 @@ class DaemonWorld:
                 behaviour = Behaviour.of(record.request.command)
                 # Where jobs take turns, those that save nothing may never get to their end.
                 saves = behaviour.on_term == "saves" and record.request.preempt != "restart"
+                saves = saves and "never starts" not in self.scheduler.guard.outside.get(record.number, "")
                 verb = "release" if saves and not behaviour.hangs else "cancel"
                 self.ask(partial(self._each, record.id, verb), lambda records: None)
         # What was submitted meanwhile is to end, too.
@@ -337,6 +348,9 @@ class DaemonWorld:
                 other = held.setdefault(gpu, live.job)
                 shared = other == live.job or self._share(other, live.job)
                 self.demand(shared, f"GPU {gpu} has one owner, not {self.scheduler.store[other].id} and {record.id}")
+            for one in record.request.depends if live.status == "running" else ():
+                awaited = self.scheduler.store.get(one.job)
+                self.demand(awaited is not None and awaited.state.ended, f"job {record.id} runs after job {one.job}")
         known = {self.scheduler.store[job].id for job in self.scheduler.engine.attempts.live}
         over = {one.job for path, one in self.site.attempts.items() if path in self.site.outcomes}
         self.demand(jobs <= known | over, f"the scheduler knows what runs: {jobs - known}")

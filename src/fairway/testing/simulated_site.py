@@ -89,6 +89,7 @@ class SimulatedAttempt:
     grace_s: float
     limit_s: float | None
     done_s: float
+    begun_s: float
     pid: int
     since_s: float | None
     stop_at_s: float = math.inf
@@ -139,6 +140,7 @@ class SimulatedAttempt:
     def set_limit(self, limit_s: float | None) -> None:
         """Hold the attempt to another time limit."""
         self.limit_s = limit_s
+        self.site.expect(self)
 
     def computed_s(self) -> float:
         """For how long its job has computed by now."""
@@ -149,7 +151,13 @@ class SimulatedAttempt:
         if self.since_s is None:
             return math.inf
         work_s = math.inf if self.behaviour.hangs else self.since_s + max(self.behaviour.work_s - self.done_s, 0.0)
-        return min(work_s, self.stop_at_s)
+        return min(work_s, self.stop_at_s, self.limit_at_s())
+
+    def limit_at_s(self) -> float:
+        """When its time is over, if it computes until then."""
+        if self.limit_s is None or self.since_s is None:
+            return math.inf
+        return self.since_s + max(self.limit_s - (self.done_s - self.begun_s), 0.0)
 
     def _go(self, now_s: float) -> None:
         if self.since_s is None:
@@ -200,6 +208,7 @@ class SimulatedSite:
             behaviour,
             launch["grace_s"],
             launch["limit_s"],
+            self.saved_s.get(job, 0.0),
             self.saved_s.get(job, 0.0),
             1000 + self._count,
             self.time.monotonic(),
@@ -290,6 +299,8 @@ class SimulatedSite:
                 self._over(attempt, (1,))
             else:
                 self._over(attempt, (behaviour.code,))
+        elif attempt.limit_at_s() <= self.time.monotonic() < attempt.stop_at_s:
+            self._over(attempt, (TERMINATED,), "limit")
         elif behaviour.on_term == "saves":
             self.saved_s[attempt.job] = attempt.computed_s()
             self._reports.setdefault(attempt.job, []).append({"checkpoint": "/saved"})
