@@ -1,4 +1,4 @@
-"""What is known about a job beside the columns, and what is remembered about jobs that have ended.
+"""What is known about a job besides the columns, and what is remembered about jobs that have ended.
 
 Few policies need these, so they are looked up on request instead of being kept as columns.
 """

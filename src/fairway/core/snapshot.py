@@ -138,7 +138,7 @@ class Snapshot(TableView):
         return Oracle(self, self.frame.facts)
 
     def facts(self, row: int) -> Facts:
-        """What is known about a row beside its columns: memory, skew, noise scale, regimes that it entered."""
+        """What is known about a row besides its columns: memory, skew, noise scale, regimes that it entered."""
         return self._told(row)._replace(scaling=(), loss=None, steps_left=math.nan, prospect=None)
 
     def _told(self, row: int) -> Facts:
