@@ -185,7 +185,7 @@ def power(base: float, exponent: float) -> float:
 def rounded(x: Number, bits: int = 40) -> Number:
     """A number rounded to this many binary digits.
 
-    Numbers that are equal but for the order of their sums and quotients become equal. The earlier one then decides.
+    Numbers that are equal but for the order of their sums and quotients become equal. Ties then go to the first.
     """
     if isinstance(x, np.ndarray):
         part, power = np.frexp(x)
