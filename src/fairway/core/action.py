@@ -1,7 +1,7 @@
 """What an engine is asked to do, in the imperative. `reconcile` makes actions; an engine may refuse one with an event.
 
 GPUs are cluster-wide numbers. The actions of one round belong together: jobs that are suspended, moved or resized all
-let go of their GPUs before anyone takes new ones, so two jobs may trade places.
+release their GPUs before any job takes new ones, so two jobs may trade places.
 """
 
 from __future__ import annotations

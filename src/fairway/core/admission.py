@@ -30,15 +30,15 @@ def admit(
 ) -> Decision:
     """Grant gangs in rising order of `key` (ties and None: the order of submission).
 
-    A key that is a function is called only if not everybody fits: without contention there is nothing to rank.
+    A key that is a function is called only if not every job fits: without contention there is nothing to rank.
 
-    Every job gets the gang that it asks for, `snapshot.gpus`, also if it could use fewer or more GPUs: `gpus_min` and
-    `gpus_max` are not looked at. A policy that shrinks or grows gangs grants GPUs itself (see `policies/optimus`).
+    Every job gets the gang that it asks for, `snapshot.gpus`, even if it could use fewer or more GPUs: `admit` ignores
+    `gpus_min` and `gpus_max`. A policy that shrinks or grows gangs grants GPUs itself (see `policies/optimus`).
 
-    `preempt`: running jobs compete with waiting ones; else they keep what they hold. `strict`: stop at the first gang
-    that does not fit instead of skipping it. A running job that loses its place but was started too recently to be
-    stopped keeps its GPUs; then the lowest-ranked newcomers wait instead, and the decision wakes when the protection
-    ends.
+    `preempt`: running jobs compete with waiting ones; otherwise they keep what they hold. `strict`: stop at the first
+    gang that does not fit instead of skipping it. A running job that loses its place but was started too recently to
+    be stopped keeps its GPUs. The lowest-ranked new jobs then wait instead, and the decision asks to be woken when the
+    protection ends.
     """
     if len(snapshot.capacity) == 1 and snapshot.demand <= snapshot.capacity[0]:
         held = snapshot.held
@@ -77,9 +77,9 @@ def _grant(
     free: int,
     mode: tuple[bool, bool, int],
 ) -> float:
-    """Serve the rows in the order of the key; returns when to wake. `grants` and `reasons` are filled in.
+    """Serve the rows in the order of the key and return when to wake. Fills in `grants` and `reasons`.
 
-    Where many wait, the head of the order mostly fills the cluster.
+    Where many jobs wait, the head of the order usually fills the cluster.
     """
     preempt, strict, _ = mode
     state = (snapshot.floats, snapshot.ints, snapshot.now_s)
@@ -87,7 +87,7 @@ def _grant(
         stood = grants.copy()
         order = _head(rows, key, snapshot.gpus, free)
         left, wake_s = kernels.in_order(order, *state, free, mode, grants, reasons)
-        # Whoever is spared takes the place of others: then there may be room for jobs behind the head.
+        # A protected job takes the place of others: then there may be room for jobs behind the head.
         if left == 0 and not (preempt and snapshot.guarded and int(np.add.reduce(grants)) < free):
             return wake_s
         grants[:] = stood
@@ -96,7 +96,7 @@ def _grant(
 
 
 def _head(rows: Ints, key: Key | None, gpus: Ints, free: int) -> Ints:
-    """The first rows of the order: as many as there are GPUs, and as many again of those that tie with the last."""
+    """The first rows of the order: as many rows as there are GPUs, and up to as many again that tie with the last."""
     if key is None:
         return rows[gpus[rows] <= free]
     values = key if len(rows) == len(key) else key[rows]
@@ -109,7 +109,7 @@ _LONGEST: list[Ints] = [frozen(np.arange(1024, dtype=np.int64))]
 
 
 def _all_rows(count: int) -> Ints:
-    """0, 1, 2 … as part of one array: a long queue has had as many lengths, and an array of each would be kept."""
+    """0, 1, 2 … as a slice of one array. A queue passes through many lengths; this keeps no array for each of them."""
     rows = _LONGEST[0]
     if len(rows) < count:
         rows = _LONGEST[0] = frozen(np.arange(2 * count, dtype=np.int64))
@@ -137,7 +137,7 @@ def _admit_typed(snapshot: Snapshot, key: Key | None, preempt: bool, strict: boo
 
 
 def _fill_types(snapshot: Snapshot, grants: Ints, key: Key | None, strict: bool) -> Decision:
-    """Add to the grants that stand those of the others, in order, while GPUs last."""
+    """Add grants for the other jobs to those that stand, in order, while GPUs last."""
     types = np.where(grants > 0, snapshot.gpu_type, -1)
     free = [int(count) for count in snapshot.capacity]
     for row in (grants > 0).nonzero()[0].tolist():
@@ -163,7 +163,7 @@ def _fill_types(snapshot: Snapshot, grants: Ints, key: Key | None, strict: bool)
 
 
 def _naming_the_head(snapshot: Snapshot, decision: Decision, key: Key | None) -> Decision:
-    """In a strict queue the first that waits blocks all the others."""
+    """In a strict queue the first job that waits blocks all others. Name it."""
     waits = decision.reasons.nonzero()[0]
     if not len(waits):
         return decision

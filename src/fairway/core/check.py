@@ -1,7 +1,7 @@
 """The laws that every decision must keep. The loop checks each one before it acts; a breach names the job.
 
-No more GPUs than there are; gangs whole, between their minimum and maximum; a type that the job can use; jobs that were
-started a moment ago left alone; a reason for every wait; a wake-up in the future.
+No more GPUs than there are; gangs whole, between their minimum and maximum; a type that the job can use; no stop or
+resize of a job that has just started; a reason for every wait; a wake-up in the future.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _moves(snapshot: Snapshot, decision: Decision, row: int) -> bool:
 
 
 def _without_guests(snapshot: Snapshot, decision: Decision) -> Ints:
-    """The grants with those of guests, who sit on their hosts' GPUs, taken out; refuses impossible pairs."""
+    """The grants without those of guests, which use their hosts' GPUs. Refuses impossible pairs."""
     gpus = decision.gpus.copy()
     protected = set(snapshot.protected_rows.tolist()) if snapshot.guarded else set()
     for guest, host in decision.partners.items():

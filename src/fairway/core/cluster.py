@@ -1,7 +1,7 @@
 """The machines: nodes of GPUs, each of one type, in racks.
 
-GPUs are numbered 0..n-1 across the cluster, node by node. Everything that varies at run time (who holds a GPU, which
-node is down) lives in `core.state`; a `Cluster` never changes.
+GPUs are numbered 0..n-1 across the cluster, node by node. Everything that varies at run time (which job holds a GPU,
+which node is down) is in `core.state`; a `Cluster` never changes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_GPUS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class GpuType:
-    """What a policy may know of a GPU type. `speed` is relative to a V100."""
+    """What a policy may know about a GPU type. `speed` is relative to a V100."""
 
     name: str
     memory_bytes: int

@@ -129,7 +129,7 @@ class JobTable:
         self._jobs.append(ints[JOB])
 
     def fill(self, floats: Floats, ints: Ints) -> None:
-        """Take up many rows at once, copied, in place of those that are there."""
+        """Replace all rows with copies of these."""
         self._jobs = ints[JOB].tolist()
         count = len(self._jobs)
         spare = max(self.f.shape[1], 64) + count // 8
@@ -139,7 +139,7 @@ class JobTable:
         self.start = 0
 
     def _make_room(self) -> int:
-        """Move the window to the front, of larger blocks if it fills more than half of these; returns its end."""
+        """Move the window to the front and return its end. The blocks grow if the window fills more than half."""
         count = len(self._jobs)
         capacity = self.f.shape[1] * (2 if 2 * (count + 1) > self.f.shape[1] else 1)
         floats, ints = self.window()

@@ -1,7 +1,7 @@
 """What a policy answers: GPUs for each row of the snapshot, a reason for every wait, what to remember, when to wake.
 
-Reasons are small codes and become text only when somebody asks; a policy with more to say puts it in `texts`. A
-decision is a value: nothing in it changes once it is made. What follows from it is another decision.
+Reasons are small codes and become text only on request; a policy with more to say puts it in `texts`. A decision is a
+value: it never changes. Methods that change something return another decision.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _TEXT = {
 
 
 NAMES_HOLDERS = (Reason.OUTRANKED, Reason.NOT_ITS_TURN)
-"""The reasons whose text says who has the GPUs."""
+"""The reasons whose text says which jobs have the GPUs."""
 
 
 def reason_text(reason: Reason, gpus: int, free: int, ahead: str, who: str = "") -> str:
@@ -66,17 +66,17 @@ class Decision(NamedTuple):
 
     `gpus[r]` is the number of GPUs that row r shall hold from now on (0: wait). `gpu_types[r]` is the type, -1 where
     placement may choose. `ahead` is the job that blocks a strict queue (-1: none). `wake_s` is the next instant at
-    which the policy wants to be asked again even if nothing happens. `memory` is handed back in the next snapshot.
+    which the policy wants to be asked again even if nothing happens. The next snapshot returns `memory`.
 
-    Sharing: `partners` maps a guest to its host, the row whose GPUs it shares; its gang is at most as large as its
-    host's. `throttles` says what part of the time a guest may compute, where not all of it.
+    Sharing: `partners` maps a guest to its host, the row whose GPUs it shares. The guest's gang is at most as large as
+    the host's. `throttles` says what part of the time a guest may compute, if not all of it.
 
-    Placing: `placements` maps a row to concrete GPUs, for policies that place by themselves; `order` is the order in
-    which the other gangs are placed (else the largest first). `warm` asks that jobs which are stopped now stay in the
-    memory of their hosts, so that they resume in place within a second, and that moves go without a checkpoint.
+    Placing: `placements` maps a row to concrete GPUs, for policies that place jobs themselves. `order` is the order in
+    which the other gangs are placed (otherwise the largest first). `warm` asks that jobs which are stopped now stay in
+    the memory of their hosts, so that they resume in place within a second, and that moves need no checkpoint.
 
-    `texts` has words for rows that wait, where there is more to say than a reason code does. `blocked` GPUs count in
-    the snapshot's capacity although nobody can be started on them now.
+    `texts` explains why rows wait, where a reason code is not enough. `blocked` GPUs count in the snapshot's capacity
+    although no job can start on them now.
     """
 
     gpus: Ints
@@ -94,7 +94,7 @@ class Decision(NamedTuple):
     blocked: int = 0
 
     def free(self, snapshot: Snapshot) -> int:
-        """How many GPUs the decision leaves to nobody although somebody could be started there."""
+        """How many GPUs the decision leaves free and ready for a start."""
         return max(int(snapshot.capacity.sum() - self.gpus.sum()) - self.blocked, 0)
 
     def reason(self, snapshot: Snapshot, row: int) -> str:
@@ -120,7 +120,7 @@ class Decision(NamedTuple):
     ) -> Decision:
         """The decision with the grants of some rows withdrawn: they and their guests wait, for `reason`.
 
-        `texts` says why in words; it may speak of other rows that wait as well.
+        `texts` says why in words. It may also explain other rows that wait.
         """
         gone = set(rows)
         gone.update(guest for guest, host in self.partners.items() if host in gone)
@@ -137,10 +137,10 @@ class Decision(NamedTuple):
 
     @staticmethod
     def composed(parts: Sequence[tuple[Ints, Decision]], rows: int, reason: Reason = Reason.OTHER) -> Decision:
-        """Decisions about some rows each, given with these rows, as one about all `rows`.
+        """Merge decisions about parts of the rows into one about all `rows`. Each part comes with its rows.
 
-        Rows that no part is about wait for `reason`. Gangs are placed in the order of the parts. Memory is not
-        composed: each part has its own.
+        Rows that are in no part wait for `reason`. Gangs are placed in the order of the parts. Memory is not merged:
+        each part has its own.
         """
         gpus, reasons = np.zeros(rows, dtype=np.int64), np.full(rows, int(reason), dtype=np.int8)
         typed = any(part.gpu_types is not None for _, part in parts)
@@ -180,5 +180,5 @@ def _less(by_row: Mapping[int, V], gone: Collection[int]) -> Mapping[int, V]:
 
 
 def nothing_granted(rows: int, reason: Reason = Reason.OTHER) -> Decision:
-    """A decision in which everybody waits for the same reason."""
+    """A decision in which every job waits for the same reason."""
     return Decision(np.zeros(rows, dtype=np.int64), np.full(rows, int(reason), dtype=np.int8))

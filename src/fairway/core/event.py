@@ -15,9 +15,9 @@ from fairway.core.prospect import Prospect
 class JobSubmitted(NamedTuple):
     """A user asked for a job. `speeds` is its rate on its own gang for each GPU type (0: cannot run there).
 
-    What an engine knows beyond that: `scaling`, the job's steps per second on 1, 2, … `gpus_max` GPUs; `loss`, how its
+    What else an engine may know: `scaling`, the job's steps per second on 1, 2, … `gpus_max` GPUs; `loss`, how its
     training loss falls; `steps_left`, for jobs whose steps are not their progress; `prospect`, the batch sizes that it
-    may go through. `since_s` is when the job was asked for, where an engine takes notice of it only later.
+    may go through. `since_s` is when the user asked, where an engine notices the job only later.
     """
 
     time_s: float
@@ -48,7 +48,7 @@ class RateChanged(NamedTuple):
     """A job was seen at `progress` and runs at `rate` from now on: a new partner, or a report of a live job.
 
     `ran_s` is how long it computed in the round that ends now, where an engine counts that by rounds. `epochs`, `loss`
-    and `noise_scale` are what a live job has told of its training by now.
+    and `noise_scale` are what a live job has reported about its training so far.
     """
 
     time_s: float
@@ -64,8 +64,8 @@ class RateChanged(NamedTuple):
 class RegimeEntered(NamedTuple):
     """A job adapted its batch size at `progress`; `speeds`, `regime_end` and `tail_s` are those of the new regime.
 
-    `work` is the whole work where its unit changes with the regime: a step is another one at another batch size.
-    `scaling` and `prospect` are those of the new regime, where an engine tells them and they have changed.
+    `work` is the whole work where its unit changes with the regime: a step at another batch size is another amount of
+    work. `scaling` and `prospect` are those of the new regime, where an engine reports them and they have changed.
     """
 
     time_s: float

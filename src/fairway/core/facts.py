@@ -1,6 +1,6 @@
-"""What is known of a job beside the columns, and what is left of jobs that have ended.
+"""What is known about a job besides the columns, and what is remembered about jobs that have ended.
 
-Few policies ask for these, so they are looked up where asked for instead of being kept as columns.
+Few policies need these, so they are looked up on request instead of being kept as columns.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ REMEMBERED_JOBS = 5_000
 class Facts(NamedTuple):
     """One job. NaN, 0, () and None stand for "unknown".
 
-    `scaling` is its steps per second on 1, 2, … GPUs. `ran_s` is how long it computed in the last round that it ran in,
-    where an engine counts that by rounds. `prospect` is what its owner told of its training, `entries` are the regimes
-    that it was seen to enter. `seen_loss` is the training loss that a live job reported after `seen_epochs`, and
-    `noise_scale` the gradient noise scale that it has measured.
+    `scaling` is its steps per second on 1, 2, … GPUs. `ran_s` is how long it computed in the last round in which it
+    ran, where an engine counts that by rounds. `prospect` is what its owner announced about its training; `entries` are
+    the regimes that it was seen to enter. `seen_loss` is the training loss that a live job reported after
+    `seen_epochs`, and `noise_scale` the gradient noise scale that it measured.
     """
 
     skew: float = math.nan
@@ -47,7 +47,7 @@ class Facts(NamedTuple):
         steps_left: float,
         prospect: Prospect | None = None,
     ) -> Facts:
-        """What an engine tells of a job, with what its owner said."""
+        """What an engine and the owner say about a job."""
         skew = math.nan if spec.skew is None else spec.skew
         return Facts(skew, spec.memory_bytes, scaling, loss, steps_left, prospect=prospect)
 
@@ -110,7 +110,7 @@ class History:
         self.count += 1
 
     def _make_room(self) -> None:
-        """Forget all but the latest, in blocks large enough for as many again."""
+        """Forget all but the latest jobs, and leave room for as many again."""
         keep = min(self._end, REMEMBERED_JOBS)
         size = 2 * keep
         f, i = np.zeros((2, size)), np.zeros((3, size), dtype=np.int64)
@@ -124,7 +124,7 @@ class History:
         return Finished(f[0], f[1], i[0], i[1], i[2])
 
     def copy(self) -> History:
-        """A history of its own."""
+        """An independent copy."""
         other = History()
         other.count, other._end = self.count, self._end
         other._f, other._i = self._f.copy(), self._i.copy()

@@ -1,4 +1,5 @@
-"""Who has the GPUs that a waiting job needs, in words: which jobs a decision serves, and which cannot be stopped."""
+"""Which jobs have the GPUs that a waiting job needs, in words: jobs that a decision serves, and jobs that cannot be
+stopped."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """What a user asks for: a job, and a workload of jobs.
 
-A `JobSpec` says how much work there is in exactly one of two ways: `duration_s`, seconds on the gang that was asked
-for (all that most cluster logs tell), or `steps`, mini-batches at the initial batch size, whose speed a profile gives.
+A `JobSpec` gives the amount of work in exactly one of two ways: `duration_s`, seconds on the gang that was asked for
+(most cluster logs have no more than that), or `steps`, mini-batches at the initial batch size, whose speed a profile
+gives.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class JobSpec:
     the job knows it; None leaves it to the rules. `gpu_types` limits where it may run; empty means anywhere.
     `batch_size` is per GPU and pass; `global_batch` counts the samples of one update of the weights, where gradients
     of several passes are accumulated (None: `batch_size` on every GPU of the gang). A job that is not `preemptible`
-    keeps its GPUs, once it has some, until it ends.
+    keeps its GPUs from its start to its end.
     """
 
     id: str
@@ -174,7 +175,7 @@ _DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(JobSpec)}
 
 
 def job_to_dict(job: JobSpec) -> dict[str, Any]:
-    """The job as plain JSON values, with everything left out that has its default."""
+    """The job as plain JSON values, without fields that have their default."""
     out: dict[str, Any] = {}
     for name, default in _DEFAULTS.items():
         value = getattr(job, name)
@@ -196,9 +197,9 @@ def job_to_dict(job: JobSpec) -> dict[str, Any]:
 class Workload:
     """The jobs of one trace in the order of submission (ties keep the order of the file).
 
-    `skipped` counts, by reason, rows of the source that are no GPU job (a pod without a GPU, say); nothing is left
-    out without being counted. `notes` are remarks for the reader, such as "ids renamed". `lines` tells
-    on which line of the source a job stands, where the format has lines.
+    `skipped` counts, by reason, the rows of the source that are not GPU jobs (a pod without a GPU, say); nothing is
+    left out without being counted. `notes` are remarks for the reader, such as "ids renamed". `lines` gives the line of
+    the source on which a job stands, where the format has lines.
     """
 
     jobs: tuple[JobSpec, ...]
@@ -210,7 +211,7 @@ class Workload:
 
     @staticmethod
     def of(jobs: list[JobSpec], **about: Any) -> Workload:
-        """A workload from jobs in any order; sorts them by submit time and refuses an id that comes twice."""
+        """A workload from jobs in any order. Sorts them by submit time and refuses an id that occurs twice."""
         seen: set[str] = set()
         for job in jobs:
             if job.id in seen:

@@ -1,9 +1,9 @@
 """The inner loops of a round, which Numba compiles where it is installed.
 
-`@compiled` marks a function that NumPy runs well and Numba compiles as it stands; `@compiled_as(loop)` one that Numba
-runs better as a plain loop, which then stands beside it. `use_compiled()` puts the compiled functions into the modules
-of the marked ones, where the optional package Numba is installed (the extra `fast`); results are the same to the bit,
-which a test checks. Callers in other modules go through the module (`kernels.in_order(...)`). `f` and `i` are the
+`@compiled` marks a function that NumPy runs well and that Numba compiles unchanged. `@compiled_as(loop)` marks one that
+Numba runs better as a plain loop; the loop is beside it. `use_compiled()` replaces the marked functions in their
+modules with compiled ones, if the optional package Numba is installed (the extra `fast`). Results are the same to the
+bit; a test checks that. Callers in other modules go through the module (`kernels.in_order(...)`). `f` and `i` are the
 blocks of float and integer columns of the job table (`core.columns`).
 """
 
@@ -23,7 +23,7 @@ LAST_REASON = 7
 
 F = TypeVar("F", bound=Callable[..., Any])
 _LOOPS: list[tuple[Callable[..., Any], Callable[..., Any]]] = []
-"""Each kernel as it stands in its module, and what is compiled for it."""
+"""Each kernel as it stands in its module, and the function that is compiled in its place."""
 _in_use = False
 
 
@@ -38,7 +38,7 @@ def compiled_as(loop: Callable[..., Any]) -> Callable[[F], F]:
 
 
 def compiled(kernel: F) -> F:
-    """Decorator: where Numba is in use, the function is compiled as it stands."""
+    """Decorator: where Numba is in use, the function is compiled unchanged."""
     return compiled_as(kernel)(kernel)
 
 
@@ -49,7 +49,7 @@ def _compiled(loop: Callable[..., Any]) -> Any:
 
 
 def use_compiled() -> bool:
-    """Use compiled functions from now on, if Numba is installed; says whether it is."""
+    """Use compiled functions from now on, if Numba is installed. Returns whether it is."""
     global _in_use
     if not _in_use:
         try:
@@ -108,10 +108,10 @@ def in_order(
 ) -> tuple[int, float]:
     """Go through rows in order and write into `grants` the gangs that fit into `free` GPUs.
 
-    `mode` is (preempt, strict, code). With `preempt` a running job that would lose its GPUs while it is protected keeps
-    them instead, newcomers wait, and no other running job is stopped in its stead. `strict` stops at the first gang
-    that does not fit. Returns the GPUs that the order by itself leaves over, and when the first protection that kept
-    somebody waiting ends; `reasons` becomes `code` for all who wait.
+    `mode` is (preempt, strict, code). With `preempt`, a running job that would lose its GPUs while it is protected
+    keeps them. New jobs then wait, and no other running job is stopped instead. `strict` stops at the first gang that
+    does not fit. Returns the GPUs that the order by itself leaves over, and when the first protection that made a job
+    wait ends. `reasons` becomes `code` for all jobs that wait.
     """
     preempt, strict, code = mode
     left, wake_s = _walk(order, i[c.GPUS], free, strict, grants), np.inf
@@ -147,9 +147,9 @@ def _walk(order: Ints, gpus: Ints, free: int, strict: bool, grants: Ints) -> int
 
 
 def keep_protected(ideal: Ints, f: Floats, i: Ints, now_s: float, grants: Ints) -> tuple[int, float]:
-    """Write into `grants` who keeps its GPUs: protected jobs that would change, and running jobs that are to go on.
+    """Write into `grants` which jobs keep their GPUs: protected jobs that would change, and running jobs that go on.
 
-    Returns how many were spared and when the first protection of a job that would be stopped ends.
+    Returns how many jobs were spared, and when the first protection of a job that would be stopped ends.
     """
     running = (i[c.HELD] > 0).nonzero()[0]
     wanted, has, until_s = ideal[running], i[c.HELD, running], f[c.PROTECTED_UNTIL_S, running]
@@ -170,7 +170,7 @@ def remaining(f: Floats, now_s: float) -> Floats:
 
 @compiled
 def attained(f: Floats, i: Ints, now_s: float) -> Floats:
-    """GPU-seconds that each job has held: what it had when it started, and what it holds since."""
+    """GPU-seconds that each job has held: what it had when it started, and what it has held since then."""
     attained_gpu_s: Floats = f[c.ATTAINED0_GPU_S] + (now_s - f[c.SINCE_S]) * i[c.HELD]
     return attained_gpu_s
 
@@ -224,7 +224,7 @@ def differing(a: Ints, b: Ints) -> Ints:
 
 @compiled
 def begin(f: Floats, i: Ints, at: int, now_s: float, until_s: float, grant: tuple[int, int, int]) -> int:
-    """Note that the job at a position holds (GPUs, type, host) from now on, protected for a while; returns its gang."""
+    """Note that the job at a position holds (GPUs, type, host) from now on, and is protected. Returns its gang."""
     i[c.HELD, at], i[c.GPU_TYPE, at], i[c.HOST, at] = grant
     if i[c.LAUNCHES, at] == 0:
         f[c.FIRST_START_S, at] = now_s
@@ -237,7 +237,7 @@ def begin(f: Floats, i: Ints, at: int, now_s: float, until_s: float, grant: tupl
 
 @compiled
 def settle(f: Floats, i: Ints, at: int, now_s: float) -> int:
-    """Settle the accounts of the job at a position that gives up its GPUs now; returns how many it held."""
+    """Settle the accounts of the job at a position that gives up its GPUs now. Returns how many it held."""
     held = i[c.HELD, at]
     held_s = now_s - f[c.SINCE_S, at]
     f[c.ATTAINED0_S, at] += held_s

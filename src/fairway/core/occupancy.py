@@ -1,8 +1,8 @@
 """Which GPUs are free, as bit masks: one integer of GPUs per node, one integer of nodes per (type, free count).
 
-Best fit, "which nodes are wholly free" and taking or giving back a gang are then a few integer operations each,
-whatever the size of the cluster. A copy is cheap, so placement works on a scratch copy and the state's own is never
-half-changed.
+Best fit, "which nodes are wholly free", and taking or giving back a gang are then a few integer operations each,
+whatever the size of the cluster. A copy is cheap, so placement works on a scratch copy, and the state's own is never
+half changed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def lowest_bit(mask: int) -> int:
 
 
 class Occupancy:
-    """Free GPUs of a cluster. A GPU may be shared: each further tenant counts in `_extra`."""
+    """Free GPUs of a cluster. Jobs may share a GPU: `_extra` counts its jobs beyond the first."""
 
     __slots__ = ("_extra", "by_free", "cluster", "down", "free_by_type", "free_mask", "node_of_gpu")
 
@@ -45,7 +45,7 @@ class Occupancy:
         return other
 
     def take(self, gpus: tuple[int, ...]) -> None:
-        """Book GPUs for a job; a GPU that is taken already gets one more tenant."""
+        """Book GPUs for a job. A GPU that is taken already gets one more job."""
         for node, mask in self._masks(gpus):
             free = self.free_mask[node]
             if mask & ~free:
@@ -55,7 +55,7 @@ class Occupancy:
                 self._set_free(node, free & ~mask)
 
     def give(self, gpus: tuple[int, ...]) -> None:
-        """Give GPUs back; one with a further tenant stays taken."""
+        """Give GPUs back. A GPU that another job holds as well stays taken."""
         for node, mask in self._masks(gpus):
             if self._extra:
                 mask = self._unshare(node, mask)
@@ -66,7 +66,7 @@ class Occupancy:
 
     @property
     def shared(self) -> bool:
-        """Whether any GPU has more than one tenant."""
+        """Whether any GPU has more than one job."""
         return bool(self._extra)
 
     def tenants(self, gpu: int) -> int:
@@ -81,7 +81,7 @@ class Occupancy:
         self._set_free(node, 0)
 
     def restore(self, node: int) -> None:
-        """A node is back and wholly free."""
+        """Mark a node as up again and wholly free."""
         self.down.discard(node)
         self._set_free(node, (1 << self.cluster.nodes[node].gpus) - 1)
 
@@ -122,7 +122,7 @@ class Occupancy:
             mask &= mask - 1
 
     def _unshare(self, node: int, mask: int) -> int:
-        """Take one tenant off each shared GPU in the mask; returns the mask of those that become free."""
+        """Take one job off each shared GPU in the mask. Returns the mask of those that become free."""
         first, left, bits = self.cluster.first_gpu[node], mask, mask
         while bits:
             gpu = first + lowest_bit(bits)

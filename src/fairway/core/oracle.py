@@ -1,4 +1,4 @@
-"""What nobody can know beforehand of a real job: how long it will run. Reports name the policies that read it."""
+"""What cannot be known beforehand about a real job: how long it will run. Reports name the policies that read it."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Oracle:
 
     @property
     def remaining_s(self) -> Floats:
-        """How long each job takes if it runs from now on, with the restart that it must go through first."""
+        """How long each job takes if it runs from now on, with the restart that it needs first."""
         return self._remaining_at(self._now_s)
 
     def before(self, moment_s: float, scale: Ints | None = None) -> Floats:
-        """Remaining time (times `scale`) as of a moment ago, with jobs that have just come behind their equals.
+        """Remaining time (times `scale`) as of a moment ago. Jobs that have just arrived come behind their equals.
 
-        Ordering by it, jobs that have just drawn level keep the order that they had.
+        In this order, jobs that have just drawn level keep the order that they had.
         """
         left = self._remaining_at(self._now_s - moment_s)
         behind = 2 * moment_s
@@ -50,20 +50,20 @@ class Oracle:
 
     @property
     def work_left(self) -> Floats:
-        """What each job has still to do, in the units of its speeds."""
+        """What each job still has to do, in the units of its speeds."""
         left: Floats = self._floats[c.WORK] - self._table.progress
         return left
 
     @property
     def steps_left(self) -> Floats:
-        """The steps that each job has still to make, in the units of `scaling`."""
+        """The steps that each job still has to make, in the units of `scaling`."""
         told = np.array([self._facts.get(job, NO_FACTS).steps_left for job in self._table.jobs.tolist()])
         return np.where(np.isnan(told), self._floats[c.WORK] - self._table.progress, told)
 
     @property
     def total_s(self) -> Floats:
-        """How long each job takes in all, without interruption, at the speed of its present regime for what is behind
-        it."""
+        """How long each job takes in all, without interruption. Work that is done counts at the speed of the present
+        regime."""
         f = self._floats
         total: Floats = f[c.REGIME_END] / f[c.BEST_SPEED] + f[c.TAIL_S]
         return total

@@ -1,4 +1,4 @@
-"""What two jobs do to one another on the same GPUs, as far as it is known beforehand.
+"""How two jobs slow each other down on the same GPUs, as far as it is known beforehand.
 
 Jobs of one *kind* behave alike beside others, so a policy asks about kinds and not about every pair of jobs.
 """
@@ -9,18 +9,18 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 Factors = tuple[tuple[float, float], ...]
-"""For each GPU type: what the first and the second job keep of their speeds alone; zeros where they do not fit."""
+"""For each GPU type: what part of their own speeds the first and the second job keep; zeros where they do not fit."""
 
 
 class Pairing(Protocol):
-    """Who knows how jobs run in pairs: an engine with a profile, or a table taken from one."""
+    """Knows how jobs run in pairs: an engine with a profile, or a table taken from one."""
 
     def kind(self, job: int) -> Hashable:
-        """What the speeds of a job beside others depend on, as of now."""
+        """What a job's speeds beside other jobs depend on now."""
         ...
 
     def factors(self, a: int, b: int) -> Factors:
-        """What two jobs of equal gangs keep of their speeds on each GPU type."""
+        """What part of their speeds two jobs of equal gangs keep on each GPU type."""
         ...
 
 
@@ -32,7 +32,7 @@ class PairTable(NamedTuple):
 
     @staticmethod
     def of(pairing: Pairing, jobs: Iterable[int]) -> PairTable:
-        """What a pairing knows of the given jobs."""
+        """What a pairing knows about the given jobs."""
         codes: dict[Hashable, int] = {}
         kinds: dict[int, int] = {}
         first: list[int] = []
@@ -45,11 +45,11 @@ class PairTable(NamedTuple):
         return PairTable(kinds, factors)
 
     def kind(self, job: int) -> Hashable:
-        """The number of a job's kind; a job that the table does not know is alone in its own."""
+        """The number of a job's kind. A job that the table does not know has a kind of its own."""
         return self.kinds.get(job, -1 - job)
 
     def factors(self, a: int, b: int) -> Factors:
-        """The factors of two jobs; nothing where the table knows no more."""
+        """The factors of two jobs; empty where the table does not know them."""
         x, y = self.kinds.get(a, -1), self.kinds.get(b, -1)
         if x > y:
             return tuple((second, first) for first, second in self.factors(b, a))

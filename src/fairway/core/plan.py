@@ -1,7 +1,7 @@
 """From granted counts to concrete GPUs: which running jobs keep theirs, which start, move or stop.
 
-Jobs whose grant is unchanged keep their GPUs. What the others held is freed on a scratch copy, then the new gangs are
-placed, those that the policy places itself first, then the largest because they are the hardest to fit. A gang that
+Jobs whose grant is unchanged keep their GPUs. What the others held is freed on a scratch copy. Then the new gangs are
+placed: first those that the policy places itself, then the largest, because they are the hardest to fit. A gang that
 finds no place is refused: it waits, with a reason.
 """
 
@@ -27,7 +27,7 @@ class Placer(Protocol):
         ...
 
     def retry_s(self, snapshot: Snapshot, row: int) -> float:
-        """When a row that finds no place may find one although nothing happens; infinite where never."""
+        """When a row that finds no place now may find one although nothing happens; infinite if never."""
         ...
 
     def place(self, occupancy: Occupancy, gpus: int, gpu_type: int) -> tuple[int, ...] | None:
@@ -46,7 +46,7 @@ class AllAlike:
 
 
 class Target(NamedTuple):
-    """What a job whose allocation changes shall hold; no GPUs means that it shall wait."""
+    """What a job whose allocation changes shall hold. No GPUs: it shall wait."""
 
     row: int
     gpus: tuple[int, ...]
@@ -57,8 +57,8 @@ class Target(NamedTuple):
 class Plan(NamedTuple):
     """The targets of all rows whose allocation changes, stops first, and how GPUs are taken once they are met.
 
-    `throttles` are rows of running guests that go on where they are, at another throttle. `refused` are rows for which
-    there is no place; there may be one at `retry_s` although nothing happens.
+    `throttles` are rows of running guests that stay where they are with another throttle. `refused` are rows that found
+    no place; they may find one at `retry_s` although nothing happens.
     """
 
     targets: list[Target]
@@ -75,7 +75,7 @@ class Plan(NamedTuple):
 
 
 def plan(snapshot: Snapshot, decision: Decision, occupancy: Occupancy, placer: Placer) -> Plan:
-    """Work out who holds which GPUs from now on."""
+    """Work out which GPUs each job holds from now on."""
     rows = _changed(snapshot, decision, occupancy.shared)
     throttles = _rethrottled(snapshot, decision, rows) if occupancy.shared else ()
     if not rows:
@@ -113,7 +113,7 @@ def plan(snapshot: Snapshot, decision: Decision, occupancy: Occupancy, placer: P
 
 
 def _changed(snapshot: Snapshot, decision: Decision, shared: bool) -> list[int]:
-    """The rows whose allocation is to be another one."""
+    """The rows whose allocation changes."""
     rows: list[int] = kernels.differing(decision.gpus, snapshot.held).tolist()
     if decision.gpu_types is None and not decision.placements and not decision.partners and not shared:
         return rows
@@ -131,7 +131,7 @@ def _changed(snapshot: Snapshot, decision: Decision, shared: bool) -> list[int]:
 
 
 def _parted(snapshot: Snapshot, decision: Decision, changed: set[int]) -> list[int]:
-    """Guests that stay where they are but shall not share with those that stay there, too: they have to move."""
+    """Guests that would stay, but shall no longer share with the jobs that stay there. They have to move."""
     partners, tenants, parted = decision.partners, dict[int, list[int]](), []
     for row in sorted(snapshot.running_rows.tolist(), key=lambda row: snapshot.host[row] >= 0):
         if decision.gpus[row] and row not in changed:
@@ -146,7 +146,7 @@ def _parted(snapshot: Snapshot, decision: Decision, changed: set[int]) -> list[i
 
 
 def _rethrottled(snapshot: Snapshot, decision: Decision, changed: list[int]) -> tuple[int, ...]:
-    """Guests that keep their GPUs and get another throttle."""
+    """Guests that keep their GPUs but get another throttle."""
     throttle = snapshot.throttle
     return tuple(
         row
@@ -183,9 +183,9 @@ def _types_to_try(snapshot: Snapshot, row: int) -> list[int]:
 def _join(
     snapshot: Snapshot, decision: Decision, guest: int, placed: dict[int, Target], scratch: Occupancy
 ) -> Target | None:
-    """Put a guest on GPUs of its host, whether that one has just been placed or runs already.
+    """Put a guest on GPUs of its host, which has just been placed or runs already.
 
-    A guest that is smaller than its host takes GPUs that no other guest is on, so that guests are nested or apart.
+    A guest that is smaller than its host takes GPUs without other guests, so that guests are nested or apart.
     """
     host = decision.partners[guest]
     gpus = placed[host].gpus if host in placed else snapshot.gpus_held(host) if decision.gpus[host] else ()

@@ -1,4 +1,4 @@
-"""What a policy is: a named, frozen bag of knobs with one pure function, `decide`."""
+"""What a policy is: a name, frozen knobs, and one pure function, `decide`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fairway.core.snapshot import Snapshot
 
 @runtime_checkable
 class Policy(Protocol):
-    """A scheduler. `decide` must not look at anything but the snapshot: no clock, no file, no global random numbers.
+    """A scheduler. `decide` must read nothing but the snapshot: no clock, no file, no global random numbers.
 
-    `knows` says which oracles it is allowed ("duration": true run times). `round_s` is the round length that suits it
-    where the user gives none: 0 means "whenever something happens".
+    `knows` says which oracles it may read ("duration": true run times). `round_s` is the round length that suits it if
+    the user gives none; 0 means "whenever something happens".
     """
 
     @property
@@ -31,7 +31,7 @@ class Policy(Protocol):
 
 @dataclass(frozen=True)
 class Layer:
-    """What all policies around another one share: they go by its name, know what it knows, and keep its rounds."""
+    """The base of policies that wrap another one: they have its name, know what it knows, and keep its rounds."""
 
     inner: Policy
 

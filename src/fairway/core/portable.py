@@ -2,9 +2,9 @@
 
 IEEE 754 fixes the result of `+ - * /`, of square roots and of comparisons. It fixes neither the order in which a
 library adds nor the last digit of `exp` and `log`: OpenBLAS, LAPACK, `einsum`, the SIMD loops of NumPy and the C
-library each choose by the CPU. A plan that depends on them is another plan on another machine. So code that leads to a
-decision calls these functions, which are made of fixed sequences of the exact operations. `tests/unit/test_portable.py`
-says which calls are not allowed beside them.
+library each choose by the CPU. A plan that depends on them differs from machine to machine. So code that leads to a
+decision calls these functions, which are fixed sequences of the exact operations. `tests/unit/test_portable.py` lists
+the calls that are not allowed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ROOT_HALF = 0.7071067811865476
 _EXP_TERMS = tuple(1.0 / math.factorial(n) for n in range(13, 1, -1))
 _LOG_TERMS = tuple(2.0 / n for n in range(23, 1, -2))
 _MOST_FACTORS = 64
-"""Whole powers up to this one are products."""
+"""Whole powers up to this one are computed as products."""
 
 
 def dot(a: Floats, b: Floats) -> float:
@@ -39,7 +39,7 @@ def dots(rows: Floats, by: Floats) -> Floats:
 
 
 def product(a: Floats, b: Floats) -> Floats:
-    """The product of two matrices, or of two stacks of them; the inner dimension is added up from its first entry."""
+    """The product of two matrices, or of two stacks of them. The inner dimension is summed from its first entry on."""
     out = a[..., :, 0, None] * b[..., None, 0, :] if a.shape[-1] else np.zeros((*a.shape[:-1], b.shape[-1]))
     for k in range(1, a.shape[-1]):
         out += a[..., :, k, None] * b[..., None, k, :]
@@ -53,7 +53,7 @@ def solve(matrix: Floats, right: Floats) -> Floats:
 
 
 def eliminated(rows: list[list[Any]]) -> list[Any] | None:
-    """The solution of equations whose last entries are their right sides; None where there is none.
+    """The solution of equations whose last entries are their right sides; None if there is none.
 
     Elimination with row pivots, the first of equals. The numbers may be floats, or fractions for an exact answer.
     """
@@ -129,7 +129,7 @@ def _exp_small(high: Number, low: Number) -> Number:
 
 @np.errstate(all="ignore")
 def log(x: Number) -> Number:
-    """The natural logarithm, to about a unit in the last place; that of a power of 2 is as many ln 2."""
+    """The natural logarithm, to about a unit in the last place. For 2 to the power of k it is k ln 2."""
     if isinstance(x, np.ndarray):
         part, power = np.frexp(x)
         low = part < _ROOT_HALF
@@ -183,9 +183,9 @@ def power(base: float, exponent: float) -> float:
 
 
 def rounded(x: Number, bits: int = 40) -> Number:
-    """A number to so many binary digits.
+    """A number rounded to this many binary digits.
 
-    What is equal but for the order of its sums and quotients becomes equal, and who was first decides.
+    Numbers that are equal but for the order of their sums and quotients become equal. Ties then go to the first.
     """
     if isinstance(x, np.ndarray):
         part, power = np.frexp(x)
@@ -202,7 +202,7 @@ def order(values: Floats | Ints) -> Ints:
 
 
 def interpolate(x: float, xs: Floats, ys: Floats) -> float:
-    """The value at x of the line through points in rising order; beyond its ends it goes on level."""
+    """The value at x of the line through points in rising order. Beyond its ends the line is level."""
     at = int(np.searchsorted(xs, x, side="right"))
     if at == 0:
         return float(ys[0])

@@ -1,7 +1,7 @@
-"""What is known of a job that changes its batch size while it trains: what may come, and what has been.
+"""What is known about a job that changes its batch size while it trains: what may come, and what has been.
 
-A training script tells beforehand how many epochs it makes and which batch sizes it may go through, in their order. It
-does not tell when it will change: that depends on how training goes, and a scheduler sees a change when it happens.
+A training script announces how many epochs it makes and which batch sizes it may go through, in their order. It does
+not announce when it will change: that depends on the training, and a scheduler sees a change when it happens.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Stage(NamedTuple):
 
 
 class Prospect(NamedTuple):
-    """What a job's owner tells of its training: the number of epochs, and the stages in their order."""
+    """What a job's owner announces about its training: the number of epochs, and the stages in their order."""
 
     epochs: float
     stages: tuple[Stage, ...]
@@ -43,7 +43,7 @@ class Prospect(NamedTuple):
 
 
 class Spell(NamedTuple):
-    """How many epochs a job has trained at one batch size before it changed, or until now."""
+    """How many epochs a job trained at one batch size before it changed, or until now."""
 
     batch_size: int
     epochs: float
@@ -74,7 +74,7 @@ class Entry(NamedTuple):
 
 
 def entered(entries: tuple[Entry, ...], batch_size: int, since: float) -> tuple[Entry, ...]:
-    """The regimes of a job after it was seen to enter one; those that a fall-back has undone are forgotten."""
+    """The regimes of a job after it was seen to enter one. Those that a fall-back has undone are forgotten."""
     kept = tuple(entry for entry in entries if entry.since <= since)
     if kept and kept[-1].batch_size == batch_size:
         return kept
@@ -84,7 +84,7 @@ def entered(entries: tuple[Entry, ...], batch_size: int, since: float) -> tuple[
 def spells_of(entries: tuple[Entry, ...], first_batch: int, done: float, epochs: float) -> tuple[Spell, ...]:
     """Epochs by regime after a part of the work is `done`; a job begins with its first batch size.
 
-    A regime that was entered a second time, after a fall-back into it, is one spell all the same.
+    A regime that was entered a second time, after a fall-back into it, still counts as one spell.
     """
     starts = list(entries[:1] if entries and entries[0].since <= 0 else (Entry(first_batch, 0.0),))
     starts += [entry for before, entry in pairwise((*starts, *entries)) if entry.batch_size != before.batch_size]

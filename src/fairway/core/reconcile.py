@@ -1,5 +1,5 @@
-"""The difference between what is and what shall be, as actions. Pure: applying it twice gives nothing the second
-time."""
+"""The difference between what is and what shall be, as actions. Pure. Once the actions are applied, there is no
+difference left."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def reconcile(snapshot: Snapshot, decision: Decision, planned: Plan) -> list[Act
         elif len(gpus) != holds:
             start, place = Resize(job, gpus, gpu_type, host, throttle, warm), changes
         elif gpus != snapshot.gpus_held(row) or host != int(snapshot.host[row]) or host in changed:
-            # A guest whose host lets go of its GPUs is nobody's guest then, even if both are to be where they were.
+            # A guest whose host gives up its GPUs stops being a guest, even if both shall be where they were.
             start, place = Move(job, gpus, gpu_type, host, throttle, warm), changes
         else:
             continue

@@ -21,39 +21,39 @@ from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
 
 RETRY_S = 60.0
-"""How long the loop waits, where nothing else happens, before it lets the policy try a refused start again."""
+"""How long the loop waits, if nothing else happens, before it lets the policy try a refused start again."""
 
 
 class Engine(Protocol):
     """Where jobs really run, or are simulated to."""
 
     def poll(self, until_s: float) -> Sequence[Any]:
-        """Wait for the next instant at which something happens, at the latest until `until_s`; say what happened.
+        """Wait for the next instant at which something happens, at the latest until `until_s`; return what happened.
 
-        All events carry that one instant. `Woken` tells that `until_s` has come. Nothing at all: there is nothing left
-        to wait for. What is not an event of the state is for an `Interpreter` to translate.
+        All events carry that one instant. `Woken` says that `until_s` has come. An empty answer means that there is
+        nothing left to wait for. An `Interpreter` translates what is not an event of the state.
         """
         ...
 
     def enact(self, now_s: float, actions: Sequence[Action]) -> Sequence[Event]:
-        """Carry out actions, in order; what is known at once (a start, a refusal) is returned, the rest is polled."""
+        """Carry out actions, in order. Returns what is known at once (a start, a refusal); `poll` reports the rest."""
         ...
 
 
 class Interpreter(Protocol):
-    """Says what happenings of an engine's own kind mean for the state."""
+    """Says what an engine's own kinds of happenings mean for the state."""
 
     def handle(self, happening: Any) -> Sequence[Event]:
         """The events of a happening; they are applied before the next one is handled."""
         ...
 
     def owed_s(self, happened: Sequence[Any], events: Sequence[Event]) -> float:
-        """When a round is due after all this; infinity if it does not call for one."""
+        """When a round is due after all this; infinity if no round is needed."""
         ...
 
 
 class Observer(Protocol):
-    """Somebody who keeps a record: metrics, a journal, invariants under test."""
+    """Keeps a record: metrics, a journal, invariants under test."""
 
     def after_events(self, state: State, events: Sequence[Event]) -> None: ...
 
@@ -123,7 +123,7 @@ class Loop:
         return events
 
     def _is_owed(self, happened: Sequence[Any], events: Sequence[Event]) -> bool:
-        """Whether what happened by now calls for a round at this instant."""
+        """Whether what has happened so far needs a round at this instant."""
         if self.interpreter is None:
             return True
         now_s = happened[-1].time_s
@@ -161,7 +161,7 @@ class Loop:
             self._learn(self.engine.enact(state.now_s, actions))
 
     def _learn(self, events: Sequence[Event]) -> None:
-        """Take in what an engine says at once about actions; a refused start is tried again a little later."""
+        """Apply what an engine reports at once about actions. A refused start is tried again a little later."""
         for event in events:
             self.state.apply(event)
             if type(event) is JobEvicted:

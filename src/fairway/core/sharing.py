@@ -1,4 +1,4 @@
-"""Who becomes the host of the guests that a host leaves behind. State and engines must agree on it."""
+"""Which guest becomes the host when a host leaves. State and engines must agree on it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 def heirs(guests: Mapping[int, tuple[int, ...]]) -> dict[int, int]:
     """The new host of each guest, by job number; -1 for a guest that becomes a host itself.
 
-    Guests of one host are nested or apart, so of those that overlap the largest (among equals, the first) holds all
+    Guests of one host are nested or apart. So of those that overlap, the largest (among equals, the first) holds all
     GPUs of the others.
     """
     hosts: dict[int, int] = {}

@@ -1,9 +1,8 @@
 """What a policy may read: the active jobs as read-only columns, in the order of submission.
 
-A snapshot carries what has been observed, never the future. What only an oracle could know (how long a job will still
-run) is behind `snapshot.oracle`, open only to policies that declare `knows = {"duration"}`, so that a report can say
-so. The columns are slices of live arrays: valid during one decision. Keep `snapshot.copy()` if you need it for
-longer.
+A snapshot shows what has been observed, never the future. What only an oracle could know (how long a job will still
+run) is behind `snapshot.oracle`. Only policies that declare `knows = {"duration"}` may read it, and reports say so. The
+columns are slices of live arrays and are valid during one decision. Keep `snapshot.copy()` if you need it for longer.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ from fairway.core.view import JobView, TableView
 class Snapshot(TableView):
     """The active jobs and the cluster at one instant. All columns have one entry per active job.
 
-    `capacity` counts the GPUs that are up, by type; `free` how many of them nobody holds; `demand` how many would be
-    held if every waiting job ran as well; both are counted from the columns where they are not given. `guarded` is
-    False when certainly no job is protected. The columns are those of `core.view`.
+    `capacity` counts the GPUs that are up, by type. `free` is how many of them are free, `demand` how many would be
+    held if every waiting job ran as well; both are counted from the columns if they are not given. `guarded` is False
+    if certainly no job is protected. The columns are those of `core.view`.
     """
 
     __slots__ = ("capacity", "demand", "frame", "free", "guarded", "knows", "memory", "round")
@@ -96,12 +95,12 @@ class Snapshot(TableView):
 
     @property
     def down_nodes(self) -> Collection[int]:
-        """The nodes that are down now, for policies that place by themselves."""
+        """The nodes that are down now, for policies that place jobs themselves."""
         return self.frame.down
 
     @property
     def withheld_gpus(self) -> Collection[int]:
-        """GPUs of nodes that are up, but which no job of this snapshot can have, for policies that place by
+        """GPUs of nodes that are up, but which no job of this snapshot can have, for policies that place jobs
         themselves."""
         return self.frame.withheld
 
@@ -123,7 +122,7 @@ class Snapshot(TableView):
 
     @property
     def replan_interval_s(self) -> float:
-        """A policy that plans shares should plan anew at most this often."""
+        """A policy that plans shares should make a new plan at most this often."""
         return self.frame.replan_interval_s
 
     @property
@@ -133,20 +132,20 @@ class Snapshot(TableView):
 
     @property
     def oracle(self) -> Oracle:
-        """True run times, for policies that say in `knows` that they need "duration"."""
+        """True run times, for policies that declare knows = {"duration"}."""
         if "duration" not in self.knows:
             raise PolicyError('the policy reads snapshot.oracle but does not declare knows = {"duration"}')
         return Oracle(self, self.frame.facts)
 
     def facts(self, row: int) -> Facts:
-        """What everybody may know of a row beside its columns: memory, skew, noise scale, regimes that it entered."""
+        """What is known about a row besides its columns: memory, skew, noise scale, regimes that it entered."""
         return self._told(row)._replace(scaling=(), loss=None, steps_left=math.nan, prospect=None)
 
     def _told(self, row: int) -> Facts:
         return self.frame.facts.get(int(self.ints[c.JOB, row]), NO_FACTS)
 
     def scaling(self, row: int) -> tuple[float, ...]:
-        """Steps per second on 1, 2, … GPUs, for policies that say in `knows` that they need "scaling"; may be ()."""
+        """Steps per second on 1, 2, … GPUs, for policies that declare knows = {"scaling"}; may be ()."""
         if "scaling" not in self.knows:
             raise PolicyError('the policy reads snapshot.scaling but does not declare knows = {"scaling"}')
         return self._told(row).scaling
@@ -171,7 +170,7 @@ class Snapshot(TableView):
     def training(self, row: int) -> Training | None:
         """A row's epochs and batch sizes, announced and seen, for policies that declare knows = {"regimes"}.
 
-        None where its owner has told nothing of them.
+        None where its owner has announced nothing.
         """
         if "regimes" not in self.knows:
             raise PolicyError('the policy reads snapshot.training but does not declare knows = {"regimes"}')
@@ -187,7 +186,7 @@ class Snapshot(TableView):
 
     @property
     def pairing(self) -> Pairing:
-        """How jobs run in pairs on the same GPUs, for policies that say in `knows` that they need "pairs"."""
+        """How jobs run in pairs on the same GPUs, for policies that declare knows = {"pairs"}."""
         if "pairs" not in self.knows:
             raise PolicyError('the policy reads snapshot.pairing but does not declare knows = {"pairs"}')
         return self.frame.pairing
@@ -248,7 +247,7 @@ class Snapshot(TableView):
         return np.where(here[at] == numbers, at, -1)
 
     def recall(self, name: str, default: Any, memory: Mapping[str, Any] | None = None) -> NDArray[Any]:
-        """What the policy remembered of each job, as a column of this snapshot.
+        """What the policy remembered about each job, as a column of this snapshot.
 
         Memory has columns: `memory["jobs"]` are the numbers of jobs, `memory[name]` has an entry for each of them.
         Jobs that are not among them get `default`: a number, or a column with an entry for each row. `memory` is where
@@ -273,12 +272,12 @@ class Snapshot(TableView):
         stopped: Sequence[int] = (),
         barred: Mapping[int, Collection[int]] = MappingProxyType({}),
     ) -> Snapshot:
-        """Some rows (all, where none are given) as a snapshot of their own.
+        """Some rows (or all) as a snapshot of their own.
 
-        `capacity` counts the GPUs that they can have, `withheld` names those that they cannot, `down` the nodes,
-        `memory` is what is remembered of them; each as it is here where it is not given. Those `stopped` look as if
-        they had been stopped this instant. `barred` are the GPU types that a row cannot use. Rows are given by their
-        numbers here, rising.
+        `capacity` counts the GPUs that they can have, `withheld` names those that they cannot have, `down` names the
+        nodes that are down, and `memory` is what is remembered about them. What is not given is as in this snapshot.
+        Rows in `stopped` look as if they had been stopped at this instant. `barred` has the GPU types that a row cannot
+        use. Rows are given by their numbers here, in rising order.
         """
         frame, floats, ints = self.frame, self.floats, self.ints
         if rows is None and (len(stopped) or barred):
@@ -312,7 +311,7 @@ class Snapshot(TableView):
         )
 
     def copy(self) -> Snapshot:
-        """A snapshot of its own, which later events do not change."""
+        """An independent copy, which later events do not change."""
         jobs, held = [int(job) for job in self.jobs], self.frame.held_gpus
         frame = self.frame._replace(
             names=Names(*(tuple(column) for column in self.names)),
@@ -339,7 +338,7 @@ class Snapshot(TableView):
         )
 
     def pair_table(self) -> PairTable:
-        """What is known of pairs of the active jobs, on its own; empty where the policy may not know it."""
+        """What is known about pairs of the active jobs, on its own; empty where the policy may not know it."""
         return PairTable.of(self.frame.pairing, self.jobs.tolist()) if "pairs" in self.knows else NO_PAIRING
 
 

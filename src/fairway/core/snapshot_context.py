@@ -1,4 +1,4 @@
-"""What all snapshots of a state have in common: the cluster, names, and what is looked up where it is asked for."""
+"""What all snapshots of a state have in common: the cluster, names, and what is looked up on request."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ class Names(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """What stays the same from one snapshot of a state to the next, or is looked up in the state when it is asked
-    for."""
+    """What stays the same from one snapshot of a state to the next, or is looked up in the state on request."""
 
     cluster: Cluster
     names: Names

@@ -1,4 +1,4 @@
-"""Plain values: a snapshot as JSON text, from which a decision can be repeated elsewhere, and a policy's memory."""
+"""A snapshot as JSON text, from which a decision can be repeated elsewhere; and a policy's memory as plain values."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class _Dictionary:
 
 
 class State:
-    """Active jobs, who holds which GPU, which nodes are down, what the policy remembers."""
+    """Active jobs, the GPUs that each holds, the nodes that are down, the policy's memory."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class State:
 
     @property
     def busy_gpus(self) -> int:
-        """GPUs that somebody holds (on nodes that are up)."""
+        """GPUs that jobs hold (on nodes that are up)."""
         return self._gpus_up - sum(self.occupancy.free_by_type)
 
     def names(self) -> list[list[str]]:
@@ -135,13 +135,13 @@ class State:
         return [list(kind.names) for kind in (self._users, self._queues, self._models)]
 
     def know_names(self, names: Sequence[Sequence[str]]) -> None:
-        """Number users, queues and models as `names` had it: a policy may have them in its memory."""
+        """Number users, queues and models as in `names`: a policy may have the numbers in its memory."""
         for kind, known in zip((self._users, self._queues, self._models), names, strict=True):
             for name in known:
                 kind.code(name)
 
     def remember(self, gpu_s: float, seconds: float, gpus: int, model: str, user: str) -> None:
-        """Take up a job in the history that has ended before this state was made."""
+        """Add a job to the history that ended before this state was made."""
         self.history.add(gpu_s, seconds, gpus, self._models.code(model), self._users.code(user))
 
     def snapshot(self, knows: frozenset[str] = frozenset()) -> Snapshot:
@@ -162,7 +162,7 @@ class State:
         )
 
     def apply(self, event: Event) -> None:
-        """Take note of something that happened."""
+        """Apply something that has happened."""
         if event.time_s < self.now_s:
             raise EngineError(f"{type(event).__name__} at {event.time_s} s comes after {self.now_s} s")
         self.now_s = event.time_s
@@ -171,7 +171,7 @@ class State:
     def commit(self, actions: Sequence[Action], occupancy: Occupancy | None = None) -> None:
         """Book what the engine is about to be told: GPUs are held, or given up, from this instant on.
 
-        `occupancy` is how GPUs are taken afterwards, where the planner has worked that out already.
+        `occupancy` is the state of the GPUs afterwards, if the planner has worked it out already.
         """
         for action in actions:
             if isinstance(action, Throttle):
@@ -214,7 +214,7 @@ class State:
         kernels.anchor(self.table.f, self.table.i, row, self.now_s)
 
     def _stop(self, row: int, job: int) -> tuple[int, ...]:
-        """Settle the accounts of a job that gives up its GPUs now; returns them."""
+        """Settle the accounts of a job that gives up its GPUs now. Returns its GPUs."""
         f, i = self.table.f, self.table.i
         held = kernels.settle(f, i, row, self.now_s)
         self._demand += int(i[c.GPUS, row]) - held
@@ -224,7 +224,7 @@ class State:
         return self.held_gpus.pop(job)
 
     def _part(self, row: int, job: int) -> None:
-        """A job that may be a guest or a host lets go; guests that it leaves behind get another host, or are one."""
+        """A job that may be a guest or a host leaves its GPUs. Its guests get another host, or become hosts."""
         i = self.table.i
         self._guests -= int(i[c.HOST, row] >= 0)
         i[c.HOST, row] = -1
@@ -242,7 +242,7 @@ class State:
                 self.table.f[c.THROTTLE, guest] = 1.0
 
     def settle_guests(self) -> None:
-        """Part guests from hosts that are not there: a log that leaves out jobs that have ended was replayed."""
+        """Free guests from hosts that are not there. The replayed log leaves out jobs that have ended."""
         snapshot = self.snapshot()
         gone = {int(host) for host in snapshot.host if host >= 0 and self.table.position(int(host)) < 0}
         for host in sorted(gone):
@@ -279,7 +279,7 @@ class State:
     def _job_started(self, event: JobStarted) -> None:
         row, f = self._row(event.job), self.table.f
         if f[c.RATE, row] > 0:
-            # It runs already, and is found again by an engine that was away: what it did until now stays done.
+            # It runs already, and an engine that was away has found it again: what it did so far stays done.
             done = f[c.PROGRESS0, row] + f[c.RATE, row] * max(event.time_s - f[c.READY_S, row], 0.0)
             f[c.PROGRESS0, row] = min(done, f[c.REGIME_END, row])
         f[c.RATE, row] = event.rate

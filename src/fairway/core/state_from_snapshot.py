@@ -1,4 +1,4 @@
-"""A state that goes on from a snapshot: what rolls a running cluster forward without touching it."""
+"""A state that goes on from a snapshot. With it a running cluster is rolled forward without being touched."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
 
 OVERRUN = 0.5
-"""A job that has done all the work that was expected of it is taken to need this part of its time so far once more."""
+"""A job that has done all its expected work is assumed to need this part of its time so far once more."""
 
 
 def resumed(snapshot: Snapshot, specs: Mapping[int, JobSpec], *, min_run_s: float = 0.0) -> State:
-    """A state of its own in which everything is as the snapshot shows it, job numbers and memory included.
+    """An independent state in which everything is as in the snapshot, job numbers and memory included.
 
     `specs` are the jobs by number. The snapshot must be a copy: its columns are read once, here.
     """
@@ -28,7 +28,7 @@ def resumed(snapshot: Snapshot, specs: Mapping[int, JobSpec], *, min_run_s: floa
         round_s=frame.round_s,
     )
     state.now_s, state.round, state.memory = snapshot.now_s, snapshot.round, snapshot.memory
-    # Codes of names have to stay the same, because policies remember them.
+    # The codes of names must stay the same, because policies remember them.
     for codes, names in zip((state._users, state._queues, state._models), snapshot.names, strict=True):
         for name in names:
             codes.code(name)
@@ -63,7 +63,7 @@ def _take_gpus(state: State, snapshot: Snapshot) -> None:
 
 
 def _extend_overdue(state: State, snapshot: Snapshot) -> None:
-    """Work is only an estimate where nobody knows better; who is beyond it has still to end some time."""
+    """Give more work to jobs that have done all of theirs: it is an estimate, and they must still end some time."""
     done, f = snapshot.progress, state.table.f
     for row in (done >= snapshot.floats[c.WORK] * (1.0 - 1e-9)).nonzero()[0].tolist():
         at = state.table.start + row

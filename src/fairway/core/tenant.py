@@ -1,4 +1,4 @@
-"""Who shares a cluster: tenants, and the cells of GPUs that each has reserved."""
+"""Tenants that share a cluster, and the cells of GPUs that each has reserved."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CELLS = re.compile(r"(?:(?P<type>[A-Za-z][\w.+-]*):)?(?:(?P<count>[0-9]+)x)?(?P
 
 @dataclass(frozen=True, slots=True)
 class CellSpec:
-    """So many cells of so many GPUs each; the type may be left out where the cluster has only one."""
+    """`count` cells of `gpus` GPUs each. The type may be left out if the cluster has only one."""
 
     count: int
     gpus: int
@@ -42,9 +42,9 @@ class CellSpec:
 
 @dataclass(frozen=True, slots=True)
 class TenantSpec:
-    """A tenant, its reservation, and whose jobs are its own: those in its queues, and else those of its users.
+    """A tenant, its reservation, and which jobs are its own: those in its queues, otherwise those of its users.
 
-    Without a list of queues it is the queue that has the tenant's name.
+    Without a list of queues, its queue is the one with the tenant's name.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Sentences about rows, put into words only when somebody asks: thousands of jobs may wait, and few are asked about."""
+"""Sentences about rows, made only on request: thousands of jobs may wait, and users ask about few of them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from fairway.core.arrays import Ints
 
 
 class Texts(Mapping[int, str]):
-    """A sentence for each of some rows. `say` makes the sentence of a row; `rows` are rising.
+    """A sentence for each of some rows. `say` makes the sentence of a row; `rows` are in rising order.
 
-    A decision may be read long after it was made. So `say` must not look at the columns of a snapshot, which change
+    A decision may be read long after it was made. So `say` must not read the columns of a snapshot, which change
     with the next event: it takes copies of what it needs.
     """
 
@@ -39,7 +39,7 @@ class Texts(Mapping[int, str]):
 
 
 def over(first: Mapping[int, str], second: Mapping[int, str]) -> Mapping[int, str]:
-    """Both texts; where both have one for a row, the first counts."""
+    """Both texts. Where both have one for a row, the first is used."""
     if not first or not second:
         return first or second
 
@@ -50,7 +50,7 @@ def over(first: Mapping[int, str], second: Mapping[int, str]) -> Mapping[int, st
 
 
 def joined(parts: Sequence[tuple[Ints, Mapping[int, str]]]) -> Mapping[int, str]:
-    """Texts about parts of the rows as texts about all rows. `rows[n]` is what row n of a part is called there."""
+    """Texts about parts of the rows as texts about all rows. Row n of a part is row `rows[n]` of the whole."""
     told = [(rows, texts) for rows, texts in parts if texts]
     if not told:
         return {}

@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them, on the command line, in the configuration and in scripts; and limits."""
+"""Durations and sizes as people write them on the command line, in the configuration and in scripts; and limits."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _in_parts(text: str) -> float | None:
 
 
 def clock_s(text: str) -> float | None:
-    """Slurm's way: `D-H`, `D-H:M`, `D-H:M:S`, `H:M:S`, `M:S`, or a bare number of minutes; None if it is none."""
+    """Slurm's notation: `D-H`, `D-H:M`, `D-H:M:S`, `H:M:S`, `M:S`, or a bare number of minutes; None if it is none."""
     found = _CLOCK.fullmatch(text.strip())
     if found is None:
         return None

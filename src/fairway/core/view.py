@@ -12,7 +12,7 @@ from fairway.core.arrays import Bools, Floats, Ints
 
 
 class JobView(NamedTuple):
-    """One row as a readable object, for policies that prefer to look at a job at a time."""
+    """One row as a readable object, for policies that prefer to look at one job at a time."""
 
     row: int
     id: str
@@ -50,8 +50,8 @@ def _int_column(number: int, doc: str) -> property:
 class TableView:
     """The active jobs as columns with one entry per job, in the order of submission.
 
-    `floats` and `ints` are the blocks that the columns are rows of (see `core.columns`). What follows from them is
-    worked out when it is first asked for.
+    `floats` and `ints` are the blocks whose rows are the columns (see `core.columns`). What follows from them is
+    computed when it is first needed.
     """
 
     __slots__ = (
@@ -150,7 +150,7 @@ class TableView:
 
     @property
     def protected_rows(self) -> Ints:
-        """Running jobs that were started so recently that the rules do not let anyone stop or resize them."""
+        """Running jobs that were started so recently that no policy may stop or resize them."""
         if self._protected_rows is None:
             rows = self.running_rows
             self._protected_rows = rows[self.floats[c.PROTECTED_UNTIL_S, rows] > self.now_s]

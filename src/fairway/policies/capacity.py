@@ -2,8 +2,8 @@
 
 Each queue (a team, a virtual cluster) is entitled to a part of the cluster. The queue that is furthest below its part
 goes first, jobs of one queue run strictly in the order of submission, and a queue may use more than its part while
-GPUs would idle otherwise. Nobody is stopped, so a queue gets its part back only as jobs of the others end. This is what
-Microsoft's Philly clusters ran, and the baseline that Tiresias (NSDI'19) is measured against.
+GPUs would idle otherwise. No job is stopped, so a queue gets its part back only as jobs of other queues end. This is
+what Microsoft's Philly clusters ran, and the baseline that Tiresias (NSDI'19) is measured against.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ class Capacity:
 
     Knows: queues, submit times, gang sizes, GPUs held; weights if `shares=weight`. Never preempts.
 
-    `shares` entitles the queues that have jobs to equal parts, to parts by the mean weight of their jobs, or by the
-    GPUs that their jobs ask for. `quotas` gives parts by name instead (`quotas=vision:3/speech:1`); a queue that is not
-    named counts 1. `reserve_after_s` > 0: the first of a queue that has waited so long and does not fit keeps all GPUs
-    that come free until it does; else a large gang may wait for as long as other queues find smaller jobs.
+    `shares` entitles the queues that have jobs to equal parts, to parts by the mean weight of their jobs, or to parts
+    by the GPUs that their jobs ask for. `quotas` gives parts by name instead (`quotas=vision:3/speech:1`); a queue that
+    is not named counts 1. `reserve_after_s` > 0: once the head of a queue has waited this long and does not fit, it
+    keeps all GPUs that become free until it fits. Otherwise a large gang may wait for as long as other queues have
+    smaller jobs.
     """
 
     shares: Literal["equal", "weight", "demand"] = "equal"
@@ -73,7 +74,7 @@ class Capacity:
         return Decision(gpus, reasons, kinds, texts=_texts(snapshot, gpus, parts))
 
     def _parts_of(self, snapshot: Snapshot) -> Floats:
-        """What each queue is entitled to, by its code, in units that only matter relative to each other."""
+        """What each queue is entitled to, by its code. Only ratios matter."""
         names = snapshot.names.queues
         if self.quotas:
             given = _parts(self.quotas)
@@ -88,9 +89,9 @@ class Capacity:
 
 
 def _served(snapshot: Snapshot, waiting: Ints, parts: Floats, overdue_s: float) -> tuple[dict[int, int], list[int]]:
-    """Start the heads of the queues, that of the queue furthest below its part first, until none fits.
+    """Start the heads of the queues until none fits. The head of the queue furthest below its part goes first.
 
-    Heads that have waited since `overdue_s` or longer go before all others, and what is free is kept for the first of
+    Heads that have waited since `overdue_s` or longer go before all others, and free GPUs are kept for the first of
     them that does not fit. Returns the GPU type of each row that starts, and the heads that wait.
     """
     started: dict[int, int] = {}
@@ -163,7 +164,7 @@ class _Lines:
     def __init__(self, rows: Ints, queue: Ints, queues: int, most: int) -> None:
         self._rows, self._queue, self._most = rows, queue, most
         heads = np.full(queues, -1, dtype=np.int64)
-        # Of several values for one place the last is kept, so from the back the first of each queue stays.
+        # Of several values for one index the last one is kept. So, from the back, the first row of each queue stays.
         heads[queue[::-1]] = rows[::-1]
         self.heads: list[int] = heads.tolist()
         self._line: dict[int, Iterator[int]] = {}
@@ -171,7 +172,7 @@ class _Lines:
     def advance(self, code: int) -> int:
         """Go to the next row of a queue; -1 when there is none."""
         if code not in self._line:
-            # Every start takes a GPU at least, so nobody beyond the first `most` is asked for.
+            # Every start takes at least one GPU, so no row beyond the first `most` is needed.
             mine = (self._queue == code).nonzero()[0][1 : self._most + 1]
             self._line[code] = iter(self._rows[mine].tolist())
         self.heads[code] = next(self._line[code], -1)

@@ -1,6 +1,6 @@
 """First in, first out, with and without skipping: the baselines of every cluster.
 
-`fifo` blocks at the head of the line like the simplest batch queue. `backfill` also starts later jobs that fit into
+`fifo` blocks at the head of the queue like the simplest batch queue. `backfill` also starts later jobs that fit into
 what is left over, without a reservation for the head (Tiresias' simulator calls it `fjf`).
 """
 
@@ -18,7 +18,7 @@ from fairway.policies.registry import register
 @register
 @dataclass(frozen=True)
 class Fifo:
-    """Strictly in the order of submission; a gang that does not fit holds up everybody behind it.
+    """Strictly in the order of submission; a gang that does not fit blocks all jobs behind it.
 
     Knows: submit times and gang sizes. Never preempts.
     """

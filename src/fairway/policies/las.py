@@ -1,8 +1,8 @@
-"""Least attained service: who has had the least goes first, so short jobs pass long ones without anyone knowing
-lengths.
+"""Least attained service: the job that has had the least goes first, so short jobs pass long ones although no run time
+is known.
 
-Service is counted in levels, not continuously: two long jobs of equal age would otherwise swap at every instant.
-Inside a level running jobs stay and the others come in the order of submission. The idea is Nuyens and Wierman's
+Service is counted in levels, not continuously: otherwise two long jobs of equal age would swap at every instant.
+Inside a level, running jobs stay and the others follow in the order of submission. The idea is Nuyens and Wierman's
 foreground-background scheduling; Tiresias (NSDI'19) brought it to GPU clusters with service in GPU-seconds.
 """
 

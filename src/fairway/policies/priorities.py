@@ -1,8 +1,8 @@
-"""Priorities around any policy: jobs of a higher one are served first, and take GPUs from those of a lower one.
+"""Priorities around any policy: jobs of a higher priority are served first, and take GPUs from jobs of a lower one.
 
 Jobs of one priority are a class. The policy is asked about one class after the other, from the highest down, each on
-the GPUs that those above leave; so within a class it decides as ever. Whoever may not be stopped (a job that was
-started a moment ago, or that is never preempted) keeps its GPUs whatever its priority, and those above do without.
+the GPUs that the classes above leave; so within a class it decides as usual. A job that may not be stopped (because it
+has just started, or is never preempted) keeps its GPUs whatever its priority, and the jobs above do without them.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from fairway.core.texts import Texts
 from fairway.policies.priority_booking import Served
 
 _MEMORY = "by_priority"
-"""What the policy remembers of each class, where there are several; else its memory is as it would be by itself."""
+"""The policy's memory of each class, if there are several; otherwise its memory is as it would be without the layer."""
 _MORE_THAN_THERE_ARE = 2**62
-"""GPUs of a type that a job cannot use."""
+"""Stands for the GPUs that a job needs of a type that it cannot use."""
 
 
 def by_priority(policy: Policy) -> Policy:
-    """The policy, class by class; itself if it says (`ranks_priorities`) that it looks at priorities already."""
+    """The policy, asked class by class; the policy itself if it says (`ranks_priorities`) that it reads priorities."""
     if getattr(policy, "ranks_priorities", False) or isinstance(policy, ByPriority):
         return policy
     return ByPriority(policy)
@@ -40,12 +40,12 @@ def by_priority(policy: Policy) -> Policy:
 class ByPriority(Layer):
     """A policy that is asked about jobs of one priority at a time.
 
-    Knows: what the inner policy knows, and priorities. While all jobs have the same one it is as if the layer were not
-    there. Jobs that share GPUs belong together: the highest priority among them counts for all.
+    Knows: what the inner policy knows, and priorities. While all jobs have the same priority, the layer changes
+    nothing. Jobs that share GPUs belong together: the highest priority among them counts for all.
     """
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """One class after the other, from the highest priority down."""
+        """Decide one class after the other, from the highest priority down."""
         rank = snapshot.priority
         if len(rank) and (rank != rank[0]).any():
             groups = _Groups(snapshot)
@@ -59,7 +59,7 @@ class ByPriority(Layer):
     def _in_turn(self, snapshot: Snapshot, groups: _Groups) -> Decision:
         served, classes = Served(snapshot, groups.head, groups.rank, groups.fixed), _Classes(snapshot, groups)
         parts, memory, room = list[_Part](), _remembered(snapshot, classes), snapshot.capacity
-        # What was remembered of all jobs is divided when each class is first asked.
+        # Memory of all jobs together is divided when each class is first asked about.
         divided = not snapshot.memory or snapshot.memory.keys() == {_MEMORY}
         at, waiting = 0, len(classes)
         while (turn := classes.next_of_use(at, room, spared=divided)) < len(classes):
@@ -78,7 +78,7 @@ class ByPriority(Layer):
         waiting = min(waiting, at)
         whole = _composed(snapshot, groups, parts, served).remembering({_MEMORY: memory})
         if waiting < len(classes):
-            # Those below who are in the way of the first class that waits are all who are in anybody's way.
+            # The jobs below the first class that waits include those below every other. Wake when one may be stopped.
             kept = groups.fixed_below(classes[waiting].rank)
             whole = whole.waking(float(groups.until_s[kept].min(initial=math.inf)))
         return whole
@@ -86,7 +86,7 @@ class ByPriority(Layer):
     def _serve(
         self, snapshot: Snapshot, served: Served, one: _Class, left: Ints, kept: Ints, parts: list[_Part]
     ) -> Decision:
-        """Ask about one class, and book what it gets; `kept` are those below it who may not be stopped."""
+        """Ask about one class, and book what it gets. `kept` are rows of lower classes that may not be stopped."""
         view = snapshot.part(
             one.rows,
             capacity=left,
@@ -102,13 +102,13 @@ class ByPriority(Layer):
 
 
 def _remembered(snapshot: Snapshot, classes: _Classes) -> dict[str, Any]:
-    """What is remembered of each class that still has jobs."""
+    """The memory of each class that still has jobs."""
     known = snapshot.memory.get(_MEMORY, {})
     return {rank: known[rank] for rank in map(str, classes.ranks.tolist()) if rank in known} if known else {}
 
 
 def _recalled(memory: Mapping[str, Any], rank: int) -> Mapping[str, Any]:
-    """What is remembered of a class. What was remembered of all jobs, when all were one class, holds for each."""
+    """The memory of a class. Memory from when all jobs were one class holds for each class."""
     if memory.keys() != {_MEMORY}:
         return memory
     recalled: Mapping[str, Any] = memory[_MEMORY].get(str(rank), {})
@@ -116,7 +116,7 @@ def _recalled(memory: Mapping[str, Any], rank: int) -> Mapping[str, Any]:
 
 
 class _Class(NamedTuple):
-    """The jobs of one priority, by their rows in rising order."""
+    """The jobs of one priority, as rows in rising order."""
 
     rank: int
     rows: Ints
@@ -132,9 +132,9 @@ class _Part(NamedTuple):
 
 
 class _Groups:
-    """Jobs that share GPUs: the row of each one's host (or its own), what priority counts, and who cannot be moved.
+    """Jobs that share GPUs: the row of each job's host (or its own), the priority that counts, which cannot be moved.
 
-    `until_s` says until when, in the rows of hosts.
+    `until_s` says until when they cannot be moved, at the rows of hosts.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -162,7 +162,7 @@ class _Groups:
 
 
 class _Classes:
-    """The classes from the highest priority down, and who of them could use what is left."""
+    """The classes from the highest priority down, and which of them could use the GPUs that are left."""
 
     def __init__(self, snapshot: Snapshot, groups: _Groups) -> None:
         order = np.argsort(-groups.rank, kind="stable")
@@ -174,7 +174,7 @@ class _Classes:
         needs = np.where(snapshot.speeds > 0, snapshot.gpus_min, _MORE_THAN_THERE_ARE)
         self._least: Ints = np.minimum.reduceat(needs[:, order], starts, axis=1)
         self._runs: Bools = np.logical_or.reduceat(snapshot.running[order], starts)
-        # By GPU type and class: what those below hold who may not be stopped.
+        # By GPU type and class: what jobs in lower classes hold that may not be stopped.
         heads = groups.fixed_heads
         below = np.zeros((len(snapshot.capacity), len(starts) + 1), dtype=np.int64)
         np.add.at(
@@ -189,15 +189,15 @@ class _Classes:
         return _Class(int(self.ranks[at]), self._rows[self._starts[at] : self._starts[at + 1]])
 
     def left(self, at: int, room: Ints) -> Ints:
-        """The GPUs that a class may have, by type, where those above it leave so many."""
+        """The GPUs that a class may have, by type, where the classes above it leave `room`."""
         left: Ints = np.maximum(room - self._below[:, at], 0)
         return left
 
     def next_of_use(self, at: int, room: Ints, *, spared: bool) -> int:
-        """The first class from here on that runs or could start with what is left; their number, where there is none.
+        """The first class from here on that runs or could start with what is left; the number of classes if none.
 
-        The policy need not be asked about the others, of which there may be thousands: nobody there gets anything.
-        `spared`: those who may not be stopped are taken into account.
+        The policy need not be asked about the other classes, of which there may be thousands: they get nothing.
+        `spared`: take jobs that may not be stopped into account.
         """
         left = room[:, None] - self._below[:, at:] if spared else room[:, None]
         of_use = self._runs[at:] | (self._least[:, at:] <= left).any(axis=0)
@@ -205,7 +205,7 @@ class _Classes:
 
 
 def _composed(snapshot: Snapshot, groups: _Groups, parts: Sequence[_Part], served: Served) -> Decision:
-    """The decisions about the classes as one about all rows; those who were not asked about get nothing."""
+    """The decisions about the classes as one about all rows. Classes that were not asked about get nothing."""
     ordered = [(part.rows, part.decision._replace(order=_placed_first(part.decision))) for part in parts]
     whole = Decision.composed(ordered, len(snapshot), Reason.NO_FREE_GPUS)
     return whole._replace(
@@ -216,7 +216,7 @@ def _composed(snapshot: Snapshot, groups: _Groups, parts: Sequence[_Part], serve
 
 
 def _placed_first(decision: Decision) -> list[int]:
-    """All rows that get GPUs, in the order in which they are placed: as the policy wants it, then the largest first."""
+    """All rows that get GPUs, in the order of placement: the policy's order, then the largest first."""
     granted = decision.gpus.nonzero()[0]
     others = granted[np.argsort(-decision.gpus[granted], kind="stable")].tolist()
     return list(dict.fromkeys([*decision.order, *others]))

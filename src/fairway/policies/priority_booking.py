@@ -1,8 +1,7 @@
-"""Who has which GPUs while classes of jobs are served one after the other, the highest priority first.
+"""Which job has which GPUs while classes of jobs are served one after the other, the highest priority first.
 
-Most policies answer in counts, and which GPUs these are is the placement's business. Policies that name GPUs have to
-know which are gone; so for them the GPUs of every class that has been served are worked out, with as few jobs of lower
-priority as possible in the way.
+Most policies answer in counts, and placement chooses the GPUs. Policies that name GPUs have to know which are gone. So
+for them the GPUs of every served class are worked out, with as few jobs of lower priority as possible in the way.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from fairway.core.snapshot import Snapshot
 
 
 class Served:
-    """The GPUs of a snapshot during one decision. Rows with GPUs of their own stand for those who share these.
+    """The GPUs of a snapshot during one decision. A row with GPUs of its own also stands for the rows that share them.
 
-    `granted` counts the GPUs of the classes served so far, by type; `kinds` are the types that rows are granted.
+    `granted` counts the GPUs of the classes served so far, by type; `kinds` are the granted types of rows.
     """
 
     def __init__(self, snapshot: Snapshot, head: Ints, rank: Ints, fixed: Bools) -> None:
@@ -42,11 +41,11 @@ class Served:
         return counts
 
     def withheld(self, kept: Ints) -> frozenset[int]:
-        """GPUs that the next class cannot have: those of the classes before it, and of these rows."""
+        """GPUs that the next class cannot have: those of the classes before it, and of the rows `kept`."""
         return frozenset(self._taken.union(*(self.snapshot.gpus_held(row) for row in kept.tolist())))
 
     def stopped(self, rows: Ints, left: Ints) -> list[int]:
-        """Rows of the next class whose GPUs are gone, and so many of the youngest that the others fit into `left`."""
+        """Rows of the next class whose GPUs are gone, and as many of the youngest as must go for `left` to suffice."""
         snapshot, head = self.snapshot, self._head
         mine = rows[(snapshot.held[rows] > 0) & (head[rows] == rows)]
         gone = {row for row in mine.tolist() if row in self._gone}
@@ -59,11 +58,11 @@ class Served:
         return [row for row in rows[snapshot.held[rows] > 0].tolist() if int(head[row]) in gone] if gone else []
 
     def _cheapness(self, row: int) -> tuple[int, float, int]:
-        """Whose GPUs are taken first: those of the lowest priority, and of them whoever was started last."""
+        """The order in which jobs lose GPUs: the lowest priority first, and within it the one started last."""
         return int(self._rank[row]), -float(self.snapshot.since_s[row]), -row
 
     def serve(self, rows: Ints, view: Snapshot, decision: Decision) -> Decision:
-        """Book what a class has been given; returns the decision without those for whom no GPU type has room."""
+        """Book what a class was given. Returns the decision without the rows for which no GPU type has room."""
         hosts = [at for at in decision.gpus.nonzero()[0].tolist() if at not in decision.partners]
         refused = self._choose_types(rows, view, decision, hosts)
         if refused:
@@ -85,12 +84,12 @@ class Served:
         return decision
 
     def stop(self, rows: Ints) -> None:
-        """Free what the rows of a class hold: it is settled anew, or nothing is left for them."""
+        """Free what the rows of a class hold: they are settled again, or nothing is left for them."""
         for row in rows[self.snapshot.held[rows] > 0].tolist():
             self._leave(row)
 
     def _choose_types(self, rows: Ints, view: Snapshot, decision: Decision, hosts: Sequence[int]) -> list[int]:
-        """Settle on which GPU type each gang runs, where the policy leaves that open; returns those without room."""
+        """Choose the GPU type of each gang where the policy leaves it open. Returns the rows without room."""
         room, open_to, refused = view.capacity.copy(), list[int](), list[int]()
         node_of_gpu, node_type = view.cluster.node_of_gpu, view.cluster.node_type
         for at in hosts:
@@ -120,7 +119,7 @@ class Served:
         return refused
 
     def _settle(self, row: int, count: int, named: Sequence[int]) -> None:
-        """Find GPUs for a gang: on the nodes that were named, else of its type, where it costs others least."""
+        """Find GPUs for a gang: on the nodes that were named, otherwise of its type, where it costs others least."""
         cluster = self.snapshot.cluster
         nodes: dict[int, int] = {}
         for gpu in named:
@@ -142,7 +141,7 @@ class Served:
         self._taken.update(chosen)
 
     def _cheapest(self, gpus: Iterable[int], count: int, liked: Sequence[int] = ()) -> list[int]:
-        """So many of these GPUs: free ones, first those that are liked, then those of the cheapest jobs."""
+        """`count` of these GPUs: free ones (those in `liked` first), then those of the cheapest jobs."""
         ranked = []
         for gpu in gpus:
             row = self._on.get(gpu)
@@ -158,7 +157,7 @@ class Served:
             self._on.pop(gpu, None)
 
     def placements(self, whole: Decision) -> dict[int, tuple[int, ...]]:
-        """The GPUs that are named and can be had together; a gang whose GPUs cannot be is placed as any other."""
+        """The named GPUs that can be had together. A gang whose GPUs cannot be had is placed like any other."""
         snapshot, named = self.snapshot, dict(self._named)
         same = (whole.gpus == snapshot.held) & (self.kinds == snapshot.gpu_type) & (whole.gpus > 0)
         stay = [row for row in same.nonzero()[0].tolist() if row not in whole.partners]

@@ -1,8 +1,8 @@
-"""Proportional share: everybody's GPU time in proportion to weight, by rotation.
+"""Proportional share: each job or user gets GPU time in proportion to its weight, by rotation.
 
-The simplest fair scheduler: who has received the least service per unit of weight and of time present goes first, and
-turns are taken every quantum. A job's share is read off what it has attained since it came; a user's also counts the
-jobs that have ended, which the policy remembers.
+The simplest fair scheduler: the job that has received the least service per unit of weight and of time present goes
+first, and turns are taken every quantum. A job's share is what it has attained since it came; a user's share also
+counts the jobs that have ended, which the policy remembers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fairway.policies.registry import register
 @register
 @dataclass(frozen=True)
 class Proportional:
-    """Least share received first, re-divided every `quantum_s` while somebody waits; per job or per user.
+    """Least share received first, re-divided every `quantum_s` while jobs wait; per job or per user.
 
     Knows: GPU-seconds attained so far, ages, weights, owners, gang sizes. Preempts.
     """
@@ -50,13 +50,13 @@ class Proportional:
         return decision.remembering(memory | {"granted": decision.gpus.copy()}) if memory else decision
 
     def _rank(self, snapshot: Snapshot, memory: Mapping[str, Any]) -> Floats:
-        """Who runs and has not used up its quantum comes first: between turns nobody is stopped."""
+        """Jobs that run and have not used up their quantum come first: between turns no job is stopped."""
         in_turn = snapshot.running & (snapshot.now_s - snapshot.since_s < self.quantum_s * (1 - 1e-9))
         share = _user_share(snapshot, memory) if memory else _job_share(snapshot)
         return np.where(in_turn, -1.0, share)
 
     def _next_turn_s(self, snapshot: Snapshot, decision: Decision) -> float:
-        """The end of the first turn of those that run; a job that starts now has a whole quantum before it."""
+        """The end of the first turn of the running jobs. A job that starts now has a whole quantum."""
         runs = decision.gpus > 0
         since = np.where(snapshot.running, snapshot.since_s, snapshot.now_s)
         ends = since[runs] + self.quantum_s
@@ -72,7 +72,7 @@ def _job_share(snapshot: Snapshot) -> Floats:
 
 
 def _user_share(snapshot: Snapshot, memory: Mapping[str, Any]) -> Floats:
-    """The same for each job's owner: all its jobs together, since it was first seen; weights of its jobs are
+    """The same for each job's owner: all its jobs together, since it was first seen. The weights of its jobs are
     averaged."""
     users = len(memory["since_s"])
     gpu_s = memory["past_gpu_s"] + np.bincount(snapshot.user, snapshot.attained_gpu_s, minlength=users)
@@ -91,7 +91,7 @@ def _remember(snapshot: Snapshot) -> dict[str, Any]:
         before = len(known["since_s"])
         since_s[:before], past_gpu_s[:before] = known["since_s"], known["past_gpu_s"]
         gone = snapshot.rows_of(known["jobs"]) < 0
-        # A job that has ended held its grant until now, or it would have been seen in between.
+        # A job that has ended held its grant until now; otherwise it would have been seen in between.
         granted = np.asarray(known["granted"], dtype=np.int64)[gone]
         attained = np.asarray(known["attained_gpu_s"])[gone] + granted * (snapshot.now_s - known["now_s"])
         np.add.at(past_gpu_s, np.asarray(known["owners"], dtype=np.int64)[gone], attained)

@@ -26,7 +26,7 @@ _PARTS = {
     "round_s": "the length of its rounds, like `round_s: ClassVar[float] = 0.0`",
     "decide": "the method `decide(self, snapshot)`",
 }
-"""What a policy must have, and how to say so."""
+"""What a policy must have, and the words for it."""
 _POLICIES: dict[str, type[Policy]] = {}
 _found_entry_points = False
 
@@ -78,7 +78,7 @@ def load_plugin(path: str) -> None:
 
 
 def _module_name(file: Path) -> str:
-    """A name that no other file has taken: type hints of a policy are looked up in the module of that name."""
+    """A name that no other file uses: the type hints of a policy are looked up in the module of that name."""
     name, at = f"fairway_plugin_{file.stem}", 1
     path = str(file.absolute())
     while name in sys.modules and getattr(sys.modules[name], "__file__", None) != path:
@@ -90,7 +90,7 @@ def _module_name(file: Path) -> str:
 def make_policy(text: str, defaults: Mapping[str, str] | None = None) -> Policy:
     """A policy from `NAME` or `NAME:key=value,key=value`.
 
-    `defaults` are knobs by policy name, in the same notation, which hold where the text does not set them.
+    `defaults` are knobs by policy name, in the same notation. They hold unless the text sets them.
     """
     name, _, rest = text.partition(":")
     known = policies()
@@ -113,7 +113,7 @@ def make_policy(text: str, defaults: Mapping[str, str] | None = None) -> Policy:
 def asks_for_published(cls: type, values: Mapping[str, Any]) -> bool:
     """Whether knobs ask for the form that a policy has in a published simulator.
 
-    A policy that has such a form says which knobs ask for it: `published_if` maps a knob to its choices.
+    A policy with such a form says which knobs ask for it: `published_if` maps a knob to its choices.
     """
     wanted: Mapping[str, tuple[Any, ...]] = getattr(cls, "published_if", {})
     return any(values.get(knob) in choices for knob, choices in wanted.items())
@@ -126,7 +126,7 @@ def check_native(policy: Policy) -> None:
 
 
 def _published_form(name: str) -> type[Policy]:
-    """The class of a policy's published form. Nothing else in this package loads that room."""
+    """The class of a policy's published form. Nothing else in this package loads `fairway.published`."""
     from fairway.published.policies import FORMS
 
     if name not in FORMS:
@@ -151,7 +151,7 @@ def _values(name: str, text: str, knobs: Mapping[str, Any], hints: Mapping[str, 
 
 
 def _convert(policy: str, key: str, value: str, kind: Any) -> Any:
-    """A knob's text as its type: number, text, choice, yes/no, or a list with slashes, or of a file after an @."""
+    """A knob's text as its type: number, text, choice, yes/no, or a list (with slashes, or from a file after an @)."""
     if get_origin(kind) is tuple:
         if value.startswith("@"):
             return _from_file(policy, key, value[1:], get_args(kind)[0])
@@ -191,7 +191,7 @@ def files_of_knobs(text: str) -> list[str]:
 
 
 def _listed(path: str) -> list[str]:
-    """The entries of a file of one column; a first line that is not a number is its heading."""
+    """The entries of a file with one column. A first line that is not a number is its heading."""
     try:
         lines = Path(path).read_text(encoding="utf-8").split()
     except OSError as error:

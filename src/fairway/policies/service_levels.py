@@ -1,4 +1,4 @@
-"""Attained service in levels, for policies that serve the least of it first: ranks, keys, and when they change next.
+"""Attained service in levels, for policies that serve the least of it first: ranks, keys, and their next change.
 
 The hot loops of `las` and `tiresias`; see `core.kernels` for how they are compiled.
 """
@@ -13,14 +13,14 @@ from fairway.core.arrays import Floats, Ints, Ranks
 from fairway.core.kernels import compiled
 
 REACHED = 1 - 1e-9
-"""Service that has come this close to a limit has reached it; else rounding would ask for endless tiny steps."""
+"""Service this close to a limit has reached it; otherwise rounding would cause endless tiny steps."""
 NEVER_S = 5e9
-"""Stands in `queue_keys` for the first start of a job that was never started."""
+"""Stands for the first start of a job that was never started, in `queue_keys`."""
 WAITING = 1e10
 QUEUE = 2e10
-"""Weights of waiting and of a queue there: more than any instant, and more than all of a queue."""
+"""Weights of waiting and of a queue in these keys: larger than any instant, and larger than a whole queue."""
 MOST_RANKS = 64
-"""More ranks than this are not told apart inside a queue by `index_keys`."""
+"""`index_keys` does not tell more ranks than this apart inside a queue."""
 
 Table: TypeAlias = tuple[Floats, Floats]
 """A step function: where its cells begin, and their ranks."""
@@ -28,7 +28,7 @@ Table: TypeAlias = tuple[Floats, Floats]
 
 @compiled
 def level_ranks(service: Floats, limits: Floats, held: Ints) -> Ranks:
-    """Ranks by level, the number of rising limits that service has reached; inside a level, holders of GPUs first."""
+    """Ranks by level, the number of rising limits that service has reached. Inside a level, running jobs come first."""
     ranks: Ranks = (held == 0).astype(np.int16)
     for limit in limits:
         ranks += (service >= limit * REACHED).astype(np.int16) << 1
@@ -37,8 +37,8 @@ def level_ranks(service: Floats, limits: Floats, held: Ints) -> Ranks:
 
 @compiled
 def queue_keys(service: Floats, limits: Floats, first_start_s: Floats, held: Ints) -> Floats:
-    """Keys by queue, the number of rising limits that service has reached; inside a queue holders of GPUs come first,
-    then those that were started first."""
+    """Keys by queue, the number of rising limits that service has reached. Inside a queue, running jobs come first,
+    then the jobs that were started first."""
     keys: Floats = np.minimum(first_start_s, NEVER_S) + (held == 0) * WAITING
     for limit in limits:
         keys += (service >= limit * REACHED) * QUEUE
@@ -47,7 +47,7 @@ def queue_keys(service: Floats, limits: Floats, first_start_s: Floats, held: Int
 
 @compiled
 def index_keys(service: Floats, limits: Floats, table: Table, first_start_s: Floats, held: Ints) -> Floats:
-    """As `queue_keys`, but inside a queue (all but the last; or without limits, everywhere) by the rank of the service
+    """Like `queue_keys`, but inside a queue (all but the last; without limits, everywhere) by the rank of the service
     in a step function."""
     cells, ranks = table
     keys: Floats = np.minimum(first_start_s, NEVER_S) + (held == 0) * WAITING
@@ -63,7 +63,7 @@ def index_keys(service: Floats, limits: Floats, table: Table, first_start_s: Flo
 
 @compiled
 def next_fall(service: Floats, table: Table, speed: Ints) -> float:
-    """In how many seconds the first service enters a cell of higher rank, each growing at its speed (0: not at all)."""
+    """In how many seconds the first service enters a cell of higher rank. Each grows at its speed (0: not at all)."""
     cells, ranks = table
     rows = speed.nonzero()[0]
     at = np.searchsorted(cells, service[rows] / REACHED, side="right")
@@ -78,7 +78,7 @@ def next_fall(service: Floats, table: Table, speed: Ints) -> float:
 
 @compiled
 def next_limit(service: Floats, limits: Floats, speed: Ints) -> float:
-    """In how many seconds the first service reaches its next limit, each growing at its speed (0: not at all)."""
+    """In how many seconds the first service reaches its next limit. Each grows at its speed (0: not at all)."""
     rows = (speed > 0).nonzero()[0]
     queue = np.searchsorted(limits * REACHED, service[rows], side="right")
     below = queue < len(limits)

@@ -1,7 +1,7 @@
 """The shortest-first family: by run time, by gang size, by what is left, by what is left times GPUs.
 
-`sjf`, `srtf` and `srsf` are oracles: they are told true run times, which no live scheduler knows. They bound what a
-policy without that knowledge can reach for mean completion time. `smallest` needs no oracle.
+`sjf`, `srtf` and `srsf` are oracles: they read true run times, which no live scheduler knows. They bound the mean
+completion time that a policy without that knowledge can reach. `smallest` needs no oracle.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fairway.core.snapshot import Snapshot
 from fairway.policies.registry import register
 
 MOMENT_S = 1e-6
-"""What is left is taken as of a moment ago, so that jobs which have just drawn level do not swap."""
+"""Remaining time is taken as of a moment ago, so that jobs which have just drawn level do not swap."""
 
 
 @register

@@ -1,9 +1,9 @@
-"""SLAQ (Zhang et al., SoCC'17): GPUs go where they lower losses most, not to everybody alike.
+"""SLAQ (Zhang et al., SoCC'17): GPUs go where they lower losses most, not to all jobs alike.
 
 Early epochs of training bring most of the improvement, late ones almost none. SLAQ watches the loss of every job, fits
 a curve to its recent past, and predicts by how much each further GPU would lower it during the next interval. Losses of
-different jobs are made comparable by dividing by the largest change that each has shown; then GPUs are handed out one
-by one to whoever gains most from the next.
+different jobs are made comparable: each is divided by the largest change that its job has shown. Then GPUs are handed
+out one by one, each to the job that gains most from it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fairway.policies.registry import register
 Gain = Callable[[int, int], float]
 """The predicted normalised reduction of a row's loss on a number of GPUs; more is better."""
 STRIDES = (2, 4, 8, 16)
-"""How many GPUs more than it holds a row may ask for at a time, beside a single one."""
+"""How many GPUs beyond its present number a row may ask for at a time, besides a single one."""
 _MOMENT_S = 1e-6
 
 
@@ -37,7 +37,7 @@ class Slaq:
 
     Knows: training losses reported so far, speeds, gang sizes. Preempts and resizes.
 
-    GPUs are divided anew every `interval_s`; the last `history` losses of a job count, each with `decay` to the power
+    GPUs are divided again every `interval_s`. The last `history` losses of a job count, each with `decay` to the power
     of its age. With `floor` every elastic job gets its minimum first, in the order of submission.
     """
 
@@ -80,7 +80,7 @@ class Slaq:
 
 
 class Past(NamedTuple):
-    """What is remembered of each active job, one row each: its last losses (the latest in the last column), the
+    """What is remembered about each active job, one row each: its last losses (the latest in the last column), the
     largest and the smallest loss ever, and the curve fitted to them."""
 
     jobs: Ints
@@ -93,7 +93,7 @@ class Past(NamedTuple):
 
 
 def _recalled(snapshot: Snapshot, width: int) -> Past:
-    """The past of the jobs that are active now; empty for those that have just come."""
+    """The past of the active jobs; empty for jobs that have just come."""
     rows, known = len(snapshot), snapshot.memory
     if not len(known.get("jobs", ())) or np.shape(known["epochs"])[1] != width:
         known = {}
@@ -109,7 +109,7 @@ def _recalled(snapshot: Snapshot, width: int) -> Past:
 
 
 def _observed(snapshot: Snapshot, width: int, due: bool, decay: float) -> Past:
-    """The past with the losses of this instant: of jobs that are new, and at the end of an interval of all that got on.
+    """The past with the losses of now: of new jobs, and at the end of an interval of all jobs that made progress.
 
     Only curves of jobs with a new point are fitted again.
     """
@@ -140,9 +140,9 @@ def _observed(snapshot: Snapshot, width: int, due: bool, decay: float) -> Past:
 def _gains(snapshot: Snapshot, past: Past, interval_s: float) -> Gain:
     """The predicted fall of each row's loss during the next interval, divided by the largest change that it has shown.
 
-    Speed is taken as proportional to GPUs, as observed where the job runs. A job that would be started again or resized
-    loses the time of its restart. One of which too little is known counts as one whose loss falls as 1 / (1 + k), k
-    being intervals of one GPU: fast at first.
+    Speed is assumed to be proportional to GPUs, as observed where the job runs. A job that would be started again or
+    resized loses the time of its restart. If too little is known about a job, its loss is assumed to fall as
+    1 / (1 + k), with k in intervals of one GPU: fast at first.
     """
     held, launches = snapshot.held.tolist(), snapshot.launches.tolist()
     restart_s: list[float] = snapshot.restart_s.tolist()
@@ -176,7 +176,7 @@ def _gains(snapshot: Snapshot, past: Past, interval_s: float) -> Gain:
 class Pool:
     """GPUs being handed out: what each row has so far and of which type, and what is left of each type.
 
-    `held` is what a row holds at present: keeping just that spares it a restart.
+    `held` is what a row holds at present: if it keeps exactly that, it needs no restart.
     """
 
     free: list[int]
@@ -193,7 +193,7 @@ class Pool:
         return max(self.free[kind] for kind in kinds)
 
     def take(self, row: int, gpus: int) -> bool:
-        """Let a row have that many GPUs of one type, if there are enough: the type that it has, or its first choice."""
+        """Give a row that many GPUs of one type, if there are enough: the type that it has, or its first choice."""
         more = gpus - self.gpus[row]
         kinds = [self.kinds[row]] if self.gpus[row] else self.choices(row)
         kind = next((kind for kind in kinds if self.free[kind] >= more), -1)
@@ -207,15 +207,15 @@ class Pool:
 def hand_out(pool: Pool, rows: list[int], gain: Gain) -> None:
     """Hand out GPUs step by step, the largest gain per GPU first (ties: the earlier row).
 
-    The first step of a row is its minimum, taken even if nothing is gained; the next are single GPUs. Because another
-    number than what a row holds now costs a restart, that number is a step of its own, and so are larger strides away
-    from it, over which the restart pays.
+    The first step of a row is its minimum, taken even if nothing is gained; further steps are single GPUs. A row that
+    leaves its present number of GPUs needs a restart. So that number is a step of its own, and so are larger strides
+    from it, which can make up for the restart.
     """
     heap: list[tuple[float, int, int]] = []
     worth = {row: gain(row, pool.gpus[row]) if pool.gpus[row] else 0.0 for row in rows}
 
     def offer(row: int) -> None:
-        """Put the best next step of a row into the queue, if there is room for any."""
+        """Put the best next step of a row into the queue, if there is room for one."""
         has, held, least = pool.gpus[row], pool.held[row], pool.least[row]
         most = min(pool.most[row], has + pool.room(row))
         steps = [has + 1 if has else least, held] if held > max(has, least) else [has + 1 if has else least]
@@ -237,7 +237,7 @@ def hand_out(pool: Pool, rows: list[int], gain: Gain) -> None:
 
 
 def _pool(snapshot: Snapshot, fixed: Bools) -> Pool:
-    """All GPUs that are up but those of the fixed rows."""
+    """All GPUs that are up, except those of the fixed rows."""
     free = snapshot.capacity.copy()
     rows = fixed.nonzero()[0]
     np.subtract.at(free, snapshot.gpu_type[rows], snapshot.held[rows])

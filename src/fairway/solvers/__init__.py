@@ -1,1 +1,1 @@
-"""One thin door each to what solves: allocations by interior points, programs by HiGHS, matching."""
+"""Solvers, each behind one small function: allocations by interior points, programs by HiGHS, matching."""

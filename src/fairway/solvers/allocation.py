@@ -1,4 +1,4 @@
-"""Allocation problems: who gets how much time on which GPU type, and the proof that an answer is the best."""
+"""Allocation problems: how much time each job gets on which GPU type, and the proof that an answer is the best."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from fairway.core.arrays import Bools, Floats
 from fairway.core.portable import dot, dots
 
 TOLERANCE = 1e-6
-"""What a plan may at most miss of the optimum, and by what it may at most breach a limit, as parts.
+"""The most that a plan may miss of the optimum, and the most by which it may breach a limit, as fractions.
 
-Every answer is held against it by `proof_of`, which needs nothing of the method that found it. Methods aim lower."""
+`proof_of` holds every answer against it. The proof does not depend on the method that found the answer. Methods aim
+lower."""
 
 GRID, BITS = 1.0 / (1 << 30), 32
-"""Times are whole multiples of this part of all the time; levels, multipliers and prices have so many binary digits.
-Both are far coarser than what a solver leaves of an error."""
+"""Times are whole multiples of `GRID`, as a fraction of all the time. Levels, multipliers and prices have `BITS` binary
+digits. Both are far coarser than the error that a solver leaves."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,8 @@ class Allocation:
     """An allocation problem over x[job, type] >= 0 and a level t.
 
     Maximise  sum(gain · x) + level_gain · t  subject to
-      sum over types of x[m] <= 1                                      (a job has no more than all the time)
-      sum over jobs of gangs[m] · x[m, j] <= capacity[j]               (a type has no more than its GPUs)
+      sum over types of x[m] <= 1                                      (a job has at most all the time)
+      sum over jobs of gangs[m] · x[m, j] <= capacity[j]               (a type has at most its GPUs)
       sum over types of rows[m] · x[m] - weights[m] · t >= floors[m]   for the jobs of `held`
     Entries of x outside of `usable` are zero.
     """
@@ -51,7 +52,7 @@ class Allocation:
 
 
 class Proof(NamedTuple):
-    """By how much a point breaches a limit at most, and what it may at most miss of the optimum, as parts."""
+    """The most by which a point breaches a limit, and the most that it may miss of the optimum, as fractions."""
 
     breach: float
     gap: float
@@ -96,8 +97,8 @@ def nothing_found(problem: Allocation, steps: int = 0) -> Solution:
 def proof_of(problem: Allocation, x: Floats, level: float, multipliers: Floats, prices: Floats) -> Proof:
     """How good a point is, by weak duality: any multipliers and prices that are not negative bound every plan.
 
-    Where there is a level, the unit of multipliers and prices does not count. The shortage of a row counts in the time
-    that would make it up.
+    If there is a level, the unit of multipliers and prices does not matter. The shortage of a row is counted as the
+    time that would make it up.
     """
     z, floors = problem.gangs, np.where(problem.held, problem.floors, 0.0)
     weights = np.where(problem.held, problem.weights, 0.0)

@@ -1,8 +1,8 @@
 """Jobs that an allocation problem cannot tell apart, planned together and taken apart again.
 
 Swapping two jobs that are alike turns one optimum into another, and the mean over all swaps is an optimum that treats
-them alike. So a program over *classes*, with total times, loses nothing; and what it finds is divided so that every
-job of a class has the same time alone and beside each other class, with few partners each.
+them alike. So a program over *classes*, with total times, loses nothing. What it finds is divided so that every job of
+a class has the same time alone and beside each other class, with few partners each.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from fairway.solvers.interior import solve
 from fairway.solvers.single import solve_single
 
 ALIKE = 30
-"""Jobs whose figures agree to so many binary digits are alike."""
+"""Jobs whose figures agree to this many binary digits are alike."""
 
 
 class Classes(NamedTuple):
-    """A problem over classes: one job of each, how many there are, their kinds, and the class of each job."""
+    """A problem over classes: one job of each class, the number of its jobs, its kind, and the class of each job."""
 
     one: Allocation
     sizes: Ints
@@ -61,7 +61,7 @@ class ClassPairs(NamedTuple):
 
 
 def classes_of(a: Allocation, kinds: Ints) -> Classes:
-    """Jobs that agree in everything the program knows of them, numbered in the order of their first ones."""
+    """Jobs that agree in everything the program knows about them, numbered in the order of their first ones."""
     columns = [
         kinds[:, None],
         a.gangs[:, None],
@@ -82,7 +82,8 @@ def classes_of(a: Allocation, kinds: Ints) -> Classes:
 
 
 def grouped(classes: Classes, groups: int) -> Classes:
-    """About `groups` larger classes of similar ones: equal kind and gang, and much the same need; means stand for all.
+    """About `groups` larger classes of similar ones, with equal kind and gang and nearly the same need; means stand for
+    all.
 
     `of_job` of the answer is the group of each class.
     """
@@ -108,16 +109,16 @@ def grouped(classes: Classes, groups: int) -> Classes:
 
 
 def members(classes: Classes) -> list[Ints]:
-    """Who belongs to each class, in order."""
+    """The jobs of each class, in order."""
     order = np.argsort(classes.of_job, kind="stable")
     return np.split(order, np.cumsum(np.bincount(classes.of_job, minlength=len(classes.sizes)))[:-1])
 
 
 def partners(one: Ints, other: Ints) -> tuple[Ints, Ints, Floats]:
-    """Who of two lists shares with whom, and what part of the total, when every member takes an equal part.
+    """Which members of two lists share, and what part of the total, when every member takes an equal part.
 
-    Between two lists this is the north-west corner rule: two queues along one line, in which whoever overlaps shares.
-    Inside one list neighbours share, two by two; three of an odd number take turns.
+    Between two lists this is the north-west corner rule: both are laid out along one line, and members that overlap
+    share. Inside one list neighbours share, two by two; three of an odd number take turns.
     """
     if one is not other:
         a, b = len(one), len(other)

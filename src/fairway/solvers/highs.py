@@ -1,6 +1,6 @@
-"""Linear programs whose columns come bit by bit, by HiGHS.
+"""Linear programs whose columns are added step by step, by HiGHS.
 
-A program has its rows from the start; columns are added, and each solve goes on from the basis of the last one. A basis
+A program has its rows from the start. Columns are added, and each solve starts from the basis of the last one. A basis
 can be taken out as plain numbers and put into another program with the same rows.
 """
 
@@ -13,11 +13,11 @@ import numpy as np
 from fairway.core.arrays import Bools, Floats, Ints
 
 FEASIBLE = 1e-9
-"""What HiGHS may leave of a breach: its own limit is 1e-7, which is too much for shares that have to add up."""
+"""The largest breach that HiGHS may leave. Its own limit is 1e-7, which is too much for shares that have to add up."""
 
 
 class Columns(NamedTuple):
-    """Columns of one shape: the rows that each touches, with what values (both columns by entries), and their costs."""
+    """Columns of one shape: the rows that each touches, its values there (both columns by entries), and its cost."""
 
     rows: Ints
     values: Floats
@@ -54,7 +54,7 @@ class ColumnProgram:
         self.iterations = 0
 
     def add(self, columns: Columns) -> None:
-        """Take in columns; those that are there keep their numbers."""
+        """Add columns. Those that are there keep their numbers."""
         count, entries = columns.rows.shape
         if not count:
             return
@@ -67,7 +67,7 @@ class ColumnProgram:
         self.columns += count
 
     def solve(self) -> LpPoint | None:
-        """The best point, found from where the last solve ended; None where there is none."""
+        """The best point, found from where the last solve ended; None if there is none."""
         self._solver.run()
         info = self._solver.getInfo()
         self.iterations += info.simplex_iteration_count
@@ -84,7 +84,7 @@ class ColumnProgram:
         return np.array(columns, dtype=np.bool_), np.array(rows, dtype=np.bool_)
 
     def begin_at(self, columns: Bools, rows: Bools) -> None:
-        """Let the next solve begin at a basis. It need not be a good one: HiGHS mends what is wrong with it."""
+        """Start the next solve at this basis. It need not be a good one: HiGHS repairs it."""
         status = self._kinds.HighsBasisStatus
         limit = [status.kUpper if above else status.kLower for above in self._bounded_above.tolist()]
         start = self._kinds.HighsBasis()

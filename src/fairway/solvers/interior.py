@@ -7,9 +7,9 @@ numbers per job, and a system with as many equations as there are types is left.
 
 Many allocations may be equally good. The answer is a single one: *the point of the central path whose duality gap is
 `GAP`*. It treats equal jobs equally, does not depend on their order or on where the search began, and its multipliers
-tell which levels can rise no further. Mehrotra's predictor-corrector method goes near it; Newton's method, with the
+show which levels can rise no further. Mehrotra's predictor-corrector method comes near it. Newton's method, with the
 equations evaluated in twice the precision, then finds it to the last digits. Last, all its numbers are rounded to a
-grid that is far coarser than what is left of an error. So a rounding that goes another way on the way changes nothing.
+grid that is far coarser than the remaining error. So rounding differently on the way changes nothing.
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ from fairway.solvers.newton import Groups, Newton, Point, Residuals, Scaled, exa
 from fairway.solvers.vertex import solve_at_vertex
 
 GAP = 1e-8
-"""The duality gap of the answer, as a part of what the optimum can be at most."""
+"""The duality gap of the answer, as a fraction of an upper bound of the optimum."""
 NEAR = 100.0
-"""A point whose gap is at most so many times that of the answer is led to it by Newton's method alone."""
+"""From a point whose gap is at most this many times that of the answer, Newton's method goes on alone."""
 CLOSE, SLIGHT, SETTLED = 0.03, 1e-4, 1e-14
-"""A last step that moves no number by more than the first part is followed by one with more care; by more than the
-second, by one with the same equations. What a step leaves to move is about what it moved times what has been moved
-since its equations were written down; the last is the one that leaves less than the third."""
+"""Limits for the last steps, by how much a step moves a number at most, as a fraction. A step that moves less than
+`CLOSE` is followed by one with more care. Once the steps have moved more than `SLIGHT` in all, new equations are
+written down. What a step leaves to move is about what it moved times what has been moved since its equations were
+written down; the last step leaves less than `SETTLED`."""
 PATIENCE, SMALL, STUCK = 12, 0.01, 0.1
-"""More care is taken after so many last steps, or when a small one is hardly shorter than the one before: Newton's
-method squares what is left."""
+"""More care is taken after `PATIENCE` last steps, or when a small step is hardly shorter than the one before: Newton's
+method squares the remaining error."""
 FLOATS, EXACT, TWICE = 0, 1, 2
-"""How much care: floats; what is left of the equations in twice the precision; their solution, too."""
+"""How much care: floats; the residuals in twice the precision; the solution of the equations in twice the precision."""
 MOST_STEPS, MOST_LAST_STEPS = 60, 30
 BACK_OFF, LATE_BACK_OFF, LAST_BACK_OFF = 0.99, 0.999, 0.9
-"""What part of the way to the nearest limit a step goes: first, near the optimum, and in the last steps."""
+"""What part of the way to the nearest limit a step goes: at first, near the optimum, and in the last steps."""
 NEARNESS = 0.02
-"""How far a start from a known solution keeps from the limits, as a part of the usual start."""
+"""How far a start from a known solution stays from the limits, as a fraction of the usual start."""
 
 
 def _move_near(point: Point, a: Scaled, near: Solution) -> None:
@@ -60,10 +61,10 @@ def _move_near(point: Point, a: Scaled, near: Solution) -> None:
 
 @np.errstate(all="ignore")
 def solve(problem: Allocation, *, near: Solution | None = None) -> Solution:
-    """The best allocation. `optimal` is False where the floors cannot be kept.
+    """The best allocation. `optimal` is False if the floors cannot be kept.
 
-    `near` is the solution of a problem that differs little, such as that without the last job to come: from there it
-    takes fewer steps to the same point. Where the method gets stuck, the simplex method of HiGHS answers.
+    `near` is the solution of a similar problem, such as the one without the last job that arrived: from there, the same
+    point takes fewer steps. If the method gets stuck, the simplex method of HiGHS answers.
     """
     if not (problem.capacity > 0).any():
         return nothing_to_give(problem)
@@ -99,8 +100,9 @@ def _searched(a: Scaled, near: Solution | None) -> tuple[Point, int, bool]:
 def _settled(a: Scaled, o: Point, groups: Groups) -> tuple[int, bool]:
     """Newton's method towards the point where all products of a number and its multiplier are the same.
 
-    It begins with floats. Close to the point, what is left of the equations is evaluated in twice the precision. Where
-    that does not help, because types are so alike that floats cannot tell their prices apart, they are solved so, too.
+    It begins with floats. Close to the point, the residuals of the equations are evaluated in twice the precision. If
+    that does not help, because types are so alike that floats cannot tell their prices apart, the equations are solved
+    in twice the precision, too.
     """
     aim, moved, care, drift = a.gap / o.count, np.inf, FLOATS, np.inf
     for steps in range(1, MOST_LAST_STEPS + 1):
@@ -133,7 +135,7 @@ def _settled(a: Scaled, o: Point, groups: Groups) -> tuple[int, bool]:
 
 
 def _is_impossible(a: Scaled, o: Point) -> bool:
-    """Whether the multipliers, which grow without limit then, prove that the floors cannot be kept together."""
+    """Whether the multipliers, which then grow without limit, prove that the floors cannot be kept together."""
     rows, prices = o.dual.by_row, o.dual.by_type
     worth = (rows * a.c - prices[:, None] * a.z) * a.use
     most = float(np.add.reduce(worth.max(axis=0, initial=0.0))) + dot(prices, a.cap)
@@ -142,7 +144,7 @@ def _is_impossible(a: Scaled, o: Point) -> bool:
 
 
 def _scaled(problem: Allocation) -> Scaled:
-    """Rows in units of their weights (or of their largest entry), the level in units of what it can at most be."""
+    """Rows in units of their weights (or of their largest entry), the level in units of its upper bound."""
     types = problem.capacity > 0
     usable = problem.usable & types
     rows = np.where(usable, problem.rows, 0.0)
@@ -176,7 +178,7 @@ def _scaled(problem: Allocation) -> Scaled:
 
 
 def _most_gained(gain: Floats, problem: Allocation) -> float:
-    """A bound of every sum of gains: all jobs have all the time, or all GPUs are with whom they gain most."""
+    """An upper bound of every sum of gains: all jobs have all the time, or the jobs that gain most have all GPUs."""
     if not gain.any():
         return 0.0
     by_job = float(np.add.reduce(gain.max(axis=1, initial=0.0)))
@@ -197,7 +199,7 @@ def _unscaled(problem: Allocation, a: Scaled, o: Point, steps: int) -> Solution:
 
 
 def _improve(a: Scaled, o: Point, groups: Groups, residuals: Residuals, total: float) -> bool:
-    """One step of the predictor-corrector method; False where it cannot go on."""
+    """One step of the predictor-corrector method; False if it cannot go on."""
     newton = Newton(a, o, groups)
     products = o.primal.all * o.dual.all
     guess, guess_dual, _ = newton.direction(residuals, -products)

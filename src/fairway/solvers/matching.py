@@ -1,12 +1,12 @@
-"""Jobs to machines so that the sum of completion times is least: a minimum-cost matching, solved by groups of slots.
+"""Assigns jobs to machines so that the sum of completion times is least: a minimum-cost matching by groups of slots.
 
 A job that is the k-th from the end on its machine delays k jobs, itself included, by its run time there. So the sum of
-completion times is a sum of costs of pairs (job, slot), a slot being a machine and a position from the end, and the
+completion times is a sum of costs of pairs (job, slot), where a slot is a machine and a position from the end, and the
 best schedule is a cheapest matching (Horn 1973; Bruno, Coffman and Sethi 1974). A plain solver needs a column for each
-machine and position. But machines of one type differ only by the instant from which they are free, and what such an
-instant costs does not depend on the job: all slots of one type and position are one group, whose r-th seat costs what
-the r-th earliest machine does. Jobs join one by one along cheapest paths through these few groups, so that the result
-is a true optimum; the last group of each type stays empty, which proves that more positions would not help.
+machine and position. But machines of one type differ only in when they become free, and the cost of waiting for that
+does not depend on the job. So all slots of one type and position are one group, whose r-th seat costs what the r-th
+earliest machine costs. Jobs join one by one along cheapest paths through these few groups, so the result is a true
+optimum. The last group of each type stays empty, which proves that more positions would not help.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from fairway.core.arrays import Floats, Ints
 
 _LEVELS_AT_FIRST = 2
 _BITS = 50
-"""Costs are whole multiples of a unit, the largest of so many bits. Sums along paths are then exact: the same costs in
-another order tie, and no path goes round in a circle for a saving that is none."""
+"""Costs are whole multiples of a unit; the largest has this many bits. Sums along paths are then exact: the same costs
+in another order tie, and no path goes in a circle for a saving that is only rounding."""
 _LATER_POSITION = 1e-9
-"""What a position further from the end costs beside its delay, as a part of the mean run time: among equals, the
-schedule with the shorter queues is taken, whose makespan is smaller as a rule."""
+"""What a position further from the end costs in addition to its delay, as a fraction of the mean run time. Among equal
+schedules the one with the shorter queues is taken; its makespan is usually smaller."""
 
 
 class Matching(NamedTuple):
@@ -41,21 +41,21 @@ def least_completion(times_s: Floats, free_at_s: Sequence[Floats], own_s: Floats
     """Match jobs to machines and positions at the least sum of completion times.
 
     `times_s[t, j]` is what job j costs each job at or behind its place on a machine of type t, infinite where it cannot
-    run; `free_at_s[t]` says when each machine of the type is free; `own_s[t, j]` is added once if the job goes to
+    run. `free_at_s[t]` is when each machine of the type becomes free. `own_s[t, j]` is added once if the job goes to
     the type. Every job must be able to run on some type that has machines.
     """
     jobs = times_s.shape[1]
     if not jobs:
         return Matching(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), 0.0)
     groups = _SlotGroups(times_s, free_at_s, own_s)
-    # The longest first: a shorter job then mostly goes in front of the others and moves nobody.
+    # The longest first: a shorter job then usually goes in front of the others and moves none of them.
     for job in np.argsort(-times_s.min(axis=0), kind="stable").tolist():
         groups.add(job)
     return groups.matching()
 
 
 class _SlotGroups:
-    """The slots of each type and position as one node, and who sits there."""
+    """The slots of each type and position as one node, and the jobs there."""
 
     def __init__(self, times_s: Floats, free_at_s: Sequence[Floats], own_s: Floats | None) -> None:
         self.times_s = times_s
@@ -107,7 +107,7 @@ class _SlotGroups:
         self.switch[group, group] = np.inf
 
     def _mover(self, here: int, there: int) -> int:
-        """Who moves from one group to another at the least cost."""
+        """The job that moves from one group to another at the least cost."""
         members = self.members[here]
         return members[int((self.cost[members, there] - self.cost[members, here]).argmin())]
 
@@ -137,7 +137,7 @@ class _SlotGroups:
                 self._recount(at)
 
     def _paths(self, job: int) -> tuple[Floats, Ints]:
-        """The cheapest way into each group if the job comes in, and over which group it leads (-1: directly)."""
+        """The cheapest way into each group for the job, and the group through which it leads (-1: directly)."""
         reach = self.cost[job]
         via = np.full(len(reach), -1)
         for _ in range(len(reach)):
@@ -151,7 +151,7 @@ class _SlotGroups:
         return reach, via
 
     def matching(self) -> Matching:
-        """Who sits where, and the sum of completion times."""
+        """Where each job sits, and the sum of completion times."""
         types, positions = np.zeros((2, self.times_s.shape[1]), dtype=np.int64)
         total = 0.0
         for kind, position, members in zip(self.type, self.position, self.members, strict=True):

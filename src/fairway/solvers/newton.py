@@ -1,8 +1,7 @@
-"""The Newton equations of an allocation problem: a point, how far it is from keeping them, and the step that does.
+"""The Newton equations of an allocation problem: a point, its residuals, and the step that removes them.
 
-Numbers are by type and job, by job, and by type. The blocks of jobs are eliminated, so that a system with as many
-equations as there are types is left, and one more for the level. Everything can be worked out in floats or in numbers
-of twice the precision.
+Numbers are by type and job, by job, or by type. The blocks of jobs are eliminated. A system with one equation per type
+and one for the level is left. Everything can be computed in floats or in numbers of twice the precision.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from fairway.core.portable import dot, dots, eliminated
 from fairway.solvers.twice import Twice, added, added_up, blank, high, numbers, two_product, two_sum
 
 GROUP = 1024
-"""About how many jobs have their arrays handled together."""
+"""About how many jobs have their arrays processed together."""
 
 
 class Scaled(NamedTuple):
@@ -55,12 +54,12 @@ class Vector:
         self.by_row: Floats = self.all[size + jobs + types :]
 
     def twice(self, low: Vector) -> Twice:
-        """The numbers with what is beyond the first floats."""
+        """The numbers together with their low parts."""
         return Twice(self.all, low.all)
 
 
 class _Parts(NamedTuple):
-    """The same groups of numbers of any kind."""
+    """The same groups, for numbers of any kind."""
 
     x: Any
     by_job: Any
@@ -78,8 +77,8 @@ class Point:
     """`primal`: x and the slacks of time, capacity and rows; `dual`: their multipliers; `t`: the level.
 
     Entries that do not exist (a type that a job cannot use, a row that is not held) are 0 beside a multiplier of 1, or
-    the other way round, and never change; `pad` keeps them out of divisions. The `low` parts are what a number of twice
-    the precision has beyond its first float.
+    the other way round, and never change; `pad` keeps them out of divisions. The `low` parts are the second floats of
+    numbers of twice the precision.
     """
 
     __slots__ = ("count", "dual", "exists", "low_dual", "low_primal", "low_t", "pad_dual", "pad_primal", "primal", "t")
@@ -106,7 +105,7 @@ class Point:
         self.count = float(np.add.reduce(self.exists))
 
     def move(self, step: Vector, step_dual: Vector, step_t: float, *, exact: bool = False) -> None:
-        """Take a step; where it is to be `exact`, without losing a digit of it."""
+        """Take a step. With `exact`, no digit of it is lost."""
         if not exact:
             self.primal.all += step.all
             self.dual.all += step_dual.all
@@ -149,7 +148,7 @@ def residuals_of(a: Scaled, o: Point) -> Residuals:
 
 
 def exact_residuals_of(a: Scaled, o: Point) -> Residuals:
-    """The same in twice the precision: near the end, what is left of the large terms is all that counts."""
+    """The same in twice the precision: near the end, large terms cancel and only their small rest matters."""
     primal, dual, low, low_dual = o.primal, o.dual, o.low_primal, o.low_dual
     gained, gained_low = two_product(dual.by_row, a.c)
     paid, paid_low = two_product(dual.by_type[:, None], a.z)
@@ -161,7 +160,7 @@ def exact_residuals_of(a: Scaled, o: Point) -> Residuals:
     used, used_low = added_up(gpus, gpus_low + low.x * a.z)
     v = added((a.cap, -used, -primal.by_type), -used_low - low.by_type)
     made, made_low = two_product(a.c, primal.x)
-    # The weights are 0 or 1, so that their products with the level are exact.
+    # The weights are 0 or 1, so their products with the level are exact.
     rest = np.add.reduce(made_low + a.c * low.x) - a.w * o.low_t - low.by_row
     q = added((*made, -a.w * o.t, -a.b, -primal.by_row), rest) * a.held
     if not a.free_level:
@@ -171,7 +170,7 @@ def exact_residuals_of(a: Scaled, o: Point) -> Residuals:
 
 
 class Newton:
-    """The Newton equations at a point, with everything eliminated but the prices of the types and the level.
+    """The Newton equations at a point. Everything is eliminated but the prices of the types and the level.
 
     Numbers are floats, or `Twice` where floats cannot tell the prices of the types apart. Jobs are taken in groups
     whose arrays fit into a cache.
@@ -224,26 +223,26 @@ class Newton:
         return step, step_dual, float(prices[types])
 
     def reach(self, step: Vector, step_dual: Vector) -> tuple[float, float]:
-        """How far the primal and the dual part can go before something becomes negative, at most 1."""
+        """How far the primal and the dual part can go before a number becomes negative, at most 1."""
         least, least_dual = float((step.all * self.by_primal).min()), float((step_dual.all * high(self.by_dual)).min())
         return 1.0 / max(-least, 1.0), 1.0 / max(-least_dual, 1.0)
 
     def moved(self, step: Vector, step_dual: Vector) -> float:
-        """By what part a step changes a number at most."""
+        """The largest relative change of a number in a step."""
         part, part_dual = np.abs(step.all * self.by_primal).max(), np.abs(step_dual.all * high(self.by_dual)).max()
         return float(max(part, part_dual))
 
 
 class _Group:
-    """The blocks of some jobs. All that a job does is a sum of answers.
+    """The blocks of some jobs. How a job reacts to a change is a sum of answers.
 
     It answers with the reduced gain of each type and with the multipliers of its time and its row. `to_job[k]` are its
-    answers to what is off in its time (k = 0), in its row (1) or on a type (k - 2); `to_all[k]` are those to the price
-    of a type, or (last) to the level. On the type itself `own` and `left` stand for the answer: they add up to 1.
+    answers to a residual in its time (k = 0), in its row (1) or on a type (k - 2). `to_all[k]` are its answers to the
+    price of a type, or (last) to the level. On the type itself `own` and `left` stand for the answer: they add up to 1.
 
     Near the optimum most blocks are almost singular: one entry of `d` is huge, the slacks are tiny. What would be a
-    difference of large numbers is therefore written out in differences of the rows' entries (c_j - c_i), in which the
-    huge entry cancels exactly.
+    difference of large numbers is therefore written as differences of the rows' entries (c_j - c_i), in which the huge
+    entry cancels exactly.
     """
 
     def __init__(self, a: Scaled, jobs: slice, twice: bool) -> None:
@@ -277,7 +276,7 @@ class _Group:
         self.to_all[types] = answers[1] * self.w
 
     def _blocks(self, d: Any, time: Any, row: Any) -> tuple[Any, Any]:
-        """By how much types feel one another, and the determinants of the blocks; `left` are those without a type."""
+        """How the types affect one another, and the determinants of the blocks. `left` are those without one type."""
         types, c, gap = len(self.c), self.c, self.gap
         cross = time * self.square
         cross += row
@@ -304,11 +303,11 @@ class _Group:
         return [*([*row, end] for row, end in zip(rows, edge, strict=True)), [*edge, corner]]
 
     def answers(self, of_time: Any, of_row: Any, e: Any) -> Any:
-        """What these jobs answer to what is off, before prices and level move."""
+        """How these jobs answer to the residuals, before prices and level move."""
         return _summed(self.to_job, [of_time[self.jobs], of_row[self.jobs], *(each[self.jobs] for each in e)])
 
     def used(self, e: Any, answers: Any) -> list[Any]:
-        """The GPUs of each type that they take with that, and the sum of the answers of those that weigh."""
+        """The GPUs of each type that they then take, and the sum of the answers of jobs that have a weight."""
         types = len(answers) - 2
         gpus = _over_last((self.left * e[:, self.jobs] + self.d * answers[:types]) * self.z)
         return [*numbers(gpus), numbers(_over_last(answers[types + 1] * self.w))]
@@ -326,7 +325,7 @@ class Groups:
 
 
 def _total(entries: Iterable[Any]) -> Any:
-    """The sum of numbers, from the first on."""
+    """The sum of numbers, added from the first on."""
     total: Any = 0
     for entry in entries:
         total = total + entry
@@ -334,7 +333,7 @@ def _total(entries: Iterable[Any]) -> Any:
 
 
 def _summed(tables: Any, by: Any) -> Any:
-    """The sum of tables, each times a number (for each job), from the first on."""
+    """The sum of tables, each times a number (for each job), added from the first on."""
     total = tables[0] * by[0]
     for k in range(1, len(tables)):
         total += tables[k] * by[k]

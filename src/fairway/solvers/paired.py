@@ -1,11 +1,11 @@
-"""Allocations in which two jobs may share GPUs: the optimum over all pairs, though few are ever looked at.
+"""Allocations in which two jobs may share GPUs: the optimum over all pairs, of which few are ever looked at.
 
-A pair is one more column for each GPU type: it takes time of both jobs, GPUs once, and gives each job what it keeps of
-its speed beside the other. There are too many to write down (100,000 for 256 jobs on three types), so jobs that are
-alike are planned together (`solvers.classes`), and columns are generated: the prices of an optimum over some pairs tell
-which others would improve it and how far it is from the optimum over all. Those come in, and HiGHS goes on from the
-basis that it had. Where hundreds of classes are left, a coarse program over groups of similar ones proposes the first
-pairs.
+A pair is one more column for each GPU type: it takes time of both jobs, takes GPUs once, and gives each job what it
+keeps of its speed beside the other. There are too many pairs to write down (100,000 for 256 jobs on three types). So
+jobs that are alike are planned together (`solvers.classes`), and columns are generated: the prices of an optimum over
+some pairs show which others would improve it and how far it is from the optimum over all. Those are added, and HiGHS
+goes on from its last basis. If hundreds of classes are left, a coarse program over groups of similar ones proposes the
+first pairs.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from fairway.solvers.classes import Classes, ClassPairs, classes_of, grouped, me
 from fairway.solvers.highs import ColumnProgram, Columns, LpPoint
 
 PROVEN = 1e-7
-"""The part of the optimum that may be missing when the search for pairs ends."""
+"""The fraction of the optimum that may be missing when the search for pairs ends."""
 NEW_PARTNERS = 8
 """How many partners a class may get in one turn of the search."""
 MANY, GROUPS = 160, 96
 """With more classes than `MANY`, a program over `GROUPS` groups of them proposes the first pairs."""
 POOR = 0.01
-"""A start that leaves more than this part of the optimum missing is helped by the coarse program, too."""
+"""A start that misses more than this fraction of the optimum is helped by the coarse program, too."""
 MOST_TURNS = 60
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to search: from `classes` on, only until this part of the optimum is missing, or for so many turns."""
+    """How long to search: with `classes` or more, only until `missing` of the optimum is missing, or for `turns`."""
 
     classes: int = 400
     missing: float = 1e-3
@@ -47,10 +47,10 @@ USUAL = Effort()
 
 @dataclass(frozen=True)
 class Paired:
-    """A problem over jobs alone, and what jobs keep beside others: `factors[kind, kind, type]` of the two jobs' kinds.
+    """A problem over jobs alone, and what jobs keep beside others: `factors[kind, kind, type]` by the two jobs' kinds.
 
-    Rows and gains of a job count by that factor while it shares. Zeros say that two kinds do not share a type; jobs of
-    unequal gangs never do.
+    While a job shares, its rows and gains are multiplied by that factor. Zeros mean that two kinds do not share a type.
+    Jobs of unequal gangs never share.
     """
 
     alone: Allocation
@@ -59,11 +59,11 @@ class Paired:
 
 
 class Start(NamedTuple):
-    """Where a search ended, as plain numbers, so that a similar one can begin there: the basis of the simplex method.
+    """The basis in which a search ended, as plain numbers, so that a similar search can start there.
 
     `basic` are the columns in it: a job, its partner (or -1) and a type; the level is (-1, -1, -1). `full` are the jobs
-    whose time is used up, `held` those on their floors, `spent` the types whose GPUs are. A class is named by its first
-    job.
+    whose time is used up, `held` those on their floors, `spent` the types whose GPUs are used up. A class is named by
+    its first job.
     """
 
     basic: Ints
@@ -72,14 +72,14 @@ class Start(NamedTuple):
     spent: Ints
 
     def plain(self, names: Ints) -> list[list[int]]:
-        """The same with the names of jobs (numbers that stay) for their rows, as lists."""
+        """The same as lists, with the names of jobs (numbers that stay) instead of their rows."""
         columns = self.basic.copy()
         columns[:, :2] = np.where(columns[:, :2] >= 0, names[columns[:, :2]], -1)
         return [columns.ravel().tolist(), names[self.full].tolist(), names[self.held].tolist(), self.spent.tolist()]
 
     @staticmethod
     def from_plain(values: Sequence[Sequence[int]], names: Ints, types: int) -> Start:
-        """Read what `plain` gave, without the jobs that have gone. `names` are in rising order."""
+        """Read what `plain` gave, without jobs that have ended. `names` are in rising order."""
 
         def rows(numbers: Ints) -> Ints:
             at = np.minimum(np.searchsorted(names, numbers), max(len(names) - 1, 0))
@@ -94,10 +94,10 @@ class Start(NamedTuple):
 
 
 class PairedSolution(NamedTuple):
-    """Time alone and in pairs, the level, the multipliers of the rows; whether it is optimal, and how nearly.
+    """Time alone and in pairs, the level, the multipliers of the rows, whether it is optimal, and its proof.
 
-    The gap of `proof` bounds what a plan over all pairs could gain, as a part of what this one does. `start` is where
-    the search ended, after so many `iterations` of the simplex method.
+    The gap of `proof` bounds what a plan over all pairs could gain, as a fraction of what this one gains. `start` is
+    where the search ended, after this many `iterations` of the simplex method.
     """
 
     x: Floats
@@ -138,7 +138,7 @@ def solve_paired(problem: Paired, start: Start | None = None, effort: Effort = U
 
 
 def _scaled(a: Allocation) -> tuple[Allocation, float]:
-    """The problem with rows, gains and level of about 1, for HiGHS' limits are absolute; the unit of the level."""
+    """The problem with rows, gains and level of about 1, because HiGHS' limits are absolute; and the level's unit."""
     usable = a.usable & (a.capacity > 0)
     rows = np.where(usable, a.rows, 0.0) * a.held[:, None]
     largest = rows.max(axis=1, initial=0.0)
@@ -164,7 +164,7 @@ def _scaled(a: Allocation) -> tuple[Allocation, float]:
 
 
 def _useful(factors: Floats) -> Floats:
-    """What the first job keeps (by type, kind, kind); 0 where sharing gives no more than taking turns would."""
+    """What the first job keeps (by type, kind, kind); 0 where sharing gives no more than taking turns."""
     both = (factors.min(axis=3) > 0) & (factors.sum(axis=3) > 1.0)
     return np.ascontiguousarray(np.where(both, factors[..., 0], 0.0).transpose(2, 0, 1))
 
@@ -176,7 +176,7 @@ def _started(start: Start, classes: Classes) -> ClassPairs:
 
 
 def _proposed(classes: Classes, factors: Floats) -> ClassPairs:
-    """The first pairs: those of classes in groups that share GPUs in a coarse plan."""
+    """The first pairs: those of classes whose groups share GPUs in a coarse plan."""
     groups = grouped(classes, GROUPS)
     search = Search(groups, factors, ClassPairs.none())
     if not search.run(Effort(classes=0, missing=1e-4, turns=20)):
@@ -190,7 +190,7 @@ def _proposed(classes: Classes, factors: Floats) -> ClassPairs:
 
 
 def _within_limits(a: Allocation, x: Floats, pairs: Ints, pair_x: Floats) -> tuple[Floats, Floats]:
-    """The times without what rounding has left over the limits."""
+    """The times, cut where rounding has left them above the limits."""
     load, time = dots(x.T, a.gangs), np.add.reduce(x, axis=1)
     if len(pairs):
         load = load + dots(pair_x.T, a.gangs[pairs[:, 0]])
@@ -202,7 +202,7 @@ def _within_limits(a: Allocation, x: Floats, pairs: Ints, pair_x: Floats) -> tup
 
 
 def _breach(problem: Paired, x: Floats, pairs: Ints, pair_x: Floats, level: float) -> float:
-    """The largest shortage of a row, in the time that would make it up."""
+    """The largest shortage of a row, as the time that would make it up."""
     a, kinds = problem.alone, problem.kinds
     made = np.add.reduce(a.rows * x, axis=1)
     keeps = problem.factors[kinds[pairs[:, 0]], kinds[pairs[:, 1]]]
@@ -215,7 +215,7 @@ def _breach(problem: Paired, x: Floats, pairs: Ints, pair_x: Floats, level: floa
 
 
 class Search:
-    """A program over classes that takes in pairs until no other would improve it.
+    """A program over classes that adds pairs until no other pair would improve it.
 
     Rows: the time of each class, the GPUs of each type, the floor of each class. Columns: classes alone, the level,
     pairs of classes. A pair inside a class takes two shares of its time.
@@ -245,7 +245,7 @@ class Search:
         self._add(self._allowed(first))
 
     def run(self, effort: Effort) -> bool:
-        """Solve, take in what improves the optimum, and so on; False where the floors cannot be kept."""
+        """Solve, add what improves the optimum, and repeat; False if the floors cannot be kept."""
         in_short = self.number > effort.classes
         for turn in range(MOST_TURNS):
             self.point = self._program.solve()
@@ -285,7 +285,7 @@ class Search:
         return Start(basic, first[full], first[held], spent.nonzero()[0])
 
     def _columns(self) -> Ints:
-        """What each column of the program is: a class, its partner or -1, a type; the level is all -1."""
+        """What each column of the program is: a class, its partner or -1, a type. The level is all -1."""
         alone, kind = self._alone
         singles = np.column_stack([alone, np.full(len(alone), -1), kind])
         return np.concatenate([singles, np.full((1, 3), -1), np.column_stack(ClassPairs.joined(self._added))])
@@ -302,7 +302,7 @@ class Search:
 
     @property
     def worth_of_rows(self) -> Floats:
-        """What a lower floor of each class would gain."""
+        """What a lower floor would gain, by class."""
         return -self._found.multipliers[self.number + self.types :]
 
     def x(self) -> Floats:
@@ -323,7 +323,7 @@ class Search:
         return self.point
 
     def _allowed(self, columns: ClassPairs) -> ClassPairs:
-        """Without pairs of a job with itself, of unequal gangs, or on types where they do not fit."""
+        """The columns without pairs of a job with itself, of unequal gangs, or on types where they do not fit."""
         one, (a, b, kind) = self.classes.one, columns
         good = ((a != b) | (self.classes.sizes[a] > 1)) & (one.gangs[a] == one.gangs[b])
         good &= one.usable[a, kind] & one.usable[b, kind]
@@ -346,17 +346,18 @@ class Search:
             self._added.append(part)
 
     def _bound(self, point: LpPoint) -> float:
-        """What the prices of a point make of the limits: no plan over its columns is worth more."""
+        """The limits at the prices of a point: no plan over its columns is worth more."""
         one, count = self.classes.one, self.classes.sizes.astype(np.float64)
         time, gpus, rows = np.split(point.multipliers, [self.number, self.number + self.types])
         floors = np.where(one.held, count * one.floors, 0.0)
         return dot(time, count) + dot(gpus, one.capacity) + dot(rows, floors)
 
     def _improving(self, point: LpPoint) -> ClassPairs:
-        """The pairs whose columns would improve the optimum most, some for each class; notes what is missing.
+        """The pairs whose columns would improve the optimum most, some for each class. Notes what is missing.
 
-        A pair improves it by what its time is worth to both, less what both times and its GPUs cost. Half the best of
-        a class, added to the price of its time, makes the prices feasible for all pairs: so they bound the optimum.
+        A pair improves it by what its time is worth to both jobs, less the cost of both times and of its GPUs. Half the
+        best improvement of a class, added to the price of its time, makes the prices feasible for all pairs. So they
+        bound the optimum.
         """
         one, kinds = self.classes.one, self.classes.kinds
         worth = one.gain + self.worth_of_rows[:, None] * one.rows

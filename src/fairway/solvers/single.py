@@ -1,8 +1,8 @@
-"""Allocations on a single GPU type, in closed form: most clusters have no other.
+"""Allocations on a single GPU type, in closed form. Most clusters have no other type.
 
-The time that a level asks of each job is a line in the level, so the highest one is where the first limit is met: a job
-has all the time, or the GPUs are used up. The largest sum is a knapsack of fractions: floors first, then the jobs that
-give most per GPU.
+The time that each job needs for a level is a line in the level. So the highest level is where the first limit is met: a
+job has all the time, or the GPUs are used up. The largest sum is a fractional knapsack: floors first, then the jobs
+that give most per GPU.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fairway.solvers.allocation import Allocation, Solution, nothing_found, proo
 
 TIED = 1e-9
 SAME_GAIN = 1.0 / (1 << 40)
-"""Gains that differ by no more than this part of the largest are the same."""
+"""Gains that differ by no more than this fraction of the largest are the same."""
 
 
 def solve_single(a: Allocation) -> Solution:
@@ -57,7 +57,7 @@ def _filled(a: Allocation, kind: int, rows: Floats, time: Floats, rest: float) -
     before = np.concatenate([[0.0], np.cumsum(wants)[:-1]])
     given = np.clip(rest - before, 0.0, wants)
     part = np.where((values < 0) & (wants > 0), given / np.where(wants > 0, wants, 1.0), 0.0)
-    # A GPU is worth what the first of those who go short would gain; the floors of others cost the difference.
+    # A GPU is worth what the first job that goes short would gain; the floors of others cost the difference.
     short = float(gain.max(initial=0.0, where=part[group] < 1.0))
     owed = np.where(time > 0, np.maximum(short - gain, 0.0) * a.gangs / np.where(rows > 0, rows, 1.0), 0.0)
     return _solution(a, kind, np.minimum(time + (1.0 - time) * part[group], 1.0), 0.0, owed, short)

@@ -1,6 +1,6 @@
 """Numbers of twice the precision: each is the sum of two floats, the second far smaller than the first.
 
-Sums and products of floats come without any loss as two floats (Knuth, "The Art of Computer Programming", volume 2;
+The sum or product of two floats is exactly the sum of two floats (Knuth, "The Art of Computer Programming", volume 2;
 Dekker, "A floating-point technique for extending the available precision", 1971). Where large terms cancel, as in the
 equations of an interior-point method near its end, this keeps the digits that decide. Only exact operations are used,
 so the bits are the same on every CPU.
@@ -18,24 +18,24 @@ import numpy as np
 from fairway.core.arrays import Floats
 
 _SPLITTER = 134217729.0
-"""2^27 + 1 parts a float into two halves whose products are exact."""
+"""2^27 + 1 splits a float into two halves whose products are exact."""
 
 _FEW = 64
-"""So many numbers are added one after the other, without any loss, by `math.fsum`."""
+"""Up to this many numbers are added one after the other, without any loss, by `math.fsum`."""
 
 Pair = tuple[Floats, Floats]
 Number = TypeVar("Number", float, Floats)
 
 
 def two_sum(a: Number, b: Number) -> tuple[Number, Number]:
-    """a + b as it is rounded, and what rounding has taken away."""
+    """a + b as it is rounded, and the rounding error."""
     total = a + b
     part = total - a
     return total, (a - (total - part)) + (b - part)
 
 
 def two_product(a: Floats, b: Floats) -> Pair:
-    """a · b as it is rounded, and what rounding has taken away."""
+    """a · b as it is rounded, and the rounding error."""
     total = a * b
     a_high, a_low = _halves(a)
     b_high, b_low = _halves(b)
@@ -74,7 +74,7 @@ def added_up(high: Floats, low: Floats) -> Pair:
 
 
 def _exact_sum(values: Sequence[float]) -> float:
-    """The sum, rounded once; NaN where it has no value or is too large."""
+    """The sum, rounded once; NaN if it has no value or is too large."""
     try:
         return math.fsum(values)
     except (OverflowError, ValueError):
@@ -82,7 +82,7 @@ def _exact_sum(values: Sequence[float]) -> float:
 
 
 class Twice:
-    """An array of numbers of twice the precision, for code that is written with `+ - * /` and indices alone."""
+    """An array of numbers of twice the precision, for code that uses only `+ - * /` and indices."""
 
     __slots__ = ("high", "low")
     __array_ufunc__ = None
@@ -94,7 +94,7 @@ class Twice:
 
     @staticmethod
     def of(value: Any) -> Twice:
-        """Floats as such numbers; what is one already stays."""
+        """Floats as such numbers. A `Twice` stays as it is."""
         return value if isinstance(value, Twice) else Twice(np.asarray(value, dtype=np.float64), 0.0)
 
     def __len__(self) -> int:
@@ -174,5 +174,5 @@ def high(values: Any) -> Floats:
 
 
 def numbers(values: Any) -> Any:
-    """Numbers of either kind as nested lists for an elimination: floats, or fractions, which lose nothing."""
+    """Numbers of either kind as nested lists for an elimination: floats, or exact fractions."""
     return values.fractions() if isinstance(values, Twice) else values.tolist()

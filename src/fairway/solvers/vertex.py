@@ -1,7 +1,7 @@
-"""Allocations by the simplex method: for problems whose feasible set has no inside.
+"""Allocations by the simplex method, for problems whose feasible set has no interior.
 
-Floors that are as high as they can be leave an interior-point method nothing to move in. A vertex is found all the
-same, and its multipliers are exact zeros where a limit does not bind.
+Floors that are as high as possible leave an interior-point method no room to move. The simplex method still finds a
+vertex, and its multipliers are exact zeros where a limit does not bind.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
 """A window of rounds: how many rounds each gang gets, and which ones.
 
-Each job has a value that grows, ever more slowly, with the rounds that it gets out of the `T` of a window. All gangs of
-a round must fit into the cluster. Beside the sum of the values counts the *latest finish*: the largest of what the jobs
-would have left after the window, at a price. This is the program that Shockwave (Zheng et al., NSDI 2023) solves in
-every plan, as a mixed-integer program with a variable for each job and round.
+Each job has a value that grows, ever more slowly, with the number of rounds that it gets of the `T` rounds of a window.
+All gangs of a round must fit into the cluster. The sum of the values counts, and so does the *latest finish*, at a
+price: the longest run time that a job would have left after the window. This is the program that Shockwave (Zheng et
+al., NSDI 2023) solves in every plan, as a mixed-integer program with a variable for each job and round.
 
 It has a simpler form. In the relaxation only the number of rounds of a job matters: fractions of a round can be spread
-evenly over the window, so the capacities of all rounds are one knapsack, and concave values make the best filling of a
-knapsack greedy. What remains is one price of GPU time and the latest finish: for each price all latest finishes are
-looked at in one pass over sorted steps, and a bisection finds the price. The result is a bound for the integer program.
-A plan is then made by taking the most valuable rounds first and packing them; it says how far below the bound it is.
+evenly over the window, so the capacities of all rounds are one knapsack, and because values are concave, the greedy
+filling of the knapsack is the best. What remains is one price of GPU time and the latest finish. For each price, one
+pass over sorted steps looks at all latest finishes, and a bisection finds the price. The result is a bound for the
+integer program. A plan is then made by taking the most valuable rounds first and packing them. It says how far below
+the bound it is.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from fairway.core.arrays import Bools, Floats, Ints
 _BISECTIONS = 100
 _CLOSE = 1e-9
 _CLOSE_ENOUGH = 1e-4
-"""Where rounds of this part of all that can be gained are lost, it is worth looking at more latest finishes."""
+"""If rounds worth this fraction of all that can be gained are lost, more latest finishes are tried."""
 _ZOOMS, _POINTS = 5, 8
 
 
 class Window(NamedTuple):
-    """What is to be planned.
+    """The problem.
 
-    `values[i, c]` is what job i's plan is worth with c rounds, concave and not falling in c = 0 … T; `left[i, c]` what
-    it has left then (not rising in c). `latest_price` is what a unit of the latest finish costs.
+    `values[i, c]` is what job i's plan is worth with c rounds, concave and not falling in c = 0 … T. `left[i, c]` is
+    what the job then has left (not rising in c). `latest_price` is what a unit of the latest finish costs.
     """
 
     gangs: Ints
@@ -51,14 +52,14 @@ class Window(NamedTuple):
         """What a plan with these numbers of rounds is worth."""
         rows = np.arange(len(counts))
         latest = float(self.left[rows, counts].max(initial=0.0))
-        # Roughly, so that plans which are worth the same tie whatever the order of their sums.
+        # Rounded, so that plans that are worth the same tie whatever the order of their sums.
         return portable.rounded(float(self.values[rows, counts].sum()) - self.latest_price * latest)
 
 
 class Preference(NamedTuple):
-    """Which rounds of the window a job should have: the more `urgent` one earlier, whoever `runs` now without a break.
+    """Which rounds of the window a job should have: more urgent jobs earlier, jobs in `runs` without a break.
 
-    `stay` is how many times as urgent another job must be to interrupt one that runs.
+    `stay` is how many times as urgent another job must be to interrupt a running one.
     """
 
     urgency: Floats
@@ -69,7 +70,7 @@ class Preference(NamedTuple):
 class Planned(NamedTuple):
     """A plan: `rounds[t, i]` says whether job i has round t, `counts` how many it has.
 
-    `bound` is what no plan can exceed, `idle` what it is worth to do nothing.
+    `bound` is a value that no plan can exceed, `idle` is the value of doing nothing.
     """
 
     rounds: Bools
@@ -80,13 +81,13 @@ class Planned(NamedTuple):
 
     @property
     def gap(self) -> float:
-        """What the plan may fall short of the best one, as a part of all that can be gained over doing nothing."""
+        """How far the plan may fall short of the best one, as a fraction of what can be gained over doing nothing."""
         gain = self.bound - self.idle
         return max(self.bound - self.objective, 0.0) / gain if gain > 0 else 0.0
 
 
 def plan_window(window: Window, preference: Preference | None = None) -> Planned:
-    """The best plan that is found, with the bound that it was measured against."""
+    """The best plan that was found, with its bound."""
     jobs, rounds = len(window.gangs), window.rounds
     if preference is None:
         preference = Preference(np.ones(jobs), np.zeros(jobs, dtype=bool))
@@ -103,12 +104,12 @@ def plan_window(window: Window, preference: Preference | None = None) -> Planned
 
 
 def _gains(window: Window) -> Floats:
-    """What each further round of a job gains per GPU, roughly, so that equals tie; nothing after the last."""
+    """What each further round of a job gains per GPU, rounded so that equals tie; 0 after the last."""
     return portable.rounded(np.diff(window.values, axis=1, append=window.values[:, -1:]) / window.gangs[:, None])
 
 
 def concave(values: Floats) -> Floats:
-    """The smallest concave table above each row; what `plan_window` wants where a value grows faster later on."""
+    """The smallest concave table above each row. `plan_window` needs it where a value grows faster later on."""
     out = np.array(values, dtype=np.float64)
     bent = np.diff(out, 2, axis=1) > _CLOSE * (1.0 + np.abs(out[:, 1:-1]))
     for row in np.flatnonzero(bent.any(axis=1)).tolist():
@@ -146,11 +147,11 @@ class _Steps:
         self.gangs = np.broadcast_to(window.gangs[:, None], self.gains.shape)
         self.room = float(window.capacity * window.rounds)
         self.least = float(window.left[:, -1].max(initial=0.0))
-        """No plan ends earlier than this."""
+        """No plan has an earlier latest finish than this."""
 
 
 def _bound(window: Window) -> tuple[float, list[float]]:
-    """An upper bound of all plans, and latest finishes that are worth trying."""
+    """An upper bound of all plans, and latest finishes to try."""
     if not len(window.gangs) or not window.rounds:
         return window.objective(np.zeros(len(window.gangs), dtype=np.int64)), []
     steps = _Steps(window)
@@ -177,13 +178,13 @@ def _bound(window: Window) -> tuple[float, list[float]]:
 
 
 def _at_price(window: Window, steps: _Steps, price: float) -> tuple[float, float, float]:
-    """The best that can be had when GPU time costs `price` and may be bought without limit.
+    """The best that can be reached when GPU time costs `price` and there is no limit to it.
 
-    Returns the value (with what the supply would fetch), the GPU rounds bought, and the latest finish.
+    Returns the value (including what the supply would sell for), the GPU rounds bought, and the latest finish.
     """
     worth = steps.gains - price * steps.gangs
     gained = float(np.maximum(worth, 0.0).sum())
-    # A round that is not worth its price has to be bought nevertheless where the job would end too late without it.
+    # A round that is not worth its price must still be bought if the job would end too late without it.
     forced = np.cumsum(np.maximum(-worth, 0.0).ravel()[steps.order])
     ends = np.maximum(np.append(steps.without, -np.inf), steps.least)
     costs = window.latest_price * ends + np.concatenate([[0.0], forced])
@@ -210,11 +211,11 @@ def _worth_trying(limits: list[float]) -> list[float]:
 
 
 def _closer(window: Window, gains: Floats, limits: list[float]) -> list[float]:
-    """Latest finishes between the limits, closer and closer about the one that can be filled best.
+    """Latest finishes between the limits, closer and closer around the one with the best filling.
 
     At the price that fills the window two latest finishes may be worth the same, one with too many rounds and one with
-    too few. The best plan then ends between them. What a filling is worth is concave in its latest finish, but for
-    whole rounds.
+    too few. The best plan then ends between them. Except for the rounding to whole rounds, the worth of a filling is
+    concave in its latest finish.
     """
     low, high = limits[0], limits[-1]
     worth = dict[float, float]()
@@ -229,7 +230,7 @@ def _closer(window: Window, gains: Floats, limits: list[float]) -> list[float]:
 
 
 def _filled(window: Window, gains: Floats, latest: float) -> Ints:
-    """Numbers of rounds: as many as it takes to end by `latest`, then the most valuable ones while there is room."""
+    """Numbers of rounds: as many as needed to end by `latest`, then the most valuable ones while there is room."""
     rounds = window.rounds
     late = window.left > latest * (1 + _CLOSE) + _CLOSE
     counts = np.minimum(late.sum(axis=1), rounds)
@@ -259,7 +260,7 @@ def _filled(window: Window, gains: Floats, latest: float) -> Ints:
 
 
 def _cut(window: Window, counts: Ints, room: int) -> Ints:
-    """Take away the rounds of those who have least left, where not even the latest finish can be kept."""
+    """Where not even the latest finish can be kept, take away rounds of the jobs that have least left."""
     order = np.argsort(-window.left[np.arange(len(counts)), counts], kind="stable")
     kept = counts.copy()
     for job in order[::-1].tolist():
@@ -271,11 +272,11 @@ def _cut(window: Window, counts: Ints, room: int) -> Ints:
 
 
 def _packed(window: Window, gains: Floats, counts: Ints, preference: Preference) -> Bools:
-    """Rounds for everybody: laid out from the first round on, or in another way where that fits better.
+    """Rounds for all jobs: laid out from the first round on, or in another way if that fits better.
 
-    From the first round on the more urgent jobs come first, and late gangs may find no room. From the last round on the
-    less urgent ones are laid out first, which are large and long; what is left for the first rounds is small and fits.
-    Where not everybody finds room, it should not be the jobs that end last which go without.
+    From the first round on, more urgent jobs come first, and late gangs may find no room. From the last round on, less
+    urgent jobs are laid out first; these are large and long, and what is left for the first rounds is small and fits.
+    If not every job finds room, the jobs that end last should not be the ones that miss rounds.
     """
     wanted = window.objective(counts)
     best, reached = np.zeros((window.rounds, len(counts)), dtype=bool), -np.inf
@@ -291,9 +292,9 @@ def _packed(window: Window, gains: Floats, counts: Ints, preference: Preference)
 
 
 def _laid_out(window: Window, counts: Ints, preference: Preference, *, backward: bool, last_first: bool) -> Bools:
-    """Round by round: first who would otherwise miss some, then by urgency.
+    """Round by round: first the jobs that would otherwise miss some, then by urgency.
 
-    With `last_first`, those whose missing a round would make the latest finish later go before all others.
+    With `last_first`, jobs whose missing a round would make the latest finish later go before all others.
     """
     rounds, jobs = window.rounds, len(counts)
     plan = np.zeros((rounds, jobs), dtype=bool)
@@ -323,7 +324,7 @@ def _ends_last(window: Window, counts: Ints) -> Bools:
 
 
 def _take(chosen: Bools, order: Ints, gangs: Ints, free: int) -> int:
-    """Choose jobs in order while they fit; returns what stays free."""
+    """Choose jobs in order while they fit. Returns the GPUs that stay free."""
     sizes = gangs[order]
     taken = np.cumsum(sizes)
     whole = int(np.searchsorted(taken, free, side="right"))
@@ -340,7 +341,7 @@ def _take(chosen: Bools, order: Ints, gangs: Ints, free: int) -> int:
 
 
 def _settle(window: Window, plan: Bools, free: Ints, owed: Ints) -> None:
-    """Whoever missed rounds gets them where others can step aside into rounds that have room.
+    """Give jobs the rounds that they missed, where others can move into rounds that have room.
 
     Small jobs that have every round and gangs that come late get into each other's way; there is room in other rounds.
     """
@@ -354,7 +355,7 @@ def _settle(window: Window, plan: Bools, free: Ints, owed: Ints) -> None:
 
 
 def _step_aside(gangs: Ints, plan: Bools, free: Ints, job: int, at: int) -> bool:
-    """Give a job the round `at`, if those who are in its way can be moved to other rounds."""
+    """Give a job the round `at`, if the jobs in its way can be moved to other rounds."""
     if plan[at, job]:
         return False
     lacking, moves = int(gangs[job] - free[at]), list[tuple[int, int]]()
@@ -381,7 +382,7 @@ def _step_aside(gangs: Ints, plan: Bools, free: Ints, job: int, at: int) -> bool
 
 
 def _fill_gaps(window: Window, gains: Floats, plan: Bools) -> None:
-    """Give what stayed free to whoever gains most by it."""
+    """Give what stayed free to the jobs that gain most from it."""
     counts = plan.sum(axis=0)
     jobs, rooms = np.arange(len(counts)), window.capacity - (plan * window.gangs).sum(axis=1)
     for at, free in enumerate(rooms.tolist()):

@@ -1,4 +1,4 @@
-"""The GPUs as AlloX sees them: which are idle, when the others will be, who has been started, what is kept free."""
+"""The GPUs as AlloX sees them: which are idle, when the others will be, which jobs have started, what is kept free."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairway.core.snapshot import Snapshot
 
 
 class Kept(NamedTuple):
-    """GPUs of one type that a gang waits for: it can start at `at_s`; then so many are to spare."""
+    """GPUs of one type that a gang waits for: it can start at `at_s`, and `spare` of them are then left over."""
 
     at_s: float
     spare: int
@@ -55,15 +55,14 @@ class GpuTimeline:
         return np.concatenate([idle, np.repeat(np.array(ends_s), np.array(gpus))])
 
     def has_room(self, rows: Ints) -> bool:
-        """Whether a gang of these rows fits into what is free of a type that it can use."""
+        """Whether a gang of these rows fits into the free GPUs of a type that it can use."""
         fits = (self.gangs[rows] <= self.free[:, None]) & np.isfinite(self.times_s[:, rows])
         return bool(fits.any())
 
     def start_in_order(self, kinds: Mapping[int, int]) -> list[int]:
         """Start the jobs that are first in line on their types: those that take the fewest GPU-seconds.
 
-        The first gang of a type that does not fit has GPUs kept for it; the others may pass it where they do not
-        delay it.
+        GPUs are kept for the first gang of a type that does not fit; other jobs may pass it if they do not delay it.
         """
         started = []
         rows, types = np.array(list(kinds)), np.array(list(kinds.values()))
@@ -84,7 +83,7 @@ class GpuTimeline:
         return started
 
     def start_or_reserve(self, row: int) -> bool:
-        """Start a job on the type on which it ends soonest, or keep the GPUs free that it waits for there."""
+        """Start a job on the type on which it ends soonest, or keep free the GPUs that it waits for there."""
         gang = int(self.gangs[row])
         usable = np.isfinite(self.times_s[:, row]).nonzero()[0].tolist()
         when = {kind: self._when_free(kind, gang) for kind in usable}
@@ -97,7 +96,7 @@ class GpuTimeline:
         return True
 
     def fill(self) -> None:
-        """Start whoever still fits somewhere, the fewest GPU-seconds first, each on its fastest type with room."""
+        """Start jobs that still fit somewhere, the fewest GPU-seconds first, each on its fastest type with room."""
         if not self.has_room(self.waiting):
             return
         area = (self.times_s * self.gangs).min(axis=0)
@@ -124,7 +123,7 @@ class GpuTimeline:
         self._hold(kind, float(self.times_s[kind, row]), int(self.gangs[row]))
 
     def _when_free(self, kind: int, gang: int) -> Kept:
-        """When so many GPUs of a type will be free, if nobody else starts there, and how many more are then."""
+        """When `gang` GPUs of a type will be free, if no other job starts there, and how many are then left over."""
         free, at_s = int(self.free[kind]), 0.0
         for end_s, gpus in sorted(self.ends[kind]):
             if free >= gang:

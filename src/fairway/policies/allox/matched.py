@@ -10,10 +10,10 @@ from fairway.solvers.matching import least_completion
 
 
 def types_of(floor: GpuTimeline, rows: Ints, window: int) -> dict[int, int]:
-    """A type for each of the rows that are looked at, so that the sum of their completion times is least.
+    """A type for each row in the window, so that the sum of their completion times is least.
 
-    A gang of g counts as one job that takes g times as long: as much work, and in the same place in the order. Its own
-    completion takes the run time once, which is taken off again. For single GPUs the matching is exact.
+    A gang of g GPUs counts as one job that takes g times as long: it has as much work, and the same place in the order.
+    Its own completion takes the run time only once, so the rest is subtracted. For single GPUs the matching is exact.
     """
     times_s, gangs = floor.times_s[:, rows], floor.gangs[rows]
     if len(floor.capacity) == 1:
@@ -39,9 +39,9 @@ def shortest(area: Floats, window: int) -> Ints:
 
 
 def jobs_behind(area: Floats, inside: Ints, capacity: Ints) -> Floats:
-    """How many of the jobs that are not looked at will queue behind those that are, per GPU of each type.
+    """How many of the jobs outside the window will queue behind those inside, per GPU of each type.
 
-    They are all longer, so they come later; types take them in proportion to how fast they work.
+    They are all longer, so they come later. Types take them in proportion to how fast they work.
     """
     outside = np.ones(area.shape[1], dtype=bool)
     outside[inside] = False

@@ -1,4 +1,4 @@
-"""The policy: least-progress users take part, the matching chooses GPU types, and who is first in line starts."""
+"""The policy: least-progress users take part, the matching chooses GPU types, and the jobs first in line start."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class AlloX:
     """Least mean completion time over GPU types by matching, among the users with the least progress.
 
     Knows: run times (an oracle), speeds by GPU type, gang sizes, owners. Does not preempt. `alpha` is the part of the
-    users that takes part at a time: 1 looks at completion times alone. `published` plans shares of time as Gavel's
+    users that takes part at a time: with 1 only completion times count. `published` plans shares of time as Gavel's
     port of AlloX does.
     """
 
@@ -58,8 +58,8 @@ class AlloX:
         return _decision(snapshot, floor, planned, progress.memory())
 
     def _serve_overdue(self, snapshot: Snapshot, floor: GpuTimeline, progress: UserProgress) -> None:
-        """Who has nothing running and has waited much longer than its work takes goes first: matching alone starves
-        long jobs for as long as shorter ones come."""
+        """Jobs that have waited much longer than their work takes, and whose owner has none running, go first: matching
+        alone starves long jobs for as long as shorter ones come."""
         work_s = np.where(floor.possible, floor.times_s.min(axis=0, initial=np.inf), 0.0) * floor.gangs
         late = snapshot.now_s - snapshot.idle_since_s > self.patience * work_s
         while floor.free.any():
@@ -72,7 +72,7 @@ class AlloX:
             progress.add(row, floor.kinds[row])
 
     def _serve(self, floor: GpuTimeline, progress: UserProgress) -> dict[int, int]:
-        """Match and start until no more can be started; gives the types on which the others are planned."""
+        """Match and start until no more jobs can start. Returns the types on which the others are planned."""
         alpha, planned = self.alpha, dict[int, int]()
         while len(rows := floor.waiting) and floor.has_room(rows):
             chosen = progress.lowest(rows, alpha)

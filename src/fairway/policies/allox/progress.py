@@ -1,4 +1,4 @@
-"""How far users have come: AlloX's progress scores, and who is served first by them."""
+"""How far users have come: AlloX's progress scores, and which users they serve first."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fairway.core.snapshot import Snapshot
 
 class UserProgress:
     """Each user's score: what its running jobs hold, as shares of the GPU types that suit them best, each times its
-    speed over that on its best type. A job parked on a slow type counts less, so its owner is served sooner.
+    speed over that on its best type. A job on a slow type counts less, so its owner is served sooner.
 
-    `cumulative`: the time integral of that instead, which the policy remembers.
+    `cumulative`: the integral of that over time instead, which the policy remembers.
     """
 
     def __init__(self, snapshot: Snapshot, *, cumulative: bool) -> None:
@@ -42,7 +42,7 @@ class UserProgress:
         self.jobs_running[self.user[row]] += 1
 
     def without_running(self, rows: Ints) -> Bools:
-        """Which of the rows belong to users none of whose jobs runs."""
+        """Which of the rows belong to users without a running job."""
         return np.asarray(self.jobs_running[self.user[rows]] == 0)
 
     def lowest(self, waiting: Ints, alpha: float) -> Ints:

@@ -1,4 +1,4 @@
-"""AntMan (Xiao et al., OSDI'20): opportunistic jobs use what guaranteed ones leave over, and are not to be felt."""
+"""AntMan (Xiao et al., OSDI'20): opportunistic jobs use what guaranteed jobs leave over, and hardly slow them down."""
 
 from fairway.policies.antman.control import aimd
 from fairway.policies.antman.policy import AntMan

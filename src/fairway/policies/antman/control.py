@@ -1,8 +1,7 @@
 """How much a guest may compute: AntMan's controller, and what the policy remembers between decisions.
 
 Mini-batches of a training job take almost equal time, so one that takes longer than it did alone is a sign of
-interference. The throttle of the guests is cut at once when the host shows that sign, and raised slowly when it does
-not.
+interference. When the host shows that sign, the throttle of its guests is cut at once; otherwise it is raised slowly.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from statistics import median
 from typing import Any
 
 MARGIN = 0.9
-"""How much of the slowdown that a host tolerates a throttle that is being raised may use up."""
+"""How much of the slowdown that a host tolerates may be used up while a throttle is being raised."""
 BAND = 0.02
-"""A change of the throttle smaller than this is not worth making: the controller has settled."""
+"""A smaller change of the throttle than this is not worth making: the controller has settled."""
 MOMENT_S = 1e-6
 REFUSED = 1e9
 """The interference of a pair that an engine has refused to put together."""
@@ -23,7 +22,7 @@ MOST_PAIRS = 4096
 
 
 def aimd(share: float, slowdown: float, *, eps: float = 0.05, decrease: float = 0.5, increase: float = 0.1) -> float:
-    """The next throttle: cut where the host's step takes more than 1 + `eps` times as long as alone, else raised.
+    """The next throttle: cut if the host's step takes more than 1 + `eps` times as long as alone, else raised.
 
     >>> share = 1.0
     >>> for step_ms in (230, 215, 205, 204):
@@ -39,7 +38,7 @@ def aimd(share: float, slowdown: float, *, eps: float = 0.05, decrease: float = 
 
 @dataclass(frozen=True)
 class ControlKnobs:
-    """What a controller goes by; the knobs of the policy."""
+    """The parameters of a controller: knobs of the policy."""
 
     eps: float
     decrease: float
@@ -54,7 +53,7 @@ class ControlKnobs:
 class HostWatch:
     """One host with guests: its speed alone, the throttle of its guests, and the steps seen since that was set.
 
-    A step is measured by how many times as long as alone it takes. `due_s` is when the throttle is looked at next.
+    A step is measured by how many times as long as alone it takes. `due_s` is when the throttle is checked next.
     """
 
     alone: float
@@ -64,7 +63,7 @@ class HostWatch:
     seen: list[float] = field(default_factory=list)
 
     def step(self, now_s: float, slowdown: float, limits: ControlKnobs) -> bool:
-        """Take a measurement and, when it is time, set the throttle anew; False: the guests must leave."""
+        """Take a measurement and, when it is time, set a new throttle. False: the guests must leave."""
         self.seen = [*self.seen, slowdown][-limits.window :]
         usual = median(self.seen)
         too_slow = usual > 1 + limits.eps + 1e-9
@@ -94,7 +93,7 @@ class HostWatch:
 class AntManNotes:
     """The policy's memory. Keys are job numbers as texts; pairs are `host/guest`, of job numbers or of models.
 
-    `watches`: hosts with guests. `closed`: until when a host is spared guests. `paused`: guests that had to leave, with
+    `watches`: hosts with guests. `closed`: until when a host gets no guests. `paused`: guests that had to leave, with
     the host and its slowdown. `pairs`: by models, the interference of a guest that is not throttled, and when it was
     seen. `refused`: pairs that did not fit together. `joined`: guests of the last decision that were new.
     """
@@ -108,7 +107,7 @@ class AntManNotes:
 
     @staticmethod
     def recalled(memory: Mapping[str, Any], active: Iterable[int], now_s: float) -> AntManNotes:
-        """What was remembered, without jobs that have left and times that have passed."""
+        """The memory, without jobs that have left and times that have passed."""
         if not memory:
             return AntManNotes()
         alive = {str(job) for job in active}
@@ -129,7 +128,7 @@ class AntManNotes:
         return {**vars(self), "watches": watches}
 
     def learn(self, pair: str, interference: float, now_s: float) -> None:
-        """Note what a guest of one model costs a host of another; pairs without names teach nothing."""
+        """Note what a guest of one model costs a host of another. Pairs without names teach nothing."""
         if pair:
             self.pairs.pop(pair, None)
             self.pairs[pair] = [interference, now_s]

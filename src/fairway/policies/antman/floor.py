@@ -1,7 +1,7 @@
-"""Which GPUs guaranteed gangs start on while opportunistic jobs are about, and who has to leave them.
+"""Which GPUs guaranteed gangs start on while opportunistic jobs run, and which of these jobs have to leave.
 
-A gang gets as few nodes as if the opportunistic jobs were not there. Among such nodes it takes those where the fewest
-of their GPUs are lost, then the youngest jobs.
+A gang gets as few nodes as if there were no opportunistic jobs. Among such nodes it takes those where opportunistic
+jobs lose the fewest GPUs, then those with the youngest such jobs.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Loss = tuple[int, int, tuple[int, ...]]
 
 
 class SpareGpus:
-    """The GPUs that no guaranteed job holds, by node: `free` ones, and `open` ones with those of tenants.
+    """The GPUs that no guaranteed job holds, by node: `free` ones, and `open` ones, which include those of tenants.
 
-    Tenants are rows of opportunistic jobs that have GPUs of their own; `evicted` are those that have had to leave.
+    Here a tenant is the row of an opportunistic job with GPUs of its own; `evicted` are those that had to leave.
     """
 
     def __init__(self, snapshot: Snapshot, settled: Iterable[int], tenants: Iterable[int]) -> None:
@@ -58,7 +58,7 @@ class SpareGpus:
         return masks
 
     def seat(self, need: int, kind: int) -> tuple[int, ...]:
-        """GPUs of a type for a gang, () if there are not enough; tenants that are in the way are evicted."""
+        """GPUs of a type for a gang, () if there are not enough. Tenants in the way are evicted."""
         chosen: list[int] = []
         here = self._kinds == kind
         if need > int(self.open[here].sum()):
@@ -70,7 +70,7 @@ class SpareGpus:
         return tuple(chosen)
 
     def seat_quickly(self, need: int, kind: int) -> tuple[int, ...]:
-        """The same without looking for who loses least: the fullest node with room, where the youngest leave."""
+        """The same without a search for the least loss: the fullest node with room, where the youngest leave."""
         if kind not in self._nodes:
             self._nodes[kind] = [0] * self._ranks.shape[1]
             for node in (self._kinds == kind).nonzero()[0].tolist():
@@ -93,12 +93,12 @@ class SpareGpus:
         return tuple(chosen)
 
     def close(self) -> None:
-        """Tenants that are still here stay: from now on only free GPUs are given."""
+        """The remaining tenants stay: from now on only free GPUs are given."""
         self.open = self.free.copy()
         self._nodes.clear()
 
     def _best_node(self, fits: Ints, part: int) -> int:
-        """The node where nobody has to leave, else where least is lost; then the one with the fewest open GPUs."""
+        """The node where no tenant has to leave, else where least is lost; then the one with the fewest open GPUs."""
         nodes = (fits & (self.free >= part)).nonzero()[0]
         if len(nodes):
             return int(nodes[self.open[nodes].argmin()])
@@ -110,7 +110,7 @@ class SpareGpus:
         return int(nodes[ranks.argmin()])
 
     def _take(self, node: int, part: int) -> list[int]:
-        """Take free GPUs of a node, the first ones, once those have left who have to."""
+        """Take the first free GPUs of a node, after the tenants that are in the way have left."""
         missing = part - int(self.free[node])
         if missing > 0:
             for row in self._losses[node][missing][2]:
@@ -142,7 +142,7 @@ class SpareGpus:
 
 
 def _least_losses(tenants: dict[int, int], gangs: dict[int, int]) -> list[Loss]:
-    """For 0, 1, 2, … GPUs of a node that shall become free: which tenants should leave. A small knapsack, exactly."""
+    """For 0, 1, 2, … GPUs of a node that shall become free: which tenants should leave. A small knapsack, exact."""
     youngest = sorted(tenants, reverse=True)
     if all(gangs[row] == 1 for row in youngest):
         return [(n, -youngest[n - 1] if n else 0, tuple(youngest[:n])) for n in range(len(youngest) + 1)]
@@ -159,6 +159,6 @@ def _least_losses(tenants: dict[int, int], gangs: dict[int, int]) -> list[Loss]:
                     best[freed] = loss
     losses: list[Loss] = []
     for exact in reversed(best):
-        # More than is needed may become free where that costs less.
+        # More than needed may become free if that costs less.
         losses.append(exact if exact is not None and (not losses or exact[:2] <= losses[-1][:2]) else losses[-1])
     return losses[::-1]

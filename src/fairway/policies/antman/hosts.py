@@ -18,7 +18,7 @@ _PLENTY_BYTES = 1 << 62
 class Hosts:
     """Jobs that may have guests, by row. `room` counts the GPUs on which each has none yet.
 
-    `bearable` is the interference beyond which a host suffers too much from a guest that is hardly allowed to compute.
+    `bearable` is the interference beyond which a host suffers too much even from a guest that may hardly compute.
     """
 
     snapshot: Snapshot
@@ -33,7 +33,7 @@ class Hosts:
 
     @staticmethod
     def of(snapshot: Snapshot, notes: AntManNotes, room: dict[int, int], bearable: float, fresh_s: float) -> Hosts:
-        """The hosts with this much room each; what was learnt of pairs counts as long as it is newer than `fresh_s`."""
+        """The hosts with this much room each. What was learned about pairs counts if it is newer than `fresh_s`."""
         rows = np.array(list(room), dtype=np.int64)
         kinds = snapshot.gpu_type[rows]
         memory = [kind.memory_bytes or _PLENTY_BYTES for kind in snapshot.cluster.types]
@@ -64,7 +64,7 @@ class Hosts:
         return found
 
     def _take(self, guest: int, need: int, memory: int) -> int:
-        """The row of the host for a guest, whose room it takes up; -1 where there is none."""
+        """The row of the host for a guest, which takes up its room; -1 if there is none."""
         snapshot = self.snapshot
         order, spared = self._ranks(guest, int(snapshot.model[guest]))
         fits = (self.room >= need) & (self.spare_bytes >= memory) & ~spared
@@ -77,7 +77,7 @@ class Hosts:
         return -1
 
     def _ranks(self, guest: int, model: int) -> tuple[Ints, Bools]:
-        """For guests of a model: the hosts in the order of preference, and which of them are to be spared.
+        """For guests of a model: the hosts in the order of preference, and which of them shall get no guest.
 
         The work that a guest costs its host counts first, as far as it is known, then small gangs.
         """
@@ -88,7 +88,7 @@ class Hosts:
         return self._ranked[model]
 
     def _interference(self, guest: int) -> tuple[Floats, Bools]:
-        """What is known of the interference of this guest's like at each host, and where it is too much."""
+        """The known interference of guests like this one at each host, and where it is too much."""
         models = self.snapshot.model[self.rows]
         harm, spared = np.zeros(len(models)), np.zeros(len(models), dtype=np.bool_)
         for host in np.unique(models, return_index=True)[1].tolist():
@@ -101,6 +101,6 @@ class Hosts:
 
 
 def pair_of(snapshot: Snapshot, host: int, guest: int) -> str:
-    """The models of a host and a guest; empty where one has no name."""
+    """The models of a host and a guest; empty if one has no name."""
     models = (int(snapshot.model[host]), int(snapshot.model[guest]))
     return f"{models[0]}/{models[1]}" if all(snapshot.names.models[model] for model in models) else ""

@@ -25,10 +25,10 @@ class AntMan:
 
     Knows: priorities, measured speeds, memory needs, models, gang sizes. Stops opportunistic jobs only.
 
-    A host may be slowed by `eps`; its guests start at the throttle `start`, which is multiplied by `decrease` or raised
+    A host may be slowed by `eps`. Its guests start at the throttle `start`, which is multiplied by `decrease` or raised
     by `increase` every `interval_s`, by the median of the last `window` measurements, and rests for `hold_s` once
-    settled. Where less than `least` would be left for a guest it leaves, and the host is spared guests for
-    `cooldown_s`. With `strict` no guaranteed job overtakes one that came before it; without `share` nobody is a guest.
+    settled. If less than `least` would be left for a guest, it leaves, and the host gets no guests for `cooldown_s`.
+    With `strict` no guaranteed job overtakes one that came before it; without `share` no job is a guest.
     """
 
     eps: float = 0.05
@@ -79,7 +79,7 @@ class AntMan:
         return self._decision(seats, notes, head, wake_s)
 
     def _control(self, seats: Seats, notes: AntManNotes) -> None:
-        """Look at every host with guests: the guests stay at the throttle of its controller, or must leave."""
+        """Check every host with guests: the guests stay at the throttle of its controller, or must leave."""
         snapshot = seats.snapshot
         jobs, host = snapshot.jobs.tolist(), snapshot.host.tolist()
         row_of = {jobs[row]: row for row in seats.guaranteed if seats.held[row]}
@@ -108,7 +108,7 @@ class AntMan:
                 notes.paused |= {str(jobs[guest]): [job, slowdown] for guest in guests}
 
     def _invite(self, seats: Seats, notes: AntManNotes, waiting: list[int]) -> float:
-        """Find hosts for opportunistic jobs that wait; returns when it is worth trying again."""
+        """Find hosts for opportunistic jobs that wait. Returns when it is worth trying again."""
         snapshot, now_s = seats.snapshot, seats.snapshot.now_s
         room, wake_s = self._room(seats, notes)
         bearable = MARGIN * self.eps / self.least
@@ -124,7 +124,7 @@ class AntMan:
     def _room(self, seats: Seats, notes: AntManNotes) -> tuple[dict[int, int], float]:
         """Guaranteed jobs that may have guests, with the GPUs on which they have none yet, and when there will be more.
 
-        A host must have run alone for an interval, or its speed alone would not be known.
+        A host must have run alone for an interval; otherwise its speed alone is not known.
         """
         snapshot, now_s = seats.snapshot, seats.snapshot.now_s
         taken: dict[int, int] = {}
@@ -206,12 +206,12 @@ class AntMan:
 
 
 def _speed(snapshot: Snapshot, row: int) -> float:
-    """What a job makes of its best speed; unlike its rate it does not change when its batch size does."""
+    """A job's rate over its best speed. Unlike its rate it does not change with its batch size."""
     return float(snapshot.rate[row] / snapshot.best_speed[row])
 
 
 def _note_refusals(seats: Seats, notes: AntManNotes, jobs: list[int], row_of: dict[int, int]) -> None:
-    """A guest that does not run although it joined a host that still does was refused: they do not fit together."""
+    """A guest that does not run although its host still does was refused: they do not fit together."""
     row_of_guest = {str(jobs[row]): row for row in seats.opportunistic}
     for guest, host in notes.joined.items():
         row = row_of_guest.get(guest, -1)

@@ -1,7 +1,7 @@
-"""Who sits where: guaranteed jobs on whole GPUs in their order, opportunistic ones on what is idle.
+"""Which GPUs jobs get: guaranteed jobs whole GPUs in their order, opportunistic ones what is idle.
 
-GPUs are counted by type, and which ones they are is the placement's business; but where guaranteed jobs start among
-opportunistic ones, they name the GPUs that they need, so that the right ones leave.
+GPUs are counted by type, and placement chooses them. But where guaranteed jobs start among opportunistic ones, they
+name the GPUs that they need, so that the right jobs leave.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from fairway.core.snapshot import Snapshot
 from fairway.policies.antman.floor import SpareGpus
 
 CAREFUL_STARTS = 32
-"""For so many gangs that start at once it is worked out whose leaving costs least."""
+"""For up to this many gangs that start at once, the eviction that costs least is worked out."""
 
 
 @dataclass
 class Seats:
-    """A decision in the making. `gpus` and `kinds` are what each row is to hold; `host` maps guests to hosts.
+    """A decision in the making. `gpus` and `kinds` are what each row shall hold; `host` maps guests to hosts.
 
-    `free` counts the GPUs of each type that no guaranteed job needs and no opportunistic one sits on alone. Jobs that
+    `free` counts the GPUs of each type that no guaranteed job needs and no opportunistic one has for itself. Jobs that
     may not be stopped are guaranteed while they run. Guests that are guaranteed are neither in `guaranteed` nor in
-    `opportunistic`: they stay where they are.
-    `placements` are the GPUs of gangs that cannot be placed just anywhere.
+    `opportunistic`: they stay where they are. `placements` are the GPUs of gangs that cannot be placed just anywhere.
     """
 
     snapshot: Snapshot
@@ -43,7 +42,7 @@ class Seats:
 
     @staticmethod
     def of(snapshot: Snapshot) -> Seats:
-        """Running guaranteed jobs keep what they hold; nobody else has anything yet."""
+        """Running guaranteed jobs keep what they hold; all other jobs have nothing yet."""
         held, kinds, first_class = snapshot.held, snapshot.gpu_type, snapshot.priority >= 0
         bound: dict[int, int] = {}
         if snapshot.guarded or (snapshot.host >= 0).any():
@@ -99,7 +98,7 @@ class Seats:
         return -1
 
     def keep_alone(self) -> None:
-        """Opportunistic jobs with GPUs of their own stay where no guaranteed job needs these."""
+        """Opportunistic jobs with GPUs of their own stay if no guaranteed job needs these."""
         host = self.snapshot.host.tolist()
         tenants = [row for row in self.opportunistic if self.held[row] and host[row] < 0]
         evicted = self._make_room(tenants) if tenants else ()
@@ -108,21 +107,21 @@ class Seats:
                 self.sit_alone(row, [self.kinds[row]])
 
     def _make_room(self, tenants: list[int]) -> set[int]:
-        """Name the GPUs of guaranteed gangs that start, the largest first; returns the tenants that have to leave."""
+        """Name the GPUs of guaranteed gangs that start, the largest first. Returns the tenants that have to leave."""
         starts = [row for row in self.guaranteed if self.gpus[row] and not self.held[row]]
         if not starts:
             return set()
         self._floor = SpareGpus(self.snapshot, (row for row in self.guaranteed if self.held[row]), tenants)
         for turn, row in enumerate(sorted(starts, key=lambda row: -self.gpus[row])):
             self._name(self._floor.seat if turn < CAREFUL_STARTS else self._floor.seat_quickly, row)
-        # Whoever shares GPUs with a tenant cannot stay without it either.
+        # A job that shares GPUs with a tenant cannot stay without it.
         host, jobs = self.snapshot.host, self.snapshot.jobs
         shared = {int(jobs[row]) for row in tenants}
         self._floor.evicted += [row for row in self.opportunistic if self.held[row] and int(host[row]) in shared]
         return set(self._floor.evicted)
 
     def use_idle(self) -> None:
-        """Idle GPUs go to opportunistic jobs that wait, then to guests, who run at full speed there."""
+        """Give idle GPUs to opportunistic jobs that wait, then to guests, which run at full speed there."""
         for guests in (False, True):
             for row in self.opportunistic:
                 if not any(self.free):
@@ -131,7 +130,7 @@ class Seats:
                     self.sit_alone(row, self.choices(row))
 
     def place_evicted(self) -> None:
-        """Name other GPUs for jobs that had to leave theirs and may be alone elsewhere, or they would seem to stay."""
+        """Name other GPUs for evicted jobs that may have their own elsewhere; otherwise they would seem to stay."""
         floor = self._floor
         if floor is None:
             return
@@ -147,7 +146,7 @@ class Seats:
 
 
 def _cannot_leave(snapshot: Snapshot, first_class: Bools) -> tuple[Bools, dict[int, int]]:
-    """Who is guaranteed, with jobs that may not be stopped and their hosts; and the guests among them, with hosts."""
+    """Which jobs are guaranteed, including jobs that may not be stopped and their hosts; the guests among them."""
     first_class = first_class.copy()
     first_class[snapshot.protected_rows] = True
     guests = (first_class & (snapshot.host >= 0)).nonzero()[0]

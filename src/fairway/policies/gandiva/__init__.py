@@ -1,8 +1,8 @@
 """Gandiva (Xiao et al., OSDI'18): jobs take turns on GPUs, and what measurably helps is kept.
 
 Training repeats near-identical mini-batches, so a job can be suspended between two of them at little cost and its speed
-can be read off at any time. Every job therefore runs soon, in turns of about a minute where there are more jobs than
-GPUs; packing, moves and growth are tried, measured, and undone where they do not pay.
+can be measured at any time. So every job runs soon, in turns of about a minute if there are more jobs than GPUs.
+Packing, moves and growth are tried, measured, and undone if they do not pay.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Gandiva:
 
     Knows: gang sizes, waiting times, memory, the work rates that jobs are seen to have. Preempts.
 
-    `pack` is how many jobs may share a GPU (1: none); a change is judged after `trial_s`, must gain more than
-    `hysteresis`, and is not tried again within `cooldown_s`. A job whose turn
-    fresh starts have taken `patience` times has its home kept clear.
+    `pack` is how many jobs may share a GPU (1: none). A change is judged after `trial_s`, must gain more than
+    `hysteresis`, and is not tried again within `cooldown_s`. If fresh starts have taken a job's turn `patience` times,
+    its home is kept clear.
     """
 
     quantum_s: float = 60.0
@@ -71,7 +71,7 @@ class Gandiva:
         return answer(scene)
 
     def _end_of_quantum(self, scene: GandivaScene) -> None:
-        """Those that wait take their turn; where nobody waits, the idle GPUs are put to use."""
+        """Waiting units take their turn; if none waits, the idle GPUs are put to use."""
         if scene.waiting:
             slicing.rotate(scene)
             slicing.fill(scene)

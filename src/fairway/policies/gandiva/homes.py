@@ -1,7 +1,7 @@
-"""Where units live: the free GPUs and the load of every node, and the order in which Gandiva looks for a place.
+"""Where units live: the free GPUs and the load of every node, and the order in which places are tried.
 
-A node has an *affinity*, the gang size of the first job that settled on it, in powers of two; gangs of one size then
-share a node and can take turns as a whole. Affinity is a preference: free GPUs are used whatever they are kept for.
+A node has an *affinity*, the gang size of the first job that settled on it, in powers of two. Gangs of one size then
+share a node and can take turns as a whole. Affinity is a preference: free GPUs are used whatever the affinity.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fairway.core.cluster import Cluster
 from fairway.policies.gandiva.units import Home, Unit
 
 RELAX_LOAD = 1.0
-"""A node of another affinity is shared where its load is lower by this much: a whole turn."""
+"""A node of another affinity is shared if its load is lower by this much: a whole turn."""
 
 
 def affinity_of(gang: int) -> int:
@@ -22,7 +22,7 @@ def affinity_of(gang: int) -> int:
 
 
 class NodeLoads:
-    """The nodes during one decision. `free` counts GPUs that nobody has claimed, `load` those of all homes."""
+    """The nodes during one decision. `free` counts GPUs that no unit has claimed, `load` those of all homes."""
 
     def __init__(self, cluster: Cluster, sizes: Sequence[int], affinity: list[int]) -> None:
         self.cluster = cluster
@@ -46,18 +46,18 @@ class NodeLoads:
             self.total[self.kind[node]] -= count
 
     def give(self, home: Home) -> None:
-        """Give the GPUs of a home up again."""
+        """Give up the GPUs of a home again."""
         for node, count in home:
             self.free[node] += count
             self.total[self.kind[node]] += count
 
     def fits(self, home: Home) -> bool:
-        """Whether the GPUs of a home are there to be claimed."""
+        """Whether the GPUs of a home are free to be claimed."""
         free = self.free
         return all(free[node] >= count for node, count in home)
 
     def settle_all(self, units: Iterable[Unit]) -> None:
-        """Take note of all homes; nodes that are nobody's home lose their affinity."""
+        """Note all homes. Nodes that are in no home lose their affinity."""
         load, gang_on = self.load, dict[int, int]()
         for unit in units:
             for node, count in unit.home:
@@ -80,7 +80,7 @@ class NodeLoads:
                 self._note(node)
 
     def leave(self, home: Home) -> None:
-        """A unit has its home elsewhere from now on."""
+        """A unit has no home on these nodes any more."""
         for node, count in home:
             self.load[node] -= count
             if not self.load[node]:
@@ -89,12 +89,12 @@ class NodeLoads:
                 self._note(node)
 
     def is_spread(self, home: Home, size: int) -> bool:
-        """Whether a gang sits on more nodes than it needs."""
+        """Whether a gang uses more nodes than it needs."""
         return len(home) > 1 and len(home) > self.cluster.nodes_needed(self.kind[home[0][0]], size)
 
     def fit(self, gang: int, kind: int) -> Home:
         """Free GPUs on as few nodes as the gang needs: a node of its affinity with the lowest load, else one without
-        affinity, else one of another; () where there is none."""
+        affinity, else one of another; () if there is none."""
         if self.total[kind] < gang:
             return ()
         if gang > self.largest[kind]:
@@ -112,7 +112,7 @@ class NodeLoads:
         return ((found, gang),) if found >= 0 else ()
 
     def spread(self, gang: int, kind: int) -> Home:
-        """Free GPUs of a type wherever they are, on few nodes; () where there are not enough."""
+        """Free GPUs of a type wherever they are, on few nodes; () if there are not enough."""
         if self.total[kind] < gang:
             return ()
         wanted, free, affinity = affinity_of(gang), self.free, self.affinity
@@ -122,7 +122,7 @@ class NodeLoads:
 
     def share(self, gang: int, kinds: Sequence[int]) -> Home:
         """A home on GPUs that others use as well: the lowest load, on nodes of its affinity if they are not much worse;
-        () where the gang is too large for the nodes that are up."""
+        () if the gang is too large for the nodes that are up."""
         best: tuple[float, Home] = (0.0, ())
         for kind in kinds:
             if gang > self.largest[kind]:
@@ -180,9 +180,9 @@ class NodeLoads:
                 heapq.heappush(heap, (self._ratio(node), node))
 
     def cleared(self, gang: int, kind: int, movable: Mapping[int, list[Unit]]) -> tuple[int, list[tuple[Unit, int]]]:
-        """A node that a gang has to itself once a few others have moved off it, and who moves where.
+        """A node that a gang has to itself once a few units have moved off it, and these moves.
 
-        The fewest moves win, then the last node: the first ones fill up. (-1, []) where nothing helps.
+        The fewest moves win, then the last node, because the first ones fill up. (-1, []) if nothing helps.
         """
         best: tuple[int, list[tuple[Unit, int]]] = (-1, [])
         if self.total[kind] < gang:
@@ -195,8 +195,7 @@ class NodeLoads:
         return best
 
     def _evacuate(self, node: int, need: int, units: Iterable[Unit]) -> list[tuple[Unit, int]]:
-        """Moves of single-node units that free so many GPUs of a node, the largest first; [] where it cannot be
-        done."""
+        """Moves of single-node units that free `need` GPUs of a node, the largest first; [] if that is impossible."""
         moves: list[tuple[Unit, int]] = []
         used: dict[int, int] = {}
         for unit in sorted(units, key=lambda unit: (-unit.size, unit.rows[0])):
@@ -214,7 +213,7 @@ class NodeLoads:
 
 
 def _portions(gang: int, nodes: Iterable[int], counts: Sequence[int]) -> Home:
-    """A gang over nodes in order, as much on each as it offers."""
+    """A gang spread over nodes in order, as much on each as it offers."""
     home = []
     for node in nodes:
         count = min(counts[node], gang)

@@ -1,5 +1,5 @@
-"""What is done with GPUs that nobody waits for: packs are taken apart, gangs brought together, jobs moved to faster
-GPUs, and elastic jobs grow."""
+"""Uses of GPUs for which no job waits: packs are taken apart, gangs brought together, jobs moved to faster GPUs, and
+elastic jobs grow."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fairway.policies.gandiva.units import Unit
 
 
 def revert_moves(scene: GandivaScene) -> None:
-    """Send jobs back whose move did not pay, if the GPUs that they had are still free."""
+    """Send back jobs whose move did not pay, if their old GPUs are still free."""
     for unit, home in scene.reverts:
         if unit.granted and unit.stays and scene.floor.fits(home):
             scene.move(unit, home)
@@ -31,7 +31,7 @@ def _may_move(scene: GandivaScene, unit: Unit) -> bool:
 
 
 def _try_move(scene: GandivaScene, unit: Unit, home: tuple[tuple[int, int], ...]) -> None:
-    """Move a unit and note what it made before, so that the move can be judged."""
+    """Move a unit and note its rate before, so that the move can be judged."""
     if not unit.packed:
         before = [number for pair in unit.home for number in pair]
         rate = scene.rates[unit.rows[0]]
@@ -40,7 +40,7 @@ def _try_move(scene: GandivaScene, unit: Unit, home: tuple[tuple[int, int], ...]
 
 
 def bring_together(scene: GandivaScene) -> None:
-    """Move gangs that sit on more nodes than they need onto fewer."""
+    """Move gangs that use more nodes than they need onto fewer."""
     floor = scene.floor
     for unit in scene.active.values():
         if len(unit.home) > 1 and _may_move(scene, unit) and floor.is_spread(unit.home, unit.size):
@@ -88,7 +88,7 @@ def grow(scene: GandivaScene) -> None:
 
 
 def look_ahead(scene: GandivaScene) -> None:
-    """Ask to be woken at the end of a quantum while somebody waits or something can still become better."""
+    """Ask to be woken at the end of a quantum while a unit waits or something can still be improved."""
     notes, floor = scene.notes, scene.floor
     if scene.waiting or notes.trials or notes.moves or notes.growth:
         scene.ask_again(scene.now_s)
@@ -105,7 +105,7 @@ def look_ahead(scene: GandivaScene) -> None:
 
 
 def _faster(scene: GandivaScene, unit: Unit) -> bool:
-    """Whether a faster type of GPU has room for a job, and nobody has seen that it gains nothing there."""
+    """Whether a faster type of GPU has room for a job, and the job is not known to gain nothing there."""
     if len(scene.hint) == 1 or unit.packed:
         return False
     here = scene.kind(unit)

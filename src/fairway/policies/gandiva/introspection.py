@@ -1,7 +1,7 @@
-"""Try, measure, keep or revert: packing, moves and growth are judged by the work rates that the jobs are seen to have.
+"""Try, measure, keep or revert: packing, moves and growth are judged by the work rates that jobs are seen to have.
 
-A rate counts relative to the one that the job had alone on the same type of GPU. Two jobs that take turns have 1
-between them, so a pack must make clearly more than that.
+A rate is taken relative to the rate of the job alone on the same GPU type. Two jobs that take turns make 1 together, so
+a pack must make clearly more than that.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from fairway.policies.gandiva.scene import EARLY_S, GandivaScene
 from fairway.policies.gandiva.units import Unit, pair_of
 
 ALIKE = 0.1
-"""Where jobs of one kind differ by more than this share of their rate, the kind tells nothing about the next."""
+"""If the rates of jobs of one kind differ by more than this fraction, the kind says nothing about the next job."""
 UNTRIED = 2.0
-"""What a pair that nobody has tried is taken to make: every pair of kinds gets a trial."""
+"""What an untried pair is expected to make: every pair of kinds gets a trial."""
 
 
 def observe(scene: GandivaScene) -> None:
-    """Note the rates of jobs that run alone, and who does not fit beside whom."""
+    """Note the rates of jobs that run alone, and which jobs do not fit beside each other."""
     notes = scene.notes
     for unit in scene.running:
-        # Whoever was on trial beside a job that has left is by itself now, or the host of others.
+        # A job on trial beside a job that has left is alone now, or the host of others.
         notes.trials.pop(scene.key(unit), None)
         if not unit.packed and unit.size == unit.gang and not scene.floor.is_spread(unit.home, unit.gang):
             row, kind = unit.rows[0], scene.kind(unit)
@@ -43,7 +43,7 @@ def observe(scene: GandivaScene) -> None:
 
 
 def rate_alone(scene: GandivaScene, row: int, gang: int, kind: int) -> float:
-    """The rate that a job has by itself on a GPU type, as seen of it or of its kind; 0 where nobody has seen it."""
+    """The rate of a job alone on a GPU type, as seen for it or for its kind; 0 if it was never seen."""
     known = scene.notes.alone.get(scene.keys[row])
     if known is not None and known[0] == kind and known[1] == scene.batch_sizes[row]:
         return known[2]
@@ -51,7 +51,7 @@ def rate_alone(scene: GandivaScene, row: int, gang: int, kind: int) -> float:
 
 
 def worth(scene: GandivaScene, unit: Unit) -> float:
-    """What a unit makes per second, the rate of each job alone counting 1; NaN where one is unknown."""
+    """What a unit makes per second, where the rate of each job alone counts 1; NaN if one is unknown."""
     total = 0.0
     for row in unit.rows:
         alone = rate_alone(scene, row, unit.gang, scene.kind(unit))
@@ -60,12 +60,12 @@ def worth(scene: GandivaScene, unit: Unit) -> float:
 
 
 def pays(value: float, bar: float, hysteresis: float) -> bool:
-    """Whether a pack makes clearly more than its parts make when they take turns."""
+    """Whether a pack makes clearly more than its parts make by taking turns."""
     return value > bar * (1 + hysteresis)
 
 
 def judge_packs(scene: GandivaScene) -> list[Unit]:
-    """End the trials that have lasted long enough; returns the jobs whose packs do not pay (any more)."""
+    """End the trials that have lasted long enough. Returns the jobs whose packs do not pay (any more)."""
     notes, knobs, keys = scene.notes, scene.knobs, scene.keys
     parted: list[Unit] = []
     for unit in scene.running:
@@ -99,7 +99,7 @@ def _pair_name(a: str, b: str, gang: int, kind: int) -> str:
 
 
 def join(scene: GandivaScene) -> None:
-    """Put waiting jobs beside others of equal gang size that run, the pairs that are known to make most first."""
+    """Put waiting jobs beside running ones of equal gang size. The pairs that are known to make most come first."""
     knobs = scene.knobs
     if knobs.pack < 2 or not scene.waiting:
         return
@@ -150,7 +150,7 @@ def _hosts(scene: GandivaScene) -> dict[int, dict[tuple[str, int], list[Unit]]]:
 def _ranked(
     scene: GandivaScene, unit: Unit, name: str, shelves: dict[tuple[str, int], list[Unit]]
 ) -> list[tuple[float, str, int]]:
-    """The kinds of hosts for a kind of job, what is expected of the pair first."""
+    """The kinds of hosts for a kind of job, the best expected pair first."""
     order = []
     for other, kind in shelves:
         known = scene.notes.pairs.get(_pair_name(name, other, unit.gang, kind))
@@ -178,7 +178,7 @@ def _partner(
 
 
 def _may_share(scene: GandivaScene, row: int, host: Unit, kind: int) -> bool:
-    """Whether memory suffices, as far as it is known, and nothing speaks against the pair."""
+    """Whether memory suffices, as far as it is known, and no ban excludes the pair."""
     snapshot, bans = scene.snapshot, scene.notes.bans
     jobs, room = snapshot.jobs, snapshot.cluster.types[kind].memory_bytes
     if bans and any(bans.get(pair_of(int(jobs[row]), int(jobs[mate])), 0.0) > scene.now_s for mate in host.rows):
@@ -188,7 +188,7 @@ def _may_share(scene: GandivaScene, row: int, host: Unit, kind: int) -> bool:
 
 
 def judge_moves(scene: GandivaScene) -> None:
-    """Jobs that were moved and are slower now, or are on another GPU type and no faster, go back."""
+    """Send back jobs that were moved and are slower now, or are on another GPU type and no faster."""
     notes = scene.notes
     for unit in scene.units if notes.moves else ():
         moved = notes.moves.get(scene.key(unit))
@@ -205,7 +205,7 @@ def judge_moves(scene: GandivaScene) -> None:
 
 
 def judge_growth(scene: GandivaScene) -> None:
-    """Jobs that have grown and make little of it shrink again."""
+    """Shrink jobs that have grown and gain little from it."""
     notes = scene.notes
     for unit in scene.units if notes.growth else ():
         grown = notes.growth.get(scene.key(unit))

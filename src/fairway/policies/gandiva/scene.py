@@ -1,4 +1,4 @@
-"""One decision in the making: the units, the nodes, the memory, and the few ways in which a unit's lot can change."""
+"""One decision in the making: the units, the nodes, the memory, and the few ways in which a unit can change."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Knobs(Protocol):
 
 
 class GandivaScene:
-    """Everything that one decision looks at and changes. `turn` says that a quantum ends now.
+    """Everything that one decision reads and changes. `turn` says that a quantum ends now.
 
-    `running` are the units that hold GPUs now, `active` those that are to run from now on, by their first row;
-    `waiting` have no GPUs yet, those that have waited longest first. `grown` may be shrunk at once. `reverts` are units
-    whose move did not pay, with the home that they had before. `holds` are free GPUs that are kept clear, and for whom.
+    `running` are the units that hold GPUs now, `active` those that shall run from now on, by their first row. `waiting`
+    units have no GPUs yet; those that have waited longest come first. `grown` units may be shrunk at once. `reverts`
+    are units whose move did not pay, with their old home. `holds` are free GPUs that are kept clear, by unit.
     """
 
     def __init__(self, snapshot: Snapshot, knobs: Knobs) -> None:
@@ -75,11 +75,11 @@ class GandivaScene:
         quanta = self.now_s / self.knobs.quantum_s
         due_s = self.notes.due_s
         at_end = abs(quanta - round(quanta)) * self.knobs.quantum_s < EARLY_S
-        # Where rounds have a length of their own, a quantum ends with the first round after it.
+        # If rounds have a length of their own, a quantum ends with the first round after it.
         return at_end or (due_s is not None and self.now_s >= due_s - EARLY_S)
 
     def _fix(self) -> None:
-        """Units of which a job was started a moment ago are left alone."""
+        """Units with a job that has just started are left alone."""
         protected = set(self.snapshot.protected_rows.tolist())
         for unit in self.running if protected else ():
             unit.fixed = not protected.isdisjoint(unit.rows)
@@ -89,7 +89,7 @@ class GandivaScene:
         return self.keys[unit.rows[0]]
 
     def kind_of_job(self, row: int) -> str:
-        """Jobs of one model and batch size are of a kind; what is seen of one is expected of the others."""
+        """Jobs of one model and batch size are of a kind: what is seen of one is expected of the others."""
         about = self.models[row], self.batch_sizes[row]
         name = self._names.get(about)
         if name is None:
@@ -97,7 +97,7 @@ class GandivaScene:
         return name
 
     def kinds(self, unit: Unit) -> tuple[int, ...]:
-        """The GPU types on which all jobs of a unit can run, those that are said to be faster first."""
+        """The GPU types on which all jobs of a unit can run. Those that are said to be faster come first."""
         if len(self.hint) == 1:
             return (0,)
         kinds = self.kinds_of(unit.rows[0])
@@ -106,7 +106,7 @@ class GandivaScene:
         return kinds
 
     def kinds_of(self, row: int) -> tuple[int, ...]:
-        """The GPU types on which one job can run, those that are said to be faster first."""
+        """The GPU types on which one job can run. Those that are said to be faster come first."""
         known = self._kinds.get(row)
         if known is None:
             speeds = self.snapshot.speeds[:, row].tolist()
@@ -119,7 +119,7 @@ class GandivaScene:
         return self.floor.kind[unit.home[0][0]]
 
     def rests(self, unit: Unit) -> bool:
-        """Whether a unit is to be left alone after a change."""
+        """Whether a unit shall be left alone after a change."""
         return self.notes.rest.get(self.key(unit), 0.0) > self.now_s
 
     def grant(self, unit: Unit) -> None:
@@ -130,7 +130,7 @@ class GandivaScene:
         self.notes.blocked.pop(self.key(unit), None)
 
     def stop(self, unit: Unit) -> None:
-        """A running unit gives its GPUs up."""
+        """A running unit gives up its GPUs."""
         unit.granted = unit.stays = False
         del self.active[unit.rows[0]]
         self.floor.give(unit.home)
@@ -146,20 +146,20 @@ class GandivaScene:
         self.floor.settle(home, unit.gang)
 
     def move(self, unit: Unit, home: Home) -> None:
-        """Let a unit that runs go on elsewhere, and leave it alone for a while."""
+        """Let a running unit go on elsewhere, and leave it alone for a while."""
         self.floor.give(unit.home)
         self.rehome(unit, home)
         self.floor.take(home)
         self.notes.rest[self.key(unit)] = self.now_s + self.knobs.cooldown_s
 
     def resize(self, unit: Unit, size: int) -> None:
-        """Let a unit on one node, which has claimed no GPUs, run on so many GPUs of it."""
+        """Let a unit on one node, which has claimed no GPUs, run on `size` GPUs of the node."""
         self.rehome(unit, ((unit.home[0][0], size),))
         unit.size = size
         unit.last = unit.gpus[:size]
 
     def split(self, unit: Unit, row: int) -> Unit:
-        """Take a job out of a pack; it has to find a place of its own."""
+        """Take a job out of a pack. It has to find a place of its own."""
         unit.rows.remove(row)
         unit.moved = True
         alone = Unit(row, unit.gang, unit.home, unit.last, self.now_s)
@@ -169,14 +169,14 @@ class GandivaScene:
         return alone
 
     def join(self, guest: Unit, host: Unit) -> None:
-        """A waiting job becomes part of a unit that runs."""
+        """A waiting job becomes part of a running unit."""
         self.floor.leave(guest.home)
         self.notes.blocked.pop(self.key(guest), None)
         host.rows += guest.rows
         guest.rows = []
 
     def ask_again(self, after_s: float) -> None:
-        """Be woken at the end of the first quantum after an instant."""
+        """Ask to be woken at the end of the first quantum after an instant."""
         quantum_s = self.knobs.quantum_s
         after_s = max(after_s, self.now_s)
         turn_s = (math.floor(after_s / quantum_s + 1e-9) + 1) * quantum_s
@@ -184,7 +184,7 @@ class GandivaScene:
 
 
 def answer(scene: GandivaScene) -> Decision:
-    """The decision that a scene has come to, and what to remember of it."""
+    """The decision of a scene, and what to remember."""
     rows = len(scene.keys)
     gpus = np.zeros(rows, dtype=np.int64)
     reasons = np.full(rows, int(Reason.NOT_ITS_TURN), dtype=np.int8)
@@ -215,7 +215,7 @@ def answer(scene: GandivaScene) -> Decision:
 
 
 def _concrete(scene: GandivaScene) -> dict[int, tuple[int, ...]]:
-    """GPUs for the units that start, resume, move or change their size; those they held before, if they can be had."""
+    """GPUs for the units that start, resume, move or change their size; their former ones if these can be had."""
     cluster = scene.snapshot.cluster
     first_gpu, node_of_gpu = cluster.first_gpu, cluster.node_of_gpu
     taken = set(scene.snapshot.withheld_gpus)
@@ -244,7 +244,7 @@ def _concrete(scene: GandivaScene) -> dict[int, tuple[int, ...]]:
 
 
 def _remember(scene: GandivaScene, placements: dict[int, tuple[int, ...]]) -> None:
-    """Homes and GPUs of all units for which they may have changed, the packs, and what stayed idle."""
+    """Remember homes and GPUs of all units for which they may have changed, the packs, and what stayed idle."""
     notes, keys = scene.notes, scene.keys
     changed = [unit for unit in scene.waiting if unit.gpus or unit.moved]
     for unit in (*scene.active.values(), *changed):

@@ -1,5 +1,5 @@
-"""Who runs: free GPUs are filled at once, and at the end of a quantum those that wait take the place of those that
-have run longest."""
+"""Which units run: free GPUs are filled at once, and at the end of a quantum waiting units take the place of those
+that have run longest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairway.policies.gandiva.units import Home, Unit
 
 
 def keep_running(scene: GandivaScene, parted: list[Unit]) -> None:
-    """Whoever runs goes on for now; the others wait, those that have waited longest first."""
+    """Running units go on for now; the others wait. Those that have waited longest come first."""
     for unit in scene.running:
         scene.grant(unit)
         if unit.size > unit.gang and not unit.fixed:
@@ -23,7 +23,7 @@ def keep_running(scene: GandivaScene, parted: list[Unit]) -> None:
 
 
 def fill(scene: GandivaScene) -> None:
-    """Let waiting units have GPUs that nobody uses; who finds none gets a home that it shares with others."""
+    """Give free GPUs to waiting units. A unit that finds none gets a home that it shares with others."""
     floor, left = scene.floor, []
     most = _most_free(scene)
     for unit in scene.waiting:
@@ -45,7 +45,7 @@ def fill(scene: GandivaScene) -> None:
 
 
 def _most_free(scene: GandivaScene) -> int:
-    """The largest gang that could find room, if all that is free and all that has grown were of use to it."""
+    """The largest gang that could find room, if all free GPUs and all that units have grown by were of use to it."""
     return max(scene.floor.total) + sum(unit.size - unit.gang for unit in scene.grown)
 
 
@@ -71,8 +71,8 @@ def _find_room(scene: GandivaScene, unit: Unit) -> bool:
 
 
 def _start_a_part(scene: GandivaScene, unit: Unit) -> bool:
-    """Of a pack that finds no room, start the jobs for which there are GPUs that the others cannot use; whether nobody
-    is left."""
+    """Of a pack that finds no room, start the jobs for which there are GPUs that the others cannot use. Returns
+    whether no job is left."""
     for row in unit.rows.copy():
         kinds = scene.kinds_of(row)
         home: Home = next((found for kind in kinds if (found := scene.floor.spread(unit.gang, kind))), ())
@@ -107,7 +107,7 @@ def movable_units(scene: GandivaScene) -> dict[int, list[Unit]]:
 
 
 def _clear(scene: GandivaScene, unit: Unit, kinds: tuple[int, ...]) -> Home:
-    """Move a few others together so that a gang finds its GPUs on one node."""
+    """Move a few units together so that a gang finds its GPUs on one node."""
     floor = scene.floor
     if unit.gang < 2 or all(floor.total[kind] < unit.gang for kind in kinds):
         return ()
@@ -122,10 +122,10 @@ def _clear(scene: GandivaScene, unit: Unit, kinds: tuple[int, ...]) -> Home:
 
 
 def rotate(scene: GandivaScene) -> None:
-    """A quantum has ended: waiting units take the GPUs of their homes from those that have run longest."""
+    """A quantum has ended: waiting units take the GPUs of their homes from the units that have run longest."""
     runners: dict[int, list[Unit]] = {}
     for unit in scene.active.values():
-        # A pack that somebody has joined a moment ago has its quantum still before it.
+        # A pack that a job has just joined still has its quantum before it.
         if unit.stays and not unit.fixed and all(scene.held[row] for row in unit.rows):
             for node, _ in unit.home:
                 runners.setdefault(node, []).append(unit)
@@ -147,7 +147,7 @@ def rotate(scene: GandivaScene) -> None:
 
 
 def _take_turn(scene: GandivaScene, unit: Unit, runners: dict[int, list[Unit]], heads: Heads) -> list[Unit] | None:
-    """Whom a unit takes its GPUs from; None where it has to go on waiting."""
+    """The units whose GPUs a unit takes; None if it has to go on waiting."""
     if not heads.may_go_ahead(unit):
         return None
     release(scene, unit)
@@ -160,10 +160,10 @@ def _take_turn(scene: GandivaScene, unit: Unit, runners: dict[int, list[Unit]], 
 
 
 def _victims(scene: GandivaScene, unit: Unit, runners: dict[int, list[Unit]]) -> list[Unit] | None:
-    """Those that have run longest on the nodes of a unit's home, as many as must go; None where that is not enough.
+    """The units that have run longest on the nodes of a unit's home, as many as must go; None if that is not enough.
 
-    Of those that were started together, one that holds the GPUs on which the unit can resume goes first, then the
-    youngest.
+    Of units that were started together, one that holds the GPUs on which the waiting unit can resume goes first, then
+    the youngest.
     """
     chosen: list[Unit] = []
     freed: dict[int, int] = {}
@@ -186,7 +186,7 @@ def _victims(scene: GandivaScene, unit: Unit, runners: dict[int, list[Unit]]) ->
 
 
 def balance(scene: GandivaScene, most: int = 64) -> None:
-    """Give waiting units on crowded nodes a home where fewer take turns, a few at a time; they resume there."""
+    """Give waiting units on crowded nodes a home where fewer units take turns, a few at a time. They resume there."""
     floor = scene.floor
     lowest = min((floor.load[node] / floor.sizes[node] for nodes in floor.nodes for node in nodes), default=math.inf)
     for unit in scene.waiting:

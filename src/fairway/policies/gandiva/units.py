@@ -1,7 +1,7 @@
-"""What takes turns on GPUs, and what the policy remembers of it from one decision to the next.
+"""What takes turns on GPUs, and what the policy remembers about it from one decision to the next.
 
 A *unit* is a job, or a pack of jobs of equal gang size that share the same GPUs and are suspended and resumed together.
-Its *home* says on how many GPUs of which nodes it runs. The homes of several units may overlap: then they take turns.
+Its *home* says on how many GPUs of which nodes it runs. If the homes of several units overlap, they take turns.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ Home: TypeAlias = tuple[tuple[int, int], ...]
 
 
 class Unit:
-    """Jobs that run together. `rows` are theirs, the host's first; `gang` is what each of them asks for.
+    """Jobs that run together. `rows` are their rows, the host's first; `gang` is what each of them asks for.
 
-    `size` is how many GPUs the unit has when it runs: its gang, or more where it has grown. `gpus` are those that it
-    holds now, `last` those that it held most recently. `since_s` tells since when it has run or waited. `fixed` units
-    were started a moment ago and stay as they are. `granted` and `stays` are the outcome: whether it runs, and whether
-    it goes on on the very GPUs that it holds. A unit that is `out` runs but has lost its place in a pack; one that has
-    `moved` has another home than before.
+    `size` is how many GPUs the unit has when it runs: its gang, or more if it has grown. `gpus` are those that it holds
+    now, `last` those that it held most recently. `since_s` is since when it has run or waited. `fixed` units have just
+    started and stay as they are. `granted` and `stays` are the outcome: whether it runs, and whether it keeps the GPUs
+    that it holds. A unit that is `out` runs but has lost its place in a pack; one that has `moved` has a new home.
     """
 
     gpus: tuple[int, ...] = ()
@@ -53,11 +52,10 @@ class Unit:
 class GandivaNotes:
     """The policy's memory: plain values under string keys. Jobs are named by their numbers.
 
-    `alone` is a GPU type, a batch size and the rate that a job was seen to have by itself with these; `solo` the rate
-    for its kind of job.
-    `pairs` are the outcomes of packing two kinds of jobs, and until when the pair is not to be tried again; `bans` the
-    same for two jobs. `trials`, `moves` and `growth` are changes whose benefit is not measured yet. `blocked` counts
-    the turns that a job at the head of the waiting did not get because others had just been started.
+    `alone` is a GPU type, a batch size and the rate that a job was seen to have alone with these; `solo` is the rate of
+    its kind of job. `pairs` are the results of packing two kinds of jobs, and until when the pair shall not be tried
+    again; `bans` are the same for two jobs. `trials`, `moves` and `growth` are changes whose benefit is not measured
+    yet. `blocked` counts the turns that a job at the head of the queue missed because others had just started.
     """
 
     def __init__(self, memory: Mapping[str, Any], nodes: int) -> None:
@@ -78,7 +76,7 @@ class GandivaNotes:
         self.due_s: float | None = memory.get("due_s")
 
     def plain(self, jobs: Mapping[str, int], now_s: float) -> dict[str, Any]:
-        """What to remember: little of jobs that have left, and no bans that are over."""
+        """What to remember: little about jobs that have left, and no bans that are over."""
         about: dict[str, Any] = {"solo": self.solo, "pairs": self.pairs, "affinity": self.affinity, "idle": self.idle}
         for name in ("home", "last", "packs", "alone", "trials", "moves", "growth", "blocked"):
             table = getattr(self, name)
@@ -97,7 +95,7 @@ class GandivaNotes:
 
 
 def pair_of(a: int, b: int) -> str:
-    """The name of a pair of jobs, whoever is named first."""
+    """The name of a pair of jobs, in either order."""
     return f"{a}+{b}" if a < b else f"{b}+{a}"
 
 
@@ -119,8 +117,7 @@ def home_of(gpus: tuple[int, ...], node_of_gpu: tuple[int, ...]) -> Home:
 def read_units(
     snapshot: Snapshot, notes: GandivaNotes, row_of: Mapping[str, int], sizes: Sequence[int]
 ) -> tuple[list[Unit], list[tuple[int, int]]]:
-    """All units in the order of submission, and the pairs of rows of which the engine refused to run one beside the
-    other."""
+    """All units in the order of submission, and the pairs of rows that the engine refused to run together."""
     held = snapshot.held.tolist()
     guests, refused = _guests(snapshot, notes, row_of, held)
     columns = held, snapshot.gpus.tolist(), np.where(snapshot.running, snapshot.since_s, snapshot.idle_since_s).tolist()
@@ -153,14 +150,14 @@ def read_units(
 def _guests(
     snapshot: Snapshot, notes: GandivaNotes, row_of: Mapping[str, int], held: list[int]
 ) -> tuple[dict[int, int], list[tuple[int, int]]]:
-    """Which rows belong to the unit of another: what runs together now, and what was suspended together."""
+    """Which rows belong to the unit of another row: jobs that run together now, or were suspended together."""
     guests: dict[int, int] = {}
     host = snapshot.host
     for row in (host >= 0).nonzero()[0].tolist():
         guests[row] = row_of[str(int(host[row]))]
     refused: list[tuple[int, int]] = []
     for first, pack in notes.packs.items():
-        # Of a pack that has lost its first job, those that run still share GPUs; the others part.
+        # If a pack has lost its first job, its running jobs still share GPUs; the others part.
         if first not in row_of:
             continue
         rows = [row_of[job] for job in pack if job in row_of]

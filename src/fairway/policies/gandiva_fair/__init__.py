@@ -1,8 +1,8 @@
 """Gandiva_fair: GPU time per user by tickets, for gangs, on mixed GPUs (Chaudhary et al., EuroSys'20).
 
-Users hold tickets. Each node serves the jobs that belong to it by stride, where a gang of g GPUs pays g times; jobs
-larger than a node are served from the same order. Homes are chosen so that nodes carry equal ticket loads, and users
-whose jobs gain little from fast GPUs sell theirs to users whose jobs gain much, at a price that leaves both better off.
+Users hold tickets. Each node serves the jobs that belong to it by stride, where a gang of g GPUs pays g times. Jobs
+larger than a node are served from the same order. Homes are chosen so that nodes carry equal ticket loads. Users whose
+jobs gain little from fast GPUs sell theirs to users whose jobs gain much, at a price that leaves both better off.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fairway.policies.registry import check_native, register
 
 _MOMENT_S = 1e-6
 BEHIND_QUANTA = 3.0
-"""How far a user's pass may lag behind the mean before its jobs move to wherever there is room."""
+"""How far a user's pass may fall behind the mean before its jobs move to any place with room."""
 
 
 @register
@@ -38,9 +38,9 @@ class GandivaFair:
 
     Knows: GPU-seconds attained, owners, weights, gang sizes, speeds by GPU type. Preempts.
 
-    Suspends in place and places by itself. Users hold as many tickets as their jobs weigh on average. Turns change
-    every `quantum_s`; `balance` is the gap in tickets per GPU between nodes above which jobs are moved; `retype_s` is
-    how often jobs are assigned to GPU types anew; after `patience` blocked turns a gang has its node kept clear.
+    Suspends in place and names concrete GPUs. Users hold as many tickets as their jobs weigh on average. Turns change
+    every `quantum_s`. `balance` is the gap in tickets per GPU between nodes above which jobs are moved. Every
+    `retype_s` all jobs are assigned to GPU types again. After `patience` blocked turns a gang's node is kept clear.
     `published` is the rule of the same name in Shockwave's simulator: equal time for every job, whatever its gang.
     """
 
@@ -92,7 +92,7 @@ class GandivaFair:
         return trade_all(shares, worth_of(speeds, gpus, user, users), limits, order)
 
     def _forget_old_debts(self, snapshot: Snapshot, accounts: Accounts, tickets: Floats, shares: Floats) -> None:
-        """Keep passes within a horizon, so that what idle GPUs gave is not paid for long after."""
+        """Keep passes within a horizon, so that users do not pay long after for GPUs that would have been idle."""
         user, gpus, users = snapshot.user, snapshot.gpus, len(snapshot.names.users)
         horizon_s, entitled = HORIZON_QUANTA * self.quantum_s, shares.sum(axis=0)
         largest = np.zeros(users)
@@ -115,7 +115,7 @@ class GandivaFair:
     def _settle_down(
         self, snapshot: Snapshot, accounts: Accounts, nodes: NodeGpus, tickets: Floats, shares: Floats, begins: bool
     ) -> None:
-        """Types for those that need one, homes on nodes that are up, and equal loads."""
+        """Types for jobs that need one, homes on nodes that are up, and equal loads."""
         kinds, homes, gpus = accounts.kinds, accounts.homes, snapshot.gpus
         if len(snapshot.capacity) == 1:
             kinds[:] = 0
@@ -124,7 +124,7 @@ class GandivaFair:
         node_type, largest = snapshot.cluster.node_type, np.array(nodes.largest)
         usable = np.array([kind if nodes.sizes[node] else -1 for node, kind in enumerate(node_type)] + [-1])
         homes[(usable[homes] != kinds) | (gpus > np.array([*nodes.sizes, 0])[homes])] = -1
-        # As long as there is room for everybody, gangs are packed where they fit best and belong there.
+        # As long as there is room for every job, gangs are packed where they fit best and belong there.
         if snapshot.demand <= snapshot.capacity.sum():
             return
         loads = Loads(nodes, homes, tickets)
@@ -138,7 +138,7 @@ class GandivaFair:
     def _choose_types(
         self, snapshot: Snapshot, accounts: Accounts, tickets: Floats, shares: Floats, begins: bool
     ) -> None:
-        """Jobs without a type get one; now and then all do, so that what users are owed evens out."""
+        """Jobs without a type get one; from time to time all do, so that what users are owed evens out."""
         period_s = self.retype_s
         anew = begins and snapshot.now_s >= accounts.typed_s + period_s - _MOMENT_S
         choose = np.ones(len(snapshot), dtype=np.bool_) if anew else accounts.kinds < 0
@@ -151,7 +151,7 @@ class GandivaFair:
             types.assign(choose.nonzero()[0], _fastest_first(snapshot))
 
     def _serve(self, snapshot: Snapshot, accounts: Accounts, nodes: NodeGpus, shares: Floats, begins: bool) -> Turn:
-        """Those that may not be stopped, then the walk if a quantum begins, then idle GPUs for who waits."""
+        """Serve jobs that may not be stopped, then walk if a quantum begins, then give idle GPUs to waiting jobs."""
         rooms, running = Rooms(nodes, snapshot.capacity), snapshot.running_rows.tolist()
         here = {row: rooms.parts_of(accounts.left[row]) for row in running}
         sizes, kinds, homes = snapshot.gpus.tolist(), accounts.kinds.tolist(), accounts.homes.tolist()
@@ -176,14 +176,14 @@ class GandivaFair:
         return turn
 
     def _behind(self, accounts: Accounts, entitled: Floats) -> Bools:
-        """Users that are so far behind the mean that their jobs do not wait for room at home."""
+        """Users so far behind the mean that their jobs do not wait for room at home."""
         mean = float((accounts.user_passes * entitled).sum() / max(float(entitled.sum()), 1e-12))
         return np.asarray(accounts.user_passes < mean - BEHIND_QUANTA * self.quantum_s)
 
     def _decision(
         self, snapshot: Snapshot, accounts: Accounts, turn: Turn, tickets: Floats, shares: Floats
     ) -> Decision:
-        """Grants, places, and the words for those that wait."""
+        """Grants, places, and why jobs wait."""
         gpus, kinds = np.zeros(len(snapshot), dtype=np.int64), accounts.kinds.copy()
         rows = list(turn.granted)
         gpus[rows], kinds[rows] = list(turn.counts.values()), list(turn.types.values())
@@ -203,7 +203,7 @@ class GandivaFair:
         )
 
     def _next_quantum_s(self, snapshot: Snapshot, accounts: Accounts, types: Ints | None, turn: Turn) -> float:
-        """The next boundary while somebody waits; the next choice of types while somebody wants a faster one."""
+        """The next boundary while a job waits; the next choice of types while a job would be faster on another."""
         if not turn.granted and not turn.rooms.closed:
             return math.inf
         from_s = snapshot.now_s
@@ -215,7 +215,7 @@ class GandivaFair:
 
 
 def _texts(snapshot: Snapshot, accounts: Accounts, turn: Turn, gpus: Ints, entitled: Floats) -> dict[int, str]:
-    """Why jobs wait: where their owners stand, or who is in their way."""
+    """Why jobs wait: the position of their owners, or the jobs in their way."""
     if not turn.granted:
         return {}
     waits, user, next_s = (gpus == 0).nonzero()[0], snapshot.user, accounts.due_s

@@ -1,7 +1,8 @@
 """What the policy remembers: passes, homes, the GPUs that each job left, and what users are owed of each GPU type.
 
 Memory is kept by job number and comes back aligned to the rows of the snapshot, with the time since the last decision
-charged. Who is new, or comes back, starts at the smallest pass: absence earns no credit, and does not clear debts.
+charged. A job or user that is new, or comes back, starts at the smallest pass: absence earns no credit, and does not
+clear debts.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from fairway.policies.gandiva_fair.stride import advanced, newcomers_start
 class Accounts:
     """Columns with one entry per row: passes, the GPU type and node that each job belongs to (-1: none yet).
 
-    `user_passes` has one entry per user. `kinds` are types, `homes` nodes; a job without a home is placed over several
-    nodes. `blocked` counts for how many quanta it was a job's turn while jobs that had just been started were in its
-    way; `closed` are nodes that are kept clear for a row because of that. `left` are the GPUs on which a job ran last.
+    `user_passes` has one entry per user. `kinds` are types, `homes` nodes. A job without a home is placed over several
+    nodes. `blocked` counts for how many quanta it was a job's turn while jobs that had just started were in its way;
+    `closed` are nodes that are kept clear for a row because of that. `left` are the GPUs on which a job ran last.
     `owed_gpu_s` is what users (columns) are owed of each type (rows). `due_s` is when the next quantum was to begin,
     `typed_s` when jobs were last assigned to types.
     """
@@ -61,10 +62,10 @@ def recall(snapshot: Snapshot) -> Accounts:
 
 
 def _continue(snapshot: Snapshot, memory: Mapping[str, Any], accounts: Accounts) -> None:
-    """Carry over what is known of the jobs that are still here, and charge what all have received."""
+    """Carry over what is known about the jobs that are still here, and charge what all have received."""
     owners, rows = np.asarray(memory["owners"], dtype=np.int64), snapshot.rows_of(memory["jobs"])
     here = rows >= 0
-    # A job that has gone held its GPUs until now, or it would have been seen in between.
+    # A job that has ended held its GPUs until now; otherwise it would have been seen in between.
     spent_gpu_s = np.asarray(memory["granted"], dtype=np.float64) * (snapshot.now_s - memory["now_s"])
     before_gpu_s = np.asarray(memory["attained_gpu_s"], dtype=np.float64)
     spent_gpu_s[here] = snapshot.attained_gpu_s[rows[here]] - before_gpu_s[here]
@@ -85,12 +86,12 @@ def _continue(snapshot: Snapshot, memory: Mapping[str, Any], accounts: Accounts)
 
 
 def _charge_users(memory: Mapping[str, Any], accounts: Accounts, owners: Ints, spent_gpu_s: Floats) -> None:
-    """Advance the passes of users; what they are owed of each type grows by their part of what was used of it."""
+    """Advance the passes of users. What they are owed of each type grows by their part of its use."""
     shares, owed = np.asarray(memory["shares"], dtype=np.float64), np.asarray(memory["owed_gpu_s"], dtype=np.float64)
     kinds, users = np.asarray(memory["kinds"], dtype=np.int64), owed.shape[1]
     used = np.zeros(owed.shape)
     np.add.at(used, (kinds, owners), spent_gpu_s)
-    # A second on a slow GPU counts for as little as it is worth to the user.
+    # A second on a slow GPU counts for what it is worth to the user.
     values, passes = np.asarray(memory["values"], dtype=np.float64), accounts.user_passes
     due, got = (shares * values).sum(axis=0), (used * values).sum(axis=0)
     passes[:users] = advanced(np.asarray(memory["user_passes"]), got, due)
@@ -117,7 +118,7 @@ def remember(
 ) -> dict[str, Any]:
     """The accounts as memory for the next decision.
 
-    `market` are users' shares of each type and what those are worth to them, `kinds` the types on which the granted
+    `market` has the users' shares of each type and what those are worth to them, `kinds` the types on which the granted
     jobs run.
     """
     names = [str(job) for job in snapshot.jobs.tolist()]

@@ -1,7 +1,7 @@
 """Where jobs belong: GPU types by what their owners are owed, nodes by ticket load.
 
-The ticket load of a node is the tickets of the jobs that belong to it, per GPU. Where all nodes of a type carry the
-same load, sharing each node fairly shares the cluster fairly, without moving jobs about.
+The ticket load of a node is the tickets of the jobs that belong to it, per GPU. If all nodes of a type carry the same
+load, sharing each node fairly shares the cluster fairly, without moving jobs around.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fairway.core.arrays import Floats, Ints
 from fairway.policies.gandiva_fair.rooms import NodeGpus
 
 DIGITS = 9
-"""Loads and dues are sums that come about in different orders: those that differ by less than this are equal."""
+"""Loads and dues are sums in different orders. Those that differ by less than this are equal."""
 
 
 class Types:
@@ -85,7 +85,7 @@ class Loads:
         self.of: list[float] = np.round(total / np.maximum(nodes.sizes, 1), DIGITS).tolist()
 
     def move(self, tickets: float, source: int, target: int) -> None:
-        """A job goes to another node; -1 stands for none."""
+        """Move a job's tickets to another node; -1 stands for none."""
         if source >= 0:
             self.of[source] = round(self.of[source] - tickets / self.nodes.sizes[source], DIGITS)
         if target >= 0:
@@ -102,7 +102,7 @@ class Loads:
 def even_out(loads: Loads, homes: Ints, tickets: Floats, gpus: Ints, movable: Ints, most_gap: float) -> list[int]:
     """Move suspended jobs from the heaviest to the lightest node of a type while their loads differ by too much.
 
-    Changes `homes`; gives the rows that were moved. A job moves only if the gap shrinks and does not turn round.
+    Changes `homes` and returns the rows that were moved. A job moves only if the gap shrinks without changing sides.
     """
     moved: list[int] = []
     by_home: dict[int, list[int]] = {}

@@ -1,7 +1,7 @@
 """Free GPUs, node by node, while a decision is made; and from counts to concrete GPUs.
 
-Who runs is settled in counts first. Concrete GPUs come last, so that a job that goes on keeps its GPUs and one that
-resumes finds those that it left, where it is back within a second.
+Grants are first settled in counts. Concrete GPUs come last, so that a job that goes on keeps its GPUs, and a job that
+resumes finds the GPUs that it left, where it is back within a second.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from fairway.core.occupancy import Occupancy
 from fairway.core.snapshot import Snapshot
 
 Parts = tuple[tuple[int, int], ...]
-"""Where a gang sits: (node, GPUs there)."""
+"""Where a gang is: (node, GPUs there)."""
 
 
 class NodeGpus:
-    """The nodes with GPUs to be had, by type, and how many these are (0 on nodes that are down)."""
+    """The nodes with usable GPUs, by type, and how many each has (0 on nodes that are down)."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         cluster = snapshot.cluster
@@ -34,7 +34,7 @@ class NodeGpus:
 
 
 class Rooms:
-    """How many GPUs are still free, by node and by type; `closed` nodes take only the row that they wait for."""
+    """How many GPUs are still free, by node and by type. `closed` nodes take only the row for which they are kept."""
 
     def __init__(self, nodes: NodeGpus, capacity: Iterable[int]) -> None:
         self.nodes = nodes
@@ -96,7 +96,7 @@ def concrete(
 ) -> dict[int, tuple[int, ...]]:
     """GPUs for each granted row that does not stay where it is.
 
-    `here` is where running rows sit, `last` the GPUs that each row holds or held last.
+    `here` is where running rows are, `last` the GPUs that each row holds or held last.
     """
     nodes = rooms.nodes
     occupancy = Occupancy(nodes.cluster)

@@ -1,9 +1,9 @@
-"""Gang-aware stride in two levels: the user with the smallest pass goes first, and of its jobs that with the smallest.
+"""Gang-aware stride in two levels: the user with the smallest pass goes first, then its job with the smallest pass.
 
-Stride scheduling (Waldspurger and Weihl, 1995) with one change: who runs on g GPUs for a second pays for g seconds, per
-ticket. Tickets are counted in GPUs, so that who gets exactly its due advances a second per second, and passes can be
-compared between nodes and over time. Two levels, because tickets belong to users: with job passes alone a user could
-send ever new jobs, each of which begins with the smallest pass.
+Stride scheduling (Waldspurger and Weihl, 1995) with one change: a job that runs on g GPUs for a second pays for g
+seconds, per ticket. Tickets are counted in GPUs, so a user that gets exactly its due advances a second per second, and
+passes can be compared between nodes and over time. There are two levels because tickets belong to users: with job
+passes alone a user could submit ever new jobs, each of which begins with the smallest pass.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from fairway.core.arrays import Bools, Floats, Ints
 
 HORIZON_QUANTA = 20.0
-"""Claims and debts of more than this many quanta are forgotten, so that nobody pays for hours of idle GPUs."""
+"""Claims and debts of more than this many quanta are forgotten, so that no user pays for hours of idle GPUs."""
 DIGITS = 6
 """Passes that differ by less than a microsecond are equal, and then the order of submission decides."""
 
@@ -31,7 +31,7 @@ def near_the_mean(passes: Floats, tickets: Floats, group: Ints, groups: int, lea
 
 
 def newcomers_start(passes: Floats, known: Bools, group: Ints, groups: int) -> Floats:
-    """Passes in which those that are not known get the smallest of their group (or keep theirs, if it is larger)."""
+    """Passes in which unknown ones get the smallest of their group (or keep theirs, if it is larger)."""
     least = np.full(groups, np.inf)
     np.minimum.at(least, group[known], passes[known])
     floor = np.where(np.isfinite(least), least, -np.inf)[group]
@@ -43,8 +43,8 @@ def turns(
 ) -> Ints:
     """Rows in the order in which they are served.
 
-    A user's jobs follow each other by rising pass, those in `runs`, which cannot be stopped, first; each advances the
-    user's pass as if it ran for a quantum, so that users take turns inside a quantum, too.
+    A user's jobs follow each other by rising pass; those in `runs`, which cannot be stopped, come first. Each advances
+    the user's pass as if it ran for a quantum, so that users take turns inside a quantum, too.
     """
     by_user = np.lexsort((np.round(job_passes, DIGITS), ~runs, user))
     sizes, owner = gpus[by_user], user[by_user]

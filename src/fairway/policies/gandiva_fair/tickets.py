@@ -1,7 +1,7 @@
 """From tickets to entitlements: water filling over users, GPU types and jobs.
 
-A user's share of each GPU type is in proportion to its tickets. What it cannot use returns to the others, again in
-proportion to theirs; so does, inside a user, what a job cannot use because its gang is smaller.
+A user's share of each GPU type is in proportion to its tickets. What it cannot use goes back to the others, again in
+proportion to theirs. Inside a user, so does what a job cannot use because its gang is smaller.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fairway.core.arrays import Bools, Floats, Ints
 
 
 def water_fill(amount: Floats, weight: Floats, cap: Floats, group: Ints) -> Floats:
-    """Divide the amount of each group among its members by weight; nobody gets more than its cap.
+    """Divide the amount of each group among its members by weight; no member gets more than its cap.
 
     >>> water_fill(np.array([8.0]), np.ones(3), np.array([np.inf, np.inf, 2.0]), np.zeros(3, dtype=np.int64)).tolist()
     [3.0, 3.0, 2.0]
@@ -27,7 +27,7 @@ def water_fill(amount: Floats, weight: Floats, cap: Floats, group: Ints) -> Floa
         level = np.zeros(groups)
         np.divide(np.maximum(amount - taken, 0.0), open_weight, out=level, where=open_weight > 0)
         share = np.where(full, cap, weight * level[group])
-        # Whoever is over its cap now stays so: what it leaves only raises the level of the others.
+        # A member above its cap stays so: what it leaves only raises the level of the others.
         over = ~full & (share > cap)
         if not over.any():
             return np.asarray(share)
@@ -39,8 +39,8 @@ def entitlements(
 ) -> Floats:
     """GPUs of each type (rows) that each user (columns) is entitled to.
 
-    `demand` is all that a user could use at once, `demand_by_type` what of it could run on each type. Types are dealt
-    out in `order`, the fastest first, so that a user that needs little has its share of the fast ones.
+    `demand` is all that a user could use at once, `demand_by_type` the part of it that could run on each type. Types
+    are dealt out in `order`, the fastest first, so that a user that needs little has its share of the fast ones.
     """
     shares = np.zeros(demand_by_type.shape)
     left, one_group = demand.astype(np.float64), np.zeros(len(tickets), dtype=np.int64)
@@ -58,6 +58,6 @@ def user_tickets(user: Ints, weight: Floats, users: int) -> Floats:
 
 
 def job_tickets(entitled_gpus: Floats, user: Ints, weight: Floats, gpus: Ints) -> Floats:
-    """Each user's entitlement divided among its jobs by weight, no job above its gang; never quite nothing."""
+    """Each user's entitlement divided among its jobs by weight, no job above its gang; always more than 0."""
     share = water_fill(entitled_gpus, weight, gpus.astype(np.float64), user)
     return np.asarray(np.maximum(share, 1e-6))

@@ -1,8 +1,8 @@
-"""Trading fast GPUs against slow ones between users, so that both gain.
+"""Users trade fast GPUs for slow ones, so that both sides gain.
 
-A user whose jobs are `s` times as fast on a fast GPU values it at `s` slow ones. Who has a small `s` sells, who has a
-large one buys, at a price between the two. The price is what the next bidder would pay (a second-price rule), so that
-overstating one's speed-up does not pay; where there is no other bidder the two meet at the geometric mean.
+A user whose jobs are `s` times as fast on a fast GPU values it at `s` slow ones. A user with a small `s` sells, one
+with a large `s` buys, at a price between the two. The price is what the next bidder would pay (a second-price rule), so
+that overstating one's speed-up does not pay. Without another bidder the two meet at the geometric mean.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Deal(NamedTuple):
 
 
 class UsefulGpus(NamedTuple):
-    """The most fast GPUs, slow GPUs and GPUs in all that each user has a use for."""
+    """The most fast GPUs, slow GPUs and GPUs in all that each user can use."""
 
     fast: Floats
     slow: Floats
@@ -58,8 +58,8 @@ def price_of(seller: float, buyer: float, bids: Sequence[float]) -> float:
 def trade(fast: Floats, slow: Floats, speedup: Floats, limits: UsefulGpus) -> tuple[Floats, Floats, list[Deal]]:
     """Deals between the highest bidder and the cheapest seller until no pair gains; NaN speed-ups do not trade.
 
-    A deal ends with the seller's fast GPUs, the buyer's slow ones, or with what either has a use for, so each exhausts
-    one side and there are at most a few per user.
+    A deal ends when the seller's fast GPUs or the buyer's slow ones run out, or when either can use no more. So each
+    deal exhausts one side, and there are at most a few per user.
     """
     market, deals = TypeMarket(fast, slow, limits), list[Deal]()
     gains: list[float] = speedup.tolist()
@@ -106,11 +106,11 @@ class TypeMarket:
         self.slow[buyer] -= fast * price
 
     def can_buy(self, user: int) -> bool:
-        """Whether a user has something to pay with, and a use for more fast GPUs."""
+        """Whether a user has something to pay with, and can use more fast GPUs."""
         return self.slow[user] > _NOTHING and self.most_fast[user] - self.fast[user] > _NOTHING
 
     def sellable(self, user: int, price: float) -> float:
-        """How many fast GPUs a user can sell and still use all that it is paid."""
+        """How many fast GPUs a user can sell and still use all slow ones that it is paid."""
         amount = min(self.fast[user], (self.most_slow[user] - self.slow[user]) / price)
         return amount if price <= 1 else min(amount, self._room(user) / (price - 1))
 
@@ -126,7 +126,7 @@ class TypeMarket:
 def trade_all(shares: Floats, worth: Floats, limits: Floats, order: Sequence[int]) -> Floats:
     """Entitlements after trades between every two GPU types, the most unlike first.
 
-    `worth` is the speed of each user's jobs by type; 0 says that not all of them can run there, which keeps a user out
+    `worth` is the speed of each user's jobs by type. 0 means that not all of them can run there, which keeps a user out
     of trades in that type. `limits` are the GPUs that each user could use, by type and (last row) in all.
     """
     shares, kinds = shares.copy(), len(order)

@@ -1,9 +1,9 @@
-"""Who runs in this quantum: one walk by rising pass, then idle GPUs for whoever can use them.
+"""Which jobs run in this quantum: one walk by rising pass, then idle GPUs for jobs that can use them.
 
-A small job runs if its home has room, a big one (larger than a node) where the fewest nodes have. A gang that does not
-fit is skipped, and since its pass stands still it comes first at the next boundary, when everybody lets go. Only jobs
-that were started between two boundaries and may not be stopped yet can keep it out then; after a few such quanta its
-node is closed to newcomers until it runs.
+A small job runs if its home has room; a big one (larger than a node) runs on the fewest nodes with room. A gang that
+does not fit is skipped. Its pass stands still, so it comes first at the next boundary, when all jobs release their
+GPUs. Then only jobs that were started between two boundaries and may not be stopped yet can keep it out. After a few
+such quanta its node is closed to new jobs until it runs.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from fairway.policies.gandiva_fair.rooms import Parts, Rooms
 class Turn:
     """The jobs as a walk sees them; lists have one entry per row.
 
-    `sizes` are gangs, `here` where running rows sit, `left` the GPUs on which rows ran last. What is found
-    out: where the `granted` rows sit, their GPU `counts` and `types`, and the `blocked` rows, whose turn it was.
+    `sizes` are gangs, `here` is where running rows are, `left` the GPUs on which rows ran last. The outcome: where the
+    `granted` rows are, their GPU `counts` and `types`, and the `blocked` rows, whose turn it was.
     """
 
     rooms: Rooms
@@ -36,14 +36,14 @@ class Turn:
     blocked: list[int] = field(default_factory=list)
 
     def keep(self, rows: Sequence[int], held: Ints, kinds: Ints) -> None:
-        """Rows that go on as they are, whatever their pass."""
+        """Let rows go on as they are, whatever their pass."""
         for row in rows:
             self._grant(row, int(kinds[row]), int(held[row]), self.here[row])
 
     def walk(self, order: Sequence[int], roams: Sequence[bool], patience: Sequence[int], most_patience: int) -> None:
         """Serve rows in turn at the beginning of a quantum.
 
-        `roams` says whose jobs go elsewhere if they find no room at home, `patience` how often each was blocked so far.
+        `roams` marks jobs that go elsewhere if they find no room at home, `patience` how often each was blocked so far.
         """
         fixed, rooms = self._fixed_gpus(), self.rooms
         by_type, kinds, sizes = rooms.by_type, self.kinds, self.sizes
@@ -63,7 +63,7 @@ class Turn:
                     self._close_for(row, fixed)
 
     def fill(self, order: Sequence[int]) -> None:
-        """Idle GPUs go to waiting rows in turn: at home, else where they can move to, else spread out."""
+        """Give idle GPUs to waiting rows in turn: at home, else where they can move to, else spread out."""
         by_type, sizes = self.rooms.by_type, self.sizes
         for row in order:
             if row in self.granted or sizes[row] > max(by_type):
@@ -111,7 +111,7 @@ class Turn:
         return None
 
     def _fixed_gpus(self) -> dict[int, int]:
-        """GPUs by node that rows hold which may not be stopped."""
+        """By node, the GPUs of rows that may not be stopped."""
         fixed: dict[int, int] = {}
         for parts in self.granted.values():
             for node, count in parts:
@@ -119,7 +119,7 @@ class Turn:
         return fixed
 
     def _is_blocked(self, row: int, fixed: dict[int, int]) -> bool:
-        """Whether the row would run now if nobody had been started a moment ago."""
+        """Whether the row would run now if no job had just started."""
         rooms, home = self.rooms, self.homes[row]
         if home >= 0:
             return rooms.free[home] + fixed.get(home, 0) >= self.sizes[row]
@@ -127,7 +127,7 @@ class Turn:
         return free >= self.sizes[row]
 
     def _close_for(self, row: int, fixed: dict[int, int]) -> None:
-        """Let no newcomer onto the nodes that this row will run on as soon as it can."""
+        """Keep new jobs off the nodes that this row will run on as soon as it can."""
         rooms, need = self.rooms, self.sizes[row]
         if self.homes[row] >= 0:
             rooms.closed.setdefault(self.homes[row], row)

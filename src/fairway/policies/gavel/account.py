@@ -1,7 +1,7 @@
-"""What the rounds mechanism remembers from one decision to the next: the plan, and what everybody has received of it.
+"""What the rounds mechanism remembers from one decision to the next: the plan, and what each unit has received of it.
 
 A *unit* is what shares are planned for: a job alone, or two jobs on the same GPUs. The account keeps job numbers, so it
-stays valid while rows come and go; as a decision's memory it is a dictionary of plain arrays.
+stays valid while rows come and go. As a decision's memory it is a dictionary of plain arrays.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ NOBODY = -1
 
 @dataclass
 class ShareAccount:
-    """The accounts of all units; jobs alone come first, in the order of the snapshot's rows, then pairs.
+    """The accounts of all units: first jobs alone, in the order of the snapshot's rows, then pairs.
 
     `units[u]` are one or two job numbers (the second is -1 for a job alone). `planned` says whether the last plan knew
-    a unit; `x` is its share of time by GPU type, `received_s` what it has had since that plan (with half a round to
-    begin with), `deficit_s` what earlier plans left it short of. `skipped` counts the rounds in a row in which a gang's
-    turn had come but too few GPUs were left. `ran` are the (unit, type) of the round that has ended; it began
-    at `began_s`. `attained_s` is how long each job had held GPUs at the last decision.
+    a unit. `x` is its share of time by GPU type, `received_s` what it has received since that plan (starting with half
+    a round), `deficit_s` what earlier plans still owe it. `skipped` counts the consecutive rounds in which a gang's
+    turn had come but too few GPUs were left. `ran` are the (unit, type) of the round that has ended; it began at
+    `began_s`. `attained_s` is how long each job had held GPUs at the last decision.
     """
 
     units: Ints
@@ -55,7 +55,7 @@ class ShareAccount:
 
     @staticmethod
     def from_memory(memory: Mapping[str, Any], types: int) -> ShareAccount:
-        """Read what `memory` gave, perhaps after a trip through JSON; anything else is an empty account."""
+        """Read what `memory` gave, perhaps after a trip through JSON. Anything else gives an empty account."""
         account = ShareAccount.empty(types)
         if any(each.name not in memory for each in fields(ShareAccount)) or np.shape(memory["capacity"]) != (types,):
             return account
@@ -83,7 +83,7 @@ class ShareAccount:
 
 
 def recall(snapshot: Snapshot, half_s: float) -> ShareAccount:
-    """The account as of now: what ran is credited, units of jobs that have gone are closed, newcomers are added."""
+    """The account as of now: what ran is credited, units of jobs that have left are closed, new jobs are added."""
     account = ShareAccount.from_memory(snapshot.memory, len(snapshot.capacity))
     jobs = snapshot.jobs
     _credit(account, snapshot)
@@ -103,7 +103,7 @@ def recall(snapshot: Snapshot, half_s: float) -> ShareAccount:
 
 
 def _rebuild(account: ShareAccount, singles: Bools, new: Ints, pairs: Bools, half_s: float) -> None:
-    """Old jobs, then newcomers with half a round to their credit, then old pairs."""
+    """Old jobs, then new jobs with a credit of half a round, then old pairs."""
     types, count = account.x.shape[1], len(new)
 
     def joined(old: Any, fresh: Any) -> Any:
@@ -118,7 +118,7 @@ def _rebuild(account: ShareAccount, singles: Bools, new: Ints, pairs: Bools, hal
 
 
 def _credit(account: ShareAccount, snapshot: Snapshot) -> None:
-    """Book the time that each unit of the last round has had: as an engine of rounds tells, else while it held GPUs."""
+    """Book the time of each unit in the last round: as an engine of rounds reports it, else while it held GPUs."""
     if not len(account.ran):
         return
     known = {"jobs": account.units[~account.is_pair, 0], "attained_s": account.attained_s}
@@ -133,7 +133,7 @@ def _credit(account: ShareAccount, snapshot: Snapshot) -> None:
 
 
 def _as_told(snapshot: Snapshot, ran_s: Floats) -> Floats:
-    """The times for which jobs ran in the last round, as an engine that counts by rounds tells them."""
+    """The times for which jobs ran in the last round, as reported by an engine that counts by rounds."""
     facts = snapshot.frame.facts
     if not facts:
         return ran_s

@@ -23,7 +23,7 @@ from fairway.policies.registry import check_native
 class SharePolicy:
     """A policy that answers with fractions of time, and leaves the rounds to the mechanism.
 
-    `published` has plans made and carried out as in the public simulators (see `fairway.published.gavel`).
+    With `published`, plans are made and carried out as in the public simulators (see `fairway.published.gavel`).
     """
 
     published: bool = False
@@ -37,7 +37,7 @@ class SharePolicy:
         check_native(self)
 
     def plan(self, situation: Situation) -> Shares:
-        """The fractions of time that each job is to have."""
+        """The fractions of time that each job shall have."""
         raise NotImplementedError
 
     @property
@@ -46,7 +46,7 @@ class SharePolicy:
         return Style()
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Plan if it is time to, then choose who runs in this round."""
+        """Plan if it is time to, then choose the jobs of this round."""
         return decide_by_shares(snapshot, self.plan, self.style)
 
 
@@ -57,8 +57,8 @@ Heterogeneity = Literal["aware", "agnostic"]
 class PlanningPolicy(SharePolicy):
     """A policy that plans by a program over effective throughputs.
 
-    `heterogeneity=agnostic` takes all GPU types that a job can use as equal. `packing` lets two jobs share GPUs; what
-    they do to one another is taken from the profile, or (`pairs=learned`) estimated and measured as they run.
+    `heterogeneity=agnostic` treats all GPU types that a job can use as equal. `packing` lets two jobs share GPUs. How
+    they slow each other down comes from the profile, or (`pairs=learned`) is estimated and measured as they run.
     """
 
     heterogeneity: Heterogeneity = "aware"
@@ -66,21 +66,21 @@ class PlanningPolicy(SharePolicy):
     pairs: Literal["profile", "learned"] = "profile"
 
     oracles: ClassVar[frozenset[str]] = frozenset()
-    """What the program asks for beside speeds."""
+    """What the program needs besides speeds."""
     programs: ClassVar[type[Throughputs]] = Throughputs
     """Where programs without pairs are built and solved."""
 
     @property
     def knows(self) -> frozenset[str]:  # type: ignore[override]
-        """The oracles of the program, and what pairs of jobs do to one another where they may share."""
+        """The oracles of the program and, with packing, how pairs of jobs slow each other down."""
         return self.oracles | {"pairs"} if self.packing and self.pairs == "profile" else self.oracles
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Plan if it is time to, then choose who runs in this round."""
+        """Plan if it is time to, then choose the jobs of this round."""
         return self.decided(snapshot)
 
     def decided(self, snapshot: Snapshot, *, anew: bool = False) -> Decision:
-        """A decision, learning from the pairs that run where no profile is to be trusted; `anew` asks for a plan."""
+        """A decision. Where no profile is trusted, it learns from the pairs that run. `anew` asks for a new plan."""
         if not self.packing or self.pairs == "profile":
             return decide_by_shares(snapshot, self.plan, self.style, anew=anew)
         known = LearnedPairs.recall(snapshot.memory.get("pairs"))
@@ -96,18 +96,18 @@ class PlanningPolicy(SharePolicy):
         return decision.remembering({**decision.memory, "pairs": learned.memory()})
 
     def throughputs(self, situation: Situation) -> Throughputs:
-        """The speeds that the policy reckons with."""
+        """The speeds with which the policy plans."""
         rates = situation.rates if self.heterogeneity == "aware" else self.agnostic_rates(situation)
         if self.packing:
             return paired(situation, rates)
         return self.programs.alone(rates, situation.gangs, situation.capacity)
 
     def agnostic_rates(self, situation: Situation) -> Floats:
-        """What an agnostic policy takes for speeds: the same on every type that a job can use."""
+        """What an agnostic policy uses as speeds: the same on every type that a job can use."""
         return usable(situation)
 
     def shares(self, throughputs: Throughputs, outcome: PlanOutcome) -> Shares:
-        """An outcome as shares; an equal split where the solver found none."""
+        """An outcome as shares; an equal split if the solver found none."""
         if not outcome.optimal:
             return Shares(throughputs.even())
         some = outcome.pair_x.any(axis=1)
@@ -116,5 +116,5 @@ class PlanningPolicy(SharePolicy):
 
 
 def usable(situation: Situation) -> Floats:
-    """1 where a job can run now, else 0: what an agnostic policy sees of speeds."""
+    """1 where a job can run now, otherwise 0: what an agnostic policy sees of speeds."""
     return np.asarray((situation.rates > 0).astype(np.float64))

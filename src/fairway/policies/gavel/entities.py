@@ -1,8 +1,8 @@
-"""A tree of entities with jobs as its leaves, and how far each job has risen when so much has been poured in on top.
+"""A tree of entities with jobs as its leaves, and the level of each job for a volume that is poured in at the top.
 
-Water filling gives every entity its weight's part of what is poured; an entity passes it on to the entities or jobs
-inside in the same way, and what one of them has no more use for is given again among its siblings first. So where
-everybody stands depends on one number only, the volume poured so far, and on how far each job can rise.
+Water filling gives every entity a part of what is poured, by its weight. An entity passes it on to the entities or jobs
+inside in the same way. What one of them cannot use goes to its siblings first. So all levels depend on one number only,
+the volume poured so far, and on how far each job can rise.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fairway.core.arrays import Bools, Floats, Ints
 
 
 class Tier(NamedTuple):
-    """One layer of the tree: the parent (in the layer above) and weight of each node; which parents go by order."""
+    """One layer of the tree: the parent (in the layer above) and weight of each node; which parents serve in order."""
 
     parent: Ints
     weights: Floats
@@ -37,12 +37,12 @@ class Entities:
 
     @staticmethod
     def flat(entity: Ints, entity_weights: Floats, job_weights: Floats, fifo: Bools) -> Entities:
-        """One layer of entities: the number of each job's entity, what entities weigh, which of them go by order."""
+        """One layer of entities: the number of each job's entity, the weights of entities, which serve in order."""
         top = Entities.single(entity_weights).tiers
         return Entities([*top, Tier(entity, job_weights, fifo)])
 
     def weights(self, active: Bools) -> Floats:
-        """The part of what is poured in next that each job gets, when only the active ones can rise."""
+        """The part of what is poured next that each job gets, if only the active ones can rise."""
         alive = [active]
         for tier in reversed(self.tiers[1:]):
             alive.append(np.bincount(tier.parent, alive[-1], len(tier.fifo)) > 0)
@@ -58,7 +58,7 @@ class Entities:
 
 
 class FillCourse:
-    """Where each job stands, by the volume poured in, when each can rise to its cap and no further.
+    """The level of each job by the volume poured in, if each job can rise to its cap and no further.
 
     `volume` is all that the jobs can take.
     """

@@ -1,7 +1,7 @@
 """Max-min fairness on mixed GPUs: least attained service as a linear program (Gavel, OSDI 2020).
 
-The job that gets least, measured against what an equal split of the cluster would give it and per GPU of its gang,
-gets as much as possible. Because every job may hold its n-th of each type, no job does worse than in an equal split.
+The job that gets least, relative to what an equal split of the cluster would give it and per GPU of its gang, gets as
+much as possible. Because every job may hold its n-th of each type, no job does worse than in an equal split.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class MaxMinFairness(PlanningPolicy):
         throughputs = self.throughputs(situation)
         per_unit = per_fair_share(throughputs, situation.weights)
         first = throughputs.highest_level(per_unit, np.ones(throughputs.jobs), after=_last_time(situation))
-        # Beyond the level a heavier job's progress is worth more, not less.
+        # Beyond the level, the progress of a heavier job is worth more, not less.
         normal = 1.0 / (per_unit * (situation.weights * situation.weights))
         shares = self.shares(throughputs, throughputs.spend_rest(per_unit, first, normal))
         return shares._replace(notes={**shares.notes, **_noted(situation, first)})
 
 
 def _noted(situation: Situation, outcome: PlanOutcome) -> dict[str, Any]:
-    """Where the next plan may start from: few jobs come or go between two of them."""
+    """Where the next plan may start: few jobs come or go between two plans."""
     if outcome.prices is None or not outcome.optimal:
         return {}
     near = {"x": outcome.x, "multipliers": outcome.multipliers, "prices": outcome.prices, "level": outcome.level}
@@ -61,7 +61,7 @@ def _noted(situation: Situation, outcome: PlanOutcome) -> dict[str, Any]:
 
 
 def _last_time(situation: Situation) -> PlanOutcome | None:
-    """The outcome of the last plan for the jobs of now; newcomers are given a mean job's part in it."""
+    """The outcome of the last plan for the present jobs. New jobs get a mean job's part in it."""
     near = situation.notes.get("near")
     if near is None or len(near["prices"]) != len(situation.capacity) or not len(near["jobs"]):
         return None

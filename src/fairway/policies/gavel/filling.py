@@ -1,10 +1,10 @@
-"""Water filling: raise all jobs together, in proportion to their weights, until none can rise any more.
+"""Water filling: raise all jobs together, in proportion to their weights, until none can rise further.
 
 The staged method of Gavel (OSDI 2020, section 4.3) solves a linear program for each rise and a mixed-integer program to
-learn who is stuck. Neither is needed for jobs that do not share GPUs. A job stops rising for one of two reasons: it has
-all the time on its best type, which one knows beforehand; or the types that it needs are exhausted, which happens at
-most once to each type. So the course of all levels is known up to the next exhaustion, and only the volume at which
-that comes has to be found.
+learn which jobs are stuck. Neither is needed for jobs that do not share GPUs. A job stops rising for one of two
+reasons: it has all the time on its best type, which is known beforehand; or the types that it needs are exhausted,
+which happens at most once to each type. So the course of all levels is known up to the next exhaustion, and only the
+volume at which that happens has to be found.
 
 That is Newton's method in the dual. Prices p of the types give each job m a cost g(m, level): the cheapest mix of types
 that makes the level. Levels can be kept exactly if, for all prices, the costs add up to no more than the worth of the
@@ -27,20 +27,20 @@ from fairway.solvers.interior import solve
 from fairway.solvers.vertex import solve_at_vertex
 
 EXACT = 1e-9
-"""A volume that is this much (as a part) above one that can be kept counts as kept."""
+"""A volume that exceeds one that can be kept by this fraction counts as kept."""
 STILL = 1e-6
-"""A job that cannot rise by more than this part counts as filled up."""
+"""A job that cannot rise by more than this fraction counts as filled up."""
 NO_PRICE = 1e-7
-"""A type that makes up less than this part of the cluster's worth has no price."""
+"""A type that makes up less than this fraction of the cluster's worth has no price."""
 ROUNDING = 1e-13
-"""What adding up costs may be wrong by, as a part."""
+"""The relative error that adding up costs may cause."""
 ONE_WAY = 1e-5
-"""Costs that differ by less than this part may be equal."""
+"""Costs that differ by less than this fraction may be equal."""
 MOST_HALVINGS = 200
 MOST_TRIALS = 40
-"""Volumes tried before a phase is content with the smallest one."""
+"""Volumes tried before a phase settles for the smallest one."""
 MOST_STAGES = 60
-"""Stages with pairs, after which what is left goes to the largest sum."""
+"""Stages with pairs. After them, what is left goes to the largest sum."""
 
 
 class Filling(NamedTuple):
@@ -91,7 +91,7 @@ def _fill_by_types(throughputs: Throughputs, per_unit: Floats, entities: Entitie
 
 
 class _Trial(NamedTuple):
-    """What comes of trying levels: time by job and type, prices of the types, and whether a solver found them."""
+    """The result of trying levels: time by job and type, prices of the types, and whether a solver found them."""
 
     x: Floats
     prices: Floats
@@ -107,9 +107,9 @@ class _Yard:
         self._settled, self._x = np.zeros(len(rows), dtype=np.bool_), np.zeros_like(rows)
 
     def highest(self, course: FillCourse, volume: float, made: Floats, opened: Bools) -> tuple[float, _Trial, Bools]:
-        """The largest volume whose levels can be kept, what comes of it, and which open types it exhausts.
+        """The largest volume whose levels can be kept, its result, and which open types it exhausts.
 
-        `made` are levels that can be kept, those of the volume to begin with.
+        `made` are levels that can be kept, at first those of the volume.
         """
         prices = opened * dots(self.rows.T, self.gangs)
         top = self._within_worth(course, prices, volume, course.volume)
@@ -132,9 +132,9 @@ class _Yard:
         return np.asarray(opened & (found if found.any() else slack <= slack[opened].min()))
 
     def settle(self, levels: Floats, caps: Floats, trial: _Trial, prices: Floats) -> None:
-        """Leave the jobs out of later trials that are stuck and have only one way to make their levels.
+        """Leave out of later trials the jobs that are stuck and have only one way to make their levels.
 
-        Whatever is done later, jobs that cannot rise make their levels as cheaply as they can at the prices at which
+        Whatever happens later, jobs that cannot rise make their levels as cheaply as they can at the prices at which
         the types were exhausted.
         """
         stuck = (levels > 0) & (caps <= levels * (1.0 + EXACT)) & ~self._settled
@@ -144,14 +144,14 @@ class _Yard:
             self._x[stuck] = trial.x[stuck]
 
     def _capacity_left(self) -> Floats:
-        """What the jobs that are settled leave."""
+        """The GPUs that settled jobs leave."""
         return np.asarray(np.maximum(self.capacity - dots(self._x.T, self.gangs), 0.0))
 
     def _within_worth(self, course: FillCourse, prices: Floats, low: float, high: float) -> float:
         """The largest volume in a range at which the costs do not exceed the worth of the cluster.
 
-        The lower end can be kept, so that only what is added to it counts: costs that have come to the whole worth of a
-        type before are not weighed against each other again.
+        The lower end can be kept, so only what is added to it counts: costs that have reached the whole worth of a type
+        before are not compared again.
         """
         free = ~self._settled
         costs = _Costs(self.rows[free], self.gangs[free], prices)
@@ -168,8 +168,8 @@ class _Yard:
         for step in range(MOST_HALVINGS):
             if high - low <= 1e-12 * high:
                 break
-            # The false position with the Illinois rule is exact as soon as both ends lie on one linear piece; halving
-            # now and then brings it there.
+            # The false position with the Illinois rule is exact as soon as both ends lie on one linear piece. Halving
+            # at times brings it there.
             part = 0.5 if step % 4 == 3 else above / (above - below)
             middle = high - part * (high - low)
             value = over(middle)
@@ -195,14 +195,14 @@ class _Yard:
         if found is None or not found.optimal:
             floors = np.minimum(made, levels)[first]
             rise = levels[first] - floors
-            # What rounding has left between a job that is stuck and its level must not hold down the others.
+            # What rounding has left between a stuck job and its level must not hold the others down.
             rise[rise <= STILL * levels[first]] = 0.0
             found = solve_at_vertex(replace(problem, weights=rise, floors=floors))
         x[jobs] = found.x[member]
         return _Trial(x, found.prices, found.optimal)
 
     def _classes(self, levels: Floats, made: Floats, jobs: Bools) -> tuple[Ints, Floats, Ints]:
-        """Jobs that are alike count as one: the class of each, how many there are in it, and one of them."""
+        """Jobs that are alike count as one: the class of each job, the number of jobs in it, and one of them."""
         rows = jobs.nonzero()[0]
         order = np.lexsort((made[rows], levels[rows], self._kinds[rows]))
         ordered = rows[order]
@@ -238,7 +238,7 @@ class _Costs:
         return np.where(levels > 0, self._ways(levels).min(axis=0), 0.0)
 
     def has_one_way(self, levels: Floats) -> Bools:
-        """Whether each level is made most cheaply by one mix only, clearly apart from all others."""
+        """Whether each level has a single cheapest mix, clearly cheaper than all others."""
         ways = self._ways(levels)
         at, column = ways.argmin(axis=0), np.arange(len(levels))
         line = self._start[at, column] + self._slope[at, column] * self._made
@@ -254,7 +254,7 @@ class _Costs:
 
 
 def _fill_in_stages(throughputs: Throughputs, per_unit: Floats, entities: Entities) -> Filling:
-    """With pairs: rise as far as all can, take out those with a positive multiplier, and so on."""
+    """With pairs: rise as far as all can, take out the jobs with a positive multiplier, and repeat."""
     levels = np.zeros(throughputs.jobs)
     active = np.asarray(throughputs.rates.any(axis=1) & (per_unit > 0))
     best: PlanOutcome | None = None

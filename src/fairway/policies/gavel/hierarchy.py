@@ -1,7 +1,7 @@
 """Water filling, for jobs and for trees of entities (Gavel, OSDI 2020, section 4.3).
 
-Max-min fairness stops at the level of the job that can rise least. Water filling goes on with the others, until nobody
-can rise any more. With entities, what is poured is divided among queues or users by weight first, and inside each of
+Max-min fairness stops at the level of the job that can rise least. Water filling goes on with the others, until no job
+can rise further. With entities, what is poured is first divided among queues or users by weight, and inside each of
 them among its jobs: by weight, or all of it to the first in order.
 """
 
@@ -50,7 +50,7 @@ class Hierarchical(WaterFilling):
     """Shares for queues and users by weight, and inside them for jobs, by water filling.
 
     Knows: speeds by GPU type, gang sizes, owners, queues, weights. Preempts. `levels` is the tree from the top down,
-    `weights` what its entities weigh (1 where nothing is said), `fifo` names those whose jobs go in order.
+    `weights` the weights of its entities (1 if not given), `fifo` names those whose jobs go in order.
     """
 
     levels: tuple[Literal["queue", "user"], ...] = ("user",)
@@ -98,13 +98,13 @@ def entity_tree(
     fifo: Collection[str],
     job_weights: Floats,
 ) -> Entities:
-    """The queues and users of the active jobs as a tree. Below an entity whose jobs go in order there are jobs only."""
+    """The queues and users of the active jobs as a tree. An entity whose jobs go in order has only jobs below it."""
     names = {"queue": snapshot.names.queues, "user": snapshot.names.users}
     codes = {"queue": snapshot.queue, "user": snapshot.user}
     node, in_order = np.zeros(len(snapshot), dtype=np.int64), np.zeros(len(snapshot), dtype=np.bool_)
     nodes, tiers = 1, []
     for level in levels:
-        # All jobs of an entity that goes in order stay together on the way down.
+        # All jobs of an entity that serves in order stay together on the way down.
         code = np.where(in_order, 0, codes[level] + 1)
         key = node * (len(names[level]) + 1) + code
         _, first, inverse = np.unique(key, return_index=True, return_inverse=True)

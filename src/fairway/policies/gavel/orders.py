@@ -1,4 +1,4 @@
-"""First come and shortest first on mixed GPUs: in their order, jobs take the fastest GPUs that are left (Gavel)."""
+"""First come and shortest first on mixed GPUs: jobs in order take the fastest GPUs that are left (Gavel, OSDI 2020)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from fairway.policies.registry import register
 
 
 def served_in_order(rates: Floats, gangs: Floats, capacity: Floats, order: Ints, keep: Floats, strict: bool) -> Floats:
-    """All the time on one type for each job that fits, in the given order; `keep` is who has which type already.
+    """All the time on one type for each job that fits, in the given order. `keep` has the types that jobs have already.
 
-    A job takes the fastest type with enough GPUs left, the first of equals. Where `strict`, nobody is served behind a
-    job that does not fit.
+    A job takes the fastest type with enough GPUs left, the first of equals. With `strict`, no job is served behind one
+    that does not fit.
     """
     x = keep.copy()
     left = capacity - dots(x.T, gangs)
@@ -45,17 +45,17 @@ def served_in_order(rates: Floats, gangs: Floats, capacity: Floats, order: Ints,
 class GavelFifo(PlanningPolicy):
     """First come, first served on mixed GPUs: each job in turn takes the fastest GPUs that are left.
 
-    Knows: speeds by GPU type, gang sizes. Stops nobody, but moves jobs to faster GPUs that become free, in order. The
-    agnostic form takes the first type with enough GPUs and stays there. Nobody is served behind a gang that does not
-    fit. With `packing`, jobs that wait sit beside those that run, in order, as long as two keep more than 1.5 of their
-    speeds together.
+    Knows: speeds by GPU type, gang sizes. Stops no job, but moves jobs to faster GPUs that become free, in order. The
+    agnostic form takes the first type with enough GPUs and stays there. No job is served behind a gang that does not
+    fit. With `packing`, waiting jobs share GPUs with running ones, in order, as long as the two together keep more than
+    1.5 of their speeds.
     """
 
     name: ClassVar[str] = "gavel_fifo"
 
     @property
     def style(self) -> Style:
-        """Nobody runs out of turn, on idle GPUs either."""
+        """No job runs out of turn, not even on idle GPUs."""
         return Style(idle_fill=False)
 
     def plan(self, situation: Situation) -> Shares:
@@ -77,15 +77,15 @@ class GavelFifo(PlanningPolicy):
 class GavelSjf(PlanningPolicy):
     """Shortest job first on mixed GPUs: in the order of run time, jobs take the fastest GPUs that are left.
 
-    Knows: true remaining work (an oracle), speeds by GPU type, gang sizes. Preempts. With `packing`, jobs that wait sit
-    beside those that run as under `gavel_fifo`.
+    Knows: true remaining work (an oracle), speeds by GPU type, gang sizes. Preempts. With `packing`, waiting jobs share
+    GPUs with running ones as under `gavel_fifo`.
     """
 
     name: ClassVar[str] = "gavel_sjf"
     oracles: ClassVar[frozenset[str]] = frozenset({"duration"})
 
     def plan(self, situation: Situation) -> Shares:
-        """The shortest first, whoever runs now."""
+        """The shortest first, whether it runs now or not."""
         throughputs = self.throughputs(situation)
         best = throughputs.rates.max(axis=1, initial=0.0)
         length_s = situation.steps_left / np.where(best > 0, best, 1e-12)
@@ -96,7 +96,7 @@ class GavelSjf(PlanningPolicy):
 
 
 def _held_alone(situation: Situation) -> Floats:
-    """Who holds GPUs of which type now, guests aside."""
+    """The GPU type that each job holds now, without guests."""
     snapshot = situation.snapshot
     x = np.zeros_like(situation.rates)
     rows = (snapshot.running & (snapshot.host < 0)).nonzero()[0]
@@ -105,7 +105,7 @@ def _held_alone(situation: Situation) -> Floats:
 
 
 def _moved_up(keep: Floats, rates: Floats, gangs: Floats, capacity: Floats, situation: Situation) -> Floats:
-    """Running jobs, in order, on faster types that have GPUs for them beside everybody who runs there."""
+    """Running jobs, in order, moved to faster types that have GPUs for them beside all jobs that run there."""
     x, left = keep.copy(), capacity - dots(keep.T, gangs)
     fixed = set(situation.snapshot.protected_rows.tolist())
     for row in np.flatnonzero(keep.any(axis=1)).tolist():

@@ -1,7 +1,7 @@
-"""Which jobs may share GPUs, and what each keeps of its speed then (space sharing; Gavel, OSDI 2020).
+"""Which jobs may share GPUs, and what each then keeps of its speed (space sharing; Gavel, OSDI 2020).
 
-What two jobs do to one another depends on their kinds, so kinds are asked about, and not each of the pairs of jobs.
-Pairs that hardly gain are left out; of the others the solver finds by itself which ones a plan needs.
+How two jobs slow each other down depends on their kinds, so the pairing is asked about kinds, not about each pair of
+jobs. Pairs that hardly gain are left out. The solver finds which of the others a plan needs.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from fairway.policies.gavel.throughputs import PlanOutcome, Throughputs
 from fairway.solvers.paired import Start
 
 WORTHWHILE = 1.0
-"""Two jobs that keep no more than this of their speeds together, on every GPU type, do better by taking turns."""
+"""Two jobs that together keep no more than this of their speeds, on every GPU type, do better by taking turns."""
 WORTH_NOTING = 160
-"""From so many columns in use on (one for each job unlike all others) a plan begins where the last one ended."""
+"""From this many columns in use on (one for each job unlike all others) a plan starts where the last one ended."""
 STAGES = ("start", "rest")
-"""What is noted of a plan: where its first and its second stage ended."""
+"""What is noted about a plan: where its first and its second stage ended."""
 FIFO_WORTHWHILE = 1.5
-"""What a job that waits and one that runs must keep together for first come, first served to seat them together."""
+"""What a waiting and a running job must keep together for first come, first served to put them together."""
 
 
 def paired(situation: Situation, rates: Floats, worthwhile: float = WORTHWHILE) -> Throughputs:
@@ -57,7 +57,7 @@ def paired(situation: Situation, rates: Floats, worthwhile: float = WORTHWHILE) 
 
 
 def noted_start(throughputs: Throughputs, outcome: PlanOutcome) -> dict[str, Any]:
-    """What to note of an outcome so that the next plan finds its pairs sooner; nothing where that is soon anyway."""
+    """What to note about an outcome so that the next plan finds its pairs sooner; nothing if that is quick anyway."""
     starts = zip(STAGES, (outcome.start, outcome.rest), strict=True)
     return {
         stage: start.plain(throughputs.names)
@@ -67,7 +67,7 @@ def noted_start(throughputs: Throughputs, outcome: PlanOutcome) -> dict[str, Any
 
 
 def _even_inside(factors: Floats) -> None:
-    """Two jobs of one kind keep the mean of what the two seats do, whichever of them has which."""
+    """Two jobs of one kind keep the mean of what the two seats keep, whichever job has which seat."""
     diagonal = np.arange(len(factors))
     factors[diagonal, diagonal] = factors[diagonal, diagonal].mean(axis=-1, keepdims=True)
 
@@ -75,10 +75,10 @@ def _even_inside(factors: Floats) -> None:
 def fifo_partners(
     throughputs: Throughputs, x: Floats, order: Ints, together: Ints | None = None, worthwhile: float = FIFO_WORTHWHILE
 ) -> Shares:
-    """Seat jobs that wait beside jobs that have GPUs, in order, as long as each finds a partner that is worth it.
+    """Put waiting jobs beside jobs that have GPUs, in order, as long as each finds a worthwhile partner.
 
-    `x` is who has which type alone, `together` the pairs (first row, second row, type) that share already. The next
-    in order sits with whom it keeps most together; nobody is seated behind a job that finds no partner.
+    `x` is the type that each job has alone, `together` the pairs (first row, second row, type) that share already. The
+    next job in order joins the one with which it keeps most; no job is placed behind one that finds no partner.
     """
     x = x.copy()
     types = x.shape[1]

@@ -1,4 +1,4 @@
-"""Who runs in the next round: units in the order of how far each is behind its share, as long as GPUs are left."""
+"""The units of the next round: in the order of how far each is behind its share, as long as GPUs are left."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ NEVER_RAN = 1e9
 """The priority per share of a unit that has received nothing since the plan."""
 
 EQUAL_S = 1e-6
-"""Deficits that differ by less are equal."""
+"""Deficits that differ by less than this are equal."""
 
 
 class Chosen(NamedTuple):
-    """Units with the type on which each runs, in the order in which they were chosen; gangs that were passed over."""
+    """Units and the type on which each runs, in the order of choice; and gangs that were passed over."""
 
     units: list[tuple[int, int]]
     passed: list[int]
 
 
 def priorities(account: ShareAccount, can_run: Bools) -> Floats:
-    """Share of time over share of what has been received, by unit and type; 0 where nothing is planned."""
+    """Share of time over share received, by unit and type; 0 where nothing is planned."""
     total_s = np.add.reduce(account.received_s)
     part = np.divide(account.received_s, total_s, out=np.zeros_like(account.received_s), where=total_s > 0)
     priority = np.divide(account.x, part, out=account.x * NEVER_RAN, where=part > 0)
@@ -34,10 +34,10 @@ def priorities(account: ShareAccount, can_run: Bools) -> Floats:
 
 
 def ranking(account: ShareAccount, priority: Floats, kind: int, running: Bools | None) -> Ints:
-    """The units by priority on a type, then deficit, then share, then (where given) whether they run there now.
+    """The units by priority on a type, then deficit, then share, then (if `running` is given) whether they run there.
 
-    Where it is given, units whose figures agree but for their last digits are equal. Published simulators, which do
-    not know who runs, went by these digits.
+    If it is given, units whose figures agree but for their last digits are equal. Published simulators, which do not
+    know what runs, decided by these digits.
     """
     first, then, last = priority[:, kind], account.deficit_s[:, kind], account.x[:, kind]
     if running is None:
@@ -61,10 +61,10 @@ def choose(
 ) -> Chosen:
     """Go through the types in `order` and through the units of each by rank; every job runs once.
 
-    `sizes[u]` are the GPUs of a unit, `can_run[u, kind]` where it can, `free[kind]` what there is. The jobs of the rows
-    `taken` have their place already; the units of `first` are served before all others. Without `idle_fill` only units
-    of positive priority run; `unplanned` lets those run, too, that came after the plan. `running[u]` is the type on
-    which a unit runs now: it goes before its equals.
+    `sizes[u]` are the GPUs of a unit, `can_run[u, kind]` says where it can run, `free[kind]` is what is free. The jobs
+    of the rows `taken` have their place already. The units of `first` are served before all others. Without `idle_fill`
+    only units of positive priority run; `unplanned` also lets units run that came after the plan. `running[u]` is the
+    type on which a unit runs now: it goes before its equals.
     """
     priority = priorities(account, can_run)
     left, busy = list(free), set(taken)

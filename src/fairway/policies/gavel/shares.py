@@ -1,12 +1,12 @@
-"""Rounds from fractions: how every policy that plans shares of time has them carried out (Gavel, OSDI 2020).
+"""From fractions of time to rounds: the mechanism of all policies that plan shares of time (Gavel, OSDI 2020).
 
-A policy gives each job a fraction of time on each GPU type. In every round the jobs that lag most behind their fraction
-go first: priority is the fraction over what the job received of the type since the plan, and what a plan leaves owing
-is carried on as a deficit that breaks ties. A plan is made when the set of jobs changes, at most every
-`replan_interval_s`. Where the scheduler also asks at events between rounds, idle GPUs are filled and nobody is stopped.
+A policy gives each job a fraction of time on each GPU type. In every round the jobs that are furthest behind their
+fraction go first: the priority is the fraction over what the job has received of the type since the plan. What a plan
+still owes is carried on as a deficit that breaks ties. A plan is made when the set of jobs changes, at most every
+`replan_interval_s`. If the scheduler also asks at events between rounds, idle GPUs are filled and no job is stopped.
 
 A gang that does not fit behind smaller jobs of higher priority would lose its turn again and again, because every plan
-starts the counting anew. After `PATIENCE` such rounds, or once it is owed a whole round, it is served before others.
+starts counting from zero. After `PATIENCE` such rounds, or once it is owed a whole round, it is served before others.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fairway.policies.gavel.select import EQUAL_S, choose
 from fairway.policies.gavel.situation import Shares, Situation
 
 ROUND_S = 360.0
-"""The length of a round where nothing else is said."""
+"""The default length of a round."""
 MOMENT_S = 1e-3
 PATIENCE = 3
 """How often in a row a gang may be passed over before it is served first."""
@@ -41,8 +41,8 @@ def as_listed(snapshot: Snapshot) -> Sequence[int]:
 class Style(NamedTuple):
     """How a plan is carried out.
 
-    `published` does it as the Gavel artifact: no gang is served out of turn, plans do not follow a change of speeds,
-    and one is made in each of the first two rounds. `idle_fill` lets jobs without a share use GPUs that would idle.
+    `published` works like the Gavel artifact: no gang is served out of turn, plans do not follow a change of speeds,
+    and a plan is made in each of the first two rounds. `idle_fill` lets jobs without a share use GPUs that would idle.
     `order` is the order of the GPU types in a round.
     """
 
@@ -52,12 +52,12 @@ class Style(NamedTuple):
 
     @property
     def fills(self) -> bool:
-        """Whether idle GPUs go to whoever waits, in the plan or not, as soon as they idle."""
+        """Whether idle GPUs go at once to jobs that wait, in the plan or not."""
         return self.idle_fill and not self.published
 
     @property
     def in_order(self) -> bool:
-        """Whether nobody is served out of turn."""
+        """Whether no job is served out of turn."""
         return not self.idle_fill and not self.published
 
 
@@ -65,10 +65,10 @@ NATIVE = Style()
 
 
 def decide_by_shares(snapshot: Snapshot, plan: Plan, style: Style = NATIVE, *, anew: bool = False) -> Decision:
-    """Plan if it is time to, then choose who runs in this round.
+    """Plan if it is time to, then choose the jobs of this round.
 
-    Between two rounds, where it is asked then, nobody is stopped: GPUs that have become idle are given to jobs that
-    wait. `anew` says that something beside jobs and speeds has changed, which the plan depends on.
+    Between two rounds no job is stopped: idle GPUs are given to jobs that wait. `anew` says that something other than
+    jobs and speeds has changed on which the plan depends.
     """
     if not len(snapshot):
         return nothing_granted(0)
@@ -90,7 +90,7 @@ def decide_by_shares(snapshot: Snapshot, plan: Plan, style: Style = NATIVE, *, a
 def _next_round(
     snapshot: Snapshot, account: ShareAccount, rows: Ints, kept: list[int], style: Style, between: bool
 ) -> list[tuple[int, int]]:
-    """Who runs, and on which type, beside the rows that keep what they have."""
+    """The units that run, and on which type, beside the rows that keep what they have."""
     free = snapshot.capacity.copy()
     for row in kept:
         if snapshot.host[row] < 0:
@@ -115,7 +115,7 @@ def _next_round(
 
 
 def _going_on(snapshot: Snapshot, account: ShareAccount, rows: Ints, kept: list[int]) -> list[tuple[int, int]]:
-    """The units of rows that keep what they have: alone, or as the pair that they are."""
+    """The units of rows that keep what they have: a job alone, or the pair that runs."""
     units = [(row, int(snapshot.gpu_type[row])) for row in kept]
     if not len(account.units) > len(snapshot):
         return units
@@ -131,7 +131,7 @@ def _going_on(snapshot: Snapshot, account: ShareAccount, rows: Ints, kept: list[
 
 
 def _is_due(account: ShareAccount, snapshot: Snapshot, style: Style) -> bool:
-    """Whether a plan is to be made now."""
+    """Whether a plan is due."""
     if not account.stale and (style.published or not _speeds_changed(account, snapshot)):
         return False
     since_s = snapshot.now_s - account.planned_s
@@ -172,7 +172,7 @@ def _planned(account: ShareAccount, snapshot: Snapshot, plan: Plan, half_s: floa
 
 
 def _protected(snapshot: Snapshot) -> list[int]:
-    """Rows that were started a moment ago and stay where they are, with those whose GPUs they share."""
+    """Rows that have just started and stay where they are, with the rows whose GPUs they share."""
     rows = set(snapshot.protected_rows.tolist()) if snapshot.guarded else set()
     for row in list(rows):
         host = int(snapshot.host[row])
@@ -182,14 +182,14 @@ def _protected(snapshot: Snapshot) -> list[int]:
 
 
 def _can_run(snapshot: Snapshot, account: ShareAccount, rows: Ints) -> Bools:
-    """Where each unit can run: both jobs of a pair must have a speed there, and the plan chose it as a pair."""
+    """Where each unit can run. Both jobs of a pair must have a speed there, and the plan must have chosen the pair."""
     usable = snapshot.speeds.T > 0
     second = np.where(account.is_pair[:, None], usable[rows[:, 1]], True)
     return usable[rows[:, 0]] & second
 
 
 def _reserved(snapshot: Snapshot, account: ShareAccount, rows: Ints) -> list[int]:
-    """The gangs that go first: passed over too often, or owed a whole round more than others because they fill each."""
+    """The gangs that go first: passed over too often, or owed a whole round more than the mean."""
     length_s = snapshot.round_s or ROUND_S
     since_s = snapshot.now_s - account.planned_s if account.planned_s >= 0 else 0.0
     owed_s = np.add.reduce(account.deficit_s + account.x * since_s - (account.received_s - length_s / 2), axis=1)
@@ -201,7 +201,7 @@ def _reserved(snapshot: Snapshot, account: ShareAccount, rows: Ints) -> list[int
 
 
 def _running(snapshot: Snapshot, account: ShareAccount, rows: Ints) -> Ints:
-    """The type on which a unit runs now as it is, or -1."""
+    """The type on which a unit runs now, unchanged, or -1."""
     alone = np.where(snapshot.running & (snapshot.host < 0), snapshot.gpu_type, -1)
     kinds = alone[rows[:, 0]]
     for unit in account.is_pair.nonzero()[0].tolist():
@@ -213,7 +213,7 @@ def _running(snapshot: Snapshot, account: ShareAccount, rows: Ints) -> Ints:
 def _decision(
     snapshot: Snapshot, account: ShareAccount, rows: Ints, kept: list[int], ran: list[tuple[int, int]], style: Style
 ) -> Decision:
-    """Grants from the chosen units; whoever was just started goes on as it is."""
+    """Grants from the chosen units. Jobs that have just started go on as they are."""
     gpus, kinds = np.zeros(len(snapshot), dtype=np.int64), np.full(len(snapshot), -1, dtype=np.int64)
     partners: dict[int, int] = {}
     for row in kept:
@@ -240,7 +240,7 @@ def _decision(
 
 
 def _host_first(snapshot: Snapshot, a: int, b: int) -> tuple[int, int]:
-    """The two rows of a unit with the host before the guest: as they sit now, else the first submitted."""
+    """The two rows of a unit, the host before the guest: as they run now, otherwise the first submitted."""
     if b >= 0 and snapshot.host[a] == snapshot.jobs[b]:
         return b, a
     return a, b

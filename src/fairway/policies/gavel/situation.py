@@ -1,4 +1,4 @@
-"""What a share-planning policy looks at when it plans, and what it answers: fractions of time."""
+"""What a share-planning policy sees when it plans, and what it answers: fractions of time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Shares(NamedTuple):
     notes: Mapping[str, Any] = {}
 
     def by_row(self) -> Floats:
-        """The time that each row is to run on each type, alone or in pairs."""
+        """The time that each row shall run on each type, alone or in pairs."""
         total = self.x.copy()
         for side in (0, 1):
             np.add.at(total, self.pairs[:, side], self.pair_x.reshape(-1, total.shape[1]))
@@ -39,8 +39,8 @@ class Shares(NamedTuple):
 class Situation:
     """The active jobs as an allocation problem, one entry per row of the snapshot.
 
-    `previous` is what each row was given alone by the last plan (0 where it is new), `notes` what that plan noted.
-    `learned` is what a policy has found out about pairs itself, where it does not trust a profile.
+    `previous` is what the last plan gave each row alone (0 if it is new), `notes` what that plan noted. `learned` is
+    what a policy has learned about pairs, where it does not trust a profile.
     """
 
     snapshot: Snapshot
@@ -76,7 +76,7 @@ class Situation:
 
     @cached_property
     def steps_left(self) -> Floats:
-        """What each job has still to do, in the units of its rates (an oracle's knowledge)."""
+        """What each job still has to do, in the units of its rates (an oracle's knowledge)."""
         return np.asarray(np.maximum(self.snapshot.oracle.work_left, 1e-9))
 
     @cached_property

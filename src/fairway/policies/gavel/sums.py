@@ -1,6 +1,6 @@
 """Policies that maximise a sum: steps per second, or steps per dollar, with deadlines where there are any.
 
-Of Gavel (OSDI 2020). A sum has no sense of fairness: jobs that make few steps wait as long as others want the GPUs.
+From Gavel (OSDI 2020). A sum is not fair: jobs that make few steps wait as long as others want the GPUs.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class MaxThroughput(PlanningPolicy):
 @register
 @dataclass(frozen=True)
 class MinCost(MaxThroughput):
-    """As many steps per dollar as possible: each GPU type's steps count by its price.
+    """As many steps per dollar as possible: the steps on each GPU type count by its price.
 
     Knows: speeds by GPU type, prices, gang sizes. Preempts. Types without a price count as 1 dollar an hour.
     """
@@ -56,7 +56,7 @@ class MinCost(MaxThroughput):
     name: ClassVar[str] = "min_cost"
 
     def value(self, situation: Situation) -> Floats:
-        """Steps per dollar and not per second; a type without a price costs 1."""
+        """Steps per dollar instead of per second. A type without a price costs 1."""
         prices = [kind.price_per_h for kind in situation.snapshot.cluster.types]
         return np.array([1.0 / price if price and price > 0 else 1.0 for price in prices])
 
@@ -66,19 +66,19 @@ class MinCost(MaxThroughput):
 class MinCostSlo(MinCost):
     """As many steps per dollar as possible while every deadline is kept.
 
-    Knows: speeds by GPU type, prices, deadlines, true remaining work (an oracle). Preempts. Where not all deadlines can
-    be kept, those that ask for the most are given up one by one.
+    Knows: speeds by GPU type, prices, deadlines, true remaining work (an oracle). Preempts. If not all deadlines can be
+    kept, the most demanding ones are given up one by one.
     """
 
     name: ClassVar[str] = "min_cost_slo"
     oracles: ClassVar[frozenset[str]] = frozenset({"duration"})
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """As others, but with a plan for every round while there are deadlines: what restarts cost must be made up."""
+        """Like others, but with a plan for every round while there are deadlines, to make up for restarts."""
         return self.decided(snapshot, anew=bool(np.isfinite(snapshot.deadline_s).any()))
 
     def outcome(self, throughputs: Throughputs, situation: Situation) -> PlanOutcome:
-        """The largest sum above the throughputs that deadlines ask for."""
+        """The largest sum above the throughputs that deadlines need."""
         value = np.broadcast_to(self.value(situation), throughputs.rates.shape)
         floors = needed_for_deadlines(situation, throughputs)
         return with_deadlines(throughputs, value, floors)
@@ -87,8 +87,8 @@ class MinCostSlo(MinCost):
 def needed_for_deadlines(situation: Situation, throughputs: Throughputs) -> Floats:
     """The throughput that each job needs to end in time; 0 where it has no deadline or has missed it.
 
-    A job that has begun is allowed for its restarts (the one that it waits for, and one more, because whoever gets only
-    a part of the time is stopped again) and for a round. If it can hardly make it then, it asks for all the time.
+    A job that has begun gets an allowance for its restarts (the one that it waits for, and one more, because a job with
+    only a part of the time is stopped again) and for a round. If it can then hardly make it, it asks for all the time.
     """
     snapshot, best = situation.snapshot, throughputs.rates.max(axis=1, initial=0.0)
     begun = snapshot.launches > 0
@@ -100,10 +100,10 @@ def needed_for_deadlines(situation: Situation, throughputs: Throughputs) -> Floa
 
 
 def with_deadlines(throughputs: Throughputs, value: Floats, floors: Floats) -> PlanOutcome:
-    """The largest sum above the floors, without as few of them as possible where they cannot all be kept.
+    """The largest sum above the floors. If not all floors can be kept, as few as possible are given up.
 
-    The most demanding ones (of the cluster's GPUs, at the job's best speed) are given up first, by bisection on how
-    many: so a dozen programs decide among a thousand deadlines.
+    The most demanding ones (in GPUs of the cluster, at the job's best speed) are given up first. A bisection finds how
+    many, so a dozen programs decide among a thousand deadlines.
     """
     best = throughputs.rates.max(axis=1, initial=0.0)
     demand = throughputs.gangs * floors / np.where(best > 0, best, 1.0)

@@ -1,8 +1,8 @@
 """Effective throughput: what an allocation of time gives each job, and the one place where programs over it are built.
 
-The effective throughput of a job is the sum, over GPU types and over the partners beside which it runs, of the time
-that it gets there times its speed there. Every policy of the family is a linear program in these quantities: floors
-under them, a common level below them, a weighted sum of them.
+The effective throughput of a job is a sum over GPU types and over the partners beside which it runs: the time that it
+gets there times its speed there. Every policy of the family is a linear program in these quantities: floors under them,
+a common level below them, a weighted sum of them.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from fairway.solvers.paired import Paired, Start, solve_paired
 NO_PAIRS: Ints = np.zeros((0, 2), dtype=np.int64)
 
 KEEP = 1.0 - 1e-6
-"""What a second stage must keep of the level that the first has reached."""
+"""The part of the level of the first stage that a second stage must keep."""
 
 
 BINDS = 1e-5
-"""A multiplier of this part of the mean shows that a job is held down by the level."""
+"""A multiplier of this fraction of the mean shows that the level holds a job down."""
 
 
 class PlanOutcome(NamedTuple):
     """An allocation: time alone and in pairs, the throughput of each job, the level, and which rows hold it down.
 
-    `multipliers` are positive for the jobs whose rows cannot rise while all others keep theirs, `prices` are those of
-    the GPU types. `start` is where a similar program may begin its search for pairs, `rest` where its second stage may.
-    `proof` tells by how much a limit is breached at most, and how much may be missing.
+    `multipliers` are positive for the jobs whose rows cannot rise while all others keep theirs; `prices` are those of
+    the GPU types. `start` is where a similar program may start its search for pairs, `rest` where its second stage may.
+    `proof` bounds the breach of a limit and what may be missing.
     """
 
     x: Floats
@@ -52,9 +52,9 @@ class PlanOutcome(NamedTuple):
 class Throughputs:
     """Speeds alone (jobs by types) and, where jobs may share GPUs, what each keeps beside the other.
 
-    `kinds` is the kind of each job and `factors[kind, kind, type]` what the two jobs keep; without any factors jobs
-    never share. Which of the possible pairs are used is found by each program: its outcome names them.
-    `start` and `rest` are where the search for pairs of an earlier plan ended, and that of its second stage.
+    `kinds` is the kind of each job and `factors[kind, kind, type]` what the two jobs keep. Without any factors, jobs
+    never share. Each program finds which of the possible pairs to use, and its outcome names them. `start` and `rest`
+    are where the searches for pairs in the two stages of an earlier plan ended.
     """
 
     rates: Floats
@@ -77,8 +77,7 @@ class Throughputs:
         return len(self.gangs)
 
     def even(self) -> Floats:
-        """Every job alone on its n-th of each type, time-sliced where its gang is larger, never more than all the
-        time."""
+        """Every job alone on its n-th of each type, time-sliced if its gang is larger, never more than all the time."""
         split = self.capacity[None, :] / (self.jobs * self.gangs[:, None])
         return np.asarray(split / np.maximum(split.sum(axis=1, keepdims=True), 1.0))
 
@@ -97,11 +96,10 @@ class Throughputs:
     ) -> PlanOutcome:
         """The largest t with  per_unit[m] · throughput(m) >= weights[m] · t (+ floors[m])  for all jobs.
 
-        Jobs of weight 0 only keep their floors. `after` is the outcome of a similar program, whose pairs are tried
-        first.
+        Jobs of weight 0 only keep their floors. `after` is the outcome of a similar program; its pairs are tried first.
         """
         zero = np.zeros(self.jobs) if floors is None else floors
-        # A row without any speed has no room above its floor; such a job waits whatever is planned.
+        # A row without any speed has no room above its floor. Such a job waits whatever is planned.
         held = np.asarray(self.rates.any(axis=1) & (per_unit > 0))
         return self._solve(per_unit, np.where(held, weights, 0.0), zero, held, np.zeros_like(self.rates), 1.0, after)
 
@@ -112,7 +110,7 @@ class Throughputs:
         floors: Floats | None = None,
         after: PlanOutcome | None = None,
     ) -> PlanOutcome:
-        """The largest sum of throughputs, each second on a type worth `value[m, type]` per unit.
+        """The largest sum of throughputs, where each second on a type is worth `value[m, type]` per unit.
 
         With floors, per_unit[m] · throughput(m) >= floors[m] for all jobs whose floor is positive.
         """
@@ -122,23 +120,23 @@ class Throughputs:
         found = self._solve(per_unit, np.zeros(self.jobs), floors, floors > 0, value, 0.0, after)
         if found.optimal or not len(self.factors):
             return found
-        # Perhaps only jobs that share can keep these floors: see how far all can be raised, and go on from there.
+        # Perhaps only jobs that share can keep these floors: see how far all can rise, and go on from there.
         first = self.highest_level(per_unit, floors, after=after)
         if not (first.optimal and first.level >= 1.0):
             return found
         return self._solve(per_unit, np.zeros(self.jobs), floors, floors > 0, value, 0.0, first)
 
     def above(self, floors: Floats) -> PlanOutcome:
-        """Some allocation in which every throughput reaches its floor; not optimal where there is none."""
+        """Some allocation in which every throughput reaches its floor; not optimal if there is none."""
         able = np.asarray(self.rates.any(axis=1))
         ones, nothing = np.ones(self.jobs), np.zeros(self.jobs)
         return self._solve(ones, nothing, floors, able, np.zeros_like(self.rates), 0.0)
 
     def spend_rest(self, per_unit: Floats, outcome: PlanOutcome, normal: Floats) -> PlanOutcome:
-        """A second stage: keep every row of an outcome, and use what capacity is left for the largest sum.
+        """A second stage: keep every row of an outcome, and use the remaining capacity for the largest sum.
 
-        A job's throughput counts in units of `normal`, so that no job is favoured for counting its steps otherwise.
-        Where the level holds every job down, there is nothing left to spend.
+        A job's throughput is counted in units of `normal`, so that no job is favoured because of how it counts steps.
+        If the level holds every job down, there is nothing left to spend.
         """
         able = self.rates.any(axis=1)
         if not len(self.factors) and outcome.optimal and (outcome.multipliers[able] > BINDS / self.jobs).all():
@@ -152,7 +150,7 @@ class Throughputs:
         return second._replace(level=outcome.level, start=outcome.start, rest=second.start)
 
     def planned(self) -> Bools:
-        """Where a job may be given time: on types on which it makes something."""
+        """Where a job may get time: on types on which it makes progress."""
         return np.asarray(self.rates > 0)
 
     def solved(self, problem: Allocation, after: PlanOutcome | None) -> Solution:

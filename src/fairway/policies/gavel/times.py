@@ -1,6 +1,6 @@
 """Policies about when jobs end: minimum makespan, and finish-time fairness as a program (Gavel, OSDI 2020).
 
-Both ask for throughputs in proportion to something: so the highest common level of a linear program answers them.
+Both need throughputs in proportion to something, so the highest common level of a linear program answers them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST_PROGRAMS = 20
 
 
 def best_known_rate(situation: Situation) -> Floats:
-    """What an agnostic policy that needs times takes for each job's speed: that on the first type."""
+    """What an agnostic policy that needs times uses as each job's speed: that on the first type."""
     first = situation.rates[:, :1]
     fastest = situation.rates.max(axis=1, keepdims=True, initial=0.0)
     return np.where(first > 0, first, fastest)
@@ -53,7 +53,7 @@ class MinMakespan(PlanningPolicy):
 @register
 @dataclass(frozen=True)
 class FinishTimeFairness(PlanningPolicy):
-    """The job that is worst off against its own share of the cluster, by when it will end, is helped most.
+    """The job whose end is latest, compared with a run on its own share of the cluster, is helped most.
 
     Knows: true remaining work (an oracle), speeds by GPU type, gang sizes. Preempts. The min-max-rho program that
     stands for Themis in many comparisons; `themis` holds the auctions.
@@ -62,7 +62,7 @@ class FinishTimeFairness(PlanningPolicy):
     name: ClassVar[str] = "finish_time_fairness"
     oracles: ClassVar[frozenset[str]] = frozenset({"duration"})
     spends_rest: ClassVar[bool] = True
-    """Whether a second program spends what the smallest rho leaves."""
+    """Whether a second program spends what the smallest rho leaves over."""
 
     def agnostic_rates(self, situation: Situation) -> Floats:
         """The speed on the first type, wherever the job can run."""
@@ -86,8 +86,8 @@ class FinishTimeFairness(PlanningPolicy):
         return smallest_rho(throughputs, left, waited_s, isolated_s)[0]
 
     def _isolated_so_far(self, situation: Situation, left: Floats, alone: Floats) -> tuple[Floats, dict[str, Any]]:
-        """How long each job's progress would have taken on its share: what was done since the last plan, at the share
-        of then, added up."""
+        """How long each job's progress would have taken on its share: the sum of what was done since each plan, at the
+        share of that time."""
         before, jobs = situation.notes.get("isolated", {}), situation.snapshot.jobs.tolist()
         spent_s = np.zeros(len(left))
         for row, job in enumerate(jobs):
@@ -117,9 +117,9 @@ def found_at_smallest_rho(
 ) -> tuple[PlanOutcome | None, Floats]:
     """The last outcome of the search for the smallest rho, if any, and the throughputs that it was asked for.
 
-    A given rho asks each job for the throughput left / (rho · isolated - waited). How much more than that all of them
-    can have is the level of a linear program, and its multipliers tell how that level grows with rho: so Newton's
-    method finds the rho at which it is 1 with a handful of programs.
+    A given rho asks each job for the throughput left / (rho · isolated - waited). The level of a linear program is how
+    much more than that all of them can have, and its multipliers show how that level grows with rho. So Newton's method
+    finds the rho at which it is 1 with a handful of programs.
     """
     ones, runs = np.ones(throughputs.jobs), throughputs.rates.any(axis=1)
     low = float((waited_s / isolated_s).max(initial=0.0, where=runs))
@@ -139,7 +139,7 @@ def found_at_smallest_rho(
         step = (found.level - 1.0) / (found.level * slope) if slope > 0 else 0.0
         if (found.level >= 1.0 and step <= RHO_TOLERANCE * rho) or high - low <= RHO_TOLERANCE * high:
             break
-        # A little to the feasible side, where the search shall end.
+        # A little to the feasible side, where the search should end.
         nearer = (rho - step) * (1.0 + RHO_TOLERANCE / 2)
         rho = nearer if low < nearer < high else (low + high) / 2
     return outcome, wanted

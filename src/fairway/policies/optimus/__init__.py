@@ -1,7 +1,7 @@
 """Optimus (Peng et al., EuroSys 2018): elastic jobs, and each GPU where it shortens a job's remaining time most.
 
-Every job first gets its smallest gang, in the order of submission; what is left goes, GPU by GPU, to the greatest gain.
-The time left is learned online from how the loss falls and how the speed grows with the gang, or told by an oracle, as
+Every job first gets its smallest gang, in the order of submission. What is left goes, GPU by GPU, to the greatest gain.
+The time left is learned online from how the loss falls and how the speed grows with the gang, or given by an oracle, as
 in the comparison of Pollux (OSDI 2021). Once per interval running jobs are resized; in between, waiting jobs start on
 what is free.
 """
@@ -45,7 +45,7 @@ class Optimus:
 
     @property
     def knows(self) -> frozenset[str]:
-        """What the estimates need: the loss, or the true course of each job."""
+        """What the estimates need: the loss, or the true steps and speeds of each job."""
         return frozenset({"loss"}) if self.estimates == "online" else frozenset({"duration", "scaling"})
 
     def decide(self, snapshot: Snapshot) -> Decision:
@@ -77,7 +77,7 @@ class Optimus:
     def _grown(
         self, snapshot: Snapshot, decision: Decision, free: list[int], keeps: Bools, notes: Mapping[str, Any]
     ) -> tuple[Decision, Mapping[str, Any]]:
-        """With what is left of each GPU type handed out among the jobs that get it now, and the notes with new fits."""
+        """Hand out what is left of each GPU type among the jobs that have GPUs now. Returns new fits, too."""
         grants, types, online = decision.gpus.copy(), decision.gpu_types, self.estimates == "online"
         elastic = (grants > 0) & ~keeps & (snapshot.gpus_max > grants)
         if online and elastic.any():
@@ -91,8 +91,8 @@ class Optimus:
         return decision._replace(gpus=grants), notes
 
     def _next_interval_s(self, snapshot: Snapshot, decision: Decision, keeps: Bools) -> float:
-        """A whole interval on, or when the protection ends of a job for which an older one has to wait, or that could
-        have more: else it would sit beside idle GPUs until then."""
+        """One interval from now. Sooner if a protected job makes an older one wait, or could have more GPUs: then when
+        its protection ends, so that no GPUs idle beside it until the interval is over."""
         waits, kept = (decision.gpus == 0).nonzero()[0], keeps.nonzero()[0]
         blocks = len(waits) > 0 and len(kept) > 0 and waits[0] < kept[-1]
         grows = decision.free(snapshot) > 0 and bool((snapshot.gpus_max > snapshot.held)[kept].any())
@@ -107,14 +107,14 @@ def _protected(snapshot: Snapshot) -> Bools:
 
 
 def _may_change(snapshot: Snapshot, decision: Decision) -> bool:
-    """Whether another interval can bring anything: somebody waits, or could be larger or smaller."""
+    """Whether another interval can change anything: a job waits, or could be larger or smaller."""
     return bool((decision.gpus == 0).any() or (snapshot.gpus_max > snapshot.gpus_min).any())
 
 
 def _true_left_s(snapshot: Snapshot, rows: Ints) -> LeftS:
-    """The time left by the oracle: true remaining steps over true speeds, as far as these are told.
+    """The time left by the oracle: true remaining steps over true speeds, as far as they are known.
 
-    Where none is told, scaling is taken as perfect.
+    Where none is known, scaling is assumed to be perfect.
     """
     steps: Floats = snapshot.oracle.steps_left[rows]
     gpu_s: Floats = snapshot.oracle.remaining_s[rows] * snapshot.gpus[rows]

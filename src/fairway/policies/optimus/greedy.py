@@ -12,14 +12,14 @@ from fairway.core.decision import Decision, Reason
 from fairway.core.snapshot import Snapshot
 
 LeftS = Callable[[Ints, Ints], Floats]
-"""The time that jobs still need, in seconds: for the numbers of some jobs, and a row of consecutive gang sizes each."""
+"""The time that jobs still need, in seconds: for the numbers of some jobs, and consecutive gang sizes for each."""
 
 _DECIMALS = 9
 """Gains are compared to a billionth of a second, so that equal ones tie whatever the rounding of their terms."""
 _AHEAD = 32
-"""For so many sizes of each gang the times are looked up in advance, for all jobs at once."""
+"""For this many sizes of each gang the times are looked up in advance, for all jobs at once."""
 _MANY = 64
-"""With so many jobs it pays to work out the steps of all of them at once."""
+"""From this many jobs on it pays to work out the steps of all of them at once."""
 
 
 def grow(
@@ -34,7 +34,8 @@ def grow(
     """Hand out free GPUs by the greatest gain; ties go to the first job.
 
     The gain of a step is the time that it saves per GPU, times the job's factor. A step is one GPU, or, with
-    `doubling`, as many as the job has: the greedy choice would else stop where one more does not help but two would.
+    `doubling`, as many as the job has: otherwise the greedy choice would stop where one more GPU does not help but two
+    would.
     """
     growth = _Growth(gpus, most, free, left_s, factors, doubling)
     if len(gpus) >= _MANY:
@@ -45,7 +46,7 @@ def grow(
 
 
 class _Growth:
-    """Gangs that grow. `_table` has the times left of each job, from its first size on."""
+    """Gangs that grow. `_table` has the remaining times of each job, from its first size on."""
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class _Growth:
         ends = np.minimum(unknown, steps.shape[1] - 1)
         open_ended = (unknown == steps.shape[1]) | (steps[np.arange(len(steps)), ends] < 0)
         fits = np.cumsum(steps_taken) <= self._free
-        # Behind the last known step of a job that could go on, others may not be next.
+        # After the last known step of a job that could go on, the next best step is not known.
         last = open_ended[jobs] & (at == unknown[jobs] - 1)
         stop = int(min(fits.sum(), (last.argmax() + 1) if last.any() else len(fits)))
         if (open_ended & (unknown == 0)).any():
@@ -89,7 +90,7 @@ class _Growth:
         self._free -= int(taken.sum())
 
     def _foremost(self, keys: Floats, known: Bools) -> tuple[Ints, Ints]:
-        """The job and the place of those steps that could come next, in their order: each takes a GPU at least."""
+        """The job and the index of the steps that could come next, in order. Each takes at least one GPU."""
         values = keys[known]
         if len(values) > 2 * self._free:
             limit = -np.partition(-values, self._free)[self._free]
@@ -100,7 +101,7 @@ class _Growth:
         return jobs[order], at[order]
 
     def _single_steps(self) -> tuple[Floats, Ints]:
-        """The gains of one GPU more, and the steps: 1, 0 where there is none, -1 where it is not known in advance."""
+        """The gains of one more GPU, and the steps: 1, 0 if there is none, -1 if it is not known in advance."""
         gains = self._table[:, :-1] - self._table[:, 1:]
         room = np.array(self._most, dtype=np.int64) - np.array(self.gpus, dtype=np.int64)
         steps = np.where(np.arange(gains.shape[1]) < room[:, None], 1, 0)
@@ -131,7 +132,7 @@ class _Growth:
         return gains.T, steps.T
 
     def step_by_step(self) -> None:
-        """Take the best step of all again and again, as long as there is one."""
+        """Take the best step of all, again and again, until there is none."""
         heap: list[tuple[float, int, int]] = []
         for job in range(len(self.gpus) if self._free else 0):
             self._offer(heap, job)
@@ -163,7 +164,7 @@ class _Growth:
             heapq.heappush(heap, (-best, job, chosen))
 
     def _times(self, job: int, at: int) -> list[float]:
-        """The times left of a job from its first size on, up to a place at least."""
+        """The remaining times of a job from its first size on, at least up to index `at`."""
         times = self._longer.get(job)
         if times is None:
             times = self._longer[job] = self._table[job].tolist()
@@ -176,7 +177,7 @@ class _Growth:
 def start_smallest(snapshot: Snapshot, keeps: Bools) -> tuple[Decision, list[int]]:
     """Leave some running jobs as they are and give the others, in the order of submission, their smallest gang.
 
-    Says how many GPUs of each type are left. A job goes to the type that it holds, else to the fastest with room.
+    Also returns how many GPUs of each type are left. A job goes to the type that it holds, else the fastest with room.
     """
     grants, types = np.where(keeps, snapshot.held, 0).tolist(), np.where(keeps, snapshot.gpu_type, -1).tolist()
     free = [int(count) for count in snapshot.capacity]

@@ -1,8 +1,8 @@
-"""What Optimus remembers of running jobs: a few points of their loss curves, and their speeds on gangs of each size.
+"""What Optimus remembers about running jobs: some points of their loss curves, and their speeds on gangs of each size.
 
 The notes are arrays with one row per job that was active when they were taken. They are bounded: when a job's losses
-fill its row, every second one is forgotten. What has been fitted to them is kept as well, and fitted anew only where
-there is something new, for a bounded number of jobs at a time.
+fill its row, every second one is forgotten. Fits are kept as well. They are only computed again if there is something
+new, and for a bounded number of jobs at a time.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from fairway.models.optimus_fits import LEAST_POINTS, epochs_to_converge, fit_lo
 from fairway.policies.optimus.greedy import LeftS
 
 EVERY_S = 30.0
-"""Notes are taken at most this often, and of a gang's speed only when it has run for so long."""
+"""Notes are taken at most this often, and of a gang's speed only after it has run for this long."""
 POINTS = 12
 SIZES = 6
 MOST_FITS = 256
-"""So many jobs are fitted in one decision at most, those first whose last fit is the oldest."""
+"""The most jobs that are fitted in one decision. Those with the oldest fit come first."""
 YOUNG_FACTOR = 0.95
-"""What the gains of a job count for whose loss curve cannot be fitted yet."""
+"""The factor on the gains of a job whose loss curve cannot be fitted yet."""
 UNKNOWN_GPU_S = 3600.0
-"""What a job is taken to need while no job has ended."""
+"""What a job is assumed to need while no job has ended."""
 LEAST_SHARE = 0.1
-"""A job that has had as much service as others in all is taken to need this part of it again."""
+"""A job that has had as much service as others in all is assumed to need this part of it again."""
 
 Notes = Mapping[str, Any]
 
 
 def take_notes(snapshot: Snapshot, notes: Notes) -> Notes:
-    """The notes with what can be seen now, or as they were if that was a moment ago."""
+    """The notes with what can be seen now, or unchanged if that was a moment ago."""
     if notes and snapshot.now_s < notes["noted_s"] + EVERY_S:
         return notes
     mine = aligned(snapshot, notes)
@@ -69,7 +69,7 @@ def aligned(snapshot: Snapshot, notes: Notes) -> dict[str, Any]:
 
 
 def _append(rows: Ints, columns: Sequence[tuple[Floats, Floats]]) -> None:
-    """Write a value for each row into the first empty place of its row; a full row first forgets every second one."""
+    """Write a value for each row into the first empty place of its row. A full row first forgets every second value."""
     first = columns[0][0]
     full = rows[np.isfinite(first[rows, -1])]
     kept = (POINTS + 1) // 2
@@ -82,7 +82,7 @@ def _append(rows: Ints, columns: Sequence[tuple[Floats, Floats]]) -> None:
 
 
 def _note_speeds(settled: Bools, snapshot: Snapshot, gangs: Floats, rates: Floats) -> Ints:
-    """Keep the latest rate for each size of a gang; where there is no place for another size, the oldest goes.
+    """Keep the latest rate for each size of a gang. If there is no place for another size, the oldest goes.
 
     Returns the rows in which something has changed.
     """
@@ -116,9 +116,9 @@ def refitted(snapshot: Snapshot, notes: Notes, rows: Ints) -> Notes:
 
 
 def learned(snapshot: Snapshot, notes: Notes, rows: Ints) -> tuple[LeftS, list[float]]:
-    """For some rows: the time left by the fits in notes of this snapshot, and what their gains count for."""
+    """For some rows: the time left by the fits in the notes of this snapshot, and the factors on their gains."""
     terms = notes["terms"][rows]
-    # What everybody knows of a job is its speed on its own gang: where nothing was seen, it stands in.
+    # The speed of a job on its own gang is always known. It stands in where nothing was seen.
     fresh = ~terms.any(axis=1)
     terms[fresh, 0] = (snapshot.gpus[rows] / snapshot.best_speed[rows])[fresh]
     work_left = _work_left(snapshot, notes, rows)
@@ -133,7 +133,7 @@ def learned(snapshot: Snapshot, notes: Notes, rows: Ints) -> tuple[LeftS, list[f
 
 
 def _work_left(snapshot: Snapshot, notes: Notes, rows: Ints) -> Floats:
-    """Work until the loss has converged, at least one epoch of it; NaN where too few losses have been seen."""
+    """Work until the loss has converged, at least one epoch; NaN if too few losses have been seen."""
     epochs, done = notes["epochs"][rows], notes["done"][rows]
     last = np.where(np.isfinite(epochs), epochs, 0.0).max(axis=1, initial=0.0)
     each = np.divide(done, last, out=np.full(len(rows), np.nan), where=(last > 0) & (done > 0))

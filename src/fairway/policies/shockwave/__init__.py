@@ -1,9 +1,9 @@
 """Shockwave (Zheng et al., NSDI 2023): a market over future rounds, with forecasts of how jobs will adapt.
 
-Time is cut into rounds. Every plan covers a window of them: each job gets a number of rounds such that the product of
-the jobs' utilities is largest (`program`), the rounds are laid out in the window (`solvers.window`), and one of them is
-carried out after the other (`calendar`). How long a job will still run is forecast from its announced batch sizes and
-from the changes seen so far (`outlook`). See docs/policies/shockwave.md.
+Time is cut into rounds. Every plan covers a window of rounds. Each job gets a number of rounds such that the product of
+the jobs' utilities is largest (`program`), the rounds are laid out in the window (`solvers.window`), and they are
+carried out one after the other (`calendar`). The remaining run time of a job is forecast from its announced batch sizes
+and from the changes seen so far (`outlook`). See docs/policies/shockwave.md.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fairway.policies.shockwave.program import WindowMarket, own_program
 from fairway.solvers.window import Preference, Window, plan_window
 
 ROUND_S = 120.0
-"""The length of a round where nothing else is said."""
+"""The default length of a round."""
 _MOMENT_S = 1e-3
 
 
@@ -38,7 +38,7 @@ class Shockwave:
     Knows: the epochs and batch sizes that a job's owner announces with their speeds, and the changes seen so far; not
     when a batch size will change. Preempts at the ends of rounds. `window_rounds` is the length of a plan,
     `replan_rounds` how long it may be followed. `makespan_weight` prices the longest run time that is left,
-    `ftf_power` is how much more a job may buy that lags behind its fair finish time.
+    `ftf_power` is how much more a job may buy that is behind its fair finish time.
     """
 
     window_rounds: int = 20
@@ -66,7 +66,7 @@ class Shockwave:
             raise ValueError("ftf_power must be from 0 to 100")
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Begin the next round of the plan if the present one is over; else only fill idle GPUs."""
+        """Begin the next round of the plan if the present one is over; otherwise only fill idle GPUs."""
         if not len(snapshot):
             return nothing_granted(0)
         calendar = Calendar.recall(snapshot.memory)
@@ -83,7 +83,7 @@ class Shockwave:
         return _decided(snapshot, calendar, kept, planned, length_s)
 
     def _plan(self, snapshot: Snapshot, calendar: Calendar, length_s: float) -> None:
-        """Look ahead, and lay down the rounds of a new window: for each GPU type those of the jobs that live there."""
+        """Look ahead, and lay out the rounds of a new window: for each GPU type those of the jobs that belong to it."""
         outlook = look(snapshot, self.forecast, calendar.paces)
         fair = FairTimes.recall(snapshot, calendar.fair)
         fair.advance(snapshot.now_s)
@@ -105,14 +105,14 @@ class Shockwave:
         calendar.fair, calendar.paces = fair.memory(snapshot), outlook.paces
 
     def window(self, market: WindowMarket) -> tuple[Window, Preference]:
-        """The program of a market, and whom it prefers."""
+        """The program of a market, and the jobs that it prefers."""
         return own_program(market, self.makespan_weight, self.ftf_power)
 
 
 def _market(
     snapshot: Snapshot, outlook: JobOutlook, rows: Ints, share: Floats, fair_s: Floats, supply: tuple[int, float, int]
 ) -> WindowMarket:
-    """The market of one GPU type and those who buy there."""
+    """The market of one GPU type and its buyers."""
     capacity, round_s, rounds = supply
     return WindowMarket(
         gangs=snapshot.gpus[rows],
@@ -131,7 +131,7 @@ def _market(
 
 
 def _decided(snapshot: Snapshot, calendar: Calendar, kept: list[int], planned: list[int], length_s: float) -> Decision:
-    """Grants: whoever keeps its GPUs, whoever has this round, and others where GPUs would idle."""
+    """Grants: jobs that keep their GPUs, jobs that have this round, and others where GPUs would idle."""
     rows = len(snapshot)
     gpus, kinds = np.zeros(rows, dtype=np.int64), np.full(rows, -1, dtype=np.int64)
     free = snapshot.capacity.copy()
@@ -163,7 +163,7 @@ def _decided(snapshot: Snapshot, calendar: Calendar, kept: list[int], planned: l
 def _give(
     snapshot: Snapshot, row: int, homes: Ints, gpus: Ints, kinds: Ints, free: Ints, *, anywhere: bool = False
 ) -> None:
-    """Give a row its gang: on the type that it is planned for, or, where GPUs idle, on the fastest that has room."""
+    """Give a row its gang: on the type that it is planned for, or, if GPUs idle, on the fastest type with room."""
     if gpus[row]:
         return
     gang = int(snapshot.gpus[row])

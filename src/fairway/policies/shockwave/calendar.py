@@ -1,4 +1,4 @@
-"""The rounds that a plan has laid down, and which of them is on: what the policy remembers from round to round."""
+"""The rounds of a plan, and which of them is on: what the policy remembers from round to round."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ _KEY = "shockwave"
 class Calendar:
     """Planned rounds as lists of job numbers; `at` is the next one to begin, and the present one began at `began_s`.
 
-    `order` is who takes GPUs that nobody has a plan for. `jobs`, `batches` and `capacity` are those that were planned
-    for, `kinds` the GPU type of each job; `fair` and `paces` belong to the estimates. `gap` is that of the last plan.
+    `order` is the order in which jobs take GPUs that the plan leaves idle. `jobs`, `batches` and `capacity` are those
+    that were planned for, `kinds` the GPU type of each job. `fair` and `paces` belong to the estimates. `gap` is that
+    of the last plan.
     """
 
     rounds: list[list[int]] = field(default_factory=list)
@@ -37,7 +38,7 @@ class Calendar:
 
     @staticmethod
     def recall(memory: Mapping[str, Any]) -> Calendar:
-        """What an earlier decision remembered; an empty calendar where nothing, or nothing of ours, is there."""
+        """What an earlier decision remembered; an empty calendar if there is nothing, or nothing of this policy."""
         known = memory.get(_KEY)
         if not isinstance(known, Mapping) or known.keys() != vars(Calendar()).keys():
             return Calendar()
@@ -59,11 +60,11 @@ class Calendar:
         )
 
     def same_jobs(self, snapshot: Snapshot) -> bool:
-        """Whether nobody has come or left since the last plan."""
+        """Whether no job has come or left since the last plan."""
         return bool(np.array_equal(self.jobs, snapshot.jobs) and np.array_equal(self.capacity, snapshot.capacity))
 
     def write(self, snapshot: Snapshot, plan: Bools, urgency: Any, kinds: Ints, gap: float) -> None:
-        """Lay down a new plan from the present instant on."""
+        """Write down a new plan from the present instant on."""
         jobs = snapshot.jobs.tolist()
         self.rounds = [[jobs[row] for row in planned.nonzero()[0].tolist()] for planned in plan]
         self.at, self.gap = 0, gap
@@ -77,7 +78,7 @@ class Calendar:
         return snapshot.recall("kinds", -1, {"jobs": self.jobs, "kinds": self.kinds})
 
     def texts(self, snapshot: Snapshot, waiting: Ints, round_s: float) -> Texts:
-        """For every waiting row what the plan says of it."""
+        """What the plan says about every waiting row."""
         jobs, next_s = snapshot.jobs.copy(), max(self.began_s + round_s - snapshot.now_s, 0.0)
 
         def say(row: int) -> str:

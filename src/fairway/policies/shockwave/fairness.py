@@ -1,7 +1,7 @@
-"""When a job would be done on its fair share of the cluster: what its actual finish is measured against.
+"""When a job would be done on its fair share of the cluster. Its actual finish is compared with that.
 
 A job's fair run time is its run time over its share. The share depends on how many jobs there are, so it is estimated
-anew whenever one comes or leaves, and the target is the mean of the estimates over the job's life so far, with some
+again whenever a job comes or leaves. The target is the mean of the estimates over the job's life so far, with some
 weight on the latest (Shockwave, NSDI 2023, as its artifact does it).
 """
 
@@ -17,7 +17,7 @@ from fairway.core.arrays import Floats
 from fairway.core.snapshot import Snapshot
 
 LATEST_WEIGHT = 0.1
-"""What the latest estimate counts beside the mean over the past."""
+"""The weight of the latest estimate beside the mean over the past."""
 
 ShareRule = Literal["jobs", "gpus"]
 
@@ -25,8 +25,8 @@ ShareRule = Literal["jobs", "gpus"]
 def share_of(snapshot: Snapshot, rule: ShareRule) -> Floats:
     """The part of the time that each job may run on an equal share of the cluster.
 
-    `jobs` compares the number of jobs with that of GPUs, whatever the gangs (as Shockwave and its metric do); `gpus`
-    counts that a gang of w GPUs runs on its share of the cluster only a w-th as often.
+    `jobs` compares the number of jobs with that of GPUs, whatever the gangs (as Shockwave and its metric do). `gpus`
+    takes into account that a gang of w GPUs runs only a w-th as often on its share of the cluster.
     """
     gpus, jobs = float(snapshot.capacity.sum()), len(snapshot)
     equal = gpus / jobs if jobs else 1.0
@@ -46,7 +46,7 @@ class FairTimes:
 
     @staticmethod
     def recall(snapshot: Snapshot, memory: Mapping[str, Any]) -> FairTimes:
-        """The estimates that are remembered of the jobs in the snapshot; NaN for those that are new."""
+        """The remembered estimates for the jobs in the snapshot; NaN for new jobs."""
         return FairTimes(
             snapshot.recall("summed", 0.0, memory),
             snapshot.recall("since_s", 0.0, memory),
@@ -63,7 +63,7 @@ class FairTimes:
         self.updated_s = now_s
 
     def estimate(self, total_s: Floats, share: Floats, *, anew: bool) -> None:
-        """Estimate all fair run times `anew`, or only those of new jobs."""
+        """Estimate all fair run times (`anew`), or only those of new jobs."""
         fresh = np.isnan(self.latest_s) | anew
         self.latest_s = np.where(fresh, total_s / share, self.latest_s)
 

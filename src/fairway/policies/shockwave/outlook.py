@@ -1,4 +1,4 @@
-"""What is expected of every job: the run time that is left, by forecast, on the GPUs that it is to run on."""
+"""What is expected of every job: the remaining run time, by forecast, on the GPUs that it shall run on."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from fairway.core.snapshot import Snapshot
 from fairway.models.forecast import Method, forecast
 
 _UNTOLD_S = 3600.0
-"""The run time of a job of which nothing is told, before any job has ended."""
+"""The run time of a job about which nothing is known, before any job has ended."""
 _SLOWEST, _FASTEST = 0.1, 10.0
-"""A job's measured pace counts within these bounds."""
+"""A job's measured pace is kept within these bounds."""
 _SHORTEST_S = 1.0
 _STAYS = 0.8
-"""A job that runs stays with its GPU type unless another one would be done in this part of the time."""
+"""A running job stays with its GPU type unless it would be done on another one in this part of the time."""
 
 
 class JobOutlook(NamedTuple):
-    """One entry per row. `kinds` is the GPU type that a row is to run on, -1 if there is none.
+    """One entry per row. `kinds` is the GPU type that a row shall run on, -1 if there is none.
 
     `epochs` and `done` count epochs, in all and so far. `ran_s` is how long the epochs so far take on that type without
-    interruption, `left_s` the expected run time from now on; `longest_s` what it is if the slowest batch size that is
-    announced goes on to the end. `epoch_s` is the mean duration of an epoch so far. `paces` are measured speeds
-    relative to what was announced.
+    interruption. `left_s` is the expected run time from now on, `longest_s` the run time if the slowest announced batch
+    size goes on to the end. `epoch_s` is the mean duration of an epoch so far. `paces` are measured speeds relative to
+    the announced ones.
     """
 
     kinds: Ints
@@ -53,7 +53,7 @@ class JobOutlook(NamedTuple):
 
 
 def look(snapshot: Snapshot, method: Method, known_paces: dict[str, Any]) -> JobOutlook:
-    """Forecast every job; paces that were measured before are remembered for jobs that wait."""
+    """Forecast every job. Earlier measured paces are remembered for jobs that wait."""
     speeds = snapshot.speeds
     best = speeds.argmax(axis=0)
     paces: dict[str, float] = {}
@@ -77,9 +77,9 @@ def look(snapshot: Snapshot, method: Method, known_paces: dict[str, Any]) -> Job
 def _row(
     snapshot: Snapshot, row: int, kind: int, method: Method, known: dict[str, Any], paces: dict[str, float]
 ) -> tuple[float, float, float, float, float] | None:
-    """Epochs, epochs done, their run time, what is left and at the longest, on the type that suits the job best.
+    """Epochs, epochs done, their run time, the run time left and its longest value, on the type best for the job.
 
-    None where its owner has not told enough.
+    None if its owner has not announced enough.
     """
     training = snapshot.training(row)
     if training is None or not training.stages or not all(stage.speeds[kind] > 0 for stage in training.stages):
@@ -97,7 +97,7 @@ def _row(
 
 
 def _pace(snapshot: Snapshot, row: int, training: Training) -> float:
-    """How fast a running job is, relative to what was announced for its batch size; 0 where nothing is measured."""
+    """How fast a running job is, relative to what was announced for its batch size; 0 if nothing is measured."""
     if not training.speed > 0:
         return 0.0
     kind, batch = int(snapshot.gpu_type[row]), training.spells[-1].batch_size
@@ -109,20 +109,20 @@ def _pace(snapshot: Snapshot, row: int, training: Training) -> float:
 
 
 def _usual_s(snapshot: Snapshot) -> float:
-    """How long jobs run: the median of those that ended last."""
+    """How long jobs usually run: the median of those that ended last."""
     return float(np.median(snapshot.finished.seconds)) if snapshot.finished_count else _UNTOLD_S
 
 
 def _untold(snapshot: Snapshot, row: int, usual_s: float) -> tuple[float, float, float, float, float]:
-    """A job of which nothing is told may be anywhere in its life: it is expected to go on for as long as it has run,
-    and at least for half of what others took."""
+    """A job about which nothing is known may be anywhere in its life: it is expected to go on for as long as it has
+    run, and at least for half of what others took."""
     ran_s = float(snapshot.attained_s[row])
     left_s = max(ran_s, usual_s / 2, _SHORTEST_S)
     return 100.0, 100.0 * ran_s / (ran_s + left_s), ran_s, left_s, left_s
 
 
 def _homes(snapshot: Snapshot, left_s: Floats) -> Ints:
-    """A GPU type for every job, the longest first, so that all types are busy for about as long."""
+    """A GPU type for every job, the longest first, so that all types are busy for about the same time."""
     capacity = snapshot.capacity.astype(np.float64)
     speeds, gangs = snapshot.speeds, snapshot.gpus
     busy_s = np.zeros(len(capacity))

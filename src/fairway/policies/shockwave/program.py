@@ -2,7 +2,7 @@
 
 The market (Volatile Fisher Market; Zheng et al., NSDI 2023) maximises the budget-weighted sum of the logarithms of what
 each job gets out of the window, less a price on the longest run time that is left. Budgets rise with a power of the
-finish-time fairness that a job can still reach, so whoever has been left behind can afford more rounds.
+finish-time fairness that a job can still reach, so jobs that have fallen behind can afford more rounds.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from fairway.policies.shockwave.outlook import JobOutlook
 from fairway.solvers.window import Preference, Window, concave
 
 ENDOWMENT = 1.0
-"""What a job has without the window: all that is left is done once, sooner or later."""
+"""What a job has without the window: all that is left will be done some time."""
 CAUTION = 0.5
-"""Where between the expected and the longest run time a job is taken to end, as far as the makespan is concerned: a job
-that turns out longer than expected cannot be helped any more, one that turns out shorter does no harm."""
+"""For the makespan, a job is assumed to end at this point between its expected and its longest run time. A job that
+turns out longer than expected cannot be helped any more; one that turns out shorter does no harm."""
 STAY = 2.0
 """How many times as urgent a job must be to take the place of one that runs."""
 LEAST_RHO, MOST_RHO = 1e-2, 1e2
@@ -53,21 +53,21 @@ class WindowMarket(NamedTuple):
 
 
 def best_rho(market: WindowMarket) -> Floats:
-    """Finish-time fairness that each job still reaches if it runs from now on: its age and what is left, over its fair
-    run time."""
+    """The finish-time fairness that each job can still reach if it runs from now on: its age and remaining run time,
+    over its fair run time."""
     rho = (market.age_s + market.outlook.left_s) / np.maximum(market.fair_s, 1e-9)
-    # Newcomers reach the same, but their quotients end in other digits.
+    # New jobs reach the same value, but their quotients end in other digits.
     return np.clip(portable.rounded(rho), LEAST_RHO, MOST_RHO)
 
 
 def own_program(market: WindowMarket, makespan_weight: float, ftf_power: float) -> tuple[Window, Preference]:
     """Fairway's form: a job's utility is the part of its remaining run time that the window does.
 
-    Lengths of jobs and the number of jobs cancel out, the makespan is counted in windows, so one set of parameters
+    Lengths of jobs and the number of jobs cancel out, and the makespan is counted in windows. So one set of parameters
     serves small and large clusters.
     """
     left_s = market.outlook.left_s
-    # Who does not run has to start first: a part of its first round is lost.
+    # A job that does not run has to start first: a part of its first round is lost.
     start_s = np.where(market.running, 0.0, market.restart_s)
     done = np.clip(market.given_s - start_s[:, None], 0.0, left_s[:, None]) / left_s[:, None]
     budgets = market.weights * portable.raised(best_rho(market), ftf_power)

@@ -1,8 +1,8 @@
 """Themis (Mahajan et al., NSDI'20): GPUs are auctioned to the apps that are furthest behind their fair finish time.
 
-GPUs are leased. When leases end, the worst-off part of the apps is offered the GPUs and bids what each number of them
-would do to its finish-time ratio rho; a partial allocation decides, which makes honest bids the best ones. What the
-payments leave over goes to the other apps, so nothing idles, and an app that keeps losing gets worse until it wins.
+GPUs are leased. When leases end, the GPUs are offered to the worst-off part of the apps. Each bids what each number of
+GPUs would do to its finish-time ratio rho. A partial allocation decides, which makes honest bids the best ones. What
+the payments leave over goes to the other apps, so nothing idles, and an app that keeps losing gets worse until it wins.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SHORTEST_PART = 0.05
 
 
 class Sale(NamedTuple):
-    """What an auction led to: GPUs by row, concrete ones for rows that move closer together, and the part of a lease
+    """The result of an auction: GPUs by row, concrete ones for rows that move closer together, and the part of a lease
     that rows keep whose apps paid with time."""
 
     grants: dict[int, Grant]
@@ -44,9 +44,9 @@ class Themis:
 
     Knows: true run times (an oracle, for rho), speeds by GPU type, gang sizes, owners. Preempts when leases end.
 
-    The worst-off 1 - `fairness` of the apps bid. With `leases=aligned` all leases end at multiples of `lease_s`, else
-    each lasts that long. Having nothing counts as `floor` times the value of the smallest gang. A bidder that keeps a
-    part c of what it won pays in whole gangs, or with `payment=time` by a lease that is shorter by that part.
+    The worst-off 1 - `fairness` of the apps bid. With `leases=aligned` all leases end at multiples of `lease_s`;
+    otherwise each lasts that long. Having nothing counts as `floor` times the value of the smallest gang. A bidder that
+    keeps a part c of what it won pays in whole gangs, or with `payment=time` by a lease that is shorter by that part.
     """
 
     fairness: float = 0.8
@@ -76,7 +76,7 @@ class Themis:
         ends_s = self._lease_ends(snapshot)
         keeps = snapshot.running & (ends_s > snapshot.now_s + _MOMENT_S)
         keeps[snapshot.protected_rows] = True
-        # Who has just restarted works at least as long as the restart took, however short leases are.
+        # A job that has just restarted works at least as long as the restart took, however short leases are.
         keeps |= (
             snapshot.running & (snapshot.launches > 1) & (snapshot.idle_since_s + snapshot.restart_s > snapshot.now_s)
         )
@@ -118,7 +118,7 @@ class Themis:
         return Sale(grants, gathered(snapshot, market, ~on_offer, grants), parts)
 
     def _lease_ends(self, snapshot: Snapshot) -> Floats:
-        """When the lease of each running row ends; of rows that were not seen before, counted from their start."""
+        """When the lease of each running row ends. For rows that were not seen before, it counts from their start."""
         return snapshot.recall("ends_s", self._full_lease_end_s(snapshot.since_s))
 
     def _full_lease_end_s(self, since_s: Floats) -> Floats:
@@ -128,7 +128,7 @@ class Themis:
         return np.asarray((np.floor((since_s + _MOMENT_S) / self.lease_s) + 1.0) * self.lease_s)
 
     def _new_ends(self, snapshot: Snapshot, decision: Decision, keeps: Bools, ends_s: Floats, sale: Sale) -> Floats:
-        """Leases after this decision; rows that keep their GPUs only because they are protected get a new one."""
+        """Leases after this decision. Rows that keep their GPUs only because they are protected get a new one."""
         now_s = snapshot.now_s
         full_s = float(self._full_lease_end_s(np.array([now_s]))[0])
         begins = (decision.gpus > 0) & ~(keeps & (ends_s > now_s + _MOMENT_S))
@@ -139,7 +139,7 @@ class Themis:
 
 
 def _pooled(snapshot: Snapshot, keeps: Bools) -> list[int]:
-    """GPUs on offer by type: those that are free and those whose lease is over."""
+    """GPUs on offer by type: free ones and those whose lease is over."""
     kinds = len(snapshot.capacity)
     taken = np.bincount(snapshot.gpu_type[keeps], snapshot.held[keeps], kinds)
     return [max(int(count), 0) for count in snapshot.capacity - taken]
@@ -156,7 +156,7 @@ def _decision(snapshot: Snapshot, keeps: Bools, sale: Sale) -> Decision:
 
 
 def _may_change(snapshot: Snapshot, decision: Decision) -> bool:
-    """Whether the end of a lease can bring anything: somebody waits, or could have more or faster GPUs that idle."""
+    """Whether the end of a lease can change anything: a job waits, or could have more or faster GPUs that idle."""
     if not decision.gpus.all():
         return True
     kinds = snapshot.gpu_type if decision.gpu_types is None else decision.gpu_types

@@ -1,7 +1,8 @@
-"""What agents bid: for each useful number of GPUs of each type the value 1/rho that the app would then have.
+"""What agents bid: for each useful number of GPUs of each type, the value 1/rho that the app would then have.
 
-All subsets of the offer would be exponentially many. An agent names sizes in whole gangs, on each GPU type that its
-jobs can use: one job its gang, or several sizes if it is elastic; an app of several jobs one, two, three, … of them.
+There are exponentially many subsets of the offer. So an agent names sizes in whole gangs, on each GPU type that its
+jobs can use: for one job its gang, or several sizes if it is elastic; for an app of several jobs one, two, three, … of
+them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from fairway.policies.themis.rho import Apps, value_of
 
 T = TypeVar("T")
 MOST_SIZES = 24
-"""How many sizes an agent names at most on one type; larger tables are thinned out evenly."""
+"""How many sizes an agent names at most on one type. Larger tables are thinned out evenly."""
 _LEAST_EFFICIENCY = 0.05
 
 
@@ -42,9 +43,9 @@ class Tender(NamedTuple):
 class BidMarket:
     """What agents know when they bid, as plain lists: the rows on offer by app, and the speeds of rows by type.
 
-    `times[app]` is what `value_of` needs. `speed[kind][row]` is what one GPU of a type gets done, in GPUs of the row's
-    best type, if the row has to start there; `stays[row]` what it gets done on the GPUs that it holds. `base[app]` is
-    the speed of those of its jobs whose leases go on.
+    `times[app]` is what `value_of` needs. `speed[kind][row]` is the work of one GPU of a type, in GPUs of the row's
+    best type, if the row has to start there; `stays[row]` is the work on the GPUs that it holds. `base[app]` is the
+    speed of its jobs whose leases go on.
     """
 
     apps: Apps
@@ -61,7 +62,7 @@ class BidMarket:
     base: list[float]
 
     def speed_on(self, row: int, kind: int, gpus: int) -> float:
-        """What a row gets done on GPUs of a type; what it holds already it need not restart for."""
+        """The work of a row on GPUs of a type. For what it holds already it needs no restart."""
         if self.held[row] == gpus and self.kind[row] == kind:
             return self.stays[row]
         return gpus * self.speed[kind][row]
@@ -70,7 +71,7 @@ class BidMarket:
 def market_of(
     snapshot: Snapshot, apps: Apps, relative: Floats, on_offer: Bools, lease_s: float, floor: float
 ) -> BidMarket:
-    """Open the market for the rows that are on offer: those that wait, and those whose lease is over."""
+    """Open the market for the rows on offer: those that wait, and those whose lease is over."""
     # A restart takes its part of the lease; the first start of a job is free.
     lost = np.where(snapshot.launches > 0, snapshot.restart_s / lease_s, 0.0)
     efficiency = np.maximum(1.0 - lost, _LEAST_EFFICIENCY)
@@ -118,13 +119,13 @@ def tender_of(market: BidMarket, app: int, offer: Sequence[int]) -> Tender:
     if base > 0:
         values[0] = value_of(*market.times[app], base)
     elif len(values) > 1:
-        # Nothing at all would be worth nothing, and the product with it: see the documentation of the floor.
+        # Nothing at all would be worth 0, and so would the product: see the documentation of the floor.
         values[0] = market.floor * min(values[1:])
     return Tender(Bid(used, values), grants)
 
 
 def _sizes(market: BidMarket, row: int, offer: Sequence[int]) -> list[tuple[Grant, ...]]:
-    """One job: its gang on each type; an elastic one in multiples of its smallest gang, and as it is now."""
+    """One job: its gang on each type. An elastic one: multiples of its smallest gang, and its present size."""
     low, high = market.low[row], market.high[row]
     found: list[tuple[Grant, ...]] = []
     for kind, free in enumerate(offer):
@@ -142,7 +143,7 @@ def _sizes(market: BidMarket, row: int, offer: Sequence[int]) -> list[tuple[Gran
 
 
 def _prefixes(market: BidMarket, rows: Sequence[int], offer: Sequence[int]) -> list[tuple[Grant, ...]]:
-    """Several jobs: the first, the first two, … (those that run first), starting with each of the types in turn."""
+    """Several jobs: the first, the first two, … (running jobs first), starting with each of the types in turn."""
     order = sorted(rows, key=lambda row: (market.held[row] == 0, row))
     seen: set[tuple[Grant, ...]] = set()
     found: list[tuple[Grant, ...]] = []

@@ -1,8 +1,8 @@
-"""Placement-sensitive winners: a job that is seen to run slowly on scattered GPUs moves to fewer machines.
+"""Placement-sensitive winners: a job that runs slowly on scattered GPUs moves to fewer machines.
 
-S, what a gang keeps of its speed when it is spread, is nothing that a scheduler is told. It is known once the job runs:
-the measured speed over that of its gang. Where it is lower than what a restart would cost, and machines have room, the
-job that wins as many GPUs of its type again gets them closer together.
+S is the part of its speed that a gang keeps when it is spread. A scheduler does not know it in advance. It is known
+once the job runs: the measured speed over that of its gang. If that loss is larger than the cost of a restart, and
+machines have room, a job that wins as many GPUs of its type again gets them closer together.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def gathered(
 def _is_slow(market: BidMarket, row: int) -> bool:
     """Whether a row would get more done on as many GPUs elsewhere, restart included."""
     held = market.held[row]
-    # By more than rounding: where a restart is free, both are the same speed, worked out in two ways.
+    # By more than rounding: if a restart is free, both are the same speed, computed in two ways.
     return held > 1 and market.stays[row] < held * market.speed[market.kind[row]][row] * (1.0 - 1e-9)
 
 
@@ -48,7 +48,7 @@ def _is_scattered(snapshot: Snapshot, row: int) -> bool:
 
 
 def _close_together(snapshot: Snapshot, kind: int, count: int, taken: Collection[int]) -> tuple[int, ...]:
-    """Free GPUs of a type on as few nodes as a gang can have, or none; one node is chosen by best fit."""
+    """Free GPUs of a type on as few nodes as a gang can have, or none. A single node is chosen by best fit."""
     cluster = snapshot.cluster
     room: list[Sequence[int]] = []
     for node, about in enumerate(cluster.nodes):

@@ -1,7 +1,8 @@
-"""What nobody won: handed out a gang at a time, so that no GPU idles while somebody can use it.
+"""What no bidder won: handed out a gang at a time, so that no GPU idles while a job can use it.
 
-Apps that took no part come first, so that bidders gain nothing by leaving GPUs over; among them those that have GPUs on
-the same machines or of the same type, then chance decides. Bidders get what is left after that, the worst-off first.
+Apps that took no part come first, so that bidders gain nothing by leaving GPUs over. Among them, those with GPUs on the
+same machines or of the same type come first, then chance decides. Bidders get what is left after that, the worst-off
+first.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ def outsiders(snapshot: Snapshot, market: BidMarket, bidders: Sequence[int], on_
 
 
 def _distance(snapshot: Snapshot, market: BidMarket, on_offer: Bools) -> Ints:
-    """0 for apps that are on a machine with GPUs to give (their own, whose lease is over, included), 1 for those that
-    have GPUs elsewhere, 2 for the others."""
+    """0 for apps on a machine with GPUs to give (including their own GPUs whose lease is over), 1 for apps that have
+    GPUs elsewhere, 2 for the others."""
     of_row = market.apps.of_row
     rank = np.full(market.apps.number, 2, dtype=np.int64)
     running = snapshot.running_rows
@@ -50,7 +51,7 @@ def _distance(snapshot: Snapshot, market: BidMarket, on_offer: Bools) -> Ints:
 
 
 def hand_out(market: BidMarket, grants: dict[int, Grant], free: list[int], order: Sequence[int]) -> None:
-    """A gang for one app after the other, in turns, while something fits."""
+    """Give a gang to one app after the other, in turns, while something fits."""
     turn: Sequence[int] = order
     while turn and any(free):
         again = []
@@ -63,7 +64,7 @@ def hand_out(market: BidMarket, grants: dict[int, Grant], free: list[int], order
 
 
 def _give_one(market: BidMarket, grants: dict[int, Grant], free: list[int], rows: Sequence[int]) -> bool:
-    """Serve the first row of an app that waits and fits; says whether there was one."""
+    """Serve the first row of an app that waits and fits. Returns whether there was one."""
     for row in rows:
         grant = None if row in grants else next_gang(market, row, free)
         if grant is not None:
@@ -74,7 +75,7 @@ def _give_one(market: BidMarket, grants: dict[int, Grant], free: list[int], rows
 
 
 def enlarge(market: BidMarket, grants: dict[int, Grant], free: list[int], order: Sequence[int]) -> None:
-    """Elastic rows take what nobody else can use, a GPU at a time in turns."""
+    """Elastic rows take what no other row can use, a GPU at a time in turns."""
     turn = [
         row for app in order for row in market.open_rows[app] if row in grants and grants[row].gpus < market.high[row]
     ]

@@ -1,8 +1,8 @@
-"""The Nash product over bids: one column of each table, so that the product of values is as large as it can be.
+"""The Nash product over bids: one column of each table, so that the product of values is as large as possible.
 
-A dynamic programme over the GPUs on offer is exact, and gives in two sweeps also the optimum without each single
-bidder: what the first bidders reach within so many GPUs, and what the last ones reach within the rest. Where several
-GPU types make its grid too large, prices per type guide the choice instead (feasible, not always the very best one).
+A dynamic programme over the GPUs on offer is exact. In two sweeps it also gives the optimum without each single bidder:
+what the first bidders reach with a number of GPUs, and what the last ones reach with the rest. If several GPU types
+make its grid too large, prices per type guide the choice instead (feasible, not always the very best one).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from fairway.core.arrays import Floats
 from fairway.policies.themis.priced import PricedChoice
 
 LARGEST_GRID = 2_000_000
-"""Above so many cells (bidders times GPU counts) the choice is by prices."""
+"""With more cells (bidders times GPU counts) than this, the choice is by prices."""
 LEAST_VALUE = 1e-9
-"""Stands in for a value of nothing at all, whose logarithm does not exist: first as many bidders as possible get
-something, then the product counts, as usual for indivisible goods (Caragiannis et al., EC'16)."""
+"""Replaces a value of 0, which has no logarithm: first as many bidders as possible get something, then the product
+counts, as usual for indivisible goods (Caragiannis et al., EC'16)."""
 _GRID = float(1 << 36)
 """Gains are whole multiples of 1 / _GRID: their sums are then exact, so that the same gains in another order tie."""
 
@@ -34,7 +34,7 @@ class Bid(NamedTuple):
 
 
 class NashChoice(NamedTuple):
-    """The column of each bid, and by how much the others gain (as a logarithm, at least 0) where one is left out."""
+    """The column of each bid, and by how much the others gain (as a logarithm, at least 0) if one is left out."""
 
     columns: list[int]
     others_gain: Floats
@@ -89,7 +89,7 @@ def _exact(bids: Sequence[Bid], gains: Sequence[Sequence[float]], capacity: tupl
 
 
 def _extend(best: Floats, out: Floats, bid: Bid, gain: Sequence[float]) -> None:
-    """The best with one more bidder: each of its columns, moved by what it takes."""
+    """The best with one more bidder: each of its columns, shifted by what it takes."""
     out[...] = best
     for used, more in zip(bid.gpus, gain, strict=True):
         if more > 0 and all(size > take for size, take in zip(best.shape, used, strict=True)):
@@ -99,7 +99,7 @@ def _extend(best: Floats, out: Floats, bid: Bid, gain: Sequence[float]) -> None:
 
 
 def _chosen(best: Floats, reached: float, bid: Bid, gain: Sequence[float], left: tuple[int, ...]) -> int:
-    """Which column led to a value that was reached; nothing, where that is as good."""
+    """The column that led to a value; "nothing" if that is as good."""
     if best[left] == reached:
         return 0
     for column, used in enumerate(bid.gpus):

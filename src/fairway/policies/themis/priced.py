@@ -1,9 +1,9 @@
-"""A Nash product near the best for large offers of several GPU types: price the types, then let bidders choose.
+"""A nearly best Nash product for large offers of several GPU types: price the types, then let bidders choose.
 
 The prices minimise the Lagrangian dual, in which every bidder takes the column with the largest surplus of gain over
-cost; a little noise in that choice makes the dual smooth, so that Newton's method finds its minimum in a few steps, and
-the noise is then reduced. Bidders with a clear favourite choose first, those who are nearly indifferent fill the gaps;
-then whoever's GPUs are worth more to others makes room for them.
+cost. A little noise in that choice makes the dual smooth, so that Newton's method finds its minimum in a few steps; the
+noise is then reduced. Bidders with a clear favourite choose first, and bidders that are nearly indifferent fill the
+gaps. Then bidders whose GPUs are worth more to others make room for them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NEVER = -50.0
 
 
 class Regained(NamedTuple):
-    """What bidders gain from GPUs that another one lets go, and the columns that they then have."""
+    """What bidders gain from GPUs that another one gives up, and the columns that they then have."""
 
     gain: float
     has: Ints
@@ -54,7 +54,7 @@ class PricedChoice:
         return columns
 
     def others_gains(self) -> Floats:
-        """What the others gain (at least) where each bidder's GPUs are handed to them."""
+        """What the others gain (at least) if they get each bidder's GPUs."""
         gains, known = np.zeros(len(self.first)), dict[tuple[int, ...], Regained]()
         for bidder, offer in self._offers():
             gains[bidder] = self._without(bidder, offer, known).gain
@@ -71,7 +71,7 @@ class PricedChoice:
         return idle
 
     def _without(self, bidder: int, offer: tuple[int, ...], known: dict[tuple[int, ...], Regained]) -> Regained:
-        """What the others make of the GPUs of one bidder and of idle ones; the same GPUs are looked at only once."""
+        """What the others gain from the GPUs of one bidder and idle ones. The same GPUs are looked at only once."""
         found = known.get(offer)
         if found is None:
             found = known[offer] = self._regained(np.array(offer, dtype=np.int64), -1)
@@ -80,7 +80,7 @@ class PricedChoice:
         return found
 
     def _swap(self) -> None:
-        """Send away bidders whose GPUs are worth more to others, a few times at most."""
+        """Remove bidders whose GPUs are worth more to others, a few times at most."""
         for _ in range(_SWAPS):
             known: dict[tuple[int, ...], Regained] = {}
             for bidder, offer in self._offers():
@@ -94,7 +94,7 @@ class PricedChoice:
                 return
 
     def _prices(self) -> Floats:
-        """The prices per GPU at which bidders ask for about what there is; 0 for types that nobody fights for."""
+        """The prices per GPU at which bidders ask for about what there is; 0 for types that are not scarce."""
         price = np.zeros(len(self.capacity))
         noise = max(float(self.gain.max()), 1e-9) / 4.0
         for _ in range(_COOLINGS):
@@ -108,7 +108,7 @@ class PricedChoice:
         return price
 
     def _downhill(self, price: Floats, step: Floats, value: float, noise: float) -> tuple[Floats, float, Floats] | None:
-        """Prices with a lower dual, its value and chances there; None at the minimum."""
+        """Prices with a lower dual, with its value and probabilities there; None at the minimum."""
         part = 1.0
         while part > 1e-3 and step.any():
             ahead = np.maximum(price + part * step, 0.0)
@@ -119,7 +119,7 @@ class PricedChoice:
         return None
 
     def _dual(self, price: Floats, noise: float) -> tuple[float, Floats]:
-        """The smoothed dual at these prices, and with what probability each column is chosen."""
+        """The smoothed dual at these prices, and the probability with which each column is chosen."""
         surplus = (self.possible - _cost(self.sizes, price)) / noise
         top = np.maximum.reduceat(surplus, self.first)
         weight = portable.exp(surplus - top[self.owner])
@@ -128,7 +128,7 @@ class PricedChoice:
         return value, weight / total[self.owner]
 
     def _newton(self, price: Floats, chance: Floats, noise: float) -> Floats:
-        """A step towards the minimum, zero where it is reached; a price of 0 stays while there is enough."""
+        """A step towards the minimum, zero if it is reached. A price of 0 stays while there is enough."""
         wanted = chance * self.sizes
         mean = np.add.reduceat(wanted, self.first, axis=1)
         left = self.capacity - np.add.reduce(mean, axis=1)
@@ -140,7 +140,7 @@ class PricedChoice:
         return step
 
     def _serve(self) -> Ints:
-        """Let each bidder take the column of largest surplus that still fits; says what stays free."""
+        """Let each bidder take the column of largest surplus that still fits. Returns what stays free."""
         surplus = portable.rounded(self.gain - _cost(self.sizes, self.price))
         best = np.maximum.reduceat(surplus, self.first)
         second = np.maximum.reduceat(np.where(surplus == best[self.owner], -np.inf, surplus), self.first)
@@ -156,14 +156,14 @@ class PricedChoice:
         return np.array(free, dtype=np.int64)
 
     def _improve(self, free: Ints) -> None:
-        """Move bidders to better columns while some fit; what they had is free again."""
+        """Move bidders to better columns while some fit. What they had becomes free again."""
         while (found := self._next(self.has, free, -1)) >= 0:
             bidder = self.owner[found]
             free += self.gpus[self.has[bidder]] - self.gpus[found]
             self.has[bidder] = found
 
     def _regained(self, offer: Ints, skip: int) -> Regained:
-        """What bidders other than one make of GPUs that are let go."""
+        """What bidders other than `skip` gain from GPUs that are given up."""
         now, free, total = self.has.copy(), offer.copy(), 0.0
         while (found := self._next(now, free, skip)) >= 0:
             bidder = int(self.owner[found])
@@ -194,7 +194,7 @@ def _crossed(a: Floats, b: Floats) -> Floats:
 
 
 def _log_of_product(values: Floats) -> float:
-    """The sum of the logarithms, by one logarithm of a product: of fractions, some hundreds at a time."""
+    """The sum of the logarithms, as one logarithm of a product: of fractions, some hundreds at a time."""
     parts, exponents = np.frexp(values)
     total = portable.LN2 * float(np.add.reduce(exponents))
     for at in range(0, len(parts), 512):

@@ -22,8 +22,8 @@ _SHORT_S = 1e-6
 class Apps(NamedTuple):
     """The active apps; `of_row` is the app of each row of the snapshot, the other columns have one entry per app.
 
-    `left_gpu_s` is the work that is left, `longest_s` how long its longest job takes at the least, `most` how many GPUs
-    it can use, `share` how many it would have for its own, `ideal_s` is T_id.
+    `left_gpu_s` is the work that is left, `longest_s` the least time that its longest job takes, `most` how many GPUs
+    it can use, `share` how many it would have for itself, `ideal_s` is T_id.
     """
 
     of_row: Ints
@@ -43,7 +43,7 @@ class Apps(NamedTuple):
 
     @property
     def rho(self) -> Floats:
-        """The ratio that each app ends with if it gets all that it can use from now on: it can still reach that."""
+        """The ratio that each app can still reach: with all GPUs that it can use from now on."""
         left_s = np.maximum(self.left_gpu_s / self.most, self.longest_s)
         rho: Floats = (self.elapsed_s + left_s) / self.ideal_s
         return rho
@@ -55,13 +55,13 @@ def value_of(elapsed_s: float, left_gpu_s: float, longest_s: float, ideal_s: flo
 
 
 def relative_speeds(snapshot: Snapshot) -> Floats:
-    """Each job's speed by GPU type as a part of that on its best one."""
+    """Each job's speed by GPU type as a fraction of that on its best one."""
     relative: Floats = snapshot.speeds / np.maximum(snapshot.best_speed, 1e-300)
     return relative
 
 
 def apps_of(snapshot: Snapshot, by: AppBy, relative: Floats) -> tuple[Apps, dict[str, Any]]:
-    """The apps at this instant, and what has to be remembered of them."""
+    """The apps at this instant, and what to remember about them."""
     if by == "job":
         keys, of_row = snapshot.jobs.copy(), np.arange(len(snapshot), dtype=np.int64)
     else:
@@ -101,7 +101,7 @@ def _summed(of_row: Ints, values: Floats | Ints, count: int) -> Floats:
 def _lives(snapshot: Snapshot, keys: Ints, of_row: Ints) -> tuple[Floats, Floats, Floats, dict[str, Any]]:
     """When each app came, how many there have been on average since, and the work of its jobs that have ended.
 
-    The number of apps is added up over time (`area`); what that sum was when an app came gives its average.
+    The number of apps is integrated over time (`area`). The value of the integral when an app came gives its average.
     """
     now_s, count = snapshot.now_s, len(keys)
     known = snapshot.memory if "area" in snapshot.memory else {}
@@ -110,7 +110,7 @@ def _lives(snapshot: Snapshot, keys: Ints, of_row: Ints) -> tuple[Floats, Floats
     np.minimum.at(since_s, of_row, snapshot.submitted_s)
     if known:
         area = known["area"] + known["apps"] * max(now_s - known["now_s"], 0.0)
-    # Of a newcomer's life before it was first seen only the present number is known.
+    # Of a new app's life before it was first seen, only the present number is known.
     area0 = area - count * (now_s - since_s)
     if known:
         before = np.asarray(known["keys"], dtype=np.int64)

@@ -1,9 +1,9 @@
-"""Tiresias (Gu et al., NSDI'19): short jobs first without knowing lengths, service counted as GPUs × time.
+"""Tiresias (Gu et al., NSDI'19): short jobs first without known run times; service is counted as GPUs × time.
 
-A job starts in the first queue and sinks to the next when its attained service passes a threshold; lower queues go
-first. Inside a queue those that run stay and the others follow in the order of their first start, so equals never take
-turns (2D-LAS), or, where the distribution of service is known or has been learnt, jobs go by the chance to end soon per
-unit of service (2D-Gittins). A job that has waited too long compared with what it has had is promoted.
+A job starts in the first queue and moves to the next when its attained service passes a threshold; the first queues are
+served first. Inside a queue running jobs stay and the others follow in the order of their first start, so equals never
+take turns (2D-LAS). If the distribution of service is known or has been learned, jobs go by their chance to end soon
+per unit of service instead (2D-Gittins). A job that has waited too long compared with what it has had is promoted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fairway.policies.tiresias.indices import Indices
 from fairway.policies.tiresias.promotion import Promotions
 
 TICK_S = 300.0
-"""A fall of an index is acted on at the next multiple of this, with all others that have come by then."""
+"""A fall of an index takes effect at the next multiple of this, together with all others by then."""
 
 
 @register
@@ -92,7 +92,7 @@ class Tiresias:
         return service if promotions is None else service - promotions.base_service
 
     def _key(self, snapshot: Snapshot, promotions: Promotions | None, indices: Indices | None) -> Floats:
-        """Queue (and index) first, then first start, then submission; the promoted before all."""
+        """Queue (and index) first, then first start, then submission; promoted jobs before all."""
         age, started_s = self._age(snapshot, promotions), snapshot.first_start_s
         held = snapshot.held if self.within == "running" else np.ones(len(snapshot), dtype=np.int64)
         if indices is None:
@@ -129,7 +129,7 @@ class Tiresias:
         return known.updated(snapshot, self._service(snapshot), self.promote, *self._turn(snapshot))
 
     def _first(self, snapshot: Snapshot, promotions: Promotions) -> Bools:
-        """Who has been promoted and not yet had its turn."""
+        """Jobs that have been promoted and have not had their turn yet."""
         return promotions.first(self._service(snapshot), self._turn(snapshot)[1])
 
     def _turn(self, snapshot: Snapshot) -> tuple[Floats, Floats]:

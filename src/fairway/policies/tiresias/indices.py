@@ -1,8 +1,8 @@
 """Gittins indices of the active jobs, from given samples of service or from the jobs that have ended.
 
-The index is a step function of age with about a hundred cells (`models.gittins`), kept in the policy's memory and made
-anew when the number of ended jobs has grown by a tenth. Indices are compared in steps of a quarter, so that a job must
-be clearly better to take the place of one that runs.
+The index is a step function of age with about a hundred cells (`models.gittins`). It is kept in the policy's memory and
+computed again when the number of ended jobs has grown by a tenth. Indices are compared in steps of a quarter, so that a
+job must be clearly better to take the place of a running one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STEP = portable.log(1.25)
 
 
 class Indices(NamedTuple):
-    """The step function: where cells begin and the rank there (lower goes first), from so many ended jobs."""
+    """The step function: where cells begin and the rank there (lower goes first), from `count` ended jobs."""
 
     cells: Floats
     ranks: Floats
