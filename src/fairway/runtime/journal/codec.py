@@ -1,4 +1,4 @@
-"""Events and actions as JSON and back, for the journal. Every field is kept; a record of another make is an error."""
+"""Events and actions as JSON and back, for the journal. Every field is kept. An entry of unknown form is an error."""
 
 from __future__ import annotations
 
