@@ -118,7 +118,7 @@ class Daemon:
             found = take_over(journal, jobs)
         if found:
             what = f"job {found[0]} has" if len(found) == 1 else f"jobs {', '.join(found)} have"
-            it = "it is as its folder has it" if len(found) == 1 else "they are as their folders have them"
+            it = "it is restored from its folder" if len(found) == 1 else "they are restored from their folders"
             self.remarks.append(
                 f"{what} been started since the journal was last written: {it}, and all jobs are queued again. All "
                 "other commands since then are lost"
@@ -155,7 +155,7 @@ class Daemon:
             jobs = "1 job that has a folder" if unknown == 1 else f"{unknown:,} jobs that have folders"
             self.remarks.append(
                 f"the journal knows nothing of {jobs} in {self.scheduler.folder / 'jobs'}: it was replaced, or its "
-                "write-ahead log was lost. Move away what nobody needs"
+                "write-ahead log was lost. Move away the folders that are not needed"
             )
 
     def _foreign_processes(self) -> ForeignProcesses | None:

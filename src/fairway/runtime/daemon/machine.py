@@ -39,7 +39,7 @@ class Machine:
 def virtual_machine(slots: int) -> Machine:
     """Virtual GPUs on the CPU. Everything works as with GPUs, and all slots are interchangeable."""
     if not 1 <= slots <= MOST_SLOTS:
-        raise InputError(f"{slots} virtual GPUs are not from 1 to {MOST_SLOTS}")
+        raise InputError(f"there can be 1 to {MOST_SLOTS} virtual GPUs, not {slots}")
     node = Node(_host(), "cpu", slots)
     return Machine(Cluster.of([node], [GpuType("cpu", 0, 0.0, 1.0)], f"cpu:{slots}"), None)
 

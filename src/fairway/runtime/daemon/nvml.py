@@ -101,7 +101,7 @@ class Nvml:
     def _problem(self, handle: Any) -> str:
         lib = self._lib
         if self._tried(lib.nvmlDeviceGetMigMode, handle, default=(0, 0))[0]:
-            return "it is divided into MIG instances, which Fairway leaves alone"
+            return "it is divided into MIG instances, which Fairway does not use"
         rows = self._tried(getattr(lib, "nvmlDeviceGetRemappedRows", None), handle, default=None)
         if rows is not None:
             _, _, pending, failed = rows
@@ -139,7 +139,7 @@ class Nvml:
                 event = self._lib.nvmlEventSetWait_v2(self._events, 0)
                 if int(event.eventData) not in _USERS_FAULT:
                     uuid = _text(self._lib.nvmlDeviceGetUUID(event.device))
-                    self._broken[uuid] = f"the driver reported error {int(event.eventData)} (XID) of it"
+                    self._broken[uuid] = f"the driver reported error {int(event.eventData)} (XID) for it"
         except Exception:
             # This is how it ends when there are no more events, and when the driver reports none at all.
             return

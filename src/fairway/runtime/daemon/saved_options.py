@@ -66,8 +66,8 @@ REMEMBERED = {
     # The facts `config` and `round` have other uses: the text that was last in force, and the number of rounds.
     "config": Remembered("--config", "config_file", NONE, "--config none", "goes back to the state directory's own"),
     "round_s": Remembered("--round", "round_s", AUTO, "--round auto", "leaves it to the policy"),
-    "placement": Remembered("--placement", "placement", DEFAULT_PLACEMENT, "--placement packed", "is the usual one"),
-    "listen": Remembered("--listen", "listen", NONE, "--listen none", "does without"),
+    "placement": Remembered("--placement", "placement", DEFAULT_PLACEMENT, "--placement packed", "is the default"),
+    "listen": Remembered("--listen", "listen", NONE, "--listen none", "does not open a port"),
     "open_to_all": Remembered("--open-to-all", "open_to_all", False, "--no-open-to-all", "keeps others out"),
 }
 """All saved options, by their field of `Options`."""

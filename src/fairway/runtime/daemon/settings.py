@@ -69,7 +69,7 @@ class Settings:
         try:
             config = self._read()
         except ConfigError as error:
-            self.problem = f"{error}; the configuration from before is still in force"
+            self.problem = f"{error}; the old configuration is still in force"
             raise
         self.problem = ""
         if config != self.config:

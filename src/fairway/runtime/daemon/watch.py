@@ -74,7 +74,7 @@ class Watch:
                 # The scheduler has stopped, and the daemon knows.
                 return
             except Exception as error:
-                self.tell(f"looking around failed: {type(error).__name__}: {error}")
+                self.tell(f"a check failed: {type(error).__name__}: {error}")
 
     def _look_at_gpus(self, foreign: ForeignProcesses) -> None:
         blocked = foreign.look()

@@ -79,7 +79,7 @@ class Commands:
             raise InputError(why_impossible(request, self._cluster))
         for one in request.depends:
             if not self._store.tasks(one.job):
-                raise InputError(f"it is to wait for job {one.job!r}, which does not exist")
+                raise InputError(f"it waits for job {one.job!r}, which does not exist")
 
     def take_in(
         self, requests: Sequence[JobRequest], now_s: float, *, array: bool

@@ -78,7 +78,7 @@ class JobTerms:
     __pydantic_config__: ClassVar[ConfigDict] = NOTHING_ELSE
 
     command: Command
-    user: Annotated[Name, _about("whose job it is; only operators may name somebody else")] = ""
+    user: Annotated[Name, _about("the owner of the job; only operators may name another user")] = ""
     name: Annotated[Name, _about("a name for the job")] = ""
     queue: Annotated[Name, _about("the queue, as the configuration knows it")] = ""
     cwd: Annotated[
@@ -94,7 +94,7 @@ class JobTerms:
     memory_bytes: Annotated[
         Whole, Field(ge=0, le=MOST_INT), _about("the memory that it needs on each GPU", "bytes")
     ] = 0
-    priority: Annotated[Priority, _about("the higher, the sooner; negative is opportunistic")] = 0
+    priority: Annotated[Priority, _about("higher is served first; negative is opportunistic")] = 0
     weight: Annotated[Weight, _about("its share beside others, for policies that share")] = 1.0
     limit_s: LimitS = None
     expected_s: Annotated[Positive | None, _about("how long it will probably run", "seconds")] = None

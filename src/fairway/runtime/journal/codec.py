@@ -59,7 +59,7 @@ def from_plain(kind: str, fields: Mapping[str, Any]) -> Any:
     """Read what `to_plain` gave."""
     made = _KINDS.get(kind)
     if made is None:
-        raise InputError(f"the journal has an entry of the unknown kind {kind!r}")
+        raise InputError(f"the journal has an entry of unknown kind {kind!r}")
     values = dict(fields)
     for name, value in values.items():
         if name == "spec":

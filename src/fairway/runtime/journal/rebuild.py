@@ -57,7 +57,7 @@ def replay(log: Iterable[Entry], state: State, records: Iterable[JobRecord], rec
     state.settle_guests()
     for record in records:
         if not record.state.ended and record.number not in state.specs:
-            raise EngineError(f"nothing is known of job {record.id}")
+            raise EngineError(f"the log has no entry of job {record.id}")
 
 
 def launches(

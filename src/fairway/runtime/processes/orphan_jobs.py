@@ -52,7 +52,7 @@ def take_over(journal: Journal, jobs: Path) -> list[str]:
         who = ", ".join(f"{one.id} (pid {one.keeper})" for one in unclear)
         pids = " ".join(str(one.keeper) for one in unclear)
         raise JournalError(
-            f"{journal.path} knows nothing of processes that run in {jobs}, and these do not tell what they are: job "
+            f"{journal.path} knows nothing of processes that run in {jobs}, and {jobs} does not say what they are: job "
             f"{who}; nothing was changed. `kill {pids}` ends them"
         )
     told = [record for record in found.values() if record is not None]
