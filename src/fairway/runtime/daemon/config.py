@@ -49,7 +49,7 @@ ByType = Annotated[dict[str, Count], AfterValidator(lambda types: {name.lower():
 
 @dataclass(frozen=True)
 class Terms:
-    """What jobs of one queue or one user may have; None where there is no limit.
+    """What jobs of one queue or one user may have; None means no limit.
 
     `weight` multiplies the weight of each job, and `priority` is added to its priority. `max_gpus` and `max_running`
     count running jobs; `max_jobs` also counts waiting ones. `types` limits GPUs by type. `limit_s` is the time limit of
@@ -76,7 +76,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Queue(Terms):
-    """A queue. Only `users` may submit to it; if empty, every user may. The other fields limit each of its users."""
+    """A queue. Only `users` may submit to it; if empty, every user may. Its other own fields limit each user."""
 
     users: tuple[Name, ...] = ()
     max_gpus_per_user: Count | None = None

@@ -177,7 +177,7 @@ class Daemon:
         return dict(self.scheduler.blocked.why)
 
     def reload(self) -> str | None:
-        """Read the configuration again. Returns what was read, if there is a file. On an error the old one stays."""
+        """Read the configuration again. Returns the file, if there is one. On an error the old configuration stays."""
         self.settings.reload(self.scheduler)
         return str(self.settings.path) if self.settings.read else None
 

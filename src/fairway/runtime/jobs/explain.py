@@ -61,7 +61,7 @@ def explain(scheduler: Scheduler, name: str, forecast: Forecast | None = None) -
             holding = {one["id"] for one in told["ahead"]}
             told["ahead"] += [{"id": one, "why": "starts first"} for one in before if one not in holding]
         if told["position"] and position:
-            # Where the forecast does not see it start, only a lower bound of the jobs before it is known.
+            # If the forecast does not reach its start, only a lower bound of the jobs before it is known.
             told["position"] = position if before is not None else max(position, told["position"])
             told["waiting"] = max(told["waiting"], told["position"])
     listed = told["ahead"]

@@ -45,7 +45,7 @@ class Attempt:
     """One start of a job's processes. Times are seconds since 1970.
 
     `start_s` is the time from its launch to its first report of a step, `stop_s` from the request to stop to its end.
-    Both are None where that was not seen.
+    Each is None if it was not seen.
     """
 
     number: int

@@ -65,7 +65,7 @@ class ReportReader:
             return b""
         finally:
             os.close(fd)
-        # Where something was skipped, or a line is longer than all that is read, find the next line first.
+        # If something was skipped, or a line is longer than all that is read, find the next line first.
         if begin > self.offset:
             skipped = part.find(b"\n") + 1 or len(part)
             self.offset, part = begin + skipped, part[skipped:]

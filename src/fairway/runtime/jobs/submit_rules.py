@@ -57,7 +57,7 @@ def amended(request: JobRequest, changes: Mapping[str, Any], config: Config) -> 
 
 
 def changed_terms(request: JobRequest, old: Config, new: Config) -> JobRequest:
-    """A request that was admitted under one configuration, with the terms of another."""
+    """A request that was admitted under one configuration, with the weight and priority of another."""
     before, after = _factors(request, old), _factors(request, new)
     if before == after:
         return request

@@ -77,7 +77,7 @@ def _named(signo: int) -> str:
 def _ran_out_of_memory(codes: tuple[int, ...], outcome: Outcome) -> bool:
     """Whether a rank said so, or was killed by the kernel, which does that when memory is short.
 
-    Where the kernel does not count its kills, a rank counts as killed by the kernel if Fairway did not kill it.
+    If the kernel does not count its kills, a rank that was killed, but not by Fairway, counts as killed by the kernel.
     """
     if 128 + 9 in codes and not outcome.killed and outcome.cause in ("", "gang") and outcome.memory_kills:
         return True

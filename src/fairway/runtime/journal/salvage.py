@@ -72,7 +72,7 @@ def salvage(damaged: Path, fresh: Path) -> Salvaged:
             facts = {**_latest_facts(folders), **facts}
             if not found and not facts:
                 raise JournalError(
-                    f"nothing can be read of {damaged}; the folder `jobs` beside it says what its jobs were started with"
+                    f"nothing can be read of {damaged}; the folder `jobs` beside it says how its jobs were started"
                 )
             made = Path(scratch) / "fresh.db"
             _write(made, facts, found)

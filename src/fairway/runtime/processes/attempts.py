@@ -235,7 +235,7 @@ class Attempts:
             return
         live.adopted = False
         if live.handle.stopping:
-            # Its time limit has passed, or one of its ranks has failed. It is about to end and keeps its GPUs so long.
+            # Its time limit has passed, or one of its ranks has failed. It keeps its GPUs until it has ended.
             live.status = "stopping"
         elif self._wishes.stays(live.job):
             live.status = "paused"
