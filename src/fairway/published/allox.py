@@ -1,9 +1,9 @@
-"""AlloX as the public simulators of Gavel (OSDI'20) and Shockwave (NSDI'23) have it: a plan of shares of time.
+"""AlloX as in the public simulators of Gavel (OSDI'20) and Shockwave (NSDI'23): a plan of shares of time.
 
-It differs from the paper's: only idle GPUs enter the matching, there are no users, and who is first on a GPU gets all
-of its time for as long as it lasts. Of the jobs without a share the oldest take part: a part `alpha` of them, or as
-many as GPUs are idle. (Gavel sets alpha to 1, Shockwave to 0.2.) A gang of g enters as one job on one GPU and gets 1/g
-of the time; as that is no whole share, it is matched again in every plan, and keeps its share meanwhile.
+It differs from the paper's: only idle GPUs enter the matching, there are no users, and the first job on a GPU gets all
+of its time until it ends. Of the jobs without a share the oldest take part: a part `alpha` of them, or as many as GPUs
+are idle. (Gavel sets alpha to 1, Shockwave to 0.2.) A gang of g enters as one job on one GPU and gets 1/g of the time.
+As that is not a whole share, the gang is matched again in every plan, and keeps its share meanwhile.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fairway.solvers.matching import least_completion
 
 _IMPOSSIBLE_RATE = 1e-10
 _MOST_COSTS = 400_000
-"""Up to this many costs the matching is solved as published; ties between equal GPUs then fall in the same way."""
+"""Up to this many costs the matching is solved as published, so that ties between equal GPUs break in the same way."""
 _WINDOW = 100
 
 
@@ -37,7 +37,7 @@ class PublishedAlloX(AlloX):
     published_if: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Plan shares if it is time to, then choose who runs in this round."""
+        """Plan shares if a plan is due, then choose the jobs that run in this round."""
         return decide_by_shares(snapshot, partial(published_plan, alpha=self.alpha), Style(published=True))
 
 
@@ -67,9 +67,9 @@ def published_shares(
     previous: Floats,
     alpha: float = 1.0,
 ) -> Floats:
-    """Shares of time by job and type: whoever had all of a GPU's time keeps it; free GPUs go to who is first on each.
+    """Shares of time by job and type. A job that had all of a GPU's time keeps it; each free GPU goes to its first job.
 
-    `rates` are steps per second by job and type, `previous` the shares of the last plan (0 for new jobs).
+    `rates` are steps per second by job and type. `previous` are the shares of the last plan (0 for new jobs).
     """
     usable = rates > 0
     x = np.where(usable, previous, 0.0)
@@ -106,7 +106,7 @@ def _first_in_line(times_s: Floats, usable: Bools, waited_s: Floats, free: Ints)
 
 
 def _by_groups(times_s: Floats, free: Ints) -> list[tuple[int, int]]:
-    """The same where many wait: the shortest on each type take part, and on each type the shortest of those start."""
+    """The same if many jobs wait: the shortest on each type take part, and on each type the shortest of those start."""
     able = (times_s.min(axis=1) < np.inf).nonzero()[0]
     area = times_s[able].T
     inside = shortest(area, max(_WINDOW, int(free.sum())))

@@ -1,10 +1,10 @@
 """Allocations by the self-dual embedding: the interior-point method of ECOS, for the shape of allocation problems.
 
-Where many allocations are equally good, the one that a solver returns decides what a schedule looks like, and the runs
-of Gavel and Shockwave were published with ECOS. So this is its method (Domahidi, Chu and Boyd, "ECOS: an SOCP solver
-for embedded systems", ECC 2013) for linear programs: scaled rows and columns, a start from two least-squares problems,
-predictor and corrector on the homogeneous embedding. Only the linear algebra is our own: blocks of jobs are eliminated
-to two numbers each, so that a step costs a handful of array operations (see `solvers.interior` for the shape).
+If many allocations are equally good, the solver's choice decides what a schedule looks like, and the runs of Gavel and
+Shockwave were published with ECOS. So this is its method (Domahidi, Chu and Boyd, "ECOS: an SOCP solver for embedded
+systems", ECC 2013) for linear programs: scaled rows and columns, a start from two least-squares problems, predictor and
+corrector on the homogeneous embedding. Only the linear algebra is our own: blocks of jobs are eliminated to two numbers
+each, so that a step costs a handful of array operations (see `solvers.interior` for the shape).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from fairway.solvers.allocation import Allocation, Solution, proof_of
 
 TOLERANCE = 1e-8
 LOOSE = 1e-4
-"""A point that is this good counts, by its proof, too: what ECOS itself lets pass where it cannot go on."""
+"""A point is accepted if it and its proof are at least this good. ECOS itself accepts this if it cannot go on."""
 MOST_STEPS = 100
 SCALINGS = 3
 REFINEMENTS = 1
 SMALLEST_STEP, LARGEST_STEP, BACK_OFF = 1e-6, 0.999, 0.99
 LEAST_CENTRING = 1e-4
 BITS = 20
-"""Binary digits that are kept of a time. Also where nothing is to be had, the order of tiny times decides, so they are
+"""Binary digits that are kept of a time. The order of tiny times also decides when a job gains nothing, so times are
 not put on a grid."""
 
 
@@ -173,7 +173,7 @@ class _Equations:
         self.matrix = matrix
 
     def solved(self, b: _Columns, r: _Rows) -> tuple[_Columns, _Rows]:
-        """(v, z), refined by solving again for what the first answer leaves over."""
+        """(v, z), refined by solving again for the residual of the first answer."""
         v, z = self._once(b, r)
         for _ in range(REFINEMENTS):
             down = self.p.down(z)
@@ -227,7 +227,7 @@ class _Point:
 
 
 def _into_the_cone(p: _Program, values: _Rows) -> _Rows:
-    """Values moved up together until all are positive; 1 where there is nothing."""
+    """Values moved up together until all are positive; 1 where a row does not exist."""
     real = values.all[p.exists.all > 0]
     shift = max(-BACK_OFF, float((-real).max(initial=-np.inf))) + 1.0
     values.all[:] = np.where(p.exists.all > 0, values.all + shift, 1.0)
@@ -269,7 +269,7 @@ def _length(values: Floats) -> float:
 
 @np.errstate(all="ignore")
 def solve_embedded(problem: Allocation) -> Solution:
-    """The allocation at which ECOS would arrive. `optimal` is False where the floors cannot be kept."""
+    """The allocation that ECOS would return. `optimal` is False if the floors cannot be kept."""
     p = _Program(problem)
     o = _Point(p)
     steps, best, kept = 0, np.inf, o.v
@@ -289,7 +289,7 @@ def solve_embedded(problem: Allocation) -> Solution:
 
 
 def _step(p: _Program, o: _Point, r: _Breach) -> bool:
-    """One step: predict, see how far that would go, centre accordingly, correct."""
+    """One step: predict, find how far that can go, centre accordingly, correct."""
     exists = p.exists.all
     w2 = o.s.all / o.z.all
     lam, w = np.sqrt(o.s.all * o.z.all), np.sqrt(w2)

@@ -1,8 +1,8 @@
-"""Rates of a world in which jobs train in epochs, as in the simulator of the Pollux artifact (OSDI 2021).
+"""Rates of jobs that train in epochs, as in the simulator of the Pollux artifact (OSDI 2021).
 
-Work is *progress*: iterations that the application's smallest batch would need. Each epoch is a regime of its own: its
-gradient statistics say how much progress one iteration at the job's batch makes, the placement how long an iteration
-takes. An epoch lasts whole seconds. Jobs that only give a duration are treated as everywhere else.
+Work is *progress*: iterations that the application's smallest batch would need. Each epoch is a regime of its own. Its
+gradient statistics say how much progress one iteration at the job's batch makes; the placement says how long an
+iteration takes. An epoch lasts whole seconds. Jobs that only give a duration are treated as everywhere else.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fairway.models.pollux_timings import Shape, packed_shape
 from fairway.simulator.rates import Rates
 
 _Asks = tuple[str, int | None, int | None, int, tuple[str, ...], int]
-"""What the speed of a job on its own gang depends on."""
+"""The values that the speed of a job on its own gang depends on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class EpochRates(Rates):
         return super().alone_s(spec) if spec.steps is None else self._lengths_from(spec)[0]
 
     def steps_left(self, spec: JobSpec, regime: Regime) -> float:
-        """Iterations of the epochs after this one at the job's batch, at least 1: what Optimus' oracle is told."""
+        """Iterations of the epochs after this one at the job's batch, at least 1, for Optimus' oracle."""
         if not isinstance(regime, Epoch):
             return math.nan
         key = (spec.model, _batch(spec, self._application(spec)))
@@ -120,11 +120,11 @@ class EpochRates(Rates):
         return tuple(1.0 / timings.iteration_s(packed_shape(n, size), split) for n, split in splits)
 
     def scaling_in(self, spec: JobSpec, regime: Regime) -> tuple[float, ...]:
-        """An iteration takes as long in every epoch."""
+        """Empty: an iteration takes equally long in every epoch."""
         return super().scaling_in(spec, regime) if spec.steps is None else ()
 
     def prospect(self, spec: JobSpec) -> Prospect:
-        """The epochs of the application, at one batch size and at the speed that they have in the mean."""
+        """The epochs of the application, at one batch size and at their mean speed."""
         if spec.steps is None:
             return super().prospect(spec)
         epochs, ends = len(self.regimes(spec)), self._application(spec).ends.tolist()
@@ -151,7 +151,7 @@ class EpochRates(Rates):
         return tuple(counts.values())
 
     def _own_goodputs(self, spec: JobSpec) -> list[list[float]]:
-        """The goodputs of all epochs on the job's own gang, for each GPU type; 0 where it may not run."""
+        """The goodputs of all epochs on the job's own gang, for each GPU type; 0 on types that it may not use."""
         key = _asks(spec)
         found = self._own.get(key)
         if found is None:
@@ -195,7 +195,7 @@ class EpochRates(Rates):
 
 
 def _per_s(lengths: list[float], speeds: list[float]) -> float:
-    """Epochs per second where all of them are made one after the other; 0 where one cannot be."""
+    """Epochs per second if all of them run one after the other; 0 if one of them cannot run."""
     taken_s = math.fsum(length / speed for length, speed in zip(lengths, speeds, strict=True)) if all(speeds) else 0.0
     return len(lengths) / taken_s if taken_s > 0 else 0.0
 

@@ -1,4 +1,4 @@
-"""Gandiva-fair as Shockwave's simulator (NSDI 2023) has it: equal time for every job, whatever its gang."""
+"""Gandiva-fair as in Shockwave's simulator (NSDI 2023): equal time for every job, whatever its gang."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PublishedGandivaFair(GandivaFair):
     published_if: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Plan shares if it is time to, then choose who runs in this round."""
+        """Plan shares if a plan is due, then choose the jobs that run in this round."""
         return decide_by_shares(snapshot, equal_time, Style(published=True, order=shuffled))
 
 

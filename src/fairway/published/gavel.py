@@ -1,7 +1,7 @@
-"""The policies of the Gavel family as the public simulators of Gavel (OSDI 2020) and Shockwave (NSDI 2023) have them.
+"""The policies of the Gavel family as in the public simulators of Gavel (OSDI 2020) and Shockwave (NSDI 2023).
 
-Programs are solved by the method of ECOS, there are no second stages, agnostic policies take all GPU types as equal
-also where a job cannot run, and they go through the types in another order each round.
+Programs are solved by the method of ECOS, and there are no second stages. Agnostic policies treat all GPU types as
+equal, even those that a job cannot use, and they go through the types in another order each round.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from fairway.published.shuffles import shuffled_types
 from fairway.solvers.allocation import Allocation, Solution
 
 SHORTEST_S, LONGEST_S, WIDTH = 100.0, 1e6, 1.05
-"""Where the bisection for the makespan begins, and the ratio of its ends at which it stops."""
+"""The interval in which the bisection for the makespan begins, and the ratio of its ends at which it stops."""
 
 
 def shuffled(snapshot: Snapshot) -> Sequence[int]:
@@ -53,11 +53,11 @@ class EmbeddedThroughputs(Throughputs):
     """Programs without pairs, solved by the method of ECOS."""
 
     def planned(self) -> Bools:
-        """Everywhere: time where a job makes nothing moves the centre of the other times."""
+        """All types: time on a type where a job makes no progress moves the centre of its other times."""
         return np.ones(self.rates.shape, dtype=np.bool_)
 
     def solved(self, problem: Allocation, after: PlanOutcome | None) -> Solution:
-        """Where that method fails, Fairway's own."""
+        """The solution by the method of ECOS, or by Fairway's own if that fails."""
         found = solve_embedded(problem)
         return found if found.optimal else super().solved(problem, after)
 
@@ -103,7 +103,7 @@ class PublishedIsolated(_Published, Isolated):
 
 @dataclass(frozen=True)
 class PublishedFifo(_Published, GavelFifo):
-    """All are served anew at each plan, and smaller jobs pass a gang that does not fit."""
+    """All jobs are served again at each plan, and smaller jobs pass a gang that does not fit."""
 
     def agnostic_rates(self, situation: Situation) -> Floats:
         """The same on every type that a job can use: a job that is sent elsewhere would never run."""
@@ -142,7 +142,7 @@ class PublishedMinCostSlo(_Published, MinCostSlo):
     """The most steps per dollar with deadlines."""
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Deadlines alone are no reason for another plan."""
+        """Decide. Deadlines alone are no reason for another plan."""
         return self.decided(snapshot)
 
 
@@ -155,7 +155,7 @@ class PublishedMinMakespan(_Published, MinMakespan):
         return np.repeat(best_known_rate(situation), len(situation.capacity), axis=1)
 
     def plan(self, situation: Situation) -> Shares:
-        """Some allocation of a makespan within 5 % of the shortest; with pairs as in Fairway's form."""
+        """An allocation with a makespan within 5 % of the shortest. With pairs it is that of Fairway's form."""
         if self.packing:
             return super().plan(situation)
         throughputs = self.throughputs(situation)
@@ -219,7 +219,7 @@ def bisected_makespan(throughputs: Throughputs, left: Floats) -> PlanOutcome:
 
 
 def _still_there(previous: Floats, rates: Floats, gangs: Floats, capacity: Floats) -> Floats:
-    """What was given before, without those whose type has lost the GPUs for them, the latest first."""
+    """The previous shares. If a type has lost GPUs, the latest jobs lose their shares first."""
     keep = np.where(rates > 0, previous, 0.0)
     for kind in range(len(capacity)):
         holders: Bools = keep[:, kind] > 0

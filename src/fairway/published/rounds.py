@@ -1,11 +1,11 @@
 """The engine of rounds: time advances by whole rounds, as in the simulators of Gavel (OSDI 2020) and Shockwave
 (NSDI 2023).
 
-In a round every job that holds GPUs makes as many whole steps as fit into it, and not more than it has left. The round
-is over when the last of its jobs is done, so it may be shorter than its nominal length. Whoever ends before that keeps
-its GPUs until then; nobody starts within a round. Jobs that adapt their batch size ask for another one at the end of a
-round, and get it at the end of the next round in which they run: from then on their work is counted in steps of the
-new size. See docs/rules.md.
+In a round, every job that holds GPUs does as many whole steps as fit into it, and not more than it has left. The round
+is over when the last of its jobs is done, so it may be shorter than its nominal length. A job that ends before that
+keeps its GPUs until then. No job starts within a round. A job that adapts its batch size asks for another one at the
+end of a round, and gets it at the end of the next round in which it runs. From then on its work is counted in steps of
+the new size. See docs/rules.md.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from fairway.simulator.rates import Rates
 from fairway.simulator.rules import Rules
 
 NEARLY_S = 5.0
-"""A job that computes for all but so much of a round is charged for its start, however short rounds are."""
+"""A job that computes for all but this much of a round is charged for its start, however short rounds are."""
 
 
 class RoundEngine(JobEngine[RoundJob]):
@@ -55,7 +55,7 @@ class RoundEngine(JobEngine[RoundJob]):
             )
         self.ledger.computed_gpu_s = 0.0
         self._rounds = 0
-        # Published for rounds of 120 s: all but the last, short ones are charged.
+        # The published value is for rounds of 120 s: starts are charged in all rounds except short last ones.
         self._charged_from_s = min(rules.charged_from_s, max(self.round_s - NEARLY_S, 0.0))
         self._seen = 0
 
@@ -94,7 +94,7 @@ class RoundEngine(JobEngine[RoundJob]):
         return max(next_s, self.now_s)
 
     def _admit(self, now_s: float, events: list[Event]) -> None:
-        """Take in the jobs that have come by now."""
+        """Submit the jobs that have arrived by now."""
         rates = self.rates
         for number, spec in self._arrivals.due(now_s):
             course = course_of(spec) if self.rules.adapts == "requests" and not spec.regimes else None
@@ -107,20 +107,20 @@ class RoundEngine(JobEngine[RoundJob]):
             events.append(self._announcer.submitted(now_s, number, spec, spec.submitted_s))
 
     def _change_factor(self, now_s: float, job: RoundJob, events: list[Event]) -> None:
-        """A mate came, went or was throttled: the job goes on at another speed."""
+        """A mate came, left or was throttled: the job goes on at another speed."""
         job.factor = self._sharing.factor(job)
         job.rate = self._rate(job)
         events.append(RateChanged(now_s, job.job, job.progress, job.rate))
 
     def _release(self, job: RoundJob, end_s: float) -> None:
-        """The job lets go of its GPUs and keeps its progress."""
+        """The job gives up its GPUs and keeps its progress."""
         self.ledger.held(job.job, job.since_s, end_s, job.gpus, job.kind, job.lost_s, job.paid_s)
         job.gpus, job.rate, job.factor, job.throttle = (), 0.0, 1.0, 1.0
         job.lost_s = job.paid_s = 0.0
         self.running -= 1
 
     def _leave(self, job: RoundJob, end_s: float) -> list[RoundJob]:
-        """The job lets go of GPUs that it may share; returns its mates, who go on at another speed."""
+        """The job gives up GPUs that it may share. Returns its mates, which go on at another speed."""
         mates = self._sharing.part(job) if job.mates else []
         for mate in mates:
             mate.factor = self._sharing.factor(mate)
@@ -129,7 +129,7 @@ class RoundEngine(JobEngine[RoundJob]):
         return mates
 
     def _run_round(self) -> Sequence[Event]:
-        """One round from now to the end of its last job, and all that happens there."""
+        """One round from now to the end of its last job, with everything that happens at its end."""
         start_s = self.now_s
         self._seen += len(self._active)
         turns = self._turns(start_s)
@@ -164,7 +164,7 @@ class RoundEngine(JobEngine[RoundJob]):
         return events
 
     def _turns(self, start_s: float) -> list[RoundTurn]:
-        """What everybody who holds GPUs does in this round; the jobs of a pair end together, with the later one."""
+        """What every job with GPUs does in this round. The jobs of a pair end together, with the later one."""
         turns = [job.turn(start_s, self.round_s) for job in self._active.values() if job.gpus]
         ends_s: dict[int, float] = {}
         for turn in turns:
@@ -175,7 +175,7 @@ class RoundEngine(JobEngine[RoundJob]):
         return [turn._replace(finish_s=ends_s.get(turn.job.root, turn.finish_s)) for turn in turns]
 
     def _book(self, turn: RoundTurn, start_s: float) -> float:
-        """Credit a job with its round; returns for how long it computed."""
+        """Credit a job with its round. Returns how long it computed."""
         job = turn.job
         steps, ran_s = job.credit(turn, self._rounds, start_s, self._charged_from_s)
         if math.isnan(self.ledger.feedback_s[job.job]):
@@ -186,7 +186,7 @@ class RoundEngine(JobEngine[RoundJob]):
         return ran_s
 
     def _note_feedback(self, job: RoundJob, steps: float, start_s: float) -> None:
-        """When the job had made its first mini-batches, if that was in this round."""
+        """Note when the job had done its first mini-batches, if that was in this round."""
         target = self.rates.first_batches(job.spec, FEEDBACK_BATCHES, job.work)
         if steps and job.made >= target:
             self.ledger.feedback_s[job.job] = start_s + (target - (job.made - steps)) / job.rate
@@ -203,7 +203,7 @@ class RoundEngine(JobEngine[RoundJob]):
         self.left -= 1
 
     def _change_batch(self, now_s: float, job: RoundJob, events: list[Event]) -> None:
-        """A job that ran gets the batch size that it had asked for before, or comes into the next of its regimes."""
+        """A job that ran gets the batch size that it asked for before, or enters the next of its regimes."""
         spec, regimes = job.spec, self.rates.regimes(job.spec)
         if len(regimes) > 1:
             regime = regime_at(regimes, job.done / job.work)
@@ -221,7 +221,7 @@ class RoundEngine(JobEngine[RoundJob]):
             self._enter(now_s, job, speeds, events)
 
     def _enter(self, now_s: float, job: RoundJob, speeds: tuple[float, ...], events: list[Event]) -> None:
-        """A job goes on at another batch size; whoever no longer fits has to go."""
+        """A job goes on at another batch size. Jobs that no longer fit have to go."""
         for loser in self._sharing.losers(job) if job.mates else ():
             self._throw_out(now_s, loser, "no longer fits beside its partner", events)
         if job.gpus:
@@ -237,13 +237,13 @@ class RoundEngine(JobEngine[RoundJob]):
         events.append(RegimeEntered(now_s, job.job, job.progress, job.rate, *about))
 
     def _throw_out(self, now_s: float, job: RoundJob, why: str, events: list[Event]) -> None:
-        """A job loses its GPUs at the end of a round and waits; its mates go on."""
+        """A job loses its GPUs at the end of a round and waits. Its mates go on."""
         mates = self._leave(job, now_s)
         events.append(JobEvicted(now_s, job.job, job.progress, why))
         events.extend(RateChanged(now_s, mate.job, mate.progress, mate.rate) for mate in mates)
 
     def _failures_s(self, until_s: float) -> dict[int, float]:
-        """The nodes that fail until then, and when each does."""
+        """The nodes that fail until `until_s`, and when each fails."""
         failed_s: dict[int, float] = {}
         while self._outage is not None and self._outage.start_s <= until_s:
             start_s, node, down_s = self._outage.start_s, self._outage.node, self._outage.down_s
@@ -261,7 +261,7 @@ class RoundEngine(JobEngine[RoundJob]):
         return any(not (turn.all_left and turn.finish_s <= failed_s[node]) for node in nodes & failed_s.keys())
 
     def _change_nodes(self, now_s: float, failed_s: dict[int, float], events: list[Event]) -> None:
-        """Nodes that failed throw their jobs out; nodes whose repair is over come back."""
+        """Jobs on nodes that failed lose their GPUs. Repaired nodes come back."""
         for node in failed_s:
             events.append(NodeLost(now_s, node))
             for job in list(self._active.values()):

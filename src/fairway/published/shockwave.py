@@ -1,7 +1,7 @@
 """Shockwave's program as in its public code (Zheng et al., NSDI 2023).
 
-It differs from Fairway's (`policies.shockwave.program`) in its units: the logarithm of progress is taken by linear
-pieces, the makespan counts in seconds, and fair finish times are those of the clock.
+It differs from Fairway's (`policies.shockwave.program`) in its units: the logarithm of progress is piecewise linear,
+the makespan is in seconds, and fair finish times are clock times.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fairway.solvers.window import Preference, Window, concave
 
 LOG_BASES = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
 LOG_VALUES = portable.log(np.maximum(LOG_BASES, 1e-6))
-"""The published code takes the logarithm of progress by linear pieces between these bases."""
+"""The logarithm of progress at the bases. The published code interpolates linearly between them."""
 _NEARLY_DONE_POWER = 100.0
 _MOST_BUDGET = 1e30
 _FORCED = 1e6
@@ -38,9 +38,9 @@ class PublishedShockwave(Shockwave):
 
 
 def published_program(market: WindowMarket, makespan_weight: float, ftf_power: float) -> tuple[Window, Preference]:
-    """The program of the public code: logarithm of progress by pieces, makespan in seconds, rho of clock times.
+    """The program of the public code: piecewise logarithm of progress, makespan in seconds, rho of clock times.
 
-    It first demands that everybody keeps its fair finish time; where that cannot be, those who miss it weigh more.
+    It first demands that every job keeps its fair finish time. If that is impossible, jobs that miss it weigh more.
     """
     outlook = market.outlook
     jobs, rounds = len(outlook.left_s), market.rounds
@@ -50,7 +50,7 @@ def published_program(market: WindowMarket, makespan_weight: float, ftf_power: f
     budgets, least = np.ones(jobs), _fair_rounds(market)
     if (least <= rounds).all() and float((least * market.gangs).sum()) <= market.capacity * rounds:
         short = np.minimum(np.arange(rounds + 1) - least[:, None], 0)
-        # A round that is owed counts for more than all that the longest run time could gain by it.
+        # A round that is owed outweighs everything that the makespan could gain by it.
         owed = _FORCED + 2.0 * makespan_weight * rounds * market.round_s
         values = logs + owed * short
     else:
@@ -62,7 +62,7 @@ def published_program(market: WindowMarket, makespan_weight: float, ftf_power: f
 
 
 def published_budgets(market: WindowMarket, ftf_power: float) -> Floats:
-    """Weights of jobs that would miss their fair finish times; those that are nearly done weigh most of all."""
+    """Weights of jobs that would miss their fair finish times. Jobs that are nearly done weigh most."""
     finish_s = market.now_s + market.outlook.left_s / market.share
     fair_s = market.now_s - market.age_s + market.fair_s
     rho = np.clip(portable.rounded(finish_s / np.maximum(fair_s, 1e-9)), LEAST_RHO, MOST_RHO)
@@ -72,7 +72,7 @@ def published_budgets(market: WindowMarket, ftf_power: float) -> Floats:
 
 
 def _fair_rounds(market: WindowMarket) -> Floats:
-    """How many rounds each job needs to keep its fair finish time, with the whole window charged to everybody."""
+    """How many rounds each job needs to keep its fair finish time, with the whole window charged to every job."""
     fair_s = market.now_s - market.age_s + market.fair_s
     spare_s = (fair_s - market.now_s - market.rounds * market.round_s) * market.share
     rounds = np.ceil((market.outlook.left_s - spare_s) / market.round_s - 1e-9)

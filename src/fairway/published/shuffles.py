@@ -1,7 +1,7 @@
 """The order in which published runs of agnostic policies go through the GPU types: another one each round.
 
-The artifact shuffles its list of types with Python's generator, seeded once. To meet its figures the same orders are
-needed, so the generator (MT19937, seeded by an array as Python does) and its shuffle are repeated here on NumPy's.
+The artifact shuffles its list of types with Python's generator, seeded once. To repeat its figures the same orders are
+needed. So Python's way to seed the generator (MT19937, by an array) and its shuffle are repeated here on NumPy's.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Orders:
         return tuple(items)
 
     def _below(self, limit: int) -> int:
-        """A whole number below a limit, from as many leading bits as the limit has, drawn again where too large."""
+        """A whole number below a limit, from as many leading bits as the limit has. It is drawn again if too large."""
         while True:
             value = int(self._bits.random_raw()) >> (32 - limit.bit_length())
             if value < limit:

@@ -1,10 +1,9 @@
-"""Queues as lists, the way public simulators keep them; the order inside a queue is then that of entering it.
+"""Tiresias with queues as lists, as in public simulators. The order inside a queue is the order of entering it.
 
 `entry` is the Tiresias of the Pollux artifact (OSDI'21): new and demoted jobs join the tail of a queue and keep their
-place. `published` is the simulator of Tiresias' own authors: after each pass the jobs that wait step behind those that
-run, a job sinks at most one queue at a time, and the next demotion is looked for (threshold - run time) / GPUs seconds
-later, which is too late for gangs: the run time is not multiplied by the GPUs. Both are there to meet published
-figures.
+place. `published` is the simulator of Tiresias' own authors. After each pass, waiting jobs step behind running ones. A
+job sinks at most one queue at a time. The next demotion is looked for (threshold - run time) / GPUs seconds later,
+which is too late for gangs: the run time is not multiplied by the GPUs. Both exist to repeat published figures.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def decide(snapshot: Snapshot, limits: Floats, metric: Literal["gpu_time", "time
 
 
 def _remembered(snapshot: Snapshot) -> tuple[Ints, Ints]:
-    """Queue and place of each row; who has just come is at the tail of the first queue."""
+    """Queue and place of each row. New jobs are at the tail of the first queue."""
     queue, place = snapshot.recall("queue", 0), snapshot.recall("place", -1)
     new = place < 0
     place[new] = place.max(initial=0) + 1 + np.arange(np.count_nonzero(new))

@@ -1,4 +1,4 @@
-"""Jobs on their way to a simulated engine, and what it says of each when it comes."""
+"""Jobs that a simulated engine has still to submit, and the event with which it submits each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fairway.simulator.rules import Rules
 
 
 class Arrivals:
-    """Jobs sorted by submit time. `next_s` is when the next one comes, on the engine's clock; infinite after all."""
+    """Jobs sorted by submit time. `next_s` is when the next one arrives, on the engine's clock; infinite after all."""
 
     def __init__(self, jobs: Sequence[JobSpec], clock: Callable[[float], float] = float) -> None:
         self._jobs = jobs
@@ -24,7 +24,7 @@ class Arrivals:
         self.next_s = clock(jobs[0].submitted_s) if jobs else math.inf
 
     def due(self, now_s: float) -> Iterator[tuple[int, JobSpec]]:
-        """The jobs that have come by now, with their numbers."""
+        """The jobs that have arrived by now, with their numbers."""
         while self.next_s <= now_s:
             number = self._next
             self._next += 1
@@ -34,7 +34,7 @@ class Arrivals:
 
 
 class Announcer:
-    """Says what is known of a job that comes. `tells` is what the policy is told beyond what everybody sees."""
+    """Makes the events of jobs that arrive. `tells` is what the policy is told beyond what every policy sees."""
 
     def __init__(self, rates: Rates, rules: Rules, tells: frozenset[str], seed: int) -> None:
         self._rates = rates
@@ -43,7 +43,7 @@ class Announcer:
         self._seed = seed
 
     def submitted(self, now_s: float, number: int, spec: JobSpec, since_s: float = math.nan) -> JobSubmitted:
-        """The event of a job that the engine takes notice of now; it was asked for at `since_s` if that was before."""
+        """The event of a job that the engine submits now. `since_s` is its submission, if that was earlier."""
         rates, tells = self._rates, self._tells
         work, first = rates.work(spec), rates.regimes(spec)[0]
         return JobSubmitted(
@@ -63,5 +63,5 @@ class Announcer:
         )
 
     def scaling(self, spec: JobSpec, regime: Regime) -> tuple[float, ...]:
-        """What is told of the speed on 1, 2, … GPUs when a job enters a regime; nothing where it stays as it was."""
+        """The speeds on 1, 2, … GPUs that are told when a job enters a regime; empty if they stay as they were."""
         return self._rates.scaling_in(spec, regime) if "scaling" in self._tells else ()

@@ -1,8 +1,8 @@
 """The simulated engine: a virtual clock that jumps from event to event, with progress in closed form between them.
 
 Every running job has one entry in the event queue: its next change (the end of a batch-size regime or of its work).
-Entries carry the version of the allocation that they belong to, so a job that was stopped leaves a stale entry behind
-that is skipped. Times are rounded up to a grid, so that instants closer than a microsecond are one.
+Entries carry the version of the allocation that they belong to. A job that was stopped leaves a stale entry behind,
+which is skipped. Times are rounded up to a grid, so that instants closer than a microsecond are one.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _CHANGE, _REPAIR = 0, 1
 
 
 class _SimulatedJob(EngineJob):
-    """The truth about an active job. `progress` is that at `ready_s`; from then on it grows by `rate`.
+    """The truth about an active job. `progress` is the progress at `ready_s`; from then on it grows by `rate`.
 
     `since_s`, `warm_s` and `marks` belong to the present allocation: its start, the end of its restart, and the (time,
-    progress, rate) at each change of speed. If nothing comes between, the present regime's work is done at `done_s`;
-    what counts as its end is `finish_s`. `left_gpus` are those on which it was suspended warm, at `left_s`.
+    progress, rate) at each change of speed. If nothing happens before, the present regime's work is done at `done_s`;
+    what counts as its end is `finish_s`. `left_gpus` are the GPUs on which it was suspended warm, at `left_s`.
     """
 
     __slots__ = (
@@ -69,7 +69,7 @@ class _SimulatedJob(EngineJob):
         self.version = 0
 
     def done_at(self, now_s: float) -> float:
-        """Progress at an instant of the present allocation; a regime that is counted in whole seconds may be over."""
+        """Progress at an instant of the present allocation. A regime that counts in whole seconds may be over."""
         most = self.work if self.regime.until >= 1.0 else self.regime.until * self.work
         return min(self.progress + self.rate * max(now_s - self.ready_s, 0.0), most)
 
@@ -89,7 +89,7 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
         if not self.left:
             return ()
         if until_s < math.inf:
-            # A wake-up that rounds to the present instant must still move the clock, or it would repeat for ever.
+            # A wake-up that rounds to the present instant must still move the clock, or it would repeat forever.
             until_s = max(self._quantised(until_s), self.now_s + self.rules.time_quantum_s)
         next_s = self._next_instant_s(until_s)
         if until_s < next_s:
@@ -169,7 +169,7 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
         super()._refuse(now_s, job, why, events)
 
     def _change_factor(self, now_s: float, job: _SimulatedJob, events: list[Event]) -> None:
-        """A mate came, went or was throttled: the job goes on at another speed, unless it has done its work."""
+        """A mate came, left or was throttled: the job goes on at another speed, unless it has done its work."""
         if self._is_done(now_s, job):
             return
         job.progress = job.done_at(now_s)
@@ -205,7 +205,7 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
         return time_s
 
     def _release(self, now_s: float, job: _SimulatedJob, events: list[Event]) -> None:
-        """The job lets go of its GPUs and keeps its progress."""
+        """The job gives up its GPUs and keeps its progress."""
         lost_s = min(now_s, job.warm_s) - job.since_s
         end_s = job.finish_s if self._is_done(now_s, job) else now_s
         self.ledger.held(job.job, job.since_s, end_s, job.gpus, job.kind, lost_s)
@@ -219,7 +219,7 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
             self._part(now_s, job, {job.job}, events)
 
     def _note_feedback(self, job: _SimulatedJob) -> None:
-        """When the job had done its first mini-batches, if that was in the allocation that ends now."""
+        """Note when the job had done its first mini-batches, if that was in the allocation that ends now."""
         target = self.rates.first_batches(job.spec, FEEDBACK_BATCHES, job.work)
         if job.progress < target:
             return
@@ -245,7 +245,7 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
         job.progress = job.regime.until * job.work
         job.regime = regime_at(self.rates.regimes(job.spec), job.regime.until)
         job.ready_s = job.finish_s
-        # What was done by now is the regime before; the work of the new one is not, even if it is the last.
+        # Only the old regime is done. The work of the new one is not, even if it is the last.
         job.done_s = math.inf
         if job.mates:
             self._refit(now_s, job, events)
@@ -259,7 +259,7 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
         events.append(self._regime_entered(now_s, job))
 
     def _refit(self, now_s: float, job: _SimulatedJob, events: list[Event]) -> None:
-        """A job beside others has another batch size: who no longer fits beside it has to go, or itself if a guest."""
+        """A job with mates has a new batch size. Mates that no longer fit have to go, or the job itself if a guest."""
         losers = self._sharing.losers(job)
         leaving = {job.job, *(loser.job for loser in losers)}
         for loser in losers:
@@ -282,7 +282,7 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
         return RegimeEntered(now_s, job.job, done, job.rate, *about)
 
     def _fail(self, now_s: float, outage: Outage, events: list[Event]) -> None:
-        """A node goes down: its jobs fall back to their last checkpoint and wait."""
+        """A node fails: its jobs go back to their last checkpoint and wait."""
         node, until_s = outage.node, self._quantised(outage.start_s + outage.down_s)
         known_until_s = self._down_until_s.get(node)
         if known_until_s is None or known_until_s < until_s:
@@ -309,7 +309,7 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
     def _fall_back(
         self, now_s: float, job: _SimulatedJob, stopped_s: float, gpus: int, regime: Regime, events: list[Event]
     ) -> None:
-        """A job that had run until `stopped_s`, and whose state is lost, goes on from its last checkpoint."""
+        """A job that ran until `stopped_s` has lost its state and goes on from its last checkpoint."""
         every_s = job.spec.checkpoint_every_s
         every_s = self.rules.checkpoint_every_s if every_s is None else every_s
         ran_s = max(stopped_s - job.warm_s, 0.0)

@@ -1,4 +1,4 @@
-"""The parts of a simulated world that rules choose: how fast jobs run, and which engine runs them."""
+"""The parts of a simulation that the rules choose: how fast jobs run, and which engine runs them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairway.simulator.rules import Rules
 
 
 def rates_of(rules: Rules, cluster: Cluster, profile: Profile, jobs: Sequence[JobSpec]) -> Rates:
-    """How fast jobs run under these rules; epochs need a profile that has some, unless only durations are known."""
+    """How fast jobs run under these rules. Rules with epochs need a profile with epochs, unless no job counts steps."""
     if rules.progress == "epochs":
         if isinstance(profile, PolluxProfile):
             from fairway.published.epochs import EpochRates
@@ -32,7 +32,7 @@ def rates_of(rules: Rules, cluster: Cluster, profile: Profile, jobs: Sequence[Jo
 def engine_of(
     cluster: Cluster, jobs: Sequence[JobSpec], rates: Rates, rules: Rules, **about: Unpack[EngineOptions]
 ) -> tuple[JobEngine[Any], float]:
-    """The engine that a rule set asks for, and the length of the loop's own rounds: 0 where the engine makes them."""
+    """The engine that a rule set asks for, and the length of the loop's own rounds: 0 if the engine makes rounds."""
     if rules.rounds == "whole_steps":
         from fairway.published.rounds import RoundEngine
 

@@ -13,12 +13,12 @@ from fairway.core.cluster import Cluster
 from fairway.core.errors import InputError
 
 _TABLE_END = 7.69
-"""NumPy draws exponential numbers from a table; those beyond it come from a logarithm of the C library."""
+"""NumPy draws exponential numbers from a table. Numbers beyond this come from the C library's logarithm."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A node is down from `start_s` for `down_s` seconds (for ever, if infinite)."""
+    """A node is down from `start_s` for `down_s` seconds (forever, if infinite)."""
 
     start_s: float
     node: int
@@ -27,7 +27,7 @@ class Outage:
 
 @dataclass(frozen=True)
 class Faults:
-    """Where outages come from. With `mtbf_s` each node fails on average once in that time and is back after
+    """Where outages come from. With `mtbf_s`, each node fails once in that time on average and is back after
     `repair_s`."""
 
     schedule: tuple[Outage, ...] = ()
@@ -40,7 +40,7 @@ class Faults:
             raise InputError(f"mtbf {self.mtbf_s} s and repair {self.repair_s} s do not make sense")
 
     def outages(self, cluster: Cluster) -> Iterator[Outage]:
-        """All outages in the order of their start; endless if they are drawn at random."""
+        """All outages in the order of their start. Random outages never end."""
         for outage in self.schedule:
             if not 0 <= outage.node < len(cluster.nodes) or not outage.start_s >= 0 or not outage.down_s > 0:
                 raise InputError(f"the outage {outage} does not fit a cluster of {len(cluster.nodes)} nodes")

@@ -1,6 +1,6 @@
-"""What the engines of simulated jobs have in common: who holds which GPUs, starts, stops, guests and throttles.
+"""What the engines of simulated jobs have in common: which job holds which GPUs, starts, stops, guests and throttles.
 
-`engine.SimulatedEngine` jumps from event to event, `fairway.published.rounds.RoundEngine` goes round by round.
+`engine.SimulatedEngine` jumps from event to event. `fairway.published.rounds.RoundEngine` goes round by round.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from fairway.simulator.rules import Rules
 from fairway.simulator.sharing import SeatedJob, Sharing
 
 MOST_EVICTIONS = 10_000
-"""A job that fails more often than this never comes to an end: nodes fail faster than it reaches a checkpoint."""
+"""A job that loses its node more often than this never ends: nodes fail faster than it reaches a checkpoint."""
 MOST_IDLE_WAKES = 1_000
 FEEDBACK_BATCHES = 100
-"""How many mini-batches tell the owner whether a job is worth going on with (Gandiva's early feedback)."""
+"""The number of mini-batches that tell the owner whether a job is worth continuing (Gandiva's early feedback)."""
 
 
 class EngineJob(SeatedJob):
-    """The truth about an active job: `work` in all, its `regime`, its `rate` now, and since when it has its GPUs."""
+    """The truth about an active job: its total `work`, its `regime`, its `rate` now, and since when it has its GPUs."""
 
     __slots__ = ("rate", "regime", "since_s", "work")
 
@@ -53,9 +53,9 @@ class EngineJob(SeatedJob):
 
 
 class EngineOptions(TypedDict, total=False):
-    """What an engine may be told beside its world.
+    """Further options of an engine.
 
-    `located` says whether jobs hold concrete GPUs, `tells` what the policy is told beyond what everybody sees:
+    `located` says whether jobs hold concrete GPUs. `tells` is what the policy is told beyond what every policy sees:
     "scaling", "loss".
     """
 
@@ -105,11 +105,11 @@ class JobEngine(Generic[J]):
         self._idle_wakes = 0
 
     def poll(self, until_s: float) -> Sequence[Event]:
-        """The events of the next instant, `until_s` at the latest; nothing when all is done."""
+        """The events of the next instant, `until_s` at the latest; empty when all jobs are done."""
         raise NotImplementedError
 
     def enact(self, now_s: float, actions: Sequence[Action]) -> Sequence[Event]:
-        """Carry out the actions of one round: everybody lets go first, then the others start."""
+        """Carry out the actions of one round: first jobs give up GPUs, then others start."""
         events: list[Event] = []
         leaving = [action for action in actions if not isinstance(action, Launch | Throttle)]
         gone = {stop.job for stop in leaving}
@@ -133,7 +133,7 @@ class JobEngine(Generic[J]):
         return time_s
 
     def _stop(self, now_s: float, job: J, stop: Suspend | Resize | Move, events: list[Event]) -> None:
-        """A job lets go of its GPUs."""
+        """A job gives up its GPUs."""
         raise NotImplementedError
 
     def _begin(self, now_s: float, job: J, action: Start, rate: float) -> float:
@@ -141,11 +141,11 @@ class JobEngine(Generic[J]):
         raise NotImplementedError
 
     def _change_factor(self, now_s: float, job: J, events: list[Event]) -> None:
-        """A mate came, went or was throttled: the job goes on at another speed."""
+        """A mate came, left or was throttled: the job goes on at another speed."""
         raise NotImplementedError
 
     def _may_go_on(self, next_s: float) -> bool:
-        """False where a policy wakes again and again although nothing runs and nothing can happen any more."""
+        """False if a policy wakes again and again although nothing runs and nothing can happen any more."""
         self._idle_wakes = self._idle_wakes + 1 if next_s == math.inf and not self.running else 0
         return self._idle_wakes < MOST_IDLE_WAKES
 
@@ -170,13 +170,13 @@ class JobEngine(Generic[J]):
         events.append(JobStarted(now_s, job.job, job.rate, ready_s))
 
     def _refuse(self, now_s: float, job: J, why: str, events: list[Event]) -> None:
-        """A job cannot run where it was to start; it waits as before."""
+        """A job cannot run where it should start. It waits as before."""
         self._sharing.part(job)
         job.gpus, job.rate, job.factor, job.throttle = (), 0.0, 1.0, 1.0
         events.append(JobEvicted(now_s, job.job, job.progress, why))
 
     def _restart_cost_s(self, job: J, absent: bool) -> float:
-        """What a start costs; `absent` says whether the job did not run just before."""
+        """What a start costs. `absent`: the job did not run directly before."""
         charge = self.rules.charge
         pays = absent if charge == "absence" else charge == "start" or self.ledger.starts[job.job] > 0
         return restart_cost_s(job.spec, self.rules.restart_cost_s) if pays else 0.0
@@ -186,13 +186,13 @@ class JobEngine(Generic[J]):
         return self.rates.rate_in(job.spec, job.regime, job.kind, job.gpus, self.located) * job.factor
 
     def _throttle(self, now_s: float, job: J, throttle: float, events: list[Event]) -> None:
-        """A guest computes another part of the time; it and its mates change their speed."""
+        """A guest gets another throttle. It and its mates change their speed."""
         job.throttle = throttle
         for one in (job, *job.mates.values()):
             self._change_factor(now_s, one, events)
 
     def _part(self, now_s: float, job: J, leaving: set[int], events: list[Event]) -> None:
-        """A job leaves the GPUs that it shares; the mates that stay change their speed."""
+        """A job leaves the GPUs that it shares. The mates that stay change their speed."""
         for mate in self._sharing.part(job):
             if mate.job not in leaving:
                 self._change_factor(now_s, mate, events)

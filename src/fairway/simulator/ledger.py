@@ -1,4 +1,4 @@
-"""What happened in a simulated run, job by job: the raw material of all metrics."""
+"""What happened in a simulated run, job by job. All metrics are made from it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Segment = tuple[int, float, float, tuple[int, ...]]
 
 
 class Ledger:
-    """Per-job accounts, the segments of GPU use, and the course of the queue.
+    """Per-job accounts, the segments of GPU use, and the length of the queue over time.
 
-    An engine that works in rounds counts two things by them: `present`, the mean number of active jobs in the rounds in
-    which each job was there, and `computed_gpu_s`, the GPU time in which somebody computed. NaN elsewhere.
+    An engine that works in rounds counts two things by rounds: `present`, the mean number of active jobs in the rounds
+    of each job, and `computed_gpu_s`, the GPU time in which a job computed. With other engines both are NaN.
     """
 
     def __init__(self, cluster: Cluster, jobs: int) -> None:
@@ -49,7 +49,7 @@ class Ledger:
         lost_s: float,
         paid_s: float | None = None,
     ) -> None:
-        """A job held GPUs for a while; `lost_s` of it brought no lasting progress, `paid_s` (else all) costs money."""
+        """A job held GPUs for some time. `lost_s` of it made no lasting progress; `paid_s` (else all) costs money."""
         paid_gpu_s = (end_s - start_s if paid_s is None else paid_s) * len(gpus)
         gpu_s = (end_s - start_s) * len(gpus)
         self.held_s[job] += end_s - start_s
@@ -63,5 +63,5 @@ class Ledger:
         self._series.extend((time_s, busy_gpus, running, active))
 
     def series(self) -> Floats:
-        """The course as rows of (time, busy GPUs, running jobs, active jobs); each holds until the next."""
+        """The samples as rows of (time, busy GPUs, running jobs, active jobs). Each is valid until the next."""
         return np.frombuffer(self._series, dtype=np.float64).reshape(-1, 4)

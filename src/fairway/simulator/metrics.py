@@ -1,12 +1,15 @@
 """From a ledger to figures: completion times, queueing, fairness, utilisation, cost.
 
-Finish-time fairness rho compares a job's completion time with what it could expect of its share, in three
-definitions: `static`     JCT / (E · max(1, N/M)), N jobs in the trace, M GPUs, E the run time alone on its own gang
-(Shockwave's figure); `concurrent` the same with N the time-average of active jobs while the job was there (Themis'
-idea); `isolated`   JCT / the time that the job would take alone on its share s = M/N of the cluster with that same N:
-a rigid gang
-             of g GPUs is time-sliced when s < g, an elastic one shrinks to its share.
-rho > 1.05 counts as unfair. An engine that works in rounds gives the mean number of active jobs by rounds itself.
+Finish-time fairness rho compares a job's completion time with what it could expect of its share. There are three
+definitions:
+
+    static      JCT / (E · max(1, N/M)), with N jobs in the trace, M GPUs, and E the run time alone on its own gang
+                (Shockwave's figure)
+    concurrent  the same, with N the time-average of active jobs while the job was active (Themis' idea)
+    isolated    JCT / the time that the job would take alone on its share s = M/N of the cluster, with that same N;
+                a rigid gang of g GPUs is time-sliced when s < g, an elastic one shrinks to its share
+
+rho > 1.05 counts as unfair. An engine that works in rounds gives the mean number of active jobs by rounds.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ UNFAIR = 1.05
 
 
 def spread_of(values: Floats) -> dict[str, float | None]:
-    """Mean, median, p95, p99 (linear interpolation) and maximum; None where there is nothing."""
+    """Mean, median, p95, p99 (linear interpolation) and maximum; None if there are no values."""
     if not len(values):
         return dict.fromkeys(("mean", "p50", "p95", "p99", "max"))
     p50, p95, p99 = np.percentile(values, [50, 95, 99])
@@ -77,7 +80,7 @@ def _stretch_on_share(jobs: Sequence[JobSpec], share: Floats) -> Floats:
     """How much longer each job takes alone on its share than on its own gang (never less than 1)."""
     gang = np.array([job.gpus for job in jobs], dtype=np.float64)
     least = np.array([job.gpus_min for job in jobs], dtype=np.float64)
-    # Down to its minimum an elastic job shrinks and keeps the efficiency of a smaller gang; below, it is time-sliced.
+    # An elastic job shrinks down to its minimum, with the efficiency of a smaller gang. Below that it is time-sliced.
     size = np.clip(share, least, gang)
     shrunk = portable.exp(ELASTIC_EXPONENT * portable.log(gang / size))
     return np.asarray(shrunk * np.maximum(1.0, size / share))

@@ -1,4 +1,4 @@
-"""How the active jobs of a simulated engine run in pairs, for policies that are told."""
+"""The speeds of pairs of active jobs in a simulated engine, for policies that may know them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairway.simulator.rates import Rates
 
 
 class PairedJob(Protocol):
-    """What must be known of a job: what its owner asked for, and its batch size now."""
+    """What must be known of a job: its spec, and its batch size now."""
 
     spec: JobSpec
 
@@ -20,7 +20,7 @@ class PairedJob(Protocol):
 
 
 class SimulatedPairing:
-    """The pair rates of a profile for the jobs that are active, remembered by kind."""
+    """The pair rates of a profile for active jobs, cached by kind."""
 
     def __init__(self, rates: Rates, active: Mapping[int, PairedJob]) -> None:
         self._rates = rates

@@ -1,13 +1,12 @@
 """How fast a simulated job runs on given GPUs.
 
-A job whose work is a duration runs at rate 1 on the gang that it asked for; on another GPU type it is scaled by the
-relative speed of the types, taking the cluster's first type as the one that the trace was recorded on (unless the job
-names types itself: then the first that it names). A job whose work is steps runs as fast as the profile says. An
-elastic job on k instead of g GPUs: the profile where there is one, else k/g to the power 0.9, a usual data-parallel
-efficiency.
+A job whose work is a duration runs at rate 1 on the gang that it asks for. On another GPU type the rate is scaled by
+the relative speed of the types. The trace is assumed to be recorded on the cluster's first type, or on the first type
+that the job names. A job whose work is steps runs as fast as the profile says. An elastic job on k instead of g GPUs
+runs as the profile says, or without a profile k/g to the power 0.9 times as fast, a usual data-parallel efficiency.
 
-Work is done in *regimes*, stretches at one speed; most jobs have a single one. `published.epochs` has the rates of a
-world in which every epoch is a regime.
+Work is done in *regimes*, stretches at one speed. Most jobs have only one. In `published.epochs` every epoch is a
+regime.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ from fairway.models.profile import Profile, ProfileKey
 
 ELASTIC_EXPONENT = 0.9
 MINI_BATCH_S = 0.6
-"""Length of a mini-batch where a log does not tell: a hundred of them make the minute of Gandiva's quantum."""
+"""Length of a mini-batch if a log does not give it: a hundred of them make the minute of Gandiva's quantum."""
 PAIR_SPEED = 0.55
-"""Speed of each of two packed jobs where no profile knows the pair: together a little more than one alone."""
+"""Speed of each of two packed jobs if no profile knows the pair: together a little more than one alone."""
 _ONE_REGIME = (Regime(1.0),)
 
 Adapts = Literal["never", "regimes", "requests"]
 
 
 class Rates:
-    """Rates of jobs on a cluster, remembered by what they depend on. `adapts` is that of the rules."""
+    """Rates of jobs on a cluster, cached by what they depend on. `adapts` is that of the rules."""
 
     def __init__(self, cluster: Cluster, profile: Profile, *, spread_matters: bool, adapts: Adapts = "never") -> None:
         self.cluster = cluster
@@ -79,7 +78,7 @@ class Rates:
     def regimes(self, spec: JobSpec) -> tuple[Regime, ...]:
         """The stretches in which a job does its work; at least one.
 
-        Where they are not given they follow from how the job adapts, under rules that lay that down.
+        If they are not given, they follow from how the job adapts, under rules that say so.
         """
         if spec.regimes or spec.adaptation in ("none", "tuned") or self.adapts != "regimes":
             return spec.regimes or _ONE_REGIME
@@ -90,21 +89,21 @@ class Rates:
         return found
 
     def known_speeds(self, spec: JobSpec, batch_size: int) -> tuple[float, ...]:
-        """The job's speeds at another batch size; nothing where the profile does not know it."""
+        """The job's speeds at another batch size; empty if the profile does not know it."""
         try:
             return self.speeds(spec, batch_size)
         except InputError:
             return ()
 
     def _fits(self, spec: JobSpec, batch_size: int) -> bool:
-        """Whether a job can go on at a batch size wherever it can begin: scripts look at memory before they grow."""
+        """Whether a job fits at a batch size on all types where it can begin: scripts check memory before they grow."""
         grown = self.known_speeds(spec, batch_size)
         if not grown:
             return False
         return all(now > 0 for now, first in zip(grown, self.speeds(spec, spec.batch_size), strict=True) if first > 0)
 
     def prospect(self, spec: JobSpec) -> Prospect:
-        """What the job's owner can tell of its training: epochs, and batch sizes in their order with their speeds."""
+        """What the job's owner can say of its training: epochs, and batch sizes in their order with their speeds."""
         course = course_of(spec) if self.adapts == "requests" and not spec.regimes else None
         if course is not None and course.adapts and spec.steps is not None:
             epochs = course.epochs(spec.steps)
@@ -121,7 +120,7 @@ class Rates:
         return Prospect(whole, tuple(stages))
 
     def _requested_stages(self, spec: JobSpec, course: AdaptationCourse, epochs: int) -> tuple[Stage, ...]:
-        """The stages of a job that asks for its batch sizes; it stays where the next one cannot be granted."""
+        """The stages of a job that asks for its batch sizes. It keeps its size if the next one cannot be granted."""
         stages: list[Stage] = []
         for batch, _ in course.requested(epochs):
             speeds = self.known_speeds(spec, batch)
@@ -138,7 +137,7 @@ class Rates:
         return self.speeds(spec, regime.batch_size or spec.batch_size)
 
     def _scales(self, spec: JobSpec) -> bool:
-        """Whether the work of all regimes is counted in one unit, so that a larger batch makes more of it at once."""
+        """Whether the work of all regimes has one unit, so that a step of a larger batch does more of it."""
         return bool(spec.regimes) or self.adapts == "regimes"
 
     def rate_in(self, spec: JobSpec, regime: Regime, kind: int, gpus: tuple[int, ...], located: bool) -> float:
@@ -163,7 +162,7 @@ class Rates:
     def alone_s(self, spec: JobSpec) -> float:
         """How long a job takes without interruption on its own gang, on the best GPU type.
 
-        Where batch sizes adapt, that is the time of all its epochs, each at the batch size that is laid down for it.
+        If batch sizes adapt, that is the time of all its epochs, each at the batch size of that epoch.
         """
         epochs_s = self._epochs_s(spec) if self.adapts == "requests" and not spec.regimes else 0.0
         if epochs_s:
@@ -172,7 +171,7 @@ class Rates:
         return first.until * work / max(self.speeds_in(spec, first)) + self.tail_s(spec, first, work)
 
     def _epochs_s(self, spec: JobSpec) -> float:
-        """The time of all epochs of a job; 0 where its model or one of the batch sizes is not known."""
+        """The time of all epochs of a job; 0 if its model or one of the batch sizes is not known."""
         course, total_s = course_of(spec), 0.0
         if course is None or spec.steps is None:
             return 0.0
@@ -188,7 +187,7 @@ class Rates:
         return math.nan
 
     def counted_s(self, regime: Regime, since_s: float, until_s: float) -> float:
-        """The instant that counts as the end of a regime which begins at one instant and is done at another."""
+        """The instant that counts as the end of a regime that begins at `since_s` and is done at `until_s`."""
         return until_s
 
     def rate(self, spec: JobSpec, batch_size: int | None, kind: int, gpus: Sequence[int], located: bool) -> float:
@@ -213,21 +212,21 @@ class Rates:
         return self.scaling_in(spec, self.regimes(spec)[0])
 
     def scaling_in(self, spec: JobSpec, regime: Regime) -> tuple[float, ...]:
-        """The same in one of the job's regimes; nothing where all are alike."""
+        """The same in one of the job's regimes; empty if it is the same in all."""
         speeds, batch_size = self.speeds_in(spec, regime), regime.batch_size or spec.batch_size
         kind = max(range(len(speeds)), key=speeds.__getitem__)
         most = min(spec.gpus_max, int(self.cluster.gpus_by_type[kind]))
         return tuple(speeds[kind] * self._scaling(spec, batch_size, kind, n) for n in range(1, most + 1))
 
     def first_batches(self, spec: JobSpec, batches: int, work: float) -> float:
-        """The work of a job's first mini-batches. Where a log tells only times, a mini-batch is taken as 0.6 s."""
+        """The work of a job's first mini-batches. If a log gives only times, a mini-batch counts as 0.6 s."""
         each = spec.gpus if spec.steps is not None else MINI_BATCH_S
         return float(min(batches * each, work))
 
     def pair_factors(
         self, a: JobSpec, b: JobSpec, batches: tuple[int | None, int | None], kind: int
     ) -> tuple[float, float]:
-        """What two packed jobs keep of their speeds; 0 where they do not fit together."""
+        """What two packed jobs keep of their speeds; 0 if they do not fit together."""
         if a.memory_bytes + b.memory_bytes > self.cluster.types[kind].memory_bytes > 0:
             return (0.0, 0.0)
         if a.steps is None or b.steps is None:
@@ -242,7 +241,7 @@ class Rates:
         return (pair[0] / alone[0] if alone[0] else 0.0, pair[1] / alone[1] if alone[1] else 0.0)
 
     def allowed(self, spec: JobSpec, kind: int) -> bool:
-        """Whether a job may use a GPU type, has the memory that it says it needs there, and enough GPUs."""
+        """Whether a job may use a GPU type, and that type has the memory and the number of GPUs that it needs."""
         gpu = self.cluster.types[kind]
         if spec.gpu_types and not _matches(gpu.name, spec.gpu_types):
             return False
@@ -257,7 +256,7 @@ class Rates:
         return gpu.speed / self._reference_speed(spec)
 
     def _reference_speed(self, spec: JobSpec) -> float:
-        """The speed of the GPU type on which the trace's duration was seen."""
+        """The speed of the GPU type on which the trace's duration was recorded."""
         for name in spec.gpu_types:
             for gpu in self.cluster.types:
                 if _matches(gpu.name, (name,)):
@@ -275,12 +274,12 @@ class Rates:
 
 @lru_cache(maxsize=10_000)
 def elastic_factor(count: int, gpus: int) -> float:
-    """How many times as fast a job is on `count` GPUs as on `gpus`, where no profile tells."""
+    """How many times as fast a job is on `count` GPUs as on `gpus`, without a profile."""
     return portable.power(count / gpus, ELASTIC_EXPONENT)
 
 
 def _matches(name: str, wanted: tuple[str, ...]) -> bool:
-    """Whether a GPU type is one of those a job names, by name or by what the names stand for."""
+    """Whether a GPU type is one of those that a job names, directly or by an alias."""
     if name in wanted:
         return True
     known = known_gpu(name)

@@ -1,4 +1,4 @@
-"""The outcome of a simulated run: figures, arrays, and the versioned JSON document that reports are made from."""
+"""The result of a simulated run: figures, arrays, and the versioned JSON document from which reports are made."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Result:
 
     @property
     def skipped(self) -> int:
-        """Rows of the trace that were not simulated, whatever the reason."""
+        """Rows of the trace that were not simulated, for any reason."""
         return sum(self.skipped_by_reason.values())
 
     @property
@@ -106,9 +106,9 @@ class Result:
 
     @property
     def utilisation(self) -> float | None:
-        """The share of all GPU time between first submission and last completion that somebody held.
+        """The share of all GPU time between first submission and last completion in which jobs held GPUs.
 
-        Where an engine counts by rounds, the share in which somebody computed.
+        If the engine counts by rounds, the share in which jobs computed.
         """
         makespan, rows = self.makespan_s, self.ledger.series()
         if not makespan:
@@ -135,7 +135,7 @@ class Result:
         return int(late.sum())
 
     def figures(self) -> dict[str, Any]:
-        """All figures but the per-job ones, under the names of the JSON schema."""
+        """All figures except the per-job ones, under the names of the JSON schema."""
         ledger, done = self.ledger, self.done
         gpu_h = ledger.held_gpu_s / 3600.0
         settings = self.settings
@@ -224,7 +224,7 @@ class Result:
         ]
 
     def series(self) -> dict[str, list[float]]:
-        """Busy GPUs, running and waiting jobs over time; long runs are averaged into bins."""
+        """Busy GPUs, running and waiting jobs over time. Long runs are averaged into bins."""
         rows = self.ledger.series()
         if len(rows) > SERIES_POINTS:
             rows = _binned(rows, SERIES_POINTS)
@@ -236,7 +236,7 @@ class Result:
         }
 
     def gantt(self) -> dict[str, Any]:
-        """Who held which GPU when; for large runs how busy each group of GPUs was."""
+        """Which job held which GPU when; for large runs, how busy each group of GPUs was."""
         segments = self.ledger.segments
         pieces = sum(len(segment[3]) for segment in segments)
         if pieces <= GANTT_SEGMENTS:
@@ -273,7 +273,7 @@ def busy_intervals(gpus: Ints, starts: Floats, ends: Floats) -> tuple[Ints, Floa
         return gpus, starts, ends
     order = np.lexsort((starts, gpus))
     gpus, starts, ends = gpus[order], starts[order], ends[order]
-    # One timeline laid after the other, a second apart: the furthest end so far is then that of the same GPU.
+    # The timelines are laid one after the other, a second apart: the latest end so far is then of the same GPU.
     shift = (gpus - gpus[0]) * (float(ends.max() - starts.min()) + 1.0)
     furthest = np.maximum.accumulate(ends + shift)
     first = np.flatnonzero(np.concatenate([[True], (starts + shift)[1:] > furthest[:-1]]))
@@ -294,7 +294,7 @@ def _raster(cluster: Cluster, ledger: Ledger) -> dict[str, Any]:
     t0_s, t1_s = float(starts.min()), float(ends.max())
     bin_s = max((t1_s - t0_s) / GANTT_BINS, 1e-9)
     row = row_of_gpu[gpus]
-    # Each interval adds +1 GPU from its start and -1 from its end: integrate the difference exactly within bins.
+    # Each interval adds 1 GPU at its start and removes it at its end. Integrate the difference exactly within bins.
     area = np.zeros((rows, GANTT_BINS + 2))
     for sign, times in ((1.0, starts), (-1.0, ends)):
         position = (times - t0_s) / bin_s

@@ -1,7 +1,7 @@
-"""Rolling a cluster forward from the middle: the state of an instant in, starts and ends to come out.
+"""Rolling a cluster forward from the middle: the state of an instant in, future starts and ends out.
 
-The same loop, policy, memory and job numbers as where the snapshot was taken; only the engine is a simulated one, in
-which every job does the work that is expected of it at the speeds seen so far.
+The loop, the policy, its memory and the job numbers are those of the snapshot. Only the engine is simulated: in it,
+every job does its expected work at the speeds seen so far.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NOTHING: Mapping[int, float] = {}
 
 
 class Horizon(NamedTuple):
-    """How far to look: simulated seconds, steps of the loop, and seconds of waiting for the answer."""
+    """How far to look ahead: simulated seconds, steps of the loop, and seconds of waiting for the answer."""
 
     horizon_s: float = 30 * 86400.0
     steps: int = 200_000
@@ -46,9 +46,9 @@ AS_FAR = Horizon()
 
 
 class Outlook(NamedTuple):
-    """What is to come, by job number, on the clock of the snapshot. Who is missing has not come that far.
+    """Future starts and ends by job number, on the clock of the snapshot. A job that is missing has not come that far.
 
-    `until_s` is how far was looked; `cut` says why not to the end, if so.
+    `until_s` is where the look ahead stopped. `cut` says why, if that was not the end.
     """
 
     started_s: dict[int, float]
@@ -59,14 +59,14 @@ class Outlook(NamedTuple):
 
 
 class SeenRates(Rates):
-    """Rates as they were seen: every job has its own work and speeds, in whatever unit they are counted."""
+    """Rates as they were seen: every job has its own work and speeds, in its own unit."""
 
     def __init__(self, state: State) -> None:
         super().__init__(state.cluster, load_profile(None), spread_matters=False)
         snapshot = state.snapshot()
         speeds = snapshot.speeds.copy()
         for row in snapshot.running_rows.tolist():
-            # What a running job makes now tells more than what was thought when it came.
+            # The present speed of a running job is a better estimate than the one at its submission.
             own = speeds[snapshot.gpu_type[row], row]
             now = float(snapshot.rate[row]) / elastic_factor(int(snapshot.held[row]), int(snapshot.gpus[row]))
             speeds[:, row] *= now / own if now > 0 and own > 0 and snapshot.throttle[row] == 1.0 else 1.0
@@ -82,12 +82,12 @@ class SeenRates(Rates):
         return tuple(self._by_type[:, self._row[spec.id]].tolist())
 
     def regimes(self, spec: JobSpec) -> tuple[Regime, ...]:
-        """What is seen now goes on to the end."""
+        """One regime: the job goes on as now to the end."""
         return _ONE_REGIME
 
 
 class _OnDemand(dict[int, Any]):
-    """Makes what is missing when it is first asked for: of thousands that wait, few start in the time looked at."""
+    """Makes an entry when it is first needed: of thousands of waiting jobs, few start within the horizon."""
 
     def __init__(self, make: Callable[[int], object]) -> None:
         super().__init__()
@@ -99,10 +99,10 @@ class _OnDemand(dict[int, Any]):
 
 
 class Midway(SimulatedEngine):
-    """A simulated engine that begins in the middle: all jobs are there, some way into their work, and wait.
+    """A simulated engine that begins in the middle: all jobs are submitted, have done a part of their work, and wait.
 
-    Jobs are known by their rows in the state at that instant. `falls_back` gives the progress to which a job goes back
-    when it is taken off its GPUs, for those that cannot save theirs.
+    A job's number is its row in the state at that instant. `falls_back` gives the progress to which a job goes back
+    when it is taken off its GPUs, for jobs that cannot save theirs.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Midway(SimulatedEngine):
         round_s: float,
     ) -> None:
         rules = Rules("live", min_run_s=state.min_run_s)
-        # What the policy is to be told of jobs is in the state already.
+        # What the policy is told of jobs is in the state already.
         super().__init__(state.cluster, (), SeenRates(state), rules, located=located, round_s=round_s)
         snapshot = state.snapshot()
         self.numbers: list[int] = snapshot.jobs.tolist()
@@ -134,7 +134,7 @@ class Midway(SimulatedEngine):
         self._active[at].progress = float(self._progress[at])
 
     def enact(self, now_s: float, actions: Sequence[Action]) -> Sequence[Event]:
-        """Carry out the actions, and tell of the work that was lost by them."""
+        """Carry out the actions, and report the work that was lost by them."""
         events = list(super().enact(now_s, actions))
         for action in actions:
             if self._falls_back and not isinstance(action, Launch | Throttle):
@@ -151,7 +151,7 @@ class Midway(SimulatedEngine):
 
 
 class Numbered:
-    """An engine whose jobs are known outside by other numbers than 0, 1, 2 …"""
+    """An engine whose jobs have other numbers outside than 0, 1, 2 …"""
 
     def __init__(self, engine: Midway) -> None:
         self.engine = engine
@@ -159,11 +159,11 @@ class Numbered:
         self._inside = {number: at for at, number in enumerate(self.numbers)}
 
     def poll(self, until_s: float) -> Sequence[Event]:
-        """The engine's events under the numbers of outside."""
+        """The engine's events, with the numbers used outside."""
         return [self._told(event) for event in self.engine.poll(until_s)]
 
     def enact(self, now_s: float, actions: Sequence[Action]) -> Sequence[Event]:
-        """The actions under the engine's own numbers."""
+        """Carry out actions, with the engine's own numbers."""
         return [self._told(event) for event in self.engine.enact(now_s, [self._meant(action) for action in actions])]
 
     def _told(self, event: Any) -> Event:
@@ -195,9 +195,8 @@ def look_onward(
 ) -> Outlook:
     """Roll a snapshot (a copy) forward under a policy, until all jobs (or those `wanted`) are done or a limit is met.
 
-    `restart_s` is what a stop and restart of each job costs; those in `falls_back` go back to the progress given there
-    when they are stopped. `newcomers` are submitted at the instant of the snapshot. `observer` is told of the loop's
-    steps, as everywhere.
+    `restart_s` is what a stop and restart of each job costs. Jobs in `falls_back` go back to the progress given there
+    when they are stopped. `newcomers` are submitted at the instant of the snapshot. `observer` observes the loop.
     """
     deadline_s = time.monotonic() + limits.wall_s
     state = resumed(snapshot, specs, min_run_s=min_run_s)
@@ -208,7 +207,7 @@ def look_onward(
     _set_up(state, engine, world)
     loop = Loop(world, state, policy, placer, round_s=round_s, observer=observer)
     cut = _roll(loop, engine, [at for at, number in enumerate(numbers) if number in wanted], limits, deadline_s)
-    # The last step may have gone far beyond the horizon.
+    # The last step may end far beyond the horizon.
     ledger, far_s = engine.ledger, snapshot.now_s + limits.horizon_s
     return Outlook(
         _known(numbers, ledger.started_s.tolist(), far_s),
@@ -220,7 +219,7 @@ def look_onward(
 
 
 def _set_up(state: State, engine: Midway, world: Numbered) -> None:
-    """Bring the engine to where the state is: GPUs are held. What it tells of that is known already."""
+    """Give jobs in the engine the GPUs that they hold in the state. The state knows the events of that already."""
     state.now_s = engine.now_s
     snapshot = state.snapshot()
     host, kinds, throttle = snapshot.host, snapshot.gpu_type, snapshot.throttle
@@ -233,12 +232,12 @@ def _set_up(state: State, engine: Midway, world: Numbered) -> None:
     for event in world.enact(state.now_s, launches):
         if isinstance(event, JobStarted | RateChanged):
             state.apply(RateChanged(event.time_s, event.job, progress[event.job], event.rate))
-    # From now on a start is a restart for whoever has run before.
+    # From now on, a start is a restart for jobs that have run before.
     engine.ledger.starts[:] = snapshot.launches
 
 
 def _roll(loop: Loop, engine: SimulatedEngine, wanted: list[int], limits: Horizon, deadline_s: float) -> str:
-    """Step until there is nothing left to know; returns what stopped it before."""
+    """Step until there is nothing left to find out. Returns what stopped it before that, or ""."""
     state, began_s = loop.state, loop.state.now_s
     if loop.round_s == 0 and state.active:
         loop.run_round()

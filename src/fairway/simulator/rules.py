@@ -1,7 +1,7 @@
 """Rule sets: what a simulated second, round and restart mean. A small frozen value that the engine reads.
 
-`native` is Fairway's own: exact times, restarts cost something, a job that was just started is left alone for a minute.
-The others reproduce the semantics of published simulators, so that their figures can be met (see docs/rules.md).
+`native` is Fairway's own: exact times, restarts have a cost, a job that has just started is protected for a minute.
+The others reproduce the semantics of published simulators, so that their figures can be repeated (see docs/rules.md).
 """
 
 from __future__ import annotations
@@ -16,26 +16,29 @@ from fairway.core.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How the simulated world behaves.
+    """How a simulation behaves.
 
     `round_s` None leaves the length to the policy. `time_quantum_s` is the grid to which event times are rounded up.
     `charge` says which starts pay `restart_cost_s`: every start after a job's first ("restart"), all starts
-    ("start"), or starts after a round in which the job did not run ("absence"). `min_run_s` protects a job that was
-    just started. `replan_interval_s` is how often a policy that plans shares may plan anew. `spread_matters` lets a
-    gang on more nodes than needed run slower where a profile says so. `checkpoint_every_s` bounds what a node failure
-    destroys. A job that was suspended warm loses `suspend_cost_s` when it resumes in place, `migrate_cost_s` elsewhere,
-    and never more than a restart.
-    `rounds` is "clock" where rounds come at the multiples of `round_s`, "whole_steps" where each lasts until the last
-    of its jobs has made the whole steps that fit into it (see `published.rounds`). There a start costs something only
-    in a round in which the job computes for more than `charged_from_s`; a
-    job that has run `most_run` times as long as it takes alone counts as done.
-    `adapts` says whether jobs of Accordion and GNS change their batch sizes: at the epochs that are laid down for their
-    models ("regimes"), or by asking at the ends of rounds ("requests"). Explicit regimes of a job always count.
-    `priorities` says whether jobs of a higher priority are served first, whatever the policy.
-    `progress` is "rate" where work is done at the rates of a profile, "epochs" where it is done epoch by epoch along
-    measured validation curves (see `published.epochs`). `placement` is the usual one; `knobs` are the settings of a
-    policy in the published simulator, by policy, which hold where the user does not say otherwise. `unmodelled` names
-    what of the published simulator this value does not reproduce yet.
+    ("start"), or starts after a round in which the job did not run ("absence"). `min_run_s` protects a job that has
+    just started. `replan_interval_s` is the shortest time between two plans of a policy that plans shares.
+    `spread_matters` makes a gang on more nodes than needed slower, if a profile says so. `checkpoint_every_s` bounds
+    the work that a node failure destroys. A job that was suspended warm loses `suspend_cost_s` when it resumes in
+    place, `migrate_cost_s` elsewhere, and never more than a restart.
+
+    `rounds` is "clock" if rounds come at the multiples of `round_s`, "whole_steps" if each lasts until the last of its
+    jobs has done the whole steps that fit into it (see `published.rounds`). With "whole_steps", a start has a cost only
+    in a round in which the job computes for more than `charged_from_s`, and a job that has run `most_run` times as long
+    as it takes alone counts as done.
+
+    `adapts` says whether jobs of Accordion and GNS change their batch sizes: at fixed epochs of their models
+    ("regimes"), or by requests at the ends of rounds ("requests"). Explicit regimes of a job always count. `priorities`
+    says whether jobs of a higher priority are served first, whatever the policy.
+
+    `progress` is "rate" if work is done at the rates of a profile, "epochs" if it is done epoch by epoch along measured
+    validation curves (see `published.epochs`). `placement` is the default placement. `knobs` are the settings of
+    policies in the published simulator, by policy; they apply unless the user gives others. `unmodelled` names what
+    this value does not reproduce of the published simulator.
     """
 
     name: str
@@ -65,7 +68,7 @@ _PLANNERS = (
     *("max_min_fairness", "isolated", "gavel_fifo", "gavel_sjf", "max_throughput", "min_cost", "min_cost_slo"),
     *("min_makespan", "finish_time_fairness", "water_filling", "hierarchical"),
 )
-"""Policies that plan shares of time and can do it as the published simulators do."""
+"""Policies that plan shares of time and have a published form."""
 
 NATIVE = Rules(
     "native",

@@ -35,19 +35,19 @@ from fairway.simulator.tenancy import TenantsGiven, impossible_here, inside, ten
 from fairway.traces import read_cluster, read_trace
 
 Progress = Callable[[int, int], None]
-"""Called now and then with (jobs finished, jobs in all)."""
+"""A function that is called from time to time with (jobs finished, all jobs)."""
 
 _PROGRESS_EVERY_STEPS = 500
 SHORTEST_ROUND_S = 0.1
 COMPILE_FROM_JOBS = 10_000
-"""Below this many jobs, loading the compiled kernels takes longer than they save."""
+"""With fewer jobs than this, loading the compiled kernels takes longer than they save."""
 
 
 class _TimedPolicy:
-    """A policy that notes how much CPU its decisions take.
+    """A policy that measures how much CPU time its decisions take.
 
-    Reading the CPU clock is a system call that can cost as much as a decision, so beyond the first thousand only
-    every 64th is measured and counts 64 times.
+    Reading the CPU clock is a system call that can cost as much as a decision. So after the first thousand, only every
+    64th decision is measured and counts 64 times.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -92,9 +92,9 @@ def simulate(
 ) -> Result:
     """Replay a trace on a described cluster under a policy.
 
-    `skip_impossible` leaves out jobs that can never run there, and counts them; `any_type` lets jobs that ask for a GPU
-    type run on any, for a log on other hardware; `tenants` (a file or `TenantSpec`s) gives each a virtual cluster;
-    `priorities` says whether jobs of a higher one are served first, where not as the rules have it.
+    `skip_impossible` leaves out jobs that can never run there, and counts them. `any_type` lets jobs that ask for a GPU
+    type run on any type, for a trace of other hardware. `tenants` (a file or `TenantSpec`s) gives each tenant a virtual
+    cluster. `priorities` says whether jobs of a higher priority are served first; None is as the rules say.
 
     >>> import fairway
     >>> jobs = [fairway.JobSpec("a", 0, gpus=4, duration_s=100), fairway.JobSpec("b", 0, gpus=1, duration_s=10)]
@@ -150,7 +150,7 @@ def _costs(rounds: int, decide_cpu_s: float, cpu_s: float, wall_s: float) -> Run
 
 
 def _told(world: Rules, priorities: bool) -> dict[str, Any]:
-    """What a result says of the rules."""
+    """What a result says about the rules."""
     return {
         "rules": world.name,
         "restart_cost_s": world.restart_cost_s,
@@ -178,7 +178,7 @@ def _world(
 def _possible(
     workload: Workload, rates: Rates, skip: bool, tenants: Tenants | None = None
 ) -> tuple[tuple[JobSpec, ...], dict[str, int]]:
-    """The jobs that can run on this cluster at all; the others are an error, or are counted as skipped."""
+    """The jobs that can run on this cluster. Others are an error, or are counted as skipped."""
     skipped = dict(workload.skipped)
     jobs: list[JobSpec] = []
     for job in workload.jobs:
@@ -200,7 +200,7 @@ def _possible(
 
 
 def _run(loop: Loop, engine: JobEngine[Any], progress: Progress | None) -> None:
-    """Step to the end, noting the course of the queue."""
+    """Step to the end, and sample the length of the queue."""
     state, ledger, total = loop.state, engine.ledger, engine.left
     step, sample = loop.step, ledger.sample
     steps = 0

@@ -1,4 +1,4 @@
-"""Jobs on the same GPUs: who sits beside whom, and what that costs each of them. Every simulated engine uses it."""
+"""Jobs on the same GPUs: which jobs share them, and what that costs each. Every simulated engine uses it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from fairway.simulator.rates import Rates
 class SeatedJob:
     """What sharing needs to know of an active job.
 
-    `mates` are the jobs with which it shares GPUs, by number, and `host` is the one whose guest it is, or -1. `factor`
-    is what it keeps of its speed beside them, `throttle` what part of the time it may compute.
+    `mates` are the jobs with which it shares GPUs, by number. `host` is the job whose guest it is, or -1. `factor` is
+    what it keeps of its speed beside them, `throttle` the part of the time in which it may compute.
     """
 
     __slots__ = ("factor", "gpus", "host", "job", "kind", "mates", "spec", "throttle")
@@ -46,7 +46,7 @@ class Sharing:
         self.rates = rates
 
     def seat(self, guest: Seated, host: Seated) -> bool:
-        """Seat a job on the GPUs of another and beside those that are there already; False where not all fit."""
+        """Put a job on the GPUs of its host, beside the guests that are there already. False if not all fit."""
         wanted = set(guest.gpus)
         others = [job for job in (host, *host.mates.values()) if not wanted.isdisjoint(job.gpus)]
         if not (wanted <= set(host.gpus) and self._fit(guest, others)):
@@ -58,20 +58,20 @@ class Sharing:
         return True
 
     def _fit(self, guest: Seated, others: list[Seated]) -> bool:
-        """Whether a guest has the memory that it needs, and makes some progress, beside the others."""
+        """Whether a guest has the memory that it needs beside the others, and makes some progress."""
         memory = guest.spec.memory_bytes + sum(job.spec.memory_bytes for job in others)
         if len(others) > 1 and memory > self.cluster.types[guest.kind].memory_bytes > 0:
             return False
         return all(min(self.pair_factors(guest, job)) > 0 for job in others)
 
     def pair_factors(self, a: Seated, b: Seated) -> tuple[float, float]:
-        """What each of two jobs keeps of its speed beside the other, whoever is asked about first."""
+        """What each of two jobs keeps of its speed beside the other. The order of the two does not matter."""
         if a.job < b.job:
             return self.pair_factors(b, a)[::-1]
         return self.rates.pair_factors(a.spec, b.spec, (a.batch_size, b.batch_size), a.kind)
 
     def factor(self, job: Seated) -> float:
-        """What a job keeps of its speed beside its mates: their delays add up on each GPU, the slowest GPU counts."""
+        """What a job keeps of its speed beside its mates. Their delays add up on each GPU; the slowest GPU counts."""
         if not job.mates:
             return 1.0
         delay = dict.fromkeys(job.gpus, 0.0)
@@ -83,7 +83,7 @@ class Sharing:
         return job.throttle / (1.0 + max(delay.values()))
 
     def part(self, job: Seated) -> list[Seated]:
-        """A job leaves the GPUs that it shares; returns those who stay behind, whose speed is another one now."""
+        """A job leaves the GPUs that it shares. Returns the jobs that stay, whose speed changes."""
         mates, job.mates, job.host = job.mates, {}, -1
         hosts = heirs({mate.job: mate.gpus for mate in mates.values() if mate.host == job.job})
         for mate in mates.values():
@@ -94,7 +94,7 @@ class Sharing:
         return list(mates.values())
 
     def losers(self, job: Seated) -> list[Seated]:
-        """Who has to go where a job with another batch size no longer fits: its mates, or itself if it is a guest."""
+        """The jobs that have to go if a job no longer fits at its new batch size: its mates, or itself if a guest."""
         unfit = [mate for mate in job.mates.values() if not min(self.pair_factors(job, mate)) > 0]
         losers = [mate for mate in unfit if job.host < 0 or job.job < mate.job]
         return losers if len(losers) == len(unfit) else [job]

@@ -1,4 +1,4 @@
-"""Tenants in a run: from a file to virtual clusters, which jobs they rule out, and the policy inside them."""
+"""Tenants in a run: their virtual clusters from a file, the jobs that cannot run in them, and the policy in them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from fairway.simulator.rules import Rules
 from fairway.traces.tenants import read_tenants
 
 TenantsGiven: TypeAlias = str | Path | Sequence[TenantSpec] | None
-"""Tenants as a caller names them: a file, the tenants themselves, or nobody."""
+"""Tenants as a caller gives them: a file, a list of tenants, or None."""
 
 
 def tenants_of(given: TenantsGiven, machines: Cluster) -> Tenants | None:
-    """The virtual clusters; reservations that the cluster cannot hold are an `InputError`."""
+    """The virtual clusters. `InputError` if the cluster cannot hold the reservations."""
     if given is None:
         return None
     if not isinstance(given, str | Path):
@@ -58,5 +58,5 @@ def inside(tenants: Tenants | None, policy: Policy, placer: Placer, round_s: flo
     """The policy, in the virtual clusters if there are tenants."""
     if tenants is None:
         return policy
-    # Wake-ups are rounded up to the grid, but for a thousandth of it.
+    # Wake-ups are rounded up to the grid, except within a thousandth of it.
     return Tenanted(policy, tenants, placer, in_rounds=round_s > 0, slack_s=2e-3 * rules.time_quantum_s)

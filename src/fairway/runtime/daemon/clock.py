@@ -6,11 +6,11 @@ import time
 from typing import Protocol
 
 _FOLLOW_S = 1.0
-"""By how much the time of day has to be ahead for the clock to follow it."""
+"""The clock follows the time of day if that is ahead by more than this."""
 
 
 class TimeSource(Protocol):
-    """Where a clock has its time from; tests have a simulated one."""
+    """Where a clock gets its time. Tests use a simulated source."""
 
     def monotonic(self) -> float:
         """Seconds that only go forward, whatever the time of day does."""
@@ -47,8 +47,8 @@ SYSTEM_TIME = SystemTime()
 class Clock:
     """Seconds since the scheduler's first start, which was at the date `origin_s`.
 
-    When the time of day is set back it goes on at its pace; when that is set forward, or the machine has slept, it
-    follows.
+    If the time of day is set back, the clock goes on at its pace. If the time of day is set forward, or the machine has
+    slept, the clock follows.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Clock:
         return now_s
 
     def at_least(self, time_s: float) -> None:
-        """Be no earlier than an instant of the past that is known."""
+        """Never again be earlier than this instant, which is known to have passed."""
         if self.now_s() < time_s:
             self._base = (self.source.monotonic(), time_s)
 

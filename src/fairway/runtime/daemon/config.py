@@ -1,7 +1,7 @@
-"""The configuration of a live scheduler: queues, users, GPU types, defaults, what to do with idle GPUs.
+"""The configuration of a live scheduler: queues, users, GPU types, defaults, what to do with idle jobs.
 
-A TOML file, read again when it changes. Every key is checked; an error names the file and the key, and a file with an
-error changes nothing. `docs/operations.md` lists the keys.
+It is a TOML file that is read again when it changes. Every key is checked. An error names the file and the key, and a
+file with an error changes nothing. `docs/operations.md` lists the keys.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from fairway.runtime.jobs.request import Retries
 from fairway.runtime.jobs.schema import NOTHING_ELSE, Name, Place, Positive, Priority, Seconds, Whole, checked
 
 EVERYBODY = "*"
-"""The name under which limits are given for all users who are not named themselves."""
+"""The name for the limits of all users who are not named themselves."""
 MOST_BYTES = 1 << 50
 
 
 def _written(read: Callable[[str], float]) -> BeforeValidator:
-    """A quantity that is a number, or text with a unit."""
+    """A quantity that is a number, or a text with a unit."""
 
     def number(value: Any) -> Any:
         try:
@@ -49,10 +49,10 @@ ByType = Annotated[dict[str, Count], AfterValidator(lambda types: {name.lower():
 
 @dataclass(frozen=True)
 class Terms:
-    """What jobs of one queue or one user may have; None where there is no limit.
+    """What jobs of one queue or one user may have; None means no limit.
 
-    `weight` multiplies the weight of their jobs and `priority` is added to theirs. `max_gpus` and `max_running` count
-    what runs at the same time, `max_jobs` also what waits. `types` limits GPUs by type. `limit_s` is the time limit of
+    `weight` multiplies the weight of each job, and `priority` is added to its priority. `max_gpus` and `max_running`
+    count running jobs; `max_jobs` also counts waiting ones. `types` limits GPUs by type. `limit_s` is the time limit of
     jobs that ask for none, `max_limit_s` the longest that they may ask for.
     """
 
@@ -76,7 +76,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Queue(Terms):
-    """A queue. `users` may submit to it (nobody named: everybody); the others limit each of its users."""
+    """A queue. Only `users` may submit to it; if empty, every user may. Its other own fields limit each user."""
 
     users: tuple[Name, ...] = ()
     max_gpus_per_user: Count | None = None
@@ -85,7 +85,7 @@ class Queue(Terms):
 
 @dataclass(frozen=True)
 class Defaults:
-    """What jobs get that do not ask for something else, and how long their logs may become."""
+    """What jobs get if they do not ask for something else, and how large their logs may grow."""
 
     __pydantic_config__: ClassVar[ConfigDict] = NOTHING_ELSE
 
@@ -98,7 +98,7 @@ class Defaults:
 
 @dataclass(frozen=True)
 class Idle:
-    """Jobs that hold GPUs and do nothing: for how long before their owner is warned, and before they lose them.
+    """When the owner of an idle job is warned, and when the job loses its GPUs: after this many seconds.
 
     `action` says how: "hold" takes the job off its GPUs until its owner releases it, "cancel" ends it.
     """
@@ -116,7 +116,7 @@ class Idle:
 
 @dataclass(frozen=True)
 class Config:
-    """All of it. Without a file there are no limits."""
+    """The whole configuration. Without a file there are no limits."""
 
     __pydantic_config__: ClassVar[ConfigDict] = NOTHING_ELSE
 
@@ -131,7 +131,7 @@ class Config:
             raise ValueError(f"defaults.queue: there is no queue {self.defaults.queue!r}")
 
     def queue_of(self, name: str) -> Queue:
-        """The terms of a queue; those of no queue at all where it is not named."""
+        """The terms of a queue; terms without limits if the configuration does not name it."""
         return self.queues.get(name, _NO_QUEUE)
 
     def user_of(self, name: str) -> Terms:
@@ -145,11 +145,11 @@ _TABLES = {"queues": Queue, "users": Terms, "defaults": Defaults, "idle": Idle}
 
 
 class ConfigError(InputError):
-    """The configuration cannot be used; the text names the file and the key."""
+    """The configuration cannot be used. The text names the file and the key."""
 
 
 def read_config(path: Path) -> tuple[Config, str]:
-    """Read a file: what it means, and its text."""
+    """The configuration in a file, and the text of the file."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -158,7 +158,7 @@ def read_config(path: Path) -> tuple[Config, str]:
 
 
 def parse_config(text: str, name: str = "the configuration") -> Config:
-    """Make sense of the text of a file."""
+    """The configuration that a text describes."""
     try:
         return checked(Config, tomllib.loads(text), unknown=_unknown)
     except (ValueError, InputError) as error:
@@ -166,7 +166,7 @@ def parse_config(text: str, name: str = "the configuration") -> Config:
 
 
 def _unknown(place: Place) -> str:
-    """What is said of a key that there is not: the one that was probably meant, or all that there are."""
+    """The message about an unknown key: it names the most similar key, or all keys."""
     known = [one.name for one in fields(_TABLES[str(place[0])] if len(place) > 1 else Config)]
     close = get_close_matches(str(place[-1]), known, n=1)
     return (

@@ -1,4 +1,4 @@
-"""One scheduler per state directory: its lock, its place to be reached at, its life from `up` to `down`."""
+"""One scheduler per state directory: its lock, its address, its life from `up` to `down`."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ from fairway.runtime.processes.keeper import started_at, write_over
 from fairway.runtime.processes.orphan_jobs import refuse_without_journal, take_over
 
 LEAVE = "leave"
-"""What becomes of jobs unless somebody says otherwise: they go on without a scheduler."""
+"""What becomes of jobs by default when the scheduler stops: they go on without it."""
 
 
 class AlreadyUpError(FairwayError):
-    """Another scheduler has this state directory."""
+    """Another scheduler uses this state directory."""
 
 
 class Daemon:
     """A scheduler that has a state directory to itself.
 
-    `about` is what it has left word of, once it is started, and `remarks` what is different from last time. `parting`
-    is what becomes of the jobs, once it is closed: they are left alone unless whoever has stopped it said otherwise.
+    `about` is what it tells other processes about itself, once it is started. `remarks` says what is different from
+    last time. `parting` says what becomes of the jobs, once it is closed: by default they go on.
 
-    Whatever may be refused is looked at before the scheduler is made, because that changes the journal at once. So
-    `listen` opens the TCP address that counts, if there is one; `listener` is what it gave.
+    Everything that may be refused is checked before the scheduler is made, because making it changes the journal at
+    once. So `listen` opens the TCP address, if there is one; `listener` is its result.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Daemon:
             return placement_named(self.choice.placement)
 
     def _take_over(self) -> None:
-        """Take over jobs that run although the journal knows nothing of them, before GPUs are given to anybody."""
+        """Take over running jobs that the journal does not know, before GPUs are given to other jobs."""
         path, jobs = self.options.folder / "journal.db", self.options.folder / "jobs"
         if not path.exists() or not jobs.is_dir():
             return
@@ -121,10 +121,10 @@ class Daemon:
             found = take_over(journal, jobs)
         if found:
             what = f"job {found[0]} has" if len(found) == 1 else f"jobs {', '.join(found)} have"
-            it = "it is as its folder has it" if len(found) == 1 else "they are as their folders have them"
+            it = "it is restored from its folder" if len(found) == 1 else "they are restored from their folders"
             self.remarks.append(
-                f"{what} been started since the journal was last written: {it}, and all jobs are queued anew. Of what "
-                "was asked for since then, the rest is lost"
+                f"{what} been started since the journal was last written: {it}, and all jobs are queued again. All "
+                "other commands since then are lost"
             )
 
     def _made_scheduler(self, policy: Policy, placer: Placer, min_run_s: float, restart_s: float) -> Scheduler:
@@ -142,7 +142,7 @@ class Daemon:
         )
 
     def _remember(self, last: Mapping[str, Any]) -> None:
-        """Keep what was asked for, for the next time; say where it, or what was found, is something else by now."""
+        """Save the options for the next time. Say which of them, and what of the machine, are not as last time."""
         with self.scheduler.journal.transaction():
             self.scheduler.journal.set_facts(self.choice.facts())
         self.remarks += self.choice.remarks()
@@ -153,18 +153,18 @@ class Daemon:
         if before is not None and before != now:
             left = sum(not record.state.ended for record in self.scheduler.store)
             jobs = "1 job that has not ended is" if left == 1 else f"{left:,} jobs that have not ended are"
-            told = f"; {jobs} queued anew" if left else ""
+            told = f"; {jobs} queued again" if left else ""
             self.remarks.append(f"the GPUs are others than last time: {_told(now)}, before {_told(before)}{told}")
         unknown = _jobs_without_record(self.scheduler)
         if unknown:
             jobs = "1 job that has a folder" if unknown == 1 else f"{unknown:,} jobs that have folders"
             self.remarks.append(
                 f"the journal knows nothing of {jobs} in {self.scheduler.folder / 'jobs'}: it was replaced, or its "
-                "write-ahead log was lost. Move away what nobody needs"
+                "write-ahead log was lost. Move away the folders that are not needed"
             )
 
     def _foreign_processes(self) -> ForeignProcesses | None:
-        """Who else is on our GPUs. They are looked at once before anything can be started there."""
+        """The watcher of foreign processes. It looks once before any job can be started."""
         if self.machine.nvml is None or self.machine.devices is None:
             return None
         foreign = ForeignProcesses(self.machine.nvml, self.machine.devices, self.scheduler.engine.keepers)
@@ -173,37 +173,37 @@ class Daemon:
 
     @property
     def operators(self) -> tuple[str, ...]:
-        """Who may control all jobs, beside root and whoever runs the scheduler."""
+        """The users who may control all jobs, besides root and the user who runs the scheduler."""
         return self.settings.config.operators
 
     @property
     def foreign(self) -> dict[int, str]:
-        """GPUs that nobody is started on now, by number, with the reason: others compute there, or they are broken."""
+        """The blocked GPUs, by number with the reason: foreign processes compute there, or they are out of order."""
         return dict(self.scheduler.blocked.why)
 
     def reload(self) -> str | None:
-        """Read the configuration again; what was read, if there is a file. An error leaves the old one in force."""
+        """Read the configuration again. Returns the file, if there is one. On an error the old configuration stays."""
         self.settings.reload(self.scheduler)
         return str(self.settings.path) if self.settings.read else None
 
     @property
     def socket(self) -> Path:
-        """Where it listens by default."""
+        """The Unix socket on which it listens."""
         return self.options.folder / "fairway.sock"
 
     def start(self, **about: Any) -> None:
-        """Schedule in a thread, and leave word of who we are."""
+        """Schedule in a thread, and write down for other processes who we are."""
         self._thread = self.scheduler.start()
         for line in (*self.remarks, *(f"{line}; it is not used" for line in self.machine.left_out)):
             self._watch.tell(line)
         for gpu, why in self.foreign.items():
-            self._watch.tell(f"GPU {gpu} is left alone: {why}")
+            self._watch.tell(f"GPU {gpu} is blocked: {why}")
         self._watch.start()
         self.about = {"pid": os.getpid(), "start": started_at(os.getpid()), "socket": str(self.socket), **about}
         write_over(self.options.folder / "daemon.json", self.about)
 
     def close(self) -> None:
-        """Stop scheduling. Jobs go on running; the next scheduler of this directory takes them over."""
+        """Stop scheduling. Jobs go on running. The next scheduler of this directory takes them over."""
         self._watch.close()
         self.scheduler.close()
         if self._thread is not None:
@@ -216,7 +216,7 @@ class Daemon:
 
 
 def running_daemon(folder: Path) -> dict[str, Any] | None:
-    """Who schedules in a state directory, if anybody does."""
+    """What the scheduler of a state directory tells about itself; None if none runs."""
     try:
         told: dict[str, Any] = json.loads((folder / "daemon.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -225,7 +225,7 @@ def running_daemon(folder: Path) -> dict[str, Any] | None:
 
 
 def locked(folder: Path) -> int:
-    """Have a state directory to ourselves for as long as what is returned is open."""
+    """Lock a state directory. Returns a file descriptor; the lock lasts until it is closed."""
     fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -236,7 +236,7 @@ def locked(folder: Path) -> int:
 
 
 def facts_of_last_time(folder: Path) -> dict[str, Any]:
-    """The single values that the journal keeps; none where there is no journal yet."""
+    """The facts of the journal; none if there is no journal yet."""
     if not (folder / "journal.db").exists():
         return {}
     with closing(Journal(folder / "journal.db")) as journal:
@@ -252,7 +252,7 @@ def _told(machine: Any) -> str:
 
 
 def _jobs_without_record(scheduler: Scheduler) -> int:
-    """How many jobs have a folder but no record. New jobs are numbered after them, to get folders of their own."""
+    """How many jobs have a folder but no record. New jobs get ids after them, so that each has its own folder."""
     names = [one.name for one in folders_of(scheduler.folder / "jobs") if scheduler.store.get(one.name) is None]
     numbers = [int(name.partition("_")[0]) for name in names]
     scheduler.store.skip_ids(max((number + 1 for number in numbers), default=0))

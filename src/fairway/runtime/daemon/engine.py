@@ -1,7 +1,7 @@
 """The engine of live jobs: a site and its users on one side, happenings and actions on the other.
 
-`poll` waits for attempts to end, for jobs to report and for users to ask for something, and says so. It changes
-nothing. `enact` and `carry_out` do what was decided, once it is on disk.
+`poll` waits until attempts end, jobs report or users give commands, and returns what happened. It changes nothing.
+`enact` and `carry_out` do what was decided, once it is on disk.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from fairway.runtime.processes.site import Outcome, Site
 
 REPORTS_EVERY_S = 0.5
 REST_S, MOST_REST_S = 0.01, 0.1
-"""Time between rounds that only commands ask for: four times what a round takes, within these limits."""
+"""Limits on the time between rounds for commands. It is four times what a round takes, within these limits."""
 
 
 class LiveEngine:
-    """The jobs of a site. One thread calls `poll` and `enact`; `ask` may be called from any.
+    """The jobs of a site. One thread calls `poll` and `enact`; any thread may call `ask`.
 
-    `devices` names the GPUs for CUDA; None where they are virtual. `save` has changed records written down, `facts` are
-    kept with every attempt, and `log_bytes` says how large a log may grow.
+    `devices` names the GPUs for CUDA; None if they are virtual. `save` writes changed records down. `facts` are kept
+    with every attempt. `log_bytes` says how large a log may grow.
     """
 
     def __init__(
@@ -78,18 +78,18 @@ class LiveEngine:
         self._rested_s = 0.0
 
     def ask(self, command: Command) -> Future[Any]:
-        """Have a command carried out by the scheduler's thread; the answer comes when what it changed is on disk."""
+        """Run a command in the scheduler's thread. The answer comes when everything that it changed is on disk."""
         answer = self._inbox.put(command)
         self._site.wake()
         return answer
 
     def close(self) -> None:
-        """Make `poll` say that there is nothing left to wait for."""
+        """Make `poll` return that there is nothing left to wait for."""
         self._inbox.close()
         self._site.wake()
 
     def refuse_all(self, error: Exception) -> None:
-        """The scheduler has ended: nobody is to wait for an answer."""
+        """The scheduler has ended: answer all waiting commands with an error."""
         self._inbox.refuse_all(error)
 
     def poll(self, until_s: float) -> Sequence[Happening]:
@@ -105,7 +105,7 @@ class LiveEngine:
             wait_s = min(until_s, self._jobs.timers.next_s, self._next_reports_s) - now_s
             notices = self.attempts.wait(wait_s)
             if wait_s > 0:
-                # Not otherwise: the instant of a round may have passed while commands from before it were written down.
+                # Only here: the instant of a round may have passed while earlier commands were written down.
                 now_s = self._now_s(until_s)
             happened = [one for notice in notices for one in self._noticed(notice, now_s)]
             if now_s >= self._next_reports_s:
@@ -118,7 +118,7 @@ class LiveEngine:
         return ()
 
     def owed_s(self, happened: Sequence[Happening], events: Sequence[Event]) -> float:
-        """When a round is due after all this. A stream of commands is not to wait for a round with each."""
+        """When a round is due after these happenings. Commands in quick succession share a round."""
         now_s = happened[-1].time_s
         asked = any(isinstance(one, Asked) for one in happened)
         if not asked:
@@ -129,7 +129,7 @@ class LiveEngine:
         return owed_s
 
     def enact(self, now_s: float, actions: Sequence[Action]) -> Sequence[Event]:
-        """Go towards what was decided; attempts that can be started at once are."""
+        """Bring attempts to their new targets. Those that can start at once do."""
         off: list[int] = []
         on: list[int] = []
         for action in actions:
@@ -148,7 +148,7 @@ class LiveEngine:
         return events
 
     def carry_out(self, instructions: Sequence[Instruction]) -> None:
-        """Do what follows from what has happened, now that it is on disk."""
+        """Carry out instructions. What they follow from is on disk."""
         for one in instructions:
             if isinstance(one, Stop):
                 self.attempts.stop(one.job, hurry=one.hurry)
@@ -158,7 +158,7 @@ class LiveEngine:
             self.attempts.settle()
 
     def adopt(self) -> list[Happening]:
-        """After a restart: find the attempts of all jobs again, and what has happened in the meantime."""
+        """After a restart: find the attempts of all jobs again. Returns what has happened in the meantime."""
         now_s, happened = self.clock.now_s(), list[Happening]()
         for record in self._jobs.store:
             attempt = record.attempt
@@ -168,7 +168,7 @@ class LiveEngine:
             if found is None:
                 self._jobs.never_began(record, now_s)
             elif isinstance(found, Outcome):
-                # The state takes note of it when it was, not when it is found: nobody is charged for the time between.
+                # The end counts from when it was, not from when it is found: no job is charged for the time between.
                 ended_s = now_s if found.ended_s is None else found.ended_s - self.clock.origin_s
                 at_s = max(min(now_s, ended_s), self._jobs.state.now_s)
                 happened += [*self._report(record, at_s), AttemptEnded(at_s, record.number, found, found=True)]
@@ -177,32 +177,32 @@ class LiveEngine:
                 self.attempts.adopt(record.number, tuple(attempt.gpus), found, paused=paused)
                 if record.state.ended:
                     self.attempts.stop(record.number, hurry=True)
-        # In the order in which they ended: what is learnt from one is about those that still ran then.
+        # In the order in which they ended: what is learnt from an end applies to the jobs that still ran then.
         return sorted(happened, key=lambda one: one.time_s)
 
     def given_up(self) -> list[JobRecord]:
-        """After a restart: jobs that were cancelled although the journal has no word of it, or none any more."""
+        """After a restart: jobs that were cancelled, although the journal does not say so (or not any more)."""
         open_ = [one for one in self._jobs.store if one.attempt is not None and one.attempt.ended_s is None]
         return [one for one in open_ if not one.state.ended and self._site.is_given_up(self._directory(one))]
 
     def converge(self) -> None:
-        """After a restart: go towards what the state says of every job."""
+        """After a restart: bring the attempts of all jobs to their targets."""
         held = self._jobs.state.held_gpus
         off = [job for job in self.attempts.live if job not in held]
         for job in off:
             if self._jobs.store[job].state is JobState.RUNNING:
-                # It was taken off its GPUs, and the earlier scheduler had no time to write that down.
+                # It was taken off its GPUs, but the earlier scheduler ended before it could write that down.
                 self._jobs.preempted(self._jobs.store[job], self.clock.now_s(), lives=True)
         self.attempts.aim(off, list(held))
 
     # --- what attempts ask -------------------------------------------------------------------------------------------
 
     def wanted(self) -> Sequence[int]:
-        """The jobs that are to have GPUs."""
+        """The jobs that the state holds GPUs for."""
         return list(self._jobs.wanted())
 
     def target(self, job: int) -> Target | None:
-        """What a job is to have."""
+        """The target of a job; None if it has no GPUs."""
         return self._jobs.target(job)
 
     def stays(self, job: int) -> bool:
@@ -210,19 +210,19 @@ class LiveEngine:
         return self._jobs.stays(job)
 
     def begin(self, job: int, gpus: tuple[int, ...]) -> Launch:
-        """A new attempt, which is on disk before its processes are started."""
+        """Make a new attempt. It is on disk before its processes are started."""
         record, attempt = self._jobs.begin_attempt(job, gpus, self.clock.now_s())
         self._save()
         names = None if self.devices is None else [self.devices[gpu] for gpu in gpus]
         launch = environment.launch_of(record, attempt, self._folder / record.id, names, log_bytes=self._log_bytes())
-        # For those who lose the journal: a job that was ever started can be brought back by its folder alone.
+        # If the journal is lost, a job that was ever started can be brought back from its folder alone.
         kept = {RECORD: record.plain(), FACTS: self._facts(), "token": attempt.token}
         return Launch(self._directory(record), attempt.token, {**launch, **kept})
 
     # --- what others ask ---------------------------------------------------------------------------------------------
 
     def keepers(self) -> dict[int, set[int]]:
-        """The pids of the keepers that have attempts on each GPU. May be called from any thread."""
+        """The pids of the keepers with attempts on each GPU. Any thread may call this."""
         found: dict[int, set[int]] = {}
         for live in list(self.attempts.live.values()):
             for gpu in live.gpus:
@@ -230,7 +230,7 @@ class LiveEngine:
         return found
 
     def home(self, job: int) -> tuple[int, ...]:
-        """The GPUs that hold the state of a job which would lose it elsewhere; none where all GPUs are alike."""
+        """The GPUs that hold the state of a job that would lose it elsewhere; always empty for virtual GPUs."""
         live = self.attempts.live.get(job)
         if self.devices is None or live is None or live.status == "stopping" or -1 in live.gpus:
             return ()
@@ -241,38 +241,38 @@ class LiveEngine:
         return {job: home for job in self.attempts.live if (home := self.home(job))}
 
     def lives(self, job: int) -> bool:
-        """Whether an attempt of a job lives."""
+        """Whether a job has a live attempt."""
         return job in self.attempts.live
 
     def tell_limit(self, job: int, limit_s: float | None) -> None:
-        """Hold the attempt of a job that lives to another time limit. `OSError` if it cannot be told."""
+        """Give the live attempt of a job another time limit. `OSError` if that fails."""
         self.attempts.live[job].handle.set_limit(limit_s)
 
     def computes(self, record: JobRecord) -> bool:
-        """Whether an attempt of a job lives, and is neither suspended nor about to end."""
+        """Whether a job has a live attempt that is neither suspended nor about to end."""
         live = self.attempts.live.get(record.number)
         return live is not None and live.status == "running" and not record.suspended
 
     def ran_s(self, record: JobRecord, now_s: float) -> float:
-        """For how long a job has run by now."""
+        """How long a job has run by now, in seconds."""
         return record.ran_until_s(self.clock.date_s(now_s))
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _rest(self) -> None:
-        """Work out when commands may have their next round, if they had the last one, which is over now."""
+        """After a round that commands asked for: compute when they may have the next one."""
         if not math.isnan(self._left_s):
             now_s = self.clock.now_s()
             self._rested_s = now_s + min(max(4.0 * (now_s - self._left_s), REST_S), MOST_REST_S)
             self._left_s = math.nan
 
     def _latest_round_s(self, until_s: float) -> float:
-        """Of several rounds that should have been by now the last: after a pause, not all of them are made up for."""
+        """The latest of several missed rounds: after a pause, the others are skipped."""
         late_s = self.clock.now_s() - until_s
         return until_s + self._round_s * math.floor(late_s / self._round_s) if 0 < self._round_s <= late_s else until_s
 
     def _now_s(self, until_s: float) -> float:
-        """The present instant, but none beyond the one that is waited for: a round that is due must not be missed."""
+        """The present instant, but at most `until_s`: a round that is due must not be missed."""
         self._polled_s = max(min(self.clock.now_s(), until_s), self._jobs.state.now_s, self._polled_s)
         return self._polled_s
 

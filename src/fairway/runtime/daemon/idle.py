@@ -1,7 +1,7 @@
-"""Jobs that hold GPUs and do nothing: seen by what their processes compute and report, warned, and taken off.
+"""Idle jobs: how they are recognized, and when their owners are warned or they lose their GPUs.
 
-A job is idle while its processes use next to no CPU, its GPUs compute nothing, and it reports nothing. All three have
-to be so, because each of them alone is normal: a job may wait for its GPU, for its data, or may never report.
+A job is idle while its processes use hardly any CPU, its GPUs compute nothing, and it reports nothing. All three have
+to be true, because each of them alone is normal: a job may wait for its GPU, for its data, or may never report.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fairway.runtime.daemon.config import Idle
 from fairway.runtime.processes.keeper import descendants, stat_fields
 
 CPU_SHARE = 0.02
-"""The part of one core below which processes do nothing that counts: heartbeats and pollers stay below it."""
+"""Processes that use less than this part of one core do no real work: heartbeats and pollers stay below it."""
 GPU_PERCENT = 1.0
 RECLAIMED = "taken off its GPUs, on which it did nothing; `fairway resume` lets it go on"
 """The reason of a job that was suspended for being idle."""
@@ -24,7 +24,7 @@ Verdict = Literal["warn", "reclaim", "active"]
 
 
 class Sample(NamedTuple):
-    """What was seen of a job's attempt at an instant; `gpu_percent` None where it cannot be seen."""
+    """What was seen of a job's attempt at an instant. `gpu_percent` is None if it cannot be seen."""
 
     attempt: int
     cpu_s: float
@@ -47,7 +47,7 @@ class IdleJobs:
         self._seen: dict[int, _Seen] = {}
 
     def look(self, job: int, sample: Sample, now_s: float, terms: Idle) -> Verdict | None:
-        """Take note of a sample. "warn" and "reclaim" are said once, "active" when a warned job is at work again."""
+        """Take in a sample. Returns "warn" and "reclaim" once, and "active" when a warned job works again."""
         seen = self._seen.get(job)
         if seen is None or seen.sample.attempt != sample.attempt:
             self._seen[job] = _Seen(sample, now_s, now_s)
@@ -67,12 +67,12 @@ class IdleJobs:
         return None
 
     def idle_s(self, job: int) -> float:
-        """For how long a job has done nothing."""
+        """How long a job has done nothing, in seconds."""
         seen = self._seen.get(job)
         return 0.0 if seen is None else seen.time_s - seen.active_s
 
     def forget(self, others_than: set[int]) -> None:
-        """Drop jobs that do not run any more."""
+        """Drop all jobs except these. The others do not run any more."""
         for job in self._seen.keys() - others_than:
             del self._seen[job]
 
@@ -85,7 +85,7 @@ def _at_work(before: Sample, now: Sample, passed_s: float) -> bool:
 
 
 def cpu_s(keeper: int) -> float:
-    """CPU time that the processes under a keeper have used so far, those that they have waited for among it."""
+    """CPU time that the processes under a keeper have used so far, with their children that have ended."""
     total = 0
     for pid in descendants(keeper):
         fields = stat_fields(pid)

@@ -11,11 +11,11 @@ from fairway.runtime.jobs.happenings import Command
 
 
 class StoppedError(FairwayError):
-    """The scheduler takes no commands any more."""
+    """The scheduler has stopped and takes no commands."""
 
 
 class Inbox:
-    """What is asked for by any thread waits here for the scheduler's."""
+    """Commands from any thread wait here for the scheduler's thread."""
 
     def __init__(self) -> None:
         self.closed = False
@@ -23,9 +23,9 @@ class Inbox:
         self._lock = threading.Lock()
 
     def put(self, command: Command) -> Future[Any]:
-        """Ask for something. May be called from any thread."""
+        """Add a command. Any thread may call this."""
         answer: Future[Any] = Future()
-        # Someone who stops waiting for the answer does not take the command back.
+        # If the caller stops waiting for the answer, the command still runs.
         answer.set_running_or_notify_cancel()
         with self._lock:
             if self.closed:
@@ -34,17 +34,17 @@ class Inbox:
         return answer
 
     def take(self) -> list[tuple[Command, Future[Any]]]:
-        """What was asked for since the last time, in order."""
+        """The commands since the last time, in order."""
         with self._lock:
             asked, self._asked = self._asked, []
         return asked
 
     def close(self) -> None:
-        """Take nothing more."""
+        """Accept no more commands."""
         self.closed = True
 
     def refuse_all(self, error: Exception) -> None:
-        """The scheduler has ended: nobody is to wait for an answer."""
+        """The scheduler has ended: answer all waiting commands with an error."""
         self.closed = True
         for _, answer in self.take():
             answer.set_exception(error)

@@ -1,4 +1,4 @@
-"""What this machine has to compute on: its GPUs, or slots that stand for some where there is none."""
+"""What this machine computes on: its GPUs, or virtual GPUs if there are none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Machine:
     """A cluster on this machine: one node for each GPU type.
 
     `devices` names its GPUs for CUDA, by their numbers here; None if they are virtual. `left_out` says which GPUs are
-    not used and why. `nvml` is there to be asked about GPUs where they are real.
+    not used and why. `nvml` answers questions about real GPUs.
     """
 
     cluster: Cluster
@@ -30,22 +30,22 @@ class Machine:
 
     @property
     def text(self) -> str:
-        """What there is, in a few words."""
+        """The machine in a few words."""
         kinds = [f"{node.gpus} × {node.gpu_type}" for node in self.cluster.nodes]
         virtual = " (virtual GPUs, on the CPU)" if self.devices is None else ""
         return ", ".join(kinds) + virtual
 
 
 def virtual_machine(slots: int) -> Machine:
-    """Slots on the CPU: everything works as with GPUs, and any slot is as good as another."""
+    """Virtual GPUs on the CPU. Everything works as with GPUs, and all slots are interchangeable."""
     if not 1 <= slots <= MOST_SLOTS:
-        raise InputError(f"{slots} virtual GPUs are not from 1 to {MOST_SLOTS}")
+        raise InputError(f"there can be 1 to {MOST_SLOTS} virtual GPUs, not {slots}")
     node = Node(_host(), "cpu", slots)
     return Machine(Cluster.of([node], [GpuType("cpu", 0, 0.0, 1.0)], f"cpu:{slots}"), None)
 
 
 def nvidia_machine(nvml: Nvml, wanted: Sequence[int] | None = None) -> Machine | None:
-    """The machine's GPUs, or those of some numbers; None if there is none that can be used."""
+    """The machine's GPUs, or those with the numbers `wanted`; None if no GPU can be used."""
     known = nvml.gpus()
     for index in wanted or ():
         if index not in {gpu.number for gpu in known}:
@@ -68,10 +68,10 @@ def nvidia_machine(nvml: Nvml, wanted: Sequence[int] | None = None) -> Machine |
 
 
 def found_machine(gpus: str = "auto") -> Machine:
-    """The machine as asked for.
+    """The machine that `gpus` asks for.
 
-    `auto` takes its GPUs, or a slot per core where there is none; `nvidia` its GPUs and nothing else, `nvidia:0,2` some
-    of them; a number makes that many virtual GPUs.
+    `auto` takes its GPUs, or one virtual GPU per core if there are none. `nvidia` takes its GPUs and nothing else,
+    `nvidia:0,2` some of them. A number makes that many virtual GPUs.
     """
     if gpus == "auto" or gpus == _REAL or gpus.startswith(f"{_REAL}:"):
         nvml = Nvml.opened()

@@ -1,7 +1,7 @@
-"""NVIDIA GPUs as their driver tells of them: what there is, whether it is sound, and who else computes there.
+"""What the driver says of NVIDIA GPUs: which there are, whether they are sound, and which foreign processes use them.
 
-The driver's library is asked through `pynvml`, which is loaded when it is first needed and may be absent. Processes of
-others are seen and left alone: a GPU that they compute on is not given to anybody until they are gone.
+The driver's library is asked through `pynvml`, which is loaded when it is first needed and may be absent. Foreign
+processes are not touched: a GPU that they compute on is blocked until they are gone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _USERS_FAULT = frozenset((13, 31, 43, 45, 68, 109))
 
 
 class Gpu(NamedTuple):
-    """One GPU. `problem` says why it cannot be used, if it cannot."""
+    """One GPU. `problem` says why it cannot be used; empty if it can."""
 
     number: int
     uuid: str
@@ -39,7 +39,7 @@ class Gpu(NamedTuple):
 
 
 class Nvml:
-    """The driver's library. `Nvml.opened()` gives None where there is no driver, no library or no GPU."""
+    """The driver's library. `Nvml.opened()` gives None if there is no driver, no library or no GPU."""
 
     def __init__(self, library: Any) -> None:
         self._lib = library
@@ -54,7 +54,7 @@ class Nvml:
 
             pynvml.nvmlInit()
         except Exception:
-            # Whatever is wrong with a driver, a machine with such a one is a machine without GPUs.
+            # Whatever is wrong with the driver, the machine counts as one without GPUs.
             return None
         return Nvml(pynvml)
 
@@ -64,22 +64,22 @@ class Nvml:
         return _text(self._tried(self._lib.nvmlSystemGetDriverVersion, default="unknown"))
 
     def gpus(self) -> list[Gpu]:
-        """All GPUs, those among them that cannot be used as well."""
+        """All GPUs, including those that cannot be used."""
         return [self._gpu(index) for index in range(self._tried(self._lib.nvmlDeviceGetCount, default=0))]
 
     def processes(self, uuid: str) -> list[int]:
-        """Pids of those that compute on a GPU."""
+        """The pids of the processes that compute on a GPU."""
         return [int(one.pid) for one in self._lib.nvmlDeviceGetComputeRunningProcesses(self._handle(uuid))]
 
     def busy_percent(self, uuid: str) -> float | None:
-        """What part of the last moments a GPU has computed; None where it does not tell."""
+        """The percentage of the last moments in which a GPU computed; None if it does not say."""
         try:
             return float(self._lib.nvmlDeviceGetUtilizationRates(self._handle(uuid)).gpu)
         except Exception:
             return None
 
     def problem(self, uuid: str) -> str:
-        """What is wrong with a GPU now; nothing if it is sound."""
+        """What is wrong with a GPU now; empty if it is sound."""
         self._read_events()
         try:
             return self._broken.get(uuid) or self._problem(self._handle(uuid))
@@ -101,7 +101,7 @@ class Nvml:
     def _problem(self, handle: Any) -> str:
         lib = self._lib
         if self._tried(lib.nvmlDeviceGetMigMode, handle, default=(0, 0))[0]:
-            return "it is divided into MIG instances, which Fairway leaves alone"
+            return "it is divided into MIG instances, which Fairway does not use"
         rows = self._tried(getattr(lib, "nvmlDeviceGetRemappedRows", None), handle, default=None)
         if rows is not None:
             _, _, pending, failed = rows
@@ -127,7 +127,7 @@ class Nvml:
         return round(math.sqrt(compute * bandwidth), 3) or 1.0
 
     def _read_events(self) -> None:
-        """Take note of errors that the driver has told of since the last time."""
+        """Take note of errors that the driver has reported since the last time."""
         try:
             if self._events is None:
                 self._events = self._lib.nvmlEventSetCreate()
@@ -139,13 +139,13 @@ class Nvml:
                 event = self._lib.nvmlEventSetWait_v2(self._events, 0)
                 if int(event.eventData) not in _USERS_FAULT:
                     uuid = _text(self._lib.nvmlDeviceGetUUID(event.device))
-                    self._broken[uuid] = f"the driver reported error {int(event.eventData)} (XID) of it"
+                    self._broken[uuid] = f"the driver reported error {int(event.eventData)} (XID) for it"
         except Exception:
-            # It ends so when there is nothing more to tell, and where the driver tells nothing at all.
+            # This is how it ends when there are no more events, and when the driver reports none at all.
             return
 
     def _tried(self, ask: Callable[..., Any] | None, *about: Any, default: Any) -> Any:
-        """What the library answers; the default where this GPU or this driver does not know."""
+        """The library's answer; the default if this GPU or this driver does not know."""
         try:
             return default if ask is None else ask(*about)
         except Exception:
@@ -157,7 +157,7 @@ def _text(value: Any) -> str:
 
 
 def type_name(name: str) -> str:
-    """A GPU's type in a word: as the catalogue calls it, else its product name without the maker's words."""
+    """A GPU's type in a word: its name in the catalogue, else its product name without the maker's words."""
     words = re.split(r"[\s\-_/]+", name.lower())
     joined = [*words, *(a + b for a, b in itertools.pairwise(words))]
     for known in sorted(CATALOGUE, key=len, reverse=True):
@@ -169,7 +169,7 @@ def type_name(name: str) -> str:
 
 
 def gpu_types(gpus: Sequence[Gpu]) -> list[GpuType]:
-    """The type of each GPU. Where GPUs of one name have different memory, the name says so: `a100@80g`."""
+    """The type of each GPU. If GPUs of one name have different memory, the type says so: `a100@80g`."""
     sizes: dict[str, set[int]] = {}
     for gpu in gpus:
         sizes.setdefault(type_name(gpu.name), set()).add(_gib(gpu))
@@ -206,16 +206,16 @@ def visible(gpus: Sequence[Gpu], environment: Mapping[str, str] = os.environ) ->
 
 
 class ForeignProcesses:
-    """Who computes on our GPUs beside our own jobs, and which GPUs are out of order."""
+    """Finds foreign processes on our GPUs, and GPUs that are out of order."""
 
     def __init__(self, nvml: Nvml, uuids: Sequence[str], ours: Callable[[], Mapping[int, Collection[int]]]) -> None:
-        """`ours` gives the keepers (pids) of the attempts that live on each GPU, by its number."""
+        """`ours` gives the keepers (pids) of the live attempts on each GPU, by its number."""
         self._nvml = nvml
         self._uuids = uuids
         self._ours = ours
 
     def look(self) -> dict[int, str]:
-        """GPUs that nobody can be started on now, with the reason."""
+        """The GPUs to block now, with the reason."""
         keepers = {gpu: set(pids) for gpu, pids in self._ours().items()}
         everyone = set().union(*keepers.values()) if keepers else set()
         blocked: dict[int, str] = {}
@@ -228,7 +228,7 @@ class ForeignProcesses:
         return blocked
 
     def busy_percent(self, gpus: Collection[int]) -> float | None:
-        """The most that any of some GPUs has computed lately; None where that is not known."""
+        """The highest percentage of time that any of these GPUs computed lately; None if that is not known."""
         found = [self._nvml.busy_percent(self._uuids[gpu]) for gpu in gpus if 0 <= gpu < len(self._uuids)]
         known = [percent for percent in found if percent is not None]
         return max(known) if known else None
@@ -242,7 +242,7 @@ class ForeignProcesses:
         for pid in pids:
             parents = list(_line(pid))
             if not parents:
-                # Outside of our container a process has no name here. Where a job of ours runs it is taken for that.
+                # A process outside of our container has no name here. On a GPU with a job of ours, it counts as ours.
                 if not occupied:
                     yield "a process outside of this container computes on it"
             elif not keepers & set(parents) and _comm(pid) not in _HARMLESS:
@@ -250,7 +250,7 @@ class ForeignProcesses:
 
 
 def _line(pid: int) -> Iterator[int]:
-    """A process and those above it; nothing if it is not here."""
+    """A process and its ancestors; nothing if it does not exist here."""
     for _ in range(1000):
         fields = stat_fields(pid)
         if not fields or pid <= 1:

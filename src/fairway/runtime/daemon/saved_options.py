@@ -1,7 +1,7 @@
-"""What `fairway up` was told, for the next time: one table of options, and what counts of what was given now and then.
+"""The options of `fairway up`, saved for the next time.
 
-Every option that is not given is as last time, and each has a word for what is usual. What counts is kept in the
-journal, so that a scheduler that is started again after a crash, by whomever, has the limits that it had.
+An option that is not given has the value of last time. Each option has a word for its default. The values in force are
+kept in the journal, so that a scheduler that any user starts again after a crash has the same limits as before.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from fairway.policies import load_plugin
 
 DEFAULT_POLICY, DEFAULT_GPUS, DEFAULT_PLACEMENT = "tiresias", "auto", "packed"
 AUTO, NONE = "auto", "none"
-"""What is given for an option so that it is as if it had never been given."""
+"""The words that set an option back to its default."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to run. None is as last time; what is usual is "none" for `config` and `listen`, "auto" for `round_s`.
+    """How to run. None means as last time. The default is "none" for `config` and `listen`, "auto" for `round_s`.
 
-    `plugins` are Python files with policies of the operator's own. Without a `config` the state directory's own file
-    counts. `listen` is a loopback address, beside the socket; whoever serves the API opens it.
+    `plugins` are Python files with the operator's own policies. Without a `config`, the file in the state directory is
+    used. `listen` is a loopback address, besides the socket; the API opens it.
     """
 
     folder: Path
@@ -40,10 +40,10 @@ class Options:
 
 
 class Remembered(NamedTuple):
-    """An option that is kept: its name, the journal's name for it, and what is usual.
+    """A saved option: its name, the name of its fact in the journal, and its default.
 
-    `undo` is what to give for that, and `effect` what comes of it. The policy has none: it can be changed while the
-    scheduler runs, so the scheduler keeps it itself.
+    `undo` is what to type to get the default back, and `effect` what that does. The policy has neither. It can be
+    changed while the scheduler runs, so the scheduler saves it.
     """
 
     option: str
@@ -53,7 +53,7 @@ class Remembered(NamedTuple):
     effect: str = ""
 
     def given(self, value: Any) -> str:
-        """The option as one would give it."""
+        """The option as it is typed."""
         if value is True:
             return self.option
         return f"{self.option} {f'{value:g}' if isinstance(value, float) else value}"
@@ -63,18 +63,18 @@ REMEMBERED = {
     "policy": Remembered("--policy", "policy", DEFAULT_POLICY),
     "gpus": Remembered("--gpus", "gpus", DEFAULT_GPUS, "--gpus auto", "takes what this machine has"),
     "plugins": Remembered("--plugin", "plugins", (), "--plugin none", "loads none"),
-    # The journal's `config` is the text that was last in force, its `round` how many there have been.
+    # The facts `config` and `round` have other uses: the text that was last in force, and the number of rounds.
     "config": Remembered("--config", "config_file", NONE, "--config none", "goes back to the state directory's own"),
     "round_s": Remembered("--round", "round_s", AUTO, "--round auto", "leaves it to the policy"),
-    "placement": Remembered("--placement", "placement", DEFAULT_PLACEMENT, "--placement packed", "is the usual one"),
-    "listen": Remembered("--listen", "listen", NONE, "--listen none", "does without"),
+    "placement": Remembered("--placement", "placement", DEFAULT_PLACEMENT, "--placement packed", "is the default"),
+    "listen": Remembered("--listen", "listen", NONE, "--listen none", "does not open a port"),
     "open_to_all": Remembered("--open-to-all", "open_to_all", False, "--no-open-to-all", "keeps others out"),
 }
-"""All that is kept, by the field of `Options` that it is given in."""
+"""All saved options, by their field of `Options`."""
 
 
 class Choice:
-    """What counts: what was given, else what was last time, else what is usual. `last` are facts of the journal."""
+    """The values in force: as given, else as last time, else the default. `last` are the facts of the journal."""
 
     def __init__(self, options: Options, last: Mapping[str, Any]) -> None:
         self._given = {name: _kept(name, getattr(options, name)) for name in REMEMBERED}
@@ -88,39 +88,39 @@ class Choice:
 
     @property
     def policy(self) -> str:
-        """Who gets GPUs."""
+        """The policy."""
         return str(self._values["policy"])
 
     @property
     def gpus(self) -> str:
-        """Which GPUs there are."""
+        """The GPUs to use, as for `found_machine`."""
         return str(self._values["gpus"])
 
     @property
     def plugins(self) -> tuple[str, ...]:
-        """Files with policies of the operator's own."""
+        """Files with the operator's own policies."""
         return tuple(self._values["plugins"])
 
     @property
     def config(self) -> Path | None:
-        """The configuration; None for the state directory's own, if there is one."""
+        """The configuration file; None for the one in the state directory, if there is one."""
         found = self._unless_usual("config")
         return None if found is None else Path(found)
 
     @property
     def round_s(self) -> float | None:
-        """Seconds between decisions; None for the policy's own."""
+        """Seconds between decisions; None for the policy's own value."""
         found = self._unless_usual("round_s")
         return None if found is None else float(found)
 
     @property
     def placement(self) -> str:
-        """Which GPUs a job gets."""
+        """The placement."""
         return str(self._values["placement"])
 
     @property
     def listen(self) -> str | None:
-        """A loopback address to listen on, beside the socket."""
+        """A loopback address to listen on, besides the socket."""
         found = self._unless_usual("listen")
         return None if found is None else str(found)
 
@@ -134,11 +134,11 @@ class Choice:
         return None if value == REMEMBERED[name].usual else value
 
     def facts(self) -> dict[str, Any]:
-        """What the journal is to keep for the next time."""
+        """The facts to keep in the journal for the next time."""
         return {one.fact: self._values[name] for name, one in REMEMBERED.items() if one.undo}
 
     def remarks(self) -> list[str]:
-        """What is as last time and not as usual, each with what to give for that."""
+        """One line for each option that is as last time but not the default, with how to get the default back."""
         lines = []
         for name, one in REMEMBERED.items():
             value = self._values[name]
@@ -149,7 +149,7 @@ class Choice:
 
     @contextmanager
     def blamed(self, name: str) -> Iterator[None]:
-        """Where what is as last time cannot be used, say where it is from and how to get rid of it."""
+        """If a value from last time cannot be used, add to the error where it is from and how to change it."""
         try:
             yield
         except FairwayError as error:
@@ -166,14 +166,14 @@ class Choice:
                 load_plugin(path)
 
     def check_config(self) -> None:
-        """Complain about a configuration that is not there."""
+        """Raise `InputError` if the configuration file does not exist."""
         if self.config is not None and not self.config.is_file():
             with self.blamed("config"):
                 raise InputError("there is no such file", path=str(self.config))
 
 
 def _kept(name: str, value: Any) -> Any:
-    """A value as it is kept: its paths mean the same wherever the next scheduler is started."""
+    """A value as it is saved. Paths are absolute, so that they mean the same wherever the next scheduler is started."""
     if name == "config" and value not in (None, NONE):
         return str(Path(value).absolute())
     return value if name != "plugins" or value is None else tuple(str(Path(path).absolute()) for path in value)

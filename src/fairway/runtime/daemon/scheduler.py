@@ -1,8 +1,7 @@
 """A live scheduler: the one loop around live processes, with a journal that lets it be killed at any instant.
 
-Here its parts are put together and run. The loop polls the engine for what has happened; `jobs` says what that means;
-the journal's writer has it on disk before the engine does anything about it. `recovery` takes up where an earlier
-scheduler stopped.
+This module puts its parts together and runs them. The loop polls the engine for happenings. `jobs` says what they mean.
+The journal writer has that on disk before the engine acts on it. `recovery` goes on where an earlier scheduler stopped.
 """
 
 from __future__ import annotations
@@ -48,14 +47,14 @@ from fairway.runtime.processes.local import LocalSite
 from fairway.runtime.processes.site import Site
 
 MIN_RUN_S = 5.0
-"""A job that was just started is left alone for this long."""
+"""The seconds for which a job that has just started is protected from preemption."""
 
 
 class Terms(commands.Terms, Protocol):
-    """What a configuration says, for as long as it is in force."""
+    """What the configuration in force says."""
 
     def limits(self, snapshot: Snapshot, decision: Decision) -> Mapping[int, Cut]:
-        """Rows whose grants go beyond what their users may have, and those that wait while nothing is left for them."""
+        """Rows whose grants go beyond what their users may have, and rows that wait while nothing is left for them."""
         ...
 
     def log_bytes(self) -> int:
@@ -64,7 +63,7 @@ class Terms(commands.Terms, Protocol):
 
 
 class NoTerms:
-    """The terms where there is no configuration."""
+    """The terms without a configuration."""
 
     def admitted(self, requests: list[JobRequest], jobs: LiveJobs) -> list[JobRequest]:
         """All requests, as they are."""
@@ -79,15 +78,15 @@ class NoTerms:
         return {}
 
     def log_bytes(self) -> int:
-        """The usual size."""
+        """The default size."""
         return LOG_BYTES
 
 
 class Scheduler:
-    """Jobs, processes and the loop between them. `run` blocks; everything public may be called from any thread.
+    """Jobs, processes and the loop between them. `run` blocks. Any thread may call the public methods.
 
-    Until restarts of jobs are seen, one is taken to cost `restart_s`. `site` is where attempts run and `time` where the
-    clock has its time from: this machine, unless a test has others.
+    Until restarts of jobs are seen, one is assumed to cost `restart_s`. `site` is where attempts run, and `time` is the
+    source of the clock. Both are this machine, except in tests.
     """
 
     def __init__(
@@ -163,8 +162,8 @@ class Scheduler:
     def run(self) -> None:
         """Schedule until `close` is called.
 
-        An error that nobody expected ends the scheduler, not the jobs: what is on disk is sound, and whoever starts it
-        again takes up from there.
+        An unexpected error ends the scheduler, not the jobs. What is on disk is sound, and the next scheduler goes on
+        from there.
         """
         try:
             self.begin()
@@ -178,14 +177,14 @@ class Scheduler:
             self.stop()
 
     def begin(self) -> None:
-        """Go towards what an earlier scheduler had decided."""
+        """Carry out what an earlier scheduler had decided."""
         self._recovery.go_on()
         self.writer.save()
         if self.state.active:
             self.jobs.timers.set(self.clock.now_s())
 
     def stop(self) -> None:
-        """Let go of everything: the scheduler has stopped."""
+        """The scheduler has stopped: release everything, and answer waiting commands with an error."""
         error = StoppedError(f"the scheduler has stopped{f': {self.failure}' if self.failure else ''}")
         self.engine.refuse_all(error)
         self.jobs.refuse_answers(error)
@@ -200,11 +199,11 @@ class Scheduler:
         return thread
 
     def close(self) -> None:
-        """Stop scheduling; processes go on, and a later scheduler finds them."""
+        """Stop scheduling. Processes go on, and a later scheduler finds them."""
         self.engine.close()
 
     def end_all(self, seconds: float = 30.0) -> None:
-        """Cancel every job that has not ended, and wait until no process of theirs is left, for so long at most."""
+        """Cancel all jobs that have not ended, and wait until none of their processes is left, at most `seconds`."""
         for record in self.store:
             if not record.state.ended:
                 self.cancel(record.id)
@@ -214,24 +213,24 @@ class Scheduler:
             time.sleep(0.02)
 
     def ask(self, command: Command) -> Any:
-        """Carry out a command in the scheduler's thread and wait for its answer."""
+        """Run a command in the scheduler's thread and wait for its answer."""
         return self.engine.ask(command).result()
 
     # --- what users ask for ------------------------------------------------------------------------------------------
 
     def submit(self, requests: Sequence[JobRequest], *, array: bool = False) -> list[JobRecord]:
-        """Take jobs in; those that were submitted before under the same key are returned as they are."""
+        """Add jobs. Those that were submitted before under the same key are returned as they are."""
         return list(self.submission(requests, array=array).result())
 
     def submission(self, requests: Sequence[JobRequest], *, array: bool = False) -> Future[list[JobRecord]]:
-        """Take jobs in, for whoever cannot wait here: what `submit` returns comes as the result."""
+        """Add jobs without waiting. The result of the future is what `submit` returns."""
         for request in requests:
             self.commands.refuse_impossible(request)
         self.journal.refuse_if_full()
         return self.engine.ask(lambda now_s: self.commands.take_in(requests, now_s, array=array))
 
     def cancel(self, name: str) -> list[JobRecord]:
-        """End jobs; their processes are asked to stop, and killed after their grace period."""
+        """End jobs. Their processes are asked to stop, and killed after their grace period."""
         return self._each(name, self.commands.cancel)
 
     def suspend(self, name: str) -> list[JobRecord]:
@@ -239,11 +238,11 @@ class Scheduler:
         return self._each(name, self.commands.suspend)
 
     def requeue(self, name: str) -> list[JobRecord]:
-        """Stop a running job and let it wait for its turn again."""
+        """Stop a running job and put it back in the queue."""
         return self._each(name, self.commands.requeue)
 
     def hold(self, name: str) -> list[JobRecord]:
-        """Do not start a job until it is released."""
+        """Keep a job from starting until it is released."""
         return self._each(name, self.commands.hold)
 
     def release(self, name: str) -> list[JobRecord]:
@@ -255,7 +254,7 @@ class Scheduler:
         return self._each(name, self.commands.changing(changes))
 
     def incident(self) -> str:
-        """All that a decision depends on now, and the decision, as the text of a file."""
+        """Everything that a decision depends on now, and the decision, as the text of a file."""
 
         def command(now_s: float) -> tuple[list[Event], str]:
             self.state.apply(Woken(max(self.state.now_s, now_s)))
@@ -268,13 +267,13 @@ class Scheduler:
         return str(self.ask(command))
 
     def leave_alone(self, blocked: Mapping[int, str]) -> None:
-        """Start nobody on some GPUs, by number with the reason; who was to start there is given others."""
+        """Block GPUs, by number with the reason. Jobs that were to start on them are given others."""
         self.engine.ask(lambda now_s: (self.commands.leave_alone(blocked, now_s), None))
 
     def set_policy(self, policy: Policy, text: str) -> None:
-        """Go on with another policy; what the old one remembered is dropped.
+        """Change to another policy. The memory of the old one is dropped.
 
-        Nobody is stopped by the change itself, except for guests: another policy may not let jobs share GPUs.
+        The change itself stops no jobs except guests: the new policy may not let jobs share GPUs.
         """
 
         def command(now_s: float) -> tuple[list[Event], None]:
@@ -290,15 +289,15 @@ class Scheduler:
     # --- the interpreter and the observer of the loop ----------------------------------------------------------------
 
     def handle(self, happening: Happening) -> Sequence[Event]:
-        """What something that happened means for the state."""
+        """The events that a happening means for the state."""
         return self.jobs.handle(happening)
 
     def owed_s(self, happened: Sequence[Happening], events: Sequence[Event]) -> float:
-        """When a round is due after all this."""
+        """When a round is due after these happenings."""
         return self.engine.owed_s(happened, events)
 
     def after_events(self, state: State, events: Sequence[Event]) -> None:
-        """Write down what happened; then those who asked get their answers."""
+        """Write down what happened. Then users get the answers to their commands."""
         self.writer.note_events(events)
         self.jobs.answer()
         if events:
@@ -316,5 +315,5 @@ class Scheduler:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _each(self, name: str, act: Act) -> list[JobRecord]:
-        """Do something to a job, or to all tasks of an array."""
+        """Run a command on a job, or on all tasks of an array."""
         return list(self.ask(lambda now_s: self.commands.each(name, act, now_s)))

@@ -1,6 +1,6 @@
-"""The configuration of a running scheduler: read at the start, again when its file changes, and when it is asked to.
+"""The configuration of a running scheduler: read at the start, when its file changes, and on request.
 
-A file with an error changes nothing: the scheduler goes on with what it had, and says what is wrong.
+A file with an error changes nothing: the scheduler goes on with the old configuration and says what is wrong.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ FILE_NAME = "fairway.toml"
 
 
 class Settings:
-    """The configuration in force, and the file that it is from; `read` says whether there was one.
+    """The configuration in force, and its file. `read` says whether there was a file.
 
-    It is read before there is a scheduler, which writes to the journal as soon as it is made: a file with an error is
-    to leave everything as it was.
+    It is read before the scheduler is made, because making the scheduler writes to the journal: a file with an error
+    must leave everything as it was.
     """
 
     def __init__(self, folder: Path, path: Path | None = None) -> None:
@@ -41,22 +41,22 @@ class Settings:
         self._limits = Limits(self.config)
 
     def govern(self, scheduler: Scheduler) -> None:
-        """Give the jobs of a scheduler the terms that were read, where an earlier configuration had others."""
+        """Give the jobs of a scheduler the present terms, where an earlier configuration had others."""
         self._change_terms(scheduler, self.config, _of_last_time(scheduler.journal.facts().get("config")))
 
     def admitted(self, requests: list[JobRequest], jobs: LiveJobs) -> list[JobRequest]:
-        """Requests with the terms that they get; `InputError` for one that goes too far."""
+        """The requests with the terms that they get; `InputError` if one of them is not allowed."""
         if self.config == NO_CONFIG:
             return requests
         specs = jobs.state.specs
         return admitted(requests, self.config, lambda: [(spec.user, spec.queue) for spec in specs.values()])
 
     def amended(self, request: JobRequest, changes: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The changes of a request that its owner may make; `InputError` for others."""
+        """The changes as they are made to a request; `InputError` if its owner may not make one of them."""
         return amended(request, changes, self.config)
 
     def limits(self, snapshot: Snapshot, decision: Decision) -> Mapping[int, Cut]:
-        """Rows whose grants go beyond what their users may have, and those that wait while nothing is left for them."""
+        """Rows whose grants go beyond what their users may have, and rows that wait while nothing is left for them."""
         return self._limits(snapshot, decision)
 
     def log_bytes(self) -> int:
@@ -64,12 +64,12 @@ class Settings:
         return self.config.defaults.log_bytes
 
     def reload(self, scheduler: Scheduler) -> None:
-        """Read the file again, for the jobs of a scheduler. An error is raised, and leaves the old configuration."""
+        """Read the file again, for the jobs of a scheduler. On an error it raises, and the old configuration stays."""
         self._stamp = self._seen()
         try:
             config = self._read()
         except ConfigError as error:
-            self.problem = f"{error}; the configuration from before is still in force"
+            self.problem = f"{error}; the old configuration is still in force"
             raise
         self.problem = ""
         if config != self.config:
@@ -77,7 +77,7 @@ class Settings:
             self._change_terms(scheduler, config, before)
 
     def poll(self, scheduler: Scheduler) -> str | None:
-        """Reload if the file has changed; what came of that, if it did."""
+        """Reload if the file has changed. Returns a message about the reload, if there was one."""
         if self._seen() == self._stamp:
             return None
         try:
@@ -102,7 +102,7 @@ class Settings:
         return config
 
     def _change_terms(self, scheduler: Scheduler, config: Config, before: Config) -> None:
-        """Give jobs that are queued their new weights and priorities."""
+        """Give queued jobs their new weights and priorities."""
         text = self._text
 
         def command(now_s: float) -> tuple[list[Event], None]:
@@ -114,16 +114,16 @@ class Settings:
                         terms = {"weight": changed.weight, "priority": changed.priority}
                         events += scheduler.commands.set_terms(record, now_s, terms)
                         scheduler.store.touch(record)
-            # With the new terms or not at all: if only one of the two were kept, terms would count twice or never.
+            # In one transaction with the new terms: if only one of the two were kept, terms would count twice or never.
             scheduler.writer.keep({"config": text})
             return events, None
 
-        # Not waited for: at the start the scheduler does not run yet, and nothing depends on the answer.
+        # Do not wait: at the start the scheduler does not run yet, and nothing depends on the answer.
         scheduler.engine.ask(command)
 
 
 def _of_last_time(text: Any) -> Config:
-    """The configuration that queued jobs were admitted under, as far as it can be read."""
+    """The configuration under which queued jobs were admitted, as far as it can be read."""
     try:
         return parse_config(text) if isinstance(text, str) else NO_CONFIG
     except ConfigError:

@@ -1,4 +1,4 @@
-"""Instants at which the scheduler is to wake up, and what is to be done then."""
+"""Instants at which the scheduler has to wake up, and what it does then."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 class Timers:
-    """The instants ahead. They are set and heard in the scheduler's thread."""
+    """The instants ahead. They are set and handled in the scheduler's thread."""
 
     def __init__(self) -> None:
         self._instants: list[float] = []
@@ -21,17 +21,17 @@ class Timers:
         return self._instants[0] if self._instants else math.inf
 
     def set(self, time_s: float) -> None:
-        """Ask for a round at an instant that is ahead."""
+        """Ask for a round at an instant in the future."""
         heapq.heappush(self._instants, time_s)
 
     def call_at(self, time_s: float, act: Callable[[float], None]) -> None:
-        """Do something at an instant, before the round that is then."""
+        """Call a function at an instant, before the round of that instant."""
         self._calls += 1
         heapq.heappush(self._due, (time_s, self._calls, act))
         self.set(time_s)
 
     def ring(self, now_s: float) -> None:
-        """Do what was to be done by now."""
+        """Call the functions that are due by now."""
         while self._instants and self._instants[0] <= now_s:
             heapq.heappop(self._instants)
         while self._due and self._due[0][0] <= now_s:

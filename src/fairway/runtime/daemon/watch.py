@@ -1,6 +1,6 @@
-"""A second thread that looks around every few seconds: the configuration's file, GPUs that others use, idle jobs.
+"""A second thread that checks a few things every few seconds: the configuration's file, foreign processes, idle jobs.
 
-Whatever it finds it hands to the scheduler's thread; the driver may take its time to answer, and scheduling must not.
+It passes what it finds to the scheduler's thread. The driver may answer slowly, and scheduling must not wait for it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from fairway.runtime.processes.attempts import Live
 
 EVERY_S = 2.0
 JOIN_S = 5.0
-"""How long it may take to end: the driver, or a scheduler without room on its disk, may not answer at all."""
+"""How long to wait for its end: the driver, or a scheduler whose disk is full, may not answer at all."""
 
 
 class Watch:
-    """Looks around until it is closed. `foreign` is None where GPUs are virtual."""
+    """Checks until it is closed. `foreign` is None if GPUs are virtual."""
 
     def __init__(
         self,
@@ -46,17 +46,17 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
     def start(self) -> None:
-        """Look around from now on."""
+        """Check from now on, in a thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join(JOIN_S)
 
     def look(self) -> None:
-        """Look around once."""
+        """Check once."""
         told = self._settings.poll(self._scheduler)
         if told:
             self.tell(told)
@@ -71,10 +71,10 @@ class Watch:
             try:
                 self.look()
             except StoppedError:
-                # The scheduler has stopped, and whoever runs it knows.
+                # The scheduler has stopped, and the daemon knows.
                 return
             except Exception as error:
-                self.tell(f"looking around failed: {type(error).__name__}: {error}")
+                self.tell(f"a check failed: {type(error).__name__}: {error}")
 
     def _look_at_gpus(self, foreign: ForeignProcesses) -> None:
         blocked = foreign.look()
@@ -82,7 +82,7 @@ class Watch:
         if blocked == before:
             return
         for gpu in blocked.keys() - before.keys():
-            self.tell(f"GPU {gpu} is left alone: {blocked[gpu]}")
+            self.tell(f"GPU {gpu} is blocked: {blocked[gpu]}")
         self._scheduler.leave_alone(blocked)
 
     def _look_at_jobs(self) -> None:
@@ -101,7 +101,7 @@ class Watch:
         return Sample(len(record.attempts), cpu_s(live.handle.pid), percent, record.progress.reported_s)
 
     def _act(self, record: JobRecord, verdict: Verdict) -> None:
-        """Do to an idle job what the configuration says; jobs that must never be stopped are only warned."""
+        """Do to an idle job what the configuration says. Jobs that are never preempted are only warned."""
         terms, idle_min = self._settings.config.idle, self._idle.idle_s(record.number) / 60
         if verdict == "reclaim" and terms.action == "cancel":
             self.tell(f"job {record.id} of {record.request.user} held GPUs and did nothing; it is cancelled")

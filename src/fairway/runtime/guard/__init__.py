@@ -1,1 +1,1 @@
-"""The guard around a policy: what it sees of a live cluster, and what its decisions may not do."""
+"""The policy guard: what a policy sees of a live cluster, and what its decisions may not do."""

@@ -1,8 +1,8 @@
-"""Jobs whose state is in the memory of their GPUs: they can go on only where they are, or from the beginning.
+"""Jobs whose state is in the memory of their GPUs: they can go on only there (their home), or from the beginning.
 
-That is so for jobs that are suspended in place, and for those that would be, as long as their processes live. Policies
-know nothing of it. What they decide is brought in line here: no such job is put elsewhere, or beside others elsewhere,
-and one whose place is taken by somebody who stays gives way to those who can use what is free.
+These are the jobs that are suspended in place, and those that would be, as long as their processes live. Policies do
+not know about homes. Their decisions are corrected here: no such job is placed elsewhere, alone or as a guest. If
+another job keeps computing on a home, the job waits, and its grant is free for other jobs.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ Homes = Mapping[int, tuple[int, ...]]
 
 
 def by_row(snapshot: Snapshot, homes: Mapping[int, tuple[int, ...]]) -> Homes:
-    """Homes of jobs as those of rows."""
+    """The homes by row, from the homes by job."""
     if not homes:
         return {}
     return {row: homes[job] for row, job in enumerate(snapshot.jobs.tolist()) if job in homes}
 
 
 def other_types(snapshot: Snapshot, homes: Homes) -> dict[int, set[int]]:
-    """The GPU types that rows cannot be given because their homes are of another one."""
+    """The GPU types that rows cannot be given because their homes are of another type."""
     kinds = set(range(len(snapshot.capacity)))
     return {row: kinds - {_kind(snapshot, home)} for row, home in homes.items()} if len(kinds) > 1 else {}
 
 
 def sent_home(snapshot: Snapshot, decision: Decision, homes: Homes) -> tuple[Decision, dict[int, str]]:
-    """The decision in which rows with a home have nothing but that, and those that cannot have it now with reasons."""
+    """The decision with grants of rows only on their homes, and the rows that cannot have their homes now, with why."""
     granted = {row: home for row, home in homes.items() if decision.gpus[row]}
     if not granted:
         return decision, {}
@@ -50,7 +50,7 @@ def sent_home(snapshot: Snapshot, decision: Decision, homes: Homes) -> tuple[Dec
 
 
 def _who_stays(snapshot: Snapshot, decision: Decision) -> dict[int, int]:
-    """The row that goes on computing on each GPU."""
+    """By GPU, the row that goes on computing there."""
     stays: dict[int, int] = {}
     for row in snapshot.running_rows.tolist():
         held = snapshot.gpus_held(row)

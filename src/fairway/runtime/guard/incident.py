@@ -1,4 +1,4 @@
-"""An incident as a file: all that a live decision depends on, so that it can be made again elsewhere, and be a test.
+"""An incident as a file: all that a live decision depends on, so that it can be repeated elsewhere and become a test.
 
 The file has the snapshot, the policy, which jobs were not eligible and why, the GPUs that were blocked or held the
 memory of a job, the configuration, and what was decided. It has no commands and no environments of jobs.
@@ -42,7 +42,7 @@ class Incident(NamedTuple):
     decided: tuple[Granted, ...]
 
     def decide(self, policy: str = "") -> tuple[Granted, ...]:
-        """What the policy of then decides now, or another one."""
+        """What the same policy decides now, or another one."""
         chosen = make_policy(policy or self.policy)
         guard = PolicyGuard(
             chosen,
@@ -58,7 +58,7 @@ class Incident(NamedTuple):
         return found
 
     def text(self) -> str:
-        """The incident as a file has it."""
+        """The incident as the text of a file."""
         return json.dumps(
             {
                 "fairway_incident": FORMAT,

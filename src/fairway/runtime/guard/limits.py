@@ -1,8 +1,8 @@
-"""Limits from the configuration, at every decision.
+"""Limits from the configuration, applied at every decision.
 
-Limits never stop a job that runs. They keep others from starting, and elastic jobs from growing, while their queue or
-their user has all that it may have. Who comes first within a limit stays the policy's decision: it is asked, what goes
-beyond a limit is taken out, and it is asked again about the rest, so that GPUs are not left idle by a limit.
+Limits never stop a running job. They keep other jobs from starting, and elastic jobs from growing, while their queue or
+their user uses all that it may. Which job comes first within a limit stays the policy's decision: the policy is asked,
+grants beyond a limit are removed, and it is asked again about the rest, so that a limit leaves no GPUs idle.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class Account:
         return self.gpu_type in (ANY_TYPE, gpu_type)
 
     def room(self, *, starts: bool) -> float:
-        """How many GPUs more a job may have."""
+        """How many more GPUs a job may have."""
         if starts and self.jobs >= self.most_jobs:
             return 0
         return max(self.most_gpus - self.gpus, 0)
 
     def why(self) -> str:
-        """What to tell those for whom nothing is left."""
+        """The reason for jobs that have to wait because of this account."""
         if self.jobs >= self.most_jobs:
             return f"{self.who} has {self.jobs} job{'s' * (self.jobs != 1)} running and may have {self.most_jobs:g}"
         kind = f" {self.type_name}" if self.type_name else ""
@@ -57,7 +57,7 @@ class Account:
 
 
 class Limits:
-    """A configuration as the gate's limits: what of a decision goes too far."""
+    """The limits of a configuration, for the policy guard: which grants of a decision go beyond them."""
 
     def __init__(self, config: Config = NO_CONFIG) -> None:
         self.config = config
@@ -65,7 +65,7 @@ class Limits:
         self._none = not any(_limits(one) for one in terms)
 
     def __call__(self, snapshot: Snapshot, decision: Decision) -> Mapping[int, Cut]:
-        """Rows that are granted too much, and those that wait while their account is used up."""
+        """Rows that are granted too much, and rows that wait while their account is used up."""
         if self._none:
             return {}
         ledger = _Ledger(self.config, snapshot)
@@ -88,7 +88,7 @@ class Limits:
 
 
 class _Ledger:
-    """The accounts of a snapshot's rows, opened as rows ask for them."""
+    """The accounts of a snapshot's rows, made when a row first needs them."""
 
     def __init__(self, config: Config, snapshot: Snapshot) -> None:
         self.config = config
@@ -130,7 +130,7 @@ class _Ledger:
             account.gpus += gpus if account.counts(gpu_type) else 0
 
     def grant(self, row: int, gpu_type: int, asked: int) -> tuple[int, Account | None]:
-        """How many GPUs of those asked for a row may have, and the account that stands against more."""
+        """How many of the GPUs asked for a row may have, and the account that forbids more."""
         held, least = int(self.snapshot.held[row]), int(self.snapshot.gpus_min[row])
         most, tightest = asked, None
         for account in self.of(row):
@@ -172,14 +172,14 @@ def _accounts(terms: Terms, who: str, cluster: Cluster, user: int | None, queue:
 
 
 def _grown(snapshot: Snapshot, decision: Decision) -> list[int]:
-    """Rows that are to have more GPUs than now, in the order in which they are served."""
+    """Rows that are granted more GPUs than they hold, in the order in which they are served."""
     rows = (decision.gpus > snapshot.held).nonzero()[0].tolist()
     turn = {row: at for at, row in enumerate(decision.order)}
     return sorted(rows, key=lambda row: (turn.get(row, len(turn)), row))
 
 
 def _type_of(snapshot: Snapshot, decision: Decision, row: int) -> int:
-    """The type that a row is granted; the one that is tried first where placement may choose."""
+    """The type that a row is granted; the type that is tried first if the placement may choose."""
     if snapshot.held[row]:
         return int(snapshot.gpu_type[row])
     kind = -1 if decision.gpu_types is None else int(decision.gpu_types[row])

@@ -1,4 +1,4 @@
-"""Placement of live jobs: who is suspended in place can only go on where its memory is."""
+"""Placement of live jobs: a job that is suspended in place can only go on where its memory is."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fairway.runtime.jobs.blocked_gpus import BlockedGpus
 
 
 class AtHome:
-    """Any placement, except for jobs that are suspended on real GPUs: they resume where they are or wait.
+    """Any placement, except that jobs suspended on real GPUs resume where they are, or wait.
 
-    `home(job)` is where that is, or nothing for jobs that can go anywhere.
+    `home(job)` gives the GPUs of such a job. It is empty for jobs that can go anywhere.
     """
 
     def __init__(self, placer: Placer, home: Callable[[int], tuple[int, ...]], blocked: BlockedGpus) -> None:
@@ -40,7 +40,7 @@ class AtHome:
 
 
 class Around:
-    """Any placement, around GPUs that are out of order or that others compute on."""
+    """Any placement, but without blocked GPUs."""
 
     def __init__(self, placer: Placer, blocked: tuple[int, ...]) -> None:
         self.placer = placer
@@ -82,10 +82,10 @@ class Fixed:
         return self
 
     def retry_s(self, snapshot: Snapshot, row: int) -> float:
-        """Whoever sits there may leave at any time, and that is an event."""
+        """The job that is there may leave at any time, and that is an event."""
         return float("inf")
 
     def place(self, occupancy: Occupancy, gpus: int, gpu_type: int) -> tuple[int, ...] | None:
-        """The place, if it is free, and of the size and type wanted."""
+        """The place, if it is free and has the wanted size and type."""
         fits = len(self.gpus) == gpus and self.gpu_type == gpu_type
         return self.gpus if fits and not any(occupancy.tenants(gpu) for gpu in self.gpus) else None

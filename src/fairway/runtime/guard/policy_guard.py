@@ -1,6 +1,6 @@
-"""What a policy is shown of a live cluster: jobs that may run. The others wait outside, each with its reason.
+"""The policy guard: it shows a policy only eligible jobs of a live cluster. Each of the others waits with a reason.
 
-A job is kept outside while its owner holds it, while it waits for another job, for a time or for a retry, or while its
+A job is not eligible while its owner holds it, while it waits for another job, for a time or for a retry, or while its
 user has all the GPUs that the configuration allows.
 """
 
@@ -23,14 +23,14 @@ from fairway.policies.priorities import by_priority
 from fairway.runtime.guard.homes import by_row, other_types, sent_home
 
 RETRY_S = 10.0
-"""After a decision that failed, when the policy is asked again."""
+"""The time after which a policy that failed is asked again."""
 
 MOST_ASKS, ENOUGH_S = 64, 0.25
-"""How often, and for how long, a policy is asked at one instant, each time without those who are at a limit."""
+"""How often, and for how long, a policy is asked at one instant, each time without the jobs that are at a limit."""
 
 
 class Cut(NamedTuple):
-    """The most GPUs that a row may be granted and why; `gpu_type` if that is so for GPUs of one type only."""
+    """The most GPUs that a row may be granted, and why. `gpu_type` is set if this applies to one type only."""
 
     gpus: int
     why: str
@@ -38,14 +38,14 @@ class Cut(NamedTuple):
 
 
 Limits = Callable[[Snapshot, Decision], Mapping[int, Cut]]
-"""Rows whose grants go beyond what their users may have, and those that wait while nothing is left for them."""
+"""Rows whose grants go beyond what their users may have, and rows that wait while nothing is left for them."""
 
 
 class PolicyGuard:
-    """A policy behind a gate.
+    """A policy with a guard around it.
 
-    `outside` maps job numbers to the reason why they are not let in. `blocked` gives the GPUs that nobody can be
-    started on now, by number with the reason; `homes` the GPUs that hold the state of jobs, by job number.
+    `outside` maps the numbers of jobs that are not eligible to the reason. `blocked` gives the blocked GPUs, by number
+    with the reason. `homes` gives the GPUs that hold the state of jobs, by job number.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class PolicyGuard:
         self._homes = homes
 
     def use(self, policy: Policy) -> None:
-        """Go on with another policy. It is asked about one priority after the other."""
+        """Change to another policy. It is asked about one priority after the other."""
         self.policy, self._ranked = policy, by_priority(policy)
 
     @property
@@ -82,10 +82,10 @@ class PolicyGuard:
         return self.policy.round_s
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """The policy's decision about those inside. If it fails, whoever runs goes on, and others fill what is free.
+        """The policy's decision about the eligible jobs. If it fails, running jobs go on, and others fill free GPUs.
 
-        Whoever goes beyond a limit, or cannot get to the GPUs that hold its state, is kept outside, and the policy is
-        asked again, so that others get those GPUs.
+        If a grant goes beyond a limit, or its job cannot have the GPUs that hold its state, the policy is asked again
+        without that job, so that others get those GPUs.
         """
         began_s = time.perf_counter()
         homes = by_row(snapshot, self._homes())
@@ -118,7 +118,7 @@ class PolicyGuard:
         return decision if everybody else self._whole(snapshot, decision, rows)
 
     def _inside(self, snapshot: Snapshot, shut: Mapping[int, str]) -> Ints:
-        """The rows that the policy is asked about. Whoever runs is among them: only starts are kept outside."""
+        """The rows that the policy is asked about. All running jobs are among them: the guard only prevents starts."""
         if not self.outside and not shut:
             return np.arange(len(snapshot))
         held, outside = snapshot.held.tolist(), self.outside
@@ -126,7 +126,7 @@ class PolicyGuard:
         return np.array([row for row, job in jobs if held[row] or (job not in outside and row not in shut)], dtype=int)
 
     def _view(self, snapshot: Snapshot, rows: Ints, barred: Mapping[int, set[int]]) -> Snapshot:
-        """What the policy sees: no rows that are outside, no GPUs that are blocked, no types that rows may not use."""
+        """What the policy sees: only these rows, no blocked GPUs, no types that rows may not use."""
         blocked = self._blocked(snapshot)
         if len(rows) == len(snapshot) and not blocked and not barred:
             return snapshot
@@ -136,7 +136,7 @@ class PolicyGuard:
         return snapshot.part(rows, capacity=counts, withheld=blocked.union(snapshot.withheld_gpus), barred=barred)
 
     def _blocked(self, snapshot: Snapshot) -> frozenset[int]:
-        """The GPUs that nobody can have now, although the cluster counts them."""
+        """The blocked GPUs that the cluster would otherwise count: no job holds them, and their node is up."""
         blocked = set(self._blocked_now())
         if not blocked:
             return frozenset()
@@ -145,7 +145,7 @@ class PolicyGuard:
         return frozenset(gpu for gpu in blocked if node_of_gpu[gpu] not in down)
 
     def _whole(self, snapshot: Snapshot, decision: Decision, rows: Ints) -> Decision:
-        """A decision about some rows as one about all: those outside get nothing."""
+        """A decision about some rows as one about all: jobs that are not eligible get nothing."""
         jobs = snapshot.jobs.tolist()
         outside = {row: self.outside[job] for row, job in enumerate(jobs) if job in self.outside}
         whole = widened(decision, rows, len(snapshot))
@@ -158,7 +158,7 @@ def widened(decision: Decision, rows: Ints, total: int) -> Decision:
 
 
 def _without_policy(snapshot: Snapshot, why: str) -> Decision:
-    """Everybody keeps what it has; whoever waits gets free GPUs, by priority and then in the order of submission."""
+    """Running jobs keep their GPUs. Waiting jobs get free GPUs, by priority and then in the order of submission."""
     decision = admit(snapshot, -snapshot.priority, preempt=False)
     guests, throttle = (snapshot.host >= 0).nonzero()[0], snapshot.throttle
     hosts = snapshot.rows_of(snapshot.host[guests])
@@ -172,7 +172,10 @@ def _without_policy(snapshot: Snapshot, why: str) -> Decision:
 
 
 def _shut(snapshot: Snapshot, cuts: Mapping[int, Cut], shut: dict[int, str], barred: dict[int, set[int]]) -> bool:
-    """Keep rows outside for which a limit leaves nothing, or from the GPU type of which it does; whether any is new."""
+    """Shut out rows for which a limit leaves nothing, or bar them from the GPU type if the limit is for one type.
+
+    Returns whether anything is new.
+    """
     before = len(shut), sum(map(len, barred.values()))
     for row, cut in cuts.items():
         if cut.gpus:
@@ -188,7 +191,7 @@ def _shut(snapshot: Snapshot, cuts: Mapping[int, Cut], shut: dict[int, str], bar
 
 
 def _cut(decision: Decision, cuts: Mapping[int, Cut], shut: Mapping[int, str]) -> Decision:
-    """Without what goes beyond a limit; those who were kept outside are told why."""
+    """The decision without what goes beyond a limit. Rows that were shut out get the reason."""
     if not cuts and not shut:
         return decision
     beyond = {row: cut.gpus for row, cut in cuts.items() if decision.gpus[row] > cut.gpus}

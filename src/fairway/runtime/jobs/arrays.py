@@ -1,4 +1,4 @@
-"""Arrays of which only so many tasks may run at a time: who is in, and who waits."""
+"""Arrays with a limit on how many tasks run at a time: which tasks may run, and which wait."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from fairway.runtime.jobs.records import JobRecord
 
 
 class Arrays:
-    """Tasks by array. One that is in stays in until it has ended or is set aside."""
+    """Tasks by array. A task that may run keeps its place until it has ended, is held or is suspended."""
 
     def __init__(self) -> None:
         self._inside: dict[str, set[int]] = {}
         self._waiting: dict[str, dict[int, JobRecord]] = {}
 
     def refused(self, record: JobRecord) -> str:
-        """Let a task in; or say why it has to wait."""
+        """Give a task a place and return ""; or return why it has to wait."""
         most, name = record.request.array_at_once, _array(record)
         if not most:
             return ""
@@ -26,7 +26,7 @@ class Arrays:
         return f"{most} tasks of its array run at a time" if most > 1 else "one task of its array runs at a time"
 
     def left(self, record: JobRecord) -> list[JobRecord]:
-        """A task is not to run, or not any more; returns those for whom there is room now."""
+        """Take back the place of a task that may not run any more; returns the tasks that there is room for now."""
         most, name = record.request.array_at_once, _array(record)
         inside, waiting = self._inside.get(name), self._waiting.get(name, {})
         waiting.pop(record.number, None)

@@ -1,7 +1,7 @@
-"""What becomes of jobs whose attempt is over.
+"""What becomes of a job when its attempt is over.
 
-A job that has done its work is completed, one that was asked to stop goes on later or elsewhere, one that failed is
-tried again if its owner allows it, and one that its machine has lost is tried again in any case, up to a limit.
+A job that has done its work is completed. A job that was asked to stop goes on later or elsewhere. A job that failed is
+tried again if its owner allows it. A job whose machine failed is always tried again, up to a limit.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from fairway.runtime.processes.site import Outcome
 
 BACK_OFF_S, MOST_BACK_OFF_S = 5.0, 600.0
 MOST_LOST = 10
-"""How often a job may lose its processes through no fault of its own before it is given up."""
+"""How often a job may lose its processes through no fault of its own before it counts as failed."""
 
 
 class AttemptEnds:
-    """Keeps the records of jobs whose attempts end, and says what happened in events for the state."""
+    """Updates the records of jobs whose attempts end, and returns events for the state."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class AttemptEnds:
         self._origin_s = origin_s
 
     def over(self, record: JobRecord, outcome: Outcome, now_s: float, *, found: bool) -> list[Event]:
-        """An attempt is over: what it means for the job. `found`: it ended while no scheduler was there."""
+        """Say what the end of an attempt means for its job. `found`: it ended while no scheduler was running."""
         attempt = record.attempt
         assert attempt is not None
         ended_s = now_s if outcome.ended_s is None else min(now_s, outcome.ended_s - self._origin_s)
@@ -55,7 +55,7 @@ class AttemptEnds:
         self._seen.restarts.ended(record, outcome.stop_s)
         self._store.touch(record)
         if record.state.ended:
-            # It was cancelled before; only now its processes are gone.
+            # It was cancelled before, but its processes are gone only now.
             record.ended_s = attempt.ended_s
             self._seen.forget(record)
             return []
@@ -65,7 +65,7 @@ class AttemptEnds:
         moves = gpus is not None and not found and not self._blocked.among(gpus)
         if judged.next == "again" and asked and moves:
             return self._moves(record, judged, now_s)
-        # It is for the next decision to say whether and where it runs again.
+        # The next decision says whether and where it runs again.
         if judged.next == "done":
             return self._done(record, now_s)
         if judged.next == "again":
@@ -79,13 +79,13 @@ class AttemptEnds:
         return [JobFinished(now_s, record.number), *learnt]
 
     def _moves(self, record: JobRecord, judged: Verdict, now_s: float) -> list[Event]:
-        """It was stopped to go on elsewhere, or with other GPUs, which the state holds for it already."""
+        """It was stopped to go on elsewhere or on other GPUs. The state has booked these for it already."""
         life.move(record, JobState.PREEMPTED, self._date_s(now_s), judged.why)
         stands = RateChanged(now_s, record.number, self._seen.saved(record), 0.0)
         return [stands, *self._seen.restart_cost(record, now_s)]
 
     def _again(self, record: JobRecord, judged: Verdict, now_s: float, *, asked: bool) -> list[Event]:
-        """It will run again, from its last checkpoint; at once if it was asked to stop, else after a while."""
+        """It runs again from its last checkpoint: at once if it was asked to stop, otherwise after a delay."""
         why = record.reason if record.reason == RECLAIMED else judged.why
         life.move(record, JobState.SUSPENDED if record.suspended else JobState.PREEMPTED, self._date_s(now_s), why)
         if not asked:
@@ -96,7 +96,7 @@ class AttemptEnds:
         return [evicted, *self._seen.restart_cost(record, now_s)]
 
     def _failed(self, record: JobRecord, judged: Verdict, now_s: float) -> list[Event]:
-        """It failed, or its machine did; it is tried again after a while if it may be."""
+        """It failed, or its machine did. It is tried again after a delay if it may be."""
         lost = judged.next == "lost"
         record.failures += not lost
         losses = sum(attempt.cause == "lost" for attempt in record.attempts)
@@ -114,7 +114,7 @@ class AttemptEnds:
         return [JobEvicted(now_s, record.number, self._seen.saved(record), judged.why)]
 
     def _leave(self, record: JobRecord, state: JobState, why: str, now_s: float) -> None:
-        """The job is over for good."""
+        """End the job for good."""
         life.move(record, state, self._date_s(now_s), why)
         self._seen.forget(record)
         self._eligibility.note_off(record, now_s)

@@ -1,4 +1,4 @@
-"""GPUs on which nothing is started now: others compute there, or they are out of order."""
+"""GPUs on which no job is started now, because foreign processes compute there or the GPUs are out of order."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class BlockedGpus:
         self.why: Mapping[int, str] = {}
 
     def set(self, why: Mapping[int, str]) -> None:
-        """Block these GPUs, and no others."""
+        """Block exactly these GPUs."""
         self.why = dict(why)
 
     def among(self, gpus: Iterable[int]) -> bool:
-        """Whether one of some GPUs is blocked."""
+        """Whether any of these GPUs is blocked."""
         return bool(self.why) and any(gpu in self.why for gpu in gpus)

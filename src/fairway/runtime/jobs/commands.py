@@ -1,7 +1,7 @@
-"""What users ask for, in terms of records and events.
+"""The commands of users, in terms of records and events.
 
-A command changes records, returns the events that tell the state, and leaves instructions for what is to be done. It
-does nothing itself: the journal gets its records and events together, and only then is anything done.
+A command changes records, returns events for the state, and adds instructions for the engine. It does nothing else.
+The journal first gets its records and events together; then the instructions are carried out.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from fairway.runtime.jobs.request import JobRequest
 UPDATABLE = ("priority", "weight", "limit_s", "deadline_s", "name")
 
 Act = Callable[[JobRecord, float], list[Event]]
-"""What is done to one job at an instant. Whatever it refuses it refuses before it changes anything."""
+"""What a command does to one job at an instant. It raises its errors before it changes anything."""
 
 
 class UnknownJobError(FairwayError):
-    """There is no job of this id."""
+    """There is no job with this id."""
 
 
 class WrongStateError(FairwayError):
-    """The job is in a state in which this cannot be done."""
+    """The command is not possible in the job's present state."""
 
 
 class Terms(Protocol):
-    """What the configuration has to say about jobs."""
+    """What the configuration says about jobs."""
 
     def admitted(self, requests: list[JobRequest], jobs: LiveJobs) -> list[JobRequest]:
-        """Requests with the terms that they get; `InputError` for one that goes too far."""
+        """The requests with the terms that they get; `InputError` if one of them is not allowed."""
         ...
 
     def amended(self, request: JobRequest, changes: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The changes of a request that its owner may make; `InputError` for others."""
+        """The changes as they are made to a request; `InputError` if its owner may not make one of them."""
         ...
 
 
 class Commands:
     """What can be done to jobs.
 
-    `lives(job)` says whether an attempt of a job lives. `tell_limit(job, limit_s)` is the one thing that is done before
-    it is written down: the owner hears at once of an attempt that cannot be told (`OSError`).
+    `lives(job)` says whether a job has an attempt with processes. `tell_limit(job, limit_s)` gives a running attempt a
+    new time limit. It is the only thing done before it is in the journal, so that the owner gets its error (`OSError`).
     """
 
     def __init__(
@@ -74,17 +74,17 @@ class Commands:
         self._tell_limit = tell_limit
 
     def refuse_impossible(self, request: JobRequest) -> None:
-        """Raise `InputError` if a job can never run here. May be called from any thread."""
+        """Raise `InputError` if a job can never run here. Any thread may call this."""
         if not any(speeds_of(request, self._cluster)):
             raise InputError(why_impossible(request, self._cluster))
         for one in request.depends:
             if not self._store.tasks(one.job):
-                raise InputError(f"it is to wait for job {one.job!r}, which does not exist")
+                raise InputError(f"it waits for job {one.job!r}, which does not exist")
 
     def take_in(
         self, requests: Sequence[JobRequest], now_s: float, *, array: bool
     ) -> tuple[list[Event], list[JobRecord]]:
-        """Take jobs in, but for those that were submitted before under the same key."""
+        """Add jobs, except for those that were submitted before under the same key."""
         events, records, base = list[Event](), list[JobRecord](), self._store.next_id
         new = [at for at, request in enumerate(requests) if self._store.known(request) is None]
         admitted = dict(zip(new, self._terms.admitted([requests[at] for at in new], self._jobs), strict=True))
@@ -101,7 +101,7 @@ class Commands:
         return events, records
 
     def each(self, name: str, act: Act, now_s: float) -> tuple[list[Event], list[JobRecord]]:
-        """Do something to a job, or to all tasks of an array."""
+        """Run a command on a job, or on all tasks of an array."""
         records = self._store.tasks(name)
         if not records:
             raise UnknownJobError(f"there is no job {name!r}")
@@ -114,7 +114,7 @@ class Commands:
                 refused.append(error)
                 continue
             self._store.touch(record)
-        # Of an array, those tasks are meant with which it can be done.
+        # For an array, the command applies to the tasks for which it is possible.
         if len(refused) == len(records):
             raise refused[0]
         return events, records
@@ -136,7 +136,7 @@ class Commands:
         return self._set_aside(record, now_s, suspended=True)
 
     def hold(self, record: JobRecord, now_s: float) -> list[Event]:
-        """Do not start a job until it is released."""
+        """Keep a job from starting until it is released."""
         return self._set_aside(record, now_s, suspended=False)
 
     def release(self, record: JobRecord, now_s: float) -> list[Event]:
@@ -149,7 +149,7 @@ class Commands:
         return []
 
     def requeue(self, record: JobRecord, now_s: float) -> list[Event]:
-        """Stop a running job and let it wait for its turn again."""
+        """Stop a running job and put it back in the queue."""
         if record.state is not JobState.RUNNING and record.number not in self._jobs.state.held_gpus:
             raise WrongStateError(f"job {record.id} is {record.state}; only running jobs can be put back in the queue")
         life.move(record, JobState.PENDING, self._jobs.date_s(now_s), record.reason)
@@ -158,9 +158,9 @@ class Commands:
         return events
 
     def changing(self, changes: Mapping[str, Any]) -> Act:
-        """What changes the terms of a job as its owner wishes; `InputError` where these are not for owners to change.
+        """The act that changes the terms of a job; `InputError` if owners cannot change one of these terms.
 
-        May be called from any thread.
+        Any thread may call this.
         """
         for one in changes:
             if one not in UPDATABLE:
@@ -183,7 +183,7 @@ class Commands:
         return [JobUpdated(now_s, record.number, request.weight, request.priority, deadline_s)]
 
     def guests_off(self, now_s: float) -> list[Event]:
-        """Take jobs that share the GPUs of others off them, as a decision of the policy would."""
+        """Take guests off the GPUs of their hosts, as a decision of the policy would."""
         snapshot = self._jobs.state.snapshot()
         events: list[Event] = []
         for job in snapshot.jobs[snapshot.host >= 0].tolist():
@@ -192,12 +192,12 @@ class Commands:
         return events
 
     def leave_alone(self, blocked: Mapping[int, str], now_s: float) -> list[Event]:
-        """Start nobody on some GPUs, by number with the reason; jobs that were to start there are given others."""
+        """Block GPUs, by number with the reason. Jobs that were to start on them are given others."""
         self._jobs.blocked.set(blocked)
         held = self._jobs.state.held_gpus.items()
         waiting = [job for job, gpus in held if not self._lives(job) and self._jobs.blocked.among(gpus)]
         self._jobs.instructions.append(Settle())
-        return [event for job in waiting for event in self._off(self._store[job], now_s, "its GPUs are left alone")]
+        return [event for job in waiting for event in self._off(self._store[job], now_s, "its GPUs are blocked")]
 
     def _taken(self, request: JobRequest, name: str, now_s: float) -> JobRecord:
         date_s = self._jobs.date_s(now_s)
@@ -220,7 +220,7 @@ class Commands:
             raise WrongStateError(f"job {record.id} is {record.state}; it cannot be held or suspended")
         record.held, record.suspended = record.held or not suspended, record.suspended or suspended
         granted = record.number in self._jobs.state.held_gpus
-        # A job that runs may run on when it is held; one that waits for the last owner of its GPUs does not start.
+        # A running job that is held runs on. A job that still waits for its GPUs to be left does not start.
         leaves = granted and (suspended or record.state is not JobState.RUNNING)
         self._jobs.eligibility.look_at(record, now_s, leaves=leaves)
         if not leaves:
@@ -230,7 +230,7 @@ class Commands:
         return self._off(record, now_s, f"{'suspended' if suspended else 'held'} by its owner")
 
     def _off(self, record: JobRecord, now_s: float, why: str) -> list[Event]:
-        """Take a job off the GPUs that it has been granted."""
+        """Take a job off the GPUs that it was granted."""
         seen = self._jobs.observations
         record.count_until(self._jobs.date_s(now_s))
         progress = seen.progress(record) if self._lives(record.number) else seen.saved(record)

@@ -1,7 +1,7 @@
-"""Who may come in, and who waits outside the gate until something else has happened, each with its reason.
+"""Which jobs are eligible: the policy is asked about these. Each of the others has a reason.
 
-A job waits outside while its owner holds it, until its time has come, for other jobs to end, for other tasks of its
-array, or for GPUs that are not here any more. Whoever waits is looked at again when what it waits for may be so.
+A job is not eligible while its owner holds it, before its time, while it waits for other jobs to end or for other tasks
+of its array, and when this machine has no GPUs that can run it. It is looked at again when that may have changed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fairway.runtime.jobs.records import JobRecord, JobState, JobStore
 
 
 class Eligibility:
-    """Which jobs the policy may be asked about. `outside` has the others, by job number with the reason."""
+    """Decides which jobs are eligible. `outside` has those that are not, by job number with the reason."""
 
     def __init__(self, store: JobStore, state: State, timers: Timers, origin_s: float) -> None:
         self.outside: dict[int, str] = {}
@@ -28,16 +28,16 @@ class Eligibility:
         self._dependants: dict[str, set[int]] = {}
 
     def rule_out(self, jobs: set[int]) -> None:
-        """No GPUs of this machine can run some jobs, which another machine had taken in."""
+        """Set the jobs that no GPUs of this machine can run. Another machine had accepted them."""
         self._impossible = jobs
 
     def know(self, record: JobRecord) -> None:
-        """Remember whom a job waits for."""
+        """Remember which jobs a job waits for."""
         for one in record.request.depends:
             self._dependants.setdefault(one.job, set()).add(record.number)
 
     def look_at(self, record: JobRecord, now_s: float, *, leaves: bool = False) -> None:
-        """Decide whether a job is let in. `leaves`: it is about to give up its GPUs, if it has any."""
+        """Decide whether a job is eligible. `leaves`: it is about to give up its GPUs, if it has any."""
         ended = record.state.ended
         why = "" if ended else self._why_outside(record, now_s)
         goes_on = not ended and not leaves and record.number in self._state.held_gpus
@@ -53,10 +53,10 @@ class Eligibility:
             self.look_at(other, now_s)
 
     def note_off(self, record: JobRecord, now_s: float) -> None:
-        """A job has ended or lost its GPUs: those who wait for that may come in, or never will."""
+        """A job has ended or lost its GPUs: look again at the jobs that wait for that."""
         self.look_at(record, now_s, leaves=True)
         if record.state.ended:
-            # Others may wait for this job, or for the whole array that it is a task of.
+            # Other jobs may wait for this one, or for its whole array.
             for name in {record.id, record.id.partition("_")[0]}:
                 for number in self._dependants.get(name, ()):
                     self.look_at(self._store[number], now_s)

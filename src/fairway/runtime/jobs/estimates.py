@@ -1,4 +1,4 @@
-"""What a live job is taken to be before it has said anything: its work, its speeds, its prospects."""
+"""What is assumed of a live job before it reports anything: its work, its speeds, its prospects."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from fairway.runtime.jobs.records import JobRecord, Progress
 from fairway.runtime.jobs.request import JobRequest
 
 UNKNOWN_S = 3600.0
-"""How long a job is taken to run of which nothing is known."""
+"""The run time that is assumed of a job when nothing is known about it."""
 REMEMBERED = 20
 MOST_KINDS = 5000
 """How many kinds of jobs are remembered, with the latest run times of each."""
 _EPOCHS = 100.0
 ELASTIC_EXPONENT = 0.9
-"""How the speed of a job grows with its GPUs where that was not seen."""
+"""How the speed of a job is assumed to grow with its GPUs where it was not measured: to this power."""
 
 
 class RunTimes:
-    """How long jobs have run that were alike: of the same user and command or name, or of the same model."""
+    """The run times of similar jobs: of the same user and command or name, or of the same model."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], deque[float]] = {}
 
     def learn(self, record: JobRecord) -> None:
-        """A job has done its work."""
+        """Remember the run time of a job that has done its work."""
         for key in _keys(record.request):
-            # Taken out and put in again, so that those which were not seen for long come first.
+            # Taken out and put in again, so that the kinds that were seen longest ago come first.
             seen = self._known.pop(key, None) or deque(maxlen=REMEMBERED)
             seen.append(record.ran_s)
             self._known[key] = seen
@@ -42,7 +42,7 @@ class RunTimes:
             del self._known[next(iter(self._known))]
 
     def expected_s(self, request: JobRequest) -> float:
-        """What is expected of a job: as its owner says, as others like it took, at most its time limit."""
+        """The expected run time: as the owner says, otherwise as similar jobs took; at most the time limit."""
         limit_s = request.limit_s or math.inf
         if request.expected_s is not None:
             return min(request.expected_s, limit_s)
@@ -54,14 +54,14 @@ class RunTimes:
 
 
 def _keys(request: JobRequest) -> list[tuple[str, str]]:
-    """What a job can be alike another one in, the closest first. The tasks of an array have one command."""
+    """What makes jobs similar, the closest first. The tasks of an array have one command."""
     keys = [(request.user, f"command {request.cwd} {' '.join(request.command)}")]
     keys += [(request.user, f"name {request.name}")] if request.name else []
     return [*keys, ("", f"model {request.model}")] if request.model else keys
 
 
 def speeds_of(request: JobRequest, cluster: Cluster) -> tuple[float, ...]:
-    """Relative speeds on the GPU types of the cluster, the fastest usable one being 1; 0 where a job may not run."""
+    """Relative speeds on the GPU types of the cluster. The fastest usable type has 1, a type it may not use has 0."""
     usable = []
     for kind, gpu in enumerate(cluster.types):
         fits = not (request.memory_bytes > gpu.memory_bytes > 0) and request.gpus <= cluster.gpus_by_type[kind]
@@ -72,18 +72,19 @@ def speeds_of(request: JobRequest, cluster: Cluster) -> tuple[float, ...]:
 
 
 def gang_factor(gpus: int, known_gpus: int) -> float:
-    """How many times as fast a job is taken to be on so many GPUs as on those on which its speed is known."""
+    """How many times as fast a job is assumed to be on `gpus` GPUs as on the `known_gpus` where its speed is known."""
     return portable.power(gpus / known_gpus, ELASTIC_EXPONENT)
 
 
 def place_name(gpu_type: str, gpus: int) -> str:
-    """What a place is called in the notes on measured speeds."""
+    """The name of a place in the notes on measured speeds."""
     return f"{gpus} {gpu_type}"
 
 
 def speed_on(seen: Mapping[str, float], relative: Mapping[str, float], gpu_type: str, gpus: int) -> float:
-    """The speed of a job in a place by what was seen in the closest one: of the same type if possible, then of the
-    closest number of GPUs. 0 if nothing was seen, or the job cannot run there. `relative` has the types' speeds."""
+    """The speed of a job in a place, from the closest place where it was measured: of the same type if possible, then
+    of the closest number of GPUs. 0 if nothing was measured, or the job cannot run there. `relative` has the speeds of
+    the types."""
     closest, found = (True, math.inf), 0.0
     for name, speed in seen.items():
         count, _, kind = name.partition(" ")
@@ -95,7 +96,7 @@ def speed_on(seen: Mapping[str, float], relative: Mapping[str, float], gpu_type:
 
 
 def epochs_done(progress: Progress, request: JobRequest) -> float:
-    """Epochs that a job has done, with parts of them where its steps tell; NaN if that is not known."""
+    """Epochs that a job has done, with fractions where its steps give them; NaN if that is not known."""
     total = progress.steps or request.steps
     if total:
         return (progress.epochs or request.epochs or _EPOCHS) * progress.step / total
@@ -103,7 +104,7 @@ def epochs_done(progress: Progress, request: JobRequest) -> float:
 
 
 def why_impossible(request: JobRequest, cluster: Cluster) -> str:
-    """What to say of a job that no GPUs of the cluster can ever run."""
+    """The message about a job that no GPUs of the cluster can ever run."""
     asked = f"{request.gpus} GPU{'' if request.gpus == 1 else 's'}"
     if request.gpu_types:
         asked += f" of type {' or '.join(request.gpu_types)}"
@@ -118,14 +119,14 @@ def why_impossible(request: JobRequest, cluster: Cluster) -> str:
 
 
 def same_type(name: str, wanted: str) -> bool:
-    """Whether a GPU type is the one wanted; what follows an `@` only tells variants of one type apart."""
+    """Whether a GPU type is the one wanted. What follows an `@` only distinguishes variants of one type."""
     base = name.partition("@")[0]
     known = known_gpu(base)
     return wanted.lower() in (name.lower(), base.lower()) or (known is not None and known_gpu(wanted) == known)
 
 
 def submitted(record: JobRecord, cluster: Cluster, expected_s: float, time_s: float, restart_s: float) -> JobSubmitted:
-    """The event with which the scheduler's state takes up a job. Its work is counted in seconds until it reports."""
+    """The event that adds a job to the state. Its work is counted in seconds until it reports steps."""
     request = record.request
     speeds = speeds_of(request, cluster)
     spec = JobSpec(
@@ -163,17 +164,17 @@ def submitted(record: JobRecord, cluster: Cluster, expected_s: float, time_s: fl
 
 
 def assumed(request: JobRequest, speeds: tuple[float, ...], expected_s: float) -> Prospect:
-    """The prospect of a job that has told nothing: it goes on as it began, for as long as it is expected to."""
+    """The prospect of a job that has reported nothing: it goes on as it began, for its expected time."""
     epochs = request.epochs or _EPOCHS
     stage = Stage(request.batch_size or 0, tuple(speed * epochs / expected_s for speed in speeds))
     return Prospect(epochs, (stage,))
 
 
 def announced(progress: Progress, epochs: float | None, part_per_s: float, relative: tuple[float, ...]) -> Prospect:
-    """The prospect of a job that reports: its announced batch sizes in order, each as fast as it was seen to train.
+    """The prospect of a job that reports: its announced batch sizes in order, each at its measured speed.
 
-    `part_per_s` is what part of its whole work it makes per second now, `relative` its speed by GPU type against that.
-    A batch size that was not seen yet is taken to be as fast as the present one.
+    `part_per_s` is the part of its whole work that it does per second now. `relative` is its speed by GPU type against
+    that. A batch size that was not measured yet is assumed to be as fast as the present one.
     """
     whole = progress.epochs or epochs or _EPOCHS
     present = progress.batch_size or 0

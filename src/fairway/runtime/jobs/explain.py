@@ -1,7 +1,7 @@
-"""Why a job waits: what the policy says, who is before it, and what would have to happen.
+"""Why a job waits: what the policy says, which jobs are before it, and what would have to happen.
 
-The policy is asked once more about the present instant, without anything being done about its answer, so the reason is
-never an old one. That happens in the scheduler's thread; it costs as much as a decision.
+The policy is asked once more about the present instant, so the reason is never an old one. Nothing is done about its
+answer. This happens in the scheduler's thread and costs as much as a decision.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from fairway.runtime.jobs.estimates import speeds_of
 from fairway.runtime.jobs.records import JobRecord, JobState
 
 MOST_LISTED = 20
-"""How many jobs a list names; the rest is counted."""
+"""How many jobs a list names. The rest is only counted."""
 
 Forecast = Callable[[Scheduler, JobRecord], Mapping[str, Any]]
 """Estimates when a job starts and ends (`start_s`, `finish_s`), which jobs start before it (`before`), and its place in
-the queue (`position`): behind all of higher priority, and behind those of its own priority that start before it."""
+the queue (`position`): behind all jobs of higher priority, and behind those of equal priority that start before it."""
 
 
 def explain(scheduler: Scheduler, name: str, forecast: Forecast | None = None) -> dict[str, Any]:
     """All that can be said about the state of a job, as JSON values. Times `in_s` are seconds from now.
 
-    Of an array, the task that comes next is meant.
+    For an array, it is about the task that comes next.
     """
     record, array = _meant(scheduler, name)
     told: dict[str, Any] = {
@@ -61,7 +61,7 @@ def explain(scheduler: Scheduler, name: str, forecast: Forecast | None = None) -
             holding = {one["id"] for one in told["ahead"]}
             told["ahead"] += [{"id": one, "why": "starts first"} for one in before if one not in holding]
         if told["position"] and position:
-            # Where it was not seen to start, only the least is known of how many are before it.
+            # If the forecast does not reach its start, only a lower bound of the jobs before it is known.
             told["position"] = position if before is not None else max(position, told["position"])
             told["waiting"] = max(told["waiting"], told["position"])
     listed = told["ahead"]
@@ -70,7 +70,7 @@ def explain(scheduler: Scheduler, name: str, forecast: Forecast | None = None) -
 
 
 def reason_outside(scheduler: Scheduler, record: JobRecord) -> str:
-    """Why the policy is not shown a job, as of now; empty where it is."""
+    """Why a job is not eligible now; empty if it is eligible."""
     told = scheduler.guard.outside.get(record.number, "")
     if record.suspended and record.reason == RECLAIMED:
         return RECLAIMED
@@ -83,7 +83,7 @@ def reason_outside(scheduler: Scheduler, record: JobRecord) -> str:
 
 
 def _meant(scheduler: Scheduler, name: str) -> tuple[JobRecord, dict[str, Any]]:
-    """The job of an id. Of an array the first task that is in the queue, else that waits, runs, or has ended."""
+    """The job with an id. For an array: the first task that is in the queue, else that waits, runs, or has ended."""
     records = scheduler.store.tasks(name)
     if not records:
         raise UnknownJobError(f"there is no job {name!r}")
@@ -96,7 +96,7 @@ def _meant(scheduler: Scheduler, name: str) -> tuple[JobRecord, dict[str, Any]]:
 
 
 def _without_token(attempt: dict[str, Any]) -> dict[str, Any]:
-    """An attempt as everybody may see it: the token marks its processes and is nobody's business."""
+    """An attempt as every user may see it: without the token that marks its processes."""
     return {name: value for name, value in attempt.items() if name != "token"}
 
 
@@ -107,7 +107,7 @@ def _plain_reason(record: JobRecord) -> str:
 
 
 def _look(scheduler: Scheduler, record: JobRecord, now_s: float) -> tuple[list[Event], dict[str, Any]]:
-    """In the scheduler's thread: ask the policy again, and see who holds what."""
+    """In the scheduler's thread: ask the policy again, and see which jobs hold which GPUs."""
     state, job = scheduler.state, record.number
     state.apply(Woken(max(state.now_s, now_s)))
     snapshot = state.snapshot(scheduler.guard.knows)
@@ -138,7 +138,7 @@ def _row(snapshot: Snapshot, job: int) -> int | None:
 
 
 def _about_to_start(scheduler: Scheduler, job: int) -> dict[str, Any]:
-    """It has been given GPUs on which processes of others still sit."""
+    """It was granted GPUs on which processes of other jobs still run."""
     gpus, busy = scheduler.state.held_gpus[job], scheduler.engine.attempts.busy()
     others = sorted({other for gpu in gpus for other in busy.get(gpu, ()) if other != job})
     names = [scheduler.store[other].id for other in others]
@@ -159,7 +159,7 @@ def _waiting(scheduler: Scheduler, snapshot: Snapshot, decision: Decision, row: 
         reason = decision.reason(snapshot, row)
     blocked = scheduler.blocked.why
     if blocked:
-        reason += "; " + "; ".join(f"GPU {gpu} is left alone: {why}" for gpu, why in sorted(blocked.items()))
+        reason += "; " + "; ".join(f"GPU {gpu} is blocked: {why}" for gpu, why in sorted(blocked.items()))
     store, jobs = scheduler.store, snapshot.jobs.tolist()
     ahead = [{"id": store[jobs[other]].id, "why": _why_holds(snapshot, other)} for other in _holders(snapshot, row)]
     granted = ((decision.gpus > 0) & (snapshot.held == 0)).nonzero()[0].tolist()
@@ -186,7 +186,7 @@ def _why_holds(snapshot: Snapshot, row: int) -> str:
 
 
 def _left_s(snapshot: Snapshot, row: int) -> float | None:
-    """How long a running job is expected to go on; None where it has outrun what was expected, or stands still."""
+    """How long a running job is expected to go on; None if it has run longer than expected, or makes no progress."""
     rate, work = float(snapshot.rate[row]), float(snapshot.floats[c.WORK, row])
     left = work - float(snapshot.progress[row])
     return left / rate if rate > 0 and left > 0 else None
@@ -202,7 +202,7 @@ def _would_make_room(scheduler: Scheduler, snapshot: Snapshot, row: int) -> list
         usable = (kind for kind in range(len(free)) if snapshot.speeds[kind, row] > 0)
         if len(frees) == MOST_LISTED or any(free[kind] >= need for kind in usable):
             break
-        # Of its GPUs, those that are left alone stay so.
+        # Its blocked GPUs stay blocked.
         gpus = sum(gpu not in alone for gpu in snapshot.gpus_held(other))
         if not gpus:
             continue
@@ -213,7 +213,7 @@ def _would_make_room(scheduler: Scheduler, snapshot: Snapshot, row: int) -> list
 
 
 def _free_by_type(scheduler: Scheduler, snapshot: Snapshot) -> list[int]:
-    """The GPUs on which somebody could be started now."""
+    """The number of GPUs by type on which a job could be started now."""
     occupancy, cluster = scheduler.state.occupancy, snapshot.cluster
     free = list(occupancy.free_by_type)
     for gpu in scheduler.blocked.why:
@@ -223,7 +223,7 @@ def _free_by_type(scheduler: Scheduler, snapshot: Snapshot) -> list[int]:
 
 
 def _would_let_in(scheduler: Scheduler, record: JobRecord, snapshot: Snapshot) -> list[dict[str, Any]]:
-    """What has to happen before the policy is shown a job at all."""
+    """What has to happen before a job is eligible."""
     if record.suspended:
         return [{"what": "its owner resumes it", "command": f"fairway resume {record.id}"}]
     if record.held:
@@ -246,7 +246,7 @@ def _would_let_in(scheduler: Scheduler, record: JobRecord, snapshot: Snapshot) -
 
 
 def _tasks_inside(scheduler: Scheduler, record: JobRecord) -> list[str]:
-    """The other tasks of a limited array that may run, where there are as many as may."""
+    """The other tasks of an array that may run now, if its limit is reached."""
     if not record.request.array_at_once:
         return []
     outside, held = scheduler.guard.outside, scheduler.state.held_gpus
@@ -263,7 +263,7 @@ def _queued(scheduler: Scheduler, snapshot: Snapshot) -> Bools:
 
 
 def _place_in_line(snapshot: Snapshot, queued: Bools, row: int) -> int:
-    """Position by priority and submission, for want of a forecast."""
+    """Position by priority and submission, for use without a forecast."""
     mine = snapshot.priority[row]
     earlier = (snapshot.priority > mine) | ((snapshot.priority == mine) & (snapshot.jobs < snapshot.jobs[row]))
     return 1 + int((queued & earlier).sum())

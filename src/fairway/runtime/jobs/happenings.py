@@ -1,6 +1,6 @@
 """What happens to live jobs, in the past tense: what a site sees, and what users ask for.
 
-An engine reports these; `live_jobs` says what each means for the scheduler's state, in the events of every engine.
+The live engine reports these. `live_jobs` translates each into the events that change the scheduler's state.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from fairway.core.event import Event, Woken
 from fairway.runtime.processes.site import Outcome, Report
 
 Command = Callable[[float], tuple[list[Event], Any]]
-"""What a user asks for: given the present instant, it changes records and returns events and the answer."""
+"""A user's command: called with the present instant, it changes records and returns events and the answer."""
 
 
 class AttemptStarted(NamedTuple):
-    """A job's processes compute: they were started, or let go on (`resumed`)."""
+    """A job's processes compute: they were started, or continued (`resumed`)."""
 
     time_s: float
     job: int
@@ -26,7 +26,7 @@ class AttemptStarted(NamedTuple):
 
 
 class AttemptEnded(NamedTuple):
-    """An attempt is over. `found`: it ended while no scheduler was there."""
+    """An attempt is over. `found`: it ended while no scheduler was running."""
 
     time_s: float
     job: int
@@ -35,7 +35,7 @@ class AttemptEnded(NamedTuple):
 
 
 class Reported(NamedTuple):
-    """A job has told of its training."""
+    """A job has reported on its training."""
 
     time_s: float
     job: int
@@ -43,7 +43,7 @@ class Reported(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """Somebody asks for something. The answer is given when all that it changed is on disk."""
+    """A user gave a command. The answer is sent when everything that it changed is on disk."""
 
     time_s: float
     command: Command
@@ -51,7 +51,7 @@ class Asked(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """A moment has passed: jobs that report nothing may have run longer than expected."""
+    """Some time has passed: jobs that report nothing may have run longer than expected."""
 
     time_s: float
 
@@ -60,14 +60,14 @@ Happening: TypeAlias = AttemptStarted | AttemptEnded | Reported | Asked | Looked
 
 
 class Stop(NamedTuple):
-    """Ask an attempt to stop. `hurry`: nobody wants what it would save."""
+    """Ask an attempt to stop. `hurry`: what it would save is not needed."""
 
     job: int
     hurry: bool = False
 
 
 class Converge(NamedTuple):
-    """Go towards what is wanted of a job now."""
+    """Bring the attempt of a job to its present target."""
 
     job: int
 

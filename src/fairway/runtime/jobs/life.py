@@ -1,8 +1,8 @@
 """The life of a job: its states, and every way from one to another.
 
 A job waits (`PENDING`; `PREEMPTED` after it has run; `SUSPENDED` with its processes in memory or by its owner), runs,
-and ends. Each edge of that diagram is one function here, named after its two ends. They only write down what is so in
-the job's record: what has to be done about it is said by `live_jobs`, in instructions.
+and ends. Each edge of that diagram is one function here, named after its two ends. These functions only change the
+job's record. What has to be done about a change is in the instructions of `live_jobs`.
 
 `python -m fairway.runtime.jobs.life` prints the table that is in `docs/ARCHITECTURE.md`.
 """
@@ -18,7 +18,7 @@ Edge = Callable[[JobRecord, float], None]
 """What a transition changes in a record, at a date (seconds since 1970)."""
 
 ENDED = "ended"
-"""All states in which nothing more happens, as one in the diagram."""
+"""All final states, drawn as one in the diagram."""
 
 TRANSITIONS: dict[tuple[str, str], Edge] = {}
 
@@ -30,7 +30,7 @@ def _edge(edge: Edge) -> Edge:
 
 
 def move(record: JobRecord, to: JobState, date_s: float, why: str = "") -> None:
-    """Take a job to another state, and say why it is there. `EngineError` where there is no such way."""
+    """Take a job to another state, with the reason. `EngineError` if there is no such transition."""
     edge = TRANSITIONS.get((_place(record.state), _place(to)))
     if edge is None:
         raise EngineError(f"job {record.id} is {record.state}; it cannot become {to}")

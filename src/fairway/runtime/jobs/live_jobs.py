@@ -1,8 +1,8 @@
 """Live jobs: happenings in, events and instructions out. Nothing here reads a clock, a file or a process.
 
-`handle` says what something means: it changes the records of jobs (by the transitions of `life`), returns the events
-that tell the scheduler's state, and adds to `instructions` what is to be done once all of that is on disk. What users
-ask for is in `commands`, what becomes of a job whose attempt has ended in `attempt_ends`.
+`handle` takes a happening. It changes the records of jobs (by the transitions of `life`), returns events for the
+scheduler's state, and adds to `instructions` what the engine does once all of that is on disk. The commands of users
+are in `commands`. What becomes of a job whose attempt has ended is in `attempt_ends`.
 """
 
 from __future__ import annotations
@@ -67,28 +67,28 @@ class LiveJobs:
         }
 
     def handle(self, happening: Happening) -> list[Event]:
-        """What something means for the state. Its events are to be applied before the next one is handled."""
+        """The events that a happening means for the state. Apply them before you handle the next happening."""
         return self._handle[type(happening)](happening)
 
     def take_instructions(self) -> list[Instruction]:
-        """What is to be done, now that all is on disk."""
+        """Return the collected instructions and forget them. Call this when everything is on disk."""
         instructions, self.instructions = self.instructions, []
         return instructions
 
     def answer(self) -> None:
-        """What was done is on disk: those who asked for it are told."""
+        """Everything is on disk: send the answers to the users who asked."""
         answers, self._answers = self._answers, []
         for future, result in answers:
             future.set_result(result)
 
     def refuse_answers(self, error: Exception) -> None:
-        """The scheduler has ended before what was done was on disk."""
+        """The scheduler ended before everything was on disk: users who asked get an error."""
         answers, self._answers = self._answers, []
         for future, _ in answers:
             future.set_exception(error)
 
     def preempted(self, record: JobRecord, now_s: float, *, lives: bool) -> None:
-        """The policy takes a job off its GPUs; it will be given some again."""
+        """The policy takes a job off its GPUs. The job waits for others."""
         if lives and not record.state.ended:
             record.preemptions += 1
             life.move(
@@ -98,7 +98,7 @@ class LiveJobs:
         self.eligibility.note_off(record, now_s)
 
     def begin_attempt(self, job: int, gpus: tuple[int, ...], now_s: float) -> tuple[JobRecord, Attempt]:
-        """Note a new attempt of a job."""
+        """Add a new attempt to the record of a job."""
         record = self.store[job]
         resume = record.progress.checkpoint is not None
         date_s = self.date_s(now_s)
@@ -108,7 +108,7 @@ class LiveJobs:
         return record, attempt
 
     def never_began(self, record: JobRecord, now_s: float) -> None:
-        """An attempt that was noted has no processes, and never will."""
+        """An attempt in the record has no processes and never will."""
         attempt, date_s = record.attempt, self.date_s(now_s)
         assert attempt is not None
         attempt.ended_s, attempt.cause = date_s, "not started"
@@ -118,11 +118,11 @@ class LiveJobs:
         self.store.touch(record)
 
     def wanted(self) -> Iterable[int]:
-        """The jobs that are to have GPUs."""
+        """The jobs that the state holds GPUs for."""
         return self.state.held_gpus
 
     def target(self, job: int) -> Target | None:
-        """The GPUs that a job is to have, with its host and the part of the time in which it may compute."""
+        """The GPUs that the state holds for a job, its host, and the part of the time in which it may compute."""
         gpus = self.state.held_gpus.get(job)
         if gpus is None:
             return None
@@ -141,14 +141,14 @@ class LiveJobs:
     def _started(self, one: AttemptStarted) -> list[Event]:
         record = self.store[one.job]
         if record.state.ended or one.job not in self.state.held_gpus:
-            # It was cancelled or set aside before this was looked at.
+            # It was cancelled, held or suspended before this was handled.
             return []
         attempt, date_s = record.attempt, self.date_s(one.time_s)
         if attempt is not None:
-            # GPUs that are all alike may be others than those on which it was suspended.
+            # Virtual GPUs may be others than those on which it was suspended.
             attempt.started_s, attempt.gpus = attempt.started_s or date_s, list(one.gpus)
         if one.resumed:
-            # The time in which it stood still says nothing about its speed.
+            # The time while it was suspended says nothing about its speed.
             record.progress.reported_s = None
         life.move(record, JobState.RUNNING, date_s)
         self.observations.started(record)

@@ -1,7 +1,7 @@
-"""What is seen of live jobs, as events for the state: how far they are, how fast they train, what they tell of it.
+"""What is observed of live jobs, as events for the state: their progress, their speed and what they report.
 
-The work of a job is counted in seconds of run time until it reports how many steps there are; from then on in steps.
-Speeds are kept by GPU type and number of GPUs, so that what was measured in one place tells something about others.
+The work of a job is counted in seconds of run time until it reports how many steps there are, and then in steps.
+Speeds are kept by GPU type and number of GPUs, so that a speed measured in one place gives an estimate for others.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from fairway.runtime.processes.site import Report
 RATE_EVERY_S = 5.0
 """How often the measured speed of a job becomes an event."""
 LEARNT = 0.25
-"""By what part an expected run time has to change for those who wait to be told."""
+"""An expected run time has to change by this fraction before the state is told."""
 LEAST_COST_S = 0.05
-"""By how much a measured restart has to differ from what the state has for that to be told."""
+"""A measured restart cost has to differ by this much from the figure in the state before the state is told."""
 
 
 class Place(NamedTuple):
-    """Where a job runs: the type of its GPUs, and how many they are."""
+    """Where a job runs: the type and the number of its GPUs."""
 
     gpu_type: int
     gpus: int
 
 
 class Observations:
-    """All that is observed of live jobs, and what is expected of those that say nothing."""
+    """Everything observed of live jobs, and the expected run times of jobs that report nothing."""
 
     def __init__(
         self, store: JobStore, cluster: Cluster, state: State, origin_s: float, restart_s: float = RESTART_S
@@ -62,40 +62,40 @@ class Observations:
         self._told: dict[int, tuple[Place, int | None, float]] = {}
 
     def recall(self, event: Event) -> None:
-        """Take note of an event that the state takes in, now or when it is replayed."""
+        """Take note of an event that is applied to the state, now or in a replay."""
         if isinstance(event, JobSubmitted):
             self.expected_s[event.job] = event.work
         elif isinstance(event, RegimeEntered) and not math.isnan(event.work):
-            # Only of who reports how many steps there are it is told how they go with its GPUs.
+            # An event has a scaling only if its job reports how many steps there are.
             if event.scaling:
                 self._in_steps.add(event.job)
             else:
                 self.expected_s[event.job] = event.work
 
     def forget(self, record: JobRecord) -> None:
-        """Nothing more is to be expected of a job."""
+        """Drop what is expected of a job that has ended."""
         for kept in (self._rated_s, self.expected_s, self._told):
             kept.pop(record.number, None)
         self._in_steps.discard(record.number)
 
     def progress(self, record: JobRecord) -> float:
-        """Work that a job has done, in the unit that the state counts in, if its processes stay or save it now."""
+        """Work that a job has done, in the state's unit, if its processes stay in memory or save it now."""
         return record.progress.step if record.number in self._in_steps else record.ran_s
 
     def saved(self, record: JobRecord) -> float:
-        """Progress that a new attempt begins with, in the unit that the state counts in."""
+        """Progress that a new attempt begins with, in the state's unit."""
         if record.number in self._in_steps:
             return record.progress.checkpoint_step
         return 0.0 if record.progress.checkpoint is None or record.request.preempt == "restart" else record.ran_s
 
     def started(self, record: JobRecord) -> None:
-        """A job computes, perhaps elsewhere than before: what was measured there does not tell its speed here."""
+        """A job computes, perhaps in another place. A speed measured in the old place does not apply there."""
         place = self._place(record.number)
         if place is not None and record.number in self._told and self._told[record.number][0] != place:
             record.progress.steps_per_s = record.progress.speeds.get(self._name(place))
 
     def rate(self, record: JobRecord) -> float:
-        """Work per second that a job is expected to make where it runs now."""
+        """Work per second that a job is expected to do where it runs now."""
         place = self._place(record.number)
         relative = speeds_of(record.request, self.cluster)
         if place is None:
@@ -107,7 +107,7 @@ class Observations:
         return max(relative[place.gpu_type], 1e-6) * gang_factor(place.gpus, record.request.gpus)
 
     def reported(self, record: JobRecord, report: Report, now_s: float) -> list[Event]:
-        """What a job has reported: now and then its speed, at once what has changed in kind."""
+        """Take in what a job reports. Its speed becomes an event every `RATE_EVERY_S`, other changes at once."""
         begun = record.attempt is not None and record.attempt.start_s is not None
         for line in report.lines:
             take_in(record.progress, line, self._origin_s + now_s)
@@ -126,7 +126,7 @@ class Observations:
         return events
 
     def restart_cost(self, record: JobRecord, now_s: float) -> list[Event]:
-        """What a stop and restart of a job is now known to cost, where the state has another figure."""
+        """An event with what a stop and restart of a job costs, if the state has another figure."""
         row = self._state.table.position(record.number)
         cost_s = self.restarts.expected_s(record.request, record.attempts)
         if row < 0 or record.state.ended:
@@ -136,7 +136,7 @@ class Observations:
         return [RestartMeasured(now_s, record.number, cost_s)]
 
     def overdue(self, now_s: float) -> list[Event]:
-        """Jobs that report nothing and have run as long as expected are expected to go on as long again."""
+        """Jobs that report nothing and have run longer than expected are expected to run as long again."""
         events: list[Event] = []
         for job in self._state.held_gpus.keys() - self._in_steps:
             record = self.store[job]
@@ -146,7 +146,7 @@ class Observations:
         return events
 
     def learn(self, record: JobRecord, now_s: float) -> list[Event]:
-        """A job has done its work: those that are alike and have told nothing are expected to take as long."""
+        """A job has done its work: similar jobs that have reported nothing are expected to take as long."""
         before_s = self.times.expected_s(replace(record.request, expected_s=None))
         self.times.learn(record)
         after_s = self.times.expected_s(replace(record.request, expected_s=None))
@@ -166,14 +166,14 @@ class Observations:
         return events
 
     def _expects(self, record: JobRecord, work_s: float, ran_s: float, rate: float, now_s: float) -> Event:
-        """A job that reports nothing is expected to take so many seconds in all."""
+        """A job that reports nothing is expected to take `work_s` seconds in all."""
         self.expected_s[record.number] = work_s
         speeds, batch = speeds_of(record.request, self.cluster), record.request.batch_size or 0
         entered = RegimeEntered(now_s, record.number, ran_s, rate, batch, speeds, work_s, 0.0)
         return entered._replace(work=work_s, prospect=assumed(record.request, speeds, work_s))
 
     def _trained(self, record: JobRecord, about: tuple[Place, int | None, float], now_s: float) -> Event:
-        """A job was seen to train. The first time its work comes to be counted in steps, if it has told how many."""
+        """A job has trained. The first time, its work changes from seconds to steps if it reports how many."""
         progress, job, (place, batch, total) = record.progress, record.number, about
         speed = progress.steps_per_s or 0.0
         progress.speeds[self._name(place)] = speed
@@ -195,7 +195,7 @@ class Observations:
         return entered._replace(work=total, scaling=scaling, prospect=prospect)
 
     def _speed(self, record: JobRecord, place: Place, relative: tuple[float, ...]) -> float:
-        """Steps per second that a job is expected to make in a place, by what was measured closest to it."""
+        """Steps per second that a job is expected to do in a place, from the closest place with a measured speed."""
         names = {gpu.name: speed for gpu, speed in zip(self.cluster.types, relative, strict=True)}
         return speed_on(record.progress.speeds, names, self.cluster.types[place.gpu_type].name, place.gpus)
 
@@ -203,7 +203,7 @@ class Observations:
         return record.ran_until_s(self._origin_s + now_s)
 
     def _total(self, record: JobRecord) -> float:
-        """How many steps there are in all; 0 if that is not known."""
+        """The total number of steps; 0 if that is not known."""
         return record.progress.steps or record.request.steps or 0.0
 
     def _place(self, job: int) -> Place | None:

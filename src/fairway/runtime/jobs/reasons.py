@@ -1,6 +1,6 @@
-"""Why jobs wait, as the last decision had it: for lists, which cannot ask the policy about every row.
+"""Why jobs wait, from the last decision. Lists use this, since they cannot ask the policy about every row.
 
-What a decision says is kept as it is and becomes text when somebody looks, once for all rows.
+The decision is kept as it is. It becomes text when it is first read, once for all rows.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _NOBODY = -1
 
 
 class _Round(NamedTuple):
-    """One decision and what it was about. The columns of a snapshot live for a moment only, so they are copies.
+    """One decision and the snapshot it was about. The columns of a snapshot change later, so these are copies.
 
-    `usable` are the GPU types that each row can use, `who` says who has the GPUs of these types.
+    `usable` are the GPU types that each row can use. `who` names the jobs that hold the GPUs of these types.
     """
 
     jobs: Ints
@@ -42,7 +42,7 @@ class Reasons:
         self._told: tuple[_Round | None, Mapping[int, str]] = (None, {})
 
     def note(self, snapshot: Snapshot, decision: Decision) -> None:
-        """A round was decided; the snapshot is still the one that the policy saw."""
+        """Keep the decision of a round, with the snapshot that the policy saw."""
         free = decision.free(snapshot)
         ahead = snapshot.job_id(decision.ahead)
         usable = usable_types(snapshot)
@@ -54,13 +54,13 @@ class Reasons:
         self._round = _Round(snapshot.jobs.copy(), snapshot.gpus.copy(), decision, free, ahead, usable, who)
 
     def forget(self, job: int) -> None:
-        """What was said of a job is no longer so, and nothing else has been decided yet."""
+        """Drop the reason of a job: it no longer applies, and there is no new decision yet."""
         if self._round is not None:
             self._round.jobs[self._round.jobs == job] = _NOBODY
             self._round = self._round._replace()
 
     def all(self) -> Mapping[int, str]:
-        """Texts by job number, for the jobs of the last round; it may be kept and read, not changed."""
+        """Texts by job number, for the jobs of the last round. Callers may keep the mapping but not change it."""
         last, (told_of, told) = self._round, self._told
         if last is not None and told_of is not last:
             told = _texts(last)

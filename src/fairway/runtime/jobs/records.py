@@ -1,4 +1,4 @@
-"""What is known of every job, for users and across restarts: its request, its state, its attempts."""
+"""The records of jobs, for users and across restarts: the request, the state and the attempts of each."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class JobState(StrEnum):
 
     @property
     def waits(self) -> bool:
-        """Whether it holds no GPUs and may still get some."""
+        """Whether the job holds no GPUs and may still get some."""
         return self in _WAITING
 
 
@@ -44,8 +44,8 @@ _ENDED = frozenset(JobState) - _WAITING - {JobState.RUNNING}
 class Attempt:
     """One start of a job's processes. Times are seconds since 1970.
 
-    `start_s` is how long it took from its launch to its first report of a step, `stop_s` from the request to stop to
-    its end; None where that was not seen.
+    `start_s` is the time from its launch to its first report of a step, `stop_s` from the request to stop to its end.
+    Each is None if it was not seen.
     """
 
     number: int
@@ -63,7 +63,7 @@ class Attempt:
 
 @dataclass
 class Progress:
-    """What a job has reported of its training, and when it was last seen to move; `read_bytes` of it have been read."""
+    """What a job has reported of its training, and when. `read_bytes` of its reports have been read."""
 
     step: float = 0.0
     steps: float | None = None
@@ -89,10 +89,10 @@ class Progress:
 
 @dataclass
 class JobRecord:
-    """One job. `number` is the scheduler's, `id` the owner's name for it.
+    """One job. `number` is the scheduler's name for it, `id` the one that users see.
 
-    `ran_s` and `gpu_s` count up to `since_s`, the date since which it has run without a break, where it runs. Its state
-    is changed by `life` alone.
+    `ran_s` and `gpu_s` count up to `since_s`. For a running job that is the date since which it has run without a
+    break. Only `life` changes its state.
     """
 
     number: int
@@ -131,11 +131,11 @@ class JobRecord:
         return self.request.preempt == "suspend" and not self.state.ended
 
     def ran_until_s(self, date_s: float) -> float:
-        """For how long it has run by a date."""
+        """How long it has run by a date, in seconds."""
         return self.ran_s + (0.0 if self.since_s is None else max(date_s - self.since_s, 0.0))
 
     def count_until(self, date_s: float) -> None:
-        """Count the time that it has run since `since_s`: at this date it does not run any more, or begins anew."""
+        """Add the time since `since_s`. At this date the job stops running, or starts a new stretch."""
         if self.since_s is not None and self.attempt is not None:
             passed_s = max(date_s - self.since_s, 0.0)
             self.ran_s += passed_s
@@ -147,7 +147,7 @@ class JobRecord:
         out = {name: value for name, value in vars(self).items() if name not in _NESTED}
         out["state"] = self._state
         out["request"] = self.request.plain()
-        # Not `asdict`, which copies every value: this is done for every change of every job.
+        # Not `asdict`, which copies every value: this runs for every change of every job.
         out["attempts"] = [dict(vars(attempt)) for attempt in self.attempts]
         out["progress"] = dict(vars(self.progress))
         return out
@@ -162,7 +162,7 @@ class JobRecord:
         known = dict(values)
         known["request"] = JobRequest.from_plain(known["request"])
         known["_state"] = JobState(known.pop("state"))
-        # Journals of earlier versions have it beside the state, from which it follows.
+        # Journals of earlier versions have this field, which follows from the state.
         known.pop("cancelled", None)
         known["attempts"] = [Attempt(**attempt) for attempt in known["attempts"]]
         known["progress"] = Progress(**known["progress"])
@@ -173,7 +173,7 @@ _NESTED = frozenset(("request", "attempts", "progress", "_state"))
 
 
 class JobStore:
-    """All jobs by number and id; which have changed since the last look."""
+    """All jobs by number and id, and which records have changed since they were last stored."""
 
     def __init__(self) -> None:
         self._by_number: dict[int, JobRecord] = {}
@@ -189,7 +189,7 @@ class JobStore:
         self.next_id = max(self.next_id, least)
 
     def add(self, record: JobRecord) -> None:
-        """Take up a job."""
+        """Add a job."""
         self._by_number[record.number] = record
         self._by_id[record.id] = record
         array, _, task = record.id.partition("_")
@@ -202,16 +202,16 @@ class JobStore:
         self.next_id = max(self.next_id, int(record.id.split("_")[0]) + 1)
 
     def touch(self, record: JobRecord) -> None:
-        """Say that a record was changed and has to be stored."""
+        """Mark a record as changed: it has to be stored."""
         self._changed[record.number] = record
 
     def take_changed(self) -> list[JobRecord]:
-        """The records that have to be stored now."""
+        """Return the records that have to be stored now, and unmark them."""
         changed, self._changed = list(self._changed.values()), {}
         return changed
 
     def known(self, request: JobRequest) -> JobRecord | None:
-        """The job that its user has submitted before under the same key."""
+        """The job that the same user has submitted before under the same key."""
         key = _key_of(request) if request.client_key else None
         number = None if key is None else self._by_key.get(key)
         return None if number is None else self._by_number[number]
@@ -224,7 +224,7 @@ class JobStore:
         return self._by_id.get(name)
 
     def tasks(self, name: str) -> list[JobRecord]:
-        """The job of this id, or all tasks of the array of this id."""
+        """The job with this id, or all tasks of the array with this id."""
         found = self._by_id.get(name)
         if found is not None:
             return [found]
@@ -238,5 +238,5 @@ class JobStore:
 
 
 def _key_of(request: JobRequest) -> str | None:
-    """The key that a user has given a request, unique among those of all users."""
+    """The key that a user gave a request, made unique among all users."""
     return None if request.client_key is None else f"{request.user}\0{request.client_key}"

@@ -1,6 +1,6 @@
-"""What jobs report of themselves: lines of JSON that the training library appends to a file of the job.
+"""What jobs report: lines of JSON that the training library appends to a file of the job.
 
-A file and not a connection: it is there whether the scheduler is or not, and what was written is read when it is back.
+A file, not a connection: a job can write to it while no scheduler runs, and the next scheduler reads it.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from fairway.runtime.jobs.records import Progress
 
 MOST_LINE = 65_536
 MOST_READ = 4 * 1024 * 1024
-"""The most that is read at a time."""
+"""The most bytes that are read at a time."""
 MOST_PATH = 4096
 MOST_APART_S = 86400.0
-"""Times that are farther than this from ours are not believed."""
+"""Reported times that differ from the scheduler's clock by more than this are ignored."""
 _NUMBERS = ("step", "steps", "epoch", "epochs", "loss", "samples", "samples_per_s", "noise_scale", "save_s")
 MOST_BATCH_SIZES = 64
 _SMOOTHING = 0.3
-"""How much the latest speed counts against the mean of those before."""
+"""The weight of the latest speed against the mean of the earlier ones."""
 
 
 class ReportReader:
-    """Reads on where it stopped. A line is taken when it is complete.
+    """Reads a file from where it last stopped. A line counts when it is complete.
 
-    What a job writes is not to be trusted: the file may be anything, and lines of any length. Of a flood only the
-    latest part is read.
+    What a job writes is not trusted: the path may be any kind of file, and lines may have any length. If there is too
+    much, only the latest part is read.
     """
 
     def __init__(self, path: Path, offset: int = 0) -> None:
@@ -38,7 +38,7 @@ class ReportReader:
         self.offset = offset
 
     def new_lines(self) -> Iterator[dict[str, Any]]:
-        """The reports since the last time; what is no report is passed over."""
+        """The reports since the last time. Lines that are no reports are skipped."""
         # What follows the last end of a line is not complete yet.
         for line in self._new_part().split(b"\n")[:-1]:
             self.offset += len(line) + 1
@@ -47,9 +47,9 @@ class ReportReader:
                 yield report
 
     def _new_part(self) -> bytes:
-        """What was written since the last time, beginning with a line."""
+        """What was written since the last time, from the beginning of a line."""
         try:
-            # Neither waited for (a pipe in its place) nor followed elsewhere.
+            # Do not wait for a pipe in its place, and do not follow a link.
             fd = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
             return b""
@@ -65,7 +65,7 @@ class ReportReader:
             return b""
         finally:
             os.close(fd)
-        # In the middle of a flood, or of a line that is longer than all that is read, a line has to be found first.
+        # If something was skipped, or a line is longer than all that is read, find the next line first.
         if begin > self.offset:
             skipped = part.find(b"\n") + 1 or len(part)
             self.offset, part = begin + skipped, part[skipped:]
@@ -83,11 +83,11 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 
 
 def take_in(progress: Progress, report: Mapping[str, Any], now_s: float) -> bool:
-    """Bring a job's progress up to date; whether its batch size is another one than before."""
+    """Bring a job's progress up to date. Returns whether its batch size has changed."""
     time_s = _number(report.get("time")) or now_s
     time_s = time_s if abs(time_s - now_s) < MOST_APART_S else now_s
     if report.get("started") is True:
-        # A new attempt: what lies between its first report and the last one before was waiting, not training.
+        # A new attempt: the time between its first report and the last one before was waiting, not training.
         progress.reported_s = None
     before_s, before = progress.reported_s, progress.reported_step
     for name in _NUMBERS:
@@ -98,7 +98,7 @@ def take_in(progress: Progress, report: Mapping[str, Any], now_s: float) -> bool
         speed = (progress.step - before) / (time_s - before_s)
         known = progress.steps_per_s
         progress.steps_per_s = speed if known is None else known + _SMOOTHING * (speed - known)
-    # Reports that do not tell the time are all of the instant at which they are read; the first of them counts.
+    # Reports without a time all get the instant at which they are read; the first of them counts.
     if _number(report.get("step")) is not None and time_s != before_s:
         progress.reported_s, progress.reported_step = time_s, progress.step
     if _is_path(report.get("checkpoint")):
@@ -113,13 +113,13 @@ def take_in(progress: Progress, report: Mapping[str, Any], now_s: float) -> bool
         changed = progress.batch_size is not None
         progress.batch_size = batch
         if changed:
-            # A step is another one now.
+            # A step is something else now.
             progress.steps_per_s, progress.speeds = None, {}
     return changed
 
 
 def _is_path(value: Any) -> bool:
-    """Whether something can be the name of a file: JSON can write text that is none."""
+    """Whether a value can be the name of a file. Some JSON texts cannot."""
     try:
         return isinstance(value, str) and 0 < len(value) <= MOST_PATH and b"\0" not in value.encode()
     except UnicodeEncodeError:
@@ -133,5 +133,5 @@ def _is_count(value: Any) -> bool:
 def _number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    # Compared before it is converted: a whole number may be too large for that.
+    # Compared before it is converted: a whole number may be too large for a float.
     return float(value) if -1e15 < value < 1e15 else None

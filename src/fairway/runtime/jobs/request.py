@@ -31,7 +31,7 @@ DEPENDENCIES: tuple[DependencyKind, ...] = ("afterok", "afterany", "afternotok")
 
 MOST_ARGUMENTS, MOST_ENVIRONMENT, MOST_GPUS, MOST_SHOWN, MOST_DEPENDENCIES = 4096, 1024, 4096, 4096, 1000
 MOST_TASKS = 10_000
-"""Tasks that one array may have."""
+"""The most tasks of one array."""
 
 Gpus = Annotated[Whole, Field(ge=1, le=MOST_GPUS)]
 GpusOrNone = Annotated[Whole, Field(ge=0, le=MOST_GPUS)]
@@ -42,7 +42,7 @@ Count = Annotated[Whole, Field(ge=0, le=1_000_000)]
 
 
 def _about(text: str, unit: str | None = None) -> Any:
-    """What a field is for, and in which unit it counts."""
+    """What a field is for, and its unit."""
     return Field(description=text, json_schema_extra=None if unit is None else {"unit": unit})
 
 
@@ -72,13 +72,13 @@ class JobTerms:
     "checkpoint" (SIGTERM, it saves and exits with 75), by "suspend" in place (its memory stays), by a "restart" from
     the beginning, or "never".
 
-    A value is checked where it comes from a user (`checked`, the API); code that makes one by itself is trusted.
+    Values from a user are checked (`checked`, the API). Values that code makes by itself are trusted.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = NOTHING_ELSE
 
     command: Command
-    user: Annotated[Name, _about("whose job it is; only operators may name somebody else")] = ""
+    user: Annotated[Name, _about("the owner of the job; only operators may name another user")] = ""
     name: Annotated[Name, _about("a name for the job")] = ""
     queue: Annotated[Name, _about("the queue, as the configuration knows it")] = ""
     cwd: Annotated[
@@ -94,7 +94,7 @@ class JobTerms:
     memory_bytes: Annotated[
         Whole, Field(ge=0, le=MOST_INT), _about("the memory that it needs on each GPU", "bytes")
     ] = 0
-    priority: Annotated[Priority, _about("the higher, the sooner; negative is opportunistic")] = 0
+    priority: Annotated[Priority, _about("higher is served first; negative is opportunistic")] = 0
     weight: Annotated[Weight, _about("its share beside others, for policies that share")] = 1.0
     limit_s: LimitS = None
     expected_s: Annotated[Positive | None, _about("how long it will probably run", "seconds")] = None
@@ -138,17 +138,17 @@ class JobTerms:
 
 @dataclass(frozen=True)
 class JobRequest(JobTerms):
-    """One job as the scheduler keeps it: what was asked for, and what the scheduler adds.
+    """One job as the scheduler keeps it: what its owner asked for, and what the scheduler adds.
 
-    `array_task` is its number in an array. `account` is the user that its processes run as where the scheduler is
-    root's; it is set after the submitter was identified.
+    `array_task` is its number in an array. `account` is the user that its processes run as if the scheduler runs as
+    root. It is set after the submitter was identified.
     """
 
     array_task: Annotated[Annotated[Whole, Field(ge=0)] | None, _about("its number in an array")] = None
     account: Annotated[str, Field(strict=True)] = ""
 
     def plain(self) -> dict[str, Any]:
-        """The request as JSON values, without what has its default."""
+        """The request as JSON values, without fields that have their default."""
         known = vars(self)
         made = {name: known[name] for name, default in _defaults() if known[name] != default}
         if self.depends:
@@ -169,7 +169,7 @@ class JobRequest(JobTerms):
 
 @cache
 def _defaults() -> tuple[tuple[str, Any], ...]:
-    """The fields of a request with what they are where nothing else is said."""
+    """The fields of a request with their defaults."""
     return tuple((one.name, {} if one.name == "env" else one.default) for one in fields(JobRequest))
 
 

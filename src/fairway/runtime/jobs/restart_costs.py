@@ -1,5 +1,5 @@
-"""What it costs to stop a job and start it again, as it was seen: from the request to stop to the end of its processes,
-and from their next start to the first step that they report."""
+"""The measured cost of stopping a job and starting it again: the seconds from the request to stop to the end of its
+processes, and from their next start to the first step that they report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairway.runtime.jobs.request import JobRequest
 RESTART_S = 10.0
 """What a restart is taken to cost of which nothing is known."""
 SUSPENDED_S = 0.1
-"""Of a job that stays in memory."""
+"""The cost for a job that is suspended in place."""
 REMEMBERED = 20
 _TERMINATED = 143
 _ALL = ("", "")
@@ -22,7 +22,7 @@ _Seen = dict[tuple[str, str], deque[float]]
 
 
 class RestartCosts:
-    """Medians over the stops and starts of a job itself, else of jobs that are alike, else of all, else `unknown_s`."""
+    """Medians over the stops and starts of a job itself, else of similar jobs, else of all jobs, else `unknown_s`."""
 
     def __init__(self, unknown_s: float = RESTART_S) -> None:
         self.unknown_s = unknown_s
@@ -31,7 +31,7 @@ class RestartCosts:
         self._unseen: set[tuple[int, int]] = set()
 
     def expected_s(self, request: JobRequest, attempts: Sequence[Attempt] = ()) -> float:
-        """What a stop and restart of a job is expected to cost, after the attempts that it has made."""
+        """The expected cost of a stop and restart of a job, given its attempts so far."""
         if request.preempt == "suspend":
             return SUSPENDED_S
         stop_s = _closest(_known(one.stop_s for one in attempts), self._stops, request)
@@ -39,17 +39,17 @@ class RestartCosts:
         return self.unknown_s if stop_s is start_s is None else (stop_s or 0.0) + (start_s or 0.0)
 
     def ended(self, record: JobRecord, stop_s: float | None) -> None:
-        """An attempt is over, so many seconds after it was asked to stop, if it was."""
+        """An attempt is over, `stop_s` seconds after it was asked to stop; None if it was not asked."""
         attempt = record.attempt
         if attempt is None or attempt.cause != "request" or stop_s is None:
             return
-        # One that should have saved and ended by the signal itself had not come to the point where it can.
+        # A job that should save but was ended by the signal itself was not yet able to save: its stop was too short.
         if record.request.preempt != "checkpoint" or _TERMINATED not in attempt.codes:
             attempt.stop_s = stop_s
             _learn(self._stops, record.request, stop_s)
 
     def reported(self, record: JobRecord) -> None:
-        """A job has said something; the first time in an attempt that tells how long its start took."""
+        """A job has reported. The first report of an attempt tells how long its start took."""
         attempt, said_s = record.attempt, record.progress.reported_s
         if attempt is None or said_s is None or attempt.start_s is not None or _mark(record) in self._unseen:
             return
@@ -66,7 +66,7 @@ class RestartCosts:
                 _learn(self._starts, record.request, attempt.start_s)
         last, said_s = record.attempt, record.progress.reported_s
         if last is not None and last.start_s is None and said_s is not None and said_s >= last.launched_s:
-            # Its first report was read, but not by one that took note of it: the next one is not the first.
+            # The earlier scheduler read its first report without measuring the start. The next report is not the first.
             self._unseen.add(_mark(record))
 
 
@@ -84,13 +84,13 @@ def _learn(known: _Seen, request: JobRequest, seconds: float) -> None:
 
 
 def _closest(own_s: Sequence[float], known: _Seen, request: JobRequest) -> float | None:
-    """The median of a job's own figures, else of the closest others that have some."""
+    """The median of a job's own figures, else of the most similar jobs that have some."""
     seen = [own_s, *(known.get(key, ()) for key in _keys(request))]
     return next((median(one_s) for one_s in seen if one_s), None)
 
 
 def _keys(request: JobRequest) -> list[tuple[str, str]]:
-    """What jobs are alike by, the closest first."""
+    """What makes jobs similar, the closest first."""
     by_name = [(request.user, f"name {request.name}")] if request.name else []
     by_model = [("", f"model {request.model}")] if request.model else []
     return [*by_name, *by_model, _ALL]

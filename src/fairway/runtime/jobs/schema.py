@@ -1,7 +1,7 @@
-"""What the fields of a job, of the REST API and of the configuration may hold, and what an error says.
+"""What the fields of a job, of the REST API and of the configuration may hold, and the messages of errors.
 
-Pydantic checks. It takes numbers as numbers and texts as texts: a number in quotes is an error. An error is one line
-that names each field and what is allowed there.
+Pydantic checks the types strictly: a number in quotes is an error. An error is one line that names each field and what
+is allowed there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST_TEXT = 131_072
 MOST_WEIGHT = 1e6
 
 NOTHING_ELSE = ConfigDict(extra="forbid")
-"""The configuration of classes that have no other fields than their own."""
+"""The configuration of classes that allow no unknown fields."""
 Whole = Annotated[int, Field(strict=True)]
 Text = Annotated[str, Field(strict=True, max_length=MOST_TEXT, pattern=r"^[^\x00]*$")]
 Name = Annotated[str, Field(strict=True, max_length=200, pattern=r"^[^\x00-\x1f\x7f/]*$")]
@@ -58,12 +58,12 @@ _RULES = {
     "model_attributes_type": "must have named fields",
     "value_error": "{error}",
 }
-"""What is wrong, by the kind of a problem; other kinds are told as they come."""
+"""Our message by the kind of a problem. Other kinds keep Pydantic's message."""
 
 Made = TypeVar("Made")
 Place = Sequence[str | int]
 _adapters: dict[type[Any], TypeAdapter[Any]] = {}
-"""How classes are checked. Made when it is first needed, since that takes 20 ms for a job."""
+"""Adapters that check classes. Each is made when it is first needed, since that takes 20 ms for a job."""
 
 
 def _unknown_field(place: Place) -> str:
@@ -76,10 +76,9 @@ def checked(
     names: Mapping[str, str] | None = None,
     unknown: Callable[[Place], str] = _unknown_field,
 ) -> Made:
-    """A dataclass from values that a user gave; `InputError` where one of them may not be.
+    """A dataclass from values that a user gave; `InputError` if one of them is not allowed.
 
-    `names` are those under which users know the fields, such as options. `unknown` says what to tell of a field that
-    there is not.
+    `names` are the names that users know for fields, such as options. `unknown` makes the message for an unknown field.
     """
     adapter = _adapters.get(kind) or _adapters.setdefault(kind, TypeAdapter(kind))
     try:
@@ -96,7 +95,7 @@ def told(
     values: bool = True,
     unknown: Callable[[Place], str] = _unknown_field,
 ) -> str:
-    """All problems in one line: the name of each place, what is allowed there, and with `values` what was given."""
+    """All problems in one line: the name of each field, what is allowed there, and with `values` what was given."""
     lines: dict[str, None] = {}
     for one in problems:
         what = unknown(one["loc"]) if one["type"] in _UNKNOWN else _rule(one, values=values)

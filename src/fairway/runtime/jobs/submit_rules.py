@@ -1,4 +1,4 @@
-"""What becomes of a request on its way in: its queue, what it did not say, and whether it is allowed."""
+"""What happens to a request when it is submitted: its queue, its defaults, and whether it is allowed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEFAULT_QUEUE = "default"
 
 
 class NotAdmittedError(InputError):
-    """The configuration does not let this job in."""
+    """The configuration does not allow this job."""
 
 
 def admitted(
@@ -27,8 +27,8 @@ def admitted(
 ) -> list[JobRequest]:
     """The requests as they are queued, all of them or none.
 
-    `active` gives the user and the queue of every job that has not ended; it is called only if somebody's number of
-    jobs is limited.
+    `active` gives the user and the queue of every job that has not ended. It is called only if the configuration limits
+    numbers of jobs.
     """
     made = [_with_terms(request, config) for request in requests]
     limited = [*config.users.values(), *config.queues.values()]
@@ -38,9 +38,9 @@ def admitted(
 
 
 def amended(request: JobRequest, changes: Mapping[str, Any], config: Config) -> dict[str, Any]:
-    """What the owner of a queued job asks to change, as it is then queued: by the same rules as when it was submitted.
+    """The changes that are made to a queued job when its owner asks for some: by the same rules as at its submission.
 
-    A time limit that is taken away becomes the longest that is allowed.
+    If the time limit is removed, the longest allowed limit applies.
     """
     made = dict(changes)
     user, queue = config.user_of(request.user), config.queue_of(request.queue)
@@ -57,7 +57,7 @@ def amended(request: JobRequest, changes: Mapping[str, Any], config: Config) -> 
 
 
 def changed_terms(request: JobRequest, old: Config, new: Config) -> JobRequest:
-    """A request that was admitted under one configuration, as it is under another."""
+    """A request that was admitted under one configuration, with the weight and priority of another."""
     before, after = _factors(request, old), _factors(request, new)
     if before == after:
         return request
@@ -99,7 +99,7 @@ def _with_terms(request: JobRequest, config: Config) -> JobRequest:
 
 
 def _queue_of(request: JobRequest, config: Config) -> str:
-    """The queue of a request, which exists and takes it."""
+    """The queue of a request; `NotAdmittedError` if there is none or it does not take the request."""
     default = config.defaults.queue or (DEFAULT_QUEUE if DEFAULT_QUEUE in config.queues else "")
     name = request.queue or default
     if not config.queues:
@@ -137,7 +137,7 @@ def _refuse_terms(priority: int | None, limit_s: float | None, terms: Terms, who
 
 
 def _limit_s(request: JobRequest, user: Terms, queue: Queue, default_s: float | None) -> float | None:
-    """The time limit: as asked for, else that of the user, of the queue, or of everybody; never above the longest."""
+    """The time limit: as asked for, else that of the user, of the queue, or the default; never above the longest."""
     chosen = next((one for one in (request.limit_s, user.limit_s, queue.limit_s, default_s) if one is not None), None)
     return _shortest(chosen, user, queue)
 

@@ -1,4 +1,4 @@
-"""What the end of an attempt means: exit codes, signals and causes, as a verdict."""
+"""What the end of an attempt means: a verdict from exit codes, signals and causes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fairway.runtime.jobs.records import JobState
 from fairway.runtime.processes.site import Outcome
 
 CHECKPOINTED = 75
-"""The exit code with which a job says: my state is saved, run me again."""
+"""The exit code of a job that has saved its state and wants to run again."""
 _SIGNALLED = (128 + 9, 128 + 15)
 _MEANINGS = {126: "its command is not executable", 127: "its command was not found"}
 
@@ -17,8 +17,8 @@ Next = Literal["done", "again", "retry", "lost", "failed"]
 
 
 class Verdict(NamedTuple):
-    """What becomes of the job: it is done, runs again (`again` at no cost, `retry` using up one of its retries,
-    `lost` because of the machine), or has failed with `state`."""
+    """What becomes of the job: it is done, it runs again (`again` at no cost, `retry` with one of its retries, `lost`
+    because of the machine), or it has failed with `state`."""
 
     next: Next
     state: JobState
@@ -27,10 +27,10 @@ class Verdict(NamedTuple):
 
 
 def verdict(outcome: Outcome, *, asked: bool) -> Verdict:
-    """Judge an attempt. `asked`: the scheduler had asked it to stop and wants it to run again later."""
+    """Judge an attempt. `asked`: the scheduler asked it to stop and wants it to run again later."""
     codes = outcome.codes
     bad = [code for code in codes if code not in (0, CHECKPOINTED)]
-    # When one rank fails the others are stopped; the code that counts is that of the one that failed.
+    # When one rank fails, the others are stopped. The code of the rank that failed is the one that counts.
     worst = next((code for code in bad if code not in _SIGNALLED), bad[0] if bad else 0)
     if outcome.cause == "lost":
         return Verdict("lost", JobState.NODE_FAIL, -1, outcome.problem)
@@ -51,7 +51,7 @@ def verdict(outcome: Outcome, *, asked: bool) -> Verdict:
 
 
 def _told_stop(outcome: Outcome, worst: int) -> str:
-    """How it took our asking it to stop. Many programs leave with an error then, which is not a failure of theirs."""
+    """How it ended after it was asked to stop. Many programs exit with an error then, which is not their failure."""
     if outcome.killed:
         return "did not stop within its grace period and was killed"
     return "was stopped" if worst in _SIGNALLED else f"was stopped and left with code {worst}"
@@ -77,7 +77,7 @@ def _named(signo: int) -> str:
 def _ran_out_of_memory(codes: tuple[int, ...], outcome: Outcome) -> bool:
     """Whether a rank said so, or was killed by the kernel, which does that when memory is short.
 
-    Where the kernel does not count whom it killed, a rank that was killed and not by us is taken to be such a one.
+    If the kernel does not count its kills, a rank that was killed, but not by Fairway, counts as killed by the kernel.
     """
     if 128 + 9 in codes and not outcome.killed and outcome.cause in ("", "gang") and outcome.memory_kills:
         return True

@@ -1,1 +1,1 @@
-"""What a restarted scheduler needs, on disk: written before it is acted on, and read back."""
+"""What a restarted scheduler needs, on disk. It is written before the scheduler acts on it."""

@@ -1,4 +1,4 @@
-"""Events and actions as JSON and back, for the journal. Every field is kept; a record of another make is an error."""
+"""Events and actions as JSON and back, for the journal. Every field is kept. An entry of unknown form is an error."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def from_plain(kind: str, fields: Mapping[str, Any]) -> Any:
     """Read what `to_plain` gave."""
     made = _KINDS.get(kind)
     if made is None:
-        raise InputError(f"the journal has an entry of the unknown kind {kind!r}")
+        raise InputError(f"the journal has an entry of unknown kind {kind!r}")
     values = dict(fields)
     for name, value in values.items():
         if name == "spec":

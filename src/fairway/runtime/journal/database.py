@@ -1,12 +1,12 @@
 """The journal: everything that a restarted scheduler needs, in one SQLite file with a write-ahead log.
 
-Three kinds of content. `jobs` holds one record per job that was ever submitted. `log` holds, in order, the events and
+It has three tables. `jobs` holds one record per job that was ever submitted. `log` holds, in order, the events and
 actions of jobs that have not ended: replaying them gives the scheduler's state back. `facts` holds single values (the
-policy and its memory, the clock's origin, settings). All that one step of the scheduler writes is one transaction, on
-disk before anything is done about it.
+policy and its memory, the clock's origin, settings). Everything that one step of the scheduler writes is one
+transaction. It is on disk before the scheduler acts on it.
 
-The log stays small: the entries of a job go when it ends, and of several reports of its speed in a row only the last
-one is kept.
+The log stays small: the entries of a job are deleted when it ends, and of several reports of its speed in a row only
+the last one is kept.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from fairway.runtime.journal.codec import from_plain, to_plain
 
 SCHEMA = 1
 APPLICATION = 0x46574159
-"""What marks a database as a journal of Fairway."""
+"""The application id that marks a database as a journal of Fairway."""
 COMPACT_EVERY = 20_000
-"""New entries after which the log is looked through for those that are of no use any more."""
+"""The number of new entries after which entries that are of no use any more are deleted."""
 ROOM_BYTES = 16 * 1024 * 1024
-"""With less room than this on its disk, nothing new is taken in, so that what runs can still be written down."""
+"""With less free disk space than this, no new jobs are accepted, so that running jobs can still be written down."""
 CERTAIN: dict[str, type | tuple[type, ...]] = {
     "origin_s": float,
     "last_s": float,
@@ -46,7 +46,7 @@ CERTAIN: dict[str, type | tuple[type, ...]] = {
     "listen": str,
     "open_to_all": bool,
 }
-"""The single values that mean something also where others, or the log, are lost; and what they are."""
+"""The facts that are still useful when others, or the log, are lost; with their types."""
 
 _TABLES = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -59,15 +59,15 @@ CREATE TABLE log (seq INTEGER PRIMARY KEY, job INTEGER, round INTEGER, kind TEXT
 CREATE INDEX log_job ON log (job);
 """
 _MIGRATIONS: dict[int, str] = {}
-"""For each older schema the statements that lead to the next one."""
+"""For each older schema, the statements that lead to the next one."""
 
 
 class JournalError(FairwayError):
-    """The journal cannot be used as it is; the text says what can be done."""
+    """The journal cannot be used as it is. The text says what can be done."""
 
 
 class DiskFullError(FairwayError):
-    """There is no room to write; nothing was changed."""
+    """The disk is full. Nothing was changed."""
 
 
 class Entry(NamedTuple):
@@ -79,7 +79,7 @@ class Entry(NamedTuple):
 
 
 class StoredJob(NamedTuple):
-    """A job's record as it was stored."""
+    """A job's record as the journal stores it."""
 
     number: int
     id: str
@@ -89,7 +89,7 @@ class StoredJob(NamedTuple):
 
 
 class Journal:
-    """An open journal. One thread writes; `reader` gives others a connection of their own."""
+    """An open journal. Only one thread may write to it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -97,12 +97,12 @@ class Journal:
         self._since_compaction = 0
 
     def close(self) -> None:
-        """Fold the write-ahead log into the file and let go of it."""
+        """Fold the write-ahead log into the file and close it."""
         self._db.close()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing, and on disk afterwards. `DiskFullError` where there is no room."""
+        """All or nothing, and on disk afterwards. `DiskFullError` if there is no room."""
         try:
             self._db.execute("BEGIN IMMEDIATE")
             yield
@@ -127,18 +127,18 @@ class Journal:
             self._since_compaction += len(rows)
 
     def save_jobs(self, jobs: Iterable[StoredJob]) -> None:
-        """Add or replace records. The log of a job that has ended is dropped: call this after `append`."""
+        """Add or replace records. This deletes the log of jobs that have ended, so call it after `append`."""
         rows = [(*job[:3], int(job.ended), json.dumps(job.record, separators=(",", ":"))) for job in jobs]
         self._db.executemany("INSERT OR REPLACE INTO jobs VALUES (?, ?, ?, ?, ?)", rows)
         self._db.executemany("DELETE FROM log WHERE job = ?", [(row[0],) for row in rows if row[3]])
 
     def set_facts(self, facts: Mapping[str, Any]) -> None:
-        """Keep single values."""
+        """Add or replace facts."""
         rows = [(name, json.dumps(value, separators=(",", ":"))) for name, value in facts.items()]
         self._db.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", rows)
 
     def facts(self, only: Collection[str] | None = None) -> dict[str, Any]:
-        """All single values, or those of some names."""
+        """All facts, or those with the given names."""
         query, names = "SELECT name, value FROM facts", tuple(only or ())
         if only is not None:
             query += f" WHERE name IN ({', '.join('?' * len(names))})"
@@ -151,7 +151,7 @@ class Journal:
             return {name: bool(ended) for name, ended in self._db.execute("SELECT id, ended FROM jobs")}
 
     def jobs(self, *, ended: bool | None = None) -> Iterator[StoredJob]:
-        """The records in order of submission; only those that have ended, or have not, if asked."""
+        """The records in order of submission. `ended` selects those that have ended, or those that have not."""
         where = "" if ended is None else f" WHERE ended = {int(ended)}"
         with self._readable():
             for number, name, key, done, record in self._db.execute(f"SELECT * FROM jobs{where} ORDER BY number"):
@@ -175,18 +175,18 @@ class Journal:
             raise _damaged(self.path, str(error)) from None
 
     def drop_log(self) -> None:
-        """Forget all entries; the records stay."""
+        """Delete all entries. The records stay."""
         self._db.execute("DELETE FROM log")
 
     def tidy(self) -> int:
-        """Compact if much has been written since the last time; returns how many entries went."""
+        """Compact if much has been written since the last time. Returns how many entries were deleted."""
         return self.compact() if self._since_compaction >= COMPACT_EVERY else 0
 
     def compact(self) -> int:
-        """Throw out entries that make no difference to whoever replays the log; returns how many there were.
+        """Delete entries that make no difference to a replay of the log. Returns how many there were.
 
-        They are those of jobs that have ended, reports of speed that another one of the same job follows at once, and
-        instants at which nothing was done.
+        These are the entries of jobs that have ended, reports of speed that another one of the same job follows
+        directly, and instants at which nothing was done.
         """
         self._since_compaction = 0
         try:
@@ -202,7 +202,7 @@ class Journal:
         return int(self._db.execute("SELECT count(*) FROM log").fetchone()[0])
 
     def refuse_if_full(self) -> None:
-        """Raise `DiskFullError` if there is too little room to take anything new in. May be called from any thread."""
+        """Raise `DiskFullError` if there is too little room to accept new jobs. Any thread may call this."""
         with contextlib.suppress(OSError):
             if shutil.disk_usage(self.path.parent).free < ROOM_BYTES:
                 raise DiskFullError(f"less than {ROOM_BYTES >> 20} MiB are free for {self.path}; nothing new is taken")
@@ -225,9 +225,9 @@ def _damaged(path: Path, why: str) -> JournalError:
 
 
 def is_blank(path: Path) -> bool:
-    """Whether a journal is not there, or nothing was ever in it. One that cannot be read is not blank but damaged."""
+    """Whether a journal does not exist or has no jobs. A journal that cannot be read is damaged, not blank."""
     try:
-        # Opened by SQLite, an empty file would take the write-ahead log beside it along.
+        # If SQLite opened an empty file, it would delete the write-ahead log beside it.
         if path.stat().st_size == 0:
             return True
         with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
@@ -240,7 +240,7 @@ def is_blank(path: Path) -> bool:
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """A connection to a sound journal of the present schema, made or brought up to date where necessary."""
+    """A connection to a sound journal of the present schema. The journal is made or migrated if necessary."""
     _make_private(path)
     try:
         db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
@@ -263,20 +263,20 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 
 def _make_private(path: Path) -> None:
-    """Make an empty file for SQLite, if there is none: the environments of all jobs will be in it, for no others' eyes.
+    """Make an empty private file for SQLite, if there is none: it will hold the environments of all jobs.
 
-    What SQLite puts beside a file has the same mode. A file that is there is not opened: closing it would let go of the
-    locks that connections of this process have on it. What cannot be made is left to SQLite, which says why.
+    The files that SQLite puts beside it get the same mode. An existing file is not opened, because closing it would
+    release the locks that connections of this process have on it. If the file cannot be made, SQLite will say why.
     """
     with contextlib.suppress(OSError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def _made_sound(db: sqlite3.Connection, path: Path) -> None:
-    # Without tables it is new, or its making was interrupted before anything was in it.
+    # Without tables it is new, or was interrupted before anything was written.
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     version = int(db.execute("PRAGMA user_version").fetchone()[0])
-    # Nothing is written before it is known to be ours.
+    # Nothing is written until it is known to be a journal of Fairway.
     if tables and (db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION or not {"jobs", "log"} <= tables):
         raise JournalError(f"{path} is a database, but no journal of Fairway; nothing was changed")
     if tables and not 0 < version <= SCHEMA:
@@ -296,11 +296,11 @@ def _made_sound(db: sqlite3.Connection, path: Path) -> None:
 
 
 def _migrate(db: sqlite3.Connection, version: int, path: Path) -> None:
-    """Bring an older journal up to date, one schema after the other; a copy of it as it was is left beside it."""
+    """Bring an older journal up to date, one schema after the other. A copy of the old file stays beside it."""
     kept = path.with_name(f"{path.name}.schema-{version}")
     _make_private(kept)
     with contextlib.suppress(OSError):
-        # One that an interrupted attempt has left is written over.
+        # A copy that an interrupted migration has left is written over.
         kept.chmod(0o600)
     with contextlib.closing(sqlite3.connect(kept)) as copy:
         db.backup(copy)

@@ -1,11 +1,11 @@
-"""A state again after a restart: from the log, or from the records of jobs alone where the log means nothing.
+"""The state after a restart: from the log, or from the records of jobs alone if the log cannot be used.
 
-That is so when the machine is another one than last time (a GPU more or less, other types), after a journal was
-salvaged, and where the log contradicts itself. Jobs that have not ended are then queued anew, with the progress that
-they had saved; those whose processes run keep their GPUs, as far as these are still there.
+The log cannot be used if the GPUs have changed since (their number or their types), after a journal was salvaged, and
+if the log contradicts itself. Jobs that have not ended are then queued again with the progress that they had saved.
+Jobs whose processes run keep their GPUs if these are still there.
 
-Where all jobs were suspended with their scheduler, the time in between is nobody's: they give up their GPUs when they
-stood still, and get the same ones again when they go on.
+If all jobs were suspended with their scheduler, no job is charged for the time in between: in the state, jobs give up
+their GPUs when they were suspended, and get the same ones again when they go on.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.journal.database import Entry
 
 STOOD_STILL = "stood_still_s"
-"""The fact of the journal that says since which date all processes have been suspended, for want of a scheduler."""
+"""The fact of the journal with the date since which all processes are suspended because no scheduler runs."""
 
 
 def fingerprint(cluster: Cluster, devices: Sequence[str] | None) -> list[Any]:
-    """What has to be the same for a log to mean the same: types and numbers of GPUs, and which ones they are."""
+    """What has to be the same for a log to be usable: the types and numbers of GPUs, and which devices they are."""
     nodes = [[node.gpu_type, node.gpus] for node in cluster.nodes]
     return [nodes, None if devices is None else list(devices)]
 
@@ -38,7 +38,7 @@ def fingerprint(cluster: Cluster, devices: Sequence[str] | None) -> list[Any]:
 def replay(log: Iterable[Entry], state: State, records: Iterable[JobRecord], recall: Callable[[Event], None]) -> None:
     """Apply the log to a new state: events one by one, the actions of a round together.
 
-    An `EngineError` says that it is not the log of these jobs.
+    `EngineError` if it is not the log of these jobs.
     """
     actions: list[Action] = []
     round_number = 0
@@ -57,7 +57,7 @@ def replay(log: Iterable[Entry], state: State, records: Iterable[JobRecord], rec
     state.settle_guests()
     for record in records:
         if not record.state.ended and record.number not in state.specs:
-            raise EngineError(f"nothing is known of job {record.id}")
+            raise EngineError(f"the log has no entry of job {record.id}")
 
 
 def launches(
@@ -67,9 +67,9 @@ def launches(
     *,
     anywhere: bool,
 ) -> list[Action]:
-    """The actions that book GPUs for jobs that run on them; `anywhere`: other ones will do as well.
+    """The actions that book GPUs for jobs that run on them. `anywhere`: other GPUs will do as well.
 
-    `speeds` are those by GPU type, 0 where a job cannot be: its gang may be wider than what is left of a type.
+    `speeds` are by GPU type, 0 where a job cannot run: its gang may be larger than what is left of a type.
     """
     actions: list[Action] = []
     free = set(range(cluster.gpu_count))
@@ -87,10 +87,11 @@ def launches(
 def without_pause(
     state: State, since_s: float, events: Sequence[Event], note: Callable[[list[Event]], None]
 ) -> list[Action]:
-    """Take everybody off its GPUs at the instant since which all have stood still; returns what puts them back.
+    """Take all jobs off their GPUs at the instant `since_s` at which all were suspended. Returns the actions that put
+    them back.
 
-    `events` are what was found out since the last scheduler, in order; `note` takes events into the state and the log.
-    Who has ended in the meantime, or whose host has, is not put back.
+    `events` are what has happened since the last scheduler, in order. `note` adds events to the state and the log. A
+    job that has ended in the meantime, or whose host has, is not put back.
     """
     since_s = max(since_s, state.now_s)
     note([event for event in events if event.time_s <= since_s])
@@ -98,7 +99,7 @@ def without_pause(
     snapshot = state.snapshot()
     host, jobs = snapshot.host.tolist(), snapshot.jobs.tolist()
     kinds, throttle, progress = snapshot.gpu_type.tolist(), snapshot.throttle.tolist(), snapshot.progress.tolist()
-    # Hosts first: guests are put on their GPUs.
+    # Hosts first: guests are put on the GPUs of their hosts.
     rows = sorted(snapshot.running_rows.tolist(), key=lambda row: host[row] >= 0)
     back = [Launch(jobs[row], snapshot.gpus_held(row), kinds[row], host[row], throttle[row]) for row in rows]
     why = "suspended with its scheduler"
@@ -115,7 +116,7 @@ def queued_anew(
     seen: Observations,
     clock: Clock,
 ) -> tuple[list[Event], set[int]]:
-    """Events that take up all jobs that have not ended, and the numbers of those that cannot run here any more."""
+    """Events that add all jobs that have not ended, and the numbers of those that cannot run here any more."""
     now_s, events, impossible = clock.now_s(), list[Event](), set[int]()
     for record in records:
         if record.state.ended:
@@ -124,20 +125,20 @@ def queued_anew(
         event = submitted(record, cluster, seen.times.expected_s(record.request), now_s, restart_s)
         since_s = max(min(record.submitted_s - clock.origin_s, now_s), 0.0)
         if not any(speeds_of(record.request, cluster)):
-            # A state has no place for a job that can run nowhere; it is kept outside until the machine can run it.
+            # The state needs a speed for every job. This one is not eligible until the machine can run it.
             impossible.add(record.number)
             event = event._replace(speeds=(1.0,) * len(cluster.types), prospect=None)
-        # Its owner's deadline counts from when it was submitted, not from now.
+        # The deadline counts from the submission, not from now.
         deadline_s = None if record.request.deadline_s is None else since_s + record.request.deadline_s
         events.append(event._replace(since_s=since_s, spec=replace(event.spec, deadline_s=deadline_s)))
         progress = seen.saved(record)
         if progress > 0:
-            events.append(JobEvicted(now_s, record.number, progress, "the scheduler was set up anew"))
+            events.append(JobEvicted(now_s, record.number, progress, "the scheduler's state was rebuilt"))
     return events, impossible
 
 
 def renumber(records: Iterable[JobRecord], before: Sequence[str] | None, devices: Sequence[str] | None) -> set[int]:
-    """Give the GPUs of attempts that may still run their present numbers; returns the jobs whose GPUs are gone."""
+    """Give the GPUs of attempts that may still run their present numbers. Returns the jobs whose GPUs are gone."""
     if before is None or devices is None or list(before) == list(devices):
         return set()
     at = {name: number for number, name in enumerate(devices)}

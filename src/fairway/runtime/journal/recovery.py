@@ -1,8 +1,8 @@
-"""Taking up where an earlier scheduler stopped: what it had written down, then the processes that went on meanwhile.
+"""How a scheduler goes on where an earlier one stopped: from the journal, and from processes that went on meanwhile.
 
-Three steps. The state is made again, by replaying the log or, where the log means nothing, from the records of jobs.
-Then what has happened since is found out and written down, in one transaction. Only when the scheduler runs are
-processes touched, on the way to what had been decided.
+There are three steps. First the state is made again, by replaying the log or, if the log cannot be used, from the
+records of jobs. Then what has happened since is found out and written down, in one transaction. Processes are touched
+only when the scheduler runs: they are brought to the targets that had been decided.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from fairway.runtime.journal.rebuild import (
 class Recovered:
     """What a journal says: its records, and the state that its log leads to.
 
-    `facts` are those of the journal. Where the log means nothing any more, the state is one without any job and `anew`
-    is true: the jobs are to be queued again. `problem` says why that is so, if the log itself is to blame.
+    `facts` are those of the journal. If the log cannot be used, the state has no jobs and `anew` is true: the jobs have
+    to be queued again. `problem` says why, if the log itself is unsound.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Recovered:
                 self.observations.times.learn(record)
 
     def _known_state(self, new_state: Callable[[], State]) -> State:
-        """A new state that knows what is left of jobs that have ended."""
+        """A new state that knows what still matters of jobs that have ended."""
         state = new_state()
         state.know_names(self.facts.get("names", ((), (), ())))
         done = [record for record in self.store if record.state is JobState.COMPLETED]
@@ -80,19 +80,19 @@ class Recovered:
         return state
 
     def _replayed(self, journal: Journal, new_state: Callable[[], State]) -> list[Event]:
-        """Apply the log to the state. Where it does not say of all jobs how they stand, the state stays as new."""
+        """Apply the log to the state. If the log does not cover all jobs, the state stays as new."""
         told: list[Event] = []
         try:
             replay(journal.log(), self.state, self.store, told.append)
             return told
         except EngineError as error:
-            self.problem = f"the journal's log is not sound ({error}); all jobs are queued anew, those that run go on"
+            self.problem = f"the journal's log is not sound ({error}); all jobs are queued again, those that run go on"
             self.state, self.anew = self._known_state(new_state), True
             return []
 
 
 class Recovery:
-    """The way from what a journal says to a state that holds now."""
+    """Leads from what a journal says to a state that is true now."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Recovery:
         self._gone: set[int] = set()
 
     def take_over(self, policy_text: str, cluster: Cluster) -> None:
-        """Find out how all jobs stand now, and write that down. `policy_text` is the policy that goes on."""
+        """Find out what has become of all jobs, and write it down. `policy_text` is the policy to go on with."""
         facts, clock, eligibility = self._facts, self._clock, self._jobs.eligibility
         keep = facts.get("policy") == policy_text and not self._anew
         self._state.memory = facts.get("memory", {}) if keep else {}
@@ -124,7 +124,7 @@ class Recovery:
         told = {"origin_s": clock.origin_s, "policy": policy_text, "machine": self._recovered.machine}
         told |= {"salvaged": False, STOOD_STILL: None}
         impossible: set[int] = set()
-        # All or nothing: what a half-made state says of GPUs would be taken for the truth next time.
+        # All or nothing: the next scheduler would believe what a half-made state says about GPUs.
         with self._journal.transaction():
             self._journal.set_facts(told if keep else {**told, "memory": {}})
             if self._anew:
@@ -139,7 +139,7 @@ class Recovery:
                 self._book_running(impossible, cluster)
             elif not keep:
                 self._note(self._commands.guests_off(clock.now_s()))
-            # Those that were running first: of an array that is limited, they are the ones that go on.
+            # Jobs that were running come first: in an array with a limit, these are the tasks that go on.
             for record in sorted(self._store, key=lambda one: not one.attempts):
                 if not record.state.ended:
                     eligibility.look_at(record, clock.now_s())
@@ -147,7 +147,7 @@ class Recovery:
         self._journal.compact()
 
     def go_on(self) -> None:
-        """Go towards what was decided, now that all is known that stands in the way."""
+        """Bring all attempts to their targets, now that everything that stands in the way is known."""
         for job in self._gone:
             self._engine.attempts.stop(job)
         self._engine.converge()
@@ -155,7 +155,7 @@ class Recovery:
         self._engine.attempts.settle()
 
     def _found(self) -> list[Event]:
-        """What has happened while no scheduler was there, as events that the state has not taken in yet."""
+        """What has happened while no scheduler was running, as events that are not yet applied to the state."""
         now_s, events = max(self._clock.now_s(), self._state.now_s), list[Event]()
         for record in self._engine.given_up():
             events += self._commands.cancel(record, now_s)
@@ -165,7 +165,7 @@ class Recovery:
         return sorted(events, key=lambda event: event.time_s)
 
     def _rebuild(self, cluster: Cluster) -> set[int]:
-        """Queue all jobs again, where the log means nothing any more; returns those that cannot run here."""
+        """Queue all jobs again if the log cannot be used. Returns the jobs that cannot run here."""
         seen, before = self._jobs.observations, self._facts.get("machine")
         events, impossible = queued_anew(self._store, cluster, seen, self._clock)
         for event in events:
@@ -180,7 +180,7 @@ class Recovery:
         return impossible
 
     def _book_running(self, impossible: set[int], cluster: Cluster) -> None:
-        """Book GPUs for those that run, in a state that is new, so that they go on undisturbed."""
+        """Book GPUs for running jobs in a new state, so that they go on undisturbed."""
         engine, live = self._engine, self._engine.attempts.live
         keep = [job for job in live if not (job in self._gone or job in impossible)]
         running = {job: live[job].gpus for job in keep if engine.computes(self._store[job])}
@@ -188,7 +188,7 @@ class Recovery:
         self._commit(launches(running, cluster, speeds, anywhere=engine.devices is None))
 
     def _take_in(self, events: list[Event]) -> None:
-        """Take in what has happened meanwhile; jobs that stood still all the time go on where they were."""
+        """Apply what has happened meanwhile. Jobs that were suspended all the time go on where they were."""
         since_s = self._facts.get(STOOD_STILL)
         if since_s is None or self._anew:
             self._note(events)
@@ -205,7 +205,7 @@ class Recovery:
             self._journal.append(actions, max(self._state.round, 1))
 
     def _note(self, events: list[Event]) -> None:
-        """Take events into the state and the log."""
+        """Add events to the state and the log."""
         for event in events:
             self._state.apply(event)
         self._journal.append(events)

@@ -1,8 +1,8 @@
 """Saving what can be read of a damaged journal.
 
-All is done on a copy, so the damaged file stays as it is. Rows are read by SQLite in ranges; a range that cannot be
-read is halved until only what is really lost is left out. Jobs that SQLite cannot get to are then looked for in the
-pages themselves, and what is not there either in the folders of jobs beside the journal: these know what was started.
+Everything is done on a copy, so the damaged file stays as it is. SQLite reads rows in ranges. A range that cannot be
+read is halved until only rows that are really lost are left out. Jobs that SQLite cannot find are then looked for in
+the pages themselves, and finally in the folders of jobs beside the journal, which say what was started.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from fairway.runtime.processes.orphan_jobs import Places
 
 _MOST_NUMBER = 10_000_000
 _MOST_FAILURES = 20_000
-"""Reads that may fail before the rest of a table is given up."""
+"""The number of failed reads after which the rest of a table is given up."""
 
 
 class Salvaged(NamedTuple):
-    """What was saved: jobs, how many of them had not ended, and jobs that must have been there but are lost.
+    """What was saved: jobs, how many of them had not ended, and how many jobs are lost.
 
-    Of those that were saved, `from_folders` are not from the journal, `running` of these still run, and `held` are
-    kept from starting because nobody knows whether they had been cancelled. `untold` are the ids of jobs whose folders
-    say too little, and `strays` those among them that still run, with the pids of their keepers.
+    Of the saved jobs, `from_folders` are not from the journal; of these, `running` still run, and `held` are held
+    because it is not known whether they had been cancelled. `untold` are the ids of jobs whose folders say too little,
+    and `strays` those among them that still run, with the pids of their keepers.
     """
 
     jobs: int
@@ -47,17 +47,17 @@ class Salvaged(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A job's row, and what it says."""
+    """A job's row and the record in it."""
 
     row: tuple[int, str, str | None, int, str]
     record: JobRecord
 
 
 def salvage(damaged: Path, fresh: Path) -> Salvaged:
-    """Copy the jobs that can be read of a damaged journal into a new one, and those that only their folders know.
+    """Copy the jobs that can be read from a damaged journal into a new one, with those that only their folders know.
 
-    The log is not copied: parts of it may be missing, and then it says nothing certain. A scheduler that starts on the
-    new journal queues the jobs that had not ended anew, and takes over those of their processes that still run.
+    The log is not copied: parts of it may be missing, and then it cannot be used. A scheduler that starts on the new
+    journal queues the jobs that had not ended again, and takes over those of their processes that still run.
     """
     if fresh.exists():
         raise JournalError(f"{fresh} exists; give the name of a new file")
@@ -65,14 +65,14 @@ def salvage(damaged: Path, fresh: Path) -> Salvaged:
     if not damaged.is_file() and not folders:
         raise JournalError(f"there is no file {damaged}")
     try:
-        # Beside the new file, because there has to be room for it there, and so that it appears as a whole.
+        # Beside the new file: there has to be room for it there, and a rename makes it appear as a whole.
         with tempfile.TemporaryDirectory(prefix=".salvage-", dir=fresh.parent) as scratch:
             facts, found, last = _read(_copied(damaged, Path(scratch)))
             back, untold = _brought_back(folders, found)
             facts = {**_latest_facts(folders), **facts}
             if not found and not facts:
                 raise JournalError(
-                    f"nothing can be read of {damaged}; what its jobs were told is in the folder `jobs` beside it"
+                    f"nothing can be read of {damaged}; the folder `jobs` beside it says how its jobs were started"
                 )
             made = Path(scratch) / "fresh.db"
             _write(made, facts, found)
@@ -82,7 +82,7 @@ def salvage(damaged: Path, fresh: Path) -> Salvaged:
     return Salvaged(
         len(found),
         sum(not one.record.state.ended for one in found.values()),
-        # Jobs are numbered without gaps, so those that are missing are known by the others.
+        # Jobs are numbered without gaps, so the numbers tell how many are missing.
         max([last, *found]) + 1 - len(found),
         len(back),
         sum(one.keeper is not None for one in back),
@@ -93,7 +93,7 @@ def salvage(damaged: Path, fresh: Path) -> Salvaged:
 
 
 def _brought_back(folders: Sequence[Folder], found: dict[int, Found]) -> tuple[dict[Folder, int], list[Folder]]:
-    """Add the jobs to those found that only their folders know, or know to have been started since.
+    """Add to `found` the jobs that only their folders know, and those whose folders have a later attempt.
 
     Returns the folders of these with the numbers of the jobs, and the folders that say too little.
     """
@@ -121,7 +121,7 @@ def _by_number(folder: Folder) -> tuple[int, ...]:
 
 
 def _latest_facts(folders: Sequence[Folder]) -> dict[str, Any]:
-    """What the scheduler was told by the time that it last started a job, for what cannot be read of the journal."""
+    """The facts as they were when the scheduler last started a job, for facts that the journal has lost."""
     for folder in sorted(folders, key=_launched_s, reverse=True):
         facts = _certain(facts_in(folder))
         if facts:
@@ -142,14 +142,14 @@ def _write(path: Path, facts: dict[str, Any], found: dict[int, Found]) -> None:
         with journal.transaction():
             journal.set_facts({**facts, "salvaged": True})
             rows = [(*one.row[:3], int(one.record.state.ended), one.row[4]) for _, one in sorted(found.items())]
-            # A key or an id that damage has made the same as another's must not keep all of them out.
+            # If damage has made a key or an id the same as another one, the other rows are still saved.
             journal._db.executemany("INSERT OR IGNORE INTO jobs VALUES (?, ?, ?, ?, ?)", rows)
     finally:
         journal.close()
 
 
 def _copied(damaged: Path, scratch: Path) -> Path:
-    """A copy with its write-ahead log, brought into a state in which SQLite does not refuse all of it."""
+    """A copy with its write-ahead log, made such that SQLite does not refuse the whole file."""
     path = scratch / "damaged.db"
     path.touch()
     with suppress(FileNotFoundError):
@@ -161,7 +161,7 @@ def _copied(damaged: Path, scratch: Path) -> Path:
         head = file.read(100)
         size = file.seek(0, 2)
         page_bytes = leaves.shape_of(head).page_bytes
-        # An empty file would make SQLite throw its log away; half a page ends in nothing.
+        # With an empty file SQLite would delete the log, and it cannot read half a page.
         pages = max(-(-size // page_bytes), 1)
         file.truncate(pages * page_bytes)
         if head.startswith(leaves.MAGIC) and int.from_bytes(head[28:32], "big") > pages:
@@ -171,13 +171,13 @@ def _copied(damaged: Path, scratch: Path) -> Path:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[int, Found], int]:
-    """The single values, the jobs, and the highest number that a job had."""
+    """The facts, the jobs, and the highest number of a job."""
     found: dict[int, Found] = {}
     facts: dict[str, Any] = {}
     last = -1
     with closing(sqlite3.connect(path, isolation_level=None)) as source:
         with suppress(sqlite3.DatabaseError):
-            # What is in the write-ahead log comes into the pages, where it is looked for in the end.
+            # This moves the write-ahead log into the pages, which are searched last.
             source.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         with suppress(sqlite3.DatabaseError):
             facts = _facts(source)
@@ -191,20 +191,20 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[int, Found], int]:
 
 
 def _take(row: tuple[Any, ...], found: dict[int, Found]) -> None:
-    """Keep a row if it is that of a job, and says of which one."""
+    """Keep a row if it is the row of a job and its record can be read."""
     try:
         record = JobRecord.from_plain(json.loads(row[4]))
         sound = (record.number, record.id) == (row[0], row[1]) and isinstance(row[2], str | None)
         int(record.id.split("_")[0])
     except Exception:
-        # Damage can leave anything behind, and whatever it is, it is no record.
+        # Damage can leave any bytes behind. They are not a record.
         return
     if sound and 0 <= record.number <= _MOST_NUMBER and record.number not in found:
         found[record.number] = Found((row[0], row[1], row[2], row[3], row[4]), record)
 
 
 def _facts(source: sqlite3.Connection) -> dict[str, Any]:
-    """The single values that can be read, without those that only a whole log explains."""
+    """The facts that can be read, without those that mean nothing without the log."""
     found: dict[str, Any] = {}
     with suppress(sqlite3.DatabaseError, ValueError, TypeError):
         for name, value in source.execute("SELECT name, value FROM facts"):

@@ -1,7 +1,7 @@
-"""The rows of a damaged SQLite file, page by page, without the tree that leads to them.
+"""The rows of a damaged SQLite file, read page by page, without the tree that leads to them.
 
-Where an inner page or the head of the file is lost, SQLite finds none of the rows below; but every leaf of a table says
-by itself where its rows are. Pages that the file lists as free are left out: what was deleted is not brought back.
+If an inner page or the head of the file is lost, SQLite finds none of the rows below it. But every leaf of a table says
+where its own rows are. Pages that the file lists as free are left out, so deleted rows do not come back.
 """
 
 from __future__ import annotations
@@ -12,35 +12,35 @@ from typing import NamedTuple
 
 MAGIC = b"SQLite format 3\0"
 PAGE_BYTES = 4096
-"""The size of a page where the head of the file does not tell any more."""
+"""The size of a page if the head of the file is lost."""
 _LEAF = 0x0D
 _MOST_COLUMNS = 64
 _WHOLE = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
-"""How many bytes a whole number takes, by its type."""
+"""The number of bytes of a whole number, by its type."""
 
 Value = int | str | None
 
 
 class Row(NamedTuple):
-    """A row with its key. Numbers that are not whole and blobs are None."""
+    """A row with its key. Fractional numbers and blobs are None."""
 
     key: int
     values: tuple[Value, ...]
 
 
 class DamagedError(ValueError):
-    """Something is not where it would have to be."""
+    """Something is not where it should be."""
 
 
 class Shape(NamedTuple):
-    """How a file is divided into pages; `spare_bytes` at the end of each are not used."""
+    """How a file is divided into pages. The last `spare_bytes` of each page are not used."""
 
     page_bytes: int
     spare_bytes: int = 0
 
 
 def shape_of(head: bytes) -> Shape:
-    """What the head of a file says about its pages, or what is usual."""
+    """What the head of a file says about its pages, or the usual values."""
     size = int.from_bytes(head[16:18], "big")
     size = 65536 if size == 1 else size
     if not head.startswith(MAGIC) or size not in (1 << power for power in range(9, 17)) or len(head) < 100:
@@ -49,7 +49,7 @@ def shape_of(head: bytes) -> Shape:
 
 
 def rows(path: Path, skip: Container[int]) -> Iterator[Row]:
-    """Every row of every leaf that can be read, but for those with keys to skip."""
+    """Every row of every leaf that can be read, except for rows with keys in `skip`."""
     content = path.read_bytes()
     shape = shape_of(content)
     free = _free_pages(content, shape)

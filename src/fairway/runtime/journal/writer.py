@@ -1,4 +1,4 @@
-"""What is written down while a scheduler runs: each step in one transaction, on disk before it is acted on."""
+"""Writes the journal while a scheduler runs: each step in one transaction, on disk before the scheduler acts on it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from fairway.runtime.jobs.records import JobStore
 from fairway.runtime.journal.database import DiskFullError, Journal
 
 MEMORY_EVERY_S = 10.0
-"""How often the policy's memory is written down while nothing is started or stopped."""
+"""How often the policy's memory is written while no job is started or stopped."""
 FULL_RETRY_S = 1.0
 
 
 class JournalWriter:
-    """Writes the steps of a scheduler, and with each the records of jobs that have changed, into its journal.
+    """Writes each step of a scheduler into its journal, together with the records of jobs that have changed.
 
-    Where there is no room it calls those in `on_full` and waits for some; running jobs are not affected.
+    If the disk is full, it calls the functions in `on_full` and waits for room. Running jobs are not affected.
     """
 
     def __init__(self, journal: Journal, store: JobStore, state: State, *, sleep: Callable[[float], None]) -> None:
@@ -35,9 +35,9 @@ class JournalWriter:
         self._memory_s = 0.0
 
     def keep(self, facts: Mapping[str, Any]) -> None:
-        """Have facts written with the next step, all or nothing: for commands, whose events and records go with them.
+        """Write facts with the next step, in the same transaction as the events and records of a command.
 
-        A command is to call this when nothing in it can fail any more.
+        A command must call this only when nothing in it can fail any more.
         """
         self._kept.update(facts)
 
@@ -46,7 +46,7 @@ class JournalWriter:
         self._write([event for event in events if type(event) is not Woken])
 
     def note_round(self, now_s: float, decision: Decision, actions: Sequence[Action]) -> None:
-        """Write down what was decided; where nothing is to be done, only now and then."""
+        """Write down what was decided; at most every `MEMORY_EVERY_S` if there are no actions."""
         if not actions and now_s < self._memory_s:
             return
         self._memory_s = now_s + MEMORY_EVERY_S
@@ -58,7 +58,7 @@ class JournalWriter:
         self._write((Woken(now_s),) if actions else (), actions=actions, facts=facts)
 
     def save(self) -> None:
-        """Store records that have changed outside of events."""
+        """Store records that have changed without events."""
         self._write(())
 
     def _write(

@@ -1,1 +1,1 @@
-"""The processes of jobs on one machine, and the files by which they outlive their scheduler."""
+"""The processes of jobs on one machine, and the files that let them outlive their scheduler."""

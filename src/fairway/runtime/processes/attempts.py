@@ -1,11 +1,11 @@
-"""The attempts of all jobs, driven towards what is wanted of each. Nothing here knows of a machine.
+"""The attempts of all jobs, each driven to its target. Nothing here depends on a machine.
 
-For every job there may be a target (GPUs), which follows from the scheduler's state, and there may be an attempt that
-lives. `converge` takes the next step from the one to the other: start, suspend, let go on, or ask to stop. It is called
-when the target changes, when an attempt ends, and after a restart of the scheduler: there is one way to get anywhere.
+A job may have a target (GPUs), which follows from the scheduler's state, and it may have a live attempt. `converge`
+takes the next step from the attempt to the target: start, suspend, continue, or ask to stop. It is called when the
+target changes, when an attempt ends, and after a restart of the scheduler. There is no other way to a target.
 
-GPUs are taken by processes, not by decisions: an attempt that was asked to stop has its GPUs until it is gone, and the
-next job on them starts then.
+GPUs are taken by processes, not by decisions: an attempt that was asked to stop has its GPUs until it is gone. The next
+job on them starts then.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Status = Literal["running", "paused", "stopping"]
 
 
 class Target(NamedTuple):
-    """GPUs that a job is to have; as a guest of `host` (a job number) it shares them, for a part of the time."""
+    """The GPUs that a job should have. A guest of `host` (a job number) shares them, for a part of the time."""
 
     gpus: tuple[int, ...]
     host: int = -1
@@ -38,14 +38,14 @@ class Launch(NamedTuple):
 
 
 class Wishes(Protocol):
-    """What is wanted of jobs, and what a new attempt of one is."""
+    """The targets of jobs, and how to begin a new attempt."""
 
     def wanted(self) -> Iterable[int]:
-        """The jobs that are to have GPUs."""
+        """The jobs that have a target."""
         ...
 
     def target(self, job: int) -> Target | None:
-        """What a job is to have."""
+        """The target of a job; None if it has no GPUs."""
         ...
 
     def stays(self, job: int) -> bool:
@@ -53,13 +53,13 @@ class Wishes(Protocol):
         ...
 
     def begin(self, job: int, gpus: tuple[int, ...]) -> Launch:
-        """A new attempt, which is on disk before its processes are started."""
+        """Make a new attempt. It is on disk before its processes are started."""
         ...
 
 
 @dataclass
 class Live:
-    """An attempt that lives. `adopted`: an earlier scheduler started it, and may have left it suspended or not."""
+    """A live attempt. `adopted`: an earlier scheduler started it and may have left it suspended."""
 
     job: int
     gpus: tuple[int, ...]
@@ -70,7 +70,7 @@ class Live:
 
 
 class Started(NamedTuple):
-    """A job's processes compute: they were started, or let go on."""
+    """A job's processes compute: they were started, or continued (`resumed`)."""
 
     job: int
     gpus: tuple[int, ...]
@@ -88,7 +88,7 @@ Notice = Started | Ended
 
 
 class Attempts:
-    """All attempts of a site. `anywhere`: GPUs are interchangeable, as virtual ones are."""
+    """All attempts of a site. `anywhere`: GPUs are interchangeable, as virtual GPUs are."""
 
     def __init__(self, site: Site, wishes: Wishes, blocked: BlockedGpus, *, anywhere: bool) -> None:
         self.live: dict[int, Live] = {}
@@ -100,14 +100,14 @@ class Attempts:
         self._notices: list[Notice] = []
 
     def aim(self, off: Sequence[int], on: Sequence[int]) -> None:
-        """Go towards new targets: some jobs let go of their GPUs, then others start, move or go on."""
+        """Bring attempts to new targets: jobs in `off` give up their GPUs, then jobs in `on` start, move or go on."""
         for job in on:
             self._relabel(job)
         for job in (*off, *on):
             self.converge(job)
 
     def converge(self, job: int) -> None:
-        """Take the next step towards what is wanted of a job, if it can be taken now."""
+        """Take the next step towards the target of a job, if it can be taken now."""
         live, target = self.live.get(job), self._wishes.target(job)
         if live is None:
             if target is not None and self._are_free(job, target):
@@ -127,7 +127,7 @@ class Attempts:
                 self._notices.append(Started(job, live.gpus, resumed=True))
 
     def stop(self, job: int, *, hurry: bool = False) -> None:
-        """Ask an attempt to stop, if there is one, whatever is wanted of the job. `hurry`: see `Handle`."""
+        """Ask the attempt of a job to stop, if there is one, whatever its target is. `hurry`: see `Handle`."""
         live = self.live.get(job)
         if live is not None:
             self._stop(live, hurry=hurry)
@@ -138,7 +138,7 @@ class Attempts:
         self._watch(Live(job, gpus, handle, status, adopted=True, throttle=handle.throttled))
 
     def wait(self, seconds: float) -> list[Notice]:
-        """What happened, after at most this many seconds."""
+        """What has happened; waits for something, at most this many seconds."""
         if not self._notices:
             for handle, outcome in self._site.wait(seconds):
                 live = self._by_handle.pop(id(handle))
@@ -147,23 +147,23 @@ class Attempts:
         return self.noticed()
 
     def noticed(self) -> list[Notice]:
-        """What has happened by our own doing; ends of processes are left for `wait`, after which a round is due."""
+        """What we have done ourselves. Ends of processes are left for `wait`, after which a round is due."""
         notices, self._notices = self._notices, []
         return notices
 
     def settle(self) -> None:
-        """Start the jobs that wait for GPUs which have become free."""
+        """Start the jobs that wait for GPUs that have become free."""
         self._retry_others(-1)
 
     def follow_guests(self) -> None:
-        """Guests get what is wanted of them now: it changes with their hosts, too."""
+        """Give guests their present throttle, which also changes with their hosts."""
         for live in self.live.values():
             target = self._wishes.target(live.job) if live.status == "running" else None
             if target is not None and target.throttle != live.throttle:
                 self._ease(live, target)
 
     def busy(self) -> dict[int, list[int]]:
-        """Which jobs' processes sit on each GPU."""
+        """The jobs whose processes are on each GPU, without suspended ones."""
         taken: dict[int, list[int]] = {}
         for live in self.live.values():
             if live.status != "paused":
@@ -175,7 +175,7 @@ class Attempts:
         return live.gpus == target.gpus or (self._anywhere and len(live.gpus) == len(target.gpus))
 
     def _relabel(self, job: int) -> None:
-        """An attempt on GPUs that are as good as the ones wanted is on those from now on."""
+        """If the GPUs of an attempt are interchangeable with those of its target, it is on the target's from now on."""
         live, target = self.live.get(job), self._wishes.target(job)
         if live is None or target is None or live.status != "running" or not self._is_at(live, target):
             return
@@ -185,14 +185,14 @@ class Attempts:
             self._notices.append(Started(job, live.gpus, resumed=True))
 
     def _trade(self, old: tuple[int, ...], new: tuple[int, ...]) -> None:
-        """Attempts that are about to end on GPUs which another one is said to be on now are on those that it leaves."""
+        """An attempt was relabelled from `old` to `new`. Attempts on `new` that are about to leave are now on `old`."""
         trade = dict(zip(sorted(set(new) - set(old)), sorted(set(old) - set(new)), strict=True))
         for other in self.live.values():
             if trade and (other.status == "stopping" or self._wishes.target(other.job) is None):
                 other.gpus = tuple(trade.get(gpu, gpu) for gpu in other.gpus)
 
     def _are_free(self, job: int, target: Target) -> bool:
-        """Whether nobody sits on the GPUs of a target but those with whom it is to share them."""
+        """Whether no jobs are on the GPUs of a target, except for those that it shares them with."""
         if job not in self.live and self._blocked.among(target.gpus):
             return False
         taken = self.busy()
@@ -203,7 +203,7 @@ class Attempts:
         return True
 
     def _share(self, job: int, other: int, target: Target) -> bool:
-        """Whether two jobs are to share GPUs: one is the other's host, or both are guests of the same."""
+        """Whether two jobs share GPUs: one is the other's host, or both are guests of the same host."""
         theirs = self._wishes.target(other)
         host = -1 if theirs is None else theirs.host
         return host == job or (target.host >= 0 and target.host in (other, host))
@@ -222,7 +222,7 @@ class Attempts:
         self._notices.append(Started(job, target.gpus, resumed=False))
 
     def _ease(self, live: Live, target: Target) -> None:
-        """Let an attempt compute for as much of the time as it may; what cannot be said now is said again later."""
+        """Tell an attempt its throttle. If that fails now, it is tried again later."""
         if live.throttle != target.throttle and live.handle.throttle(target.throttle):
             live.throttle = target.throttle
 
@@ -235,7 +235,7 @@ class Attempts:
             return
         live.adopted = False
         if live.handle.stopping:
-            # Its time is over, or one of its ranks has failed: it is about to end, and has its GPUs until then.
+            # Its time limit has passed, or one of its ranks has failed. It keeps its GPUs until it has ended.
             live.status = "stopping"
         elif self._wishes.stays(live.job):
             live.status = "paused"

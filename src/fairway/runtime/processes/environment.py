@@ -1,4 +1,4 @@
-"""What a job's processes find in their environment: as torchrun would set it, and what is Fairway's own."""
+"""The environment of a job's processes: the variables that torchrun sets, and Fairway's own."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 from fairway.runtime.jobs.records import Attempt, JobRecord
 
 LOG_BYTES = 100 * 1024 * 1024
-"""A rank's log is cut when it has grown to this; one older piece is kept."""
+"""A rank's log is cut when it has grown to this size. One older piece is kept."""
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "TZ")
 
 
 def launch_of(
     record: JobRecord, attempt: Attempt, folder: Path, devices: Sequence[str] | None, log_bytes: int = LOG_BYTES
 ) -> dict[str, Any]:
-    """What a keeper is to start. `devices` names the GPUs for CUDA; None where they are virtual."""
+    """What a keeper has to start. `devices` names the GPUs for CUDA; None if they are virtual."""
     request = record.request
     world = len(attempt.gpus) if request.processes == "per_gpu" else 1
     common = {
@@ -60,13 +60,13 @@ def launch_of(
 
 
 def account_of(record: JobRecord) -> str:
-    """Whom a job's processes run as; "" where that is the scheduler's own user, as always unless it is root."""
+    """The user that a job's processes run as; "" for the scheduler's own user. Only root's scheduler has others."""
     account = record.request.account
     return account if os.geteuid() == 0 and account != "root" else ""
 
 
 def hand_over(folder: Path, account: str) -> None:
-    """Give a job's own files to the account that it runs as; one that is gone fails when the job is started."""
+    """Give a job's own files to the account that it runs as. If the account is gone, the start of the job fails."""
     if not account:
         return
     with contextlib.suppress(KeyError):
@@ -79,7 +79,7 @@ def hand_over(folder: Path, account: str) -> None:
 
 
 def _at_home(account: str) -> dict[str, str]:
-    """What a login sets, for an account that is not ours."""
+    """The variables that a login sets, for an account that is not ours."""
     if not account:
         return {}
     try:
@@ -106,13 +106,13 @@ def _own(record: JobRecord, attempt: Attempt, folder: Path) -> Mapping[str, str]
 
 
 def _ranked(rank: int, *, slurm: bool) -> dict[str, str]:
-    """Which process this is."""
+    """The variables that tell a process its rank."""
     names = ("RANK", "LOCAL_RANK", *(("SLURM_PROCID", "SLURM_LOCALID") if slurm else ()))
     return dict.fromkeys(names, str(rank))
 
 
 def _slurm(record: JobRecord, attempt: Attempt, world: int) -> dict[str, str]:
-    """What Slurm tells a batch job. This machine is the one node of all jobs, so all tasks are on it."""
+    """The variables that Slurm sets for a batch job. This machine is the only node, so all tasks are on it."""
     request, array = record.request, record.id.split("_")[0]
     asked = request.env.get("FAIRWAY_TASKS", "")
     tasks = asked if world == 1 and asked.isdecimal() else str(world)
@@ -139,7 +139,7 @@ def _slurm(record: JobRecord, attempt: Attempt, world: int) -> dict[str, str]:
 
 
 def free_port() -> int:
-    """A port that nobody listens on right now."""
+    """A port that no process listens on right now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,8 +1,8 @@
-"""Jobs as their folders know them: for whoever has lost the journal, or a part of it.
+"""What the folders of jobs say about them, for use when the journal or a part of it is lost.
 
-With every attempt its scheduler writes down what the job is and what the scheduler was told itself (`launch.json`), so
-the folder of a job that was ever started says what it asked for, which GPUs it got, and what became of it. What only
-the journal knows is whether somebody has held or cancelled it since. Nothing is changed by looking.
+With every attempt the scheduler writes down the job's record and its own facts (`launch.json`). So the folder of a job
+that was ever started says what the job asked for, which GPUs it got, and how it ended. Only the journal knows whether
+the job was held or cancelled since. Reading a folder changes nothing.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from fairway.runtime.processes.log_ends import said_no_memory
 from fairway.runtime.processes.site import Outcome
 
 RECORD, FACTS = "record", "facts"
-"""What `launch.json` says of the job and of its scheduler."""
-UNCERTAIN = "brought back from its folder, which does not tell whether it was cancelled"
+"""The keys in `launch.json` for the job's record and the scheduler's facts."""
+UNCERTAIN = "brought back from its folder, which does not say whether it was cancelled"
 
 
 class Folder(NamedTuple):
-    """The folder of a job: its id, and its latest attempt with the number of that; 0 where it was never started."""
+    """The folder of a job: its id, and the number and directory of its latest attempt; 0 if it was never started."""
 
     id: str
     number: int
@@ -36,12 +36,12 @@ class Folder(NamedTuple):
 
     @property
     def keeper(self) -> int | None:
-        """The pid of the keeper of the latest attempt, if that still runs."""
+        """The pid of the keeper of the latest attempt, if it still runs."""
         return hands.living_keeper(self.attempt) if self.number else None
 
 
 def folders_of(jobs: Path) -> Iterator[Path]:
-    """The folders of jobs in the directory `jobs`, whatever else there is."""
+    """The folders of jobs in the directory `jobs`. Anything else there is skipped."""
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(jobs) as found:
         for one in found:
             array, mark, task = one.name.partition("_")
@@ -50,29 +50,29 @@ def folders_of(jobs: Path) -> Iterator[Path]:
 
 
 def opened(path: Path) -> Folder:
-    """Find the latest attempt of the job that a folder is of."""
+    """The folder of a job, with its latest attempt."""
     numbers = [one.name.partition("-")[2] for one in path.glob("attempt-*")]
     last = max((int(number) for number in numbers if number.isdecimal()), default=0)
     return Folder(path.name, last, path / f"attempt-{last}")
 
 
 def facts_in(folder: Folder) -> dict[str, Any]:
-    """What the scheduler was told itself, by the time of the latest attempt; nothing where that was not kept."""
+    """The scheduler's facts at the time of the latest attempt; empty if they were not kept."""
     found = _launch(folder).get(FACTS)
     return found if isinstance(found, dict) else {}
 
 
 def record_in(folder: Folder) -> JobRecord | None:
-    """A job by its folder alone: as it was when it was last started, in the state that is left of that.
+    """The record of a job from its folder alone: as it was at its last start, with the state that follows from there.
 
-    A job that is over for certain is so, or will be when it is next looked at; one whose keeper lives runs on. Any
-    other is held: it may have been cancelled meanwhile, and is not to start by itself. None where that is not told.
+    A job that is certainly over is ended now or when it is next looked at. A job whose keeper lives runs on. Any other
+    job is held: it may have been cancelled meanwhile, and must not start by itself. None if the folder has no record.
     """
     try:
         record = JobRecord.from_plain(_launch(folder)[RECORD])
         attempt = record.attempts[-1]
     except Exception:
-        # Written by an earlier version, or damaged in any way: it is no record.
+        # Written by an earlier version, or damaged: it is not a record.
         return None
     if record.id != folder.id or attempt.number != folder.number or record.number < 0:
         return None
@@ -92,7 +92,7 @@ def record_in(folder: Folder) -> JobRecord | None:
 
 
 def _ends(record: JobRecord, outcome: Outcome | None, directory: Path) -> bool:
-    """Whether an attempt that ended like this was the job's last one, whatever its owner has wanted since."""
+    """Whether an attempt with this outcome was the job's last one, whatever its owner has asked for since."""
     if outcome is None:
         return False
     words = said_no_memory(directory, len(outcome.codes))

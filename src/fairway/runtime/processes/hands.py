@@ -1,7 +1,7 @@
-"""The verbs on one machine: starting the keepers of attempts, signalling them, finding them again.
+"""What is done on one machine: keepers of attempts are started, signalled and found again.
 
-Everything that has to survive the scheduler is in the attempt's directory (see `keeper`). A process is known by its pid
-and its start time, so a pid that was used again is never taken for ours.
+Everything that has to outlive the scheduler is in the attempt's directory (see `keeper`). A process is identified by
+its pid and its start time, so a reused pid is never taken for ours.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from fairway.runtime.processes import keeper
 from fairway.runtime.processes.site import LOST, Outcome
 
 NOBODY = [0, -1]
-"""The keeper of an attempt that was found not to have started, and never will."""
+"""Stands for the keeper of an attempt that has not started and never will."""
 HURRY_S = keeper.HURRY_S
 _KEEPER = str(Path(keeper.__file__).resolve())
 
 
 @dataclass
 class Running:
-    """A keeper that lives. `pidfd` becomes readable when it ends."""
+    """A live keeper. `pidfd` becomes readable when it ends."""
 
     directory: Path
     pid: int
@@ -39,17 +39,17 @@ class Running:
     child: subprocess.Popen[bytes] | None = None
 
     def signal(self, signo: int) -> None:
-        """Signal the keeper, and nobody who may have its pid after it."""
+        """Signal the keeper, and never a later process with the same pid."""
         try:
             signal.pidfd_send_signal(self.pidfd, signo)
         except ProcessLookupError:
             return
 
     def stop(self, *, hurry: bool = False) -> None:
-        """Ask the ranks to save and stop; they are killed after their grace period.
+        """Ask the ranks to save and stop. They are killed after their grace period.
 
-        `hurry`: nobody wants what they would save. If they are suspended they then have `HURRY_S` only: to stop they
-        have to go on, and their GPUs may be somebody else's by now.
+        `hurry`: what they would save is not needed. Suspended ranks then have only `HURRY_S`: they have to go on in
+        order to stop, and their GPUs may belong to another job by now.
         """
         if hurry:
             self._leave_word("hurry", str(HURRY_S))
@@ -57,7 +57,7 @@ class Running:
 
     @property
     def stopping(self) -> bool:
-        """Whether the keeper has asked the ranks to stop, for whatever reason: they will not be suspended any more."""
+        """Whether the keeper has asked the ranks to stop, for any reason. They cannot be suspended any more."""
         return (self.directory / "stopping").exists()
 
     def pause(self) -> None:
@@ -72,12 +72,12 @@ class Running:
 
     def _want_paused(self, word: str) -> None:
         if not self._leave_word("paused", word):
-            # Without a word the signal counts; an old word would outvote it.
+            # Without the file, the signal alone counts. An old file would override the signal.
             with contextlib.suppress(OSError):
                 (self.directory / "paused").unlink(missing_ok=True)
 
     def throttle(self, part: float) -> bool:
-        """Let the ranks compute only this part of the time, or all of it (1); False if that could not be said."""
+        """Let the ranks compute only this part of the time, or all of it (1). False if that could not be written."""
         said = self._leave_word("throttle", repr(part))
         self.signal(signal.SIGURG)
         return said
@@ -91,7 +91,7 @@ class Running:
             return 1.0
 
     def set_limit(self, limit_s: float | None) -> None:
-        """Hold the attempt to another time limit, counted over all attempts; its keeper reads it within a second."""
+        """Give the attempt another time limit, counted over all attempts. Its keeper reads it within a second."""
         path = self.directory / "launch.json"
         try:
             launch = dict(json.loads(path.read_text(encoding="utf-8")))
@@ -101,7 +101,7 @@ class Running:
         keeper.write_over(path, launch, 0o600)
 
     def _leave_word(self, name: str, text: str) -> bool:
-        """Leave word of what is wanted last, at once or not at all; whether there was room for it."""
+        """Write a file for the keeper, completely or not at all. Returns whether there was room for it."""
         scratch = self.directory / f"{name}.{os.getpid()}"
         try:
             scratch.write_text(text, encoding="ascii")
@@ -120,18 +120,18 @@ class Running:
         return bool(poller.poll(0))
 
     def close(self) -> None:
-        """Let go of a keeper that has ended."""
+        """Close the pidfd of a keeper that has ended."""
         os.close(self.pidfd)
         if self.child is not None:
             self.child.wait()
 
 
 def start(directory: Path, launch: Mapping[str, Any]) -> Running:
-    """Start an attempt; its directory is made here. It goes on if the scheduler ends."""
+    """Make the directory of an attempt and start it. The attempt goes on if the scheduler ends."""
     directory.mkdir(parents=True, exist_ok=True)
-    # It holds the job's environment, which is nobody else's business.
+    # The file holds the job's environment, which is private.
     keeper.write_over(directory / "launch.json", launch, 0o600)
-    # Signals that come before the keeper is ready for them have to wait, not to end it.
+    # Signals that come before the keeper is ready for them must wait, not end it.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, keeper.HANDLED)
     try:
         with (directory / "keeper.log").open("ab") as errors:
@@ -149,9 +149,9 @@ def start(directory: Path, launch: Mapping[str, Any]) -> Running:
 
 
 def find(directory: Path) -> Running | Outcome | None:
-    """What has become of an attempt that an earlier scheduler started: it runs, it has ended, or it never began.
+    """What has become of an attempt that an earlier scheduler started: it runs, it has ended, or it never began (None).
 
-    In the last case it is made sure that it never will: a keeper that was about to begin finds its place taken.
+    In the last case it never will begin: a keeper that is about to begin finds that `keeper.json` exists already.
     """
     ended = outcome(directory)
     if ended is not None:
@@ -172,19 +172,19 @@ def find(directory: Path) -> Running | Outcome | None:
 
 
 def is_given_up(directory: Path) -> bool:
-    """Whether the ranks of an attempt were told that nobody wants their work any more: the job was cancelled."""
+    """Whether the ranks of an attempt were told that their work is not needed any more: the job was cancelled."""
     return (directory / "hurry").exists()
 
 
 def living_keeper(directory: Path) -> int | None:
-    """The pid of an attempt's keeper, if that lives. Other than `find` this keeps nobody from beginning."""
+    """The pid of an attempt's keeper, if it lives. Unlike `find`, this does not keep an attempt from beginning."""
     pid, started, boot = _keeper_of(directory)
     lives = started >= 0 and keeper.started_at(pid) == started and boot == keeper.boot_id()
     return pid if lives and outcome(directory) is None else None
 
 
 def _last_sign_s(directory: Path) -> float:
-    """When an attempt was last seen to live: its keeper leaves signs, and its ranks write."""
+    """When an attempt was last known to live, from the files that its keeper and its ranks write."""
     seen_s = [0.0]
     for path in (directory / "keeper.json", *directory.glob("rank-*.log")):
         with contextlib.suppress(OSError):
@@ -193,7 +193,7 @@ def _last_sign_s(directory: Path) -> float:
 
 
 def outcome(directory: Path) -> Outcome | None:
-    """How an attempt ended, if it has written that down."""
+    """How an attempt ended, if its keeper has written that down."""
     try:
         told = json.loads((directory / "exit.json").read_text(encoding="utf-8"))
         about = (told["cause"], told["killed"], told["problem"], told["time"], told.get("memory_kills", -1))
@@ -203,7 +203,7 @@ def outcome(directory: Path) -> Outcome | None:
 
 
 def _keeper_of(directory: Path) -> tuple[int, int, str]:
-    """Who keeps an attempt: pid, start and boot. A file that cannot be read names a process that does not exist."""
+    """The keeper of an attempt: pid, start and boot. For a file that cannot be read, a process that does not exist."""
     try:
         pid, started, *boot = json.loads((directory / "keeper.json").read_text(encoding="utf-8"))
         return int(pid), int(started), str(boot[0]) if boot else keeper.boot_id()
@@ -212,17 +212,17 @@ def _keeper_of(directory: Path) -> tuple[int, int, str]:
 
 
 def kill_strays(directory: Path, token: str, *, just_now: bool = False) -> int:
-    """Kill what is left of an attempt whose keeper was killed; returns how many processes there were.
+    """Kill what is left of an attempt whose keeper was killed. Returns how many processes there were.
 
-    They are its ranks, processes with its token in their environment, and what these have started. `just_now`: its
-    keeper was seen to end this moment, so that the sessions of its ranks are still theirs and nobody else's.
+    These are its ranks, processes with its token in their environment, and what they have started. `just_now`: its
+    keeper has ended this moment, so the session ids of its ranks are not reused yet.
     """
     killed: set[int] = set()
     for _ in range(100):
         strays = _strays(directory, token, just_now=just_now)
         if not strays:
             break
-        # Stopped first, so that nothing can start another process while the others are killed.
+        # They are stopped first, so that none can start another process while the others are killed.
         for signo in (signal.SIGSTOP, signal.SIGKILL):
             for pid in strays:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -252,7 +252,7 @@ def _strays(directory: Path, token: str, *, just_now: bool) -> set[int]:
 
 
 def _ranks(directory: Path) -> dict[int, int]:
-    """The ranks of an attempt by pid, with their start; none where they are of an earlier boot."""
+    """The ranks of an attempt by pid, with their start; empty if they are of an earlier boot."""
     if _keeper_of(directory)[2] != keeper.boot_id():
         return {}
     try:

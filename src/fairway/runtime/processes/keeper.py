@@ -1,22 +1,22 @@
 """The keeper of one attempt of a job: starts its ranks, passes signals on, and writes down how they ended.
 
-It is a program of its own (`python keeper.py DIRECTORY`), needs nothing but the standard library, and outlives the
-scheduler: whoever starts the scheduler again finds in the attempt's directory who runs and how it went.
+It is a program of its own (`python keeper.py DIRECTORY`), needs only the standard library, and outlives the scheduler.
+A scheduler that starts again finds in the attempt's directory which processes run and how they ended.
 
     launch.json   what to start, written by the scheduler
-    keeper.json   who keeps it; made once, by the keeper, or by a scheduler that finds that none has started; its time
-                  is renewed every few seconds, as a sign of life
+    keeper.json   the keeper's process; made once, by the keeper, or by a scheduler that finds that none has started;
+                  its time is renewed every few seconds, as a sign of life
     ranks.json    the processes that were started
-    exit.json     how they ended; nothing of the attempt is left behind then
+    exit.json     how they ended; no process of the attempt is left then
     reserve       room for exit.json, taken at the start, so that a full disk does not lose how a job ended
-    paused        "yes" or "no": whether the ranks are to be suspended in place
-    throttle      the part of the time in which the ranks may compute, where that is not all of it
-    eased-R       a word of rank R that it keeps to the throttle by itself, made anew all the time
-    stopping      there as soon as the ranks have been asked to stop
-    hurry         how many seconds suspended ranks have to stop, where nobody waits for what they would save
+    paused        "yes" or "no": whether the ranks should be suspended in place
+    throttle      the part of the time in which the ranks may compute, if that is not all of it
+    eased-R       says that rank R keeps to the throttle by itself; the rank renews it all the time
+    stopping      exists as soon as the ranks have been asked to stop
+    hurry         how many seconds suspended ranks have to stop, if what they would save is not needed
 
 Signals: SIGTERM asks the ranks to stop and kills them after their grace period, SIGUSR1 suspends them in place, SIGUSR2
-lets them go on, SIGURG says that the throttle is another one.
+lets them go on, SIGURG says that the throttle has changed.
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ from typing import Any
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 HANDLED = (
     *(signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2),
-    # One that a keeper of an earlier version ignores.
+    # A keeper of an earlier version ignores this one.
     signal.SIGURG,
 )
 _POLL_S, _QUICK_POLL_S = 1.0, 0.05
-"""How often logs are looked at, and how often where one grows quickly."""
+"""How often the sizes of logs are checked: normally, and while a log grows quickly."""
 _GANG_GRACE_S = 10.0
 """How long the other ranks have to stop when one of them has failed."""
 _KILL_EVERY_S = 0.2
 HURRY_S = 2.0
-"""How long ranks have to stop whose GPUs are somebody else's already."""
+"""How long ranks have to stop if their GPUs belong to another job already."""
 _SIGN_EVERY_S = 5.0
 """How often a keeper leaves a sign of life."""
 _CHECKPOINTED = 75
 _RESERVE_BYTES = 65_536
 _FULL_RETRY_S = 1.0
 _PERIOD_S, _LEAST_TURN_S, _LONGEST_PERIOD_S = 0.2, 0.05, 5.0
-"""Throttled ranks compute and rest once in every period, which is longer where a turn would be too short."""
+"""Throttled ranks compute and rest once in every period. The period is longer if a turn would be too short."""
 _EASED_S, _LOOK_AT_EASED_S = 3.0, 0.5
-"""How long a rank's word that it keeps to the throttle counts, and how often it is looked for."""
+"""How long a rank's file `eased-R` counts, and how often the keeper looks for it."""
 _OUTSIDERS_EVERY_S = 1.0
 
 
 def write_new(path: Path, content: Any) -> bool:
-    """Make a file with this content, at once and only if there is none; False if there is one."""
+    """Make a file with this content atomically, only if there is none. False if there is one."""
     scratch = path.with_name(f"{path.name}.{os.getpid()}")
     _write(scratch, content)
     try:
@@ -75,7 +75,7 @@ def write_new(path: Path, content: Any) -> bool:
 
 
 def write_over(path: Path, content: Any, mode: int = 0o644) -> None:
-    """Make or replace a file at once; it is on disk when this returns."""
+    """Make or replace a file atomically. It is on disk when this returns."""
     scratch = path.with_name(f"{path.name}.{os.getpid()}")
     _write(scratch, content, mode)
     scratch.replace(path)
@@ -90,17 +90,17 @@ def _write(path: Path, content: Any, mode: int = 0o644) -> None:
 
 
 def stat_fields(pid: int) -> list[str]:
-    """What the kernel tells of a process from its state on (field 3 of its `stat`); nothing if it is gone."""
+    """The fields of a process's `stat` from its state on (field 3); empty if the process is gone."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
-    # Its name is in brackets and may hold anything, brackets among it.
+    # The name is in brackets and may itself have brackets.
     return text[text.rfind(")") + 2 :].split()
 
 
 def started_at(pid: int) -> int:
-    """When a process was started, in clock ticks since boot: with its pid it names a process for good; -1 if gone."""
+    """When a process started, in clock ticks since boot; -1 if it is gone. With the pid it identifies a process."""
     fields = stat_fields(pid)
     return -1 if not fields or fields[0] in ("Z", "X") else int(fields[19])
 
@@ -111,7 +111,7 @@ def identity(pid: int) -> list[int]:
 
 
 def boot_id() -> str:
-    """Which boot of the machine this is: pids and start times of another one say nothing."""
+    """The id of this boot of the machine. Pids and start times of another boot mean nothing."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -119,7 +119,7 @@ def boot_id() -> str:
 
 
 def memory_kills() -> int:
-    """How many processes the kernel has killed for want of memory since boot; -1 where it does not tell."""
+    """How many processes the kernel has killed since boot because memory was short; -1 if it does not say."""
     try:
         for line in Path("/proc/vmstat").read_text(encoding="ascii").splitlines():
             if line.startswith("oom_kill "):
@@ -130,7 +130,7 @@ def memory_kills() -> int:
 
 
 class Keeper:
-    """The ranks of one attempt and what is to become of them."""
+    """Starts, signals and watches the ranks of one attempt."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -152,7 +152,7 @@ class Keeper:
         self.turns = Turns(self)
 
     def run(self) -> None:
-        """From the first rank's start to the end of the last process."""
+        """Run from the start of the first rank to the end of the last process."""
         signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
         if not write_new(self.directory / "keeper.json", [*identity(os.getpid()), boot_id()]):
             return
@@ -189,11 +189,11 @@ class Keeper:
         try:
             write_over(self.directory / "ranks.json", [identity(pid) for pid in self.ranks])
         except OSError as error:
-            # It only helps to find strays, and they are also known by their environment.
+            # The file only helps to find strays, and their environment identifies them as well.
             print(f"ranks.json cannot be written: {error}", file=sys.stderr)
 
     def _tell(self, outcome: dict[str, Any]) -> None:
-        """Write down how it ended. Without room it waits for some: what is not written down counts as not done."""
+        """Write down how it ended. If the disk is full, wait for room: what is not written down counts as not done."""
         while True:
             try:
                 (self.directory / "reserve").unlink(missing_ok=True)
@@ -202,7 +202,7 @@ class Keeper:
             except OSError as error:
                 print(f"exit.json cannot be written: {error}", file=sys.stderr)
                 if not self.directory.exists():
-                    # Somebody has removed it: there is nobody left to tell.
+                    # The directory was removed, so there is nothing left to tell.
                     return
                 time.sleep(_FULL_RETRY_S)
 
@@ -212,7 +212,7 @@ class Keeper:
         return min(self.kill_at_s - now_s, limit_s, self.turns.next_s - now_s)
 
     def _start_all(self) -> str:
-        """Start every rank; what went wrong, if something did (the ranks before it are then stopped)."""
+        """Start every rank. Returns what went wrong, if something did; the ranks before it are then stopped."""
         for rank in self.launch["ranks"]:
             log = Path(rank["log"])
             try:
@@ -235,13 +235,13 @@ class Keeper:
                     out_text.write(f"fairway: cannot start: {problem}\n")
                 self._stop("start", 0.0)
                 return problem
-            # Kept, because Python would else reap a rank that has ended by the time the next one is started.
+            # Keep it: otherwise Python would reap a rank that has ended before the next one is started.
             self.handles.append(process)
             self.ranks[process.pid] = len(self.ranks)
         return ""
 
     def _account(self, log: int) -> dict[str, Any]:
-        """Whom the ranks run as, if that is not us; the log is then theirs, and so is a directory to share files in."""
+        """The user that the ranks run as, if it is not ours. That user then owns the log and a directory for files."""
         name = self.launch.get("account")
         if not name:
             return {}
@@ -271,7 +271,7 @@ class Keeper:
             self.turns.look()
 
     def _grace_s(self) -> float:
-        """How long the ranks have to stop. Those that are suspended may be on GPUs that are now somebody else's."""
+        """How long the ranks have to stop. Suspended ranks may be on GPUs that now belong to another job."""
         grace_s = float(self.launch["grace_s"])
         if self.stopped:
             with contextlib.suppress(OSError, ValueError):
@@ -279,16 +279,16 @@ class Keeper:
         return grace_s
 
     def _is_to_pause(self, signo: int) -> bool:
-        """Which of the two was wanted last: signals that wait together do not come in the order of their sending."""
+        """Whether suspend or go on was wanted last: pending signals do not arrive in the order of their sending."""
         try:
             return (self.directory / "paused").read_text(encoding="ascii") == "yes"
         except OSError:
             return signo == signal.SIGUSR1
 
     def _pause(self) -> None:
-        """Suspend everything below us, also what has left its group or was started in the meantime."""
+        """Suspend all descendants, including those that have left their group or were started in the meantime."""
         if self.cause:
-            # They are stopping and cannot be suspended, but somebody else is to have their GPUs.
+            # They are stopping and cannot be suspended, but another job gets their GPUs.
             self.kill_at_s = min(self.kill_at_s, time.monotonic() + HURRY_S)
             return
         self.stopped = True
@@ -303,21 +303,21 @@ class Keeper:
             time.sleep(0.002)
 
     def _stop(self, cause: str, grace_s: float) -> None:
-        """Ask all ranks to stop; the first cause counts."""
+        """Ask all ranks to stop. The first cause counts."""
         if self.cause:
             return
-        # Said before it is done, so that nobody takes ranks that are stopping for suspended ones.
+        # The file comes first, so that the scheduler does not take stopping ranks for suspended ones.
         with contextlib.suppress(OSError):
             (self.directory / "stopping").touch()
         self.cause, self.stopped = cause, False
         self.kill_at_s = time.monotonic() + grace_s
         self.turns.end()
-        # In this order, those that were suspended hear of it before they compute on.
+        # In this order, suspended ranks get the signal before they compute on.
         self.signal_all(signal.SIGTERM)
         self.signal_all(signal.SIGCONT)
 
     def _look_at_limit(self) -> None:
-        """Take over a time limit that was changed since."""
+        """Read the time limit again, if it was changed."""
         with contextlib.suppress(OSError, ValueError):
             made_s = (self.directory / "launch.json").stat().st_mtime
             if made_s != self.launched_s:
@@ -326,10 +326,10 @@ class Keeper:
                 self.limit_s = float(launch.get("limit_s") or "inf")
 
     def _look_after(self, now_s: float) -> None:
-        """Time limits, grace periods, failed gangs and logs that grow too large."""
+        """Check time limits, grace periods, failed gangs and the sizes of logs."""
         self._look_at_limit()
         if now_s >= self.sign_at_s:
-            # Whoever finds that this machine went down can tell until when the attempt ran.
+            # If this machine goes down, this file tells the next scheduler until when the attempt ran.
             self.sign_at_s = now_s + _SIGN_EVERY_S
             with contextlib.suppress(OSError):
                 os.utime(self.directory / "keeper.json")
@@ -342,14 +342,14 @@ class Keeper:
             self._stop("limit", float(self.launch["grace_s"]))
         elif not self.cause and any(self.codes.values()) and len(self.codes) < len(self.ranks):
             grace_s = float(self.launch["grace_s"])
-            # One that has saved its state leaves the others the time to save theirs.
+            # When a rank has saved its state and ended, the others get the time to save theirs.
             saved = all(code in (0, _CHECKPOINTED) for code in self.codes.values())
             self._stop("gang", grace_s if saved else min(_GANG_GRACE_S, grace_s))
         fast = [self._rotate(Path(rank["log"])) for rank in self.launch["ranks"]]
         self.poll_s = _QUICK_POLL_S if any(fast) else min(2 * self.poll_s, _POLL_S)
 
     def _rotate(self, log: Path) -> bool:
-        """Keep a log within bounds; whether it grows so quickly that it has to be looked at more often."""
+        """Keep a log within bounds. Returns whether it grows so quickly that it has to be checked more often."""
         most, name = int(self.launch["log_bytes"]), str(log)
         size = _size(log)
         grown, self.sizes[name] = size - self.sizes.get(name, 0), size
@@ -359,13 +359,13 @@ class Keeper:
         return grown > most // 8
 
     def signal_groups(self, signo: int) -> None:
-        """Signal the group of every rank that lives."""
+        """Signal the group of every live rank."""
         for pid in self.ranks:
             if pid not in self.codes:
                 _kill_group(pid, signo)
 
     def signal_all(self, signo: int) -> None:
-        """Signal the group of every rank that lives; when suspending, also processes that have left their group."""
+        """Signal the group of every live rank; SIGSTOP and SIGCONT also go to processes that have left their group."""
         self.signal_groups(signo)
         if signo in (signal.SIGSTOP, signal.SIGCONT):
             for pid in descendants(os.getpid()):
@@ -378,7 +378,7 @@ class Keeper:
             _kill(pid, signal.SIGKILL)
 
     def _reap(self) -> None:
-        """Take note of processes that have ended, those that ranks left behind among them."""
+        """Reap processes that have ended, including those that ranks left behind."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -391,14 +391,14 @@ class Keeper:
                 self.codes[pid] = code if code >= 0 else 128 - code
 
     def _clear(self) -> None:
-        """Kill what the ranks have left behind: everything they ever started is below us."""
+        """Kill what the ranks have left behind: everything they ever started is our descendant."""
         pause_s = 0.005
         while True:
             self._reap()
             left = descendants(os.getpid())
             if not left:
                 return
-            # Stopped first, so that nothing can start another process while the others are killed.
+            # They are stopped first, so that none can start another process while the others are killed.
             for signo in (signal.SIGSTOP, signal.SIGKILL):
                 for pid in left:
                     _kill(pid, signo)
@@ -407,10 +407,10 @@ class Keeper:
 
 
 class Turns:
-    """Ranks that may compute only a part of the time: they are stopped for the rest of every period.
+    """Throttles ranks that may compute only a part of the time: they are stopped for the rest of every period.
 
-    Suspending them comes before that, and a request to stop ends it. Ranks that keep to their part by themselves, and
-    say so, are left alone: between two steps it is done more gently.
+    Suspending them overrides that, and a request to stop ends it. Ranks that throttle themselves, and say so, are not
+    stopped: they pause between two steps, which is gentler.
     """
 
     def __init__(self, keeper: Keeper) -> None:
@@ -424,7 +424,7 @@ class Turns:
         self.begin()
 
     def look(self) -> None:
-        """Take over the throttle that is wanted now."""
+        """Read the throttle again."""
         part, before = self._told(), self.part
         if part != before:
             if self._resting:
@@ -433,14 +433,14 @@ class Turns:
             self.begin()
 
     def begin(self) -> None:
-        """From now on take turns, if the ranks are throttled and compute."""
+        """Take turns from now on, if the ranks are throttled and compute."""
         self.end()
         if self.part < 1.0 and not self._keeper.stopped and not self._keeper.cause:
             self._since_s = time.monotonic()
             self.next_s = self._since_s + self._turn_s()
 
     def end(self) -> None:
-        """Take no turns; whoever rests is left to the caller."""
+        """Stop taking turns. The caller has to continue ranks that rest."""
         self._resting, self.next_s = False, float("inf")
 
     def take(self, now_s: float) -> None:
@@ -456,7 +456,7 @@ class Turns:
         else:
             self._signal(signal.SIGSTOP)
             self._resting = True
-            # By how long they did compute: a turn may be ended late.
+            # The rest depends on how long they really computed: a turn may end late.
             ran_s = min(now_s - self._since_s, 2.0 * self._turn_s())
             self.next_s = now_s + ran_s * (1.0 - self.part) / self.part
 
@@ -465,12 +465,12 @@ class Turns:
         self._resting, self._since_s = False, now_s
 
     def _turn_s(self) -> float:
-        """How long they compute in a period."""
+        """How long ranks compute in a period."""
         least_s = max(_PERIOD_S, _LEAST_TURN_S / self.part, _LEAST_TURN_S / (1.0 - self.part))
         return self.part * min(least_s, _LONGEST_PERIOD_S)
 
     def _signal(self, signo: int) -> None:
-        """Signal all processes. Those that have left their group are looked for only now and then."""
+        """Signal all processes. Those that have left their group are looked for every `_OUTSIDERS_EVERY_S`."""
         keeper, now_s = self._keeper, time.monotonic()
         keeper.signal_groups(signo)
         if now_s >= self._sought_s + _OUTSIDERS_EVERY_S:
@@ -483,7 +483,7 @@ class Turns:
                 _kill(pid, signo)
 
     def _told(self) -> float:
-        """The part of the time that was left word of; what makes no sense is no throttle."""
+        """The throttle in the file; 1 if there is none or it makes no sense."""
         try:
             part = float((self._keeper.directory / "throttle").read_text(encoding="ascii"))
         except (OSError, ValueError):
@@ -491,7 +491,7 @@ class Turns:
         return part if 0.0 < part < 1.0 else 1.0
 
     def _are_eased(self) -> bool:
-        """Whether every rank that lives has said of late that it keeps to the throttle by itself."""
+        """Whether every live rank has said recently that it keeps to the throttle by itself."""
         shared, now_s = self._keeper.directory / "shared", time.time()
         folder = shared if shared.is_dir() else self._keeper.directory
         for pid, rank in self._keeper.ranks.items():
@@ -507,7 +507,7 @@ class Turns:
 
 
 def _prepare_rank(cwd: str | None) -> None:
-    """In the new process, when it is its owner's: `cwd` is entered here, where that needs the owner's rights."""
+    """Runs in the new process, which has its owner's rights already. It enters `cwd` if that needs these rights."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if cwd is not None:
@@ -544,7 +544,7 @@ def _group(pid: int) -> int:
 
 
 def descendants(root: int) -> list[int]:
-    """All processes below one that live, nearest first."""
+    """All live descendants of a process, nearest first."""
     found, level = list[int](), [root]
     below = _children if Path(f"/proc/{root}/task/{root}/children").exists() else _family()
     while level:
@@ -565,7 +565,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _family() -> Callable[[int], list[int]]:
-    """Children by parent from one look at all processes, for kernels that do not list children."""
+    """Children by parent, from one pass over all processes, for kernels that do not list children."""
     known: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -594,12 +594,12 @@ def _size(log: Path) -> int:
 
 
 def _cut(log: Path, size: int, most_bytes: int) -> None:
-    """Move the end of a log to a second file; writers, which append, go on at the start of the first."""
+    """Move the end of a log to a second file. Writers append, so they go on at the start of the first."""
     try:
         with log.open("rb") as source, log.with_name(log.name + ".1").open("wb") as target:
             source.seek(max(0, size - most_bytes))
             left = min(size, most_bytes)
-            # Not up to its end: a job may write faster than this reads.
+            # Do not read to its end: a job may write faster than this reads.
             while left > 0 and (piece := source.read(min(left, 1 << 20))):
                 left -= target.write(piece)
     except OSError as error:

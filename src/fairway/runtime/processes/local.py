@@ -1,4 +1,4 @@
-"""This machine as a site: attempts are kept by processes of their own, and seen to end by their pidfds."""
+"""This machine as a site: each attempt has a keeper process, and its pidfd tells when it ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LocalSite:
         self._by_fd: dict[int, tuple[Running, str]] = {}
 
     def start(self, directory: Path, launch: Mapping[str, Any]) -> Running:
-        """Start an attempt. `OSError` where the machine cannot."""
+        """Start an attempt. `OSError` if the machine cannot."""
         folder = directory.parent
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
         environment.hand_over(folder, launch["account"])
@@ -47,17 +47,17 @@ class LocalSite:
         return found
 
     def is_given_up(self, directory: Path) -> bool:
-        """Whether an attempt was told that nobody wants its work any more: its job was cancelled."""
+        """Whether an attempt was told that its work is not needed any more: its job was cancelled."""
         return hands.is_given_up(directory)
 
     def reports(self, folder: Path, read_bytes: int) -> Report:
-        """What a job has reported since it was read last."""
+        """What a job has reported since its file was last read."""
         reader = ReportReader(folder / "reports.jsonl", read_bytes)
         lines = list(reader.new_lines())
         return Report(lines, reader.offset)
 
     def wait(self, seconds: float) -> Sequence[Over]:
-        """The attempts that have ended; waits for one, for this long at most."""
+        """The attempts that have ended. Waits for one, at most this many seconds."""
         over: list[Over] = []
         for fd, _ in self._poll.poll(max(0.0, min(seconds, 3600.0)) * 1000.0):
             if fd == self._wake_read:
@@ -67,7 +67,7 @@ class LocalSite:
         return over
 
     def wake(self) -> None:
-        """Make `wait` return now; may be called from any thread."""
+        """Make `wait` return now. Any thread may call this."""
         try:
             os.write(self._wake_write, b"!")
         except BlockingIOError:
@@ -97,5 +97,5 @@ class LocalSite:
 
 
 def _with_words(outcome: Outcome, directory: Path) -> Outcome:
-    """An outcome, with what the logs say of it."""
+    """An outcome, with what the logs say about it."""
     return outcome._replace(said_no_memory=said_no_memory(directory, len(outcome.codes)))

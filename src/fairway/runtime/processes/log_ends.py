@@ -1,4 +1,4 @@
-"""The last lines that ranks have written: what they say of their end."""
+"""The last lines in the logs of ranks, and what they say about the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def said_no_memory(directory: Path, ranks: int) -> bool:
 
 
 def _end_of(log: Path) -> bytes:
-    """The end of a log in lower case, with that of its older piece where it was just cut."""
+    """The end of a log in lower case, with the end of its older piece if it was just cut."""
     end = tail(log)
     if len(end) < _TAIL_BYTES:
         end = tail(log.with_name(log.name + ".1"), _TAIL_BYTES - len(end)) + end
@@ -26,7 +26,7 @@ def _end_of(log: Path) -> bytes:
 def tail(log: Path, most_bytes: int = _TAIL_BYTES) -> bytes:
     """The end of a file."""
     try:
-        # Not waited for: a job may have put a pipe in its place.
+        # Do not wait: a job may have put a pipe in its place.
         fd = os.open(log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return b""

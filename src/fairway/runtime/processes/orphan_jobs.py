@@ -1,7 +1,7 @@
-"""Jobs of which the journal knows nothing, or not all, although they have folders: it was replaced, or lost its end.
+"""Jobs that have folders but are unknown or out of date in the journal: it was replaced, or lost its end.
 
-Their processes may still run, and then hold GPUs that nobody else may get. Where the whole journal is lost nothing is
-started; where a part of it is, those that run are taken over as their folders have them.
+Their processes may still run on GPUs that no other job may get. If the whole journal is lost, the scheduler does not
+start. If a part of it is lost, running jobs are taken over from their folders.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fairway.runtime.processes.hands import Running
 
 
 def refuse_without_journal(folder: Path) -> None:
-    """Raise `JournalError` if there are jobs in a state directory, and a journal that knows of none."""
+    """Raise `JournalError` if a state directory has folders of jobs, but its journal has no jobs."""
     path, jobs = folder / "journal.db", folder / "jobs"
     if not is_blank(path):
         return
@@ -30,7 +30,7 @@ def refuse_without_journal(folder: Path) -> None:
     runs = "which runs" if len(found) == 1 else f"{running:,} of which {'runs' if running == 1 else 'run'}"
     raise JournalError(
         f"{path} {what}, but {jobs} has {_counted(len(found))}{f', {runs}' if running else ''}; nothing was changed. "
-        f"`fairway salvage {path} NEW` brings back what can be. To begin anew, "
+        f"`fairway salvage {path} NEW` brings back what can be. To start over, "
         f"{'end what runs (`fairway down --jobs stop`) and ' if running else ''}move {jobs} away"
     )
 
@@ -40,11 +40,10 @@ def _counted(jobs: int) -> str:
 
 
 def take_over(journal: Journal, jobs: Path) -> list[str]:
-    """Write down the jobs that run without the journal's knowing, and those that it takes to wait although they were
-    started since; their ids.
+    """Add to the journal the running jobs that it does not know, and the jobs that were started since it was written.
 
-    The scheduler that starts then makes its state from the records alone, as after a salvage: whoever runs keeps its
-    GPUs. `JournalError` if one runs whose folder does not tell what it is.
+    Returns their ids. The scheduler that starts next makes its state from the records alone, as after a salvage:
+    running jobs keep their GPUs. `JournalError` if a job runs whose folder has no record.
     """
     ahead, running = _ahead(journal, jobs)
     found = {one.id: record_in(one) for one in ahead}
@@ -53,7 +52,7 @@ def take_over(journal: Journal, jobs: Path) -> list[str]:
         who = ", ".join(f"{one.id} (pid {one.keeper})" for one in unclear)
         pids = " ".join(str(one.keeper) for one in unclear)
         raise JournalError(
-            f"{journal.path} knows nothing of processes that run in {jobs}, and these do not tell what they are: job "
+            f"{journal.path} knows nothing of processes that run in {jobs}, and {jobs} does not say what they are: job "
             f"{who}; nothing was changed. `kill {pids}` ends them"
         )
     told = [record for record in found.values() if record is not None]
@@ -68,7 +67,7 @@ def take_over(journal: Journal, jobs: Path) -> list[str]:
 
 
 class Places:
-    """The numbers and keys that jobs have, so that one which is brought back gets none that is another's."""
+    """The numbers and keys of all jobs. A job that is brought back gets none that belongs to another job."""
 
     def __init__(self, known: Iterable[StoredJob]) -> None:
         jobs = list(known)
@@ -77,7 +76,7 @@ class Places:
         self._keys = {job.client_key: job.id for job in jobs if job.client_key is not None}
 
     def settle(self, record: JobRecord) -> JobRecord:
-        """Give a record its place: the one that it had, unless somebody else has that by now."""
+        """Give a record its old number and key, or new ones if another job has them by now."""
         number = self._numbers.get(record.id, record.number)
         if self._owners.get(number, record.id) != record.id:
             number = max(self._owners) + 1
@@ -90,13 +89,13 @@ class Places:
 
 
 def _ahead(journal: Journal, jobs: Path) -> tuple[list[Folder], list[Folder]]:
-    """The folders of jobs that know of a later attempt than the journal, which is an older copy or has lost its end: of
-    jobs that are in it and not over, and of all that run. Then those of them that run."""
+    """The folders with a later attempt than the journal has, because it is an older copy or has lost its end. First
+    those of jobs in the journal that have not ended and of all jobs that run; then only those of jobs that run."""
     ended = journal.names()
     known = {job.id: len(job.record["attempts"]) for job in journal.jobs(ended=False)}
     suspects = [opened(one) for one in folders_of(jobs) if not ended.get(one.name, False)]
     ahead = [one for one in suspects if one.number > known.get(one.id, 0)]
-    # `find` makes sure that a keeper which was about to begin does not begin later.
+    # `find` makes sure that a keeper that is about to begin does not begin later.
     running = [one for one in ahead if _runs(one)]
     return [one for one in ahead if one.id in known or one in running], running
 

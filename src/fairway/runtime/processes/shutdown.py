@@ -1,6 +1,6 @@
 """What becomes of jobs when their scheduler is stopped on purpose: they go on, are stopped, or are suspended in place.
 
-All of this is done while no scheduler runs. The next one finds the processes, or how they ended, and takes over.
+This is done while no scheduler runs. The next scheduler finds the processes, or how they ended, and takes over.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from fairway.runtime.processes import hands, keeper
 from fairway.runtime.processes.hands import Running
 
 SUSPEND_S = 10.0
-"""How long is waited for processes to stand still; one in the hands of a driver may take its time."""
+"""How long to wait until processes are suspended. A process inside a driver call may take some time."""
 
 
 class Stopped(NamedTuple):
-    """How many jobs were stopped, and how many of these have saved nothing to go on from."""
+    """How many jobs were stopped, and how many of these have no checkpoint to go on from."""
 
     jobs: int
     from_the_beginning: int
 
 
 def announce(folder: Path, told: Mapping[str, Any], jobs: str) -> None:
-    """Leave word to the scheduler that `told` is about of what will become of its jobs, so that it can say so.
+    """Tell a scheduler what will become of its jobs, so that it can say so. `told` is what it wrote about itself.
 
-    What is done about them does not depend on it, so it is no error if that cannot be written.
+    Nothing else depends on it, so it is no error if this cannot be written.
     """
     with suppress(OSError):
         keeper.write_over(folder / "daemon.json", {**told, "parting": jobs})
@@ -55,9 +55,10 @@ def stop_jobs(folder: Path) -> Stopped:
 
 
 def suspend_jobs(folder: Path) -> int:
-    """Suspend the processes of all jobs in place; how many jobs had been running. The next scheduler lets them go on.
+    """Suspend the processes of all jobs in place. Returns how many jobs had been running.
 
-    The time in which they stand still is not booked as run time, and the next scheduler is told since when that is.
+    The next scheduler lets them go on. The time while they are suspended does not count as run time; the journal tells
+    the next scheduler when it began.
     """
     with _alone(folder):
         running = _running(folder)
@@ -95,7 +96,7 @@ def _moves(one: Running) -> bool:
 
 def _jobs(folder: Path) -> list[StoredJob]:
     """The jobs that have not ended."""
-    # One that is blank may have been lost: it is left as it is.
+    # A blank journal may be a lost one: it is not touched.
     if is_blank(folder / "journal.db"):
         return []
     with closing(Journal(folder / "journal.db")) as journal:
@@ -103,7 +104,7 @@ def _jobs(folder: Path) -> list[StoredJob]:
 
 
 def _begins_again(one: Running, record: JobRecord | None) -> bool:
-    """Whether a job that was stopped has nothing to go on from: no checkpoint, and it was not done by then either."""
+    """Whether a stopped job has to start from the beginning: it has no checkpoint, and it was not done."""
     outcome = hands.outcome(one.directory)
     codes = () if outcome is None else outcome.codes
     done = bool(codes) and not any(codes)
@@ -111,7 +112,7 @@ def _begins_again(one: Running, record: JobRecord | None) -> bool:
 
 
 def _book(folder: Path, names: set[str], date_s: float) -> int:
-    """Write down how long those had run that were suspended at a date; how many there are."""
+    """Write down how long the jobs that were suspended at a date had run. Returns how many there are."""
     stood = []
     for job in _jobs(folder):
         record = JobRecord.from_plain(job.record)
@@ -122,7 +123,7 @@ def _book(folder: Path, names: set[str], date_s: float) -> int:
     if stood:
         with closing(Journal(folder / "journal.db")) as journal, journal.transaction():
             journal.save_jobs(stood)
-            # Asked for once more, it is still so since the first time.
+            # If the jobs are suspended already, the date of the first time stays.
             if journal.facts().get(STOOD_STILL) is None:
                 journal.set_facts({STOOD_STILL: date_s})
     return len(stood)

@@ -1,6 +1,6 @@
 """What a scheduler needs of the place where processes run. The real place is `local`; tests have a simulated one.
 
-An attempt is one start of a job's processes. Its *handle* is how it is spoken to while it lives. All that has to
+An attempt is one start of a job's processes. While it lives, it is controlled by its *handle*. Everything that has to
 outlive the scheduler belongs to the site: a scheduler that starts again finds every attempt there, running or ended.
 """
 
@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, Protocol
 class Outcome(NamedTuple):
     """How an attempt ended: exit codes by rank, why it was stopped ("" if it was not), and what went wrong.
 
-    `memory_kills` counts the processes that the kernel killed for want of memory; -1 where it does not say. `stop_s` is
-    the time from the request to stop to the end, if there was a request. `said_no_memory`: a log says so in its last
-    lines.
+    `memory_kills` counts the processes that the kernel killed because memory was short; -1 if it does not say. `stop_s`
+    is the time from the request to stop to the end, if there was a request. `said_no_memory`: the last lines of a log
+    say that memory ran out.
     """
 
     codes: tuple[int, ...]
@@ -33,16 +33,16 @@ LOST = Outcome((), "lost", problem="its keeper is gone")
 
 
 class Handle(Protocol):
-    """An attempt that lives, as far as the site knows."""
+    """A live attempt, as far as the site knows."""
 
     @property
     def pid(self) -> int:
-        """The process that keeps the attempt."""
+        """The pid of the attempt's keeper."""
         ...
 
     @property
     def stopping(self) -> bool:
-        """Whether the ranks have been asked to stop, for whatever reason. They are not suspended any more."""
+        """Whether the ranks have been asked to stop, for any reason. They cannot be suspended any more."""
         ...
 
     @property
@@ -51,7 +51,7 @@ class Handle(Protocol):
         ...
 
     def stop(self, *, hurry: bool = False) -> None:
-        """Ask the ranks to save and stop; they are killed after a grace period. `hurry`: nobody wants their work."""
+        """Ask the ranks to save and stop. They are killed after a grace period. `hurry`: their work is not needed."""
         ...
 
     def pause(self) -> None:
@@ -63,11 +63,11 @@ class Handle(Protocol):
         ...
 
     def throttle(self, part: float) -> bool:
-        """Let the ranks compute for a part of the time; False if that could not be said."""
+        """Let the ranks compute for a part of the time. False if that could not be written."""
         ...
 
     def set_limit(self, limit_s: float | None) -> None:
-        """Hold the attempt to another time limit, counted over all attempts. `OSError` if it cannot be told."""
+        """Give the attempt another time limit, counted over all attempts. `OSError` if that fails."""
         ...
 
 
@@ -79,17 +79,17 @@ class Over(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a job has told of itself, and how far its file has been read."""
+    """What a job has reported, and how far its file has been read."""
 
     lines: Sequence[Mapping[str, Any]]
     read_bytes: int
 
 
 class Site(Protocol):
-    """Where attempts run. One thread calls it; only `wake` may be called from any."""
+    """Where attempts run. Only one thread may call it, except for `wake`, which any thread may call."""
 
     def start(self, directory: Path, launch: Mapping[str, Any]) -> Handle:
-        """Start an attempt. `OSError` where the machine cannot."""
+        """Start an attempt. `OSError` if the machine cannot."""
         ...
 
     def find(self, directory: Path, token: str) -> Handle | Outcome | None:
@@ -97,15 +97,15 @@ class Site(Protocol):
         ...
 
     def is_given_up(self, directory: Path) -> bool:
-        """Whether an attempt was told that nobody wants its work any more: its job was cancelled."""
+        """Whether an attempt was told that its work is not needed any more: its job was cancelled."""
         ...
 
     def reports(self, folder: Path, read_bytes: int) -> Report:
-        """What a job has reported since it was read last."""
+        """What a job has reported since its file was last read."""
         ...
 
     def wait(self, seconds: float) -> Sequence[Over]:
-        """The attempts that have ended; waits for one, for this long at most."""
+        """The attempts that have ended. Waits for one, at most this many seconds."""
         ...
 
     def wake(self) -> None:
