@@ -15,7 +15,7 @@ from fairway.core.event import Event, Woken
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.journal.database import Journal
-from fairway.runtime.journal.rebuild import STOOD_STILL
+from fairway.runtime.journal.recovery import STOOD_STILL
 from fairway.runtime.processes.shutdown import suspend_jobs
 
 LONG_S = 100_000.0

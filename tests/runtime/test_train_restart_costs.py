@@ -13,8 +13,8 @@ from living import clear, living, submit, until
 from training import ENVIRONMENT
 
 from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.jobs.estimates import RESTART_S
 from fairway.runtime.jobs.records import JobRecord, JobState
-from fairway.runtime.jobs.restart_costs import RESTART_S
 
 SLOW = """
 import time

@@ -19,10 +19,9 @@ from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.guard.policy_guard import Limits, PolicyGuard, widened
-from fairway.runtime.jobs.estimates import speeds_of
+from fairway.runtime.jobs.estimates import SUSPENDED_S, speeds_of
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import Dependency
-from fairway.runtime.jobs.restart_costs import SUSPENDED_S
 
 MOST_JOBS = 10_000
 """The most jobs in a forecast."""

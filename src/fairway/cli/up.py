@@ -107,7 +107,7 @@ class Settings:
         from fairway.runtime.daemon.daemon import facts_of_last_time
         from fairway.runtime.daemon.saved_options import Choice
         from fairway.runtime.daemon.settings import Settings as Configured
-        from fairway.runtime.processes.orphan_jobs import refuse_without_journal
+        from fairway.runtime.processes.folders import refuse_without_journal
 
         refuse_without_journal(self.folder)
         choice = Choice(self.options(), facts_of_last_time(self.folder))

@@ -31,9 +31,9 @@ from fairway.core.state import State
 from fairway.placement import placement
 from fairway.policies import make_policy
 from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.jobs.estimates import RESTART_S
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import Dependency, DependencyKind, JobRequest
-from fairway.runtime.jobs.restart_costs import RESTART_S
 from fairway.runtime.journal.recovery import Recovered
 from fairway.testing.simulated_site import (
     Behaviour,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairway.runtime.jobs.arrays import Arrays
+from fairway.runtime.jobs.eligibility import Arrays
 from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.jobs.request import JobRequest
 

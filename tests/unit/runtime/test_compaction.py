@@ -18,7 +18,7 @@ from fairway.runtime.jobs.estimates import submitted
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest
 from fairway.runtime.journal.database import Journal, StoredJob
-from fairway.runtime.journal.rebuild import replay
+from fairway.runtime.journal.recovery import replay
 
 CLUSTER = Cluster.of([Node("here", "cpu", 4)], [GpuType("cpu", 0, 0.0, 1.0)])
 

@@ -8,8 +8,7 @@ from typing import cast
 import pytest
 
 from fairway.core.state import State
-from fairway.runtime.daemon.clock import Clock
-from fairway.runtime.daemon.timers import Timers
+from fairway.runtime.daemon.clock import Clock, Timers
 from fairway.runtime.jobs import life
 from fairway.runtime.jobs.eligibility import Eligibility
 from fairway.runtime.jobs.records import JobRecord, JobState, JobStore

@@ -15,8 +15,7 @@ from fairway.runtime.jobs.request import JobRequest
 from fairway.runtime.journal.database import Journal, is_blank
 from fairway.runtime.journal.salvage import salvage
 from fairway.runtime.processes import hands, keeper
-from fairway.runtime.processes.folders import UNCERTAIN, facts_in, folders_of, opened, record_in
-from fairway.runtime.processes.orphan_jobs import Places
+from fairway.runtime.processes.folders import UNCERTAIN, Places, facts_in, folders_of, opened, record_in
 
 
 def _record(name: str = "7", number: int = 6, **about: Any) -> JobRecord:

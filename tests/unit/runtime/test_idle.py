@@ -8,7 +8,7 @@ import sys
 import time
 
 from fairway.runtime.daemon.config import Idle
-from fairway.runtime.daemon.idle import IdleJobs, Sample, cpu_s
+from fairway.runtime.daemon.watch import IdleJobs, Sample, cpu_s
 
 TERMS = Idle(60.0, 300.0)
 

@@ -18,7 +18,7 @@ from fairway.placement import placement
 from fairway.policies import make_policy
 from fairway.runtime.daemon.config import parse_config
 from fairway.runtime.guard.limits import Limits
-from fairway.runtime.guard.placing import Around
+from fairway.runtime.guard.pinned_gpus import Around
 from fairway.runtime.guard.policy_guard import PolicyGuard
 from fairway.runtime.jobs.estimates import submitted
 from fairway.runtime.jobs.records import JobRecord

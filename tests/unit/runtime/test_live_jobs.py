@@ -12,9 +12,9 @@ from fairway.core.action import Launch
 from fairway.core.errors import EngineError
 from fairway.core.event import Event, JobCancelled, JobEvicted, JobFailed, JobFinished, JobStarted, RateChanged
 from fairway.core.state import State
+from fairway.runtime.daemon.clock import Timers
 from fairway.runtime.daemon.machine import virtual_machine
 from fairway.runtime.daemon.scheduler import NoTerms
-from fairway.runtime.daemon.timers import Timers
 from fairway.runtime.jobs import life
 from fairway.runtime.jobs.attempt_ends import BACK_OFF_S, MOST_LOST
 from fairway.runtime.jobs.blocked_gpus import BlockedGpus

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from fairway.core.event import RestartMeasured
+from fairway.runtime.jobs.estimates import RESTART_S, SUSPENDED_S, RestartCosts
 from fairway.runtime.jobs.records import Attempt, JobRecord
 from fairway.runtime.jobs.request import JobRequest
-from fairway.runtime.jobs.restart_costs import RESTART_S, SUSPENDED_S, RestartCosts
 from fairway.runtime.journal.codec import from_plain, to_plain
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from fairway.runtime.jobs.records import JobState
 from fairway.runtime.jobs.verdict import verdict
-from fairway.runtime.processes.log_ends import said_no_memory
+from fairway.runtime.processes.hands import said_no_memory
 from fairway.runtime.processes.site import LOST, Outcome
 
 

@@ -10,7 +10,7 @@ from fairway.core.action import Launch
 from fairway.core.event import Event, JobEvicted, JobFinished, JobStarted, RestartMeasured, Woken
 from fairway.core.state import State
 from fairway.policies import make_policy
-from fairway.runtime.journal.rebuild import without_pause
+from fairway.runtime.journal.recovery import without_pause
 from fairway.testing import job, state_of
 
 

@@ -24,12 +24,11 @@ from fairway.runtime.daemon.saved_options import Choice, Options
 from fairway.runtime.daemon.scheduler import MIN_RUN_S, Scheduler
 from fairway.runtime.daemon.settings import Settings
 from fairway.runtime.daemon.watch import Watch
-from fairway.runtime.jobs.restart_costs import RESTART_S
+from fairway.runtime.jobs.estimates import RESTART_S
 from fairway.runtime.journal.database import Journal
-from fairway.runtime.journal.rebuild import fingerprint
-from fairway.runtime.processes.folders import folders_of
+from fairway.runtime.journal.recovery import fingerprint
+from fairway.runtime.processes.folders import folders_of, refuse_without_journal, take_over
 from fairway.runtime.processes.keeper import started_at, write_over
-from fairway.runtime.processes.orphan_jobs import refuse_without_journal, take_over
 
 LEAVE = "leave"
 """What becomes of jobs by default when the scheduler stops: they go on without it."""

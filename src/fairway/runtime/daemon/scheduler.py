@@ -22,23 +22,22 @@ from fairway.core.policy import Policy
 from fairway.core.round import Loop
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
-from fairway.runtime.daemon.clock import SYSTEM_TIME, Clock, TimeSource
+from fairway.runtime.daemon.clock import SYSTEM_TIME, Clock, Timers, TimeSource
 from fairway.runtime.daemon.engine import LiveEngine
 from fairway.runtime.daemon.inbox import StoppedError
-from fairway.runtime.daemon.timers import Timers
 from fairway.runtime.guard.incident import Incident, granted
-from fairway.runtime.guard.placing import AtHome
+from fairway.runtime.guard.pinned_gpus import AtHome
 from fairway.runtime.guard.policy_guard import Cut, PolicyGuard
 from fairway.runtime.jobs import commands
 from fairway.runtime.jobs.blocked_gpus import BlockedGpus
 from fairway.runtime.jobs.commands import Act, Commands
 from fairway.runtime.jobs.eligibility import Eligibility
+from fairway.runtime.jobs.estimates import RESTART_S
 from fairway.runtime.jobs.happenings import Command, Happening
 from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.reasons import Reasons
 from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.jobs.request import JobRequest
-from fairway.runtime.jobs.restart_costs import RESTART_S
 from fairway.runtime.journal.database import CERTAIN, Journal
 from fairway.runtime.journal.recovery import Recovered, Recovery
 from fairway.runtime.journal.writer import JournalWriter

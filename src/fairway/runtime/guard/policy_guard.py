@@ -20,7 +20,7 @@ from fairway.core.policy import Policy
 from fairway.core.snapshot import Snapshot
 from fairway.core.texts import over
 from fairway.policies.priorities import by_priority
-from fairway.runtime.guard.homes import by_row, other_types, sent_home
+from fairway.runtime.guard.pinned_gpus import by_row, other_types, sent_home
 
 RETRY_S = 10.0
 """The time after which a policy that failed is asked again."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from fairway.core.event import Event, JobEvicted, JobFailed, JobFinished, RateChanged
 from fairway.core.state import State
+from fairway.runtime.daemon.clock import Timers
 from fairway.runtime.daemon.idle import RECLAIMED
-from fairway.runtime.daemon.timers import Timers
 from fairway.runtime.jobs import life
 from fairway.runtime.jobs.blocked_gpus import BlockedGpus
 from fairway.runtime.jobs.eligibility import Eligibility

@@ -14,7 +14,7 @@ from typing import Any
 from fairway.core import columns
 from fairway.core.event import Event, JobStarted, Woken
 from fairway.core.state import State
-from fairway.runtime.daemon.timers import Timers
+from fairway.runtime.daemon.clock import Timers
 from fairway.runtime.jobs import life
 from fairway.runtime.jobs.attempt_ends import AttemptEnds
 from fairway.runtime.jobs.blocked_gpus import BlockedGpus

@@ -15,6 +15,8 @@ from fairway.core.cluster import Cluster
 from fairway.core.event import Event, JobSubmitted, RateChanged, RegimeEntered, RestartMeasured
 from fairway.core.state import State
 from fairway.runtime.jobs.estimates import (
+    RESTART_S,
+    RestartCosts,
     RunTimes,
     announced,
     assumed,
@@ -26,7 +28,6 @@ from fairway.runtime.jobs.estimates import (
 )
 from fairway.runtime.jobs.records import JobRecord, JobState, JobStore
 from fairway.runtime.jobs.reports import take_in
-from fairway.runtime.jobs.restart_costs import RESTART_S, RestartCosts
 from fairway.runtime.processes.site import Report
 
 RATE_EVERY_S = 5.0

@@ -3,14 +3,18 @@
 With every attempt the scheduler writes down the job's record and its own facts (`launch.json`). So the folder of a job
 that was ever started says what the job asked for, which GPUs it got, and how it ended. Only the journal knows whether
 the job was held or cancelled since. Reading a folder changes nothing.
+
+If the whole journal is lost, nothing is started. If a part of it is, jobs that run without its knowledge are taken over
+as their folders describe them.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +22,9 @@ from typing import Any, NamedTuple
 
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.verdict import verdict
+from fairway.runtime.journal.database import Journal, JournalError, StoredJob, is_blank
 from fairway.runtime.processes import hands
-from fairway.runtime.processes.log_ends import said_no_memory
+from fairway.runtime.processes.hands import Running, said_no_memory
 from fairway.runtime.processes.site import Outcome
 
 RECORD, FACTS = "record", "facts"
@@ -114,3 +119,94 @@ def _launch(folder: Folder) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return told if isinstance(told, dict) else {}
+
+
+def refuse_without_journal(folder: Path) -> None:
+    """Raise `JournalError` if a state directory has folders of jobs, but its journal has no jobs."""
+    path, jobs = folder / "journal.db", folder / "jobs"
+    if not is_blank(path):
+        return
+    found = [opened(one) for one in folders_of(jobs)]
+    if not found:
+        return
+    running = sum(one.keeper is not None for one in found)
+    what = "knows of no job" if path.is_file() and path.stat().st_size else "is empty" if path.is_file() else "is gone"
+    runs = "which runs" if len(found) == 1 else f"{running:,} of which {'runs' if running == 1 else 'run'}"
+    raise JournalError(
+        f"{path} {what}, but {jobs} has {_counted(len(found))}{f', {runs}' if running else ''}; nothing was changed. "
+        f"`fairway salvage {path} NEW` brings back what can be. To start over, "
+        f"{'end what runs (`fairway down --jobs stop`) and ' if running else ''}move {jobs} away"
+    )
+
+
+def _counted(jobs: int) -> str:
+    return "the folder of 1 job" if jobs == 1 else f"the folders of {jobs:,} jobs"
+
+
+def take_over(journal: Journal, jobs: Path) -> list[str]:
+    """Add to the journal the running jobs that it does not know, and the jobs that were started since it was written.
+
+    Returns their ids. The scheduler that starts next makes its state from the records alone, as after a salvage:
+    running jobs keep their GPUs. `JournalError` if a job runs whose folder has no record.
+    """
+    ahead, running = _ahead(journal, jobs)
+    found = {one.id: record_in(one) for one in ahead}
+    unclear = [one for one in running if found[one.id] is None]
+    if unclear:
+        who = ", ".join(f"{one.id} (pid {one.keeper})" for one in unclear)
+        pids = " ".join(str(one.keeper) for one in unclear)
+        raise JournalError(
+            f"{journal.path} knows nothing of processes that run in {jobs}, and {jobs} does not say what they are: job "
+            f"{who}; nothing was changed. `kill {pids}` ends them"
+        )
+    told = [record for record in found.values() if record is not None]
+    if not told:
+        return []
+    places = Places(journal.jobs())
+    stored = [places.settle(record).stored() for record in told]
+    with journal.transaction():
+        journal.save_jobs(stored)
+        journal.set_facts({"salvaged": True})
+    return [job.id for job in stored]
+
+
+class Places:
+    """The numbers and keys of all jobs. A job that is brought back gets none that belongs to another job."""
+
+    def __init__(self, known: Iterable[StoredJob]) -> None:
+        jobs = list(known)
+        self._numbers = {job.id: job.number for job in jobs}
+        self._owners = {job.number: job.id for job in jobs}
+        self._keys = {job.client_key: job.id for job in jobs if job.client_key is not None}
+
+    def settle(self, record: JobRecord) -> JobRecord:
+        """Give a record its old number and key, or new ones if another job has them by now."""
+        number = self._numbers.get(record.id, record.number)
+        if self._owners.get(number, record.id) != record.id:
+            number = max(self._owners) + 1
+        record.number = number
+        self._numbers[record.id], self._owners[number] = number, record.id
+        key = record.stored().client_key
+        if key is not None and self._keys.setdefault(key, record.id) != record.id:
+            record.request = dataclasses.replace(record.request, client_key=None)
+        return record
+
+
+def _ahead(journal: Journal, jobs: Path) -> tuple[list[Folder], list[Folder]]:
+    """The folders with a later attempt than the journal has, because it is an older copy or has lost its end. First
+    those of jobs in the journal that have not ended and of all jobs that run; then only those of jobs that run."""
+    ended = journal.names()
+    known = {job.id: len(job.record["attempts"]) for job in journal.jobs(ended=False)}
+    suspects = [opened(one) for one in folders_of(jobs) if not ended.get(one.name, False)]
+    ahead = [one for one in suspects if one.number > known.get(one.id, 0)]
+    # `find` makes sure that a keeper that is about to begin does not begin later.
+    running = [one for one in ahead if _runs(one)]
+    return [one for one in ahead if one.id in known or one in running], running
+
+
+def _runs(folder: Folder) -> bool:
+    found = hands.find(folder.attempt)
+    if isinstance(found, Running):
+        found.close()
+        return True
+    return False

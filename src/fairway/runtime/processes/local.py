@@ -10,8 +10,7 @@ from typing import Any
 
 from fairway.runtime.jobs.reports import ReportReader
 from fairway.runtime.processes import environment, hands
-from fairway.runtime.processes.hands import Running
-from fairway.runtime.processes.log_ends import said_no_memory
+from fairway.runtime.processes.hands import Running, said_no_memory
 from fairway.runtime.processes.site import LOST, Outcome, Over, Report
 
 

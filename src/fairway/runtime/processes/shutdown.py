@@ -16,7 +16,7 @@ from fairway.runtime.daemon.daemon import locked
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.verdict import CHECKPOINTED
 from fairway.runtime.journal.database import Journal, StoredJob, is_blank
-from fairway.runtime.journal.rebuild import STOOD_STILL
+from fairway.runtime.journal.recovery import STOOD_STILL
 from fairway.runtime.processes import hands, keeper
 from fairway.runtime.processes.hands import Running
 
