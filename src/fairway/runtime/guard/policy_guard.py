@@ -25,8 +25,9 @@ from fairway.runtime.guard.pinned_gpus import by_row, other_types, sent_home
 RETRY_S = 10.0
 """The time after which a policy that failed is asked again."""
 
-MOST_ASKS, ENOUGH_S = 64, 0.25
-"""How often, and for how long, a policy is asked at one instant, each time without the jobs that are at a limit."""
+MOST_ASKS = 32
+"""How often a policy is asked at one instant, each time without the jobs that are at a limit. It is a number and not a
+time, so that the same snapshot gives the same decision on every machine."""
 
 
 class Cut(NamedTuple):
@@ -98,7 +99,7 @@ class PolicyGuard:
             again = bool(away.keys() - shut.keys())
             shut |= away
             again |= bool(beyond) and _shut(snapshot, cuts, shut, barred)
-            if not again or time.perf_counter() - began_s > ENOUGH_S:
+            if not again:
                 break
         decision = _cut(decision, cuts, shut)._replace(blocked=len(self._blocked(snapshot)))
         self.took_s = time.perf_counter() - began_s
