@@ -18,8 +18,8 @@ from fairway.runtime.jobs.happenings import Instruction, Stop
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.testing.daemon_world import BrokenLawError, live_through
 
-STORIES = int(os.environ.get("FAIRWAY_STORIES", "150"))
-CHUNK = 25
+STORIES = int(os.environ.get("FAIRWAY_STORIES", "1000"))
+CHUNK = 50
 
 
 def _first() -> int:
