@@ -19,6 +19,7 @@ from fairway.runtime.daemon.inbox import Inbox
 from fairway.runtime.jobs.happenings import (
     Asked,
     AttemptEnded,
+    AttemptMoved,
     AttemptStarted,
     Command,
     Converge,
@@ -32,7 +33,7 @@ from fairway.runtime.jobs.happenings import (
 from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.processes import environment
-from fairway.runtime.processes.attempts import Attempts, Launch, Notice, Started, Target
+from fairway.runtime.processes.attempts import Attempts, Launch, Moved, Notice, Started, Target
 from fairway.runtime.processes.folders import FACTS, RECORD
 from fairway.runtime.processes.site import Outcome, Site
 
@@ -279,6 +280,8 @@ class LiveEngine:
     def _noticed(self, notice: Notice, now_s: float) -> list[Happening]:
         if isinstance(notice, Started):
             return [AttemptStarted(now_s, *notice)]
+        if isinstance(notice, Moved):
+            return [AttemptMoved(now_s, *notice)]
         return [*self._report(self._jobs.store[notice.job], now_s), AttemptEnded(now_s, notice.job, notice.outcome)]
 
     def _reports(self, now_s: float) -> list[Happening]:

@@ -25,6 +25,14 @@ class AttemptStarted(NamedTuple):
     resumed: bool
 
 
+class AttemptMoved(NamedTuple):
+    """An attempt that is about to end has its GPUs under other numbers."""
+
+    time_s: float
+    job: int
+    gpus: tuple[int, ...]
+
+
 class AttemptEnded(NamedTuple):
     """An attempt is over. `found`: it ended while no scheduler was running."""
 
@@ -56,7 +64,7 @@ class Looked(NamedTuple):
     time_s: float
 
 
-Happening: TypeAlias = AttemptStarted | AttemptEnded | Reported | Asked | Looked | Woken
+Happening: TypeAlias = AttemptStarted | AttemptMoved | AttemptEnded | Reported | Asked | Looked | Woken
 
 
 class Stop(NamedTuple):

@@ -22,6 +22,7 @@ from fairway.runtime.jobs.eligibility import Eligibility
 from fairway.runtime.jobs.happenings import (
     Asked,
     AttemptEnded,
+    AttemptMoved,
     AttemptStarted,
     Happening,
     Instruction,
@@ -59,6 +60,7 @@ class LiveJobs:
         self._ends = AttemptEnds(store, state, observations, eligibility, timers, blocked, origin_s)
         self._handle: dict[type[Any], Callable[[Any], list[Event]]] = {
             AttemptStarted: self._started,
+            AttemptMoved: self._moved,
             AttemptEnded: self._ended,
             Reported: self._reported,
             Asked: self._asked,
@@ -154,6 +156,13 @@ class LiveJobs:
         self.observations.started(record)
         self.store.touch(record)
         return [JobStarted(one.time_s, one.job, self.observations.rate(record), one.time_s)]
+
+    def _moved(self, one: AttemptMoved) -> list[Event]:
+        record = self.store[one.job]
+        if record.attempt is not None:
+            record.attempt.gpus = list(one.gpus)
+            self.store.touch(record)
+        return []
 
     def _ended(self, one: AttemptEnded) -> list[Event]:
         self.instructions.append(Settle())

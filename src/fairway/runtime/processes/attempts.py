@@ -77,6 +77,13 @@ class Started(NamedTuple):
     resumed: bool
 
 
+class Moved(NamedTuple):
+    """An attempt that is about to end has its GPUs under other numbers: virtual GPUs are interchangeable."""
+
+    job: int
+    gpus: tuple[int, ...]
+
+
 class Ended(NamedTuple):
     """An attempt is over."""
 
@@ -84,7 +91,7 @@ class Ended(NamedTuple):
     outcome: Outcome
 
 
-Notice = Started | Ended
+Notice = Started | Moved | Ended
 
 
 class Attempts:
@@ -188,8 +195,10 @@ class Attempts:
         """An attempt was relabelled from `old` to `new`. Attempts on `new` that are about to leave are now on `old`."""
         trade = dict(zip(sorted(set(new) - set(old)), sorted(set(old) - set(new)), strict=True))
         for other in self.live.values():
-            if trade and (other.status == "stopping" or self._wishes.target(other.job) is None):
+            leaves = other.status == "stopping" or self._wishes.target(other.job) is None
+            if leaves and not trade.keys().isdisjoint(other.gpus):
                 other.gpus = tuple(trade.get(gpu, gpu) for gpu in other.gpus)
+                self._notices.append(Moved(other.job, other.gpus))
 
     def _are_free(self, job: int, target: Target) -> bool:
         """Whether no jobs are on the GPUs of a target, except for those that it shares them with."""
