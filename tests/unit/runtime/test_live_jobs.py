@@ -12,7 +12,6 @@ from fairway.core.action import Launch
 from fairway.core.errors import EngineError
 from fairway.core.event import Event, JobCancelled, JobEvicted, JobFailed, JobFinished, JobStarted, RateChanged
 from fairway.core.state import State
-from fairway.runtime.daemon.clock import Timers
 from fairway.runtime.daemon.machine import virtual_machine
 from fairway.runtime.daemon.scheduler import NoTerms
 from fairway.runtime.jobs import life
@@ -35,6 +34,7 @@ from fairway.runtime.jobs.observations import Observations
 from fairway.runtime.jobs.reasons import Reasons
 from fairway.runtime.jobs.records import JobRecord, JobState, JobStore
 from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.jobs.timers import Timers
 from fairway.runtime.processes.site import LOST, Outcome
 
 CLUSTER = virtual_machine(2).cluster

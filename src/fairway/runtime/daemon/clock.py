@@ -1,11 +1,8 @@
-"""The scheduler's clock and its timers."""
+"""The scheduler's clock."""
 
 from __future__ import annotations
 
-import heapq
-import math
 import time
-from collections.abc import Callable
 from typing import Protocol
 
 _FOLLOW_S = 1.0
@@ -79,34 +76,3 @@ class Clock:
     def date_s(self, time_s: float) -> float:
         """An instant as seconds since 1970."""
         return self.origin_s + time_s
-
-
-class Timers:
-    """The instants ahead. They are set and handled in the scheduler's thread."""
-
-    def __init__(self) -> None:
-        self._instants: list[float] = []
-        self._due: list[tuple[float, int, Callable[[float], None]]] = []
-        self._calls = 0
-
-    @property
-    def next_s(self) -> float:
-        """The next instant, or infinity."""
-        return self._instants[0] if self._instants else math.inf
-
-    def set(self, time_s: float) -> None:
-        """Ask for a round at an instant in the future."""
-        heapq.heappush(self._instants, time_s)
-
-    def call_at(self, time_s: float, act: Callable[[float], None]) -> None:
-        """Call a function at an instant, before the round of that instant."""
-        self._calls += 1
-        heapq.heappush(self._due, (time_s, self._calls, act))
-        self.set(time_s)
-
-    def ring(self, now_s: float) -> None:
-        """Call the functions that are due by now."""
-        while self._instants and self._instants[0] <= now_s:
-            heapq.heappop(self._instants)
-        while self._due and self._due[0][0] <= now_s:
-            heapq.heappop(self._due)[2](now_s)

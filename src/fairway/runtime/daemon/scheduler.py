@@ -22,7 +22,7 @@ from fairway.core.policy import Policy
 from fairway.core.round import Loop
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
-from fairway.runtime.daemon.clock import SYSTEM_TIME, Clock, Timers, TimeSource
+from fairway.runtime.daemon.clock import SYSTEM_TIME, Clock, TimeSource
 from fairway.runtime.daemon.engine import LiveEngine
 from fairway.runtime.daemon.inbox import StoppedError
 from fairway.runtime.guard.incident import Incident, granted
@@ -38,6 +38,7 @@ from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.reasons import Reasons
 from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.jobs.timers import Timers
 from fairway.runtime.journal.database import CERTAIN, Journal
 from fairway.runtime.journal.recovery import Recovered, Recovery
 from fairway.runtime.journal.writer import JournalWriter

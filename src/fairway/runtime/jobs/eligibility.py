@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 
 from fairway.core.state import State
-from fairway.runtime.daemon.clock import Timers
 from fairway.runtime.jobs.records import JobRecord, JobState, JobStore
+from fairway.runtime.jobs.timers import Timers
 
 
 class Arrays:

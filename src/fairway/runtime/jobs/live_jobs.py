@@ -14,7 +14,6 @@ from typing import Any
 from fairway.core import columns
 from fairway.core.event import Event, JobStarted, Woken
 from fairway.core.state import State
-from fairway.runtime.daemon.clock import Timers
 from fairway.runtime.jobs import life
 from fairway.runtime.jobs.attempt_ends import AttemptEnds
 from fairway.runtime.jobs.blocked_gpus import BlockedGpus
@@ -32,6 +31,7 @@ from fairway.runtime.jobs.happenings import (
 )
 from fairway.runtime.jobs.observations import Observations
 from fairway.runtime.jobs.records import Attempt, JobRecord, JobState, JobStore
+from fairway.runtime.jobs.timers import Timers
 from fairway.runtime.processes.attempts import Target
 
 
