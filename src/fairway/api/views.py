@@ -20,10 +20,10 @@ from fairway.api.disk_space import Room
 from fairway.api.people import Person, user_name
 from fairway.policies import policies
 from fairway.runtime.daemon.daemon import Daemon
-from fairway.runtime.daemon.idle import RECLAIMED
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.reasons import GRANTED
 from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.jobs.verdict import RECLAIMED
 
 MOST_SHOWN = 200
 """Characters of a command in a list."""

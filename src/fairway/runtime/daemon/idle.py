@@ -16,8 +16,6 @@ from fairway.runtime.processes.keeper import descendants, stat_fields
 CPU_SHARE = 0.02
 """Processes that use less than this part of one core do no real work: heartbeats and pollers stay below it."""
 GPU_PERCENT = 1.0
-RECLAIMED = "taken off its GPUs, on which it did nothing; `fairway resume` lets it go on"
-"""The reason of a job that was suspended for being idle."""
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 Verdict = Literal["warn", "reclaim", "active"]

@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable
 
 from fairway.core.event import Event
-from fairway.runtime.daemon.idle import RECLAIMED, IdleJobs, Sample, Verdict, cpu_s
+from fairway.runtime.daemon.idle import IdleJobs, Sample, Verdict, cpu_s
 from fairway.runtime.daemon.inbox import StoppedError
 from fairway.runtime.daemon.nvml import ForeignProcesses
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.daemon.settings import Settings
 from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.jobs.verdict import RECLAIMED
 from fairway.runtime.processes.attempts import Live
 
 EVERY_S = 2.0

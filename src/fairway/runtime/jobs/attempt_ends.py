@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from fairway.core.event import Event, JobEvicted, JobFailed, JobFinished, RateChanged
 from fairway.core.state import State
-from fairway.runtime.daemon.idle import RECLAIMED
 from fairway.runtime.jobs import life
 from fairway.runtime.jobs.blocked_gpus import BlockedGpus
 from fairway.runtime.jobs.eligibility import Eligibility
 from fairway.runtime.jobs.observations import Observations
 from fairway.runtime.jobs.records import JobRecord, JobState, JobStore
 from fairway.runtime.jobs.timers import Timers
-from fairway.runtime.jobs.verdict import Verdict, verdict
+from fairway.runtime.jobs.verdict import RECLAIMED, Verdict, verdict
 from fairway.runtime.processes.site import Outcome
 
 BACK_OFF_S, MOST_BACK_OFF_S = 5.0, 600.0
