@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from fairway.runtime.processes import hands, keeper
 from fairway.runtime.processes.hands import Outcome, Running
@@ -95,6 +99,26 @@ def attempts(folder: Path) -> Iterator[Path]:
     while True:
         number += 1
         yield folder / f"{folder.name}-{os.getpid()}-{number}"
+
+
+@contextmanager
+def small_disk(path: Path, size: str = "1m") -> Iterator[Path]:
+    """A file system of its own that is soon full; the test is skipped if this user cannot have one."""
+    path.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", path], capture_output=True)
+    if made.returncode:
+        pytest.skip("cannot mount a file system")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "-l", path], check=True)
+
+
+def fill(disk: Path) -> None:
+    """Take all the room that is left on a disk."""
+    with (disk / f"filling-{time.monotonic_ns()}").open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(b"x" * 4096):
+            pass
 
 
 def attempt_alone(folder: Path) -> Iterator[Path]:

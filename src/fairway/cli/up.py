@@ -197,7 +197,9 @@ def up(
         return
     from fairway.api.server import serve, tcp_socket
     from fairway.runtime.daemon.daemon import AlreadyUpError, Daemon, running_daemon
+    from fairway.runtime.processes.environment import keep_files_private
 
+    keep_files_private()
     if running_daemon(settings.folder) is not None:
         raise DownError(f"a scheduler is already running in {settings.folder}")
     try:

@@ -17,6 +17,17 @@ LOG_BYTES = 100 * 1024 * 1024
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "TZ")
 
 
+_jobs_umask = 0o022
+
+
+def keep_files_private() -> None:
+    """Make files of this process private from now on. Jobs of its own user keep the umask that it had before."""
+    global _jobs_umask
+    before = os.umask(0o077)
+    if os.geteuid() != 0:
+        _jobs_umask = before
+
+
 def launch_of(
     record: JobRecord, attempt: Attempt, folder: Path, devices: Sequence[str] | None, log_bytes: int = LOG_BYTES
 ) -> dict[str, Any]:
@@ -56,6 +67,7 @@ def launch_of(
         "ran_s": record.ran_s,
         "log_bytes": log_bytes,
         "account": account_of(record),
+        "umask": _jobs_umask,
     }
 
 

@@ -7,17 +7,19 @@ its pid and its start time, so a reused pid is never taken for ours.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import select
 import signal
+import stat
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from fairway.runtime.processes import keeper
 from fairway.runtime.processes.site import LOST, Outcome
@@ -25,6 +27,8 @@ from fairway.runtime.processes.site import LOST, Outcome
 NOBODY = [0, -1]
 """Stands for the keeper of an attempt that has not started and never will."""
 HURRY_S = keeper.HURRY_S
+TOKEN = "FAIRWAY_ATTEMPT"
+"""The environment variable by which the processes of an attempt are known."""
 _KEEPER = str(Path(keeper.__file__).resolve())
 
 
@@ -98,7 +102,7 @@ class Running:
         except (ValueError, TypeError):
             raise OSError(f"{path} is damaged") from None
         launch["limit_s"] = None if limit_s is None else max(limit_s - launch.get("ran_s", 0.0), 0.1)
-        keeper.write_over(path, launch, 0o600)
+        keeper.write_over(path, launch)
 
     def _leave_word(self, name: str, text: str) -> bool:
         """Write a file for the keeper, completely or not at all. Returns whether there was room for it."""
@@ -128,24 +132,44 @@ class Running:
 
 def start(directory: Path, launch: Mapping[str, Any]) -> Running:
     """Make the directory of an attempt and start it. The attempt goes on if the scheduler ends."""
-    directory.mkdir(parents=True, exist_ok=True)
-    # The file holds the job's environment, which is private.
-    keeper.write_over(directory / "launch.json", launch, 0o600)
+    make_folder(directory)
+    keeper.write_over(directory / "launch.json", launch)
     # Signals that come before the keeper is ready for them must wait, not end it.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, keeper.HANDLED)
     try:
-        with (directory / "keeper.log").open("ab") as errors:
+        with _private_log(directory / "keeper.log") as errors:
             child = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-X", "utf8", _KEEPER, str(directory)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
                 cwd="/",
+                # With the token, a rank that has not begun its program yet is found as well.
+                env={TOKEN: str(launch.get("token", ""))},
                 start_new_session=True,
             )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return Running(directory, child.pid, keeper.started_at(child.pid), os.pidfd_open(child.pid), child)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder that only our user can change. Jobs of other users may pass through it, if there can be any.
+
+    `OSError` if it exists and is not ours: a job must not choose what is in its next folder.
+    """
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    about = path.lstat()
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid():
+        raise PermissionError(errno.EPERM, "is not a folder of the scheduler's user", str(path))
+    mode = 0o711 if os.geteuid() == 0 else 0o700
+    if stat.S_IMODE(about.st_mode) != mode:
+        path.chmod(mode)
+
+
+def _private_log(path: Path) -> IO[bytes]:
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "ab")
 
 
 def find(directory: Path) -> Running | Outcome | None:
@@ -163,7 +187,7 @@ def find(directory: Path) -> Running | Outcome | None:
         return None
     try:
         pidfd = os.pidfd_open(pid)
-    except OSError:
+    except (ProcessLookupError, OverflowError, ValueError):
         return outcome(directory) or LOST._replace(ended_s=_last_sign_s(directory))
     if keeper.started_at(pid) != started or boot != keeper.boot_id():
         os.close(pidfd)
@@ -193,21 +217,24 @@ def _last_sign_s(directory: Path) -> float:
 
 
 def outcome(directory: Path) -> Outcome | None:
-    """How an attempt ended, if its keeper has written that down."""
+    """How an attempt ended, if its keeper has written that down. `OSError` if that cannot be read now."""
     try:
         told = json.loads((directory / "exit.json").read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+    try:
         about = (told["cause"], told["killed"], told["problem"], told["time"], told.get("memory_kills", -1))
         return Outcome(tuple(told["codes"]), *about, told.get("stop_s"))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return None
 
 
 def _keeper_of(directory: Path) -> tuple[int, int, str]:
-    """The keeper of an attempt: pid, start and boot. For a file that cannot be read, a process that does not exist."""
+    """The keeper of an attempt: pid, start and boot. For a file that makes no sense, a process that does not exist."""
     try:
         pid, started, *boot = json.loads((directory / "keeper.json").read_text(encoding="utf-8"))
         return int(pid), int(started), str(boot[0]) if boot else keeper.boot_id()
-    except (OSError, ValueError, TypeError):
+    except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
         return 2**31 - 1, -2, ""
 
 
@@ -233,7 +260,7 @@ def kill_strays(directory: Path, token: str, *, just_now: bool = False) -> int:
 
 
 def _strays(directory: Path, token: str, *, just_now: bool) -> set[int]:
-    mark = f"FAIRWAY_ATTEMPT={token}".encode()
+    mark = f"{TOKEN}={token}".encode()
     ranks = _ranks(directory)
     found: set[int] = set()
     parents: dict[int, int] = {}
@@ -257,14 +284,14 @@ def _ranks(directory: Path) -> dict[int, int]:
         return {}
     try:
         return dict(json.loads((directory / "ranks.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+    except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
         return {}
 
 
 def _environment(pid: int) -> list[bytes]:
     try:
         return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
         return []
 
 

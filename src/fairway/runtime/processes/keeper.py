@@ -8,12 +8,16 @@ A scheduler that starts again finds in the attempt's directory which processes r
                   its time is renewed every few seconds, as a sign of life
     ranks.json    the processes that were started
     exit.json     how they ended; no process of the attempt is left then
-    reserve       room for exit.json, taken at the start, so that a full disk does not lose how a job ended
+    reserve       room for exit.json, taken at the start; it becomes exit.json, so a full disk does not lose an end
     paused        "yes" or "no": whether the ranks should be suspended in place
     throttle      the part of the time in which the ranks may compute, if that is not all of it
     eased-R       says that rank R keeps to the throttle by itself; the rank renews it all the time
     stopping      exists as soon as the ranks have been asked to stop
     hurry         how many seconds suspended ranks have to stop, if what they would save is not needed
+
+What the ranks write goes through a pipe: the keeper puts it into their logs and keeps these within bounds.
+
+Files are only trusted if the keeper's own user wrote them: ranks of other users can write to some directories near by.
 
 Signals: SIGTERM asks the ranks to stop and kills them after their grace period, SIGUSR1 suspends them in place, SIGUSR2
 lets them go on, SIGURG says that the throttle has changed.
@@ -28,11 +32,14 @@ import functools
 import json
 import os
 import pwd
+import select
 import signal
+import stat
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +49,8 @@ HANDLED = (
     # A keeper of an earlier version ignores this one.
     signal.SIGURG,
 )
-_POLL_S, _QUICK_POLL_S = 1.0, 0.05
-"""How often the sizes of logs are checked: normally, and while a log grows quickly."""
+_POLL_S = 1.0
+"""How often changes of the time limit are looked for."""
 _GANG_GRACE_S = 10.0
 """How long the other ranks have to stop when one of them has failed."""
 _KILL_EVERY_S = 0.2
@@ -53,6 +60,10 @@ _SIGN_EVERY_S = 5.0
 """How often a keeper leaves a sign of life."""
 _CHECKPOINTED = 75
 _RESERVE_BYTES = 65_536
+_PIECE_BYTES = 1 << 20
+"""The most that is moved from a rank's pipe to its log at a time."""
+_DRAIN_S = 2.0
+"""How long the last words of ranks that have ended may take to arrive in their logs."""
 _FULL_RETRY_S = 1.0
 _PERIOD_S, _LEAST_TURN_S, _LONGEST_PERIOD_S = 0.2, 0.05, 5.0
 """Throttled ranks compute and rest once in every period. The period is longer if a turn would be too short."""
@@ -74,26 +85,48 @@ def write_new(path: Path, content: Any) -> bool:
     return True
 
 
-def write_over(path: Path, content: Any, mode: int = 0o644) -> None:
+def write_over(path: Path, content: Any) -> None:
     """Make or replace a file atomically. It is on disk when this returns."""
     scratch = path.with_name(f"{path.name}.{os.getpid()}")
-    _write(scratch, content, mode)
-    scratch.replace(path)
+    try:
+        _write(scratch, content)
+        scratch.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            scratch.unlink(missing_ok=True)
+        raise
 
 
-def _write(path: Path, content: Any, mode: int = 0o644) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+def _write(path: Path, content: Any) -> None:
+    """Write a private file: it may hold a job's environment."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "w", encoding="utf-8") as file:
         json.dump(content, file)
         file.flush()
         os.fsync(file.fileno())
 
 
+def read_own(path: Path) -> str:
+    """The text of a file that only our user can have written. `OSError` if there is none."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(fd, encoding="utf-8") as file:
+        about = os.fstat(fd)
+        if about.st_uid != os.geteuid() or about.st_mode & 0o022 or not stat.S_ISREG(about.st_mode):
+            raise PermissionError(errno.EPERM, "is not a file that only this user can write", str(path))
+        return file.read()
+
+
+def say(text: str) -> None:
+    """Write a line to the keeper's own log. It is only talk: if that fails, nothing else may."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"{text}\n".encode(errors="replace"))
+
+
 def stat_fields(pid: int) -> list[str]:
     """The fields of a process's `stat` from its state on (field 3); empty if the process is gone."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return []
     # The name is in brackets and may itself have brackets.
     return text[text.rfind(")") + 2 :].split()
@@ -134,7 +167,7 @@ class Keeper:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.launch: dict[str, Any] = json.loads((directory / "launch.json").read_text(encoding="utf-8"))
+        self.launch: dict[str, Any] = json.loads(read_own(directory / "launch.json"))
         self.ranks: dict[int, int] = {}
         self.codes: dict[int, int] = {}
         self.handles: list[subprocess.Popen[bytes]] = []
@@ -147,13 +180,13 @@ class Keeper:
         self.stopped = False
         self.killed = False
         self.asked_s: float | None = None
-        self.sizes: dict[str, int] = {}
-        self.poll_s = _QUICK_POLL_S
+        self.logs = Logs(int(self.launch["log_bytes"]))
         self.turns = Turns(self)
 
     def run(self) -> None:
         """Run from the start of the first rank to the end of the last process."""
         signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
+        os.umask(0o077)
         if not write_new(self.directory / "keeper.json", [*identity(os.getpid()), boot_id()]):
             return
         self._reserve()
@@ -161,9 +194,11 @@ class Keeper:
         kills = memory_kills()
         problem = self._start_all()
         self._note_ranks()
+        # Only now: a process with several threads should not fork.
+        self.logs.start()
         seen_s = time.monotonic()
         while len(self.codes) < len(self.ranks):
-            caught = signal.sigtimedwait(HANDLED, max(min(self._wait_s(), self.poll_s), 0.0))
+            caught = signal.sigtimedwait(HANDLED, max(min(self._wait_s(), _POLL_S), 0.0))
             now_s = time.monotonic()
             self.ran_s += 0.0 if self.stopped else now_s - seen_s
             seen_s = now_s
@@ -171,40 +206,53 @@ class Keeper:
             self._reap()
             self._look_after(now_s)
         self._clear()
-        for rank in self.launch["ranks"]:
-            self._rotate(Path(rank["log"]))
+        self.logs.finish()
         codes = [self.codes[pid] for pid in self.ranks]
         outcome = {"codes": codes, "cause": self.cause, "killed": self.killed, "problem": problem, "time": time.time()}
         stop_s = None if self.asked_s is None else time.monotonic() - self.asked_s
         self._tell({**outcome, "memory_kills": -1 if kills < 0 else memory_kills() - kills, "stop_s": stop_s})
 
     def _reserve(self) -> None:
-        try:
-            with (self.directory / "reserve").open("wb") as file:
+        with contextlib.suppress(OSError):
+            fd = os.open(self.directory / "reserve", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(fd, "wb") as file:
                 file.write(b" " * _RESERVE_BYTES)
-        except OSError:
-            return
 
     def _note_ranks(self) -> None:
         try:
             write_over(self.directory / "ranks.json", [identity(pid) for pid in self.ranks])
         except OSError as error:
             # The file only helps to find strays, and their environment identifies them as well.
-            print(f"ranks.json cannot be written: {error}", file=sys.stderr)
+            say(f"ranks.json cannot be written: {error}")
 
     def _tell(self, outcome: dict[str, Any]) -> None:
         """Write down how it ended. If the disk is full, wait for room: what is not written down counts as not done."""
         while True:
             try:
-                (self.directory / "reserve").unlink(missing_ok=True)
-                write_over(self.directory / "exit.json", outcome)
+                if not self._tell_in_reserve(outcome):
+                    write_over(self.directory / "exit.json", outcome)
                 return
             except OSError as error:
-                print(f"exit.json cannot be written: {error}", file=sys.stderr)
+                say(f"exit.json cannot be written: {error}")
                 if not self.directory.exists():
                     # The directory was removed, so there is nothing left to tell.
                     return
                 time.sleep(_FULL_RETRY_S)
+
+    def _tell_in_reserve(self, outcome: dict[str, Any]) -> bool:
+        """Write the end into the room that was taken at the start: no one else can have taken it meanwhile."""
+        reserve = self.directory / "reserve"
+        try:
+            fd = os.open(reserve, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        with os.fdopen(fd, "wb") as file:
+            # Spaces after a JSON text mean nothing, so the rest of the reserve may stay.
+            file.write(json.dumps(outcome).encode())
+            file.flush()
+            os.fsync(fd)
+        reserve.replace(self.directory / "exit.json")
+        return True
 
     def _wait_s(self) -> float:
         now_s = time.monotonic()
@@ -216,8 +264,8 @@ class Keeper:
         for rank in self.launch["ranks"]:
             log = Path(rank["log"])
             try:
-                with log.open("ab", buffering=0) as out:
-                    account = self._account(out.fileno())
+                account = self._account()
+                with self.logs.pipe(log, account.get("user", -1), account.get("group", -1)) as out:
                     process = subprocess.Popen(
                         rank["argv"],
                         cwd="/" if account else self.launch["cwd"],
@@ -226,7 +274,10 @@ class Keeper:
                         stdout=out,
                         stderr=subprocess.STDOUT,
                         start_new_session=True,
-                        preexec_fn=functools.partial(_prepare_rank, self.launch["cwd"] if account else None),
+                        preexec_fn=functools.partial(
+                            _prepare_rank, os.getpid(), self.launch["cwd"] if account else None
+                        ),
+                        umask=int(self.launch.get("umask", 0o022)),
                         **account,
                     )
             except (KeyError, OSError, ValueError, subprocess.SubprocessError) as error:
@@ -240,21 +291,18 @@ class Keeper:
             self.ranks[process.pid] = len(self.ranks)
         return ""
 
-    def _account(self, log: int) -> dict[str, Any]:
-        """The user that the ranks run as, if it is not ours. That user then owns the log and a directory for files."""
+    def _account(self) -> dict[str, Any]:
+        """The user that the ranks run as, if it is not ours. That user then owns a directory for files."""
         name = self.launch.get("account")
         if not name:
             return {}
         found = pwd.getpwnam(name)
-        os.umask(0o077)
-        os.fchown(log, found.pw_uid, found.pw_gid)
-        os.fchmod(log, 0o600)
         shared = self.directory / "shared"
         if not shared.exists():
             shared.mkdir(mode=0o700)
             os.chown(shared, found.pw_uid, found.pw_gid)
         groups = os.getgrouplist(name, found.pw_gid)
-        return {"user": found.pw_uid, "group": found.pw_gid, "extra_groups": groups, "umask": 0o022}
+        return {"user": found.pw_uid, "group": found.pw_gid, "extra_groups": groups}
 
     def _handle(self, signo: int) -> None:
         if signo in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -275,13 +323,13 @@ class Keeper:
         grace_s = float(self.launch["grace_s"])
         if self.stopped:
             with contextlib.suppress(OSError, ValueError):
-                grace_s = min(grace_s, float((self.directory / "hurry").read_text(encoding="ascii")))
+                grace_s = min(grace_s, float(read_own(self.directory / "hurry")))
         return grace_s
 
     def _is_to_pause(self, signo: int) -> bool:
         """Whether suspend or go on was wanted last: pending signals do not arrive in the order of their sending."""
         try:
-            return (self.directory / "paused").read_text(encoding="ascii") == "yes"
+            return read_own(self.directory / "paused") == "yes"
         except OSError:
             return signo == signal.SIGUSR1
 
@@ -322,11 +370,11 @@ class Keeper:
             made_s = (self.directory / "launch.json").stat().st_mtime
             if made_s != self.launched_s:
                 self.launched_s = made_s
-                launch = json.loads((self.directory / "launch.json").read_text(encoding="utf-8"))
+                launch = json.loads(read_own(self.directory / "launch.json"))
                 self.limit_s = float(launch.get("limit_s") or "inf")
 
     def _look_after(self, now_s: float) -> None:
-        """Check time limits, grace periods, failed gangs and the sizes of logs."""
+        """Check time limits, grace periods and failed gangs."""
         self._look_at_limit()
         if now_s >= self.sign_at_s:
             # If this machine goes down, this file tells the next scheduler until when the attempt ran.
@@ -345,18 +393,6 @@ class Keeper:
             # When a rank has saved its state and ended, the others get the time to save theirs.
             saved = all(code in (0, _CHECKPOINTED) for code in self.codes.values())
             self._stop("gang", grace_s if saved else min(_GANG_GRACE_S, grace_s))
-        fast = [self._rotate(Path(rank["log"])) for rank in self.launch["ranks"]]
-        self.poll_s = _QUICK_POLL_S if any(fast) else min(2 * self.poll_s, _POLL_S)
-
-    def _rotate(self, log: Path) -> bool:
-        """Keep a log within bounds. Returns whether it grows so quickly that it has to be checked more often."""
-        most, name = int(self.launch["log_bytes"]), str(log)
-        size = _size(log)
-        grown, self.sizes[name] = size - self.sizes.get(name, 0), size
-        if size > most:
-            _cut(log, size, most)
-            self.sizes[name] = 0
-        return grown > most // 8
 
     def signal_groups(self, signo: int) -> None:
         """Signal the group of every live rank."""
@@ -372,8 +408,7 @@ class Keeper:
                 _kill(pid, signo)
 
     def _kill_all(self) -> None:
-        for pid in self.ranks:
-            _kill_group(pid, signal.SIGKILL)
+        self.signal_groups(signal.SIGKILL)
         for pid in descendants(os.getpid()):
             _kill(pid, signal.SIGKILL)
 
@@ -404,6 +439,95 @@ class Keeper:
                     _kill(pid, signo)
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _KILL_EVERY_S)
+
+
+class Logs:
+    """Moves what ranks write from their pipes to their logs, in a thread, and keeps each log within bounds.
+
+    A log that has grown to `most_bytes` becomes the older piece, `NAME.1`, in place of the one before. If the disk is
+    full, what ranks write is dropped: they should not fail because of it.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._logs: dict[int, _Log] = {}
+        self._thread = threading.Thread(target=self._run, name="logs", daemon=True)
+
+    @contextlib.contextmanager
+    def pipe(self, log: Path, user: int, group: int) -> Iterator[int]:
+        """The end of a pipe for a rank to write to. Its user owns it and the log; -1 is our own user."""
+        end, beginning = os.pipe()
+        try:
+            # Owned by its user, who may open /dev/stdout again.
+            os.fchown(beginning, user, group)
+            self._logs[end] = _Log(log, self._most_bytes, user, group)
+            yield beginning
+        finally:
+            os.close(beginning)
+
+    def start(self) -> None:
+        """Move from now on."""
+        self._thread.start()
+
+    def finish(self) -> None:
+        """The ranks have ended: wait until their last words have arrived."""
+        self._thread.join(_DRAIN_S)
+
+    def _run(self) -> None:
+        poll = select.poll()
+        for end in self._logs:
+            poll.register(end, select.POLLIN)
+        left = len(self._logs)
+        while left:
+            for end, _ in poll.poll():
+                piece = os.read(end, _PIECE_BYTES)
+                if piece:
+                    self._logs[end].write(piece)
+                else:
+                    poll.unregister(end)
+                    left -= 1
+
+
+class _Log:
+    """The log of one rank."""
+
+    def __init__(self, path: Path, most_bytes: int, user: int, group: int) -> None:
+        self._path = path
+        self._most_bytes = most_bytes
+        self._owner = user, group
+        self._fd = self._opened()
+        self._size = os.fstat(self._fd).st_size
+
+    def write(self, text: bytes) -> None:
+        """Add to the log, as far as there is room for it."""
+        while text:
+            if self._size >= self._most_bytes:
+                self._begin_another()
+            part = text[: max(self._most_bytes - self._size, 1)]
+            try:
+                done = os.write(self._fd, part)
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    say(f"{self._path} cannot be written: {error}")
+                return
+            self._size += done
+            text = text[done:]
+
+    def _begin_another(self) -> None:
+        try:
+            self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+            fd, self._fd = self._fd, self._opened()
+            os.close(fd)
+        except OSError as error:
+            say(f"{self._path} is cut without keeping the old part: {error}")
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, 0)
+        self._size = 0
+
+    def _opened(self) -> int:
+        fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        os.fchown(fd, *self._owner)
+        return fd
 
 
 class Turns:
@@ -485,7 +609,7 @@ class Turns:
     def _told(self) -> float:
         """The throttle in the file; 1 if there is none or it makes no sense."""
         try:
-            part = float((self._keeper.directory / "throttle").read_text(encoding="ascii"))
+            part = float(read_own(self._keeper.directory / "throttle"))
         except (OSError, ValueError):
             return 1.0
         return part if 0.0 < part < 1.0 else 1.0
@@ -506,10 +630,13 @@ class Turns:
         return True
 
 
-def _prepare_rank(cwd: str | None) -> None:
+def _prepare_rank(keeper: int, cwd: str | None) -> None:
     """Runs in the new process, which has its owner's rights already. It enters `cwd` if that needs these rights."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != keeper:
+        # The keeper was killed before the line above, so no signal will come. Nothing has been done yet.
+        os._exit(126)
     if cwd is not None:
         try:
             os.chdir(cwd)
@@ -584,28 +711,6 @@ def _problem(error: Exception, program: str, cwd: str) -> str:
             return f"{program!r}: its arguments and environment are too large for this machine"
         return f"{program!r}: {error.strerror}"
     return f"{program!r}: {type(error).__name__}: {error}"
-
-
-def _size(log: Path) -> int:
-    try:
-        return log.stat().st_size
-    except OSError:
-        return 0
-
-
-def _cut(log: Path, size: int, most_bytes: int) -> None:
-    """Move the end of a log to a second file. Writers append, so they go on at the start of the first."""
-    try:
-        with log.open("rb") as source, log.with_name(log.name + ".1").open("wb") as target:
-            source.seek(max(0, size - most_bytes))
-            left = min(size, most_bytes)
-            # Do not read to its end: a job may write faster than this reads.
-            while left > 0 and (piece := source.read(min(left, 1 << 20))):
-                left -= target.write(piece)
-    except OSError as error:
-        print(f"{log} is cut without keeping the old part: {error}", file=sys.stderr)
-    with contextlib.suppress(OSError):
-        os.truncate(log, 0)
 
 
 if __name__ == "__main__":

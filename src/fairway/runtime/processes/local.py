@@ -13,6 +13,9 @@ from fairway.runtime.processes import environment, hands
 from fairway.runtime.processes.hands import Running, said_no_memory
 from fairway.runtime.processes.site import LOST, Outcome, Over, Report
 
+_READ_AGAIN_S = 0.5
+"""How long to wait before files of an attempt that could not be read are read again."""
+
 
 class LocalSite:
     """The attempts on this machine."""
@@ -24,11 +27,14 @@ class LocalSite:
         self._poll = select.poll()
         self._poll.register(self._wake_read, select.POLLIN)
         self._by_fd: dict[int, tuple[Running, str]] = {}
+        self._unread: list[tuple[Running, str]] = []
 
     def start(self, directory: Path, launch: Mapping[str, Any]) -> Running:
         """Start an attempt. `OSError` if the machine cannot."""
         folder = directory.parent
-        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        for one in (folder.parent, folder):
+            hands.make_folder(one)
+        (folder / "checkpoints").mkdir(mode=0o700, exist_ok=True)
         environment.hand_over(folder, launch["account"])
         running = hands.start(directory, launch)
         self._watch(running, launch["token"])
@@ -57,13 +63,15 @@ class LocalSite:
 
     def wait(self, seconds: float) -> Sequence[Over]:
         """The attempts that have ended. Waits for one, at most this many seconds."""
-        over: list[Over] = []
-        for fd, _ in self._poll.poll(max(0.0, min(seconds, 3600.0)) * 1000.0):
+        gone, self._unread = self._unread, []
+        longest_s = _READ_AGAIN_S if gone else 3600.0
+        for fd, _ in self._poll.poll(max(0.0, min(seconds, longest_s)) * 1000.0):
             if fd == self._wake_read:
                 self._drain()
             else:
-                over.append(self._end(*self._by_fd[fd]))
-        return over
+                self._poll.unregister(fd)
+                gone.append(self._by_fd.pop(fd))
+        return [over for one in gone if (over := self._end(*one)) is not None]
 
     def wake(self) -> None:
         """Make `wait` return now. Any thread may call this."""
@@ -76,16 +84,20 @@ class LocalSite:
         self._by_fd[running.pidfd] = running, token
         self._poll.register(running.pidfd, select.POLLIN)
 
-    def _end(self, running: Running, token: str) -> Over:
-        """An attempt's keeper is gone: find out how it ended."""
-        self._poll.unregister(running.pidfd)
-        del self._by_fd[running.pidfd]
+    def _end(self, running: Running, token: str) -> Over | None:
+        """An attempt's keeper is gone: find out how it ended. None if its files cannot be read now."""
+        try:
+            outcome = hands.outcome(running.directory)
+            if outcome is None:
+                hands.kill_strays(running.directory, token, just_now=True)
+                outcome = LOST
+            over = Over(running, _with_words(outcome, running.directory))
+        except OSError:
+            # Too many files are open, or the disk does not answer. That says nothing about how it ended.
+            self._unread.append((running, token))
+            return None
         running.close()
-        outcome = hands.outcome(running.directory)
-        if outcome is None:
-            hands.kill_strays(running.directory, token, just_now=True)
-            outcome = LOST
-        return Over(running, _with_words(outcome, running.directory))
+        return over
 
     def _drain(self) -> None:
         try:
