@@ -60,7 +60,7 @@ def test_a_keeper_that_is_killed_as_it_forks_leaves_no_rank(tmp_path: Path) -> N
 def test_a_rank_whose_keeper_is_gone_does_not_begin() -> None:
     child = os.fork()
     if not child:
-        keeper._prepare_rank(os.getpid(), None)
+        keeper._prepare_rank(os.getpid(), None, None)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 126
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from fairway.runtime.processes import keeper
+from fairway.runtime.processes import containment, keeper
 from fairway.runtime.processes.site import LOST, Outcome
 
 NOBODY = [0, -1]
@@ -244,6 +244,9 @@ def kill_strays(directory: Path, token: str, *, just_now: bool = False) -> int:
     These are its ranks, processes with its token in their environment, and what they have started. `just_now`: its
     keeper has ended this moment, so the session ids of its ranks are not reused yet.
     """
+    group = _group_of(directory)
+    if group is not None:
+        return containment.end(group)
     killed: set[int] = set()
     for _ in range(100):
         strays = _strays(directory, token, just_now=just_now)
@@ -257,6 +260,16 @@ def kill_strays(directory: Path, token: str, *, just_now: bool = False) -> int:
         killed |= strays
         time.sleep(0.005)
     return len(killed)
+
+
+def _group_of(directory: Path) -> Path | None:
+    """The control group of an attempt, if it has one that still exists."""
+    try:
+        told = json.loads(keeper.read_own(directory / "launch.json"))
+        group = Path(told["cgroup"])
+    except (FileNotFoundError, NotADirectoryError, PermissionError, ValueError, KeyError, TypeError):
+        return None
+    return group if group.is_dir() else None
 
 
 def _strays(directory: Path, token: str, *, just_now: bool) -> set[int]:

@@ -181,6 +181,7 @@ class Keeper:
         self.killed = False
         self.asked_s: float | None = None
         self.logs = Logs(int(self.launch["log_bytes"]))
+        self.group = Path(self.launch["cgroup"]) if self.launch.get("cgroup") else None
         self.turns = Turns(self)
 
     def run(self) -> None:
@@ -192,7 +193,7 @@ class Keeper:
         self._reserve()
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
         kills = memory_kills()
-        problem = self._start_all()
+        problem = self._start_all(self._opened_group())
         self._note_ranks()
         # Only now: a process with several threads should not fork.
         self.logs.start()
@@ -210,7 +211,10 @@ class Keeper:
         codes = [self.codes[pid] for pid in self.ranks]
         outcome = {"codes": codes, "cause": self.cause, "killed": self.killed, "problem": problem, "time": time.time()}
         stop_s = None if self.asked_s is None else time.monotonic() - self.asked_s
-        self._tell({**outcome, "memory_kills": -1 if kills < 0 else memory_kills() - kills, "stop_s": stop_s})
+        own_kills = self._group_kills()
+        others = -1 if kills < 0 else memory_kills() - kills
+        self._leave_group()
+        self._tell({**outcome, "memory_kills": others if own_kills is None else own_kills, "stop_s": stop_s})
 
     def _reserve(self) -> None:
         with contextlib.suppress(OSError):
@@ -259,7 +263,31 @@ class Keeper:
         limit_s = float("inf") if self.stopped or self.cause else self.limit_s - self.ran_s
         return min(self.kill_at_s - now_s, limit_s, self.turns.next_s - now_s)
 
-    def _start_all(self) -> str:
+    def _opened_group(self) -> int | None:
+        """The file of the control group that a rank writes to in order to join, with our rights, not its own."""
+        return None if self.group is None else os.open(self.group / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+
+    def _group_kills(self) -> int | None:
+        """How many processes of the control group were killed because its memory was used up, if that is counted."""
+        if self.group is not None:
+            with contextlib.suppress(OSError, ValueError):
+                events = (self.group / "memory.events").read_text(encoding="ascii").split()
+                return int(events[events.index("oom_kill") + 1])
+        return None
+
+    def _leave_group(self) -> None:
+        if self.group is not None:
+            with contextlib.suppress(OSError):
+                self.group.rmdir()
+
+    def processes(self) -> list[int]:
+        """All live processes of the ranks: those in the control group, or our descendants."""
+        if self.group is not None:
+            with contextlib.suppress(OSError):
+                return [int(pid) for pid in (self.group / "cgroup.procs").read_text(encoding="ascii").split()]
+        return descendants(os.getpid())
+
+    def _start_all(self, group: int | None) -> str:
         """Start every rank. Returns what went wrong, if something did; the ranks before it are then stopped."""
         for rank in self.launch["ranks"]:
             log = Path(rank["log"])
@@ -275,7 +303,7 @@ class Keeper:
                         stderr=subprocess.STDOUT,
                         start_new_session=True,
                         preexec_fn=functools.partial(
-                            _prepare_rank, os.getpid(), self.launch["cwd"] if account else None
+                            _prepare_rank, os.getpid(), group, self.launch["cwd"] if account else None
                         ),
                         umask=int(self.launch.get("umask", 0o022)),
                         **account,
@@ -343,7 +371,7 @@ class Keeper:
         self.turns.end()
         self.signal_all(signal.SIGSTOP)
         for _ in range(100):
-            moving = [pid for pid in descendants(os.getpid()) if (stat_fields(pid) or "X")[0] not in "TtZX"]
+            moving = [pid for pid in self.processes() if (stat_fields(pid) or "X")[0] not in "TtZX"]
             if not moving:
                 return
             for pid in moving:
@@ -404,12 +432,12 @@ class Keeper:
         """Signal the group of every live rank; SIGSTOP and SIGCONT also go to processes that have left their group."""
         self.signal_groups(signo)
         if signo in (signal.SIGSTOP, signal.SIGCONT):
-            for pid in descendants(os.getpid()):
+            for pid in self.processes():
                 _kill(pid, signo)
 
     def _kill_all(self) -> None:
         self.signal_groups(signal.SIGKILL)
-        for pid in descendants(os.getpid()):
+        for pid in self.processes():
             _kill(pid, signal.SIGKILL)
 
     def _reap(self) -> None:
@@ -426,11 +454,11 @@ class Keeper:
                 self.codes[pid] = code if code >= 0 else 128 - code
 
     def _clear(self) -> None:
-        """Kill what the ranks have left behind: everything they ever started is our descendant."""
+        """Kill what the ranks have left behind: everything they ever started is in their group, or our descendant."""
         pause_s = 0.005
         while True:
             self._reap()
-            left = descendants(os.getpid())
+            left = {*self.processes(), *descendants(os.getpid())}
             if not left:
                 return
             # They are stopped first, so that none can start another process while the others are killed.
@@ -600,7 +628,7 @@ class Turns:
         if now_s >= self._sought_s + _OUTSIDERS_EVERY_S:
             self._sought_s = now_s
             groups = keeper.ranks.keys() - keeper.codes.keys()
-            self._outsiders = [identity(pid) for pid in descendants(os.getpid()) if _group(pid) not in groups]
+            self._outsiders = [identity(pid) for pid in keeper.processes() if _group(pid) not in groups]
 
         for pid, start in self._outsiders:
             if started_at(pid) == start >= 0:
@@ -630,13 +658,18 @@ class Turns:
         return True
 
 
-def _prepare_rank(keeper: int, cwd: str | None) -> None:
-    """Runs in the new process, which has its owner's rights already. It enters `cwd` if that needs these rights."""
+def _prepare_rank(keeper: int, group: int | None, cwd: str | None) -> None:
+    """Runs in the new process, which has its owner's rights already. It enters `cwd` if that needs these rights.
+
+    `group` is the open file of the control group that it joins.
+    """
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != keeper:
-        # The keeper was killed before the line above, so no signal will come. Nothing has been done yet.
+        # The keeper was killed before it could be noticed, so no signal will come. Nothing has been done yet.
         os._exit(126)
+    if group is not None:
+        os.write(group, b"0")
     if cwd is not None:
         try:
             os.chdir(cwd)

@@ -10,6 +10,7 @@ from typing import Any
 
 from fairway.runtime.jobs.reports import ReportReader
 from fairway.runtime.processes import environment, hands
+from fairway.runtime.processes.containment import Containment, Limits
 from fairway.runtime.processes.hands import Running, said_no_memory
 from fairway.runtime.processes.site import LOST, Outcome, Over, Report
 
@@ -18,9 +19,10 @@ _READ_AGAIN_S = 0.5
 
 
 class LocalSite:
-    """The attempts on this machine."""
+    """The attempts on this machine. Each has a control group of its own, where there can be any."""
 
-    def __init__(self) -> None:
+    def __init__(self, containment: Containment | None = None) -> None:
+        self._containment = containment or Containment(None, why="not asked for")
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -36,7 +38,10 @@ class LocalSite:
             hands.make_folder(one)
         (folder / "checkpoints").mkdir(mode=0o700, exist_ok=True)
         environment.hand_over(folder, launch["account"])
-        running = hands.start(directory, launch)
+        limits = Limits(launch.get("host_memory_bytes", 0), launch.get("cpus", 0.0))
+        shut = [(major, minor) for major, minor in launch.get("shut_devices", ())]
+        group = self._containment.make(launch["token"], limits, shut)
+        running = hands.start(directory, launch if group is None else {**launch, "cgroup": str(group)})
         self._watch(running, launch["token"])
         return running
 
