@@ -32,6 +32,10 @@ class DownError(FairwayError):
     exit_code = NOT_ALLOWED
 
 
+class FailedError(FairwayError):
+    """The scheduler has ended by itself."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """How to run a scheduler. An option that is not given is as last time."""
@@ -210,6 +214,9 @@ def up(
         raise InputError(f"the state directory cannot be used: {error.strerror}", path=str(settings.folder)) from None
     open_to_all = daemon.choice.open_to_all
     serve(daemon, daemon.listener, open_to_all=open_to_all, on_ready=lambda: _greet(daemon, as_json=json))
+    if daemon.scheduler.failure is not None:
+        # Not 0: a service that failed is started again.
+        raise FailedError(f"scheduling has failed: {daemon.scheduler.failure}. Jobs that run go on by themselves")
     going = sum(record.state == "RUNNING" for record in daemon.scheduler.store)
     waiting = sum(record.state.waits for record in daemon.scheduler.store)
     text = f"scheduling has stopped; {_left(daemon.parting, going, waiting)}"
@@ -296,6 +303,7 @@ def down(
     from fairway.client import NotUpError
     from fairway.runtime.daemon.daemon import running_daemon
     from fairway.runtime.processes.shutdown import announce
+    from fairway.runtime.processes.trusted_path import refuse_untrusted
 
     if jobs not in _PARTINGS:
         raise InputError(f"--jobs {jobs!r} is not one of {', '.join(_PARTINGS)}")
@@ -303,6 +311,7 @@ def down(
         raise InputError(
             "`fairway down` stops the scheduler of a state directory on this machine; it does not take --url"
         )
+    refuse_untrusted(where.folder)
     told = running_daemon(where.folder)
     if told is None and jobs == "leave":
         raise NotUpError(f"no scheduler is running at {where.folder}")

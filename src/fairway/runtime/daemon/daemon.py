@@ -29,6 +29,7 @@ from fairway.runtime.journal.database import Journal
 from fairway.runtime.journal.recovery import fingerprint
 from fairway.runtime.processes.folders import folders_of, refuse_without_journal, take_over
 from fairway.runtime.processes.keeper import started_at, write_over
+from fairway.runtime.processes.trusted_path import refuse_untrusted
 
 LEAVE = "leave"
 """What becomes of jobs by default when the scheduler stops: they go on without it."""
@@ -57,6 +58,7 @@ class Daemon:
         min_run_s: float = MIN_RUN_S,
         restart_s: float = RESTART_S,
     ) -> None:
+        refuse_untrusted(options.folder)
         fresh = not options.folder.exists()
         options.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.options = options
@@ -236,6 +238,7 @@ def locked(folder: Path) -> int:
 
 def facts_of_last_time(folder: Path) -> dict[str, Any]:
     """The facts of the journal; none if there is no journal yet."""
+    refuse_untrusted(folder)
     if not (folder / "journal.db").exists():
         return {}
     with closing(Journal(folder / "journal.db")) as journal:

@@ -200,6 +200,7 @@ class Scheduler:
 
     def close(self) -> None:
         """Stop scheduling. Processes go on, and a later scheduler finds them."""
+        self.journal.give_up()
         self.engine.close()
 
     def end_all(self, seconds: float = 30.0) -> None:

@@ -16,6 +16,7 @@ import json
 import os
 import shutil
 import sqlite3
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,10 @@ from fairway.runtime.journal.codec import from_plain, to_plain
 SCHEMA = 1
 APPLICATION = 0x46574159
 """The application id that marks a database as a journal of Fairway."""
+LOCKED_S = 1.0
+"""How long to wait for another program that has locked the journal, before that is told."""
+OPENED_S = 30.0
+"""How long opening a journal waits for another program that has locked it."""
 COMPACT_EVERY = 20_000
 """The number of new entries after which entries that are of no use any more are deleted."""
 ROOM_BYTES = 16 * 1024 * 1024
@@ -89,10 +94,16 @@ class StoredJob(NamedTuple):
 
 
 class Journal:
-    """An open journal. Only one thread may write to it."""
+    """An open journal. Only one thread may write to it.
+
+    If another program has locked it (a backup, a shell), writing waits, however long that takes. `locked_since_s` then
+    says since when, by the monotonic clock. `give_up` ends such a wait.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.locked_since_s: float | None = None
+        self._given_up = False
         self._db = _opened(path)
         self._since_compaction = 0
 
@@ -100,11 +111,27 @@ class Journal:
         """Fold the write-ahead log into the file and close it."""
         self._db.close()
 
+    def give_up(self) -> None:
+        """Wait no longer for another program that has locked the journal. Any thread may call this."""
+        self._given_up = True
+
+    def _begin(self) -> None:
+        while True:
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                self.locked_since_s = None
+                return
+            except sqlite3.OperationalError as error:
+                if not _is_busy(error) or self._given_up:
+                    raise
+                if self.locked_since_s is None:
+                    self.locked_since_s = time.monotonic() - LOCKED_S
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All or nothing, and on disk afterwards. `DiskFullError` if there is no room."""
         try:
-            self._db.execute("BEGIN IMMEDIATE")
+            self._begin()
             yield
             self._db.execute("COMMIT")
         except BaseException as error:
@@ -112,6 +139,8 @@ class Journal:
                 self._db.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorname", "") in _NO_ROOM:
                 raise DiskFullError(f"no room left to write {self.path}") from None
+            if isinstance(error, sqlite3.OperationalError) and _is_busy(error):
+                raise JournalError(f"{self.path} is locked by another program; nothing was changed") from None
             if isinstance(error, sqlite3.DatabaseError):
                 raise JournalError(f"{self.path}: {error}; `fairway salvage` saves what can be read") from None
             raise
@@ -172,6 +201,8 @@ class Journal:
         try:
             yield
         except (sqlite3.DatabaseError, ValueError, InputError) as error:
+            if isinstance(error, sqlite3.Error) and _is_busy(error):
+                raise JournalError(f"{self.path} is locked by another program; nothing was changed") from None
             raise _damaged(self.path, str(error)) from None
 
     def drop_log(self) -> None:
@@ -206,6 +237,11 @@ class Journal:
         with contextlib.suppress(OSError):
             if shutil.disk_usage(self.path.parent).free < ROOM_BYTES:
                 raise DiskFullError(f"less than {ROOM_BYTES >> 20} MiB are free for {self.path}; nothing new is taken")
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    """Whether another program has locked the journal. That is no damage."""
+    return getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
 
 
 _NO_ROOM = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHMSIZE")
@@ -243,11 +279,18 @@ def _opened(path: Path) -> sqlite3.Connection:
     """A connection to a sound journal of the present schema. The journal is made or migrated if necessary."""
     _make_private(path)
     try:
-        db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
+        db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=LOCKED_S)
     except sqlite3.Error as error:
         raise JournalError(f"{path} cannot be opened: {error}") from None
+    deadline_s = time.monotonic() + OPENED_S
     try:
-        _made_sound(db, path)
+        while True:
+            try:
+                _made_sound(db, path)
+                break
+            except sqlite3.OperationalError as error:
+                if not _is_busy(error) or time.monotonic() > deadline_s:
+                    raise
     except sqlite3.OperationalError as error:
         db.close()
         if getattr(error, "sqlite_errorname", "") in _NO_ROOM:
