@@ -172,10 +172,10 @@ def test_a_keeper_whose_own_log_cannot_be_written_goes_on() -> None:
 def test_jobs_keep_the_umask_of_their_user(monkeypatch: pytest.MonkeyPatch) -> None:
     before = os.umask(0o027)
     try:
-        monkeypatch.setattr(environment, "_jobs_umask", 0o022)
+        monkeypatch.setattr(environment, "_jobs_have", {"umask": 0o022})
         monkeypatch.setattr(os, "geteuid", lambda: 1000)
-        environment.keep_files_private()
-        assert environment._jobs_umask == 0o027
+        environment.keep_to_ourselves(1024)
+        assert environment._jobs_have == {"umask": 0o027, "open_files": 1024}
         assert os.umask(0o077) == 0o077
     finally:
         os.umask(before)

@@ -7,24 +7,25 @@ answers that are on their way are finished, and jobs go on running.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import functools
 import ipaddress
+import logging
 import os
 import secrets
 import signal
 import socket
-import struct
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fairway.api.app import make_app, operators_of
-from fairway.api.people import PEER, Access
+from fairway.api.connections import Connection, Connections, FewLines
+from fairway.api.people import Access
 from fairway.client import TOKEN
 from fairway.core.errors import InputError
 from fairway.runtime.daemon.daemon import Daemon
@@ -32,20 +33,6 @@ from fairway.runtime.daemon.daemon import Daemon
 GRACE_S = 5.0
 """How long answers may take after the server was asked to stop."""
 BACKLOG = 1024
-_CREDENTIALS = struct.Struct("3i")
-
-
-class PeerProtocol(H11Protocol):
-    """HTTP in which the address of a peer on a Unix socket is its user id."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take note of who has connected."""
-        super().connection_made(transport)
-        peer: socket.socket = transport.get_extra_info("socket")
-        if peer.family == socket.AF_UNIX:
-            told = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-            pid, uid, _ = _CREDENTIALS.unpack(told)
-            self.client = (f"{PEER}{uid}", pid)
 
 
 def serve(
@@ -74,6 +61,8 @@ class Server:
         self.daemon = daemon
         folder = daemon.options.folder
         _protect(folder)
+        for name in ("asyncio", "uvicorn.error"):
+            logging.getLogger(name).addFilter(FewLines())
         self._sockets = [_unix_socket(daemon.socket)]
         token = None
         if listen is not None:
@@ -143,7 +132,7 @@ class _Uvicorn(uvicorn.Server):
 def _settings(app: FastAPI) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=PeerProtocol,
+        http=cast(Any, functools.partial(Connection, known=Connections())),
         ws="none",
         loop="asyncio",
         lifespan="off",

@@ -199,11 +199,12 @@ def up(
         settings.check_start()
         install(settings.folder, settings.words())
         return
+    from fairway.api.connections import raise_file_limit
     from fairway.api.server import serve, tcp_socket
     from fairway.runtime.daemon.daemon import AlreadyUpError, Daemon, running_daemon
-    from fairway.runtime.processes.environment import keep_files_private
+    from fairway.runtime.processes.environment import keep_to_ourselves
 
-    keep_files_private()
+    keep_to_ourselves(raise_file_limit())
     if running_daemon(settings.folder) is not None:
         raise DownError(f"a scheduler is already running in {settings.folder}")
     try:

@@ -17,15 +17,16 @@ LOG_BYTES = 100 * 1024 * 1024
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "TZ")
 
 
-_jobs_umask = 0o022
+_jobs_have: dict[str, int] = {"umask": 0o022}
+"""What jobs have as their user set it, though the scheduler itself has something else."""
 
 
-def keep_files_private() -> None:
-    """Make files of this process private from now on. Jobs of its own user keep the umask that it had before."""
-    global _jobs_umask
+def keep_to_ourselves(open_files: int) -> None:
+    """Make files of this process private from now on. Jobs of its user keep the umask and the limit that it had."""
     before = os.umask(0o077)
+    _jobs_have["open_files"] = open_files
     if os.geteuid() != 0:
-        _jobs_umask = before
+        _jobs_have["umask"] = before
 
 
 def launch_of(
@@ -67,7 +68,7 @@ def launch_of(
         "ran_s": record.ran_s,
         "log_bytes": log_bytes,
         "account": account_of(record),
-        "umask": _jobs_umask,
+        **_jobs_have,
     }
 
 

@@ -32,6 +32,7 @@ import functools
 import json
 import os
 import pwd
+import resource
 import select
 import signal
 import stat
@@ -303,7 +304,11 @@ class Keeper:
                         stderr=subprocess.STDOUT,
                         start_new_session=True,
                         preexec_fn=functools.partial(
-                            _prepare_rank, os.getpid(), group, self.launch["cwd"] if account else None
+                            _prepare_rank,
+                            os.getpid(),
+                            group,
+                            self.launch["cwd"] if account else None,
+                            self.launch.get("open_files"),
                         ),
                         umask=int(self.launch.get("umask", 0o022)),
                         **account,
@@ -658,10 +663,10 @@ class Turns:
         return True
 
 
-def _prepare_rank(keeper: int, group: int | None, cwd: str | None) -> None:
+def _prepare_rank(keeper: int, group: int | None, cwd: str | None, open_files: int | None = None) -> None:
     """Runs in the new process, which has its owner's rights already. It enters `cwd` if that needs these rights.
 
-    `group` is the open file of the control group that it joins.
+    `group` is the open file of the control group that it joins. `open_files` is how many files it may have open.
     """
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -670,6 +675,9 @@ def _prepare_rank(keeper: int, group: int | None, cwd: str | None) -> None:
         os._exit(126)
     if group is not None:
         os.write(group, b"0")
+    if open_files is not None:
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, hard))
     if cwd is not None:
         try:
             os.chdir(cwd)

@@ -1,0 +1,114 @@
+"""Clients that open many connections, or are silent in the middle of a request, cost nobody else anything."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fairway.api import connections
+from fairway.api.server import Server
+from fairway.client import Client
+from fairway.runtime.daemon.daemon import Daemon, Options
+
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(connections, "HEADER_S", 0.5)
+    monkeypatch.setattr(connections, "BODY_S", 0.5)
+    monkeypatch.setattr(connections, "_SWEEP_S", 0.1)
+    for one in (tmp_path, *tmp_path.parents[:2]):
+        one.chmod(0o711)
+    server = Server(Daemon(Options(tmp_path / "state", policy="fifo", gpus="2")))
+    ready = threading.Event()
+    thread = threading.Thread(target=server.run, args=(ready.set,), daemon=True)
+    thread.start()
+    assert ready.wait(60)
+    yield tmp_path / "state"
+    server.stop()
+    thread.join(60)
+    server.close()
+
+
+def _connected(folder: Path) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX)
+    made.settimeout(10.0)
+    made.connect(str(folder / "fairway.sock"))
+    return made
+
+
+@AS_ROOT
+def test_one_user_cannot_take_all_connections(folder: Path) -> None:
+    code = (
+        "import os, socket, sys, time\n"
+        "os.setgid(65534); os.setuid(65534)\n"
+        "kept, refused = [], 0\n"
+        "for _ in range(300):\n"
+        "    one = socket.socket(socket.AF_UNIX); one.connect(sys.argv[1]); kept.append(one)\n"
+        "time.sleep(0.3)\n"
+        "for one in kept:\n"
+        "    one.setblocking(False)\n"
+        "    try: refused += one.recv(99).startswith(b'HTTP/1.1 429 ')\n"
+        "    except BlockingIOError: pass\n"
+        "print(refused, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    words = [sys.executable, "-c", code, str(folder / "fairway.sock")]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert int(other.stdout.readline()) == 300 - connections.MOST_EACH
+        client = Client(folder)
+        job = client.submit({"command": ["true"]})[0]["id"]
+        assert client.wait(job, timeout_s=60)["state"] == "COMPLETED"
+        other.communicate("")
+
+
+def test_silence_before_during_and_after_the_head_of_a_request_ends_the_connection(folder: Path) -> None:
+    with _connected(folder) as silent, _connected(folder) as slow, _connected(folder) as mute:
+        slow.sendall(b"GET /v1/status HTTP/1.1\r\nHost:")
+        mute.sendall(b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        for one in (silent, slow, mute):
+            with contextlib.suppress(ConnectionResetError):
+                assert one.recv(10_000) == b""
+
+
+def test_a_client_that_goes_on_in_time_is_answered_as_often_as_it_asks(folder: Path) -> None:
+    with _connected(folder) as patient:
+        for _ in range(3):
+            patient.sendall(b"GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert patient.recv(100_000).startswith(b"HTTP/1.1 200")
+            time.sleep(0.7)
+
+
+def test_places_are_kept_for_root_and_for_the_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = connections.Connections()
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+
+    class One:
+        def __init__(self, uid: int) -> None:
+            self.uid = uid
+
+    known._sweeper = object()  # type: ignore[assignment]
+    for uid in range(2000, 2000 + known._most_others):
+        assert known.refusal(uid) == ""
+        known.add(One(uid))  # type: ignore[arg-type]
+    assert "too many connections" in known.refusal(5000)
+    assert known.refusal(0) == known.refusal(1000) == ""
+    for _ in range(connections.MOST_EACH):
+        known.add(One(1000))  # type: ignore[arg-type]
+    assert "the most for one user" in known.refusal(1000)
+
+
+def test_a_log_does_not_grow_without_end() -> None:
+    few = connections.FewLines(most=3, seconds=1000.0)
+    assert sum(few.filter(None) for _ in range(100)) == 3  # type: ignore[arg-type]
