@@ -18,7 +18,8 @@ from fairway.runtime.jobs.records import JobRecord
 
 CHUNK_BYTES = 65536
 POLL_S = 0.2
-MOST_TAIL_BYTES = 64 * 1024 * 1024
+MOST_TAIL_BYTES = 16 * 1024 * 1024
+"""How far back the last lines of a log are looked for."""
 AFTER_END_S = 10.0
 MOST_LINE_BYTES = 65536
 """A longer line is sent in pieces, each with a mark."""
@@ -90,7 +91,8 @@ class Logs:
         if tail is not None:
             for rank in self.ranks():
                 places[rank] = place = self._end_of(rank)
-                for piece in _marked(_last_lines(self._all_files(rank), tail, place.at), self._mark(rank)):
+                tailed = _marked(_last_lines(self._all_files(rank), tail, place.at), self._mark(rank))
+                async for piece in _threaded(tailed):
                     yield piece
         skip = offset
         while True:
@@ -98,7 +100,7 @@ class Logs:
             moved = False
             for rank in self.ranks():
                 place = places.setdefault(rank, _Rank(rank))
-                for piece in self._news(place):
+                async for piece in _threaded(self._news(place)):
                     moved = True
                     cut, skip = piece[skip:], max(skip - len(piece), 0)
                     if cut:
@@ -167,6 +169,12 @@ class Logs:
         return text
 
 
+async def _threaded(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """The same pieces, read in threads: other requests do not wait for a slow disk."""
+    while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+        yield piece
+
+
 def _size(file: Path) -> int:
     try:
         return file.stat().st_size
@@ -174,44 +182,70 @@ def _size(file: Path) -> int:
         return 0
 
 
-def _from(files: list[Path], offset: int) -> Iterator[bytes]:
-    """The content of files one after the other, from a byte on."""
+def _from(files: list[Path], offset: int, last_size: int | None = None) -> Iterator[bytes]:
+    """The content of files one after the other, from a byte on; `last_size` is how much of the last file counts."""
     for file in files:
         try:
             with file.open("rb") as content:
                 size = _size(file)
+                left = last_size if last_size is not None and file == files[-1] else None
                 if offset >= size > 0 or size == 0:
                     offset -= size
                     continue
                 content.seek(offset)
+                left = None if left is None else left - offset
                 offset = 0
-                while piece := content.read(CHUNK_BYTES):
+                while left is None or left > 0:
+                    piece = content.read(CHUNK_BYTES if left is None else min(left, CHUNK_BYTES))
+                    if not piece:
+                        break
+                    left = None if left is None else left - len(piece)
                     yield piece
         except OSError:
             continue
 
 
 def _last_lines(files: list[Path], count: int, size: int | None = None) -> Iterator[bytes]:
-    """The last lines of files one after the other; `size` is how much of the last file counts."""
-    parts: list[bytes] = []
-    ends, total = 0, 0
-    for file in reversed(files):
+    """The last lines of files one after the other; `size` is how much of the last file counts.
+
+    Their beginning is looked for from the end, at most `MOST_TAIL_BYTES` back. Nothing is kept of what is read then.
+    """
+    if not count:
+        return
+    ends, total, first = 0, 0, True
+    for at_file in reversed(range(len(files))):
+        file = files[at_file]
+        at = _size(file) if size is None or at_file < len(files) - 1 else size
         try:
             with file.open("rb") as content:
-                at = _size(file) if size is None or file != files[-1] else size
-                while at > 0 and ends <= count and total < MOST_TAIL_BYTES:
-                    step = min(at, CHUNK_BYTES)
-                    at -= step
-                    content.seek(at)
-                    parts.append(content.read(step))
-                    ends += parts[-1].count(b"\n")
+                while at > 0:
+                    step = min(at, CHUNK_BYTES, MOST_TAIL_BYTES - total)
+                    content.seek(at - step)
+                    piece = content.read(step)
                     total += step
+                    # The end of the last line does not count.
+                    ends -= first and piece.endswith(b"\n")
+                    first = False
+                    found = piece.count(b"\n")
+                    if ends + found >= count or total >= MOST_TAIL_BYTES:
+                        begin = at - step + _nth_from_end(piece, count - ends)
+                        yield from _from(files[at_file:], begin, size)
+                        return
+                    ends += found
+                    at -= step
         except OSError:
             continue
-    text = b"".join(reversed(parts))
-    end = b"\n" if text.endswith(b"\n") else b""
-    if text and count:
-        yield b"\n".join(text.removesuffix(b"\n").split(b"\n")[-count:]) + end
+    yield from _from(files, 0, size)
+
+
+def _nth_from_end(piece: bytes, count: int) -> int:
+    """Where the text after the n-th last end of a line begins; 0 if there are fewer."""
+    at = len(piece)
+    for _ in range(count):
+        at = piece.rfind(b"\n", 0, at)
+        if at < 0:
+            return 0
+    return at + 1
 
 
 def _marked(pieces: Iterator[bytes], mark: bytes) -> Iterator[bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from fairway.api.logs import CHUNK_BYTES, Logs
+from fairway.api.logs import CHUNK_BYTES, MOST_TAIL_BYTES, Logs
 from fairway.core.errors import InputError
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs import life
@@ -206,3 +207,18 @@ def test_following_ends_when_the_server_does(job: Job) -> None:
         return b"".join([piece async for piece in logs.follow(closing, poll_s=0.01)])
 
     assert asyncio.run(asyncio.wait_for(reading(), 30)) == b"one\n"
+
+
+def test_the_last_lines_of_a_log_without_ends_of_lines_take_little_memory(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    job.attempt()
+    with job.path().open("wb") as file:
+        for _ in range(40):
+            file.write(b"x" * 1_000_000)
+    logs = Logs(job.scheduler, job.record)
+    tracemalloc.start()
+    read = sum(map(len, logs.now(tail=1_000_000)))
+    most_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert read == MOST_TAIL_BYTES
+    assert most_bytes < 8 * CHUNK_BYTES
