@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 from cli_house import CliHouse, house_in, until
 
-from fairway.runtime.daemon.daemon import running_daemon
-from fairway.runtime.processes.shutdown import announce
+from fairway.runtime.daemon.daemon import announce, running_daemon
 
 
 @pytest.fixture

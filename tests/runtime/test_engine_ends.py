@@ -12,9 +12,9 @@ import pytest
 from keeping import python, wait_for
 from living import clear, ended, living, log_of, submit, until
 
-from fairway.runtime.jobs import attempt_ends as ends
+from fairway.runtime.jobs import live_jobs as ends
 from fairway.runtime.jobs.records import JobState
-from fairway.runtime.processes import hands
+from fairway.runtime.processes import local
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_a_rank_that_somebody_kills_is_told_from_one_that_ran_out_of_memory(fold
     with living(folder) as scheduler:
         job = ended(submit(scheduler, ["bash", "-c", "kill -KILL $$"]))
         assert job.exit_code == 137
-        told = hands.outcome(folder / "jobs" / job.id / "attempt-1")
+        told = local.outcome_of(folder / "jobs" / job.id / "attempt-1")
         assert told is not None
         if told.memory_kills == 0:
             assert (job.state, "killed" in job.reason) == (JobState.FAILED, True)
@@ -112,14 +112,17 @@ time.sleep(600 if os.environ['FAIRWAY_RESTART_COUNT'] == '0' else 0)
 def test_a_start_that_the_machine_refuses_is_tried_again_without_using_retries(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, refusals = hands.start, [OSError(errno.ENOSPC, "No space left on device"), OSError(errno.EAGAIN, "Try")]
+    real, refusals = (
+        local.start_keeper,
+        [OSError(errno.ENOSPC, "No space left on device"), OSError(errno.EAGAIN, "Try")],
+    )
 
-    def start(*arguments: object) -> hands.Running:
+    def start(*arguments: object) -> local.Running:
         if refusals:
             raise refusals.pop()
         return real(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(hands, "start", start)
+    monkeypatch.setattr(local, "start_keeper", start)
     with living(folder) as scheduler:
         job = ended(submit(scheduler, ["true"]))
         assert (job.state, len(job.attempts), job.failures) == (JobState.COMPLETED, 3, 0)

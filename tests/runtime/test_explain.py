@@ -20,9 +20,9 @@ from fairway.runtime.daemon.machine import virtual_machine
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.commands import UnknownJobError
 from fairway.runtime.jobs.explain import explain
+from fairway.runtime.jobs.life import RECLAIMED
 from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.jobs.request import Dependency, JobRequest
-from fairway.runtime.jobs.verdict import RECLAIMED
 
 Start = Callable[..., Scheduler]
 

@@ -11,10 +11,10 @@ from keeping import wait_for
 from living import clear, ended, living, log_of, submit, until
 
 from fairway.policies import make_policy
+from fairway.runtime.daemon.daemon import suspend_jobs
 from fairway.runtime.jobs.records import JobState
 from fairway.runtime.journal.recovery import Recovery
-from fairway.runtime.processes import hands
-from fairway.runtime.processes.shutdown import suspend_jobs
+from fairway.runtime.processes import local
 
 DEVICES = ["first", "second"]
 STUBBORN = ["bash", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done"]
@@ -96,7 +96,7 @@ def test_a_full_disk_does_not_turn_pause_and_resume_round(folder: Path, monkeypa
         scheduler.suspend(job.id)
         scheduler.release(job.id)
         until(job, JobState.RUNNING)
-        monkeypatch.setattr(hands.Running, "_leave_word", lambda *_: False)
+        monkeypatch.setattr(local.Running, "_leave_word", lambda *_: False)
         scheduler.suspend(job.id)
         wait_for(lambda: _still(out), "the job to stand still")
         scheduler.release(job.id)

@@ -15,7 +15,7 @@ from living import clear, cluster_of, ended, submit, until
 from fairway.placement import placement
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.records import JobRecord, JobState
-from fairway.runtime.processes.hands import HURRY_S
+from fairway.runtime.processes.local import HURRY_S
 from fairway.testing.hosted import Hosted
 
 BUSY = "while True: pass"

@@ -13,12 +13,10 @@ import pytest
 from keeping import python, wait_for
 from living import clear, ended, log_of, submit, until
 
-from fairway.runtime.daemon.config import ConfigError
+from fairway.runtime.daemon.config import ConfigError, NotAdmittedError
 from fairway.runtime.daemon.daemon import Daemon, Options
-from fairway.runtime.daemon.machine import Machine, nvidia_machine, virtual_machine
-from fairway.runtime.daemon.nvml import Nvml
+from fairway.runtime.daemon.machine import Machine, Nvml, nvidia_machine, virtual_machine
 from fairway.runtime.jobs.records import JobState
-from fairway.runtime.jobs.submit_rules import NotAdmittedError
 from fairway.testing.fake_nvml import FakeGpu, FakeNvml
 
 

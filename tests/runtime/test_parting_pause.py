@@ -12,11 +12,11 @@ from keeping import wait_for
 from living import clear, living, submit, until
 
 from fairway.core.event import Event, Woken
+from fairway.runtime.daemon.daemon import suspend_jobs
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.journal.database import Journal
 from fairway.runtime.journal.recovery import STOOD_STILL
-from fairway.runtime.processes.shutdown import suspend_jobs
 
 LONG_S = 100_000.0
 TIRESIAS = "tiresias:queues=20000"

@@ -14,7 +14,7 @@ from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.placement import placement
 from fairway.policies import make_policy
 from fairway.runtime.daemon.scheduler import Scheduler
-from fairway.runtime.jobs import attempt_ends as ends
+from fairway.runtime.jobs import live_jobs as ends
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest
 

@@ -14,7 +14,7 @@ from cli_house import CliHouse, house_in
 from fairway.api.server import Server, tcp_socket
 from fairway.core.errors import FairwayError, InputError
 from fairway.runtime.daemon.daemon import Daemon
-from fairway.runtime.daemon.saved_options import Choice, Options
+from fairway.runtime.daemon.settings import Choice, Options
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from keeping import end_of, processes_of, said, start, state_of, wait_for
 from training import ROOT
 
-from fairway.runtime.processes import hands, keeper
+from fairway.runtime.processes import keeper, local
 
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 TRAINING = """
@@ -31,7 +31,7 @@ for step in session.steps():
 def folder(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path / "attempt-1"
     left = processes_of(str(tmp_path))
-    hands.kill_strays(tmp_path / "attempt-1", str(tmp_path))
+    local.kill_strays(tmp_path / "attempt-1", str(tmp_path))
     assert not left, f"processes {left} were left behind"
 
 

@@ -14,7 +14,7 @@ import pytest
 from fairway.core.action import Action
 from fairway.runtime.daemon.engine import LiveEngine
 from fairway.runtime.jobs import life
-from fairway.runtime.jobs.happenings import Instruction, Stop
+from fairway.runtime.jobs.life import Instruction, Stop
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.testing.daemon_world import BrokenLawError, live_through
 

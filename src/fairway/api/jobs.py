@@ -41,8 +41,7 @@ from fairway.core.units import MOST_SECONDS
 from fairway.policies.registry import files_of_knobs
 from fairway.runtime.jobs.commands import UnknownJobError
 from fairway.runtime.jobs.records import JobRecord, JobState
-from fairway.runtime.jobs.request import JobRequest
-from fairway.runtime.jobs.schema import MOST_INT, Name, checked
+from fairway.runtime.jobs.request import MOST_INT, JobRequest, Name, checked
 
 MOST_FORECASTS = 2
 """How many forecasts run at a time; each can take seconds."""

@@ -21,9 +21,9 @@ from fairway.api.people import Person, user_name
 from fairway.policies import policies
 from fairway.runtime.daemon.daemon import Daemon
 from fairway.runtime.daemon.scheduler import Scheduler
-from fairway.runtime.jobs.reasons import GRANTED
+from fairway.runtime.jobs.life import RECLAIMED
 from fairway.runtime.jobs.records import JobRecord, JobState
-from fairway.runtime.jobs.verdict import RECLAIMED
+from fairway.runtime.jobs.waiting import GRANTED
 
 MOST_SHOWN = 200
 """Characters of a command in a list."""

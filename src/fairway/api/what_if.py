@@ -23,8 +23,7 @@ from fairway.runtime.jobs.commands import UnknownJobError
 from fairway.runtime.jobs.estimates import UNKNOWN_S, submitted
 from fairway.runtime.jobs.explain import explain, reason_outside
 from fairway.runtime.jobs.records import JobRecord
-from fairway.runtime.jobs.request import JobRequest
-from fairway.runtime.jobs.schema import checked
+from fairway.runtime.jobs.request import JobRequest, checked
 from fairway.simulator import roll_forward as onward
 from fairway.simulator.roll_forward import Outlook, look_onward
 

@@ -186,8 +186,7 @@ def update(
     fairway update 12 --deadline 18:00
     """
     from fairway.core.units import duration_s
-    from fairway.runtime.jobs.request import JobRequest
-    from fairway.runtime.jobs.schema import checked
+    from fairway.runtime.jobs.request import JobRequest, checked
 
     now = datetime.now().astimezone()
     changes: dict[str, Any] = {

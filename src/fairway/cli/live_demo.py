@@ -154,7 +154,7 @@ def _request(plan: Plan) -> JobRequest:
 def _scheduler() -> Iterator[Scheduler]:
     """A scheduler with its own directory; both are removed afterwards."""
     from fairway.runtime.daemon.daemon import Daemon
-    from fairway.runtime.daemon.saved_options import Options
+    from fairway.runtime.daemon.settings import Options
 
     folder = Path(tempfile.mkdtemp(prefix="fairway-demo-"))
     daemon: Daemon | None = None

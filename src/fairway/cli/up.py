@@ -18,9 +18,8 @@ from fairway.cli.options import flag, option, takes
 from fairway.core.errors import FairwayError, InputError
 
 if TYPE_CHECKING:
-    from fairway.runtime.daemon.daemon import Daemon
-    from fairway.runtime.daemon.saved_options import Options
-    from fairway.runtime.processes.shutdown import Stopped
+    from fairway.runtime.daemon.daemon import Daemon, Stopped
+    from fairway.runtime.daemon.settings import Options
 
 STOP_S = 30.0
 """How long a scheduler may take to stop."""
@@ -94,7 +93,7 @@ class Settings:
     def check(self) -> None:
         """Refuse a wrong name or number before anything is started."""
         from fairway.placement import placement
-        from fairway.runtime.daemon.saved_options import Choice
+        from fairway.runtime.daemon.settings import Choice
 
         options = self.options()
         if self.placement is not None:
@@ -105,7 +104,7 @@ class Settings:
         """Refuse what would keep the scheduler from starting, including options saved last time. Start nothing."""
         from fairway.policies import make_policy
         from fairway.runtime.daemon.daemon import facts_of_last_time
-        from fairway.runtime.daemon.saved_options import Choice
+        from fairway.runtime.daemon.settings import Choice
         from fairway.runtime.daemon.settings import Settings as Configured
         from fairway.runtime.processes.folders import refuse_without_journal
 
@@ -120,7 +119,7 @@ class Settings:
 
     def options(self) -> Options:
         """The same for the runtime, with absolute paths."""
-        from fairway.runtime.daemon.saved_options import NONE, Options
+        from fairway.runtime.daemon.settings import NONE, Options
 
         plugins = self.plugin or None
         if plugins is not None and NONE in plugins:
@@ -140,7 +139,7 @@ class Settings:
         )
 
     def _round_s(self) -> float | str | None:
-        from fairway.runtime.daemon.saved_options import AUTO
+        from fairway.runtime.daemon.settings import AUTO
 
         if self.round is None or self.round == AUTO:
             return self.round
@@ -154,7 +153,7 @@ class Settings:
 
     def words(self) -> list[str]:
         """The options that were given, as words of a command line."""
-        from fairway.runtime.daemon.saved_options import NONE, REMEMBERED
+        from fairway.runtime.daemon.settings import NONE, REMEMBERED
 
         options, words = self.options(), list[str]()
         for name, one in REMEMBERED.items():
@@ -292,8 +291,7 @@ def down(
     fairway down --jobs suspend
     """
     from fairway.client import NotUpError
-    from fairway.runtime.daemon.daemon import running_daemon
-    from fairway.runtime.processes.shutdown import announce
+    from fairway.runtime.daemon.daemon import announce, running_daemon
 
     if jobs not in _PARTINGS:
         raise InputError(f"--jobs {jobs!r} is not one of {', '.join(_PARTINGS)}")
@@ -322,7 +320,7 @@ def _leave(folder: Path) -> tuple[dict[str, int], str]:
 
 def _stop(folder: Path) -> tuple[dict[str, int], str]:
     """Stop all jobs; what was done, as JSON values and as a text."""
-    from fairway.runtime.processes.shutdown import stop_jobs
+    from fairway.runtime.daemon.daemon import stop_jobs
 
     done = stop_jobs(folder)
     return {"jobs_stopped": done.jobs, "jobs_from_the_beginning": done.from_the_beginning}, _stopped_text(done)
@@ -344,7 +342,7 @@ def _stopped_text(done: Stopped) -> str:
 
 
 def _suspend(folder: Path) -> tuple[dict[str, int], str]:
-    from fairway.runtime.processes.shutdown import suspend_jobs
+    from fairway.runtime.daemon.daemon import suspend_jobs
 
     done = suspend_jobs(folder)
     text = "; no job was running"

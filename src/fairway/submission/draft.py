@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fairway.runtime.jobs.request import JobRequest
-from fairway.runtime.jobs.schema import checked
+from fairway.runtime.jobs.request import JobRequest, checked
 from fairway.submission.quantities import Array, Gpus
 
 _CARRIED = (

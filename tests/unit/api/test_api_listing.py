@@ -13,9 +13,9 @@ from fairway.api import views
 from fairway.api.json_rows import Listing
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs import life
-from fairway.runtime.jobs.reasons import GRANTED
 from fairway.runtime.jobs.records import Attempt, JobRecord, JobState, Progress
 from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.jobs.waiting import GRANTED
 
 
 def fake(outside: dict[int, str] | None = None) -> Scheduler:

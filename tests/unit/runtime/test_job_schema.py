@@ -15,8 +15,7 @@ from fairway.cli.main import app
 from fairway.cli.submit_options import Asked, fields_of_options, option_names
 from fairway.core.errors import InputError
 from fairway.runtime.jobs.records import JobRecord
-from fairway.runtime.jobs.request import Dependency, JobRequest, JobTerms, description
-from fairway.runtime.jobs.schema import checked
+from fairway.runtime.jobs.request import Dependency, JobRequest, JobTerms, checked, description
 
 RECORDS = json.loads((Path(__file__).parent / "records_before_schema.json").read_text(encoding="utf-8"))
 """Written by the code before there was one schema, which kept an empty environment."""

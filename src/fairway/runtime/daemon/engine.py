@@ -1,22 +1,23 @@
 """The engine of live jobs: a site and its users on one side, happenings and actions on the other.
 
-`poll` waits until attempts end, jobs report or users give commands, and returns what happened. It changes nothing.
-`enact` and `carry_out` do what was decided, once it is on disk.
+Commands of users wait in the inbox. `poll` waits until attempts end, jobs report or users give commands, and returns
+what happened. It changes nothing. `enact` and `carry_out` do what was decided, once it is on disk.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 from fairway.core.action import Action, Suspend, Throttle
+from fairway.core.errors import FairwayError
 from fairway.core.event import Event, Woken
 from fairway.runtime.daemon.clock import Clock
-from fairway.runtime.daemon.inbox import Inbox
-from fairway.runtime.jobs.happenings import (
+from fairway.runtime.jobs.life import (
     Asked,
     AttemptEnded,
     AttemptMoved,
@@ -40,6 +41,46 @@ from fairway.runtime.processes.site import Outcome, Site
 REPORTS_EVERY_S = 0.5
 REST_S, MOST_REST_S = 0.01, 0.1
 """Limits on the time between rounds for commands. It is four times what a round takes, within these limits."""
+
+
+class StoppedError(FairwayError):
+    """The scheduler has stopped and takes no commands."""
+
+
+class Inbox:
+    """Commands from any thread wait here for the scheduler's thread."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self._asked: list[tuple[Command, Future[Any]]] = []
+        self._lock = threading.Lock()
+
+    def put(self, command: Command) -> Future[Any]:
+        """Add a command. Any thread may call this."""
+        answer: Future[Any] = Future()
+        # If the caller stops waiting for the answer, the command still runs.
+        answer.set_running_or_notify_cancel()
+        with self._lock:
+            if self.closed:
+                raise StoppedError("the scheduler has stopped")
+            self._asked.append((command, answer))
+        return answer
+
+    def take(self) -> list[tuple[Command, Future[Any]]]:
+        """The commands since the last time, in order."""
+        with self._lock:
+            asked, self._asked = self._asked, []
+        return asked
+
+    def close(self) -> None:
+        """Accept no more commands."""
+        self.closed = True
+
+    def refuse_all(self, error: Exception) -> None:
+        """The scheduler has ended: answer all waiting commands with an error."""
+        self.closed = True
+        for _, answer in self.take():
+            answer.set_exception(error)
 
 
 class LiveEngine:

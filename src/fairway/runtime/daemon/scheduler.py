@@ -23,22 +23,18 @@ from fairway.core.round import Loop
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
 from fairway.runtime.daemon.clock import SYSTEM_TIME, Clock, TimeSource
-from fairway.runtime.daemon.engine import LiveEngine
-from fairway.runtime.daemon.inbox import StoppedError
+from fairway.runtime.daemon.engine import LiveEngine, StoppedError
 from fairway.runtime.guard.incident import Incident, granted
 from fairway.runtime.guard.pinned_gpus import AtHome
 from fairway.runtime.guard.policy_guard import Cut, PolicyGuard
 from fairway.runtime.jobs import commands
-from fairway.runtime.jobs.blocked_gpus import BlockedGpus
 from fairway.runtime.jobs.commands import Act, Commands
-from fairway.runtime.jobs.eligibility import Eligibility
 from fairway.runtime.jobs.estimates import RESTART_S
-from fairway.runtime.jobs.happenings import Command, Happening
+from fairway.runtime.jobs.life import Command, Happening
 from fairway.runtime.jobs.live_jobs import LiveJobs
-from fairway.runtime.jobs.reasons import Reasons
 from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.jobs.request import JobRequest
-from fairway.runtime.jobs.timers import Timers
+from fairway.runtime.jobs.waiting import Reasons
 from fairway.runtime.journal.database import CERTAIN, Journal
 from fairway.runtime.journal.recovery import Recovered, Recovery
 from fairway.runtime.journal.writer import JournalWriter
@@ -125,11 +121,8 @@ class Scheduler:
         self.state, self.store, self.problem = recovered.state, recovered.store, recovered.problem
         self.observations = recovered.observations
         self.writer = JournalWriter(self.journal, self.store, self.state, sleep=time.sleep)
-        timers, self.blocked = Timers(), BlockedGpus()
-        self.eligibility = Eligibility(self.store, self.state, timers, clock.origin_s)
-        self.jobs = LiveJobs(
-            self.store, self.state, self.observations, self.eligibility, timers, self.blocked, clock.origin_s
-        )
+        self.jobs = LiveJobs(self.store, self.state, self.observations, clock.origin_s)
+        self.blocked = self.jobs.blocked
         self.engine = LiveEngine(
             site or LocalSite(),
             self.jobs,
@@ -144,7 +137,7 @@ class Scheduler:
         self.guard = PolicyGuard(
             policy,
             terms.limits,
-            outside=self.eligibility.outside,
+            outside=self.jobs.eligibility.outside,
             blocked=lambda: self.blocked.why,
             homes=self.engine.homes,
         )
@@ -152,7 +145,7 @@ class Scheduler:
         self.commands = Commands(
             self.jobs, cluster, self.reasons, terms, lives=self.engine.lives, tell_limit=self.engine.tell_limit
         )
-        placed = AtHome(placer, self.engine.home, self.blocked)
+        placed = AtHome(placer, self.engine.home, lambda: self.blocked.why)
         self.loop = Loop(self.engine, self.state, self.guard, placed, round_s=length_s, observer=self, interpreter=self)
         self._recovery = Recovery(self.journal, recovered, self.jobs, self.engine, self.commands, clock)
         self._recovery.take_over(self.policy_text, cluster)
@@ -260,7 +253,7 @@ class Scheduler:
             self.state.apply(Woken(max(self.state.now_s, now_s)))
             snapshot = self.state.snapshot(self.guard.knows)
             config = str(self.journal.facts(("config",)).get("config", ""))
-            about = (dict(self.eligibility.outside), dict(self.blocked.why), self.engine.homes(), config)
+            about = (dict(self.guard.outside), dict(self.blocked.why), self.engine.homes(), config)
             decided = granted(snapshot, self.guard.decide(snapshot))
             return [], Incident(snapshot, self.policy_text, *about, decided).text()
 

@@ -16,11 +16,11 @@ from fairway.core.errors import FairwayError, InputError
 from fairway.core.event import Event, JobCancelled, JobEvicted, JobSubmitted, JobUpdated
 from fairway.runtime.jobs import life
 from fairway.runtime.jobs.estimates import speeds_of, submitted, why_impossible
-from fairway.runtime.jobs.happenings import Converge, Settle, Stop
+from fairway.runtime.jobs.life import Converge, Settle, Stop
 from fairway.runtime.jobs.live_jobs import LiveJobs
-from fairway.runtime.jobs.reasons import Reasons
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.jobs.waiting import Reasons
 
 UPDATABLE = ("priority", "weight", "limit_s", "deadline_s", "name")
 

@@ -15,10 +15,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
-from fairway.runtime.jobs.blocked_gpus import BlockedGpus
 from fairway.runtime.processes.site import Handle, Outcome, Site
 
 Status = Literal["running", "paused", "stopping"]
+
+
+class BlockedGpus:
+    """GPUs on which no attempt is started now, by number with the reason: foreign processes compute there, or the GPUs
+    are out of order. The scheduler's thread changes them; any thread may read."""
+
+    def __init__(self) -> None:
+        self.why: Mapping[int, str] = {}
+
+    def set(self, why: Mapping[int, str]) -> None:
+        """Block exactly these GPUs."""
+        self.why = dict(why)
+
+    def among(self, gpus: Iterable[int]) -> bool:
+        """Whether any of these GPUs is blocked."""
+        return bool(self.why) and any(gpu in self.why for gpu in gpus)
 
 
 class Target(NamedTuple):
