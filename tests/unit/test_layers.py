@@ -57,7 +57,6 @@ SNAPSHOT_CIRCLE = {"fairway.core.oracle", "fairway.core.snapshot", "fairway.core
 """A snapshot makes its oracle and its plain form, and both are about snapshots."""
 HEAVY = {"torch", "ray", "fastapi", "uvicorn", "flask", "pandas", "scipy", "highspy"}
 PURE_ROOMS = ("core", "models", "solvers", "policies", "placement", "published")
-ONE_NAME = {"core", "models", "solvers", "policies", "placement", "published", "simulator", "traces"}
 IMPURE = {"os", "time", "random", "logging", "socket", "subprocess", "datetime", "threading"}
 MAY_SAY_SIMULATE = {"simulator", "cli", "testing", "report", "__init__"}
 
@@ -236,10 +235,9 @@ def test_a_module_says_what_it_is(path: Path) -> None:
 def test_a_class_name_means_one_thing() -> None:
     homes: dict[str, list[str]] = {}
     for path in _modules():
-        if _room(path) in ONE_NAME:
-            for node in ast.parse(path.read_text()).body:
-                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                    homes.setdefault(node.name, []).append(_name(path))
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(_name(path))
     assert not {name: paths for name, paths in homes.items() if len(paths) > 1}
 
 

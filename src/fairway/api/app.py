@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from fairway import __version__
-from fairway.api.auth_middleware import Door
+from fairway.api.auth_middleware import AuthMiddleware
 from fairway.api.cluster import cluster_router, root_router
 from fairway.api.context import House
 from fairway.api.disk_space import Room
@@ -63,5 +63,5 @@ def make_app(daemon: Daemon, access: Access | None = None, room: Room | None = N
     for router in (jobs_router(house), cluster_router(house)):
         app.include_router(router, prefix="/v1")
     app.include_router(root_router(house))
-    app.add_middleware(Door, access=house.access)
+    app.add_middleware(AuthMiddleware, access=house.access)
     return app

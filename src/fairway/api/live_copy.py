@@ -18,7 +18,7 @@ from fairway.core.policy import Policy
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
 from fairway.runtime.daemon.scheduler import Scheduler
-from fairway.runtime.guard.policy_guard import Limits, PolicyGuard, widened
+from fairway.runtime.guard.policy_guard import FindCuts, PolicyGuard, widened
 from fairway.runtime.jobs.estimates import SUSPENDED_S, speeds_of
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import Dependency
@@ -36,7 +36,7 @@ class Condition(NamedTuple):
     others: frozenset[int]
 
 
-class Array(NamedTuple):
+class LimitedArray(NamedTuple):
     """An array of which `most` tasks run at a time."""
 
     name: str
@@ -55,7 +55,7 @@ class Present(NamedTuple):
     specs: Mapping[int, JobSpec]
     outside: Mapping[int, str]
     conditions: Mapping[int, Condition]
-    arrays: Mapping[int, Array]
+    arrays: Mapping[int, LimitedArray]
     restart_s: Mapping[int, float]
     falls_back: Mapping[int, float]
     next_number: int
@@ -85,7 +85,7 @@ class _Copied(NamedTuple):
 class Door(PolicyGuard):
     """Shows jobs to the policy as time passes: at their begin times, and when the jobs they wait for have ended."""
 
-    def __init__(self, policy: Policy, limits: Limits | None, present: Present) -> None:
+    def __init__(self, policy: Policy, limits: FindCuts | None, present: Present) -> None:
         super().__init__(policy, limits, outside=dict(present.outside), blocked=lambda: present.left_alone)
         self._times = [(condition.begins_s, job) for job, condition in present.conditions.items()]
         heapq.heapify(self._times)
@@ -214,9 +214,9 @@ def why_stranded(snapshot: Snapshot, left_alone: Collection[int], gpus_min: int,
     return f"it needs {need}; {most} {are[0]} there while {alone} {are[1]} left alone"
 
 
-def array_of(record: JobRecord) -> Array:
+def array_of(record: JobRecord) -> LimitedArray:
     """The array that a task belongs to, of which only some run at a time."""
-    return Array(record.id.partition("_")[0], record.request.array_at_once)
+    return LimitedArray(record.id.partition("_")[0], record.request.array_at_once)
 
 
 def conditions_of(

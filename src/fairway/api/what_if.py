@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fairway.api.live_copy import Array, Door, Present, conditions_of, copied_present, why_stranded
+from fairway.api.live_copy import Door, LimitedArray, Present, conditions_of, copied_present, why_stranded
 from fairway.api.schema import MOST_DAYS, WhatIf
 from fairway.core.event import JobSubmitted
 from fairway.core.plan import Placer
@@ -133,7 +133,7 @@ def _with_newcomers(
     for event in events:
         why_not = why_stranded(present.snapshot, alone, event.spec.gpus_min, event.speeds) if alone else ""
         stranded |= {event.job: why_not} if why_not else {}
-    limited = {one.number: Array("", one.request.array_at_once) for one in records if one.request.array_at_once}
+    limited = {one.number: LimitedArray("", one.request.array_at_once) for one in records if one.request.array_at_once}
     then = present._replace(
         outside={**present.outside, **{one.number: _why_new(one) for one in records}},
         conditions=conditions_of(scheduler, outside, present.snapshot.frame.held_gpus),

@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fairway.cli.fitted_table import NOTHING, Column, Listed, line, visible
+from fairway.cli.fitted_table import NOTHING, Listed, TableColumn, line, visible
 from fairway.cli.output import count, duration, pairs_table, percent
 
 Row = Mapping[str, Any]
@@ -44,24 +44,24 @@ def jobs_table(rows: Sequence[Row], now_s: float | None = None) -> RenderableTyp
     now_s = time.time() if now_s is None else now_s
     columns = [
         *_who(rows),
-        Column("ran", [duration(row["ran_s"]) if row["started_s"] else NOTHING for row in rows], rank=2),
-        Column("progress", [progress_text(row) for row in rows], rank=4),
-        Column("queue", [line(row["queue"]) for row in rows], rank=5, least=8),
-        Column("priority", [str(row["priority"] or "") for row in rows], rank=6, right=True),
-        Column("since", [_since(row, now_s) for row in rows], rank=7),
-        Column("why or what", [line(row["reason"] or row["command"]) for row in rows]),
+        TableColumn("ran", [duration(row["ran_s"]) if row["started_s"] else NOTHING for row in rows], rank=2),
+        TableColumn("progress", [progress_text(row) for row in rows], rank=4),
+        TableColumn("queue", [line(row["queue"]) for row in rows], rank=5, least=8),
+        TableColumn("priority", [str(row["priority"] or "") for row in rows], rank=6, right=True),
+        TableColumn("since", [_since(row, now_s) for row in rows], rank=7),
+        TableColumn("why or what", [line(row["reason"] or row["command"]) for row in rows]),
     ]
     return Listed(columns, keep=("GPUs",))
 
 
-def _who(rows: Sequence[Row]) -> list[Column]:
+def _who(rows: Sequence[Row]) -> list[TableColumn]:
     """The first columns of every list of jobs."""
     return [
-        Column("job", [row["id"] for row in rows], styles=["bold"] * len(rows)),
-        Column("state", [row["state"] for row in rows], styles=[STYLES.get(row["state"], "") for row in rows]),
-        Column("GPUs", [gpus_text(row) for row in rows], right=True),
-        Column("user", [line(row["user"]) for row in rows], rank=3, least=8),
-        Column("name", [line(row["name"]) for row in rows], rank=1, least=12),
+        TableColumn("job", [row["id"] for row in rows], styles=["bold"] * len(rows)),
+        TableColumn("state", [row["state"] for row in rows], styles=[STYLES.get(row["state"], "") for row in rows]),
+        TableColumn("GPUs", [gpus_text(row) for row in rows], right=True),
+        TableColumn("user", [line(row["user"]) for row in rows], rank=3, least=8),
+        TableColumn("name", [line(row["name"]) for row in rows], rank=1, least=12),
     ]
 
 
@@ -102,11 +102,13 @@ def history_table(rows: Sequence[Row]) -> RenderableType:
     waited = [max((row["ended_s"] or row["submitted_s"]) - row["submitted_s"] - row["ran_s"], 0.0) for row in rows]
     columns = [
         *_who(rows),
-        Column("ran", [duration(row["ran_s"]) for row in rows], rank=2),
-        Column("waited", [duration(waited_s) for waited_s in waited], rank=5),
-        Column("code", ["" if row["exit_code"] is None else str(row["exit_code"]) for row in rows], rank=6, right=True),
-        Column("ended", [date(row["ended_s"]) for row in rows], rank=4),
-        Column("why or what", [line(row["reason"] or row["command"]) for row in rows]),
+        TableColumn("ran", [duration(row["ran_s"]) for row in rows], rank=2),
+        TableColumn("waited", [duration(waited_s) for waited_s in waited], rank=5),
+        TableColumn(
+            "code", ["" if row["exit_code"] is None else str(row["exit_code"]) for row in rows], rank=6, right=True
+        ),
+        TableColumn("ended", [date(row["ended_s"]) for row in rows], rank=4),
+        TableColumn("why or what", [line(row["reason"] or row["command"]) for row in rows]),
     ]
     return Listed(columns, keep=("GPUs",))
 
@@ -224,8 +226,8 @@ def share_table(users: Sequence[Row]) -> RenderableType:
         ("of all time", [percent(user["gpu_s"] / total if total else None) for user in users]),
     ]
     figures += [(name, [f"{user[name]:,}" for user in users]) for name in ("running", "waiting", "ended")]
-    names = Column("user", [line(user["user"]) for user in users], least=8)
-    return Listed([names, *(Column(heading, cells, right=True) for heading, cells in figures)])
+    names = TableColumn("user", [line(user["user"]) for user in users], least=8)
+    return Listed([names, *(TableColumn(heading, cells, right=True) for heading, cells in figures)])
 
 
 def status_table(status: Row) -> Table:

@@ -13,7 +13,7 @@ import typer
 
 from fairway.cli.live import Where
 from fairway.cli.options import takes
-from fairway.cli.submit_options import Asked, SchemaCommand, draft_of, is_task_file, option_names
+from fairway.cli.submit_options import AskedTerms, SchemaCommand, draft_of, is_task_file, option_names
 from fairway.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,10 +54,10 @@ class TakesCommand(SchemaCommand):
         return rest
 
 
-@takes(asked=Asked, where=Where)
+@takes(asked=AskedTerms, where=Where)
 def submit(
     context: typer.Context,
-    asked: Asked,
+    asked: AskedTerms,
     where: Where,
     words: _Words = None,
     key: _Key = None,
@@ -88,8 +88,8 @@ def submit(
     where.show(list(rows), lambda: f"job {name} {told}\n")
 
 
-@takes(asked=Asked, where=Where)
-def run(context: typer.Context, asked: Asked, where: Where, words: _Words = None, key: _Key = None) -> None:
+@takes(asked=AskedTerms, where=Where)
+def run(context: typer.Context, asked: AskedTerms, where: Where, words: _Words = None, key: _Key = None) -> None:
     """Submit a job, show what it writes, and exit with its exit code.
 
     Ctrl-C cancels the job; it is also cancelled if its output can no longer be written. With --json its output goes to

@@ -35,7 +35,7 @@ def _value(metavar: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedTerms:
     """The terms of a job. What is not given has its default, or is what a file says."""
 
     gpus: Annotated[str | None, _value("N"), Of("gpus", "2, a100:2, or the elastic range 1-4")] = None
@@ -113,7 +113,7 @@ class Asked:
 @cache
 def fields_of_options() -> dict[str, Of]:
     """What each option is that is a field of a request."""
-    hints = {one.name: one.annotation for one in parameters_of(Asked)}
+    hints = {one.name: one.annotation for one in parameters_of(AskedTerms)}
     return {name: about for name, hint in hints.items() for about in hint.__metadata__ if isinstance(about, Of)}
 
 
@@ -166,7 +166,7 @@ def ahead_s(text: str, now: datetime) -> float:
     return left_s
 
 
-def draft_of(words: Sequence[str], asked: Asked, *, literal: bool) -> Draft:
+def draft_of(words: Sequence[str], asked: AskedTerms, *, literal: bool) -> Draft:
     """The job that is meant: a file in another scheduler's format, a torchrun command, or any other command.
 
     `literal`: the words stood after `--`, so they are a command whatever they look like.

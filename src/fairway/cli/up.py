@@ -32,7 +32,7 @@ class DownError(FairwayError):
 
 
 @dataclass(frozen=True)
-class Settings:
+class UpOptions:
     """How to run a scheduler. An option that is not given is as last time."""
 
     policy: Annotated[
@@ -104,15 +104,14 @@ class Settings:
         """Refuse what would keep the scheduler from starting, including options saved last time. Start nothing."""
         from fairway.policies import make_policy
         from fairway.runtime.daemon.daemon import facts_of_last_time
-        from fairway.runtime.daemon.settings import Choice
-        from fairway.runtime.daemon.settings import Settings as Configured
+        from fairway.runtime.daemon.settings import Choice, Settings
         from fairway.runtime.processes.folders import refuse_without_journal
 
         refuse_without_journal(self.folder)
         choice = Choice(self.options(), facts_of_last_time(self.folder))
         choice.check_config()
         with choice.blamed("config"):
-            Configured(self.folder, choice.config)
+            Settings(self.folder, choice.config)
         choice.load_plugins()
         if self.policy is not None:
             make_policy(self.policy)
@@ -169,9 +168,9 @@ class Settings:
         return words
 
 
-@takes(settings=Settings)
+@takes(settings=UpOptions)
 def up(
-    settings: Settings,
+    settings: UpOptions,
     service: Annotated[
         bool, typer.Option("--service", help="Install and start it as a user service (systemd) instead")
     ] = False,

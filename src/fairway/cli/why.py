@@ -11,7 +11,7 @@ from fairway.cli.completion import active_jobs
 from fairway.cli.jobs import UNENDED
 from fairway.cli.live import Where
 from fairway.cli.options import takes
-from fairway.cli.submit_options import Asked, draft_of, option_names, read
+from fairway.cli.submit_options import AskedTerms, draft_of, option_names, read
 from fairway.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -99,10 +99,10 @@ def _estimates(told: Row) -> list[tuple[str, str]]:
     ]
 
 
-@takes(asked=Asked, where=Where)
+@takes(asked=AskedTerms, where=Where)
 def what_if(
     context: typer.Context,
-    asked: Asked,
+    asked: AskedTerms,
     where: Where,
     words: Annotated[
         list[str] | None, typer.Argument(help="Ids of jobs, or the command of a new job", metavar="[JOB…]")
@@ -127,10 +127,10 @@ def what_if(
     question: dict[str, Any] = {}
     new = ""
     if words and all(map(_is_id, words)):
-        if asked != Asked():
+        if asked != AskedTerms():
             raise InputError(f"{words[0]} is the id of a job; options of `submit` are only for a new job")
         question["ids"] = list(words)
-    elif words or asked != Asked():
+    elif words or asked != AskedTerms():
         draft = draft_of(words or ["true"], asked, literal=False)
         question |= _new_jobs(draft)
         new = _described(words or (), draft)
@@ -190,18 +190,18 @@ def _has_ended(row: Row) -> bool:
 
 
 def _table(rows: Sequence[Row]) -> RenderableType:
-    from fairway.cli.fitted_table import Column, Listed, line
+    from fairway.cli.fitted_table import Listed, TableColumn, line
 
     starts = ["runs" if row.get("state") == "RUNNING" else _in(row["start_in_s"]) for row in rows]
     columns = [
-        Column("job", [row.get("id", "new") for row in rows]),
-        Column("user", [line(row.get("user", "")) for row in rows], rank=4, least=8),
-        Column("state", [row.get("state", "") for row in rows], rank=1),
-        Column("GPUs", [str(row["gpus"]) for row in rows], rank=2, right=True),
-        Column("starts in", starts),
-        Column("ends in", [_in(row["finish_in_s"]) for row in rows]),
-        Column("preempted", [str(row["preemptions"] or "") for row in rows], rank=5, right=True),
-        Column("estimated from", [_from(row) for row in rows]),
+        TableColumn("job", [row.get("id", "new") for row in rows]),
+        TableColumn("user", [line(row.get("user", "")) for row in rows], rank=4, least=8),
+        TableColumn("state", [row.get("state", "") for row in rows], rank=1),
+        TableColumn("GPUs", [str(row["gpus"]) for row in rows], rank=2, right=True),
+        TableColumn("starts in", starts),
+        TableColumn("ends in", [_in(row["finish_in_s"]) for row in rows]),
+        TableColumn("preempted", [str(row["preemptions"] or "") for row in rows], rank=5, right=True),
+        TableColumn("estimated from", [_from(row) for row in rows]),
     ]
     return Listed(columns, keep=("starts in", "ends in"))
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from cli_samples import Shell
 
-from fairway.cli.log_lines import Lines
+from fairway.cli.log_lines import LineSplitter
 from fairway.client import Client, Submitted
 from fairway.submission.draft import carried
 from fairway.submission.quantities import instant_s
@@ -193,7 +193,7 @@ def test_a_forecast_says_what_it_is_of(
 
 
 def test_lines_are_whole_however_they_come() -> None:
-    lines = Lines()
+    lines = LineSplitter()
     told = [lines.of(piece) for piece in (b"a", b"b\nc\n", b"\n", b"d")]
     assert (told, lines.last(), lines.last()) == ([[], [b"ab", b"c"], [b""], []], [b"d"], [])
     endless = [lines.of(b"x" * 50_000) for _ in range(4)]

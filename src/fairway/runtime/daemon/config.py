@@ -25,9 +25,9 @@ from fairway.runtime.jobs.estimates import same_type
 from fairway.runtime.jobs.request import (
     MOST_WEIGHT,
     NOTHING_ELSE,
+    FieldPath,
     JobRequest,
     Name,
-    Place,
     Positive,
     Priority,
     Retries,
@@ -183,7 +183,7 @@ def parse_config(text: str, name: str = "the configuration") -> Config:
         raise ConfigError(f"{name}: {error}") from None
 
 
-def _unknown(place: Place) -> str:
+def _unknown(place: FieldPath) -> str:
     """The message about an unknown key: it names the most similar key, or all keys."""
     known = [one.name for one in fields(_TABLES[str(place[0])] if len(place) > 1 else Config)]
     close = get_close_matches(str(place[-1]), known, n=1)

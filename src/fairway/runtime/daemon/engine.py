@@ -34,7 +34,7 @@ from fairway.runtime.jobs.life import (
 from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.processes import environment
-from fairway.runtime.processes.attempts import Attempts, Launch, Moved, Notice, Started, Target
+from fairway.runtime.processes.attempts import Attempts, AttemptTarget, LaunchOrder, Moved, Notice, Started
 from fairway.runtime.processes.folders import FACTS, RECORD
 from fairway.runtime.processes.site import Outcome, Site
 
@@ -243,7 +243,7 @@ class LiveEngine:
         """The jobs that the state holds GPUs for."""
         return list(self._jobs.wanted())
 
-    def target(self, job: int) -> Target | None:
+    def target(self, job: int) -> AttemptTarget | None:
         """The target of a job; None if it has no GPUs."""
         return self._jobs.target(job)
 
@@ -251,7 +251,7 @@ class LiveEngine:
         """Whether a job that loses its GPUs is suspended in place, rather than stopped."""
         return self._jobs.stays(job)
 
-    def begin(self, job: int, gpus: tuple[int, ...]) -> Launch:
+    def begin(self, job: int, gpus: tuple[int, ...]) -> LaunchOrder:
         """Make a new attempt. It is on disk before its processes are started."""
         record, attempt = self._jobs.begin_attempt(job, gpus, self.clock.now_s())
         self._save()
@@ -259,7 +259,7 @@ class LiveEngine:
         launch = environment.launch_of(record, attempt, self._folder / record.id, names, log_bytes=self._log_bytes())
         # If the journal is lost, a job that was ever started can be brought back from its folder alone.
         kept = {RECORD: record.plain(), FACTS: self._facts(), "token": attempt.token}
-        return Launch(self._directory(record), attempt.token, {**launch, **kept})
+        return LaunchOrder(self._directory(record), attempt.token, {**launch, **kept})
 
     # --- what others ask ---------------------------------------------------------------------------------------------
 

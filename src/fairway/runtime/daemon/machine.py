@@ -33,7 +33,7 @@ MOST_SLOTS = 4096
 _REAL = "nvidia"
 
 
-class Gpu(NamedTuple):
+class NvidiaGpu(NamedTuple):
     """One GPU. `problem` says why it cannot be used; empty if it can."""
 
     number: int
@@ -69,7 +69,7 @@ class Nvml:
         """The version of the driver."""
         return _text(self._tried(self._lib.nvmlSystemGetDriverVersion, default="unknown"))
 
-    def gpus(self) -> list[Gpu]:
+    def gpus(self) -> list[NvidiaGpu]:
         """All GPUs, including those that cannot be used."""
         return [self._gpu(index) for index in range(self._tried(self._lib.nvmlDeviceGetCount, default=0))]
 
@@ -95,14 +95,14 @@ class Nvml:
     def _handle(self, uuid: str) -> Any:
         return self._lib.nvmlDeviceGetHandleByUUID(uuid)
 
-    def _gpu(self, index: int) -> Gpu:
+    def _gpu(self, index: int) -> NvidiaGpu:
         try:
             handle = self._lib.nvmlDeviceGetHandleByIndex(index)
             name, uuid = _text(self._lib.nvmlDeviceGetName(handle)), _text(self._lib.nvmlDeviceGetUUID(handle))
             memory = int(self._lib.nvmlDeviceGetMemoryInfo(handle).total)
         except Exception as error:
-            return Gpu(index, "", f"GPU {index}", 0, 1.0, f"the driver has lost it ({error})")
-        return Gpu(index, uuid, name, memory, self._speed(handle, name), self._problem(handle))
+            return NvidiaGpu(index, "", f"GPU {index}", 0, 1.0, f"the driver has lost it ({error})")
+        return NvidiaGpu(index, uuid, name, memory, self._speed(handle, name), self._problem(handle))
 
     def _problem(self, handle: Any) -> str:
         lib = self._lib
@@ -174,7 +174,7 @@ def type_name(name: str) -> str:
     return "-".join(kept) or "gpu"
 
 
-def gpu_types(gpus: Sequence[Gpu]) -> list[GpuType]:
+def gpu_types(gpus: Sequence[NvidiaGpu]) -> list[GpuType]:
     """The type of each GPU. If GPUs of one name have different memory, the type says so: `a100@80g`."""
     sizes: dict[str, set[int]] = {}
     for gpu in gpus:
@@ -189,11 +189,11 @@ def gpu_types(gpus: Sequence[Gpu]) -> list[GpuType]:
     return made
 
 
-def _gib(gpu: Gpu) -> int:
+def _gib(gpu: NvidiaGpu) -> int:
     return round(gpu.memory_bytes / 1024**3)
 
 
-def visible(gpus: Sequence[Gpu], environment: Mapping[str, str] = os.environ) -> list[Gpu]:
+def visible(gpus: Sequence[NvidiaGpu], environment: Mapping[str, str] = os.environ) -> list[NvidiaGpu]:
     """The GPUs that `CUDA_VISIBLE_DEVICES` leaves us, by number or by the beginning of their UUID."""
     told = environment.get("CUDA_VISIBLE_DEVICES")
     if told is None:
@@ -323,7 +323,7 @@ def nvidia_machine(nvml: Nvml, wanted: Sequence[int] | None = None) -> Machine |
     left_out = tuple(_told(gpu) for gpu in chosen if gpu.problem)
     if not sound:
         return None
-    by_type: dict[str, list[Gpu]] = {}
+    by_type: dict[str, list[NvidiaGpu]] = {}
     types: dict[str, GpuType] = {}
     for gpu, kind in zip(sound, gpu_types(sound), strict=True):
         by_type.setdefault(kind.name, []).append(gpu)
@@ -365,7 +365,7 @@ def _numbers(gpus: str) -> list[int] | None:
     return [int(word) for word in words]
 
 
-def _told(gpu: Gpu) -> str:
+def _told(gpu: NvidiaGpu) -> str:
     return f"GPU {gpu.number} ({gpu.name}): {gpu.problem}"
 
 

@@ -46,7 +46,7 @@ MIN_RUN_S = 5.0
 """The seconds for which a job that has just started is protected from preemption."""
 
 
-class Terms(commands.Terms, Protocol):
+class LiveTerms(commands.AdmissionTerms, Protocol):
     """What the configuration in force says."""
 
     def limits(self, snapshot: Snapshot, decision: Decision) -> Mapping[int, Cut]:
@@ -94,7 +94,7 @@ class Scheduler:
         *,
         devices: Sequence[str] | None = None,
         round_s: float | None = None,
-        terms: Terms | None = None,
+        terms: LiveTerms | None = None,
         seed: int = 0,
         min_run_s: float = MIN_RUN_S,
         restart_s: float = RESTART_S,

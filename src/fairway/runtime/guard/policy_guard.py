@@ -38,7 +38,7 @@ class Cut(NamedTuple):
     gpu_type: int = -1
 
 
-Limits = Callable[[Snapshot, Decision], Mapping[int, Cut]]
+FindCuts = Callable[[Snapshot, Decision], Mapping[int, Cut]]
 """Rows whose grants go beyond what their users may have, and rows that wait while nothing is left for them."""
 
 
@@ -52,7 +52,7 @@ class PolicyGuard:
     def __init__(
         self,
         policy: Policy,
-        limits: Limits | None = None,
+        limits: FindCuts | None = None,
         *,
         outside: dict[int, str] | None = None,
         blocked: Callable[[], Mapping[int, str]] = dict,

@@ -36,7 +36,7 @@ class WrongStateError(FairwayError):
     """The command is not possible in the job's present state."""
 
 
-class Terms(Protocol):
+class AdmissionTerms(Protocol):
     """What the configuration says about jobs."""
 
     def admitted(self, requests: list[JobRequest], jobs: LiveJobs) -> list[JobRequest]:
@@ -60,7 +60,7 @@ class Commands:
         jobs: LiveJobs,
         cluster: Cluster,
         reasons: Reasons,
-        terms: Terms,
+        terms: AdmissionTerms,
         *,
         lives: Callable[[int], bool],
         tell_limit: Callable[[int, float | None], None],

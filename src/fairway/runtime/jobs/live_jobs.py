@@ -36,7 +36,7 @@ from fairway.runtime.jobs.life import (
 from fairway.runtime.jobs.observations import Observations
 from fairway.runtime.jobs.records import Attempt, JobRecord, JobState, JobStore
 from fairway.runtime.jobs.waiting import Eligibility, Timers
-from fairway.runtime.processes.attempts import BlockedGpus, Target
+from fairway.runtime.processes.attempts import AttemptTarget, BlockedGpus
 from fairway.runtime.processes.site import Outcome
 
 BACK_OFF_S, MOST_BACK_OFF_S = 5.0, 600.0
@@ -123,14 +123,14 @@ class LiveJobs:
         """The jobs that the state holds GPUs for."""
         return self.state.held_gpus
 
-    def target(self, job: int) -> Target | None:
+    def target(self, job: int) -> AttemptTarget | None:
         """The GPUs that the state holds for a job, its host, and the part of the time in which it may compute."""
         gpus = self.state.held_gpus.get(job)
         if gpus is None:
             return None
         table = self.state.table
         row = table.position(job)
-        return Target(gpus, int(table.i[columns.HOST, row]), float(table.f[columns.THROTTLE, row]))
+        return AttemptTarget(gpus, int(table.i[columns.HOST, row]), float(table.f[columns.THROTTLE, row]))
 
     def stays(self, job: int) -> bool:
         """Whether a job that loses its GPUs is suspended in place, rather than stopped."""

@@ -62,7 +62,7 @@ _RULES = {
 """Our message by the kind of a problem. Other kinds keep Pydantic's message."""
 
 Made = TypeVar("Made")
-Place = Sequence[str | int]
+FieldPath = Sequence[str | int]
 _adapters: dict[type[Any], TypeAdapter[Any]] = {}
 """Adapters that check classes. Each is made when it is first needed, since that takes 20 ms for a job."""
 
@@ -83,7 +83,7 @@ Key = Annotated[str, Field(strict=True, min_length=1, max_length=200)]
 Count = Annotated[Whole, Field(ge=0, le=1_000_000)]
 
 
-def _unknown_field(place: Place) -> str:
+def _unknown_field(place: FieldPath) -> str:
     return "there is no such field"
 
 
@@ -91,7 +91,7 @@ def checked(
     kind: type[Made],
     values: Mapping[str, Any],
     names: Mapping[str, str] | None = None,
-    unknown: Callable[[Place], str] = _unknown_field,
+    unknown: Callable[[FieldPath], str] = _unknown_field,
 ) -> Made:
     """A dataclass from values that a user gave; `InputError` if one of them is not allowed.
 
@@ -109,10 +109,10 @@ def checked(
 
 def problems_text(
     problems: Iterable[Any],
-    name: Callable[[Place], str],
+    name: Callable[[FieldPath], str],
     *,
     values: bool = True,
-    unknown: Callable[[Place], str] = _unknown_field,
+    unknown: Callable[[FieldPath], str] = _unknown_field,
 ) -> str:
     """All problems in one line: the name of each field, what is allowed there, and with `values` what was given."""
     lines: dict[str, None] = {}
@@ -144,7 +144,7 @@ def _number(limit: Any) -> str:
     return f"{limit:,.0f}" if limit == int(limit) else f"{limit:g}"
 
 
-def _dotted(place: Place, names: Mapping[str, str]) -> str:
+def _dotted(place: FieldPath, names: Mapping[str, str]) -> str:
     parts = [str(part)[:_MOST_SHOWN] for part in place if part != "[key]"]
     return ".".join([names.get(part, part) for part in parts[:1]] + parts[1:])
 

@@ -78,7 +78,7 @@ class DiskFullError(FairwayError):
     """The disk is full. Nothing was changed."""
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """One line of the log. Entries with the same `round` > 0 are the actions of one round."""
 
     seq: int
@@ -165,7 +165,7 @@ class Journal:
             for number, name, key, done, record in self._db.execute(f"SELECT * FROM jobs{where} ORDER BY number"):
                 yield StoredJob(number, name, key, bool(done), json.loads(record))
 
-    def log(self) -> Iterator[Entry]:
+    def log(self) -> Iterator[LogEntry]:
         """The entries of jobs that have not ended, and those of no job, in order."""
         query = (
             "SELECT seq, round, kind, fields FROM log LEFT JOIN jobs ON log.job = jobs.number "
@@ -173,7 +173,7 @@ class Journal:
         )
         with self._readable():
             for seq, round_number, kind, fields in self._db.execute(query):
-                yield Entry(seq, round_number, from_plain(kind, json.loads(fields)))
+                yield LogEntry(seq, round_number, from_plain(kind, json.loads(fields)))
 
     @contextmanager
     def _readable(self) -> Iterator[None]:

@@ -23,7 +23,7 @@ from fairway.runtime.jobs.estimates import speeds_of, submitted
 from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.observations import Observations
 from fairway.runtime.jobs.records import JobRecord, JobState, JobStore
-from fairway.runtime.journal.database import Entry, Journal
+from fairway.runtime.journal.database import Journal, LogEntry
 
 STOOD_STILL = "stood_still_s"
 """The fact of the journal with the date since which all processes are suspended because no scheduler runs."""
@@ -35,7 +35,9 @@ def fingerprint(cluster: Cluster, devices: Sequence[str] | None) -> list[Any]:
     return [nodes, None if devices is None else list(devices)]
 
 
-def replay(log: Iterable[Entry], state: State, records: Iterable[JobRecord], recall: Callable[[Event], None]) -> None:
+def replay(
+    log: Iterable[LogEntry], state: State, records: Iterable[JobRecord], recall: Callable[[Event], None]
+) -> None:
     """Apply the log to a new state: events one by one, the actions of a round together.
 
     `EngineError` if it is not the log of these jobs.
