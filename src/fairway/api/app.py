@@ -11,7 +11,6 @@ from fairway import __version__
 from fairway.api.auth_middleware import AuthMiddleware
 from fairway.api.cluster import cluster_router, root_router
 from fairway.api.context import House
-from fairway.api.disk_space import Room
 from fairway.api.errors import add_handlers
 from fairway.api.jobs import jobs_router
 from fairway.api.people import Access
@@ -42,9 +41,9 @@ def operators_of(daemon: Daemon) -> Callable[[], Collection[str]]:
     return operators
 
 
-def make_app(daemon: Daemon, access: Access | None = None, room: Room | None = None) -> FastAPI:
+def make_app(daemon: Daemon, access: Access | None = None) -> FastAPI:
     """The application that serves one daemon. `app.state.house` is what its routes share."""
-    house = House(daemon, access or Access(operators=operators_of(daemon)), room)
+    house = House(daemon, access or Access(operators=operators_of(daemon)))
     refusals: dict[int | str, dict[str, Any]] = {
         status: {"model": Error, "description": what} for status, what in _REFUSALS.items()
     }

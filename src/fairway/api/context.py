@@ -18,12 +18,12 @@ from fairway.runtime.daemon.daemon import Daemon
 class House:
     """One running scheduler as the API sees it."""
 
-    def __init__(self, daemon: Daemon, access: Access, room: Room | None = None) -> None:
+    def __init__(self, daemon: Daemon, access: Access) -> None:
         self.daemon = daemon
         self.scheduler = daemon.scheduler
         self.access = access
         self.began_s = time.time()
-        self.room = room or Room(daemon.options.folder)
+        self.room = Room(daemon.options.folder)
         self.listing = Listing(daemon.scheduler)
         self.stream = Stream(daemon.scheduler)
         self.figures = Figures(daemon, self.room)

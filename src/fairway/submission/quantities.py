@@ -11,16 +11,6 @@ from fairway.core.errors import InputError
 from fairway.core.units import duration_s
 from fairway.runtime.jobs.request import DEPENDENCIES, MOST_GPUS, MOST_TASKS, Dependency
 
-_TASKS = 10_000
-"""Tasks that one array may have."""
-
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_UNIT_WORDS = re.compile(
-    r"(s|sec|secs|second|seconds)|(m|min|mins|minute|minutes)|(h|hr|hrs|hour|hours)|(d|day|days)|(w|week|weeks)"
-)
-_PART = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]+)")
-_CLOCK = re.compile(r"(?:([0-9]{1,6})-)?([0-9]{1,6})(?::([0-9]{1,6}))?(?::([0-9]{1,6}))?")
-_MEMORY = re.compile(r"([0-9]*\.?[0-9]+)\s*([kmgt])(?:i?b)?", re.IGNORECASE)
 _TASK_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?(?::([0-9]{1,9}))?")
 _JOB_ID = re.compile(r"[0-9]{1,18}(?:_[0-9]{1,9})?")
 _GPU_TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_. -]{0,60}")

@@ -64,11 +64,6 @@ class Nvml:
             return None
         return Nvml(pynvml)
 
-    @property
-    def driver(self) -> str:
-        """The version of the driver."""
-        return _text(self._tried(self._lib.nvmlSystemGetDriverVersion, default="unknown"))
-
     def gpus(self) -> list[NvidiaGpu]:
         """All GPUs, including those that cannot be used."""
         return [self._gpu(index) for index in range(self._tried(self._lib.nvmlDeviceGetCount, default=0))]

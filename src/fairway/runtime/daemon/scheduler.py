@@ -95,7 +95,6 @@ class Scheduler:
         devices: Sequence[str] | None = None,
         round_s: float | None = None,
         terms: LiveTerms | None = None,
-        seed: int = 0,
         min_run_s: float = MIN_RUN_S,
         restart_s: float = RESTART_S,
         policy_text: str = "",
@@ -116,7 +115,7 @@ class Scheduler:
         self.clock = clock = Clock(facts.get("origin_s"), float(facts.get("last_s", 0.0)), time)
         length_s = policy.round_s if round_s is None else round_s
         terms = terms or NoTerms()
-        new_state = partial(State, cluster, min_run_s=min_run_s, seed=seed, round_s=length_s)
+        new_state = partial(State, cluster, min_run_s=min_run_s, round_s=length_s)
         recovered = Recovered(self.journal, facts, cluster, devices, new_state, clock.origin_s, restart_s)
         self.state, self.store, self.problem = recovered.state, recovered.store, recovered.problem
         self.observations = recovered.observations

@@ -111,20 +111,11 @@ def cpu_s(keeper: int) -> float:
 class Watch:
     """Checks until it is closed. `foreign` is None if GPUs are virtual."""
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        settings: Settings,
-        foreign: ForeignProcesses | None,
-        *,
-        every_s: float = EVERY_S,
-        tell: Callable[[str], None] = lambda line: print(f"fairway: {line}", file=sys.stderr, flush=True),
-    ) -> None:
+    def __init__(self, scheduler: Scheduler, settings: Settings, foreign: ForeignProcesses | None) -> None:
         self._scheduler = scheduler
         self._settings = settings
         self._foreign = foreign
-        self._every_s = every_s
-        self.tell = tell
+        self._every_s = EVERY_S
         self._idle = IdleJobs()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
@@ -138,6 +129,10 @@ class Watch:
         self._over.set()
         if self._thread.is_alive():
             self._thread.join(JOIN_S)
+
+    def tell(self, line: str) -> None:
+        """Write a line for the operator."""
+        print(f"fairway: {line}", file=sys.stderr, flush=True)
 
     def look(self) -> None:
         """Check once."""

@@ -81,7 +81,6 @@ class DiskFullError(FairwayError):
 class LogEntry(NamedTuple):
     """One line of the log. Entries with the same `round` > 0 are the actions of one round."""
 
-    seq: int
     round: int
     thing: Any
 
@@ -168,12 +167,12 @@ class Journal:
     def log(self) -> Iterator[LogEntry]:
         """The entries of jobs that have not ended, and those of no job, in order."""
         query = (
-            "SELECT seq, round, kind, fields FROM log LEFT JOIN jobs ON log.job = jobs.number "
+            "SELECT round, kind, fields FROM log LEFT JOIN jobs ON log.job = jobs.number "
             "WHERE log.job IS NULL OR jobs.ended = 0 ORDER BY seq"
         )
         with self._readable():
-            for seq, round_number, kind, fields in self._db.execute(query):
-                yield LogEntry(seq, round_number, from_plain(kind, json.loads(fields)))
+            for round_number, kind, fields in self._db.execute(query):
+                yield LogEntry(round_number, from_plain(kind, json.loads(fields)))
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
