@@ -16,8 +16,8 @@ from living import clear, ended, living, log_of, submit, until
 
 from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.core.errors import FairwayError
-from fairway.runtime.daemon.clock import Clock
 from fairway.runtime.daemon.daemon import AlreadyUpError, Daemon, Options
+from fairway.runtime.daemon.engine import Clock
 from fairway.runtime.daemon.machine import virtual_machine
 from fairway.runtime.jobs.records import JobState
 from fairway.runtime.journal import database as journals

@@ -17,8 +17,7 @@ from fairway.api.disk_space import NoRoomError
 from fairway.api.people import NotAllowedError, NoTokenError
 from fairway.api.schema import MANY, ONE
 from fairway.core.errors import FairwayError, InputError
-from fairway.runtime.daemon.engine import StoppedError
-from fairway.runtime.jobs.commands import UnknownJobError, WrongStateError
+from fairway.runtime.jobs.commands import StoppedError, UnknownJobError, WrongStateError
 from fairway.runtime.jobs.request import problems_text
 from fairway.runtime.journal.database import DiskFullError
 

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from fairway.core.state import State
-from fairway.runtime.daemon.clock import Clock
+from fairway.runtime.daemon.engine import Clock
 from fairway.runtime.jobs import life
 from fairway.runtime.jobs.records import JobRecord, JobState, JobStore
 from fairway.runtime.jobs.request import Dependency, DependencyKind, JobRequest

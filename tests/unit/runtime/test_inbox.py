@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairway.runtime.daemon.engine import Inbox, StoppedError
+from fairway.runtime.jobs.commands import Inbox, StoppedError
 from fairway.runtime.jobs.waiting import Timers
 
 

@@ -1,22 +1,21 @@
 """The engine of live jobs: a site and its users on one side, happenings and actions on the other.
 
-Commands of users wait in the inbox. `poll` waits until attempts end, jobs report or users give commands, and returns
-what happened. It changes nothing. `enact` and `carry_out` do what was decided, once it is on disk.
+`poll` waits until attempts end, jobs report or users give commands, and returns what happened. It changes nothing.
+`enact` and `carry_out` do what was decided, once it is on disk. All instants are those of the scheduler's `Clock`.
 """
 
 from __future__ import annotations
 
 import math
-import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from fairway.core.action import Action, Suspend, Throttle
-from fairway.core.errors import FairwayError
 from fairway.core.event import Event, Woken
-from fairway.runtime.daemon.clock import Clock
+from fairway.runtime.jobs.commands import Inbox
 from fairway.runtime.jobs.life import (
     Asked,
     AttemptEnded,
@@ -38,49 +37,80 @@ from fairway.runtime.processes.attempts import Attempts, AttemptTarget, LaunchOr
 from fairway.runtime.processes.folders import FACTS, RECORD
 from fairway.runtime.processes.site import Outcome, Site
 
+_FOLLOW_S = 1.0
+"""The clock follows the time of day if that is ahead by more than this."""
 REPORTS_EVERY_S = 0.5
 REST_S, MOST_REST_S = 0.01, 0.1
 """Limits on the time between rounds for commands. It is four times what a round takes, within these limits."""
 
 
-class StoppedError(FairwayError):
-    """The scheduler has stopped and takes no commands."""
+class TimeSource(Protocol):
+    """Where a clock gets its time. Tests use a simulated source."""
+
+    def monotonic(self) -> float:
+        """Seconds that only go forward, whatever the time of day does."""
+        ...
+
+    def time(self) -> float:
+        """The time of day, in seconds since 1970."""
+        ...
+
+    def sleep(self, seconds: float, /) -> None:
+        """Wait."""
+        ...
 
 
-class Inbox:
-    """Commands from any thread wait here for the scheduler's thread."""
+class SystemTime:
+    """The time of this machine."""
 
-    def __init__(self) -> None:
-        self.closed = False
-        self._asked: list[tuple[Command, Future[Any]]] = []
-        self._lock = threading.Lock()
+    def monotonic(self) -> float:
+        """Seconds that only go forward, whatever the time of day does."""
+        return time.monotonic()
 
-    def put(self, command: Command) -> Future[Any]:
-        """Add a command. Any thread may call this."""
-        answer: Future[Any] = Future()
-        # If the caller stops waiting for the answer, the command still runs.
-        answer.set_running_or_notify_cancel()
-        with self._lock:
-            if self.closed:
-                raise StoppedError("the scheduler has stopped")
-            self._asked.append((command, answer))
-        return answer
+    def time(self) -> float:
+        """The time of day, in seconds since 1970."""
+        return time.time()
 
-    def take(self) -> list[tuple[Command, Future[Any]]]:
-        """The commands since the last time, in order."""
-        with self._lock:
-            asked, self._asked = self._asked, []
-        return asked
+    def sleep(self, seconds: float, /) -> None:
+        """Wait."""
+        time.sleep(seconds)
 
-    def close(self) -> None:
-        """Accept no more commands."""
-        self.closed = True
 
-    def refuse_all(self, error: Exception) -> None:
-        """The scheduler has ended: answer all waiting commands with an error."""
-        self.closed = True
-        for _, answer in self.take():
-            answer.set_exception(error)
+SYSTEM_TIME = SystemTime()
+
+
+class Clock:
+    """Seconds since the scheduler's first start, which was at the date `origin_s`.
+
+    If the time of day is set back, the clock goes on at its pace. If the time of day is set forward, or the machine has
+    slept, the clock follows.
+    """
+
+    def __init__(
+        self, origin_s: float | None = None, at_least_s: float = 0.0, source: TimeSource = SYSTEM_TIME
+    ) -> None:
+        self.source = source
+        self.origin_s = source.time() if origin_s is None else origin_s
+        self._base = (source.monotonic(), max(at_least_s, source.time() - self.origin_s))
+
+    def now_s(self) -> float:
+        """The present instant."""
+        ticks_s, (base_ticks_s, base_s) = self.source.monotonic(), self._base
+        now_s = max(base_s + ticks_s - base_ticks_s, base_s)
+        today_s = self.source.time() - self.origin_s
+        if today_s > now_s + _FOLLOW_S:
+            now_s = today_s
+            self._base = (ticks_s, now_s)
+        return now_s
+
+    def at_least(self, time_s: float) -> None:
+        """Never again be earlier than this instant, which is known to have passed."""
+        if self.now_s() < time_s:
+            self._base = (self.source.monotonic(), time_s)
+
+    def date_s(self, time_s: float) -> float:
+        """An instant as seconds since 1970."""
+        return self.origin_s + time_s
 
 
 class LiveEngine:

@@ -22,13 +22,12 @@ from fairway.core.policy import Policy
 from fairway.core.round import Loop
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
-from fairway.runtime.daemon.clock import SYSTEM_TIME, Clock, TimeSource
-from fairway.runtime.daemon.engine import LiveEngine, StoppedError
+from fairway.runtime.daemon.engine import SYSTEM_TIME, Clock, LiveEngine, TimeSource
 from fairway.runtime.guard.incident import Incident, granted
 from fairway.runtime.guard.pinned_gpus import AtHome
 from fairway.runtime.guard.policy_guard import Cut, PolicyGuard
 from fairway.runtime.jobs import commands
-from fairway.runtime.jobs.commands import Act, Commands
+from fairway.runtime.jobs.commands import Act, Commands, StoppedError
 from fairway.runtime.jobs.estimates import RESTART_S
 from fairway.runtime.jobs.life import Command, Happening
 from fairway.runtime.jobs.live_jobs import LiveJobs

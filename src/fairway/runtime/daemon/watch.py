@@ -18,10 +18,10 @@ from typing import Literal, NamedTuple
 
 from fairway.core.event import Event
 from fairway.runtime.daemon.config import Idle
-from fairway.runtime.daemon.engine import StoppedError
 from fairway.runtime.daemon.machine import ForeignProcesses
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.daemon.settings import Settings
+from fairway.runtime.jobs.commands import StoppedError
 from fairway.runtime.jobs.life import RECLAIMED
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.processes.attempts import Live

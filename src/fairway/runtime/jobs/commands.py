@@ -1,13 +1,16 @@
 """The commands of users, in terms of records and events.
 
 A command changes records, returns events for the state, and adds instructions for the engine. It does nothing else.
-The journal first gets its records and events together; then the instructions are carried out.
+The journal first gets its records and events together; then the instructions are carried out. On their way to the
+scheduler's thread, commands wait in the `Inbox`.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -16,7 +19,7 @@ from fairway.core.errors import FairwayError, InputError
 from fairway.core.event import Event, JobCancelled, JobEvicted, JobSubmitted, JobUpdated
 from fairway.runtime.jobs import life
 from fairway.runtime.jobs.estimates import speeds_of, submitted, why_impossible
-from fairway.runtime.jobs.life import Converge, Settle, Stop
+from fairway.runtime.jobs.life import Command, Converge, Settle, Stop
 from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest
@@ -34,6 +37,10 @@ class UnknownJobError(FairwayError):
 
 class WrongStateError(FairwayError):
     """The command is not possible in the job's present state."""
+
+
+class StoppedError(FairwayError):
+    """The scheduler has stopped and takes no commands."""
 
 
 class AdmissionTerms(Protocol):
@@ -236,3 +243,39 @@ class Commands:
         progress = seen.progress(record) if self._lives(record.number) else seen.saved(record)
         self._jobs.instructions.append(Converge(record.number))
         return [JobEvicted(now_s, record.number, progress, why)]
+
+
+class Inbox:
+    """Commands from any thread wait here for the scheduler's thread."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self._asked: list[tuple[Command, Future[Any]]] = []
+        self._lock = threading.Lock()
+
+    def put(self, command: Command) -> Future[Any]:
+        """Add a command. Any thread may call this."""
+        answer: Future[Any] = Future()
+        # If the caller stops waiting for the answer, the command still runs.
+        answer.set_running_or_notify_cancel()
+        with self._lock:
+            if self.closed:
+                raise StoppedError("the scheduler has stopped")
+            self._asked.append((command, answer))
+        return answer
+
+    def take(self) -> list[tuple[Command, Future[Any]]]:
+        """The commands since the last time, in order."""
+        with self._lock:
+            asked, self._asked = self._asked, []
+        return asked
+
+    def close(self) -> None:
+        """Accept no more commands."""
+        self.closed = True
+
+    def refuse_all(self, error: Exception) -> None:
+        """The scheduler has ended: answer all waiting commands with an error."""
+        self.closed = True
+        for _, answer in self.take():
+            answer.set_exception(error)

@@ -16,8 +16,7 @@ from fairway.core.cluster import Cluster
 from fairway.core.errors import EngineError
 from fairway.core.event import Event, JobCancelled, JobEvicted, JobFailed, JobFinished, Woken
 from fairway.core.state import State
-from fairway.runtime.daemon.clock import Clock
-from fairway.runtime.daemon.engine import LiveEngine
+from fairway.runtime.daemon.engine import Clock, LiveEngine
 from fairway.runtime.jobs.commands import Commands
 from fairway.runtime.jobs.estimates import speeds_of, submitted
 from fairway.runtime.jobs.live_jobs import LiveJobs
