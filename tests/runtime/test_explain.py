@@ -16,10 +16,10 @@ from fairway.api.what_if import what_if, why
 from fairway.core.errors import InputError
 from fairway.placement import placement
 from fairway.policies import make_policy
+from fairway.runtime.daemon.explain import explain
 from fairway.runtime.daemon.machine import virtual_machine
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.commands import UnknownJobError
-from fairway.runtime.jobs.explain import explain
 from fairway.runtime.jobs.life import RECLAIMED
 from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.jobs.request import Dependency, JobRequest

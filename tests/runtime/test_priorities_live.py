@@ -9,7 +9,7 @@ import pytest
 from keeping import wait_for
 from living import clear, ended, living, submit, until
 
-from fairway.runtime.jobs.explain import explain
+from fairway.runtime.daemon.explain import explain
 from fairway.runtime.jobs.records import JobState
 
 

@@ -51,6 +51,13 @@ BELOW: dict[str, set[str]] = {
         "testing",
     },
 }
+# What each room of the live scheduler may import of the others: rooms, or single modules. `daemon` may import all.
+RUNTIME_BELOW: dict[str, set[str]] = {
+    "processes": {"jobs.records"},
+    "jobs": {"processes"},
+    "guard": {"jobs", "daemon.config"},
+    "journal": {"jobs", "processes", "daemon.engine"},
+}
 # The only modules that load the room of published simulators, and only inside a function.
 SEAMS = {"src/fairway/policies/registry.py", "src/fairway/simulator/engines.py"}
 SNAPSHOT_CIRCLE = {"fairway.core.oracle", "fairway.core.snapshot", "fairway.core.snapshot_json"}
@@ -106,6 +113,16 @@ def test_imports_go_downward_only(path: Path) -> None:
         parts = name.split(".")
         if parts[0] == "fairway" and len(parts) > 1 and parts[1] in BELOW.keys() | {"testing"}:
             assert parts[1] in below, f"{_name(path)} imports {name}: {room} is not above {parts[1]}"
+
+
+@pytest.mark.parametrize("room", RUNTIME_BELOW)
+def test_a_room_of_the_live_scheduler_imports_only_what_it_may(room: str) -> None:
+    below = RUNTIME_BELOW[room] | {room}
+    for path in sorted((SOURCE / "runtime" / room).rglob("*.py")):
+        for name, _ in _imports(path):
+            parts = name.split(".")[2:] if name.startswith("fairway.runtime") else []
+            # `from fairway.runtime.room import module` names the room only.
+            assert not parts or {parts[0], ".".join(parts)} & below, f"{_name(path)} imports {name}"
 
 
 def _imported_modules(path: Path, names: set[str]) -> set[str]:

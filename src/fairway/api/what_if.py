@@ -17,11 +17,11 @@ from fairway.core.event import JobSubmitted
 from fairway.core.plan import Placer
 from fairway.core.policy import Policy
 from fairway.policies import make_policy
+from fairway.runtime.daemon.explain import explain, reason_outside
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.guard.pinned_gpus import Around
 from fairway.runtime.jobs.commands import UnknownJobError
 from fairway.runtime.jobs.estimates import UNKNOWN_S, submitted
-from fairway.runtime.jobs.explain import explain, reason_outside
 from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.jobs.request import JobRequest, checked
 from fairway.simulator import roll_forward as onward

@@ -105,7 +105,7 @@ class UpOptions:
         from fairway.policies import make_policy
         from fairway.runtime.daemon.daemon import facts_of_last_time
         from fairway.runtime.daemon.settings import Choice, Settings
-        from fairway.runtime.processes.folders import refuse_without_journal
+        from fairway.runtime.journal.job_folders import refuse_without_journal
 
         refuse_without_journal(self.folder)
         choice = Choice(self.options(), facts_of_last_time(self.folder))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from fairway.runtime.journal.database import DiskFullError, Journal
-from fairway.runtime.processes.folders import RECORD
+from fairway.runtime.journal.job_folders import RECORD
 from fairway.runtime.processes.site import LOST, Outcome, Over, Report
 
 CHECKPOINTED, TERMINATED, KILLED = 75, 143, 137

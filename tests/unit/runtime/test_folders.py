@@ -13,9 +13,9 @@ import pytest
 from fairway.runtime.jobs.records import Attempt, JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest
 from fairway.runtime.journal.database import Journal, is_blank
+from fairway.runtime.journal.job_folders import UNCERTAIN, Places, facts_in, folders_of, opened, record_in
 from fairway.runtime.journal.salvage import salvage
 from fairway.runtime.processes import keeper, local
-from fairway.runtime.processes.folders import UNCERTAIN, Places, facts_in, folders_of, opened, record_in
 
 
 def _record(name: str = "7", number: int = 6, **about: Any) -> JobRecord:

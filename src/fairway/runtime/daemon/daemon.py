@@ -29,11 +29,11 @@ from fairway.runtime.daemon.settings import Choice, Options, Settings
 from fairway.runtime.daemon.watch import Watch
 from fairway.runtime.jobs.estimates import RESTART_S
 from fairway.runtime.jobs.life import CHECKPOINTED
-from fairway.runtime.jobs.records import JobRecord, JobState
-from fairway.runtime.journal.database import Journal, StoredJob, is_blank
+from fairway.runtime.jobs.records import JobRecord, JobState, StoredJob
+from fairway.runtime.journal.database import Journal, is_blank
+from fairway.runtime.journal.job_folders import folders_of, refuse_without_journal, take_over
 from fairway.runtime.journal.recovery import STOOD_STILL, fingerprint
 from fairway.runtime.processes import keeper, local
-from fairway.runtime.processes.folders import folders_of, refuse_without_journal, take_over
 from fairway.runtime.processes.keeper import started_at, write_over
 from fairway.runtime.processes.local import Running
 

@@ -32,9 +32,9 @@ from fairway.runtime.jobs.life import (
 )
 from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.journal.job_folders import FACTS, RECORD
 from fairway.runtime.processes import environment
 from fairway.runtime.processes.attempts import Attempts, AttemptTarget, LaunchOrder, Moved, Notice, Started
-from fairway.runtime.processes.folders import FACTS, RECORD
 from fairway.runtime.processes.site import Outcome, Site
 
 _FOLLOW_S = 1.0

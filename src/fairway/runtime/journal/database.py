@@ -29,6 +29,7 @@ from fairway.core.errors import FairwayError, InputError
 from fairway.core.event import Event
 from fairway.core.job import JobSpec, LossCurve, Regime, job_to_dict
 from fairway.core.prospect import Prospect
+from fairway.runtime.jobs.records import StoredJob
 
 SCHEMA = 1
 APPLICATION = 0x46574159
@@ -83,16 +84,6 @@ class LogEntry(NamedTuple):
 
     round: int
     thing: Any
-
-
-class StoredJob(NamedTuple):
-    """A job's record as the journal stores it."""
-
-    number: int
-    id: str
-    client_key: str | None
-    ended: bool
-    record: dict[str, Any]
 
 
 class Journal:

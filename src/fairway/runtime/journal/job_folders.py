@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairway.runtime.jobs.life import verdict
-from fairway.runtime.jobs.records import JobRecord, JobState
-from fairway.runtime.journal.database import Journal, JournalError, StoredJob, is_blank
+from fairway.runtime.jobs.records import JobRecord, JobState, StoredJob
+from fairway.runtime.journal.database import Journal, JournalError, is_blank
 from fairway.runtime.processes import local
 from fairway.runtime.processes.local import Running, said_no_memory
 from fairway.runtime.processes.site import Outcome
