@@ -68,7 +68,7 @@ class PolicyGuard:
 
     def use(self, policy: Policy) -> None:
         """Change to another policy. It is asked about one priority after the other."""
-        self.policy, self._ranked = policy, by_priority(policy)
+        self.policy = by_priority(policy)
 
     @property
     def name(self) -> str:
@@ -110,7 +110,7 @@ class PolicyGuard:
         everybody = len(rows) == len(snapshot)
         view = self._view(snapshot, rows, barred)
         try:
-            decision = self._ranked.decide(view) if len(rows) else nothing_granted(0)
+            decision = self.policy.decide(view) if len(rows) else nothing_granted(0)
             check(view, decision)
             self.problem = ""
         except Exception as error:
