@@ -27,6 +27,8 @@ NOBODY = [0, -1]
 """Stands for the keeper of an attempt that has not started and never will."""
 HURRY_S = keeper.HURRY_S
 _KEEPER = str(Path(keeper.__file__).resolve())
+_TAIL_BYTES = 8192
+_OUT_OF_MEMORY = (b"out of memory", b"outofmemoryerror", b"memoryerror", b"cannot allocate memory", b"bad_alloc")
 
 
 @dataclass
@@ -267,10 +269,6 @@ def _environment(pid: int) -> list[bytes]:
         return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return []
-
-
-_TAIL_BYTES = 8192
-_OUT_OF_MEMORY = (b"out of memory", b"outofmemoryerror", b"memoryerror", b"cannot allocate memory", b"bad_alloc")
 
 
 def said_no_memory(directory: Path, ranks: int) -> bool:
