@@ -120,7 +120,7 @@ def test_a_single_gpu_that_is_not_there_is_refused_in_words(start: Start) -> Non
         what_if(start(), {"job": {"gpus": 1, "gpu_types": ("t4",)}})
 
 
-def test_jobs_outside_the_gate_are_told_what_would_let_them_in(start: Start) -> None:
+def test_jobs_that_are_not_eligible_say_what_they_wait_for(start: Start) -> None:
     scheduler = start()
     submit(scheduler, job(30, gpus=2))
     wait_for(lambda: str(scheduler.store[0].state) == "RUNNING")

@@ -12,7 +12,7 @@ PERSON = "fairway.person"
 """The key of a request's scope that says who sent it."""
 
 
-class Door:
+class AuthMiddleware:
     """An ASGI application behind these checks. Unknown senders get 401, bodies that are too large 413."""
 
     def __init__(self, app: ASGIApp, access: Access, most_bytes: int = MOST_BODY_BYTES) -> None:

@@ -312,7 +312,7 @@ class DaemonWorld:
 
     def block(self, blocked: dict[int, str]) -> None:
         """Others compute on some GPUs."""
-        self.ask(lambda now_s: (self.scheduler.commands.leave_alone(blocked, now_s), None), lambda nothing: None)
+        self.ask(lambda now_s: (self.scheduler.commands.block_gpus(blocked, now_s), None), lambda nothing: None)
 
     # --- laws --------------------------------------------------------------------------------------------------------
 

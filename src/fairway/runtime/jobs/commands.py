@@ -191,7 +191,7 @@ class Commands:
             events += self._off(self._store[job], now_s, "shared a GPU")
         return events
 
-    def leave_alone(self, blocked: Mapping[int, str], now_s: float) -> list[Event]:
+    def block_gpus(self, blocked: Mapping[int, str], now_s: float) -> list[Event]:
         """Block GPUs, by number with the reason. Jobs that were to start on them are given others."""
         self._jobs.blocked.set(blocked)
         held = self._jobs.state.held_gpus.items()
