@@ -59,7 +59,7 @@ class LiveCli:
 
     def popen(self, *words: str, out: IO[str] | int = subprocess.PIPE) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "fairway.cli.main", *words],
+            [sys.executable, "-m", "fairway", *words],
             cwd=self.folder,
             env=self.env,
             stdin=subprocess.DEVNULL,

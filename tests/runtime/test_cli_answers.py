@@ -156,7 +156,7 @@ def test_weights_are_shown(cli: LiveCli) -> None:
 def test_q_leaves_top(cli: LiveCli) -> None:
     terminal, there = pty.openpty()
     environment = {**cli.env, "TERM": "xterm", "LINES": "24", "COLUMNS": "80"}
-    argv = [sys.executable, "-m", "fairway.cli.main", "top", "--every", "30"]
+    argv = [sys.executable, "-m", "fairway", "top", "--every", "30"]
     process = subprocess.Popen(argv, stdin=there, stdout=there, stderr=there, env=environment, start_new_session=True)
     os.close(there)
     try:

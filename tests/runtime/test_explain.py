@@ -95,10 +95,10 @@ def test_the_reason_names_who_holds_gpus_and_when_they_let_go(start: Start) -> N
 @pytest.mark.parametrize(
     ("terms", "basis", "seconds"),
     [
-        ({"limit_s": 86400.0}, "unknown; an hour is assumed", 3600.0),
+        ({"limit_s": 86400.0}, "nothing; an hour is assumed", 3600.0),
         ({"limit_s": 3600.0}, "its time limit", 3600.0),
         ({"limit_s": 600.0}, "its time limit", 600.0),
-        ({}, "unknown; an hour is assumed", 3600.0),
+        ({}, "nothing; an hour is assumed", 3600.0),
         ({"name": "alike"}, "jobs like it that have ended", 7200.0),
         ({"name": "alike", "limit_s": 5400.0}, "its time limit", 5400.0),
     ],

@@ -1,4 +1,4 @@
-"""The rules of the code, checked: imports go downward, functions fit a screen, files one idea, modules say what they are."""
+"""Rules of the code: imports go downward, functions fit a screen, files hold one idea, modules say what they do."""
 
 from __future__ import annotations
 

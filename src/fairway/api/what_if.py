@@ -269,4 +269,4 @@ def _basis(scheduler: Scheduler, record: JobRecord) -> str:
     expected_s = scheduler.observations.times.expected_s(request)
     if expected_s == request.limit_s:
         return "its time limit"
-    return "unknown; an hour is assumed" if expected_s == UNKNOWN_S else "jobs like it that have ended"
+    return "nothing; an hour is assumed" if expected_s == UNKNOWN_S else "jobs like it that have ended"

@@ -98,17 +98,23 @@ def date(date_s: float | None) -> str:
 
 
 def history_table(rows: Sequence[Row]) -> RenderableType:
-    """Jobs that have ended."""
-    waited = [max((row["ended_s"] or row["submitted_s"]) - row["submitted_s"] - row["ran_s"], 0.0) for row in rows]
+    """Jobs that have ended. A row of an array has the end of its latest task, and no times that differ by task."""
+    waited = [NOTHING if "tasks" in row else duration(_waited_s(row)) for row in rows]
     columns = [
         *_who(rows),
-        Column("ran", [duration(row["ran_s"]) for row in rows], rank=2),
-        Column("waited", [duration(waited_s) for waited_s in waited], rank=5),
+        Column("ran", [NOTHING if "tasks" in row else duration(row["ran_s"]) for row in rows], rank=2),
+        Column("waited", waited, rank=5),
         Column("code", ["" if row["exit_code"] is None else str(row["exit_code"]) for row in rows], rank=6, right=True),
         Column("ended", [date(row["ended_s"]) for row in rows], rank=4),
         Column("why or what", [line(row["reason"] or row["command"]) for row in rows]),
     ]
     return Listed(columns, keep=("GPUs",))
+
+
+def _waited_s(row: Row) -> float:
+    """How long a job that has ended did not run."""
+    submitted_s, ran_s = float(row["submitted_s"]), float(row["ran_s"])
+    return max((row["ended_s"] or submitted_s) - submitted_s - ran_s, 0.0)
 
 
 def job_table(told: Row) -> RenderableType:
@@ -127,7 +133,7 @@ def job_table(told: Row) -> RenderableType:
         ("started", date(told["started_s"])),
         ("ended", date(told["ended_s"])),
         ("ran", _ran(told)),
-        ("preempted", f"{count(told['preemptions'], 'time')} · by {request.get('preempt', 'suspend')}"),
+        ("preempted", _preempted(told)),
     ]
     rows += [(name, text) for name, text in _terms(request) if text]
     if told["exit_code"] is not None:
@@ -137,9 +143,15 @@ def job_table(told: Row) -> RenderableType:
     return Group(pairs_table(rows), _attempts(told["history"])) if told["history"] else pairs_table(rows)
 
 
+def _preempted(told: Row) -> str:
+    """How often it was preempted, and how that is done."""
+    how = told["request"].get("preempt", "suspend")
+    return f"{count(told['preemptions'], 'time')} · {'never allowed' if how == 'never' else f'by {how}'}"
+
+
 def _ran(told: Row) -> str:
     """How long it has computed, and how long its attempts have lasted where that is more."""
-    ran = f"{duration(told['ran_s'])} · {duration(told['gpu_s'])} of GPUs"
+    ran = f"{duration(told['ran_s'])} · GPU time {duration(told['gpu_s'])}"
     apart_s = sum(map(_lasted_s, told["history"])) - told["ran_s"]
     return f"{ran} · its attempts also stood still, started or stopped for {duration(apart_s)}" if apart_s >= 1 else ran
 

@@ -79,7 +79,7 @@ class Commands:
             raise InputError(why_impossible(request, self._cluster))
         for one in request.depends:
             if not self._store.tasks(one.job):
-                raise InputError(f"it waits for job {one.job!r}, which does not exist")
+                raise InputError(f"depends: there is no job {one.job!r} to wait for")
 
     def take_in(
         self, requests: Sequence[JobRequest], now_s: float, *, array: bool
@@ -217,7 +217,8 @@ class Commands:
 
     def _set_aside(self, record: JobRecord, now_s: float, *, suspended: bool) -> list[Event]:
         if record.state.ended:
-            raise WrongStateError(f"job {record.id} is {record.state}; it cannot be held or suspended")
+            verb = "suspended" if suspended else "held"
+            raise WrongStateError(f"job {record.id} is {record.state}; it cannot be {verb}")
         record.held, record.suspended = record.held or not suspended, record.suspended or suspended
         granted = record.number in self._jobs.state.held_gpus
         # A running job that is held runs on. A job that still waits for its GPUs to be left does not start.
