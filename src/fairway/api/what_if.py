@@ -38,8 +38,8 @@ _NOTHING_AHEAD = Outlook({}, {}, {}, 0.0, "")
 def what_if(scheduler: Scheduler, question: WhatIf | Mapping[str, Any] = AS_IS) -> dict[str, Any]:
     """Estimate when jobs start and end.
 
-    `policy` replaces the present one; `job` and `jobs` are new jobs; with `ids` only these jobs are told about (the id
-    of an array means its tasks). Times are seconds since 1970, those with `in` seconds from now.
+    `policy` replaces the present one; `job` and `jobs` are new jobs; with `ids` the answer is about these jobs only.
+    The id of an array means its tasks. Times are seconds since 1970, those with `in` seconds from now.
     """
     asked_for = question if isinstance(question, WhatIf) else checked(WhatIf, question)
     policy = make_policy(asked_for.policy) if asked_for.policy else None

@@ -26,7 +26,7 @@ def folded(rows: Sequence[Row]) -> list[Row]:
 
 
 def _folded(tasks: Sequence[Row]) -> Row:
-    waiting = [row for row in tasks if row["state"] != "RUNNING" and row["reason"]]
+    waiting = [row for row in tasks if row["state"] != "RUNNING" and row["reason"].upper() not in ("", row["state"])]
     priorities = {row["priority"] for row in tasks}
     codes = {row.get("exit_code") for row in tasks}
     return {

@@ -49,7 +49,7 @@ def jobs_table(rows: Sequence[Row], now_s: float | None = None) -> RenderableTyp
         Column("queue", [line(row["queue"]) for row in rows], rank=5, least=8),
         Column("priority", [str(row["priority"] or "") for row in rows], rank=6, right=True),
         Column("since", [_since(row, now_s) for row in rows], rank=7),
-        Column("why or what", [line(row["reason"] or row["command"]) for row in rows]),
+        Column("why or what", [line(reason_text(row) or row["command"]) for row in rows]),
     ]
     return Listed(columns, keep=("GPUs",))
 
@@ -79,6 +79,11 @@ def gpus_text(row: Row) -> str:
     return f"{row['gpus_held']} of {asked}" if low != high and row["gpus_held"] else asked
 
 
+def reason_text(row: Row) -> str:
+    """Why it is in its state; empty if that says no more than the state."""
+    return "" if row["reason"].upper() == row["state"] else str(row["reason"])
+
+
 def progress_text(row: Row) -> str:
     """Its step, if it reports one."""
     if not row["step"]:
@@ -106,7 +111,7 @@ def history_table(rows: Sequence[Row]) -> RenderableType:
         Column("waited", waited, rank=5),
         Column("code", ["" if row["exit_code"] is None else str(row["exit_code"]) for row in rows], rank=6, right=True),
         Column("ended", [date(row["ended_s"]) for row in rows], rank=4),
-        Column("why or what", [line(row["reason"] or row["command"]) for row in rows]),
+        Column("why or what", [line(reason_text(row) or row["command"]) for row in rows]),
     ]
     return Listed(columns, keep=("GPUs",))
 
@@ -124,7 +129,7 @@ def job_table(told: Row) -> RenderableType:
     request, progress = told["request"], told["progress"]
     rows = [
         ("job", f"{told['id']} {told['name']}".rstrip()),
-        ("state", told["state"] + (f": {line(told['reason'])}" if told["reason"] else "")),
+        ("state", told["state"] + (f": {line(reason_text(told))}" if reason_text(told) else "")),
         ("user", told["user"] + (f", queue {told['queue']}" if told["queue"] else "")),
         ("command", _command(request)),
         ("directory", request.get("cwd", "/")),

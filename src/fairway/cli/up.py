@@ -70,7 +70,9 @@ class Settings:
     placement: Annotated[
         str | None,
         option(
-            "--placement", "Which GPUs a job gets: packed, spread or freest. Default: as last time, or packed", "NAME"
+            "--placement",
+            "Which GPUs a job gets: packed, spread, freest or skew. Default: as last time, or packed",
+            "NAME",
         ),
     ] = None
     config: Annotated[
