@@ -248,10 +248,10 @@ def _told_updated(row: Mapping[str, Any]) -> str:
 
 
 def _told_released(row: Mapping[str, Any]) -> str:
-    """What a released job does next. While it waits, its state still says how it was stopped."""
+    """What a released job does next. The reason of a preempted job may still be how it was stopped."""
     if row["state"] not in UNENDED or row["state"] == "RUNNING":
         return told_state(row)
-    why = f": {row['reason']}" if row["reason"] else ""
+    why = f": {row['reason']}" if row["reason"] and row["state"] != "PREEMPTED" else ""
     return f"job {row['id']} {'goes on' if row['attempts'] else 'starts'} when it is its turn{why}\n"
 
 
