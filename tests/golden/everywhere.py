@@ -1,7 +1,7 @@
 """Digests of every policy's decisions, for machines that must agree to the bit.
 
     python tests/golden/everywhere.py [--compiled] [--full] [--only TEXT]   prints them as JSON
-    python tests/golden/everywhere.py --write                               writes digests.json anew
+    python tests/golden/everywhere.py --write                               writes digests.json again
 
 A digest covers every start, end and count of a simulated run, in all their bits.
 """

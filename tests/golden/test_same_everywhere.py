@@ -1,6 +1,6 @@
 """Every policy decides the same to the bit, whatever CPU, BLAS, libm and Python are underneath.
 
-`digests.json` holds what all machines must agree on. `python tests/golden/everywhere.py --write` writes it anew, for a
+`digests.json` holds what all machines must agree on. `python tests/golden/everywhere.py --write` writes it again, for a
 change of behaviour that is meant. `benchmarks/every_cpu.py` compares longer runs.
 """
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from keeping import attempt_alone, end_of, log_of, python, start, wait_for
+from real_processes import attempt_alone, end_of, log_of, python, start, wait_for
 
 from fairway.runtime.jobs.life import verdict
 from fairway.runtime.jobs.records import JobState

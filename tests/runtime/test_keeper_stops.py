@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from keeping import (
+from real_processes import (
     attempt_alone,
     end_of,
     launch,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from keeping import attempt_alone, end_of, log_of, processes_of, python, said, start, state_of, wait_for
+from real_processes import attempt_alone, end_of, log_of, processes_of, python, said, start, state_of, wait_for
 
 from fairway.runtime.processes import keeper, local
 from fairway.runtime.processes.local import HURRY_S, Running

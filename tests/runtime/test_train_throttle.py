@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from keeping import end_of, processes_of, said, start, state_of, wait_for
+from real_processes import end_of, processes_of, said, start, state_of, wait_for
 from training import ROOT
 
 from fairway.runtime.processes import keeper, local

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from fairway.api.answers import Answer
-from fairway.api.disk_space import NoRoomError
+from fairway.api.disk_space import DiskNearlyFullError
 from fairway.api.people import NotAllowedError, NoTokenError
 from fairway.api.schema import MANY, ONE
 from fairway.core.errors import FairwayError, InputError
@@ -29,7 +29,7 @@ STATUSES: dict[type[FairwayError], int] = {
     WrongStateError: 409,
     NotAllowedError: 403,
     NoTokenError: 401,
-    NoRoomError: 507,
+    DiskNearlyFullError: 507,
     DiskFullError: 507,
     StoppedError: 503,
 }

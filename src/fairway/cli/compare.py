@@ -21,16 +21,16 @@ def compare(
     world: World,
     policy: Annotated[
         list[str] | None,
-        typer.Option("--policy", help="Repeat for each policy; all known ones if none", metavar="NAME[:key=value,…]"),
+        typer.Option("--policy", help="A policy; may be repeated. Default: all", metavar="NAME[:key=value,…]"),
     ] = None,
     seeds: Annotated[int, typer.Option("--seeds", help="Runs per policy, with seeds from --seed on", metavar="N")] = 1,
-    html: Annotated[str | None, typer.Option("--html", help="Write a report to read", metavar="FILE")] = None,
+    html: Annotated[str | None, typer.Option("--html", help="Write a report as a web page", metavar="FILE")] = None,
     csv: Annotated[str | None, typer.Option("--csv", help="Write one row per run", metavar="FILE")] = None,
     json: Annotated[
         str | None, typer.Option("--json", help="Write all results; - is the standard output", metavar="FILE")
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", help="Processes at a time; as many as there are cores", metavar="P")
+        int | None, typer.Option("--jobs", help="Processes at a time. Default: one per core", metavar="P")
     ] = None,
 ) -> None:
     """Replay a trace under several policies and compare them.

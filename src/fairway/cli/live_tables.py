@@ -49,7 +49,7 @@ def jobs_table(rows: Sequence[Row], now_s: float | None = None) -> RenderableTyp
         TableColumn("queue", [line(row["queue"]) for row in rows], rank=5, least=8),
         TableColumn("priority", [str(row["priority"] or "") for row in rows], rank=6, right=True),
         TableColumn("since", [_since(row, now_s) for row in rows], rank=7),
-        TableColumn("why or what", [line(row["reason"] or row["command"]) for row in rows]),
+        TableColumn("why or what", [line(reason_text(row) or row["command"]) for row in rows]),
     ]
     return Listed(columns, keep=("GPUs",))
 
@@ -79,6 +79,11 @@ def gpus_text(row: Row) -> str:
     return f"{row['gpus_held']} of {asked}" if low != high and row["gpus_held"] else asked
 
 
+def reason_text(row: Row) -> str:
+    """Why it is in its state; empty if that says no more than the state."""
+    return "" if row["reason"].upper() == row["state"] else str(row["reason"])
+
+
 def progress_text(row: Row) -> str:
     """Its step, if it reports one."""
     if not row["step"]:
@@ -98,19 +103,25 @@ def date(date_s: float | None) -> str:
 
 
 def history_table(rows: Sequence[Row]) -> RenderableType:
-    """Jobs that have ended."""
-    waited = [max((row["ended_s"] or row["submitted_s"]) - row["submitted_s"] - row["ran_s"], 0.0) for row in rows]
+    """Jobs that have ended. A row of an array has the end of its latest task, and no times that differ by task."""
+    waited = [NOTHING if "tasks" in row else duration(_waited_s(row)) for row in rows]
     columns = [
         *_who(rows),
-        TableColumn("ran", [duration(row["ran_s"]) for row in rows], rank=2),
-        TableColumn("waited", [duration(waited_s) for waited_s in waited], rank=5),
+        TableColumn("ran", [NOTHING if "tasks" in row else duration(row["ran_s"]) for row in rows], rank=2),
+        TableColumn("waited", waited, rank=5),
         TableColumn(
             "code", ["" if row["exit_code"] is None else str(row["exit_code"]) for row in rows], rank=6, right=True
         ),
         TableColumn("ended", [date(row["ended_s"]) for row in rows], rank=4),
-        TableColumn("why or what", [line(row["reason"] or row["command"]) for row in rows]),
+        TableColumn("why or what", [line(reason_text(row) or row["command"]) for row in rows]),
     ]
     return Listed(columns, keep=("GPUs",))
+
+
+def _waited_s(row: Row) -> float:
+    """How long a job that has ended did not run."""
+    submitted_s, ran_s = float(row["submitted_s"]), float(row["ran_s"])
+    return max((row["ended_s"] or submitted_s) - submitted_s - ran_s, 0.0)
 
 
 def job_table(told: Row) -> RenderableType:
@@ -120,7 +131,7 @@ def job_table(told: Row) -> RenderableType:
     request, progress = told["request"], told["progress"]
     rows = [
         ("job", f"{told['id']} {told['name']}".rstrip()),
-        ("state", told["state"] + (f": {line(told['reason'])}" if told["reason"] else "")),
+        ("state", told["state"] + (f": {line(reason_text(told))}" if reason_text(told) else "")),
         ("user", told["user"] + (f", queue {told['queue']}" if told["queue"] else "")),
         ("command", _command(request)),
         ("directory", request.get("cwd", "/")),
@@ -129,7 +140,7 @@ def job_table(told: Row) -> RenderableType:
         ("started", date(told["started_s"])),
         ("ended", date(told["ended_s"])),
         ("ran", _ran(told)),
-        ("preempted", f"{count(told['preemptions'], 'time')} · by {request.get('preempt', 'suspend')}"),
+        ("preempted", _preempted(told)),
     ]
     rows += [(name, text) for name, text in _terms(request) if text]
     if told["exit_code"] is not None:
@@ -139,9 +150,15 @@ def job_table(told: Row) -> RenderableType:
     return Group(pairs_table(rows), _attempts(told["history"])) if told["history"] else pairs_table(rows)
 
 
+def _preempted(told: Row) -> str:
+    """How often it was preempted, and how that is done."""
+    how = told["request"].get("preempt", "suspend")
+    return f"{count(told['preemptions'], 'time')} · {'never allowed' if how == 'never' else f'by {how}'}"
+
+
 def _ran(told: Row) -> str:
     """How long it has computed, and how long its attempts have lasted where that is more."""
-    ran = f"{duration(told['ran_s'])} · {duration(told['gpu_s'])} of GPUs"
+    ran = f"{duration(told['ran_s'])} · GPU time {duration(told['gpu_s'])}"
     apart_s = sum(map(_lasted_s, told["history"])) - told["ran_s"]
     return f"{ran} · its attempts also stood still, started or stopped for {duration(apart_s)}" if apart_s >= 1 else ran
 

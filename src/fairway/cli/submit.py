@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -31,7 +32,7 @@ _Words = Annotated[
 ]
 _Key = Annotated[
     str | None,
-    typer.Option("--key", help="A submission with the same key is the same job", metavar="KEY"),
+    typer.Option("--key", help="A second submission with the same key is the same job", metavar="KEY"),
 ]
 
 
@@ -128,13 +129,16 @@ def _kept(draft: Draft, row: Mapping[str, Any]) -> str:
 
     The policy's reasons are for `fairway why`: at this moment it may not have decided about the job.
     """
-    wished = any(draft.fields.get(name) for name in ("hold", "begin_s", "depends"))
+    begins_later = draft.fields.get("begin_s", 0.0) > time.time()
+    wished = begins_later or draft.fields.get("hold") or draft.fields.get("depends")
     return f": {row['reason']}" if wished and row["reason"] else ""
 
 
 def _submitted(client: Client, draft: Draft, key: str | None) -> Submitted:
     from fairway.cli import output
 
+    if key == "":
+        raise InputError("--key: must not be empty")
     request = draft.request(os.environ, option_names())
     if client.url is None:
         _refuse_missing_folder(request.cwd)

@@ -41,7 +41,9 @@ class UpOptions:
     round: Annotated[
         str | None,
         option(
-            "--round", "Seconds between decisions; 0: at every event, auto: the policy's own. Default: as last time"
+            "--round",
+            "Seconds between decisions; 0: at every event, auto: the policy's own. Default: as last time, or auto",
+            "S|auto",
         ),
     ] = None
     gpus: Annotated[
@@ -66,11 +68,15 @@ class UpOptions:
     ] = None
     placement: Annotated[
         str | None,
-        option("--placement", "Which GPUs a job gets; see `fairway simulate --help`. Default: as last time, or packed"),
+        option(
+            "--placement",
+            "Which GPUs a job gets: packed, spread, freest or skew. Default: as last time, or packed",
+            "NAME",
+        ),
     ] = None
     config: Annotated[
         str | None,
-        option("--config", "Queues, limits and users. Default: as last time, or (none) DIR/fairway.toml", "FILE"),
+        option("--config", "Queues, limits and users; none: DIR/fairway.toml. Default: as last time, or none", "FILE"),
     ] = None
     open_to_all: Annotated[
         bool | None,

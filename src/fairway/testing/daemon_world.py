@@ -166,7 +166,7 @@ class DaemonWorld:
             if self.rng.random() < 0.5:
                 self.time.sleep(self.rng.uniform(0.0, 60.0))
                 self.site.happen()
-            # A scheduler that cannot write at its start does not start; whoever runs it makes room.
+            # A scheduler that cannot write at its start does not start; its operator has to make room.
             self.full_until_s = 0.0
             if not self.calm and self.rng.random() < 0.3:
                 self.kill_in = self.rng.randint(0, 30)
@@ -312,7 +312,7 @@ class DaemonWorld:
 
     def block(self, blocked: dict[int, str]) -> None:
         """Others compute on some GPUs."""
-        self.ask(lambda now_s: (self.scheduler.commands.leave_alone(blocked, now_s), None), lambda nothing: None)
+        self.ask(lambda now_s: (self.scheduler.commands.block_gpus(blocked, now_s), None), lambda nothing: None)
 
     # --- laws --------------------------------------------------------------------------------------------------------
 

@@ -26,11 +26,11 @@ def test_the_unit_has_what_was_given_and_nothing_else() -> None:
     """What is not given is as last time, for a service as for anybody."""
     assert '"up" "--state" "/s"\n' in unit_of(UpOptions(state="/s"))
     given = UpOptions(
-        state="/s", plugin=["a b.py", "c.py"], config="house.toml", round="0", placement="spread", open_to_all=True
+        state="/s", plugin=["a b.py", "c.py"], config="team.toml", round="0", placement="spread", open_to_all=True
     )
     here = Path.cwd()
     assert (
-        f'"--plugin" "{here}/a b.py" "--plugin" "{here}/c.py" "--config" "{here}/house.toml" "--round" "0" '
+        f'"--plugin" "{here}/a b.py" "--plugin" "{here}/c.py" "--config" "{here}/team.toml" "--round" "0" '
         '"--placement" "spread" "--open-to-all"\n'
     ) in unit_of(given)
     usual = UpOptions(state="/s", plugin=["none"], config="none", round="auto", listen="none", open_to_all=False)

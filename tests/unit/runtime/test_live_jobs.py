@@ -112,7 +112,7 @@ def test_a_job_that_was_stopped_to_go_on_elsewhere_keeps_its_gpus() -> None:
     assert world.jobs.target(job.number) is not None
 
 
-def test_but_not_where_its_gpus_are_to_be_left_alone() -> None:
+def test_but_not_where_its_gpus_are_blocked() -> None:
     world, job = running()
     world.jobs.blocked.set({0: "somebody else computes there"})
     assert isinstance(world.end(job, Outcome((143,), "request"))[0], JobEvicted)

@@ -257,9 +257,9 @@ class Scheduler:
 
         return str(self.ask(command))
 
-    def leave_alone(self, blocked: Mapping[int, str]) -> None:
+    def block_gpus(self, blocked: Mapping[int, str]) -> None:
         """Block GPUs, by number with the reason. Jobs that were to start on them are given others."""
-        self.engine.ask(lambda now_s: (self.commands.leave_alone(blocked, now_s), None))
+        self.engine.ask(lambda now_s: (self.commands.block_gpus(blocked, now_s), None))
 
     def set_policy(self, policy: Policy, text: str) -> None:
         """Change to another policy. The memory of the old one is dropped.

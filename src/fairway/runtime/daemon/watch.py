@@ -162,7 +162,7 @@ class Watch:
             return
         for gpu in blocked.keys() - before.keys():
             self.tell(f"GPU {gpu} is blocked: {blocked[gpu]}")
-        self._scheduler.leave_alone(blocked)
+        self._scheduler.block_gpus(blocked)
 
     def _look_at_jobs(self) -> None:
         running = [live for live in list(self._scheduler.engine.attempts.live.values()) if live.status == "running"]

@@ -86,7 +86,7 @@ class Commands:
             raise InputError(why_impossible(request, self._cluster))
         for one in request.depends:
             if not self._store.tasks(one.job):
-                raise InputError(f"it waits for job {one.job!r}, which does not exist")
+                raise InputError(f"depends: there is no job {one.job!r} to wait for")
 
     def take_in(
         self, requests: Sequence[JobRequest], now_s: float, *, array: bool
@@ -198,7 +198,7 @@ class Commands:
             events += self._off(self._store[job], now_s, "shared a GPU")
         return events
 
-    def leave_alone(self, blocked: Mapping[int, str], now_s: float) -> list[Event]:
+    def block_gpus(self, blocked: Mapping[int, str], now_s: float) -> list[Event]:
         """Block GPUs, by number with the reason. Jobs that were to start on them are given others."""
         self._jobs.blocked.set(blocked)
         held = self._jobs.state.held_gpus.items()
@@ -224,7 +224,8 @@ class Commands:
 
     def _set_aside(self, record: JobRecord, now_s: float, *, suspended: bool) -> list[Event]:
         if record.state.ended:
-            raise WrongStateError(f"job {record.id} is {record.state}; it cannot be held or suspended")
+            verb = "suspended" if suspended else "held"
+            raise WrongStateError(f"job {record.id} is {record.state}; it cannot be {verb}")
         record.held, record.suspended = record.held or not suspended, record.suspended or suspended
         granted = record.number in self._jobs.state.held_gpus
         # A running job that is held runs on. A job that still waits for its GPUs to be left does not start.

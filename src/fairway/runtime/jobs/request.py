@@ -157,9 +157,9 @@ def _about(text: str, unit: str | None = None) -> Any:
 Command = Annotated[
     tuple[Text, ...], Field(min_length=1, max_length=MOST_ARGUMENTS), _about("the program and its arguments")
 ]
-Retries = Annotated[Whole, Field(ge=0, le=1000), _about("how often it is tried again after a failure")]
+Retries = Annotated[Whole, Field(ge=0, le=1000), _about("how many times it is tried again after a failure")]
 LimitS = Annotated[Positive | None, _about("the longest that it may run", "seconds")]
-DeadlineS = Annotated[Seconds | None, _about("when it has to be done", "seconds after its submission")]
+DeadlineS = Annotated[Seconds | None, _about("when it must be done", "seconds after its submission")]
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class JobTerms:
     command: Command
     user: Annotated[Name, _about("the owner of the job; only operators may name another user")] = ""
     name: Annotated[Name, _about("a name for the job")] = ""
-    queue: Annotated[Name, _about("the queue, as the configuration knows it")] = ""
+    queue: Annotated[Name, _about("the queue, one of those in the configuration")] = ""
     cwd: Annotated[
         str, Field(strict=True, max_length=4096, pattern=r"^/[^\x00]*$"), _about("the directory in which it runs")
     ] = "/"
@@ -203,28 +203,30 @@ class JobTerms:
         Whole, Field(ge=0, le=MOST_INT), _about("the memory that it needs on each GPU", "bytes")
     ] = 0
     priority: Annotated[Priority, _about("higher is served first; negative is opportunistic")] = 0
-    weight: Annotated[Weight, _about("its share beside others, for policies that share")] = 1.0
+    weight: Annotated[Weight, _about("its share relative to other jobs, for policies that share")] = 1.0
     limit_s: LimitS = None
     expected_s: Annotated[Positive | None, _about("how long it will probably run", "seconds")] = None
     deadline_s: DeadlineS = None
-    begin_s: Annotated[Seconds | None, _about("do not start it before", "seconds since 1970")] = None
+    begin_s: Annotated[Seconds | None, _about("the earliest start", "seconds since 1970")] = None
     preempt: Annotated[Preempt, _about("how its GPUs may be taken away")] = "suspend"
     grace_s: Annotated[Seconds, _about("how long it may take to stop when it is asked to", "seconds")] = 60.0
     retries: Retries = 0
-    processes: Annotated[Processes, _about("start the command once, or once per GPU with ranks as by torchrun")] = "one"
-    hold: Annotated[Flag, _about("do not start it before it is released")] = False
+    processes: Annotated[
+        Processes, _about("start the command once, or once per GPU with ranks as torchrun sets them")
+    ] = "one"
+    hold: Annotated[Flag, _about("do not start it until it is released")] = False
     depends: Annotated[tuple[Dependency, ...], Field(max_length=MOST_DEPENDENCIES), _about("jobs to wait for")] = ()
     steps: Annotated[Positive | None, _about("how many steps it takes")] = None
     epochs: Annotated[Positive | None, _about("how many epochs it takes")] = None
-    model: Annotated[Name, _about("what it trains, for estimates from others like it")] = ""
+    model: Annotated[Name, _about("the model that it trains; jobs of one model are used to estimate each other")] = ""
     batch_size: Annotated[Annotated[Whole, Field(ge=1, le=MOST_INT)] | None, _about("its batch size per GPU")] = None
-    slurm_env: Annotated[Flag, _about("set SLURM_ variables, too")] = False
-    array_at_once: Annotated[Count, _about("how many tasks of its array may run at a time; 0 is any number")] = 0
+    slurm_env: Annotated[Flag, _about("also set SLURM_ variables")] = False
+    array_at_once: Annotated[Count, _about("how many tasks of its array may run at a time; 0 means no limit")] = 0
     client_key: Annotated[Key | None, _about("the same key of the same user gives the same job again")] = None
     shown: Annotated[
         str,
         Field(strict=True, max_length=MOST_SHOWN, pattern=r"^[^\x00]*$"),
-        _about("what lists show in the place of the command, where its owner wrote something else"),
+        _about("what lists show instead of the command"),
     ] = ""
 
     def __post_init__(self) -> None:

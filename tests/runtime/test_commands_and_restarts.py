@@ -1,4 +1,4 @@
-"""Things that went wrong once: exit code 75, run time across restarts, orders that cross, guests, places, logs."""
+"""Commands in quick succession and restarts of the scheduler: run times, guests, places and logs stay right."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_an_elastic_range_means_checkpoints() -> None:
 
 
 def test_what_goes_along() -> None:
-    assert carried(ENVIRONMENT, "paths") == {"PATH": "/bin", "VIRTUAL_ENV": "/v"}
+    assert carried(ENVIRONMENT, "usual") == {"PATH": "/bin", "VIRTUAL_ENV": "/v"}
     assert carried(ENVIRONMENT, "all") == {"PATH": "/bin", "VIRTUAL_ENV": "/v", "TOKEN": "secret"}
     assert carried(ENVIRONMENT, "none") == {}
     assert carried(ENVIRONMENT, "TOKEN,MISSING") == {"TOKEN": "secret"}
