@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from fairway import __version__
 from fairway.api.auth_middleware import AuthMiddleware
 from fairway.api.cluster import cluster_router, root_router
-from fairway.api.context import Context
+from fairway.api.context import ApiContext
 from fairway.api.errors import add_handlers
 from fairway.api.jobs import jobs_router
 from fairway.api.people import Access
@@ -43,7 +43,7 @@ def operators_of(daemon: Daemon) -> Callable[[], Collection[str]]:
 
 def make_app(daemon: Daemon, access: Access | None = None) -> FastAPI:
     """The application that serves one daemon. `app.state.context` is what its routes share."""
-    context = Context(daemon, access or Access(operators=operators_of(daemon)))
+    context = ApiContext(daemon, access or Access(operators=operators_of(daemon)))
     refusals: dict[int | str, dict[str, Any]] = {
         status: {"model": Error, "description": what} for status, what in _REFUSALS.items()
     }

@@ -9,7 +9,7 @@ from starlette.responses import Response, StreamingResponse
 
 from fairway.api import views
 from fairway.api.answers import Answer
-from fairway.api.context import Context
+from fairway.api.context import ApiContext
 from fairway.api.jobs import refuse_files
 from fairway.api.people import NotAllowedError
 from fairway.api.schema import Nodes, PolicyIn, PolicyOut, Reloaded, Share, Status
@@ -27,7 +27,7 @@ _PROMETHEUS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def cluster_router(context: Context) -> APIRouter:
+def cluster_router(context: ApiContext) -> APIRouter:
     """All routes about the cluster."""
     router = APIRouter(tags=["cluster"])
     _add_state(router, context)
@@ -36,14 +36,14 @@ def cluster_router(context: Context) -> APIRouter:
     return router
 
 
-def root_router(context: Context) -> APIRouter:
+def root_router(context: ApiContext) -> APIRouter:
     """Routes at the root: Prometheus asks for `/metrics` by default."""
     router = APIRouter(tags=["cluster"])
     _add_figures(router, context)
     return router
 
 
-def _add_state(router: APIRouter, context: Context) -> None:
+def _add_state(router: APIRouter, context: ApiContext) -> None:
     @router.get("/nodes", responses={200: {"model": Nodes}})
     def nodes() -> Response:
         """Machines, their GPUs, and who has them."""
@@ -65,7 +65,7 @@ def _add_state(router: APIRouter, context: Context) -> None:
         return Answer(views.status(context.daemon, context.disk, context.person(request), context.began_s))
 
 
-def _add_policy(router: APIRouter, context: Context) -> None:
+def _add_policy(router: APIRouter, context: ApiContext) -> None:
     @router.get("/policy", responses={200: {"model": PolicyOut}})
     def policy() -> Response:
         """The policy that decides now."""
@@ -90,7 +90,7 @@ def _add_policy(router: APIRouter, context: Context) -> None:
         return Answer({"file": context.daemon.reload()})
 
 
-def _add_streams(router: APIRouter, context: Context) -> None:
+def _add_streams(router: APIRouter, context: ApiContext) -> None:
     @router.get("/events", response_class=StreamingResponse, responses=_EVENTS)
     async def events(last: Annotated[str | None, Header(alias="Last-Event-ID", max_length=100)] = None) -> Response:
         """What happens, as server-sent events. With the id of the last event seen, those after it come first."""
@@ -100,7 +100,7 @@ def _add_streams(router: APIRouter, context: Context) -> None:
     _add_figures(router, context)
 
 
-def _add_figures(router: APIRouter, context: Context) -> None:
+def _add_figures(router: APIRouter, context: ApiContext) -> None:
     @router.get("/metrics", response_class=Response, responses=_PROMETHEUS)
     def metrics() -> Response:
         """Figures for Prometheus."""

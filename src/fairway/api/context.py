@@ -15,7 +15,7 @@ from fairway.api.prometheus import Figures
 from fairway.runtime.daemon.daemon import Daemon
 
 
-class Context:
+class ApiContext:
     """One running scheduler as the API sees it."""
 
     def __init__(self, daemon: Daemon, access: Access) -> None:

@@ -16,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 
 from fairway.api import views
 from fairway.api.answers import Answer
-from fairway.api.context import Context
+from fairway.api.context import ApiContext
 from fairway.api.logs import Logs
 from fairway.api.people import NotAllowedError, Person
 from fairway.api.schema import (
@@ -76,7 +76,7 @@ class CancelledRows(BaseModel):
     jobs: list[CancelledRow]
 
 
-def jobs_router(context: Context) -> APIRouter:
+def jobs_router(context: ApiContext) -> APIRouter:
     """All routes about jobs."""
     router = APIRouter(tags=["jobs"])
     _add_submit(router, context)
@@ -87,7 +87,7 @@ def jobs_router(context: Context) -> APIRouter:
     return router
 
 
-def _add_submit(router: APIRouter, context: Context) -> None:
+def _add_submit(router: APIRouter, context: ApiContext) -> None:
     @router.post("/jobs", status_code=201, responses={200: {"model": TakenRows}, 201: {"model": TakenRows}})
     async def submit(
         request: Request, body: Jobs, key: Annotated[Key | None, Header(alias="Idempotency-Key")] = None
@@ -112,12 +112,12 @@ def _is_quick(person: Person, asked: Sequence[Submission]) -> bool:
     return len(asked) <= FEW and plain
 
 
-def _submitted(context: Context, person: Person, asked: Sequence[Submission], key: str | None) -> Response:
+def _submitted(context: ApiContext, person: Person, asked: Sequence[Submission], key: str | None) -> Response:
     requests = _requests(context, person, asked, key)
     return _taken(context, requests, context.scheduler.submit(requests, array=asked[0].array is not None))
 
 
-def _taken(context: Context, requests: Sequence[JobRequest], records: Sequence[JobRecord]) -> Response:
+def _taken(context: ApiContext, requests: Sequence[JobRequest], records: Sequence[JobRecord]) -> Response:
     """The answer to a submission: 201 if any of it is new."""
     # The configuration may have changed a request, but its command is still the same object.
     asked = {id(request.command) for request in requests}
@@ -125,7 +125,7 @@ def _taken(context: Context, requests: Sequence[JobRequest], records: Sequence[J
     return Response(context.listing.text(records, new=new), 201 if new else 200, media_type=_JSON)
 
 
-def _requests(context: Context, person: Person, asked: Sequence[Submission], key: str | None) -> list[JobRequest]:
+def _requests(context: ApiContext, person: Person, asked: Sequence[Submission], key: str | None) -> list[JobRequest]:
     """The checked requests of a submission. If one is refused, nothing has changed yet."""
     context.disk.refuse_if_full()
     if len(asked) > 1 and any(one.array is not None for one in asked):
@@ -146,14 +146,14 @@ def _requests(context: Context, person: Person, asked: Sequence[Submission], key
     return requests
 
 
-def _request(context: Context, person: Person, one: Submission, key: str | None) -> JobRequest:
+def _request(context: ApiContext, person: Person, one: Submission, key: str | None) -> JobRequest:
     user, account = context.access.owner(person, one.user)
     terms = {name: value for name, value in vars(one).items() if name != "array"}
     # Once more, because of what was added: all that is kept can be read again.
     return checked(JobRequest, terms | {"user": user, "client_key": key, "account": account})
 
 
-def _add_reading(router: APIRouter, context: Context) -> None:
+def _add_reading(router: APIRouter, context: ApiContext) -> None:
     @router.get("/jobs", responses={200: {"model": Rows}})
     def ls(
         state: Annotated[list[StateIn] | None, Query(description="one state, or several")] = None,
@@ -190,7 +190,7 @@ def _add_reading(router: APIRouter, context: Context) -> None:
         return Answer(views.full(context.scheduler, records[0], with_env=with_env))
 
 
-def _chosen(context: Context, states: list[JobState] | None, user: str | None, queue: str | None) -> list[JobRecord]:
+def _chosen(context: ApiContext, states: list[JobState] | None, user: str | None, queue: str | None) -> list[JobRecord]:
     found = list(context.scheduler.store)
     if states is not None:
         some = frozenset(states)
@@ -202,14 +202,14 @@ def _chosen(context: Context, states: list[JobState] | None, user: str | None, q
     return found
 
 
-def _found(context: Context, name: str) -> list[JobRecord]:
+def _found(context: ApiContext, name: str) -> list[JobRecord]:
     records = context.scheduler.store.tasks(name)
     if not records:
         raise UnknownJobError(f"there is no job {name!r}")
     return records
 
 
-def _add_control(router: APIRouter, context: Context) -> None:
+def _add_control(router: APIRouter, context: ApiContext) -> None:
     def add(verb: str, act: Callable[[str], list[JobRecord]], what: str) -> None:
         @router.post(f"/jobs/{{name}}/{verb}", name=verb, description=what, responses={200: {"model": ChangedRows}})
         def control(request: Request, name: Id) -> Response:
@@ -263,7 +263,7 @@ def _begins_again(record: JobRecord) -> bool:
 
 
 def _changed(
-    context: Context,
+    context: ApiContext,
     person: Person,
     name: str,
     act: Callable[[str], list[JobRecord]],
@@ -284,7 +284,7 @@ def _changed(
     return Answer({"jobs": [row | {"had_ended": record.number in ended} | more(record) for row, record in rows]})
 
 
-def _add_logs(router: APIRouter, context: Context) -> None:
+def _add_logs(router: APIRouter, context: ApiContext) -> None:
     @router.get("/jobs/{name}/logs", response_class=StreamingResponse, responses=_TEXT)
     async def logs(
         name: Id,
@@ -307,7 +307,7 @@ def _add_logs(router: APIRouter, context: Context) -> None:
         return StreamingResponse(found.now(offset=offset or 0, tail=tail), media_type=_PLAIN)
 
 
-def _add_forecasts(router: APIRouter, context: Context) -> None:
+def _add_forecasts(router: APIRouter, context: ApiContext) -> None:
     busy = threading.BoundedSemaphore(MOST_FORECASTS)
 
     def alone(work: Callable[[], dict[str, Any]]) -> Response:
@@ -334,7 +334,7 @@ def _add_forecasts(router: APIRouter, context: Context) -> None:
         return alone(lambda: look(context.scheduler, body))
 
 
-def refuse_files(context: Context, person: Person, policy: str) -> None:
+def refuse_files(context: ApiContext, person: Person, policy: str) -> None:
     """The scheduler's user reads the files of knobs, so only that user and root may name such files."""
     if files_of_knobs(policy) and person.uid not in (0, context.access.own_uid):
         raise NotAllowedError("only the scheduler's own user can have a policy read files")
