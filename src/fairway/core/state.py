@@ -183,7 +183,7 @@ class State:
                     self.occupancy.give(gpus)
                 self.table.i[c.PREEMPTIONS, row] += isinstance(action, Suspend)
         for action in actions:
-            if not isinstance(action, Suspend | Throttle):
+            if not isinstance(action, (Suspend, Throttle)):
                 if occupancy is None:
                     self.occupancy.take(action.gpus)
                 self._start(self._row(action.job), action)

@@ -101,7 +101,10 @@ class PolicyGuard:
             again |= bool(beyond) and _shut(snapshot, cuts, shut, barred)
             if not again:
                 break
-        decision = _cut(decision, cuts, shut)._replace(blocked=len(self._blocked(snapshot)))
+        decision = _cut(decision, cuts, shut)
+        blocked = len(self._blocked(snapshot))
+        if blocked != decision.blocked:
+            decision = decision._replace(blocked=blocked)
         self.took_s = time.perf_counter() - began_s
         return decision
 
