@@ -6,6 +6,7 @@ A file with an error changes nothing: the scheduler goes on with the old configu
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from fairway.runtime.daemon.config import NO_CONFIG, Config, ConfigError, parse_
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.guard.limits import Limits
 from fairway.runtime.guard.policy_guard import Cut
+from fairway.runtime.jobs.happenings import Command
 from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.request import JobRequest
 from fairway.runtime.jobs.submit_rules import admitted, amended, changed_terms
@@ -42,7 +44,9 @@ class Settings:
 
     def govern(self, scheduler: Scheduler) -> None:
         """Give the jobs of a scheduler the present terms, where an earlier configuration had others."""
-        self._change_terms(scheduler, self.config, _of_last_time(scheduler.journal.facts().get("config")))
+        before = _of_last_time(scheduler.journal.facts().get("config"))
+        # Do not wait: the scheduler does not run yet, and nothing depends on the answer.
+        scheduler.engine.ask(self._command(scheduler, self.config, before))
 
     def admitted(self, requests: list[JobRequest], jobs: LiveJobs) -> list[JobRequest]:
         """The requests with the terms that they get; `InputError` if one of them is not allowed."""
@@ -63,8 +67,11 @@ class Settings:
         """How large the log of a rank may grow."""
         return self.config.defaults.log_bytes
 
-    def reload(self, scheduler: Scheduler) -> None:
-        """Read the file again, for the jobs of a scheduler. On an error it raises, and the old configuration stays."""
+    def reload(self, scheduler: Scheduler) -> Future[None]:
+        """Read the file again, for the jobs of a scheduler. On an error it raises, and the old configuration stays.
+
+        The future is done when the new configuration is in force. Jobs submitted before have the old terms until then.
+        """
         self._stamp = self._seen()
         try:
             config = self._read()
@@ -72,9 +79,7 @@ class Settings:
             self.problem = f"{error}; the old configuration is still in force"
             raise
         self.problem = ""
-        if config != self.config:
-            before, self.config, self._limits = self.config, config, Limits(config)
-            self._change_terms(scheduler, config, before)
+        return scheduler.engine.ask(self._command(scheduler, config))
 
     def poll(self, scheduler: Scheduler) -> str | None:
         """Reload if the file has changed. Returns a message about the reload, if there was one."""
@@ -101,15 +106,21 @@ class Settings:
         self.read = True
         return config
 
-    def _change_terms(self, scheduler: Scheduler, config: Config, before: Config) -> None:
-        """Give queued jobs their new weights and priorities."""
+    def _command(self, scheduler: Scheduler, config: Config, before: Config | None = None) -> Command:
+        """The command that puts a configuration in force and gives queued jobs their new weights and priorities.
+
+        `before` is the configuration under which they were admitted: the one that is in force until then, if None.
+        """
         text = self._text
 
         def command(now_s: float) -> tuple[list[Event], None]:
+            # Not sooner: commands that came before this one would count the new terms, and get them again here.
+            old = self.config if before is None else before
+            self.config, self._limits = config, Limits(config)
             events: list[Event] = []
             for record in scheduler.store:
                 if not record.state.ended:
-                    changed = changed_terms(record.request, before, config)
+                    changed = changed_terms(record.request, old, config)
                     if changed is not record.request:
                         terms = {"weight": changed.weight, "priority": changed.priority}
                         events += scheduler.commands.set_terms(record, now_s, terms)
@@ -118,8 +129,7 @@ class Settings:
             scheduler.writer.keep({"config": text})
             return events, None
 
-        # Do not wait: at the start the scheduler does not run yet, and nothing depends on the answer.
-        scheduler.engine.ask(command)
+        return command
 
 
 def _of_last_time(text: Any) -> Config:
