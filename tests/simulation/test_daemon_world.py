@@ -16,7 +16,8 @@ from fairway.runtime.daemon.engine import LiveEngine
 from fairway.runtime.jobs import life
 from fairway.runtime.jobs.happenings import Instruction, Stop
 from fairway.runtime.jobs.records import JobRecord, JobState
-from fairway.testing.daemon_world import BrokenLawError, live_through
+from fairway.testing.daemon_laws import BrokenLawError
+from fairway.testing.daemon_world import live_through
 
 STORIES = int(os.environ.get("FAIRWAY_STORIES", "1000"))
 CHUNK = 50
@@ -39,7 +40,7 @@ def test_all_laws_hold_in_every_story(chunk: int) -> None:
 
 def test_a_story_is_the_same_every_time() -> None:
     one, other = live_through(11), live_through(11)
-    assert (one.steps, one.kills, one.acknowledged) == (other.steps, other.kills, other.acknowledged)
+    assert (one.steps, one.kills, one.users.promised) == (other.steps, other.kills, other.users.promised)
     assert one.time.time() == other.time.time()
 
 
