@@ -12,8 +12,11 @@ import os
 import pytest
 
 from fairway.core.action import Action
+from fairway.core.event import Event
+from fairway.core.state import State
 from fairway.runtime.daemon.engine import LiveEngine
 from fairway.runtime.jobs import life
+from fairway.runtime.jobs.commands import Commands
 from fairway.runtime.jobs.happenings import Instruction, Stop
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.testing.daemon_laws import BrokenLawError
@@ -85,3 +88,16 @@ def test_a_life_that_brings_jobs_back_from_the_dead_is_found_out(monkeypatch: py
 
     monkeypatch.setattr(life, "move", careless)
     assert _fails(monkeypatch)
+
+
+def test_a_change_of_policy_that_leaves_guests_where_they_are_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def careless(commands: Commands, now_s: float) -> list[Event]:
+        return []
+
+    monkeypatch.setattr(Commands, "guests_off", careless)
+    assert "the policy decides" in _fails(monkeypatch, most=200)
+
+
+def test_a_restart_that_leaves_guests_to_hosts_that_have_ended_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(State, "settle_guests", lambda state: None)
+    assert _fails(monkeypatch, most=200)

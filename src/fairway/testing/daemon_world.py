@@ -54,7 +54,7 @@ class DaemonWorld:
         self.full_until_s = 0.0
         self.calm = self.changed = False
         self.waiting: list[tuple[Future[Any], Callable[[Any], None]]] = []
-        gpus, kinds = self.rng.choice((1, 2, 3, 4, 8)), self.rng.choice((1, 1, 1, 2))
+        gpus, kinds = self.rng.choice((1, 1, 2, 2, 3, 4, 8)), self.rng.choice((1, 1, 1, 2))
         names = ("fast", "slow")[:kinds]
         self.cluster = Cluster.of(
             [Node(name, name, gpus) for name in names],
@@ -88,8 +88,8 @@ class DaemonWorld:
     def write(self) -> None:
         """Plan what users do and what goes wrong."""
         rng, begin_s = self.rng, self.time.monotonic()
-        for _ in range(rng.randint(2, 14)):
-            self.site.at(begin_s + rng.uniform(0.0, STORY_S * 0.7), self.users.submit)
+        for _ in range(rng.randint(3, 14)):
+            self.site.at(begin_s + rng.uniform(0.0, STORY_S * 0.5), self.users.submit)
         for _ in range(rng.randint(0, 20)):
             self.site.at(begin_s + rng.uniform(0.0, STORY_S), self.users.command)
         for _ in range(rng.choice((0, 0, 1, 3))):

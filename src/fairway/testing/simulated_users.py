@@ -25,10 +25,11 @@ USERS, QUEUES = ("ann", "bob", "cy"), ("", "", "short")
 POLICIES = (
     *("fifo", "fifo", "las", "tiresias", "srtf", "capacity", "max_min_fairness", "gandiva_fair:quantum_s=10"),
     *("optimus:interval_s=10", "themis:lease_s=10", "slaq:interval_s=10"),
-    *("gandiva:quantum_s=10,trial_s=10,cooldown_s=20", "gandiva:quantum_s=5,trial_s=5,cooldown_s=5,pack=3", "gandiva"),
+    *("gandiva:quantum_s=10,trial_s=10,cooldown_s=20", "gandiva:quantum_s=5,trial_s=5,cooldown_s=5,pack=3"),
     *("antman:interval_s=5,hold_s=10,cooldown_s=10", "antman:interval_s=2,start=0.5,cooldown_s=5"),
 )
 """Policies of all kinds. Their times are short, so that much happens in a story."""
+SHARING = ("gandiva:", "antman:")
 VERBS = ("cancel", "suspend", "hold", "hold", "release", "release", "requeue", "priority")
 
 
@@ -124,7 +125,7 @@ class Users:
     def _behaviour(self) -> Behaviour:
         rng = self._rng
         return Behaviour(
-            work_s=rng.choice((0.0, 1.0, 10.0, 30.0, 80.0)) * rng.uniform(0.5, 1.5),
+            work_s=rng.choice((0.0, 1.0, 10.0, 40.0, 80.0, 120.0)) * rng.uniform(0.5, 1.5),
             code=rng.choice((0, 0, 0, 0, 3)),
             on_term=rng.choice(("saves", "saves", "dies", "ignores", "finishes")),
             stop_s=rng.choice((0.0, 0.5, 5.0, 100.0)),
@@ -217,8 +218,12 @@ class Users:
     # --- operators ---------------------------------------------------------------------------------------------------
 
     def change_policy(self) -> None:
-        """An operator changes the policy while jobs run."""
-        if self._world.calm:
+        """An operator changes the policy while jobs run: where policies let jobs share, mostly while they do."""
+        world = self._world
+        if world.calm:
+            return
+        if world.scheduler.policy_text.startswith(SHARING) and not self._any_shares() and self._rng.random() < 0.95:
+            world.site.at(world.time.monotonic() + 2.0, self.change_policy)
             return
         text, asked = self._rng.choice(POLICIES), self.promised.policies
         asked.append(text)
@@ -228,7 +233,12 @@ class Users:
             # What was asked for before this one does not count any more.
             asked[:at] = [text] * at
 
-        self._world.ask(self._world.scheduler.policy_change(make_policy(text), text), acknowledged)
+        world.ask(world.scheduler.policy_change(make_policy(text), text), acknowledged)
+
+    def _any_shares(self) -> bool:
+        scheduler = self._world.scheduler
+        targets = [scheduler.jobs.target(job) for job in scheduler.state.held_gpus]
+        return any(target is not None and target.host >= 0 for target in targets)
 
     def configure(self) -> None:
         """An operator edits the configuration, and mostly has it read at once."""
