@@ -178,8 +178,8 @@ def _overlapping(scheduler: Scheduler) -> dict[frozenset[int], int]:
     """The pairs of jobs that are on one GPU, with that GPU."""
     pairs, owners = dict[frozenset[int], int](), dict[int, list[int]]()
     for live in scheduler.engine.attempts.live.values():
-        # A suspended job that is cancelled has to go on for a moment to stop.
-        moment = live.status == "stopping" and scheduler.store[live.job].state is JobState.CANCELLED
+        # A suspended job whose owner cancels it or puts it back in the queue has to go on for a moment to stop.
+        moment = isinstance(live.handle, SimulatedAttempt) and live.handle.woken_to_stop
         for gpu in live.gpus if live.status != "paused" and not moment else ():
             others = owners.setdefault(gpu, [])
             pairs.update((frozenset((other, live.job)), gpu) for other in others)

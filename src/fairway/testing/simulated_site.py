@@ -95,6 +95,7 @@ class SimulatedAttempt:
     stop_at_s: float = math.inf
     asked_s: float | None = None
     given_up: bool = False
+    woken_to_stop: bool = False
     lost: bool = False
     throttled: float = 1.0
     words: list[str] = field(default_factory=list)
@@ -114,7 +115,7 @@ class SimulatedAttempt:
         self.site.point("stop")
         self.given_up |= hurry
         if self.asked_s is None:
-            self.asked_s = self.site.time.monotonic()
+            self.asked_s, self.woken_to_stop = self.site.time.monotonic(), self.paused
             self._go(self.asked_s)
             stubborn = self.behaviour.on_term == "ignores" or self.behaviour.stop_s > self.grace_s
             self.stop_at_s = self.asked_s + (self.grace_s if stubborn else self.behaviour.stop_s)
