@@ -228,9 +228,7 @@ class State:
     def _stop(self, row: int, job: int) -> tuple[int, ...]:
         """Settle the accounts of a job that gives up its GPUs now. Returns its GPUs."""
         f, i = self.table.f, self.table.i
-        if job in self._unstarted:
-            self._unstarted.discard(job)
-            f[c.SINCE_S, row] = self.now_s
+        self._unstarted.discard(job)
         held = kernels.settle(f, i, row, self.now_s)
         self._demand += int(i[c.GPUS, row]) - held
         self._anchor(row)
@@ -301,12 +299,20 @@ class State:
         f[c.READY_S, row] = event.ready_s
         self._anchor(row)
         if event.job in self._unstarted:
-            # What it waited for its GPUs is neither service nor a part of its turn.
             self._unstarted.discard(event.job)
-            self._unserved.discard(event.job)
-            f[c.SINCE_S, row] = event.time_s
-            f[c.PROTECTED_UNTIL_S, row] = until_s = self._protected_until_s(row, event.job)
-            self._guard_until_s = max(self._guard_until_s, until_s)
+            if event.job in self._unserved or event.time_s > f[c.SINCE_S, row]:
+                self._unserved.discard(event.job)
+                self._begin_turn(row, event.job)
+
+    def _begin_turn(self, row: int, job: int) -> None:
+        """A job starts, maybe later than its GPUs were booked. Its turn and its protection count from now."""
+        f, held = self.table.f, int(self.table.i[c.HELD, row])
+        waited_s = self.now_s - float(f[c.SINCE_S, row])
+        f[c.ATTAINED0_S, row] += waited_s
+        f[c.ATTAINED0_GPU_S, row] += waited_s * held
+        f[c.SINCE_S, row] = self.now_s
+        f[c.PROTECTED_UNTIL_S, row] = until_s = self._protected_until_s(row, job)
+        self._guard_until_s = max(self._guard_until_s, until_s)
 
     def _rate_changed(self, event: RateChanged) -> None:
         row, f = self._row(event.job), self.table.f

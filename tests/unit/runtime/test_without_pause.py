@@ -72,7 +72,6 @@ def test_guests_go_on_beside_their_hosts() -> None:
     state = state_of([job("host", 2, 9000.0), job("guest", 1, 9000.0)], "v100:1x4")
     state.commit([Launch(0, (0, 1), 0), Launch(1, (1,), 0, 0, 0.5)])
     noted = Noted(state)
-    noted.note([JobStarted(0.0, 0, 1.0, 0.0), JobStarted(0.0, 1, 1.0, 0.0)])
     noted.paused(50.0, 900.0)
     snapshot = state.snapshot()
     assert state.held_gpus == {0: (0, 1), 1: (1,)}
