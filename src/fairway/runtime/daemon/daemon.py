@@ -191,7 +191,7 @@ class Daemon:
 
     def reload(self) -> str | None:
         """Read the configuration again. Returns the file, if there is one. On an error the old configuration stays."""
-        self.settings.reload(self.scheduler)
+        self.settings.reload(self.scheduler).result()
         return str(self.settings.path) if self.settings.read else None
 
     @property

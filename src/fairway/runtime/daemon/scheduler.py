@@ -262,7 +262,11 @@ class Scheduler:
         self.engine.ask(lambda now_s: (self.commands.block_gpus(blocked, now_s), None))
 
     def set_policy(self, policy: Policy, text: str) -> None:
-        """Change to another policy. The memory of the old one is dropped.
+        """Change to another policy. The memory of the old one is dropped."""
+        self.ask(self.policy_change(policy, text))
+
+    def policy_change(self, policy: Policy, text: str) -> Command:
+        """The command that changes to another policy.
 
         The change itself stops no jobs except guests: the new policy may not let jobs share GPUs.
         """
@@ -275,7 +279,7 @@ class Scheduler:
             self.writer.keep({"policy": text, "memory": {}})
             return events, None
 
-        self.ask(command)
+        return command
 
     # --- the interpreter and the observer of the loop ----------------------------------------------------------------
 

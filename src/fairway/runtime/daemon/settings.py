@@ -10,6 +10,7 @@ scheduler goes on with the old configuration and says what is wrong.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,7 @@ from fairway.runtime.daemon.config import (
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.guard.limits import Limits
 from fairway.runtime.guard.policy_guard import Cut
+from fairway.runtime.jobs.life import Command
 from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.request import JobRequest
 
@@ -220,7 +222,9 @@ class Settings:
 
     def govern(self, scheduler: Scheduler) -> None:
         """Give the jobs of a scheduler the present terms, where an earlier configuration had others."""
-        self._change_terms(scheduler, self.config, _of_last_time(scheduler.journal.facts().get("config")))
+        before = _of_last_time(scheduler.journal.facts().get("config"))
+        # Do not wait: the scheduler does not run yet, and nothing depends on the answer.
+        scheduler.engine.ask(self._command(scheduler, self.config, before))
 
     def admitted(self, requests: list[JobRequest], jobs: LiveJobs) -> list[JobRequest]:
         """The requests with the terms that they get; `InputError` if one of them is not allowed."""
@@ -241,8 +245,11 @@ class Settings:
         """How large the log of a rank may grow."""
         return self.config.defaults.log_bytes
 
-    def reload(self, scheduler: Scheduler) -> None:
-        """Read the file again, for the jobs of a scheduler. On an error it raises, and the old configuration stays."""
+    def reload(self, scheduler: Scheduler) -> Future[None]:
+        """Read the file again, for the jobs of a scheduler. On an error it raises, and the old configuration stays.
+
+        The future is done when the new configuration is in force. Jobs submitted before have the old terms until then.
+        """
         self._stamp = self._seen()
         try:
             config = self._read()
@@ -250,9 +257,7 @@ class Settings:
             self.problem = f"{error}; the old configuration is still in force"
             raise
         self.problem = ""
-        if config != self.config:
-            before, self.config, self._limits = self.config, config, Limits(config)
-            self._change_terms(scheduler, config, before)
+        return scheduler.engine.ask(self._command(scheduler, config))
 
     def poll(self, scheduler: Scheduler) -> str | None:
         """Reload if the file has changed. Returns a message about the reload, if there was one."""
@@ -279,15 +284,21 @@ class Settings:
         self.read = True
         return config
 
-    def _change_terms(self, scheduler: Scheduler, config: Config, before: Config) -> None:
-        """Give queued jobs their new weights and priorities."""
+    def _command(self, scheduler: Scheduler, config: Config, before: Config | None = None) -> Command:
+        """The command that puts a configuration in force and gives queued jobs their new weights and priorities.
+
+        `before` is the configuration under which they were admitted: the one that is in force until then, if None.
+        """
         text = self._text
 
         def command(now_s: float) -> tuple[list[Event], None]:
+            # Not sooner: commands that came before this one would count the new terms, and get them again here.
+            old = self.config if before is None else before
+            self.config, self._limits = config, Limits(config)
             events: list[Event] = []
             for record in scheduler.store:
                 if not record.state.ended:
-                    changed = changed_terms(record.request, before, config)
+                    changed = changed_terms(record.request, old, config)
                     if changed is not record.request:
                         terms = {"weight": changed.weight, "priority": changed.priority}
                         events += scheduler.commands.set_terms(record, now_s, terms)
@@ -296,8 +307,7 @@ class Settings:
             scheduler.writer.keep({"config": text})
             return events, None
 
-        # Do not wait: at the start the scheduler does not run yet, and nothing depends on the answer.
-        scheduler.engine.ask(command)
+        return command
 
 
 def _of_last_time(text: Any) -> Config:

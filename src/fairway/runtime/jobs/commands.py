@@ -230,8 +230,8 @@ class Commands:
         granted = record.number in self._jobs.state.held_gpus
         # A running job that is held runs on. A job that still waits for its GPUs to be left does not start.
         leaves = granted and (suspended or record.state is not JobState.RUNNING)
-        self._jobs.eligibility.look_at(record, now_s, leaves=leaves)
         if not leaves:
+            self._jobs.eligibility.look_at(record, now_s)
             return []
         if record.state is JobState.RUNNING:
             life.move(record, JobState.SUSPENDED, self._jobs.date_s(now_s), record.reason)
@@ -240,6 +240,7 @@ class Commands:
     def _off(self, record: JobRecord, now_s: float, why: str) -> list[Event]:
         """Take a job off the GPUs that it was granted."""
         seen = self._jobs.observations
+        self._jobs.eligibility.look_at(record, now_s, leaves=True)
         record.count_until(self._jobs.date_s(now_s))
         progress = seen.progress(record) if self._lives(record.number) else seen.saved(record)
         self._jobs.instructions.append(Converge(record.number))

@@ -259,8 +259,9 @@ class Recovery:
                 self._book_running(impossible, cluster)
             elif not keep:
                 self._note(self._commands.guests_off(clock.now_s()))
-            # Jobs that were running come first: in an array with a limit, these are the tasks that go on.
-            for record in sorted(self._store, key=lambda one: not one.attempts):
+            # Jobs with GPUs come first: in an array with a limit, these are the tasks that go on.
+            held = self._state.held_gpus
+            for record in sorted(self._store, key=lambda one: (one.number not in held, not one.attempts)):
                 if not record.state.ended:
                     eligibility.look_at(record, clock.now_s())
             self._journal.save_jobs(record.stored() for record in self._store.take_changed())

@@ -227,7 +227,12 @@ class Attempts:
         return True
 
     def _share(self, job: int, other: int, target: AttemptTarget) -> bool:
-        """Whether two jobs share GPUs: one is the other's host, or both are guests of the same host."""
+        """Whether two jobs share GPUs: one is the other's host, or both are guests of the same host.
+
+        The target of a job whose attempt is stopping is about its next attempt. The stopping one shares with nobody.
+        """
+        if self.live[other].status == "stopping":
+            return False
         theirs = self._wishes.target(other)
         host = -1 if theirs is None else theirs.host
         return host == job or (target.host >= 0 and target.host in (other, host))
