@@ -102,7 +102,7 @@ def main() -> int:
     parser.add_argument("policies", nargs="*", help="else all of them")
     parser.add_argument("--jobs", type=int, default=2000)
     parser.add_argument("--decisions", type=int, default=60)
-    parser.add_argument("--priorities", type=int, default=0, metavar="N", help="so many different ones")
+    parser.add_argument("--priorities", type=int, default=0, metavar="N", help="number of different priorities")
     parser.add_argument("--cluster", default=CLUSTER)
     parser.add_argument("--json", metavar="FILE")
     given = parser.parse_args()

@@ -98,7 +98,7 @@ class OverSocket:
     """The scheduler as users have it, in a process of its own."""
 
     def __init__(self, folder: Path, options: argparse.Namespace) -> None:
-        command = [sys.executable, "-m", "fairway.cli.main", "up", "--gpus", str(GPUS), "--state", str(folder)]
+        command = [sys.executable, "-m", "fairway", "up", "--gpus", str(GPUS), "--state", str(folder)]
         command += ["--policy", options.policy]
         command += [] if options.round is None else ["--round", str(options.round)]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)

@@ -8,12 +8,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from fairway.policies import registry
+from fairway.testing.seeds import ALL
 
 settings.register_profile(
     "fairway",
     deadline=None,
     derandomize=True,
-    max_examples=60,
+    # All examples are for `make soak`; see fairway.testing.seeds.
+    max_examples=200 if ALL else 30,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )

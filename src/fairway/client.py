@@ -99,7 +99,7 @@ class Client:
     def submit(self, jobs: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, key: str | None = None) -> Submitted:
         """Submit a job or a list of jobs, with the fields of POST /v1/jobs; returns the jobs as the scheduler has them.
 
-        The default working directory is the present one. `key` makes the submission idempotent: the same key of the
+        The default working directory is the current one. `key` makes the submission idempotent: the same key of the
         same user gives the same jobs again. Without a key the client makes a new one.
         """
         body = _placed(jobs) if isinstance(jobs, Mapping) else [_placed(job) for job in jobs]

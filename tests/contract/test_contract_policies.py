@@ -17,6 +17,7 @@ from fairway.policies import make_policy, policies
 from fairway.testing import InvariantError, check_policy, cluster, job
 from fairway.testing.builders import submitted
 from fairway.testing.harness import run_engine
+from fairway.testing.seeds import some
 
 BLOCKS_AT_THE_HEAD = {"allox", "fifo", "capacity", "gavel_fifo"}
 KNOBS = ["las:levels=100/1000/3333.3", "las:metric=time,levels=333.3", "proportional:quantum_s=33.3,by=user"]
@@ -24,7 +25,7 @@ KNOBS = ["las:levels=100/1000/3333.3", "las:metric=time,levels=333.3", "proporti
 
 @pytest.mark.parametrize("name", sorted(policies()))
 def test_every_registered_policy_keeps_the_contract(name: str) -> None:
-    check_policy(name, work_conserving=name not in BLOCKS_AT_THE_HEAD)
+    check_policy(name, seeds=some(range(4), 1), work_conserving=name not in BLOCKS_AT_THE_HEAD)
 
 
 @pytest.mark.parametrize("spec", KNOBS)

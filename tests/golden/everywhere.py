@@ -1,7 +1,7 @@
 """Digests of every policy's decisions, for machines that must agree to the bit.
 
     python tests/golden/everywhere.py [--compiled] [--full] [--only TEXT]   prints them as JSON
-    python tests/golden/everywhere.py --write                               writes digests.json anew
+    python tests/golden/everywhere.py --write                               writes digests.json again
 
 A digest covers every start, end and count of a simulated run, in all their bits.
 """
@@ -78,6 +78,9 @@ def digests(jobs: int, only: str = "") -> dict[str, str]:
     return found
 
 
+OLDEST, NEWEST = "the oldest CPU", "the newest CPU"
+
+
 def environments() -> dict[str, dict[str, str]]:
     """Other CPUs, as far as this one can stand in for them: variables for a process to start with, by name."""
     numpy_core = importlib.import_module("numpy._core" if numpy.__version__ >= "2" else "numpy.core")
@@ -91,7 +94,11 @@ def environments() -> dict[str, dict[str, str]]:
     found["libm without FMA"] = {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-FMA,-FMA4,-AVX2,-AVX512F"}
     for threads in ("1", "2"):
         found[f"BLAS threads: {threads}"] = {"OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
-    return found
+    oldest, newest = (
+        [found[f"OpenBLAS for {name}"] for name in (next(iter(kinds)), list(kinds)[-1])] if kinds else [{}, {}]
+    )
+    bare = found["NumPy without SIMD"] | found["libm without FMA"]
+    return {**found, OLDEST: {**oldest, **bare, **found["BLAS threads: 1"]}, NEWEST: newest | found["BLAS threads: 2"]}
 
 
 def elsewhere(variables: dict[str, str], *arguments: str, python: str = sys.executable) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The golden runs give what they gave when they were committed. `python -m tests.golden.update` writes them anew."""
+"""The golden runs give what they gave when they were committed. `python -m tests.golden.update` writes them again."""
 
 from __future__ import annotations
 

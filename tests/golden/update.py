@@ -1,4 +1,4 @@
-"""`python -m tests.golden.update` writes the golden runs anew and prints what changed.
+"""`python -m tests.golden.update` writes the golden runs again and prints what changed.
 
 Do so only for a change of behaviour that is meant, and put the printed table into the change's description.
 """

@@ -152,7 +152,7 @@ def test_events_reach_the_client(site: Site) -> None:
 
     thread = threading.Thread(target=listening, daemon=True)
     thread.start()
-    until(lambda: site.server.app.state.house.stream._waiting)
+    until(lambda: site.server.app.state.context.stream._waiting)
     job = client.submit(shell("true"))[0]["id"]
     thread.join(LONG_S)
     assert not thread.is_alive()

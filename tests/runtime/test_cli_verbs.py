@@ -9,212 +9,212 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli_house import CliHouse, until
+from live_cli import LiveCli, until
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliHouse]:
-    house = CliHouse(tmp_path_factory.mktemp("house"))
-    first = house.start("--gpus", "4", "--policy", "fifo")
+def cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCli]:
+    cli = LiveCli(tmp_path_factory.mktemp("cli"))
+    first = cli.start("--gpus", "4", "--policy", "fifo")
     assert "4 × cpu" in first
-    yield house
-    house.close()
+    yield cli
+    cli.close()
 
 
 def python(text: str) -> tuple[str, ...]:
     return ("--", sys.executable, "-u", "-c", text)
 
 
-def test_a_job_is_submitted_runs_and_is_told_about(house: CliHouse) -> None:
-    job = house.submit("--name", "hello", "--", "bash", "-c", "echo out; echo err >&2; pwd")
-    told = house.wait_for(job, "COMPLETED")
-    assert (told["name"], told["exit_code"], told["request"]["cwd"]) == ("hello", 0, str(house.folder))
-    assert house("logs", job).out == f"out\nerr\n{house.folder}\n"
-    assert job in [row["id"] for row in house("ls", "--all", "--json").json]
-    assert job not in [row["id"] for row in house("ls", "--json").json]
-    assert house("history", "--json").json[0]["state"]
+def test_a_job_is_submitted_runs_and_is_told_about(cli: LiveCli) -> None:
+    job = cli.submit("--name", "hello", "--", "bash", "-c", "echo out; echo err >&2; pwd")
+    told = cli.wait_for(job, "COMPLETED")
+    assert (told["name"], told["exit_code"], told["request"]["cwd"]) == ("hello", 0, str(cli.folder))
+    assert cli("logs", job).out == f"out\nerr\n{cli.folder}\n"
+    assert job in [row["id"] for row in cli("ls", "--all", "--json").json]
+    assert job not in [row["id"] for row in cli("ls", "--json").json]
+    assert cli("history", "--json").json[0]["state"]
     for words in (("show", job), ("ls", "--all"), ("history",), ("why", job)):
-        call = house(*words)
+        call = cli(*words)
         assert (call.code, call.err) == (0, "")
         assert "hello" in call.out or "COMPLETED" in call.out
 
 
-def test_run_shows_all_ranks_and_ends_with_the_code_of_the_job(house: CliHouse) -> None:
-    call = house("run", "--gpus", "2", "--per-gpu", "--", "bash", "-c", "echo $RANK/$WORLD_SIZE; sleep 0.3; exit 7")
+def test_run_shows_all_ranks_and_ends_with_the_code_of_the_job(cli: LiveCli) -> None:
+    call = cli("run", "--gpus", "2", "--per-gpu", "--", "bash", "-c", "echo $RANK/$WORLD_SIZE; sleep 0.3; exit 7")
     assert call.code == 7
     assert sorted(call.out.splitlines()) == ["[0] 0/2", "[1] 1/2"]
     assert "exited with code 7" in call.err
-    assert house("run", "--", "true").code == 0
+    assert cli("run", "--", "true").code == 0
 
 
-def test_run_passes_words_on_as_they_are(house: CliHouse) -> None:
+def test_run_passes_words_on_as_they_are(cli: LiveCli) -> None:
     words = ["$HOME", "a b", "--gpus", "*", "; rm -rf x", "`id`", "\n", "ü"]
-    call = house("run", "--", sys.executable, "-c", "import sys, json; print(json.dumps(sys.argv[1:]))", *words)
+    call = cli("run", "--", sys.executable, "-c", "import sys, json; print(json.dumps(sys.argv[1:]))", *words)
     assert json.loads(call.out) == words
 
 
 @pytest.mark.parametrize("signo", [signal.SIGINT, signal.SIGTERM])
-def test_stopping_run_cancels_the_job(house: CliHouse, signo: signal.Signals) -> None:
-    process = house.popen("run", "--grace", "5", "--name", f"run-{signo}", "--", "bash", "-c", "echo here; sleep 60")
+def test_stopping_run_cancels_the_job(cli: LiveCli, signo: signal.Signals) -> None:
+    process = cli.popen("run", "--grace", "5", "--name", f"run-{signo}", "--", "bash", "-c", "echo here; sleep 60")
     assert process.stdout is not None
     assert process.stdout.readline() == "here\n"
     process.send_signal(signo)
     process.communicate(timeout=60)
     assert process.returncode == 128 + signo
-    (row,) = [row for row in house("ls", "--all", "--json").json if row["name"] == f"run-{signo}"]
+    (row,) = [row for row in cli("ls", "--all", "--json").json if row["name"] == f"run-{signo}"]
     assert row["state"] == "CANCELLED"
 
 
-def test_following_goes_on_until_the_end(house: CliHouse) -> None:
-    job = house.submit("--", "bash", "-c", "for i in 1 2 3; do echo $i; sleep 0.2; done")
-    call = house("logs", job, "-f")
+def test_following_goes_on_until_the_end(cli: LiveCli) -> None:
+    job = cli.submit("--", "bash", "-c", "for i in 1 2 3; do echo $i; sleep 0.2; done")
+    call = cli("logs", job, "-f")
     assert (call.code, call.out) == (0, "1\n2\n3\n")
-    assert house("logs", job, "--tail", "1").out == "3\n"
+    assert cli("logs", job, "--tail", "1").out == "3\n"
 
 
-def test_arrays_have_tasks_and_run_so_many_at_a_time(house: CliHouse) -> None:
+def test_arrays_have_tasks_and_run_so_many_at_a_time(cli: LiveCli) -> None:
     script = (
         "echo $FAIRWAY_ARRAY_TASK_ID >> order; ls running-* 2>/dev/null | wc -l >> crowd; "
         "touch running-$$; sleep 0.5; rm running-$$"
     )
-    job = house.submit("--array", "3-9:2%1", "--", "bash", "-c", script)
-    waiting = [row for row in house.show(job)["tasks"] if "at a time" in row["reason"]]
+    job = cli.submit("--array", "3-9:2%1", "--", "bash", "-c", script)
+    waiting = [row for row in cli.show(job)["tasks"] if "at a time" in row["reason"]]
     assert waiting
-    until(lambda: {row["state"] for row in house.show(job)["tasks"]} == {"COMPLETED"}, "the array to end")
-    assert (house.folder / "order").read_text().split() == ["3", "5", "7", "9"]
-    assert set((house.folder / "crowd").read_text().split()) == {"0"}
-    assert house("logs", f"{job}_5").code == 0
-    assert house("logs", job).code == 2
+    until(lambda: {row["state"] for row in cli.show(job)["tasks"]} == {"COMPLETED"}, "the array to end")
+    assert (cli.folder / "order").read_text().split() == ["3", "5", "7", "9"]
+    assert set((cli.folder / "crowd").read_text().split()) == {"0"}
+    assert cli("logs", f"{job}_5").code == 0
+    assert cli("logs", job).code == 2
 
 
-def test_dependencies(house: CliHouse) -> None:
-    first = house.submit("--hold", "--", "true")
-    second = house.submit("--depends", f"afterok:{first}", "--", "true")
-    assert "waits for job" in house.show(second)["reason"]
-    assert "held" in house("why", first).out
-    assert house("release", first).code == 0
-    house.wait_for(second, "COMPLETED")
+def test_dependencies(cli: LiveCli) -> None:
+    first = cli.submit("--hold", "--", "true")
+    second = cli.submit("--depends", f"afterok:{first}", "--", "true")
+    assert "waits for job" in cli.show(second)["reason"]
+    assert "held" in cli("why", first).out
+    assert cli("release", first).code == 0
+    cli.wait_for(second, "COMPLETED")
 
 
-def test_a_job_may_wait_for_a_whole_array(house: CliHouse) -> None:
-    array = house.submit("--array", "0-2", "--", "sleep", "0.2")
-    after = house.submit("--depends", f"afterok:{array}", "--", "true")
-    house.wait_for(after, "COMPLETED")
-    assert {row["state"] for row in house.show(array)["tasks"]} == {"COMPLETED"}
+def test_a_job_may_wait_for_a_whole_array(cli: LiveCli) -> None:
+    array = cli.submit("--array", "0-2", "--", "sleep", "0.2")
+    after = cli.submit("--depends", f"afterok:{array}", "--", "true")
+    cli.wait_for(after, "COMPLETED")
+    assert {row["state"] for row in cli.show(array)["tasks"]} == {"COMPLETED"}
 
 
-def test_suspend_resume_hold_release_requeue_update_cancel(house: CliHouse) -> None:
-    job = house.submit("--gpus", "1", "--grace", "1", "--", "sleep", "100")
-    house.wait_for(job, "RUNNING")
-    assert "SUSPENDED" in house("suspend", job).out
-    assert house.show(job)["state"] == "SUSPENDED"
-    assert house("resume", job).code == 0
-    house.wait_for(job, "RUNNING")
-    assert house("requeue", job, "--json").json[0]["id"] == job
-    until(lambda: house.show(job)["attempts"] == 2 and house.show(job)["state"] == "RUNNING", "the second attempt")
-    assert house("update", job, "--priority", "5", "--time", "2h", "--name", "other").code == 0
-    told = house.show(job)
+def test_suspend_resume_hold_release_requeue_update_cancel(cli: LiveCli) -> None:
+    job = cli.submit("--gpus", "1", "--grace", "1", "--", "sleep", "100")
+    cli.wait_for(job, "RUNNING")
+    assert "SUSPENDED" in cli("suspend", job).out
+    assert cli.show(job)["state"] == "SUSPENDED"
+    assert cli("resume", job).code == 0
+    cli.wait_for(job, "RUNNING")
+    assert cli("requeue", job, "--json").json[0]["id"] == job
+    until(lambda: cli.show(job)["attempts"] == 2 and cli.show(job)["state"] == "RUNNING", "the second attempt")
+    assert cli("update", job, "--priority", "5", "--time", "2h", "--name", "other").code == 0
+    told = cli.show(job)
     assert (told["priority"], told["request"]["limit_s"], told["name"]) == (5, 7200.0, "other")
-    assert house("update", job, "--time", "none").code == 0
-    assert "limit_s" not in house.show(job)["request"]
-    assert house("cancel", job).out == f"job {job} CANCELLED; its processes have up to 1.0 s to stop\n"
+    assert cli("update", job, "--time", "none").code == 0
+    assert "limit_s" not in cli.show(job)["request"]
+    assert cli("cancel", job).out == f"job {job} CANCELLED; its processes have up to 1.0 s to stop\n"
 
 
-def test_several_jobs_at_once_and_one_that_is_not_there(house: CliHouse) -> None:
-    jobs = [house.submit("--hold", "--", "true") for _ in range(2)]
-    call = house("cancel", jobs[0], "9999999", jobs[1])
+def test_several_jobs_at_once_and_one_that_is_not_there(cli: LiveCli) -> None:
+    jobs = [cli.submit("--hold", "--", "true") for _ in range(2)]
+    call = cli("cancel", jobs[0], "9999999", jobs[1])
     assert call.code == 4
-    assert [house.show(job)["state"] for job in jobs] == ["CANCELLED", "CANCELLED"]
+    assert [cli.show(job)["state"] for job in jobs] == ["CANCELLED", "CANCELLED"]
     assert call.err == "fairway: error: there is no job '9999999'\n"
 
 
-def test_why_and_what_if(house: CliHouse) -> None:
-    first = house.submit("--gpus", "4", "--expect", "1h", "--", "sleep", "100")
-    house.wait_for(first, "RUNNING")
-    second = house.submit("--gpus", "1", "--expect", "2h", "--", "sleep", "100")
-    told = house("why", second, "--json").json
+def test_why_and_what_if(cli: LiveCli) -> None:
+    first = cli.submit("--gpus", "4", "--expect", "1h", "--", "sleep", "100")
+    cli.wait_for(first, "RUNNING")
+    second = cli.submit("--gpus", "1", "--expect", "2h", "--", "sleep", "100")
+    told = cli("why", second, "--json").json
     assert (told["state"], told["position"]) == ("PENDING", 1)
-    assert first in house("why", second).out
-    seen = house("what-if", second, "--json").json["jobs"][0]
+    assert first in cli("why", second).out
+    seen = cli("what-if", second, "--json").json["jobs"][0]
     assert seen["start_in_s"] == pytest.approx(3600, abs=60)
-    new = house("what-if", "--gpus", "2", "--expect", "30m", "--json").json["new"][0]
+    new = cli("what-if", "--gpus", "2", "--expect", "30m", "--json").json["new"][0]
     assert new["start_in_s"] == pytest.approx(3600, abs=60)
     for words in ((), (second,), ("--policy", "srtf"), ("--gpus", "1", "--array", "0-3")):
-        call = house("what-if", *words)
+        call = cli("what-if", *words)
         assert (call.code, call.err) == (0, "")
-    assert house("cancel", first, second).code == 0
+    assert cli("cancel", first, second).code == 0
 
 
-def test_the_cluster_is_shown(house: CliHouse) -> None:
-    assert [len(node["gpus"]) for node in house("nodes", "--json").json] == [4]
-    assert house("share", "--json").json[0]["gpu_s"] > 0
-    assert house("status", "--json").json["gpus"] == 4
-    assert set(house("top", "--json").json) == {"status", "nodes", "jobs"}
+def test_the_cluster_is_shown(cli: LiveCli) -> None:
+    assert [len(node["gpus"]) for node in cli("nodes", "--json").json] == [4]
+    assert cli("share", "--json").json[0]["gpu_s"] > 0
+    assert cli("status", "--json").json["gpus"] == 4
+    assert set(cli("top", "--json").json) == {"status", "nodes", "jobs"}
     for verb in ("nodes", "share", "status"):
-        assert house(verb).code == 0
-    assert "GPUs held" in house("top", "--once").out
+        assert cli(verb).code == 0
+    assert "GPUs held" in cli("top", "--once").out
 
 
-def test_the_policy_is_changed_while_jobs_run(house: CliHouse) -> None:
-    job = house.submit("--", "sleep", "100")
-    house.wait_for(job, "RUNNING")
-    assert house("policy", "set", "las:levels=5").out == "las:levels=5 decides now\n"
-    assert house("policy", "--json").json["policy"] == "las:levels=5"
-    assert house("policy", "set", "nonsense").code == 2
-    assert house.show(job)["state"] == "RUNNING"
-    assert house("policy", "set", "fifo", "--json").json["name"] == "fifo"
-    assert house("cancel", job).code == 0
+def test_the_policy_is_changed_while_jobs_run(cli: LiveCli) -> None:
+    job = cli.submit("--", "sleep", "100")
+    cli.wait_for(job, "RUNNING")
+    assert cli("policy", "set", "las:levels=5").out == "las:levels=5 decides now\n"
+    assert cli("policy", "--json").json["policy"] == "las:levels=5"
+    assert cli("policy", "set", "nonsense").code == 2
+    assert cli.show(job)["state"] == "RUNNING"
+    assert cli("policy", "set", "fifo", "--json").json["name"] == "fifo"
+    assert cli("cancel", job).code == 0
 
 
-def test_an_sbatch_script_runs_unchanged(house: CliHouse) -> None:
-    script = house.folder / "train.sbatch"
+def test_an_sbatch_script_runs_unchanged(cli: LiveCli) -> None:
+    script = cli.folder / "train.sbatch"
     script.write_text(
         "#!/bin/bash\n#SBATCH --job-name=batch\n#SBATCH --gpus=2\n#SBATCH --mem=4G\n#SBATCH --output=%x-%j.out\n"
         '#SBATCH --time=10\necho "$1 $SLURM_JOB_ID $SLURM_JOB_NAME $SLURM_GPUS_ON_NODE $SLURM_JOB_NUM_NODES"\n'
     )
-    call = house("submit", "--parsable", "train.sbatch", "argument")
+    call = cli("submit", "--parsable", "train.sbatch", "argument")
     job = call.out.strip()
     assert call.err == "fairway: note: train.sbatch:4: --mem has no meaning here and was left out\n"
-    told = house.wait_for(job, "COMPLETED")
+    told = cli.wait_for(job, "COMPLETED")
     assert told["request"]["limit_s"] == 600
-    assert (house.folder / f"batch-{job}.out").read_text() == f"argument {job} batch 2 1\n"
+    assert (cli.folder / f"batch-{job}.out").read_text() == f"argument {job} batch 2 1\n"
     assert told["command"] == "train.sbatch argument"
-    assert "train.sbatch argument" in house("ls", "--all").out
+    assert "train.sbatch argument" in cli("ls", "--all").out
     for words in (("ls", "--all"), ("show", job), ("history",)):
-        assert "FAIRWAY_OUTPUT" not in house(*words).out, "the wrapper is not shown"
+        assert "FAIRWAY_OUTPUT" not in cli(*words).out, "the wrapper is not shown"
 
 
-def test_an_sbatch_script_from_a_pipe(house: CliHouse) -> None:
-    call = house("submit", "--parsable", "-", given="#!/bin/bash\n#SBATCH --gpus=1 -J piped\necho $0\n")
-    assert house.wait_for(call.out.strip(), "COMPLETED")["name"] == "piped"
+def test_an_sbatch_script_from_a_pipe(cli: LiveCli) -> None:
+    call = cli("submit", "--parsable", "-", given="#!/bin/bash\n#SBATCH --gpus=1 -J piped\necho $0\n")
+    assert cli.wait_for(call.out.strip(), "COMPLETED")["name"] == "piped"
 
 
-def test_a_skypilot_task_runs(house: CliHouse) -> None:
-    (house.folder / "task.yaml").write_text(
+def test_a_skypilot_task_runs(cli: LiveCli) -> None:
+    (cli.folder / "task.yaml").write_text(
         "name: sky\nresources: {cloud: aws}\nenvs: {GREETING: hi, WHO: null}\n"
         "setup: echo setup\nrun: echo $GREETING $WHO\n"
     )
-    call = house("submit", "--parsable", "--env", "WHO=you", "task.yaml")
-    house.wait_for(call.out.strip(), "COMPLETED")
-    assert house("logs", call.out.strip()).out == "setup\nhi you\n"
+    call = cli("submit", "--parsable", "--env", "WHO=you", "task.yaml")
+    cli.wait_for(call.out.strip(), "COMPLETED")
+    assert cli("logs", call.out.strip()).out == "setup\nhi you\n"
 
 
-def test_torchrun_becomes_ranks(house: CliHouse) -> None:
-    (house.folder / "torchrun_job.py").write_text("import os\nprint(os.environ['RANK'], os.environ['WORLD_SIZE'])\n")
-    call = house("run", "--", "torchrun", "--standalone", "--nproc-per-node=2", "torchrun_job.py")
+def test_torchrun_becomes_ranks(cli: LiveCli) -> None:
+    (cli.folder / "torchrun_job.py").write_text("import os\nprint(os.environ['RANK'], os.environ['WORLD_SIZE'])\n")
+    call = cli("run", "--", "torchrun", "--standalone", "--nproc-per-node=2", "torchrun_job.py")
     assert (call.code, sorted(call.out.splitlines())) == (0, ["[0] 0 2", "[1] 1 2"])
 
 
-def test_the_same_key_is_the_same_job(house: CliHouse) -> None:
-    assert house.submit("--key", "once", "--", "true") == house.submit("--key", "once", "--", "true")
+def test_the_same_key_is_the_same_job(cli: LiveCli) -> None:
+    assert cli.submit("--key", "once", "--", "true") == cli.submit("--key", "once", "--", "true")
 
 
-def test_what_goes_along_from_the_environment(house: CliHouse) -> None:
-    house.env |= {"SECRET": "s3cret", "VIRTUAL_ENV": "/venv"}
+def test_what_goes_along_from_the_environment(cli: LiveCli) -> None:
+    cli.env |= {"SECRET": "s3cret", "VIRTUAL_ENV": "/venv"}
     text = "import os; print(os.environ.get('SECRET'), os.environ.get('VIRTUAL_ENV'), os.environ.get('A'))"
-    assert house("run", "--env", "A=1", *python(text)).out == "None /venv 1\n"
-    assert house("run", "--export", "all", *python(text)).out == "s3cret /venv None\n"
-    assert house("run", "--export", "SECRET", *python(text)).out == "s3cret None None\n"
+    assert cli("run", "--env", "A=1", *python(text)).out == "None /venv 1\n"
+    assert cli("run", "--export", "all", *python(text)).out == "s3cret /venv None\n"
+    assert cli("run", "--export", "SECRET", *python(text)).out == "s3cret None None\n"
 
 
 @pytest.mark.parametrize(
@@ -256,61 +256,61 @@ def test_what_goes_along_from_the_environment(house: CliHouse) -> None:
         (("salvage", "missing.db", "new.db"), 2),
     ],
 )
-def test_bad_input_is_one_line_and_the_right_code(house: CliHouse, words: tuple[str, ...], code: int) -> None:
-    before = len(house("ls", "--all", "--json").json)
-    call = house(*words)
+def test_bad_input_is_one_line_and_the_right_code(cli: LiveCli, words: tuple[str, ...], code: int) -> None:
+    before = len(cli("ls", "--all", "--json").json)
+    call = cli(*words)
     assert (call.code, call.out) == (code, "")
     assert call.err.startswith("fairway: error: ")
     assert call.err.count("\n") == 1
-    assert len(house("ls", "--all", "--json").json) == before
+    assert len(cli("ls", "--all", "--json").json) == before
 
 
-def test_holding_a_running_job_says_that_it_goes_on(house: CliHouse) -> None:
-    job = house.submit("--grace", "1", "--", "sleep", "100")
-    house.wait_for(job, "RUNNING")
-    assert house("hold", job).out.startswith(f"job {job} RUNNING: held; it keeps running")
-    assert house("release", job).out == f"job {job} RUNNING\n"
-    assert house("cancel", job).code == 0
+def test_holding_a_running_job_says_that_it_goes_on(cli: LiveCli) -> None:
+    job = cli.submit("--grace", "1", "--", "sleep", "100")
+    cli.wait_for(job, "RUNNING")
+    assert cli("hold", job).out.startswith(f"job {job} RUNNING: held; it keeps running")
+    assert cli("release", job).out == f"job {job} RUNNING\n"
+    assert cli("cancel", job).code == 0
 
 
-def test_a_list_says_why_jobs_wait(house: CliHouse) -> None:
-    first = house.submit("--gpus", "4", "--", "sleep", "100")
-    house.wait_for(first, "RUNNING")
-    second = house.submit("--gpus", "3", "--", "sleep", "100")
-    until(lambda: "needs 3 GPUs; 0 are free" in house("ls").out, "the reason")
-    assert house("cancel", first, second).code == 0
+def test_a_list_says_why_jobs_wait(cli: LiveCli) -> None:
+    first = cli.submit("--gpus", "4", "--", "sleep", "100")
+    cli.wait_for(first, "RUNNING")
+    second = cli.submit("--gpus", "3", "--", "sleep", "100")
+    until(lambda: "needs 3 GPUs; 0 are free" in cli("ls").out, "the reason")
+    assert cli("cancel", first, second).code == 0
 
 
-def test_a_log_that_is_not_there_is_told_from_an_empty_one(house: CliHouse) -> None:
-    waiting = house.submit("--hold", "--", "true")
-    call = house("logs", waiting)
+def test_a_log_that_is_not_there_is_told_from_an_empty_one(cli: LiveCli) -> None:
+    waiting = cli.submit("--hold", "--", "true")
+    call = cli("logs", waiting)
     assert (call.code, call.err) == (0, f"fairway: note: job {waiting} is PENDING and has not been started\n")
     for words in (("--rank", "1"), ("--attempt", "2"), ("--rank", "1", "-f")):
-        call = house("logs", waiting, *words)
+        call = cli("logs", waiting, *words)
         assert (call.code, call.err.count("\n")) == (2, 1)
         assert "there is no" in call.err
-    assert house("cancel", waiting).code == 0
+    assert cli("cancel", waiting).code == 0
 
 
-def test_what_has_ended_cannot_be_held(house: CliHouse) -> None:
-    job = house.submit("--", "true")
-    house.wait_for(job, "COMPLETED")
-    call = house("cancel", job)
+def test_what_has_ended_cannot_be_held(cli: LiveCli) -> None:
+    job = cli.submit("--", "true")
+    cli.wait_for(job, "COMPLETED")
+    call = cli("cancel", job)
     assert (call.code, call.out) == (0, f"job {job} had ended already: COMPLETED\n")
-    assert house("hold", job).code == 5
-    assert house("suspend", job).code == 5
+    assert cli("hold", job).code == 5
+    assert cli("suspend", job).code == 5
 
 
 def test_tcp_with_a_token(tmp_path: Path) -> None:
-    house = CliHouse(tmp_path)
+    cli = LiveCli(tmp_path)
     try:
-        house.start("--gpus", "1", "--listen", "127.0.0.1:0")
-        told = json.loads((house.state / "daemon.json").read_text())
+        cli.start("--gpus", "1", "--listen", "127.0.0.1:0")
+        told = json.loads((cli.state / "daemon.json").read_text())
         url = f"http://{told['listen']}"
-        house.env.pop("FAIRWAY_STATE")
-        house.env["HOME"] = str(tmp_path / "nobody")
-        assert house("status", "--url", url).code == 5
-        house.env["FAIRWAY_TOKEN"] = (house.state / "token").read_text().strip()
-        assert house("status", "--url", url, "--json").json["gpus"] == 1
+        cli.env.pop("FAIRWAY_STATE")
+        cli.env["HOME"] = str(tmp_path / "nobody")
+        assert cli("status", "--url", url).code == 5
+        cli.env["FAIRWAY_TOKEN"] = (cli.state / "token").read_text().strip()
+        assert cli("status", "--url", url, "--json").json["gpus"] == 1
     finally:
-        house.close()
+        cli.close()

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from keeping import wait_for
-from living import clear, cluster_of, living, submit, until
+from live_scheduler import clear, cluster_of, live_scheduler, submit, until
+from real_processes import wait_for
 
 from fairway.core.event import Event, JobSubmitted
 from fairway.placement import placement
@@ -43,7 +43,7 @@ def test_a_stream_of_submissions_shares_its_rounds(folder: Path, monkeypatch: py
     rest_s = 0.5
     monkeypatch.setattr(live, "REST_S", rest_s)
     monkeypatch.setattr(live, "MOST_REST_S", rest_s)
-    with living(folder, gpus=1) as scheduler:
+    with live_scheduler(folder, gpus=1) as scheduler:
         blocker = until(submit(scheduler, ["sleep", "600"], preempt="never", grace_s=0.1), JobState.RUNNING)
         quiet(scheduler)
         before, began_s = scheduler.state.round, time.monotonic()
@@ -58,19 +58,19 @@ def test_a_stream_of_submissions_shares_its_rounds(folder: Path, monkeypatch: py
 
 
 def test_what_is_answered_is_in_the_journal_once(folder: Path) -> None:
-    with living(folder, gpus=1) as scheduler:
+    with live_scheduler(folder, gpus=1) as scheduler:
         for _ in range(20):
             submit(scheduler, ["true"], hold=True)
     journal = Journal(folder / "journal.db")
     things = [entry.thing for entry in journal.log()]
     journal.close()
     assert [one.job for one in things if isinstance(one, JobSubmitted)] == list(range(20))
-    with living(folder, gpus=1) as again:
+    with live_scheduler(folder, gpus=1) as again:
         assert again.state.active == 20
 
 
 def test_a_job_starts_at_once_where_nothing_else_goes_on(folder: Path) -> None:
-    with living(folder, gpus=1) as scheduler:
+    with live_scheduler(folder, gpus=1) as scheduler:
         quiet(scheduler)
         rounds = []
         scheduler.watchers.append(lambda decision, actions: rounds.append(len(actions)))
@@ -80,7 +80,7 @@ def test_a_job_starts_at_once_where_nothing_else_goes_on(folder: Path) -> None:
 
 
 def test_a_command_without_events_gets_its_round(folder: Path) -> None:
-    with living(folder, gpus=1) as scheduler:
+    with live_scheduler(folder, gpus=1) as scheduler:
         record = submit(scheduler, ["true"], hold=True)
         quiet(scheduler)
         before = scheduler.state.round
@@ -110,7 +110,7 @@ def test_a_command_sees_what_the_one_before_it_did(folder: Path) -> None:
 
 
 def test_rounds_of_their_own_times_are_not_missed_for_a_command(folder: Path) -> None:
-    with living(folder, gpus=1, round_s=0.5) as scheduler:
+    with live_scheduler(folder, gpus=1, round_s=0.5) as scheduler:
         quiet(scheduler)
         clock = scheduler.clock
         for _ in range(3):
@@ -125,6 +125,6 @@ def test_rounds_of_their_own_times_are_not_missed_for_a_command(folder: Path) ->
 
 
 def test_whoever_stops_waiting_for_an_answer_does_no_harm(folder: Path) -> None:
-    with living(folder, gpus=1) as scheduler:
+    with live_scheduler(folder, gpus=1) as scheduler:
         assert not scheduler.submission([JobRequest(command=("true",), hold=True)]).cancel()
         assert submit(scheduler, ["true"], hold=True).id == "2"

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from keeping import attempts, end_of, launch, log_of, python, said, state_of, wait_for
-
-from fairway.runtime.processes import containment, hands
-from fairway.runtime.processes.containment import Containment, Limits
 from fairway.runtime.processes.hands import Running
+from real_processes import attempts, end_of, launch, log_of, python, said, state_of, wait_for
+
+from fairway.runtime.processes import containment
+from fairway.runtime.processes.containment import Containment, Limits
 from fairway.runtime.processes.local import LocalSite
 from fairway.runtime.processes.site import LOST
 
@@ -99,7 +99,7 @@ def test_an_attempt_that_an_earlier_scheduler_left_is_found_by_its_group(folder:
     found = LocalSite(GROUPS).find(folder / "attempt-1", folder.name)
     assert found is not None
     assert not _group(folder).exists()
-    assert hands.kill_strays(folder / "attempt-1", folder.name) == 0
+    assert containment.kill_strays(folder / "attempt-1", folder.name) == 0
 
 
 def test_devices_that_were_not_granted_cannot_be_opened(folder: Path) -> None:

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from keeping import python, wait_for
-from living import clear, ended, living, log_of, submit, until
+from live_scheduler import clear, ended, live_scheduler, log_of, submit, until
+from real_processes import python, wait_for
 
-from fairway.runtime.jobs import attempt_ends as ends
+from fairway.runtime.jobs import live_jobs as ends
 from fairway.runtime.jobs.records import JobState
-from fairway.runtime.processes import hands
+from fairway.runtime.processes import local
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_exit_codes_mean_what_is_written(folder: Path) -> None:
-    with living(folder, 8) as scheduler:
+    with live_scheduler(folder, 8) as scheduler:
         good = submit(scheduler, ["true"])
         bad = submit(scheduler, python("import sys; sys.exit(3)"))
         missing = submit(scheduler, ["no-such-program-here"])
@@ -48,7 +48,7 @@ def test_exit_codes_mean_what_is_written(folder: Path) -> None:
 
 
 def test_a_job_that_fails_is_tried_again_after_longer_and_longer_waits(folder: Path) -> None:
-    with living(folder) as scheduler:
+    with live_scheduler(folder) as scheduler:
         job = ended(submit(scheduler, python("import sys; sys.exit(9)"), retries=2))
         assert (job.state, job.exit_code, len(job.attempts)) == (JobState.FAILED, 9, 3)
         starts = [attempt.launched_s for attempt in job.attempts]
@@ -59,7 +59,7 @@ def test_a_job_that_fails_is_tried_again_after_longer_and_longer_waits(folder: P
 
 def test_a_job_that_checkpoints_by_itself_runs_again_without_using_retries(folder: Path) -> None:
     code = "import os, sys; sys.exit(0 if os.environ['FAIRWAY_RESTART_COUNT'] == '2' else 75)"
-    with living(folder) as scheduler:
+    with live_scheduler(folder) as scheduler:
         job = ended(submit(scheduler, python(code), preempt="checkpoint"))
         assert (job.state, len(job.attempts), job.failures) == (JobState.COMPLETED, 3, 0)
 
@@ -72,7 +72,7 @@ if os.environ['FAIRWAY_RESTART_COUNT'] == '0':
     print('ready', flush=True)
     time.sleep(600)
 """
-    with living(folder) as scheduler:
+    with live_scheduler(folder) as scheduler:
         job = until(submit(scheduler, python(code)), JobState.RUNNING)
         wait_for(lambda: "ready" in log_of(scheduler, job))
         scheduler.engine.attempts.live[job.number].handle.signal(signal.SIGKILL)
@@ -82,10 +82,10 @@ if os.environ['FAIRWAY_RESTART_COUNT'] == '0':
 
 
 def test_a_rank_that_somebody_kills_is_told_from_one_that_ran_out_of_memory(folder: Path) -> None:
-    with living(folder) as scheduler:
+    with live_scheduler(folder) as scheduler:
         job = ended(submit(scheduler, ["bash", "-c", "kill -KILL $$"]))
         assert job.exit_code == 137
-        told = hands.outcome(folder / "jobs" / job.id / "attempt-1")
+        told = local.outcome_of(folder / "jobs" / job.id / "attempt-1")
         assert told is not None
         if told.memory_kills == 0:
             assert (job.state, "killed" in job.reason) == (JobState.FAILED, True)
@@ -101,7 +101,7 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 print('ready', flush=True)
 time.sleep(600 if os.environ['FAIRWAY_RESTART_COUNT'] == '0' else 0)
 """
-    with living(folder) as scheduler:
+    with live_scheduler(folder) as scheduler:
         job = until(submit(scheduler, python(code), preempt="checkpoint"), JobState.RUNNING)
         wait_for(lambda: "ready" in log_of(scheduler, job))
         scheduler.requeue(job.id)
@@ -112,15 +112,18 @@ time.sleep(600 if os.environ['FAIRWAY_RESTART_COUNT'] == '0' else 0)
 def test_a_start_that_the_machine_refuses_is_tried_again_without_using_retries(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, refusals = hands.start, [OSError(errno.ENOSPC, "No space left on device"), OSError(errno.EAGAIN, "Try")]
+    real, refusals = (
+        local.start_keeper,
+        [OSError(errno.ENOSPC, "No space left on device"), OSError(errno.EAGAIN, "Try")],
+    )
 
-    def start(*arguments: object) -> hands.Running:
+    def start(*arguments: object) -> local.Running:
         if refusals:
             raise refusals.pop()
         return real(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(hands, "start", start)
-    with living(folder) as scheduler:
+    monkeypatch.setattr(local, "start_keeper", start)
+    with live_scheduler(folder) as scheduler:
         job = ended(submit(scheduler, ["true"]))
         assert (job.state, len(job.attempts), job.failures) == (JobState.COMPLETED, 3, 0)
         assert [attempt.cause for attempt in job.attempts] == ["lost", "lost", ""]
@@ -128,7 +131,7 @@ def test_a_start_that_the_machine_refuses_is_tried_again_without_using_retries(
 
 def test_a_cancelled_job_that_ignores_it_gives_its_gpu_back_only_when_it_is_gone(folder: Path) -> None:
     deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
-    with living(folder, 1) as scheduler:
+    with live_scheduler(folder, 1) as scheduler:
         first = submit(scheduler, python(deaf), grace_s=1.0)
         wait_for(lambda: "ready" in log_of(scheduler, first))
         second = submit(scheduler, ["true"])

@@ -11,13 +11,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from keeping import processes_of, python, state_of, wait_for
-from living import clear, ended, living, log_of, submit, until
+from live_scheduler import clear, ended, live_scheduler, log_of, submit, until
+from real_processes import processes_of, python, state_of, wait_for
 
 from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.core.errors import FairwayError
-from fairway.runtime.daemon.clock import Clock
 from fairway.runtime.daemon.daemon import AlreadyUpError, Daemon, Options
+from fairway.runtime.daemon.engine import Clock
 from fairway.runtime.daemon.machine import virtual_machine
 from fairway.runtime.jobs.records import JobState
 from fairway.runtime.journal import database as journals
@@ -45,7 +45,7 @@ def _keeper(folder: Path, name: str = "1") -> int:
 def test_alike_jobs_that_ended_meanwhile_in_another_order_are_taken_note_of(folder: Path) -> None:
     alike = ["bash", "-c", "while [ ! -e $GO ]; do sleep 0.05; done"]
     go = [folder / "first", folder / "second"]
-    with living(folder) as scheduler:
+    with live_scheduler(folder) as scheduler:
         jobs = [submit(scheduler, alike, env={"GO": str(path)}) for path in go]
         for job in jobs:
             until(job, JobState.RUNNING)
@@ -53,31 +53,31 @@ def test_alike_jobs_that_ended_meanwhile_in_another_order_are_taken_note_of(fold
     for job, path in reversed(list(zip(jobs, go, strict=True))):
         path.touch()
         wait_for((folder / "jobs" / job.id / "attempt-1" / "exit.json").exists)
-    with living(folder) as scheduler:
+    with live_scheduler(folder) as scheduler:
         assert [ended(job).state for job in scheduler.store] == [JobState.COMPLETED] * 2
         assert not scheduler.state.active
 
 
 def test_a_job_that_was_left_suspended_against_what_was_decided_goes_on(folder: Path) -> None:
-    with living(folder) as scheduler:
+    with live_scheduler(folder) as scheduler:
         job = until(submit(scheduler, python(TICKS)), JobState.RUNNING)
         wait_for(lambda: "tick" in log_of(scheduler, job))
     # As if the old one had ended between writing down that the job goes on and letting it.
     os.kill(_keeper(folder), signal.SIGUSR1)
     time.sleep(0.3)
-    with living(folder) as scheduler:
+    with live_scheduler(folder) as scheduler:
         job = ended(scheduler.store[0])
         assert (job.state, len(job.attempts)) == (JobState.COMPLETED, 1)
 
 
 def test_a_job_that_was_left_running_against_what_was_decided_is_suspended(folder: Path) -> None:
-    with living(folder) as scheduler:
+    with live_scheduler(folder) as scheduler:
         job = until(submit(scheduler, python(TICKS.replace("40", "400"))), JobState.RUNNING)
         wait_for(lambda: "tick" in log_of(scheduler, job))
         scheduler.suspend(job.id)
     keeper = _keeper(folder)
     os.kill(keeper, signal.SIGUSR2)
-    with living(folder) as scheduler:
+    with live_scheduler(folder) as scheduler:
         job = scheduler.store[0]
         ranks = scheduler.engine.attempts.live[0].handle.directory / "ranks.json"
         pid = int(ranks.read_text().strip("[").split(",")[0])
@@ -88,14 +88,14 @@ def test_a_job_that_was_left_running_against_what_was_decided_is_suspended(folde
 
 
 def test_a_cancelled_job_whose_processes_nobody_stopped_is_stopped(folder: Path) -> None:
-    with living(folder) as scheduler:
+    with live_scheduler(folder) as scheduler:
         job = until(submit(scheduler, ["bash", "-c", "echo ready; exec sleep 600"]), JobState.RUNNING)
         wait_for(lambda: "ready" in log_of(scheduler, job))
         # As if the scheduler had ended between writing down that the job is cancelled and stopping it.
         scheduler.engine.attempts.stop = lambda number, **_: False  # type: ignore[method-assign]
         scheduler.engine.attempts.set_targets = lambda targets: None  # type: ignore[method-assign]
         scheduler.cancel(job.id)
-    with living(folder) as scheduler:
+    with live_scheduler(folder) as scheduler:
         job = scheduler.store[0]
         assert job.state is JobState.CANCELLED
         ended(job)
@@ -106,13 +106,13 @@ def test_a_cancelled_job_whose_processes_nobody_stopped_is_stopped(folder: Path)
 
 @pytest.mark.parametrize("gpus", [1, 2, 8])
 def test_a_scheduler_on_another_number_of_gpus_loses_no_job(folder: Path, gpus: int) -> None:
-    with living(folder, 4) as scheduler:
+    with live_scheduler(folder, 4) as scheduler:
         jobs = [submit(scheduler, python(TICKS.replace("40", "15")), gpus=1) for _ in range(6)]
         wide = submit(scheduler, ["true"], gpus=4)
         until(jobs[3], JobState.RUNNING)
         # A keeper that has not begun when its scheduler ends never will, and the job has a second attempt.
         wait_for(lambda: all("tick" in log_of(scheduler, job) for job in jobs[:4]))
-    with living(folder, gpus) as scheduler:
+    with live_scheduler(folder, gpus) as scheduler:
         for job in list(scheduler.store)[:6]:
             ended(job)
             assert (job.state, len(job.attempts)) == (JobState.COMPLETED, 1)
@@ -123,20 +123,20 @@ def test_a_scheduler_on_another_number_of_gpus_loses_no_job(folder: Path, gpus: 
             assert wide.state is JobState.PENDING
             assert "no GPUs that are here now" in scheduler.guard.outside[wide.number]
     if gpus < 4:
-        with living(folder, 4) as scheduler:
+        with live_scheduler(folder, 4) as scheduler:
             assert ended(scheduler.store[6]).state is JobState.COMPLETED
 
 
 def test_gpus_that_were_renumbered_keep_their_jobs(folder: Path) -> None:
     # The first of three GPUs is gone; jobs on the others are suspended in place and go on where their memory is.
-    with living(folder, 3, devices=["a", "b", "c"]) as scheduler:
+    with live_scheduler(folder, 3, devices=["a", "b", "c"]) as scheduler:
         jobs = [submit(scheduler, python(TICKS.replace("40", "30"))) for _ in range(3)]
         for job in jobs:
             until(job, JobState.RUNNING)
         before = [job.attempts[0].gpus for job in jobs]
         wait_for(lambda: all("tick" in log_of(scheduler, job) for job in jobs))
     assert before == [[0], [1], [2]]
-    with living(folder, 2, devices=["b", "c"]) as scheduler:
+    with live_scheduler(folder, 2, devices=["b", "c"]) as scheduler:
         jobs = [ended(job) for job in scheduler.store]
         assert [job.state for job in jobs] == [JobState.COMPLETED] * 3
         assert [len(job.attempts) for job in jobs] == [2, 1, 1]
@@ -144,19 +144,19 @@ def test_gpus_that_were_renumbered_keep_their_jobs(folder: Path) -> None:
 
 
 def test_other_gpu_types_than_last_time_lose_no_job(folder: Path) -> None:
-    with living(folder, 2) as scheduler:
+    with live_scheduler(folder, 2) as scheduler:
         submit(scheduler, python(TICKS))
         submit(scheduler, ["true"], hold=True)
     nodes = [Node("a", "v100", 1), Node("b", "t4", 1)]
     mixed = Cluster.of(nodes, [GpuType("v100", 0, 0.0, 1.0), GpuType("t4", 0, 0.0, 0.5)])
-    with living(folder, cluster=mixed) as scheduler:
+    with live_scheduler(folder, cluster=mixed) as scheduler:
         assert ended(scheduler.store[0]).state is JobState.COMPLETED
         scheduler.release("2")
         assert ended(scheduler.store[1]).state is JobState.COMPLETED
 
 
 def test_a_salvaged_journal_loses_no_job_that_could_be_read(folder: Path) -> None:
-    with living(folder, 2) as scheduler:
+    with live_scheduler(folder, 2) as scheduler:
         done = ended(submit(scheduler, ["true"]))
         running = until(submit(scheduler, python(TICKS)), JobState.RUNNING)
         waiting = submit(scheduler, ["true"], hold=True)
@@ -172,7 +172,7 @@ def test_a_salvaged_journal_loses_no_job_that_could_be_read(folder: Path) -> Non
     saved = salvage(path, folder / "new.db")
     assert (saved.jobs, saved.unfinished, saved.unreadable) == (3, 2, 0)
     (folder / "new.db").replace(path)
-    with living(folder, 2) as scheduler:
+    with live_scheduler(folder, 2) as scheduler:
         assert scheduler.store[done.number].state is JobState.COMPLETED
         assert ended(scheduler.store[running.number]).state is JobState.COMPLETED
         assert len(scheduler.store[running.number].attempts) == 1
@@ -183,7 +183,7 @@ def test_a_salvaged_journal_loses_no_job_that_could_be_read(folder: Path) -> Non
 def test_a_full_disk_stops_the_scheduler_not_the_jobs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fairway.runtime.journal.writer.FULL_RETRY_S", 0.05)
     full: list[int] = []
-    with living(folder, 2) as scheduler:
+    with live_scheduler(folder, 2) as scheduler:
         scheduler.writer.on_full.append(lambda: full.append(1))
         job = until(submit(scheduler, ["bash", "-c", "sleep 0.5; touch done"], cwd=str(folder)), JobState.RUNNING)
         db = scheduler.journal._db
@@ -210,7 +210,7 @@ def test_a_full_disk_stops_the_scheduler_not_the_jobs(folder: Path, monkeypatch:
 def test_submissions_are_refused_where_there_is_no_room_and_change_nothing(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with living(folder, 2) as scheduler:
+    with live_scheduler(folder, 2) as scheduler:
         job = until(submit(scheduler, ["sleep", "0.5"]), JobState.RUNNING)
         monkeypatch.setattr(journals, "ROOM_BYTES", 1 << 62)
         with pytest.raises(DiskFullError, match="nothing new is taken"):
@@ -235,14 +235,14 @@ def test_two_schedulers_on_one_directory_are_refused(folder: Path) -> None:
 
 
 def test_a_clock_that_was_set_back_between_two_schedulers_stops_nothing(folder: Path) -> None:
-    with living(folder, 1) as scheduler:
+    with live_scheduler(folder, 1) as scheduler:
         submit(scheduler, python(TICKS))
         second = submit(scheduler, ["true"])
     db = sqlite3.connect(folder / "journal.db")
     db.execute("UPDATE facts SET value = value + 7200 WHERE name = 'origin_s'")
     db.commit()
     db.close()
-    with living(folder, 1) as scheduler:
+    with live_scheduler(folder, 1) as scheduler:
         for job in scheduler.store:
             assert ended(job).state is JobState.COMPLETED
         assert ended(submit(scheduler, ["true"])).state is JobState.COMPLETED
@@ -263,7 +263,7 @@ def test_the_clock_goes_on_when_the_time_of_day_is_set_back(monkeypatch: pytest.
 
 
 def test_the_time_in_which_the_machine_was_down_is_nobodys_run_time(folder: Path) -> None:
-    with living(folder) as scheduler:
+    with live_scheduler(folder) as scheduler:
         job = submit(scheduler, ["bash", "-c", "echo ready; exec sleep 600"], limit_s=12.0)
         wait_for(lambda: "ready" in log_of(scheduler, job))
     for pid in [_keeper(folder), *processes_of(str(folder))]:
@@ -271,7 +271,7 @@ def test_the_time_in_which_the_machine_was_down_is_nobodys_run_time(folder: Path
             os.kill(pid, signal.SIGKILL)
     wait_for(lambda: not processes_of(str(folder)))
     time.sleep(6.0)
-    with living(folder) as scheduler:
+    with live_scheduler(folder) as scheduler:
         job = scheduler.store[0]
         wait_for(lambda: len(job.attempts) == 2 and job.state is JobState.RUNNING)
         assert job.ran_s < 5.5

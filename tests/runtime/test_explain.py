@@ -16,13 +16,13 @@ from fairway.api.what_if import what_if, why
 from fairway.core.errors import InputError
 from fairway.placement import placement
 from fairway.policies import make_policy
+from fairway.runtime.daemon.explain import explain
 from fairway.runtime.daemon.machine import virtual_machine
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.commands import UnknownJobError
-from fairway.runtime.jobs.explain import explain
+from fairway.runtime.jobs.life import RECLAIMED
 from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.jobs.request import Dependency, JobRequest
-from fairway.runtime.jobs.verdict import RECLAIMED
 
 Start = Callable[..., Scheduler]
 
@@ -95,10 +95,10 @@ def test_the_reason_names_who_holds_gpus_and_when_they_let_go(start: Start) -> N
 @pytest.mark.parametrize(
     ("terms", "basis", "seconds"),
     [
-        ({"limit_s": 86400.0}, "unknown; an hour is assumed", 3600.0),
+        ({"limit_s": 86400.0}, "nothing; an hour is assumed", 3600.0),
         ({"limit_s": 3600.0}, "its time limit", 3600.0),
         ({"limit_s": 600.0}, "its time limit", 600.0),
-        ({}, "unknown; an hour is assumed", 3600.0),
+        ({}, "nothing; an hour is assumed", 3600.0),
         ({"name": "alike"}, "jobs like it that have ended", 7200.0),
         ({"name": "alike", "limit_s": 5400.0}, "its time limit", 5400.0),
     ],
@@ -120,7 +120,7 @@ def test_a_single_gpu_that_is_not_there_is_refused_in_words(start: Start) -> Non
         what_if(start(), {"job": {"gpus": 1, "gpu_types": ("t4",)}})
 
 
-def test_jobs_outside_the_gate_are_told_what_would_let_them_in(start: Start) -> None:
+def test_jobs_that_are_not_eligible_say_what_they_wait_for(start: Start) -> None:
     scheduler = start()
     submit(scheduler, job(30, gpus=2))
     wait_for(lambda: str(scheduler.store[0].state) == "RUNNING")

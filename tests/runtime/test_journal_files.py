@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from fairway.core.event import JobCancelled, JobStarted, RateChanged, Woken
-from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.jobs.records import JobRecord, JobState, StoredJob
 from fairway.runtime.jobs.request import JobRequest
 from fairway.runtime.journal import database as journals
-from fairway.runtime.journal.database import DiskFullError, Journal, JournalError, StoredJob
+from fairway.runtime.journal.database import DiskFullError, Journal, JournalError
 from fairway.runtime.journal.salvage import salvage
 
 

@@ -9,20 +9,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from keeping import python, state_of, wait_for
-from living import clear, cluster_of, ended, submit, until
+from live_scheduler import clear, cluster_of, ended, submit, until
+from real_processes import python, state_of, wait_for
 
 from fairway.placement import placement
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.records import JobRecord, JobState
-from fairway.runtime.processes.hands import HURRY_S
+from fairway.runtime.processes.local import HURRY_S
 from fairway.testing.hosted import Hosted
 
 BUSY = "while True: pass"
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 
 
-class House:
+class RestartableScheduler:
     """A scheduler of one GPU that may be left, as if it had been killed, and started again."""
 
     def __init__(self, folder: Path, part: float) -> None:
@@ -51,8 +51,8 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    made = House(tmp_path, 0.1)
+def site(tmp_path: Path) -> Iterator[RestartableScheduler]:
+    made = RestartableScheduler(tmp_path, 0.1)
     yield made
     for record in made.scheduler.store:
         made.scheduler.cancel(record.id)
@@ -62,9 +62,9 @@ def house(tmp_path: Path) -> Iterator[House]:
     assert not left, f"processes {left} were left behind"
 
 
-def rank_of(house: House, job: JobRecord) -> int:
+def rank_of(site: RestartableScheduler, job: JobRecord) -> int:
     """The pid of the only rank of a job."""
-    path = house.folder / "jobs" / job.id / "attempt-1" / "ranks.json"
+    path = site.folder / "jobs" / job.id / "attempt-1" / "ranks.json"
     wait_for(path.exists)
     return int(json.loads(path.read_text())[0][0])
 
@@ -81,85 +81,85 @@ def part_of(pid: int, seconds: float = 3.0) -> float:
     return (computed() - before) * TICK_S / (time.monotonic() - began_s)
 
 
-def two(house: House) -> tuple[JobRecord, JobRecord]:
+def two(site: RestartableScheduler) -> tuple[JobRecord, JobRecord]:
     """A host and its guest, which both compute."""
-    host = until(submit(house.scheduler, ["sleep", "600"]), JobState.RUNNING)
-    guest = until(submit(house.scheduler, python(BUSY)), JobState.RUNNING)
+    host = until(submit(site.scheduler, ["sleep", "600"]), JobState.RUNNING)
+    guest = until(submit(site.scheduler, python(BUSY)), JobState.RUNNING)
     return host, guest
 
 
-def test_a_guest_is_throttled_from_its_start_and_as_the_policy_says_later(house: House) -> None:
-    _, guest = two(house)
-    wait_for(lambda: house.told(guest) == 0.1)
-    pid = rank_of(house, guest)
+def test_a_guest_is_throttled_from_its_start_and_as_the_policy_says_later(site: RestartableScheduler) -> None:
+    _, guest = two(site)
+    wait_for(lambda: site.told(guest) == 0.1)
+    pid = rank_of(site, guest)
     low = part_of(pid)
     assert low < 0.3
-    house.throttle(0.5)
-    wait_for(lambda: house.told(guest) == 0.5)
-    house.throttle(1.0)
-    wait_for(lambda: house.told(guest) == 1.0)
+    site.throttle(0.5)
+    wait_for(lambda: site.told(guest) == 0.5)
+    site.throttle(1.0)
+    wait_for(lambda: site.told(guest) == 1.0)
     wait_for(lambda: part_of(pid, 1.0) > 2 * low, "all of the time")
 
 
-def test_a_guest_whose_host_has_left_is_not_throttled_any_more(house: House) -> None:
-    host, guest = two(house)
-    wait_for(lambda: house.told(guest) == 0.1)
-    house.scheduler.cancel(host.id)
-    wait_for(lambda: house.told(guest) == 1.0, "the throttle to end")
+def test_a_guest_whose_host_has_left_is_not_throttled_any_more(site: RestartableScheduler) -> None:
+    host, guest = two(site)
+    wait_for(lambda: site.told(guest) == 0.1)
+    site.scheduler.cancel(host.id)
+    wait_for(lambda: site.told(guest) == 1.0, "the throttle to end")
     assert (guest.state, len(guest.attempts)) == (JobState.RUNNING, 1)
 
 
-def test_guests_that_are_left_behind_share_with_one_another(house: House) -> None:
-    host, first = two(house)
-    second = until(submit(house.scheduler, python(BUSY)), JobState.RUNNING)
-    house.scheduler.cancel(host.id)
+def test_guests_that_are_left_behind_share_with_one_another(site: RestartableScheduler) -> None:
+    host, first = two(site)
+    second = until(submit(site.scheduler, python(BUSY)), JobState.RUNNING)
+    site.scheduler.cancel(host.id)
 
     def hosts() -> list[int]:
-        targets = [house.scheduler.jobs.target(job.number) for job in (first, second)]
+        targets = [site.scheduler.jobs.target(job.number) for job in (first, second)]
         return [target.host for target in targets if target is not None]
 
     wait_for(lambda: hosts() == [-1, first.number])
-    third = until(submit(house.scheduler, python(BUSY)), JobState.RUNNING)
-    wait_for(lambda: [house.told(job) for job in (first, second, third)] == [1.0, 0.1, 0.1])
+    third = until(submit(site.scheduler, python(BUSY)), JobState.RUNNING)
+    wait_for(lambda: [site.told(job) for job in (first, second, third)] == [1.0, 0.1, 0.1])
 
 
-def test_a_throttle_is_kept_over_a_restart_of_the_scheduler(house: House) -> None:
-    _, guest = two(house)
-    wait_for(lambda: house.told(guest) == 0.1)
-    house.close()
-    pid = rank_of(house, guest)
+def test_a_throttle_is_kept_over_a_restart_of_the_scheduler(site: RestartableScheduler) -> None:
+    _, guest = two(site)
+    wait_for(lambda: site.told(guest) == 0.1)
+    site.close()
+    pid = rank_of(site, guest)
     assert part_of(pid) < 0.4
-    house.open()
-    guest = house.scheduler.store[1]
-    assert house.told(guest) == 0.1
+    site.open()
+    guest = site.scheduler.store[1]
+    assert site.told(guest) == 0.1
     assert part_of(pid) < 0.4
     assert len(guest.attempts) == 1
-    house.throttle(1.0)
-    wait_for(lambda: house.told(guest) == 1.0)
+    site.throttle(1.0)
+    wait_for(lambda: site.told(guest) == 1.0)
 
 
-def test_a_guest_that_was_suspended_goes_on_throttled(house: House) -> None:
-    _, guest = two(house)
-    pid = rank_of(house, guest)
-    wait_for(lambda: house.told(guest) == 0.1)
-    house.scheduler.suspend(guest.id)
+def test_a_guest_that_was_suspended_goes_on_throttled(site: RestartableScheduler) -> None:
+    _, guest = two(site)
+    pid = rank_of(site, guest)
+    wait_for(lambda: site.told(guest) == 0.1)
+    site.scheduler.suspend(guest.id)
     wait_for(lambda: guest.state is JobState.SUSPENDED)
     time.sleep(0.5)
     assert part_of(pid, 1.0) < 0.03
-    house.scheduler.release(guest.id)
+    site.scheduler.release(guest.id)
     until(guest, JobState.RUNNING)
     assert 0.0 < part_of(pid) < 0.4
 
 
-def test_a_suspended_job_that_is_cancelled_has_not_its_whole_grace_period(house: House) -> None:
+def test_a_suspended_job_that_is_cancelled_has_not_its_whole_grace_period(site: RestartableScheduler) -> None:
     ignores = "import signal\nsignal.signal(15, signal.SIG_IGN)\nprint('ready', flush=True)\nwhile True: pass"
-    job = until(submit(house.scheduler, python(ignores), grace_s=500.0), JobState.RUNNING)
-    log = house.folder / "jobs" / job.id / "attempt-1" / "rank-0.log"
+    job = until(submit(site.scheduler, python(ignores), grace_s=500.0), JobState.RUNNING)
+    log = site.folder / "jobs" / job.id / "attempt-1" / "rank-0.log"
     wait_for(lambda: log.exists() and "ready" in log.read_text())
-    house.scheduler.suspend(job.id)
-    pid = rank_of(house, job)
+    site.scheduler.suspend(job.id)
+    pid = rank_of(site, job)
     wait_for(lambda: state_of(pid) == "T")
     began_s = time.monotonic()
-    house.scheduler.cancel(job.id)
+    site.scheduler.cancel(job.id)
     ended(job)
     assert HURRY_S <= time.monotonic() - began_s < 40.0

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from keeping import attempt_alone, end_of, log_of, python, start, wait_for
+from real_processes import attempt_alone, end_of, log_of, python, start, wait_for
 
+from fairway.runtime.jobs.life import verdict
 from fairway.runtime.jobs.records import JobState
-from fairway.runtime.jobs.verdict import verdict
-from fairway.runtime.processes import hands, keeper
+from fairway.runtime.processes import containment, keeper, local
 
 
 @pytest.fixture
@@ -24,10 +24,10 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 def lost(found: object) -> bool:
     """Whether an attempt is lost, at an instant that is not in the future."""
     return (
-        isinstance(found, hands.Outcome)
+        isinstance(found, local.Outcome)
         and found.ended_s is not None
         and found.ended_s <= time.time()
-        and found._replace(ended_s=None) == hands.LOST
+        and found._replace(ended_s=None) == local.LOST
     )
 
 
@@ -156,12 +156,12 @@ def test_a_pid_that_was_used_again_is_not_taken_for_ours(folder: Path) -> None:
     folder.mkdir()
     boot = keeper.boot_id()
     (folder / "keeper.json").write_text(json.dumps([os.getpid(), keeper.started_at(os.getpid()) - 1, boot]))
-    assert lost(hands.find(folder))
+    assert lost(local.find_attempt(folder))
     (folder / "keeper.json").write_text(json.dumps([*keeper.identity(os.getpid()), "another boot"]))
-    assert lost(hands.find(folder))
+    assert lost(local.find_attempt(folder))
     (folder / "keeper.json").write_text(json.dumps([*keeper.identity(os.getpid()), boot]))
-    found = hands.find(folder)
-    assert isinstance(found, hands.Running)
+    found = local.find_attempt(folder)
+    assert isinstance(found, local.Running)
     found.close()
 
 
@@ -170,10 +170,10 @@ def test_strays_are_not_looked_for_under_pids_of_another_boot_or_process(folder:
     pid, started = keeper.identity(os.getpid())
     (folder / "ranks.json").write_text(json.dumps([[pid, started - 1], [1, 5]]))
     (folder / "keeper.json").write_text(json.dumps([pid, started, keeper.boot_id()]))
-    assert hands._strays(folder, "nobody has this token", just_now=False) == set()
+    assert containment._strays(folder, "nobody has this token", just_now=False) == set()
     (folder / "ranks.json").write_text(json.dumps([[pid, started]]))
     (folder / "keeper.json").write_text(json.dumps([pid, started, "another boot"]))
-    assert hands._strays(folder, "nobody has this token", just_now=True) == set()
+    assert containment._strays(folder, "nobody has this token", just_now=True) == set()
 
 
 def test_a_half_written_file_of_an_attempt_does_not_stop_its_recovery(folder: Path) -> None:
@@ -181,5 +181,5 @@ def test_a_half_written_file_of_an_attempt_does_not_stop_its_recovery(folder: Pa
     (folder / "keeper.json").write_text("[12")
     (folder / "exit.json").write_text('{"codes": [0')
     (folder / "ranks.json").write_text("")
-    assert lost(hands.find(folder))
-    assert hands.kill_strays(folder, "nobody has this token") == 0
+    assert lost(local.find_attempt(folder))
+    assert containment.kill_strays(folder, "nobody has this token") == 0

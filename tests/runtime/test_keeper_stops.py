@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from keeping import (
+from real_processes import (
     attempt_alone,
     end_of,
     launch,
@@ -21,8 +21,8 @@ from keeping import (
     wait_for,
 )
 
-from fairway.runtime.processes import hands
-from fairway.runtime.processes.hands import Running
+from fairway.runtime.processes import containment, local
+from fairway.runtime.processes.local import Running
 
 IGNORES = "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready'); time.sleep(600)"
 SAVES = (
@@ -236,29 +236,29 @@ def test_ranks_end_with_a_keeper_that_is_killed(folder: Path) -> None:
     running.signal(signal.SIGKILL)
     wait_for(lambda: running.ended)
     running.close()
-    assert hands.outcome(folder) is None
-    hands.kill_strays(folder, folder.name, just_now=True)
+    assert local.outcome_of(folder) is None
+    containment.kill_strays(folder, folder.name, just_now=True)
     wait_for(lambda: processes_of(folder.name) == [])
 
 
 def test_strays_without_a_token_are_found_by_their_session(folder: Path) -> None:
     running = start(folder, ["bash", "-c", "env -i sleep 602 & env -i sleep 602 & echo ready; wait"])
     said(running, "ready")
-    ranks = hands._ranks(folder) or wait_for(lambda: hands._ranks(folder))
+    ranks = containment._ranks(folder) or wait_for(lambda: containment._ranks(folder))
     running.signal(signal.SIGKILL)
     wait_for(lambda: running.ended)
     running.close()
-    assert hands.kill_strays(folder, folder.name, just_now=True) >= 2
+    assert containment.kill_strays(folder, folder.name, just_now=True) >= 2
     assert ranks
-    assert not hands._strays(folder, folder.name, just_now=True)
+    assert not containment._strays(folder, folder.name, just_now=True)
 
 
 def test_a_keeper_that_finds_its_place_taken_starts_nothing(folder: Path) -> None:
     folder.mkdir()
     told = launch(folder, ["touch", str(folder / "started")])
-    assert hands.find(folder) is None
-    running = hands.start(folder, told)
+    assert local.find_attempt(folder) is None
+    running = local.start_keeper(folder, told)
     wait_for(lambda: running.ended)
     running.close()
     assert not (folder / "started").exists()
-    assert hands.find(folder) is None
+    assert local.find_attempt(folder) is None

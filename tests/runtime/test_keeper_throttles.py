@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from keeping import attempt_alone, end_of, log_of, processes_of, python, said, start, state_of, wait_for
+from real_processes import attempt_alone, end_of, log_of, processes_of, python, said, start, state_of, wait_for
 
-from fairway.runtime.processes import hands, keeper
-from fairway.runtime.processes.hands import HURRY_S, Running
+from fairway.runtime.processes import keeper, local
+from fairway.runtime.processes.local import HURRY_S, Running
 
 BUSY = "print('ready')\nwhile True: pass"
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
@@ -145,7 +145,7 @@ def test_a_throttle_outlives_the_scheduler_that_set_it(folder: Path) -> None:
     running = busy(folder)
     running.throttle(0.2)
     os.close(running.pidfd)
-    found = hands.find(folder)
+    found = local.find_attempt(folder)
     assert isinstance(found, Running)
     assert found.throttled == 0.2
     low = parts([rank_of(found)])[0]

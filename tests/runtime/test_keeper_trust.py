@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from keeping import (
+from real_processes import (
     attempt_alone,
     attempts,
     end_of,
@@ -29,7 +29,7 @@ from keeping import (
     wait_for,
 )
 
-from fairway.runtime.processes import environment, hands, keeper
+from fairway.runtime.processes import containment, environment, keeper
 from fairway.runtime.processes.local import LocalSite
 from fairway.runtime.processes.site import Outcome
 
@@ -51,7 +51,7 @@ def test_a_keeper_that_is_killed_as_it_forks_leaves_no_rank(tmp_path: Path) -> N
         running.signal(signal.SIGKILL)
         wait_for(lambda running=running: running.ended)
         running.close()
-        hands.kill_strays(folder, folder.name, just_now=True)
+        containment.kill_strays(folder, folder.name, just_now=True)
         # A child that was forked and had not begun its program ends by itself, before it does anything.
         time.sleep(0.02)
         assert processes_of(folder.name) == []
@@ -67,7 +67,7 @@ def test_a_rank_whose_keeper_is_gone_does_not_begin() -> None:
 
 def test_a_child_that_has_not_begun_its_program_has_the_token(folder: Path) -> None:
     running = start(folder, ["sleep", "600"], token=folder.name, grace_s=1.0)
-    assert f"{hands.TOKEN}={folder.name}".encode() in hands._environment(running.pid)
+    assert f"{containment.TOKEN}={folder.name}".encode() in containment._environment(running.pid)
     running.stop()
     end_of(running)
 

@@ -10,15 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from keeping import python, wait_for
-from living import clear, ended, log_of, submit, until
+from live_scheduler import clear, ended, log_of, submit, until
+from real_processes import python, wait_for
 
-from fairway.runtime.daemon.config import ConfigError
+from fairway.runtime.daemon.config import ConfigError, NotAdmittedError
 from fairway.runtime.daemon.daemon import Daemon, Options
-from fairway.runtime.daemon.machine import Machine, nvidia_machine, virtual_machine
-from fairway.runtime.daemon.nvml import Nvml
+from fairway.runtime.daemon.machine import Machine, Nvml, nvidia_machine, virtual_machine
 from fairway.runtime.jobs.records import JobState
-from fairway.runtime.jobs.submit_rules import NotAdmittedError
 from fairway.testing.fake_nvml import FakeGpu, FakeNvml
 
 
@@ -161,7 +159,7 @@ def _with_gpus(gpus: list[FakeGpu]) -> Machine:
     return machine
 
 
-def test_a_gpu_that_somebody_else_computes_on_is_left_alone_until_they_are_gone(
+def test_a_gpu_with_a_foreign_process_is_blocked_until_the_process_is_gone(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

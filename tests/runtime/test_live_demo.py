@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-FAIRWAY = [sys.executable, "-m", "fairway.cli.main", "demo", "--live"]
+FAIRWAY = [sys.executable, "-m", "fairway", "demo", "--live"]
 
 
 def _processes_of(folder: Path) -> list[str]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from keeping import wait_for
-from living import cluster_of, ended, living, submit
+from live_scheduler import cluster_of, ended, live_scheduler, submit
+from real_processes import wait_for
 
 from fairway.core.snapshot import Snapshot
 from fairway.policies.optimus import notes
@@ -38,7 +38,7 @@ def view(scheduler: Scheduler) -> Snapshot:
 
 
 def test_losses_noise_and_speeds_are_in_the_snapshot(tmp_path: Path) -> None:
-    with living(tmp_path, cluster=cluster_of(2)) as scheduler:
+    with live_scheduler(tmp_path, cluster=cluster_of(2)) as scheduler:
         job = submit(scheduler, ["python3", "-c", TRAINS], gpus=1, gpus_max=2, preempt="checkpoint", cwd="/")
         wait_for(lambda: view(scheduler).facts(0).noise_scale == 7.0, "the noise scale")
         wait_for(lambda: view(scheduler).losses()[1][0] < 1.2, "the loss to fall")
@@ -50,7 +50,7 @@ def test_losses_noise_and_speeds_are_in_the_snapshot(tmp_path: Path) -> None:
         assert 2.0 < one < 25.0, "steps per second, and not seconds"
         assert two == pytest.approx(one * 2.0**0.9)
         assert snapshot.oracle.work_left[0] > 3000
-    with living(tmp_path, cluster=cluster_of(2)) as again:
+    with live_scheduler(tmp_path, cluster=cluster_of(2)) as again:
         snapshot = view(again)
         assert snapshot.facts(0).noise_scale == 7.0
         assert 1.0 < snapshot.losses()[1][0] < 1.2
@@ -65,7 +65,7 @@ def test_policies_that_watch_losses_see_those_of_live_jobs(
     policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notes, "EVERY_S", 1.0)
-    with living(tmp_path, policy=policy, cluster=cluster_of(2)) as scheduler:
+    with live_scheduler(tmp_path, policy=policy, cluster=cluster_of(2)) as scheduler:
         job = submit(scheduler, ["python3", "-c", TRAINS], cwd="/")
 
         def noted() -> bool:
@@ -80,13 +80,13 @@ def test_policies_that_watch_losses_see_those_of_live_jobs(
 
 
 def test_tasks_of_an_array_are_expected_to_take_as_long_as_those_that_have_ended(tmp_path: Path) -> None:
-    with living(tmp_path, cluster=cluster_of(1)) as scheduler:
+    with live_scheduler(tmp_path, cluster=cluster_of(1)) as scheduler:
         sweep = JobRequest(("sleep", "0.5"), cwd="/")
         tasks = scheduler.submit([sweep.task(number) for number in range(4)], array=True)
         ended(tasks[0])
         wait_for(lambda: view(scheduler).oracle.work_left.max() < 20.0, "the others to be expected to end soon")
         ended(tasks[-1])
-    with living(tmp_path, cluster=cluster_of(1)) as again:
+    with live_scheduler(tmp_path, cluster=cluster_of(1)) as again:
         (later,) = again.submit([sweep])
         assert again.observations.expected_s[later.number] < 20.0
         ended(later)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from keeping import wait_for
-from living import clear, living, submit, until
+from live_scheduler import clear, live_scheduler, submit, until
+from real_processes import wait_for
 
 from fairway.core.event import JobUpdated
 from fairway.policies import make_policy
@@ -65,7 +65,7 @@ def _terms(journal: Journal) -> tuple[str, list[int], int]:
 
 @pytest.mark.parametrize("full", [0, 1, 3])
 def test_new_terms_and_the_configuration_that_they_are_from_are_written_together(folder: Path, full: int) -> None:
-    with living(folder) as scheduler:
+    with live_scheduler(folder) as scheduler:
         settings = _governing(scheduler)
         job = submit(scheduler, ["true"], user="ann", hold=True)
         # The next round in which nothing is done is written down much later.
@@ -78,7 +78,7 @@ def test_new_terms_and_the_configuration_that_they_are_from_are_written_together
         assert seen[-1] == (TERMS, [9], 1)
         assert all(one in (("", [0], 0), (TERMS, [9], 1)) for one in seen)
         assert scheduler.state.snapshot().priority.tolist() == [9]
-    with living(folder) as scheduler:
+    with live_scheduler(folder) as scheduler:
         _governing(scheduler)
         request = scheduler.store[job.number].request
         assert (request.priority, request.weight) == (9, 3.0)
@@ -87,7 +87,7 @@ def test_new_terms_and_the_configuration_that_they_are_from_are_written_together
 
 
 def test_a_configuration_that_changes_no_job_is_written_down_as_well(folder: Path) -> None:
-    with living(folder) as scheduler:
+    with live_scheduler(folder) as scheduler:
         settings = _governing(scheduler)
         (folder / FILE_NAME).write_text(TERMS)
         settings.reload(scheduler)
@@ -97,7 +97,7 @@ def test_a_configuration_that_changes_no_job_is_written_down_as_well(folder: Pat
 
 @pytest.mark.parametrize("full", [0, 1, 3])
 def test_another_policy_is_in_force_and_on_disk_when_that_is_answered(folder: Path, full: int) -> None:
-    with living(folder, policy_text="fifo") as scheduler:
+    with live_scheduler(folder, policy_text="fifo") as scheduler:
         # Without jobs there are no rounds: nobody else writes.
         seen = _watched(scheduler, lambda journal: journal.facts(("policy",))["policy"], full)
         found: list[int] = []
@@ -109,7 +109,7 @@ def test_another_policy_is_in_force_and_on_disk_when_that_is_answered(folder: Pa
 
 
 def test_facts_of_a_command_are_written_once(folder: Path) -> None:
-    with living(folder) as scheduler:
+    with live_scheduler(folder) as scheduler:
 
         def command(now_s: float) -> tuple[list[Any], None]:
             scheduler.writer.keep({"one": 1})
@@ -124,7 +124,7 @@ def test_facts_of_a_command_are_written_once(folder: Path) -> None:
 
 @pytest.mark.parametrize("content", [None, "{", "[1]"])
 def test_a_time_limit_that_a_running_job_cannot_be_told_changes_nothing(folder: Path, content: str | None) -> None:
-    with living(folder) as scheduler:
+    with live_scheduler(folder) as scheduler:
         job = until(submit(scheduler, ["sleep", "60"], name="before", limit_s=500.0), JobState.RUNNING)
         told = folder / "jobs" / job.id / "attempt-1" / "launch.json"
         wait_for((told.parent / "ranks.json").exists, "the job's processes")
@@ -145,7 +145,7 @@ def test_a_time_limit_that_a_running_job_cannot_be_told_changes_nothing(folder: 
 
 
 def test_of_an_array_the_tasks_that_can_be_told_get_the_new_limit(folder: Path) -> None:
-    with living(folder) as scheduler:
+    with live_scheduler(folder) as scheduler:
         requests = [JobRequest(("sleep", "60"), array_task=task) for task in (0, 1)]
         first, second = scheduler.submit(requests, array=True)
         for job in (first, second):

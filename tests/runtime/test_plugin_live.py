@@ -7,46 +7,46 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli_house import CliHouse, house_in
+from live_cli import LiveCli, live_cli_in
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "my_policy.py"
 WAITS = "while [ ! -e go ]; do sleep 0.1; done; echo $FAIRWAY_JOB_ID >> order"
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[CliHouse]:
+def cli(tmp_path: Path) -> Iterator[LiveCli]:
     shutil.copy(EXAMPLE, tmp_path / "mine.py")
-    yield from house_in(tmp_path)
+    yield from live_cli_in(tmp_path)
 
 
-def _down(house: CliHouse) -> str:
+def _down(cli: LiveCli) -> str:
     """Stop the scheduler; what it had said on stderr."""
-    assert house("down").code == 0
-    assert house.daemon is not None
-    return house.daemon.communicate(timeout=60)[1]
+    assert cli("down").code == 0
+    assert cli.daemon is not None
+    return cli.daemon.communicate(timeout=60)[1]
 
 
-def test_the_example_decides_live_and_is_remembered(house: CliHouse) -> None:
-    first = house.start("--gpus", "2", "--plugin", "mine.py", "--policy", "largest")
+def test_the_example_decides_live_and_is_remembered(cli: LiveCli) -> None:
+    first = cli.start("--gpus", "2", "--plugin", "mine.py", "--policy", "largest")
     assert "policy largest" in first
-    head = house.submit("--gpus", "2", "--", "bash", "-c", WAITS)
-    house.wait_for(head, "RUNNING")
-    small, large = house.submit("--", "bash", "-c", WAITS), house.submit("--gpus", "2", "--", "bash", "-c", WAITS)
-    asked = house("what-if", "--policy", "largest", "--json").json
+    head = cli.submit("--gpus", "2", "--", "bash", "-c", WAITS)
+    cli.wait_for(head, "RUNNING")
+    small, large = cli.submit("--", "bash", "-c", WAITS), cli.submit("--gpus", "2", "--", "bash", "-c", WAITS)
+    asked = cli("what-if", "--policy", "largest", "--json").json
     ends = {one["id"]: one["finish_in_s"] for one in asked["jobs"]}
     assert ends[large] < ends[small], "most GPUs first"
-    assert house("policy", "set", "fifo").code == 0
-    assert house("policy", "set", "largest").code == 0
+    assert cli("policy", "set", "fifo").code == 0
+    assert cli("policy", "set", "largest").code == 0
 
-    assert "as last time" not in _down(house)
-    assert "policy largest" in house.start()
-    (house.folder / "go").touch()
+    assert "as last time" not in _down(cli)
+    assert "policy largest" in cli.start()
+    (cli.folder / "go").touch()
     for job in (head, large, small):
-        assert house.wait_for(job, "COMPLETED")["attempts"] == 1
-    assert (house.folder / "order").read_text().split() == [head, large, small]
-    told = _down(house)
-    assert f"--plugin {house.folder / 'mine.py'}, as last time" in told
-    assert "policy largest" in house.start("--gpus", "2"), "a policy of last time is found in a file of last time"
+        assert cli.wait_for(job, "COMPLETED")["attempts"] == 1
+    assert (cli.folder / "order").read_text().split() == [head, large, small]
+    told = _down(cli)
+    assert f"--plugin {cli.folder / 'mine.py'}, as last time" in told
+    assert "policy largest" in cli.start("--gpus", "2"), "a policy of last time is found in a file of last time"
 
 
 @pytest.mark.parametrize(
@@ -58,69 +58,69 @@ def test_the_example_decides_live_and_is_remembered(house: CliHouse) -> None:
         ("raise SystemExit(0)\n", "ends the program"),
     ],
 )
-def test_a_file_of_last_time_that_is_of_no_use_is_one_line(house: CliHouse, text: str | None, why: str) -> None:
-    house.start("--gpus", "1", "--plugin", "mine.py", "--policy", "fifo")
-    _down(house)
-    mine = house.folder / "mine.py"
+def test_a_file_of_last_time_that_is_of_no_use_is_one_line(cli: LiveCli, text: str | None, why: str) -> None:
+    cli.start("--gpus", "1", "--plugin", "mine.py", "--policy", "fifo")
+    _down(cli)
+    mine = cli.folder / "mine.py"
     if text is None:
         mine.unlink()
     else:
         mine.write_text(text)
-    call = house("up")
+    call = cli("up")
     assert (call.code, call.out) == (2, "")
     assert call.err.count("\n") == 1
     for part in (str(mine), why, "that of last time", "--plugin none"):
         assert part in call.err
-    assert not (house.state / "daemon.json").exists()
+    assert not (cli.state / "daemon.json").exists()
 
-    house.start("--plugin", "none")
-    assert "mine.py" not in _down(house)
-    house.start()
-    _down(house)
+    cli.start("--plugin", "none")
+    assert "mine.py" not in _down(cli)
+    cli.start()
+    _down(cli)
 
 
 @pytest.mark.parametrize(("text", "why"), [(None, "no such file"), ("1 / 0\n", "ZeroDivisionError")])
-def test_a_file_that_is_given_and_of_no_use_leaves_nothing_behind(house: CliHouse, text: str | None, why: str) -> None:
+def test_a_file_that_is_given_and_of_no_use_leaves_nothing_behind(cli: LiveCli, text: str | None, why: str) -> None:
     if text is not None:
-        (house.folder / "own.py").write_text(text)
+        (cli.folder / "own.py").write_text(text)
     for more in ((), ("--service",)):
-        call = house("up", "--gpus", "1", "--plugin", "mine.py", "--plugin", "own.py", *more)
+        call = cli("up", "--gpus", "1", "--plugin", "mine.py", "--plugin", "own.py", *more)
         assert (call.code, call.out) == (2, "")
         assert "own.py" in call.err
         assert why in call.err
         assert "last time" not in call.err
         assert call.err.count("\n") == 1
-        assert not house.state.exists()
-    assert house("up", "--plugin", "none", "--plugin", "mine.py").code == 2
+        assert not cli.state.exists()
+    assert cli("up", "--plugin", "none", "--plugin", "mine.py").code == 2
 
 
-def test_the_policy_of_a_file_that_is_forgotten_has_to_be_replaced(house: CliHouse) -> None:
+def test_the_policy_of_a_file_that_is_forgotten_has_to_be_replaced(cli: LiveCli) -> None:
     # In a process of its own: here, the policies of other tests are known.
-    house.start("--gpus", "1", "--plugin", "mine.py", "--policy", "largest")
-    _down(house)
-    refused = house.popen("up", "--plugin", "none")
+    cli.start("--gpus", "1", "--plugin", "mine.py", "--policy", "largest")
+    _down(cli)
+    refused = cli.popen("up", "--plugin", "none")
     out, err = refused.communicate(timeout=60)
     assert (refused.returncode, out) == (2, "")
     assert "unknown policy 'largest'" in err
     assert "that of last time" in err
-    assert "policy fifo" in house.start("--plugin", "none", "--policy", "fifo")
+    assert "policy fifo" in cli.start("--plugin", "none", "--policy", "fifo")
 
 
-def test_nobody_has_a_file_loaded_through_the_api(house: CliHouse) -> None:
-    house.start("--gpus", "1", "--policy", "fifo")
+def test_nobody_has_a_file_loaded_through_the_api(cli: LiveCli) -> None:
+    cli.start("--gpus", "1", "--policy", "fifo")
     for words in (("policy", "set"), ("what-if", "--policy")):
-        for name in ("largest", str(house.folder / "mine.py"), "mine.py"):
-            call = house(*words, name)
+        for name in ("largest", str(cli.folder / "mine.py"), "mine.py"):
+            call = cli(*words, name)
             assert call.code == 2
             assert "unknown policy" in call.err
 
 
-def test_a_service_is_told_where_the_file_is(house: CliHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_is_told_where_the_file_is(cli: LiveCli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fairway.cli.service._has_systemd", lambda: False)
-    call = house("up", "--service", "--plugin", "mine.py", "--policy", "largest")
+    call = cli("up", "--service", "--plugin", "mine.py", "--policy", "largest")
     assert call.code == 0, call.err
-    assert f'"--plugin" "{house.folder / "mine.py"}"' in call.out
-    assert house("up", "--service", "--policy", "nonsense").code == 2
-    house.start("--gpus", "1", "--plugin", "mine.py")
-    call = house("up", "--service", "--policy", "largest")
+    assert f'"--plugin" "{cli.folder / "mine.py"}"' in call.out
+    assert cli("up", "--service", "--policy", "nonsense").code == 2
+    cli.start("--gpus", "1", "--plugin", "mine.py")
+    call = cli("up", "--service", "--policy", "largest")
     assert call.code == 0, "the file of last time has this policy"

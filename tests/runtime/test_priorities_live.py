@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from keeping import wait_for
-from living import clear, ended, living, submit, until
+from live_scheduler import clear, ended, live_scheduler, submit, until
+from real_processes import wait_for
 
-from fairway.runtime.jobs.explain import explain
+from fairway.runtime.daemon.explain import explain
 from fairway.runtime.jobs.records import JobState
 
 
@@ -27,7 +27,7 @@ def _waits_for(path: Path) -> list[str]:
 @pytest.mark.parametrize("policy", ["fifo", "tiresias", "gandiva:pack=1"])
 def test_a_job_of_higher_priority_takes_over_and_the_others_go_on_afterwards(folder: Path, policy: str) -> None:
     done, over = folder / "done", folder / "over"
-    with living(folder / "state", 2, policy) as scheduler:
+    with live_scheduler(folder / "state", 2, policy) as scheduler:
         lower = [submit(scheduler, _waits_for(done)) for _ in range(2)]
         for record in lower:
             until(record, JobState.RUNNING)
@@ -47,7 +47,7 @@ def test_a_job_of_higher_priority_takes_over_and_the_others_go_on_afterwards(fol
 
 def test_only_as_many_make_room_as_have_to(folder: Path) -> None:
     done = folder / "done"
-    with living(folder / "state", 2, "fifo") as scheduler:
+    with live_scheduler(folder / "state", 2, "fifo") as scheduler:
         lower = [submit(scheduler, _waits_for(done)) for _ in range(2)]
         for record in lower:
             until(record, JobState.RUNNING)
@@ -63,7 +63,7 @@ def test_a_job_that_was_just_started_is_left_alone_for_a_while_and_one_that_is_n
     folder: Path,
 ) -> None:
     done = folder / "done"
-    with living(folder / "state", 2, "fifo", min_run_s=3.0) as scheduler:
+    with live_scheduler(folder / "state", 2, "fifo", min_run_s=3.0) as scheduler:
         never = submit(scheduler, _waits_for(done), preempt="never", priority=-5)
         low = submit(scheduler, _waits_for(done))
         until(never, JobState.RUNNING)
@@ -81,7 +81,7 @@ def test_a_job_that_was_just_started_is_left_alone_for_a_while_and_one_that_is_n
 
 def test_a_new_priority_counts_at_once(folder: Path) -> None:
     done = folder / "done"
-    with living(folder / "state", 1, "fifo") as scheduler:
+    with live_scheduler(folder / "state", 1, "fifo") as scheduler:
         first = submit(scheduler, _waits_for(done))
         until(first, JobState.RUNNING)
         second = submit(scheduler, _waits_for(done))

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.jobs.records import JobRecord, JobState, StoredJob
 from fairway.runtime.jobs.request import JobRequest
-from fairway.runtime.journal.database import Journal, JournalError, StoredJob
+from fairway.runtime.journal.database import Journal, JournalError
 from fairway.runtime.journal.salvage import Salvaged, salvage
 
 PAGE, JOBS, LONG = 4096, 600, 77

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from training import Stage, alone, example, staged, wait_for
 
-from fairway.runtime.jobs import attempt_ends as ends
+from fairway.runtime.jobs import live_jobs as ends
 from fairway.runtime.jobs.records import JobRecord, JobState
 
 PACE, SLOW_PACE = ("--pause", "0.04"), ("--pause", "0.1")

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from keeping import wait_for
-from living import clear, living, submit, until
+from live_scheduler import clear, live_scheduler, submit, until
+from real_processes import wait_for
 from training import ENVIRONMENT
 
 from fairway.runtime.daemon.scheduler import Scheduler
@@ -44,7 +44,7 @@ def cost_of(scheduler: Scheduler, job: JobRecord) -> float:
 
 
 def test_what_restarts_of_a_running_job_cost_reaches_the_snapshot_and_stays(folder: Path) -> None:
-    with living(folder, 1) as scheduler:
+    with live_scheduler(folder, 1) as scheduler:
         command = [sys.executable, "-c", SLOW]
         job = until(submit(scheduler, command, preempt="checkpoint", env=ENVIRONMENT), JobState.RUNNING)
         assert cost_of(scheduler, job) == RESTART_S
@@ -63,7 +63,7 @@ def test_what_restarts_of_a_running_job_cost_reaches_the_snapshot_and_stays(fold
         seen_s = cost_of(scheduler, job)
         time.sleep(0.6)
     time.sleep(1.0)
-    with living(folder, 1) as scheduler:
+    with live_scheduler(folder, 1) as scheduler:
         job = scheduler.store[0]
         assert cost_of(scheduler, job) == pytest.approx(seen_s)
         assert scheduler.observations.restarts.expected_s(job.request) == pytest.approx(seen_s, rel=0.3)

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from keeping import end_of, processes_of, said, start, state_of, wait_for
+from real_processes import end_of, processes_of, said, start, state_of, wait_for
 from training import ROOT
 
-from fairway.runtime.processes import hands, keeper
+from fairway.runtime.processes import containment, keeper
 
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 TRAINING = """
@@ -31,7 +31,7 @@ for step in session.steps():
 def folder(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path / "attempt-1"
     left = processes_of(str(tmp_path))
-    hands.kill_strays(tmp_path / "attempt-1", str(tmp_path))
+    containment.kill_strays(tmp_path / "attempt-1", str(tmp_path))
     assert not left, f"processes {left} were left behind"
 
 

@@ -1,36 +1,32 @@
 """The real scheduler through hours of simulated life, with faults: every seed is a story in which the laws hold.
 
-A failing seed prints the command that repeats it. `FAIRWAY_SEEDS=rotating` gives every day other seeds; `make soak
-SEEDS=100000 FIRST=1000` lives through as many as there is patience for.
+A failing seed prints the command that repeats it. `make soak SEEDS=100000 FIRST=1000` lives through as many as there is
+patience for.
 """
 
 from __future__ import annotations
 
-import datetime
-import os
-
 import pytest
 
 from fairway.core.action import Action
+from fairway.core.event import Event
+from fairway.core.state import State
 from fairway.runtime.daemon.engine import LiveEngine
 from fairway.runtime.jobs import life
-from fairway.runtime.jobs.happenings import Instruction, Stop
+from fairway.runtime.jobs.commands import Commands
+from fairway.runtime.jobs.life import Instruction, Stop
 from fairway.runtime.jobs.records import JobRecord, JobState
-from fairway.testing.daemon_world import BrokenLawError, live_through
+from fairway.testing.daemon_laws import BrokenLawError
+from fairway.testing.daemon_world import live_through
+from fairway.testing.seeds import ALL, first_seed
 
-STORIES = int(os.environ.get("FAIRWAY_STORIES", "1000"))
+STORIES = 1000 if ALL else 200
 CHUNK = 50
-
-
-def _first() -> int:
-    """The first seed: 0, or another one every day."""
-    rotating = os.environ.get("FAIRWAY_SEEDS") == "rotating"
-    return datetime.date.today().toordinal() * 100_000 if rotating else 0
 
 
 @pytest.mark.parametrize("chunk", range(STORIES // CHUNK))
 def test_all_laws_hold_in_every_story(chunk: int) -> None:
-    for seed in range(_first() + chunk * CHUNK, _first() + (chunk + 1) * CHUNK):
+    for seed in range(first_seed() + chunk * CHUNK, first_seed() + (chunk + 1) * CHUNK):
         try:
             live_through(seed)
         except BaseException as error:
@@ -39,7 +35,7 @@ def test_all_laws_hold_in_every_story(chunk: int) -> None:
 
 def test_a_story_is_the_same_every_time() -> None:
     one, other = live_through(11), live_through(11)
-    assert (one.steps, one.kills, one.acknowledged) == (other.steps, other.kills, other.acknowledged)
+    assert (one.steps, one.kills, one.users.promised) == (other.steps, other.kills, other.users.promised)
     assert one.time.time() == other.time.time()
 
 
@@ -84,3 +80,16 @@ def test_a_life_that_brings_jobs_back_from_the_dead_is_found_out(monkeypatch: py
 
     monkeypatch.setattr(life, "move", careless)
     assert _fails(monkeypatch)
+
+
+def test_a_change_of_policy_that_leaves_guests_where_they_are_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def careless(commands: Commands, now_s: float) -> list[Event]:
+        return []
+
+    monkeypatch.setattr(Commands, "guests_off", careless)
+    assert "the policy decides" in _fails(monkeypatch, most=200)
+
+
+def test_a_restart_that_leaves_guests_to_hosts_that_have_ended_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(State, "settle_guests", lambda state: None)
+    assert _fails(monkeypatch, most=200)

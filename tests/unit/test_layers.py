@@ -1,4 +1,4 @@
-"""The house rules, checked: imports go downward, functions fit a screen, files one idea, modules say what they are."""
+"""Rules of the code: imports go downward, functions fit a screen, files hold one idea, modules say what they do."""
 
 from __future__ import annotations
 
@@ -51,13 +51,19 @@ BELOW: dict[str, set[str]] = {
         "testing",
     },
 }
+# What each room of the live scheduler may import of the others: rooms, or single modules. `daemon` may import all.
+RUNTIME_BELOW: dict[str, set[str]] = {
+    "processes": {"jobs.records"},
+    "jobs": {"processes"},
+    "guard": {"jobs", "daemon.config"},
+    "journal": {"jobs", "processes", "daemon.engine"},
+}
 # The only modules that load the room of published simulators, and only inside a function.
 SEAMS = {"src/fairway/policies/registry.py", "src/fairway/simulator/engines.py"}
 SNAPSHOT_CIRCLE = {"fairway.core.oracle", "fairway.core.snapshot", "fairway.core.snapshot_json"}
 """A snapshot makes its oracle and its plain form, and both are about snapshots."""
 HEAVY = {"torch", "ray", "fastapi", "uvicorn", "flask", "pandas", "scipy", "highspy"}
 PURE_ROOMS = ("core", "models", "solvers", "policies", "placement", "published")
-ONE_NAME = {"core", "models", "solvers", "policies", "placement", "published", "simulator", "traces"}
 IMPURE = {"os", "time", "random", "logging", "socket", "subprocess", "datetime", "threading"}
 MAY_SAY_SIMULATE = {"simulator", "cli", "testing", "report", "__init__"}
 
@@ -109,6 +115,16 @@ def test_imports_go_downward_only(path: Path) -> None:
             assert parts[1] in below, f"{_name(path)} imports {name}: {room} is not above {parts[1]}"
 
 
+@pytest.mark.parametrize("room", RUNTIME_BELOW)
+def test_a_room_of_the_live_scheduler_imports_only_what_it_may(room: str) -> None:
+    below = RUNTIME_BELOW[room] | {room}
+    for path in sorted((SOURCE / "runtime" / room).rglob("*.py")):
+        for name, _ in _imports(path):
+            parts = name.split(".")[2:] if name.startswith("fairway.runtime") else []
+            # `from fairway.runtime.room import module` names the room only.
+            assert not parts or {parts[0], ".".join(parts)} & below, f"{_name(path)} imports {name}"
+
+
 def _imported_modules(path: Path, names: set[str]) -> set[str]:
     """The modules of Fairway that a module imports, wherever in it, without the seams to the published room."""
     found: set[str] = set()
@@ -140,7 +156,7 @@ def test_modules_import_one_another_in_no_circle() -> None:
 
 def test_every_room_has_its_place() -> None:
     rooms = {_room(path) for path in _modules()}
-    assert rooms == BELOW.keys() | {"testing", "__init__"}
+    assert rooms == BELOW.keys() | {"testing", "__init__", "__main__"}
 
 
 def test_published_simulators_are_loaded_only_where_asked_for() -> None:
@@ -236,10 +252,9 @@ def test_a_module_says_what_it_is(path: Path) -> None:
 def test_a_class_name_means_one_thing() -> None:
     homes: dict[str, list[str]] = {}
     for path in _modules():
-        if _room(path) in ONE_NAME:
-            for node in ast.parse(path.read_text()).body:
-                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                    homes.setdefault(node.name, []).append(_name(path))
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(_name(path))
     assert not {name: paths for name, paths in homes.items() if len(paths) > 1}
 
 

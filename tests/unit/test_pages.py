@@ -88,4 +88,4 @@ def test_the_page_names_the_verbs_that_lack_a_shared_option() -> None:
         lacking = [verb for verb in VERBS if not any(option in one.opts for one in commands[verb].params)]
         names = [f"`{verb}`" for verb in lacking]
         listed = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-        assert (f"`{option}` is not of {listed}" in page) == bool(lacking), (option, lacking)
+        assert (f"`{option}` does not apply to {listed}" in page) == bool(lacking), (option, lacking)

@@ -8,10 +8,9 @@ from typing import Any
 from fastapi import FastAPI
 
 from fairway import __version__
-from fairway.api.auth_middleware import Door
+from fairway.api.auth_middleware import AuthMiddleware
 from fairway.api.cluster import cluster_router, root_router
-from fairway.api.context import House
-from fairway.api.disk_space import Room
+from fairway.api.context import ApiContext
 from fairway.api.errors import add_handlers
 from fairway.api.jobs import jobs_router
 from fairway.api.people import Access
@@ -42,9 +41,9 @@ def operators_of(daemon: Daemon) -> Callable[[], Collection[str]]:
     return operators
 
 
-def make_app(daemon: Daemon, access: Access | None = None, room: Room | None = None) -> FastAPI:
-    """The application that serves one daemon. `app.state.house` is what its routes share."""
-    house = House(daemon, access or Access(operators=operators_of(daemon)), room)
+def make_app(daemon: Daemon, access: Access | None = None) -> FastAPI:
+    """The application that serves one daemon. `app.state.context` is what its routes share."""
+    context = ApiContext(daemon, access or Access(operators=operators_of(daemon)))
     refusals: dict[int | str, dict[str, Any]] = {
         status: {"model": Error, "description": what} for status, what in _REFUSALS.items()
     }
@@ -58,10 +57,10 @@ def make_app(daemon: Daemon, access: Access | None = None, room: Room | None = N
         redirect_slashes=False,
         responses=refusals,
     )
-    app.state.house = house
+    app.state.context = context
     add_handlers(app)
-    for router in (jobs_router(house), cluster_router(house)):
+    for router in (jobs_router(context), cluster_router(context)):
         app.include_router(router, prefix="/v1")
-    app.include_router(root_router(house))
-    app.add_middleware(Door, access=house.access)
+    app.include_router(root_router(context))
+    app.add_middleware(AuthMiddleware, access=context.access)
     return app

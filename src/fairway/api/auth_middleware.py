@@ -12,13 +12,12 @@ PERSON = "fairway.person"
 """The key of a request's scope that says who sent it."""
 
 
-class Door:
+class AuthMiddleware:
     """An ASGI application behind these checks. Unknown senders get 401, bodies that are too large 413."""
 
-    def __init__(self, app: ASGIApp, access: Access, most_bytes: int = MOST_BODY_BYTES) -> None:
+    def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
         self._access = access
-        self._most_bytes = most_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -33,7 +32,7 @@ class Door:
             return
         body = None if self._announced(scope) else await self._read(receive)
         if body is None:
-            why = f"the body is larger than {self._most_bytes} bytes"
+            why = f"the body is larger than {MOST_BODY_BYTES} bytes"
             await refusal(413, why, {"Connection": "close"})(scope, receive, send)
             return
         sent = False
@@ -50,7 +49,7 @@ class Door:
     def _announced(self, scope: Scope) -> bool:
         """Whether the request itself says that it is too large."""
         length = dict(scope["headers"]).get(b"content-length", b"0")
-        return length.isdigit() and (len(length) > 18 or int(length) > self._most_bytes)
+        return length.isdigit() and (len(length) > 18 or int(length) > MOST_BODY_BYTES)
 
     async def _read(self, receive: Receive) -> bytes | None:
         parts, size = list[bytes](), 0
@@ -60,7 +59,7 @@ class Door:
                 return b"".join(parts)
             parts.append(message.get("body", b""))
             size += len(parts[-1])
-            if size > self._most_bytes:
+            if size > MOST_BODY_BYTES:
                 return None
             if not message.get("more_body", False):
                 return b"".join(parts)

@@ -9,7 +9,7 @@ from starlette.responses import Response, StreamingResponse
 
 from fairway.api import views
 from fairway.api.answers import Answer
-from fairway.api.context import House
+from fairway.api.context import ApiContext
 from fairway.api.jobs import refuse_files
 from fairway.api.people import NotAllowedError
 from fairway.api.schema import Nodes, PolicyIn, PolicyOut, Reloaded, Share, Status
@@ -27,81 +27,81 @@ _PROMETHEUS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def cluster_router(house: House) -> APIRouter:
+def cluster_router(context: ApiContext) -> APIRouter:
     """All routes about the cluster."""
     router = APIRouter(tags=["cluster"])
-    _add_state(router, house)
-    _add_policy(router, house)
-    _add_streams(router, house)
+    _add_state(router, context)
+    _add_policy(router, context)
+    _add_streams(router, context)
     return router
 
 
-def root_router(house: House) -> APIRouter:
+def root_router(context: ApiContext) -> APIRouter:
     """Routes at the root: Prometheus asks for `/metrics` by default."""
     router = APIRouter(tags=["cluster"])
-    _add_figures(router, house)
+    _add_figures(router, context)
     return router
 
 
-def _add_state(router: APIRouter, house: House) -> None:
+def _add_state(router: APIRouter, context: ApiContext) -> None:
     @router.get("/nodes", responses={200: {"model": Nodes}})
     def nodes() -> Response:
         """Machines, their GPUs, and who has them."""
-        return Answer({"nodes": views.nodes(house.daemon)})
+        return Answer({"nodes": views.nodes(context.daemon)})
 
     @router.get("/share", responses={200: {"model": Share}})
     def share() -> Response:
         """What every user holds now and has used."""
-        return Answer({"users": views.share(house.scheduler)})
+        return Answer({"users": views.share(context.scheduler)})
 
     @router.get("/snapshot", responses={200: {"content": {"application/json": {}}}})
     def snapshot() -> Response:
         """What the scheduler sees and decides now, for `fairway replay`."""
-        return Response(house.scheduler.incident(), media_type="application/json")
+        return Response(context.scheduler.incident(), media_type="application/json")
 
     @router.get("/status", responses={200: {"model": Status}})
     def status(request: Request) -> Response:
         """The scheduler itself, and who you are to it."""
-        return Answer(views.status(house.daemon, house.room, house.person(request), house.began_s))
+        return Answer(views.status(context.daemon, context.disk, context.person(request), context.began_s))
 
 
-def _add_policy(router: APIRouter, house: House) -> None:
+def _add_policy(router: APIRouter, context: ApiContext) -> None:
     @router.get("/policy", responses={200: {"model": PolicyOut}})
     def policy() -> Response:
         """The policy that decides now."""
-        return Answer(views.policy(house.scheduler))
+        return Answer(views.policy(context.scheduler))
 
     @router.put("/policy", responses={200: {"model": PolicyOut}})
     def set_policy(request: Request, body: PolicyIn) -> Response:
         """Switch to another policy. The change itself stops no job. For operators."""
-        person = house.person(request)
+        person = context.person(request)
         if not person.operator:
             raise NotAllowedError(f"only operators can change the policy; you are {person.name}")
-        refuse_files(house, person, body.policy)
-        house.scheduler.set_policy(make_policy(body.policy), body.policy)
-        return Answer(views.policy(house.scheduler))
+        refuse_files(context, person, body.policy)
+        context.scheduler.set_policy(make_policy(body.policy), body.policy)
+        return Answer(views.policy(context.scheduler))
 
     @router.post("/reload", responses={200: {"model": Reloaded}})
     def reload(request: Request) -> Response:
         """Read the configuration again. If it has an error, nothing changes. For operators."""
-        person = house.person(request)
+        person = context.person(request)
         if not person.operator:
             raise NotAllowedError(f"only operators can reload the configuration; you are {person.name}")
-        return Answer({"file": house.daemon.reload()})
+        return Answer({"file": context.daemon.reload()})
 
 
-def _add_streams(router: APIRouter, house: House) -> None:
+def _add_streams(router: APIRouter, context: ApiContext) -> None:
     @router.get("/events", response_class=StreamingResponse, responses=_EVENTS)
     async def events(last: Annotated[str | None, Header(alias="Last-Event-ID", max_length=100)] = None) -> Response:
         """What happens, as server-sent events. With the id of the last event seen, those after it come first."""
         headers = {"Cache-Control": "no-store"}
-        return StreamingResponse(house.stream.follow(last), media_type="text/event-stream", headers=headers)
+        return StreamingResponse(context.stream.follow(last), media_type="text/event-stream", headers=headers)
 
-    _add_figures(router, house)
+    _add_figures(router, context)
 
 
-def _add_figures(router: APIRouter, house: House) -> None:
+def _add_figures(router: APIRouter, context: ApiContext) -> None:
     @router.get("/metrics", response_class=Response, responses=_PROMETHEUS)
     def metrics() -> Response:
         """Figures for Prometheus."""
-        return Response(house.figures.text(), media_type=_FIGURES)
+        return Response(context.figures.text(), media_type=_FIGURES)

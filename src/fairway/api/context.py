@@ -7,7 +7,7 @@ import time
 from fastapi import Request
 
 from fairway.api.auth_middleware import PERSON
-from fairway.api.disk_space import Room
+from fairway.api.disk_space import DiskSpace
 from fairway.api.events import Stream
 from fairway.api.json_rows import Listing
 from fairway.api.people import Access, Person
@@ -15,22 +15,22 @@ from fairway.api.prometheus import Figures
 from fairway.runtime.daemon.daemon import Daemon
 
 
-class House:
+class ApiContext:
     """One running scheduler as the API sees it."""
 
-    def __init__(self, daemon: Daemon, access: Access, room: Room | None = None) -> None:
+    def __init__(self, daemon: Daemon, access: Access) -> None:
         self.daemon = daemon
         self.scheduler = daemon.scheduler
         self.access = access
         self.began_s = time.time()
-        self.room = room or Room(daemon.options.folder)
+        self.disk = DiskSpace(daemon.options.folder)
         self.listing = Listing(daemon.scheduler)
         self.stream = Stream(daemon.scheduler)
-        self.figures = Figures(daemon, self.room)
+        self.figures = Figures(daemon, self.disk)
         self.stream.listen()
         self.figures.listen()
-        self.scheduler.writer.on_full.append(self.room.drop_ballast)
-        self.room.take_on_ballast()
+        self.scheduler.writer.on_full.append(self.disk.drop_ballast)
+        self.disk.take_on_ballast()
 
     @property
     def closing(self) -> bool:

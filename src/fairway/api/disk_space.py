@@ -16,11 +16,11 @@ KEPT_FREE_BYTES = 64 * 1024 * 1024
 BALLAST_BYTES = 16 * 1024 * 1024
 
 
-class NoRoomError(FairwayError):
+class DiskNearlyFullError(FairwayError):
     """The disk is nearly full."""
 
 
-class Room:
+class DiskSpace:
     """The disk that a state directory is on."""
 
     def __init__(
@@ -37,10 +37,10 @@ class Room:
         return found.f_bavail * found.f_frsize
 
     def refuse_if_full(self) -> None:
-        """Raise `NoRoomError` if there is no space for more jobs."""
+        """Raise `DiskNearlyFullError` if there is no space for more jobs."""
         free = self.free_bytes()
         if free < self.kept_free_bytes:
-            raise NoRoomError(
+            raise DiskNearlyFullError(
                 f"the disk of {self.folder} has only {free // 2**20} MiB left; no jobs are taken below "
                 f"{self.kept_free_bytes // 2**20} MiB"
             )

@@ -13,13 +13,12 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from fairway.api.answers import Answer
-from fairway.api.disk_space import NoRoomError
+from fairway.api.disk_space import DiskNearlyFullError
 from fairway.api.people import NotAllowedError, NoTokenError
 from fairway.api.schema import MANY, ONE
 from fairway.core.errors import FairwayError, InputError
-from fairway.runtime.daemon.inbox import StoppedError
-from fairway.runtime.jobs import schema
-from fairway.runtime.jobs.commands import UnknownJobError, WrongStateError
+from fairway.runtime.jobs.commands import StoppedError, UnknownJobError, WrongStateError
+from fairway.runtime.jobs.request import problems_text
 from fairway.runtime.journal.database import DiskFullError
 
 log = logging.getLogger("fairway.api")
@@ -30,7 +29,7 @@ STATUSES: dict[type[FairwayError], int] = {
     WrongStateError: 409,
     NotAllowedError: 403,
     NoTokenError: 401,
-    NoRoomError: 507,
+    DiskNearlyFullError: 507,
     DiskFullError: 507,
     StoppedError: 503,
 }
@@ -85,7 +84,7 @@ def told(problems: Sequence[Any]) -> str:
     unread = next((one for one in problems if one["type"] == "json_invalid"), None)
     if unread is not None:
         return f"the body is not JSON: {unread.get('ctx', {}).get('error', 'it cannot be read')}"
-    return schema.told(problems, _name, values=False)
+    return problems_text(problems, _name, values=False)
 
 
 def _name(place: Sequence[Any]) -> str:

@@ -16,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 
 from fairway.api import views
 from fairway.api.answers import Answer
-from fairway.api.context import House
+from fairway.api.context import ApiContext
 from fairway.api.logs import Logs
 from fairway.api.people import NotAllowedError, Person
 from fairway.api.schema import (
@@ -41,8 +41,7 @@ from fairway.core.units import MOST_SECONDS
 from fairway.policies.registry import files_of_knobs
 from fairway.runtime.jobs.commands import UnknownJobError
 from fairway.runtime.jobs.records import JobRecord, JobState
-from fairway.runtime.jobs.request import JobRequest
-from fairway.runtime.jobs.schema import MOST_INT, Name, checked
+from fairway.runtime.jobs.request import MOST_INT, JobRequest, Name, checked
 
 MOST_FORECASTS = 2
 """How many forecasts run at a time; each can take seconds."""
@@ -77,18 +76,18 @@ class CancelledRows(BaseModel):
     jobs: list[CancelledRow]
 
 
-def jobs_router(house: House) -> APIRouter:
+def jobs_router(context: ApiContext) -> APIRouter:
     """All routes about jobs."""
     router = APIRouter(tags=["jobs"])
-    _add_submit(router, house)
-    _add_reading(router, house)
-    _add_control(router, house)
-    _add_logs(router, house)
-    _add_forecasts(router, house)
+    _add_submit(router, context)
+    _add_reading(router, context)
+    _add_control(router, context)
+    _add_logs(router, context)
+    _add_forecasts(router, context)
     return router
 
 
-def _add_submit(router: APIRouter, house: House) -> None:
+def _add_submit(router: APIRouter, context: ApiContext) -> None:
     @router.post("/jobs", status_code=201, responses={200: {"model": TakenRows}, 201: {"model": TakenRows}})
     async def submit(
         request: Request, body: Jobs, key: Annotated[Key | None, Header(alias="Idempotency-Key")] = None
@@ -98,13 +97,13 @@ def _add_submit(router: APIRouter, house: House) -> None:
         With an idempotency key (this header, or the field `client_key`) the same submission can be sent again: it is
         taken once, and answered with 200 and the jobs of the first time.
         """
-        person = house.person(request)
+        person = context.person(request)
         asked = body if isinstance(body, list) else [body]
         if not _is_quick(person, asked):
-            return await run_in_threadpool(_submitted, house, person, asked, key)
-        requests = _requests(house, person, asked, key)
-        records = await asyncio.wrap_future(house.scheduler.submission(requests))
-        return _taken(house, requests, records)
+            return await run_in_threadpool(_submitted, context, person, asked, key)
+        requests = _requests(context, person, asked, key)
+        records = await asyncio.wrap_future(context.scheduler.submission(requests))
+        return _taken(context, requests, records)
 
 
 def _is_quick(person: Person, asked: Sequence[Submission]) -> bool:
@@ -113,28 +112,28 @@ def _is_quick(person: Person, asked: Sequence[Submission]) -> bool:
     return len(asked) <= FEW and plain
 
 
-def _submitted(house: House, person: Person, asked: Sequence[Submission], key: str | None) -> Response:
-    requests = _requests(house, person, asked, key)
-    return _taken(house, requests, house.scheduler.submit(requests, array=asked[0].array is not None))
+def _submitted(context: ApiContext, person: Person, asked: Sequence[Submission], key: str | None) -> Response:
+    requests = _requests(context, person, asked, key)
+    return _taken(context, requests, context.scheduler.submit(requests, array=asked[0].array is not None))
 
 
-def _taken(house: House, requests: Sequence[JobRequest], records: Sequence[JobRecord]) -> Response:
+def _taken(context: ApiContext, requests: Sequence[JobRequest], records: Sequence[JobRecord]) -> Response:
     """The answer to a submission: 201 if any of it is new."""
     # The configuration may have changed a request, but its command is still the same object.
     asked = {id(request.command) for request in requests}
     new = sum(id(record.request.command) in asked for record in records)
-    return Response(house.listing.text(records, new=new), 201 if new else 200, media_type=_JSON)
+    return Response(context.listing.text(records, new=new), 201 if new else 200, media_type=_JSON)
 
 
-def _requests(house: House, person: Person, asked: Sequence[Submission], key: str | None) -> list[JobRequest]:
+def _requests(context: ApiContext, person: Person, asked: Sequence[Submission], key: str | None) -> list[JobRequest]:
     """The checked requests of a submission. If one is refused, nothing has changed yet."""
-    house.room.refuse_if_full()
+    context.disk.refuse_if_full()
     if len(asked) > 1 and any(one.array is not None for one in asked):
         raise InputError("an array cannot be submitted in a list with other jobs")
     requests = []
     for number, one in enumerate(asked):
         own_key = one.client_key or (key if key is None or len(asked) == 1 else f"{key}/{number}")
-        request = _request(house, person, one, own_key)
+        request = _request(context, person, one, own_key)
         if one.array is None:
             requests.append(request)
             continue
@@ -147,14 +146,14 @@ def _requests(house: House, person: Person, asked: Sequence[Submission], key: st
     return requests
 
 
-def _request(house: House, person: Person, one: Submission, key: str | None) -> JobRequest:
-    user, account = house.access.owner(person, one.user)
+def _request(context: ApiContext, person: Person, one: Submission, key: str | None) -> JobRequest:
+    user, account = context.access.owner(person, one.user)
     terms = {name: value for name, value in vars(one).items() if name != "array"}
     # Once more, because of what was added: all that is kept can be read again.
     return checked(JobRequest, terms | {"user": user, "client_key": key, "account": account})
 
 
-def _add_reading(router: APIRouter, house: House) -> None:
+def _add_reading(router: APIRouter, context: ApiContext) -> None:
     @router.get("/jobs", responses={200: {"model": Rows}})
     def ls(
         state: Annotated[list[StateIn] | None, Query(description="one state, or several")] = None,
@@ -164,9 +163,9 @@ def _add_reading(router: APIRouter, house: House) -> None:
         limit: Limit = 100_000,
     ) -> Response:
         """Jobs in order of submission: the latest `limit` of those that were submitted at or after `since`."""
-        wanted = _chosen(house, state, user, queue)
+        wanted = _chosen(context, state, user, queue)
         found = [one for one in wanted if since is None or one.submitted_s >= since]
-        return Response(house.listing.text(found[-limit:]), media_type=_JSON)
+        return Response(context.listing.text(found[-limit:]), media_type=_JSON)
 
     @router.get("/history", responses={200: {"model": Rows}})
     def history(
@@ -176,23 +175,23 @@ def _add_reading(router: APIRouter, house: House) -> None:
         limit: Limit = 1000,
     ) -> Response:
         """Jobs that have ended at or after `since`, the latest first."""
-        wanted = _chosen(house, [state for state in JobState if state.ended], user, queue)
+        wanted = _chosen(context, [state for state in JobState if state.ended], user, queue)
         ended = [(one.ended_s or 0.0, one) for one in wanted if since is None or (one.ended_s or 0.0) >= since]
         ended.sort(key=lambda pair: (-pair[0], -pair[1].number))
-        return Response(house.listing.text([one for _, one in ended[:limit]]), media_type=_JSON)
+        return Response(context.listing.text([one for _, one in ended[:limit]]), media_type=_JSON)
 
     @router.get("/jobs/{name}", responses={200: {"model": Job | ArrayJob}})
     def show(request: Request, name: Id) -> Response:
         """Everything about one job; for an array, its tasks."""
-        person, records = house.person(request), _found(house, name)
+        person, records = context.person(request), _found(context, name)
         if records[0].id != name:
-            return Answer({"id": name, "tasks": views.rows(house.scheduler, records)})
-        with_env = house.access.may_control(person, records[0].request.user)
-        return Answer(views.full(house.scheduler, records[0], with_env=with_env))
+            return Answer({"id": name, "tasks": views.rows(context.scheduler, records)})
+        with_env = context.access.may_control(person, records[0].request.user)
+        return Answer(views.full(context.scheduler, records[0], with_env=with_env))
 
 
-def _chosen(house: House, states: list[JobState] | None, user: str | None, queue: str | None) -> list[JobRecord]:
-    found = list(house.scheduler.store)
+def _chosen(context: ApiContext, states: list[JobState] | None, user: str | None, queue: str | None) -> list[JobRecord]:
+    found = list(context.scheduler.store)
     if states is not None:
         some = frozenset(states)
         found = [one for one in found if one.state in some]
@@ -203,26 +202,26 @@ def _chosen(house: House, states: list[JobState] | None, user: str | None, queue
     return found
 
 
-def _found(house: House, name: str) -> list[JobRecord]:
-    records = house.scheduler.store.tasks(name)
+def _found(context: ApiContext, name: str) -> list[JobRecord]:
+    records = context.scheduler.store.tasks(name)
     if not records:
         raise UnknownJobError(f"there is no job {name!r}")
     return records
 
 
-def _add_control(router: APIRouter, house: House) -> None:
+def _add_control(router: APIRouter, context: ApiContext) -> None:
     def add(verb: str, act: Callable[[str], list[JobRecord]], what: str) -> None:
         @router.post(f"/jobs/{{name}}/{verb}", name=verb, description=what, responses={200: {"model": ChangedRows}})
         def control(request: Request, name: Id) -> Response:
-            return _changed(house, house.person(request), name, act)
+            return _changed(context, context.person(request), name, act)
 
-    scheduler = house.scheduler
+    scheduler = context.scheduler
 
     @router.post("/jobs/{name}/cancel", responses={200: {"model": CancelledRows}})
     def cancel(request: Request, name: Id) -> Response:
         """End a job. Its processes are asked to stop, and killed after their grace period."""
         return _changed(
-            house, house.person(request), name, scheduler.cancel, lambda record: {"stopping_s": _stopping_s(record)}
+            context, context.person(request), name, scheduler.cancel, lambda record: {"stopping_s": _stopping_s(record)}
         )
 
     add("suspend", scheduler.suspend, "Take a job off its GPUs until it is resumed.")
@@ -235,8 +234,8 @@ def _add_control(router: APIRouter, house: House) -> None:
         """Stop a running job and put it back in the queue. Without a checkpoint it loses its work."""
         losing = {one.number for one in scheduler.store.tasks(name) if _begins_again(one)}
         return _changed(
-            house,
-            house.person(request),
+            context,
+            context.person(request),
             name,
             scheduler.requeue,
             lambda record: {"from_the_beginning": record.number in losing},
@@ -248,7 +247,7 @@ def _add_control(router: APIRouter, house: House) -> None:
         changes = body.model_dump(exclude_unset=True)
         if not changes:
             raise InputError("there is nothing to change")
-        return _changed(house, house.person(request), name, lambda one: scheduler.update(one, changes))
+        return _changed(context, context.person(request), name, lambda one: scheduler.update(one, changes))
 
 
 def _stopping_s(record: JobRecord) -> float:
@@ -264,7 +263,7 @@ def _begins_again(record: JobRecord) -> bool:
 
 
 def _changed(
-    house: House,
+    context: ApiContext,
     person: Person,
     name: str,
     act: Callable[[str], list[JobRecord]],
@@ -275,17 +274,17 @@ def _changed(
     `more` gives further fields of each.
     """
     ended: set[int] = set()
-    for record in _found(house, name):
-        if not house.access.may_control(person, record.request.user):
+    for record in _found(context, name):
+        if not context.access.may_control(person, record.request.user):
             raise NotAllowedError(f"job {record.id} is {record.request.user}'s; you are {person.name}")
         if record.state.ended:
             ended.add(record.number)
     records = act(name)
-    rows = zip(views.rows(house.scheduler, records), records, strict=True)
+    rows = zip(views.rows(context.scheduler, records), records, strict=True)
     return Answer({"jobs": [row | {"had_ended": record.number in ended} | more(record) for row, record in rows]})
 
 
-def _add_logs(router: APIRouter, house: House) -> None:
+def _add_logs(router: APIRouter, context: ApiContext) -> None:
     @router.get("/jobs/{name}/logs", response_class=StreamingResponse, responses=_TEXT)
     async def logs(
         name: Id,
@@ -296,19 +295,19 @@ def _add_logs(router: APIRouter, house: House) -> None:
         follow: Annotated[bool, Query(description="continue until the job has ended")] = False,
     ) -> Response:
         """What a job has written in all its attempts. With several ranks, each line starts with `[rank]`."""
-        records = _found(house, name)
+        records = _found(context, name)
         if records[0].id != name:
             raise InputError(f"{name} is an array; ask for one of its tasks, such as {records[0].id}")
-        found = Logs(house.scheduler, records[0], rank=rank, attempt=attempt)
+        found = Logs(context.scheduler, records[0], rank=rank, attempt=attempt)
         if offset is not None and (tail is not None or len(found.ranks()) > 1):
             raise InputError("an offset needs one rank, and no tail")
         if follow:
-            coming = found.follow(lambda: house.closing, offset=offset or 0, tail=tail)
+            coming = found.follow(lambda: context.closing, offset=offset or 0, tail=tail)
             return StreamingResponse(coming, media_type=_PLAIN)
         return StreamingResponse(found.now(offset=offset or 0, tail=tail), media_type=_PLAIN)
 
 
-def _add_forecasts(router: APIRouter, house: House) -> None:
+def _add_forecasts(router: APIRouter, context: ApiContext) -> None:
     busy = threading.BoundedSemaphore(MOST_FORECASTS)
 
     def alone(work: Callable[[], dict[str, Any]]) -> Response:
@@ -324,18 +323,18 @@ def _add_forecasts(router: APIRouter, house: House) -> None:
         """Why a job waits: the policy's reason, who is ahead, what would free GPUs, and when it may start."""
         from fairway.api.what_if import why as why_so
 
-        return alone(lambda: why_so(house.scheduler, name))
+        return alone(lambda: why_so(context.scheduler, name))
 
     @router.post("/what-if", responses={200: {"content": {"application/json": {}}}})
     def what_if(request: Request, body: WhatIf) -> Response:
         """When jobs start and end: those in the queue, new ones, or all under another policy."""
         from fairway.api.what_if import what_if as look
 
-        refuse_files(house, house.person(request), body.policy or "")
-        return alone(lambda: look(house.scheduler, body))
+        refuse_files(context, context.person(request), body.policy or "")
+        return alone(lambda: look(context.scheduler, body))
 
 
-def refuse_files(house: House, person: Person, policy: str) -> None:
+def refuse_files(context: ApiContext, person: Person, policy: str) -> None:
     """The scheduler's user reads the files of knobs, so only that user and root may name such files."""
-    if files_of_knobs(policy) and person.uid not in (0, house.access.own_uid):
+    if files_of_knobs(policy) and person.uid not in (0, context.access.own_uid):
         raise NotAllowedError("only the scheduler's own user can have a policy read files")

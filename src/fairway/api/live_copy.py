@@ -18,7 +18,7 @@ from fairway.core.policy import Policy
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
 from fairway.runtime.daemon.scheduler import Scheduler
-from fairway.runtime.guard.policy_guard import Limits, PolicyGuard, widened
+from fairway.runtime.guard.policy_guard import FindCuts, PolicyGuard, widened
 from fairway.runtime.jobs.estimates import SUSPENDED_S, speeds_of
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import Dependency
@@ -36,7 +36,7 @@ class Condition(NamedTuple):
     others: frozenset[int]
 
 
-class Array(NamedTuple):
+class LimitedArray(NamedTuple):
     """An array of which `most` tasks run at a time."""
 
     name: str
@@ -46,21 +46,21 @@ class Array(NamedTuple):
 class Present(NamedTuple):
     """The live state at one instant, as a copy.
 
-    Of the jobs `outside`, those without a condition never come in by themselves. Those in `falls_back` lose their work
-    down to the progress given there when they are stopped. The GPUs `left_alone` are so as long as one looks ahead, and
-    those `stranded` are jobs that need more than the others, each with how that is said.
+    Jobs in `outside` are not eligible; those without a condition never become so by themselves. Jobs in `falls_back`
+    fall back to the progress given there when they are stopped. GPUs in `blocked` stay blocked throughout a forecast.
+    Jobs in `stranded` need more than the GPUs that are not blocked; the text says so.
     """
 
     snapshot: Snapshot
     specs: Mapping[int, JobSpec]
     outside: Mapping[int, str]
     conditions: Mapping[int, Condition]
-    arrays: Mapping[int, Array]
+    arrays: Mapping[int, LimitedArray]
     restart_s: Mapping[int, float]
     falls_back: Mapping[int, float]
     next_number: int
     left_out: int
-    left_alone: Mapping[int, str] = MappingProxyType({})
+    blocked: Mapping[int, str] = MappingProxyType({})
     stranded: Mapping[int, str] = MappingProxyType({})
 
     def never(self, job: int) -> bool:
@@ -79,14 +79,17 @@ class _Copied(NamedTuple):
     specs: dict[int, JobSpec]
     outside: dict[int, str]
     next_number: int
-    left_alone: dict[int, str]
+    blocked: dict[int, str]
 
 
-class Door(PolicyGuard):
-    """Shows jobs to the policy as time passes: at their begin times, and when the jobs they wait for have ended."""
+class ForecastGuard(PolicyGuard):
+    """The policy guard of a forecast. It shows jobs to the policy as simulated time passes.
 
-    def __init__(self, policy: Policy, limits: Limits | None, present: Present) -> None:
-        super().__init__(policy, limits, outside=dict(present.outside), blocked=lambda: present.left_alone)
+    A job is shown at its begin time, and once the jobs that it waits for have ended.
+    """
+
+    def __init__(self, policy: Policy, limits: FindCuts | None, present: Present) -> None:
+        super().__init__(policy, limits, outside=dict(present.outside), blocked=lambda: present.blocked)
         self._times = [(condition.begins_s, job) for job, condition in present.conditions.items()]
         heapq.heapify(self._times)
         self._early = set(present.conditions)
@@ -96,23 +99,23 @@ class Door(PolicyGuard):
             for other in others:
                 self._dependants.setdefault(other, []).append(job)
         self._arrays = present.arrays
-        self._room = {array.name: array.most for array in present.arrays.values()}
-        self._queues: dict[str, deque[int]] = {name: deque() for name in self._room}
+        self._free_slots = {array.name: array.most for array in present.arrays.values()}
+        self._queues: dict[str, deque[int]] = {name: deque() for name in self._free_slots}
         for job, array in present.arrays.items():
             if job not in present.outside or job in present.snapshot.frame.held_gpus:
-                self._room[array.name] -= 1
+                self._free_slots[array.name] -= 1
 
     def after_events(self, state: State, events: Sequence[Event]) -> None:
-        """Let in those who have waited for a job that has ended."""
+        """Let in jobs that waited for a job that has ended."""
         for event in events:
             if type(event) is JobFinished:
                 self._note_end(event.job)
 
     def after_round(self, snapshot: Snapshot, decision: Decision, actions: object) -> None:
-        """Nothing is kept of rounds."""
+        """Do nothing: rounds need no record here."""
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Let in those whose time has come, and ask again when the next one's does."""
+        """Let in jobs whose begin time has come, and ask to be woken for the next one."""
         while self._times and self._times[0][0] <= snapshot.now_s:
             job = heapq.heappop(self._times)[1]
             self._early.discard(job)
@@ -137,7 +140,7 @@ class Door(PolicyGuard):
     def _note_end(self, job: int) -> None:
         array = self._arrays.get(job)
         if array is not None:
-            self._room[array.name] += 1
+            self._free_slots[array.name] += 1
             if self._queues[array.name]:
                 self._let_in(self._queues[array.name].popleft())
         for other in self._dependants.pop(job, ()):
@@ -150,10 +153,10 @@ class Door(PolicyGuard):
             return
         array = self._arrays.get(job)
         if array is not None:
-            if self._room[array.name] <= 0:
+            if self._free_slots[array.name] <= 0:
                 self._queues[array.name].append(job)
                 return
-            self._room[array.name] -= 1
+            self._free_slots[array.name] -= 1
         self.outside.pop(job, None)
 
 
@@ -167,10 +170,10 @@ def copied_present(scheduler: Scheduler, keep: Collection[int]) -> Present:
         number, blocked = scheduler.store.next_number, dict(scheduler.blocked.why)
         return [], _Copied(copied, dict(state.specs), dict(scheduler.guard.outside), number, blocked)
 
-    whole, specs, gate_outside, next_number, left_alone = scheduler.ask(command)
+    whole, specs, not_eligible, next_number, blocked = scheduler.ask(command)
     snapshot, left_out = _first_rows(whole, keep)
     jobs, store = snapshot.jobs.tolist(), scheduler.store
-    outside = {job: gate_outside[job] for job in jobs if job in gate_outside}
+    outside = {job: not_eligible[job] for job in jobs if job in not_eligible}
     records = [store[job] for job in jobs]
     costs = zip(records, snapshot.restart_s.tolist(), strict=True)
     return Present(
@@ -183,46 +186,46 @@ def copied_present(scheduler: Scheduler, keep: Collection[int]) -> Present:
         {one.number: scheduler.observations.saved(one) for one in records if one.request.preempt == "restart"},
         next_number,
         left_out,
-        left_alone,
-        _stranded(snapshot, left_alone),
+        blocked,
+        _stranded(snapshot, blocked),
     )
 
 
-def _stranded(snapshot: Snapshot, left_alone: Collection[int]) -> dict[int, str]:
+def _stranded(snapshot: Snapshot, blocked: Collection[int]) -> dict[int, str]:
     """Jobs that cannot start on the GPUs that can be used."""
-    if not left_alone:
+    if not blocked:
         return {}
     speeds, gpus_min, jobs = snapshot.speeds, snapshot.gpus_min.tolist(), snapshot.jobs.tolist()
     waiting = (~snapshot.running).nonzero()[0].tolist()
-    told = {jobs[row]: why_stranded(snapshot, left_alone, gpus_min[row], speeds[:, row].tolist()) for row in waiting}
+    told = {jobs[row]: why_stranded(snapshot, blocked, gpus_min[row], speeds[:, row].tolist()) for row in waiting}
     return {job: why for job, why in told.items() if why}
 
 
-def why_stranded(snapshot: Snapshot, left_alone: Collection[int], gpus_min: int, speeds: Sequence[float]) -> str:
-    """Why a job cannot start while some GPUs are left alone; empty if it can."""
-    cluster, there, alone = snapshot.cluster, snapshot.capacity.tolist(), 0
-    for gpu in left_alone:
+def why_stranded(snapshot: Snapshot, blocked: Collection[int], gpus_min: int, speeds: Sequence[float]) -> str:
+    """Why a job cannot start while some GPUs are blocked; empty if it can."""
+    cluster, there, lost = snapshot.cluster, snapshot.capacity.tolist(), 0
+    for gpu in blocked:
         node = cluster.node_of_gpu[gpu]
         if node not in snapshot.down_nodes and speeds[cluster.node_type[node]] > 0:
             there[cluster.node_type[node]] -= 1
-            alone += 1
+            lost += 1
     most = max((there[kind] for kind, speed in enumerate(speeds) if speed > 0), default=0)
-    if not alone or gpus_min <= most:
+    if not lost or gpus_min <= most:
         return ""
     need = "1 GPU" if gpus_min == 1 else f"{gpus_min} GPUs"
-    are = ["is" if count == 1 else "are" for count in (most, alone)]
-    return f"it needs {need}; {most} {are[0]} there while {alone} {are[1]} left alone"
+    are = ["is" if count == 1 else "are" for count in (most, lost)]
+    return f"it needs {need}; {most} {are[0]} there while {lost} {are[1]} blocked"
 
 
-def array_of(record: JobRecord) -> Array:
+def array_of(record: JobRecord) -> LimitedArray:
     """The array that a task belongs to, of which only some run at a time."""
-    return Array(record.id.partition("_")[0], record.request.array_at_once)
+    return LimitedArray(record.id.partition("_")[0], record.request.array_at_once)
 
 
 def conditions_of(
     scheduler: Scheduler, outside: Iterable[JobRecord], running: Collection[int] = ()
 ) -> dict[int, Condition]:
-    """What lets jobs in that wait outside, in the order of submission; nothing for those who never come in."""
+    """What jobs that are not eligible wait for, in the order of submission; nothing for jobs that never come in."""
     known: dict[str, list[JobRecord]] = {}
 
     def tasks(name: str) -> list[JobRecord]:
@@ -242,7 +245,7 @@ def conditions_of(
 
 
 def _condition(scheduler: Scheduler, record: JobRecord, tasks: Tasks) -> Condition | None:
-    """When a job that waits outside may come in; None if that is for its owner to say, or never."""
+    """When a job becomes eligible; None if its owner has to act, or if it never does."""
     request, others = record.request, set[int]()
     if record.held or record.suspended or not any(speeds_of(request, scheduler.cluster)):
         return None

@@ -1,8 +1,8 @@
 """Who sends a request and what they may do: all users see everything and control their own jobs.
 
 On the Unix socket the kernel says who is at the other end. Root, the scheduler's own user and operators control every
-job. A scheduler of root runs jobs as whoever submits them. Any other scheduler can run them only as its own user, so
-there strangers look but do not submit, unless it was opened to them.
+job. A scheduler of root runs each job as the user who submits it. Any other scheduler can run jobs only as its own
+user, so other users may look but not submit, unless it was opened to them.
 """
 
 from __future__ import annotations

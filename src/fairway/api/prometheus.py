@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from fairway import __version__
 from fairway.api import views
-from fairway.api.disk_space import Room
+from fairway.api.disk_space import DiskSpace
 from fairway.core.action import Action
 from fairway.core.decision import Decision
 from fairway.core.event import Event, JobFinished, JobSubmitted
@@ -28,9 +28,9 @@ RHO_BUCKETS = (0.25, 0.5, 0.75, 0.9, 1.0, 1.05, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 
 class Figures:
     """The metrics of one scheduler."""
 
-    def __init__(self, daemon: Daemon, room: Room) -> None:
+    def __init__(self, daemon: Daemon, disk: DiskSpace) -> None:
         self._daemon = daemon
-        self._room = room
+        self._disk = disk
         self._registry = CollectorRegistry(auto_describe=False)
         self._decision_s = Histogram(
             "fairway_decision_seconds",
@@ -44,7 +44,7 @@ class Figures:
             buckets=RHO_BUCKETS,
             registry=self._registry,
         )
-        self._registry.register(_Counted(daemon, room))
+        self._registry.register(_Counted(daemon, disk))
         self._presence = _Presence(daemon)
 
     def listen(self) -> None:
@@ -105,9 +105,9 @@ class _Presence:
 class _Counted:
     """Figures that are counted at the moment when they are asked for."""
 
-    def __init__(self, daemon: Daemon, room: Room) -> None:
+    def __init__(self, daemon: Daemon, disk: DiskSpace) -> None:
         self._daemon = daemon
-        self._room = room
+        self._disk = disk
 
     def collect(self) -> Iterable[Metric]:
         """All of them; called by the registry."""
@@ -131,7 +131,7 @@ class _Counted:
         size = sum(one.stat().st_size for one in sizes if one.exists())
         yield GaugeMetricFamily("fairway_journal_bytes", "Size of the journal", value=size)
         yield GaugeMetricFamily(
-            "fairway_disk_free_bytes", "Free disk space for the journal", value=self._room.free_bytes()
+            "fairway_disk_free_bytes", "Free disk space for the journal", value=self._disk.free_bytes()
         )
         yield CounterMetricFamily("fairway_rounds", "Decisions taken", value=scheduler.state.round)
         failing = bool(scheduler.guard.problem)

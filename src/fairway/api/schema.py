@@ -13,8 +13,19 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from fairway.runtime.jobs.records import JobState
-from fairway.runtime.jobs.request import MOST_TASKS, Command, DeadlineS, JobId, JobTerms, LimitS
-from fairway.runtime.jobs.schema import NOTHING_ELSE, Name, Priority, Weight, Whole
+from fairway.runtime.jobs.request import (
+    MOST_TASKS,
+    NOTHING_ELSE,
+    Command,
+    DeadlineS,
+    JobId,
+    JobTerms,
+    LimitS,
+    Name,
+    Priority,
+    Weight,
+    Whole,
+)
 
 ONE, MANY = "<job>", "<jobs>"
 """The two shapes of a submission, as they are called in the place of a problem."""

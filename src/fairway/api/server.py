@@ -75,7 +75,7 @@ class Server:
         self.address: tuple[str, int] | None = self._sockets[-1].getsockname()[:2] if listen is not None else None
         access = Access(operators=operators_of(daemon), token=token, open_to_all=open_to_all)
         self.app: FastAPI = make_app(daemon, access)
-        self._uvicorn = _Uvicorn(_settings(self.app), self.app.state.house.close)
+        self._uvicorn = _Uvicorn(_settings(self.app), self.app.state.context.close)
 
     def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
         """Schedule and serve until stopped."""

@@ -16,14 +16,14 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from fairway import __version__
-from fairway.api.disk_space import Room
+from fairway.api.disk_space import DiskSpace
 from fairway.api.people import Person, user_name
 from fairway.policies import policies
 from fairway.runtime.daemon.daemon import Daemon
 from fairway.runtime.daemon.scheduler import Scheduler
-from fairway.runtime.jobs.reasons import GRANTED
+from fairway.runtime.jobs.life import RECLAIMED
 from fairway.runtime.jobs.records import JobRecord, JobState
-from fairway.runtime.jobs.verdict import RECLAIMED
+from fairway.runtime.jobs.waiting import GRANTED
 
 MOST_SHOWN = 200
 """Characters of a command in a list."""
@@ -194,9 +194,9 @@ def policy(scheduler: Scheduler) -> dict[str, Any]:
     }
 
 
-def status(daemon: Daemon, room: Room, person: Person, began_s: float) -> dict[str, Any]:
+def status(daemon: Daemon, disk: DiskSpace, person: Person, began_s: float) -> dict[str, Any]:
     """The scheduler itself, and who asks."""
-    scheduler, free_bytes = daemon.scheduler, room.free_bytes()
+    scheduler, free_bytes = daemon.scheduler, disk.free_bytes()
     clock, cluster = scheduler.clock, scheduler.cluster
     uses = gpu_uses(daemon)
     return {
@@ -217,7 +217,7 @@ def status(daemon: Daemon, room: Room, person: Person, began_s: float) -> dict[s
         "jobs": states(scheduler),
         "rounds": scheduler.state.round,
         "free_bytes": free_bytes,
-        "accepts": free_bytes >= room.kept_free_bytes,
+        "accepts": free_bytes >= disk.kept_free_bytes,
         "you": person.name,
         "operator": person.operator,
     }

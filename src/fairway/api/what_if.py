@@ -11,20 +11,19 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fairway.api.live_copy import Array, Door, Present, conditions_of, copied_present, why_stranded
+from fairway.api.live_copy import ForecastGuard, LimitedArray, Present, conditions_of, copied_present, why_stranded
 from fairway.api.schema import MOST_DAYS, WhatIf
 from fairway.core.event import JobSubmitted
 from fairway.core.plan import Placer
 from fairway.core.policy import Policy
 from fairway.policies import make_policy
+from fairway.runtime.daemon.explain import explain, reason_outside
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.guard.pinned_gpus import Around
 from fairway.runtime.jobs.commands import UnknownJobError
 from fairway.runtime.jobs.estimates import UNKNOWN_S, submitted
-from fairway.runtime.jobs.explain import explain, reason_outside
 from fairway.runtime.jobs.records import JobRecord
-from fairway.runtime.jobs.request import JobRequest
-from fairway.runtime.jobs.schema import checked
+from fairway.runtime.jobs.request import JobRequest, checked
 from fairway.simulator import roll_forward as onward
 from fairway.simulator.roll_forward import Outlook, look_onward
 
@@ -38,8 +37,8 @@ _NOTHING_AHEAD = Outlook({}, {}, {}, 0.0, "")
 def what_if(scheduler: Scheduler, question: WhatIf | Mapping[str, Any] = AS_IS) -> dict[str, Any]:
     """Estimate when jobs start and end.
 
-    `policy` replaces the present one; `job` and `jobs` are new jobs; with `ids` only these jobs are told about (the id
-    of an array means its tasks). Times are seconds since 1970, those with `in` seconds from now.
+    `policy` replaces the present one; `job` and `jobs` are new jobs; with `ids` the answer is about these jobs only.
+    The id of an array means its tasks. Times are seconds since 1970, those with `in` seconds from now.
     """
     asked_for = question if isinstance(question, WhatIf) else checked(WhatIf, question)
     policy = make_policy(asked_for.policy) if asked_for.policy else None
@@ -130,11 +129,11 @@ def _with_newcomers(
         events.append(submitted(record, scheduler.cluster, expected_s, now_s, restart_s))
         records.append(record)
     outside = [*(scheduler.store[job] for job in present.outside), *records]
-    alone, stranded = present.left_alone, dict(present.stranded)
+    blocked, stranded = present.blocked, dict(present.stranded)
     for event in events:
-        why_not = why_stranded(present.snapshot, alone, event.spec.gpus_min, event.speeds) if alone else ""
+        why_not = why_stranded(present.snapshot, blocked, event.spec.gpus_min, event.speeds) if blocked else ""
         stranded |= {event.job: why_not} if why_not else {}
-    limited = {one.number: Array("", one.request.array_at_once) for one in records if one.request.array_at_once}
+    limited = {one.number: LimitedArray("", one.request.array_at_once) for one in records if one.request.array_at_once}
     then = present._replace(
         outside={**present.outside, **{one.number: _why_new(one) for one in records}},
         conditions=conditions_of(scheduler, outside, present.snapshot.frame.held_gpus),
@@ -150,26 +149,28 @@ def _why_new(record: JobRecord) -> str:
     return "it would be held" if record.held else "what it would wait for does not happen by itself"
 
 
-def _rolled(scheduler: Scheduler, present: Present, policy: Policy | None, **about: Any) -> tuple[Outlook, Door]:
+def _rolled(
+    scheduler: Scheduler, present: Present, policy: Policy | None, **about: Any
+) -> tuple[Outlook, ForecastGuard]:
     """Roll the present forward under a policy; None keeps the present one, with what it remembers."""
-    snapshot, gate, loop = present.snapshot, scheduler.guard, scheduler.loop
+    snapshot, live, loop = present.snapshot, scheduler.guard, scheduler.loop
     if policy is not None:
         snapshot = snapshot.part(memory={})
-    door = Door(policy or gate.policy, gate.limits, present)
+    guard = ForecastGuard(policy or live.policy, live.limits, present)
     placer: Placer = getattr(loop.placer, "placer", loop.placer)
     outlook = look_onward(
         snapshot,
         present.specs,
-        door,
-        Around(placer, tuple(present.left_alone)) if present.left_alone else placer,
+        guard,
+        Around(placer, tuple(present.blocked)) if present.blocked else placer,
         round_s=loop.round_s if policy is None else policy.round_s,
         min_run_s=scheduler.state.min_run_s,
         restart_s=present.restart_s,
         falls_back=present.falls_back,
-        observer=door,
+        observer=guard,
         **about,
     )
-    return outlook, door
+    return outlook, guard
 
 
 def _told(
@@ -201,7 +202,7 @@ def _told(
         "until_s": clock.date_s(outlook.until_s),
         "cut": outlook.cut,
         "left_out": present.left_out,
-        "left_alone": sorted(present.left_alone),
+        "blocked_gpus": sorted(present.blocked),
         "note": _note(present),
         "jobs": jobs,
         "new": new,
@@ -252,9 +253,9 @@ def _estimate(scheduler: Scheduler, present: Present, outlook: Outlook, job: int
 
 def _note(present: Present) -> str:
     """What the forecast assumes."""
-    alone = len(present.left_alone)
-    gpus, stay = ("1 GPU is", "it is") if alone == 1 else (f"{alone} GPUs are", "they are")
-    return f"{gpus} left alone (foreign processes or faults); {stay} assumed to stay so" if alone else ""
+    blocked = len(present.blocked)
+    gpus = "1 GPU is" if blocked == 1 else f"{blocked} GPUs are"
+    return f"{gpus} blocked (foreign processes or faults); the forecast assumes that this stays so" if blocked else ""
 
 
 def _basis(scheduler: Scheduler, record: JobRecord) -> str:
@@ -267,4 +268,4 @@ def _basis(scheduler: Scheduler, record: JobRecord) -> str:
     expected_s = scheduler.observations.times.expected_s(request)
     if expected_s == request.limit_s:
         return "its time limit"
-    return "unknown; an hour is assumed" if expected_s == UNKNOWN_S else "jobs like it that have ended"
+    return "nothing; an hour is assumed" if expected_s == UNKNOWN_S else "jobs like it that have ended"

@@ -12,7 +12,7 @@ from fairway.cli.simulation_options import MAX_SEED, World, takes_world
 from fairway.core.errors import InputError
 
 if TYPE_CHECKING:
-    from fairway.cli.runs import Run
+    from fairway.cli.runs import SimulationRun
 
 
 @takes_world
@@ -21,16 +21,16 @@ def compare(
     world: World,
     policy: Annotated[
         list[str] | None,
-        typer.Option("--policy", help="Repeat for each policy; all known ones if none", metavar="NAME[:key=value,…]"),
+        typer.Option("--policy", help="A policy; may be repeated. Default: all", metavar="NAME[:key=value,…]"),
     ] = None,
     seeds: Annotated[int, typer.Option("--seeds", help="Runs per policy, with seeds from --seed on", metavar="N")] = 1,
-    html: Annotated[str | None, typer.Option("--html", help="Write a report to read", metavar="FILE")] = None,
+    html: Annotated[str | None, typer.Option("--html", help="Write a report as a web page", metavar="FILE")] = None,
     csv: Annotated[str | None, typer.Option("--csv", help="Write one row per run", metavar="FILE")] = None,
     json: Annotated[
         str | None, typer.Option("--json", help="Write all results; - is the standard output", metavar="FILE")
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", help="Processes at a time; as many as there are cores", metavar="P")
+        int | None, typer.Option("--jobs", help="Processes at a time. Default: one per core", metavar="P")
     ] = None,
 ) -> None:
     """Replay a trace under several policies and compare them.
@@ -61,9 +61,9 @@ def compare(
     output.say_notes(scene, results)
 
 
-def plan_runs(names: Sequence[str], seed: int, seeds: int) -> list[Run]:
+def plan_runs(names: Sequence[str], seed: int, seeds: int) -> list[SimulationRun]:
     """Every policy with every seed. Two spellings of the same policy would be one row twice, so they are refused."""
-    from fairway.cli.runs import Run
+    from fairway.cli.runs import SimulationRun
     from fairway.policies import make_policy, policies
 
     if not 1 <= seeds <= MAX_SEED - seed:
@@ -76,7 +76,7 @@ def plan_runs(names: Sequence[str], seed: int, seeds: int) -> list[Run]:
             raise InputError(f"--policy {name}: this policy is given twice")
         made.append(policy)
     pairs = [(name, seed + offset) for name in chosen for offset in range(seeds)]
-    return [Run(index, name, each) for index, (name, each) in enumerate(pairs)]
+    return [SimulationRun(index, name, each) for index, (name, each) in enumerate(pairs)]
 
 
 def write_results(results: Sequence[Mapping[str, Any]], *, html: str | None, csv: str | None) -> None:

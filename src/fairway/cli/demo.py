@@ -23,11 +23,15 @@ def demo(
     live: Annotated[
         bool, typer.Option("--live", help="Run a few small real jobs instead, and compare with a forecast")
     ] = False,
-    jobs: Annotated[int | None, typer.Option("--jobs", help="How many jobs: 300, or 12 live", metavar="N")] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", help="How many jobs. Default: 300, or 12 with --live", metavar="N")
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the workload", metavar="N")] = 0,
     out: Annotated[str, typer.Option("--out", help="Directory for the files", metavar="DIR")] = "out/demo",
 ) -> None:
-    """Generate a workload shaped like Microsoft's Philly cluster, compare all policies on it, write the report.
+    """Compare all policies on a generated workload.
+
+    The workload is shaped like that of Microsoft's Philly cluster. A report is written, too.
 
     With --live: a dozen real trainings (plain Python) on 4 virtual GPUs, stopped and resumed by the scheduler.
 

@@ -25,7 +25,7 @@ COUNTS = 4
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """One column. The highest `rank` is dropped first, rank 0 never. `least` is the width to which it may be cut."""
 
     heading: str
@@ -47,7 +47,7 @@ class Column:
 class Listed:
     """Columns side by side. The last one is a text of any length, and is cut first."""
 
-    def __init__(self, columns: Sequence[Column], *, keep: Sequence[str] = ()) -> None:
+    def __init__(self, columns: Sequence[TableColumn], *, keep: Sequence[str] = ()) -> None:
         some = [one for one in columns if not one.empty or one.heading in keep]
         self._columns = some or list(columns)
 
@@ -68,7 +68,7 @@ class Listed:
             yield Segment.line()
 
 
-def fitted(columns: Sequence[Column], width: int) -> tuple[list[Column], list[int]]:
+def fitted(columns: Sequence[TableColumn], width: int) -> tuple[list[TableColumn], list[int]]:
     """The columns that fit a terminal of this width, and the width of each."""
     shown = list(columns)
     wanted, enough = (min(columns[-1].width, size) for size in (_LAST_WANTED, _LAST_ENOUGH))
@@ -84,17 +84,17 @@ def fitted(columns: Sequence[Column], width: int) -> tuple[list[Column], list[in
     return shown, widths
 
 
-def _by_rank(columns: Sequence[Column]) -> Iterator[Column]:
+def _by_rank(columns: Sequence[TableColumn]) -> Iterator[TableColumn]:
     yield from sorted((one for one in columns[:-1] if one.rank), key=lambda one: -one.rank)
 
 
-def _needed(columns: Sequence[Column], *, cut: bool, widths: Sequence[int] | None = None) -> int:
+def _needed(columns: Sequence[TableColumn], *, cut: bool, widths: Sequence[int] | None = None) -> int:
     """The width of all columns but the last, with all gaps."""
     sizes = widths or [min(one.width, one.least or one.width) if cut else one.width for one in columns]
     return sum(sizes[:-1]) + len(_GAP) * (len(columns) - 1)
 
 
-def _cut(columns: Sequence[Column], widths: list[int], width: int, wanted: int) -> None:
+def _cut(columns: Sequence[TableColumn], widths: list[int], width: int, wanted: int) -> None:
     """Shorten columns, the widest first, until the last one has the width it wants."""
     over = _needed(columns, cut=False, widths=widths) + wanted - width
     while over > 0:

@@ -26,8 +26,9 @@ def folded(rows: Sequence[Row]) -> list[Row]:
 
 
 def _folded(tasks: Sequence[Row]) -> Row:
-    waiting = [row for row in tasks if row["state"] != "RUNNING" and row["reason"]]
+    waiting = [row for row in tasks if row["state"] != "RUNNING" and row["reason"].upper() not in ("", row["state"])]
     priorities = {row["priority"] for row in tasks}
+    codes = {row.get("exit_code") for row in tasks}
     return {
         **tasks[0],
         "id": ids_text(row["id"] for row in tasks),
@@ -35,6 +36,7 @@ def _folded(tasks: Sequence[Row]) -> Row:
         "state": states_text(tasks),
         "priority": priorities.pop() if len(priorities) == 1 else 0,
         "reason": waiting[0]["reason"] if waiting else "",
+        "exit_code": codes.pop() if len(codes) == 1 else None,
         "gpus_held": 0,
         "started_s": None,
         "step": 0,

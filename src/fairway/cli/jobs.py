@@ -28,6 +28,7 @@ _Jobs = Annotated[
     typer.Argument(help="Ids; the id of an array means all its tasks", metavar="JOB…", autocompletion=active_jobs),
 ]
 _User = Annotated[str | None, typer.Option("--user", "-u", help="Only jobs of this user", metavar="NAME")]
+_Tasks = Annotated[bool, typer.Option("--tasks", "-t", help="A row for each task of an array")]
 _SINCE = "Only jobs {} in the last 2h, or since 16:00 or 2026-01-31"
 
 UNENDED = ("PENDING", "RUNNING", "SUSPENDED", "PREEMPTED")
@@ -47,7 +48,7 @@ def ls(
     queue: Annotated[str | None, typer.Option("--queue", "-q", help="Only in this queue", metavar="NAME")] = None,
     since: Annotated[str | None, typer.Option("--since", help=_SINCE.format("submitted"), metavar="T")] = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", help="Only the latest N", metavar="N", min=1)] = None,
-    tasks: Annotated[bool, typer.Option("--tasks", "-t", help="A row for each task of an array")] = False,
+    tasks: _Tasks = False,
 ) -> None:
     """List jobs that run or wait. An array is one row; --tasks and --json list every task.
 
@@ -69,7 +70,7 @@ def ls(
 
 @takes(where=Where)
 def show(where: Where, job: _Job) -> None:
-    """Show everything about a job: its request, state, attempts and progress. For an array, list its tasks.
+    """Show all about a job, or list the tasks of an array.
 
     \b
     fairway show 12
@@ -87,17 +88,19 @@ def history(
     user: _User = None,
     since: Annotated[str | None, typer.Option("--since", help=_SINCE.format("that ended"), metavar="T")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", help="At most N", metavar="N", min=1)] = 50,
+    tasks: _Tasks = False,
 ) -> None:
-    """List jobs that have ended, the latest first.
+    """List jobs that have ended, the latest first. An array is one row; --tasks and --json list every task.
 
     \b
     fairway history
     fairway history --since 1d --user ann
     """
+    from fairway.cli.folded_arrays import folded
     from fairway.cli.live_tables import history_table
 
     rows = where.client().history(user=user, since=_since_s(since), limit=limit)
-    where.show(rows, lambda: history_table(rows) if rows else "no jobs\n")
+    where.show(rows, lambda: history_table(rows if tasks else folded(rows)) if rows else "no jobs\n")
 
 
 @takes(where=Where)
@@ -169,9 +172,11 @@ def update(
     jobs: _Jobs,
     priority: Annotated[
         int | None,
-        typer.Option("--priority", help="Higher goes first; negative is opportunistic", metavar="N"),
+        typer.Option("--priority", help="Higher is served first; negative is opportunistic", metavar="N"),
     ] = None,
-    weight: Annotated[float | None, typer.Option("--weight", help="Its share", metavar="W")] = None,
+    weight: Annotated[
+        float | None, typer.Option("--weight", help="Its share relative to other jobs", metavar="W")
+    ] = None,
     time: Annotated[str | None, typer.Option("--time", help="The time limit; none removes it", metavar="T")] = None,
     deadline: Annotated[
         str | None,
@@ -186,8 +191,7 @@ def update(
     fairway update 12 --deadline 18:00
     """
     from fairway.core.units import duration_s
-    from fairway.runtime.jobs.request import JobRequest
-    from fairway.runtime.jobs.schema import checked
+    from fairway.runtime.jobs.request import JobRequest, checked
 
     now = datetime.now().astimezone()
     changes: dict[str, Any] = {
@@ -243,10 +247,10 @@ def _told_updated(row: Mapping[str, Any]) -> str:
 
 
 def _told_released(row: Mapping[str, Any]) -> str:
-    """What a released job does next. While it waits, its state still says how it was stopped."""
+    """What a released job does next. The reason of a preempted job may still be how it was stopped."""
     if row["state"] not in UNENDED or row["state"] == "RUNNING":
         return told_state(row)
-    why = f": {row['reason']}" if row["reason"] else ""
+    why = f": {row['reason']}" if row["reason"] and row["state"] != "PREEMPTED" else ""
     return f"job {row['id']} {'goes on' if row['attempts'] else 'starts'} when it is its turn{why}\n"
 
 

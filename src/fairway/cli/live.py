@@ -70,7 +70,7 @@ def program() -> str:
         return "fairway"
     beside = Path(sys.executable).with_name("fairway")
     if not beside.exists():
-        return f"{sys.executable} -m fairway.cli.main"
+        return f"{sys.executable} -m fairway"
     return str(beside.relative_to(Path.cwd())) if beside.is_relative_to(Path.cwd()) else str(beside)
 
 

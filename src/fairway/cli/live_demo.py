@@ -33,7 +33,7 @@ STEP_COST = 1.02
 PATIENCE_S = 180.0
 
 
-class Plan(NamedTuple):
+class PlannedTraining(NamedTuple):
     """A training to submit, `at_s` seconds after the first."""
 
     at_s: float
@@ -49,18 +49,18 @@ class Plan(NamedTuple):
 
 
 _DOZEN = (
-    Plan(0.0, "ana", 2, 160, "checkpoint"),
-    Plan(0.2, "ana", 1, 240, "checkpoint"),
-    Plan(0.4, "ben", 1, 200, "suspend"),
-    Plan(2.0, "ben", 1, 40, "checkpoint"),
-    Plan(3.0, "cho", 4, 60, "checkpoint"),
-    Plan(4.0, "cho", 1, 50, "suspend"),
-    Plan(5.0, "dia", 2, 100, "suspend"),
-    Plan(6.0, "dia", 1, 30, "checkpoint"),
-    Plan(7.0, "ana", 1, 60, "suspend"),
-    Plan(8.0, "ben", 2, 80, "checkpoint"),
-    Plan(9.0, "cho", 1, 120, "checkpoint"),
-    Plan(10.0, "dia", 1, 40, "suspend"),
+    PlannedTraining(0.0, "ana", 2, 160, "checkpoint"),
+    PlannedTraining(0.2, "ana", 1, 240, "checkpoint"),
+    PlannedTraining(0.4, "ben", 1, 200, "suspend"),
+    PlannedTraining(2.0, "ben", 1, 40, "checkpoint"),
+    PlannedTraining(3.0, "cho", 4, 60, "checkpoint"),
+    PlannedTraining(4.0, "cho", 1, 50, "suspend"),
+    PlannedTraining(5.0, "dia", 2, 100, "suspend"),
+    PlannedTraining(6.0, "dia", 1, 30, "checkpoint"),
+    PlannedTraining(7.0, "ana", 1, 60, "suspend"),
+    PlannedTraining(8.0, "ben", 2, 80, "checkpoint"),
+    PlannedTraining(9.0, "cho", 1, 120, "checkpoint"),
+    PlannedTraining(10.0, "dia", 1, 40, "suspend"),
 )
 
 
@@ -96,7 +96,7 @@ def live_demo(jobs: int, seed: int, out: Path) -> None:
     )
 
 
-def _plans(jobs: int, seed: int) -> list[Plan]:
+def _plans(jobs: int, seed: int) -> list[PlannedTraining]:
     """A dozen jobs, or as many as asked for in the same manner; another seed, other lengths."""
     import random
 
@@ -108,7 +108,7 @@ def _plans(jobs: int, seed: int) -> list[Plan]:
     return plans
 
 
-def _forecast(plans: Sequence[Plan]) -> Any:
+def _forecast(plans: Sequence[PlannedTraining]) -> Any:
     """The simulator's forecast for these jobs, before any of them is started."""
     import fairway
     from fairway.runtime.daemon.machine import virtual_machine
@@ -118,7 +118,7 @@ def _forecast(plans: Sequence[Plan]) -> Any:
     return fairway.simulate(_workload(plans), cluster=virtual_machine(GPUS).cluster, policy=POLICY, rules=rules)
 
 
-def _workload(plans: Sequence[Plan]) -> Workload:
+def _workload(plans: Sequence[PlannedTraining]) -> Workload:
     from fairway.core.job import JobSpec, Workload
 
     jobs = [
@@ -135,7 +135,7 @@ def _workload(plans: Sequence[Plan]) -> Workload:
     return Workload.of(jobs, source="demo")
 
 
-def _request(plan: Plan) -> JobRequest:
+def _request(plan: PlannedTraining) -> JobRequest:
     from fairway.runtime.jobs.request import JobRequest
 
     return JobRequest(
@@ -154,7 +154,7 @@ def _request(plan: Plan) -> JobRequest:
 def _scheduler() -> Iterator[Scheduler]:
     """A scheduler with its own directory; both are removed afterwards."""
     from fairway.runtime.daemon.daemon import Daemon
-    from fairway.runtime.daemon.saved_options import Options
+    from fairway.runtime.daemon.settings import Options
 
     folder = Path(tempfile.mkdtemp(prefix="fairway-demo-"))
     daemon: Daemon | None = None
@@ -170,7 +170,7 @@ def _scheduler() -> Iterator[Scheduler]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _run(scheduler: Scheduler, plans: Sequence[Plan], show: Callable[[], None]) -> None:
+def _run(scheduler: Scheduler, plans: Sequence[PlannedTraining], show: Callable[[], None]) -> None:
     """Submit every job at its time, and wait for the last."""
     began_s, waiting = time.monotonic(), list(plans)
     while waiting or any(not record.state.ended for record in scheduler.store):
@@ -188,7 +188,7 @@ def _run(scheduler: Scheduler, plans: Sequence[Plan], show: Callable[[], None]) 
 def _screen(scheduler: Scheduler) -> Iterator[Callable[[], None]]:
     """How jobs are shown: a table that changes on a terminal, a line per change elsewhere."""
     if not sys.stdout.isatty():
-        yield Lines(scheduler)
+        yield StatePrinter(scheduler)
         return
     from rich.console import Console
     from rich.live import Live
@@ -200,7 +200,7 @@ def _screen(scheduler: Scheduler) -> Iterator[Callable[[], None]]:
 _WAYS = {"checkpoint": "which saves and stops when asked", "suspend": "which cannot save its state"}
 
 
-class Lines:
+class StatePrinter:
     """Prints a line whenever the state of a job changes."""
 
     def __init__(self, scheduler: Scheduler) -> None:

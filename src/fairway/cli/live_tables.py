@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fairway.cli.fitted_table import NOTHING, Column, Listed, line, visible
+from fairway.cli.fitted_table import NOTHING, Listed, TableColumn, line, visible
 from fairway.cli.output import count, duration, pairs_table, percent
 
 Row = Mapping[str, Any]
@@ -44,24 +44,24 @@ def jobs_table(rows: Sequence[Row], now_s: float | None = None) -> RenderableTyp
     now_s = time.time() if now_s is None else now_s
     columns = [
         *_who(rows),
-        Column("ran", [duration(row["ran_s"]) if row["started_s"] else NOTHING for row in rows], rank=2),
-        Column("progress", [progress_text(row) for row in rows], rank=4),
-        Column("queue", [line(row["queue"]) for row in rows], rank=5, least=8),
-        Column("priority", [str(row["priority"] or "") for row in rows], rank=6, right=True),
-        Column("since", [_since(row, now_s) for row in rows], rank=7),
-        Column("why or what", [line(row["reason"] or row["command"]) for row in rows]),
+        TableColumn("ran", [duration(row["ran_s"]) if row["started_s"] else NOTHING for row in rows], rank=2),
+        TableColumn("progress", [progress_text(row) for row in rows], rank=4),
+        TableColumn("queue", [line(row["queue"]) for row in rows], rank=5, least=8),
+        TableColumn("priority", [str(row["priority"] or "") for row in rows], rank=6, right=True),
+        TableColumn("since", [_since(row, now_s) for row in rows], rank=7),
+        TableColumn("why or what", [line(reason_text(row) or row["command"]) for row in rows]),
     ]
     return Listed(columns, keep=("GPUs",))
 
 
-def _who(rows: Sequence[Row]) -> list[Column]:
+def _who(rows: Sequence[Row]) -> list[TableColumn]:
     """The first columns of every list of jobs."""
     return [
-        Column("job", [row["id"] for row in rows], styles=["bold"] * len(rows)),
-        Column("state", [row["state"] for row in rows], styles=[STYLES.get(row["state"], "") for row in rows]),
-        Column("GPUs", [gpus_text(row) for row in rows], right=True),
-        Column("user", [line(row["user"]) for row in rows], rank=3, least=8),
-        Column("name", [line(row["name"]) for row in rows], rank=1, least=12),
+        TableColumn("job", [row["id"] for row in rows], styles=["bold"] * len(rows)),
+        TableColumn("state", [row["state"] for row in rows], styles=[STYLES.get(row["state"], "") for row in rows]),
+        TableColumn("GPUs", [gpus_text(row) for row in rows], right=True),
+        TableColumn("user", [line(row["user"]) for row in rows], rank=3, least=8),
+        TableColumn("name", [line(row["name"]) for row in rows], rank=1, least=12),
     ]
 
 
@@ -77,6 +77,11 @@ def gpus_text(row: Row) -> str:
     if "tasks" in row:
         return f"{asked} each"
     return f"{row['gpus_held']} of {asked}" if low != high and row["gpus_held"] else asked
+
+
+def reason_text(row: Row) -> str:
+    """Why it is in its state; empty if that says no more than the state."""
+    return "" if row["reason"].upper() == row["state"] else str(row["reason"])
 
 
 def progress_text(row: Row) -> str:
@@ -98,17 +103,25 @@ def date(date_s: float | None) -> str:
 
 
 def history_table(rows: Sequence[Row]) -> RenderableType:
-    """Jobs that have ended."""
-    waited = [max((row["ended_s"] or row["submitted_s"]) - row["submitted_s"] - row["ran_s"], 0.0) for row in rows]
+    """Jobs that have ended. A row of an array has the end of its latest task, and no times that differ by task."""
+    waited = [NOTHING if "tasks" in row else duration(_waited_s(row)) for row in rows]
     columns = [
         *_who(rows),
-        Column("ran", [duration(row["ran_s"]) for row in rows], rank=2),
-        Column("waited", [duration(waited_s) for waited_s in waited], rank=5),
-        Column("code", ["" if row["exit_code"] is None else str(row["exit_code"]) for row in rows], rank=6, right=True),
-        Column("ended", [date(row["ended_s"]) for row in rows], rank=4),
-        Column("why or what", [line(row["reason"] or row["command"]) for row in rows]),
+        TableColumn("ran", [NOTHING if "tasks" in row else duration(row["ran_s"]) for row in rows], rank=2),
+        TableColumn("waited", waited, rank=5),
+        TableColumn(
+            "code", ["" if row["exit_code"] is None else str(row["exit_code"]) for row in rows], rank=6, right=True
+        ),
+        TableColumn("ended", [date(row["ended_s"]) for row in rows], rank=4),
+        TableColumn("why or what", [line(reason_text(row) or row["command"]) for row in rows]),
     ]
     return Listed(columns, keep=("GPUs",))
+
+
+def _waited_s(row: Row) -> float:
+    """How long a job that has ended did not run."""
+    submitted_s, ran_s = float(row["submitted_s"]), float(row["ran_s"])
+    return max((row["ended_s"] or submitted_s) - submitted_s - ran_s, 0.0)
 
 
 def job_table(told: Row) -> RenderableType:
@@ -118,7 +131,7 @@ def job_table(told: Row) -> RenderableType:
     request, progress = told["request"], told["progress"]
     rows = [
         ("job", f"{told['id']} {told['name']}".rstrip()),
-        ("state", told["state"] + (f": {line(told['reason'])}" if told["reason"] else "")),
+        ("state", told["state"] + (f": {line(reason_text(told))}" if reason_text(told) else "")),
         ("user", told["user"] + (f", queue {told['queue']}" if told["queue"] else "")),
         ("command", _command(request)),
         ("directory", request.get("cwd", "/")),
@@ -127,7 +140,7 @@ def job_table(told: Row) -> RenderableType:
         ("started", date(told["started_s"])),
         ("ended", date(told["ended_s"])),
         ("ran", _ran(told)),
-        ("preempted", f"{count(told['preemptions'], 'time')} · by {request.get('preempt', 'suspend')}"),
+        ("preempted", _preempted(told)),
     ]
     rows += [(name, text) for name, text in _terms(request) if text]
     if told["exit_code"] is not None:
@@ -137,9 +150,15 @@ def job_table(told: Row) -> RenderableType:
     return Group(pairs_table(rows), _attempts(told["history"])) if told["history"] else pairs_table(rows)
 
 
+def _preempted(told: Row) -> str:
+    """How often it was preempted, and how that is done."""
+    how = told["request"].get("preempt", "suspend")
+    return f"{count(told['preemptions'], 'time')} · {'never allowed' if how == 'never' else f'by {how}'}"
+
+
 def _ran(told: Row) -> str:
     """How long it has computed, and how long its attempts have lasted where that is more."""
-    ran = f"{duration(told['ran_s'])} · {duration(told['gpu_s'])} of GPUs"
+    ran = f"{duration(told['ran_s'])} · GPU time {duration(told['gpu_s'])}"
     apart_s = sum(map(_lasted_s, told["history"])) - told["ran_s"]
     return f"{ran} · its attempts also stood still, started or stopped for {duration(apart_s)}" if apart_s >= 1 else ran
 
@@ -224,8 +243,8 @@ def share_table(users: Sequence[Row]) -> RenderableType:
         ("of all time", [percent(user["gpu_s"] / total if total else None) for user in users]),
     ]
     figures += [(name, [f"{user[name]:,}" for user in users]) for name in ("running", "waiting", "ended")]
-    names = Column("user", [line(user["user"]) for user in users], least=8)
-    return Listed([names, *(Column(heading, cells, right=True) for heading, cells in figures)])
+    names = TableColumn("user", [line(user["user"]) for user in users], least=8)
+    return Listed([names, *(TableColumn(heading, cells, right=True) for heading, cells in figures)])
 
 
 def status_table(status: Row) -> Table:

@@ -17,7 +17,7 @@ MOST_LINE_BYTES = 65536
 """A longer line is printed in pieces, so that a job that never ends a line is still shown."""
 
 
-class Lines:
+class LineSplitter:
     """Cuts a stream of pieces into lines; an unfinished line waits for its end."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ def _last_of_rank(client: Client, job: str, rank: int, attempts: list[int], tail
 
 
 def _cut(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    lines = Lines()
+    lines = LineSplitter()
     for piece in pieces:
         yield from lines.of(piece)
     yield from lines.last()
@@ -147,7 +147,7 @@ class LineFollower(Follower):
         """Print what a rank writes in one attempt until it is over; wait for a scheduler that is being restarted."""
         from fairway.client import ClientError, RefusedError
 
-        lines, read = Lines(), 0
+        lines, read = LineSplitter(), 0
         while True:
             history = self._told["history"]
             over = self._over or len(history) > number or history[number - 1]["ended_s"] is not None

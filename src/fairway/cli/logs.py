@@ -77,4 +77,4 @@ def _say_nothing_is_there(client: Client, job: str) -> None:
     if not told["history"]:
         output.say("note", f"job {job} is {told['state']} and has not been started")
     else:
-        output.say("note", f"job {job} is {told['state']}; nothing has been written there")
+        output.say("note", f"job {job} is {told['state']} and has written nothing")

@@ -105,7 +105,7 @@ def fairway(
     \b
     First steps:
       fairway up                                      schedule on this machine
-      fairway submit --gpus 1 -- python train.py      hand in a job
+      fairway submit --gpus 1 -- python train.py      submit a job
       fairway demo                                    compare all policies
       fairway simulate jobs.csv --cluster v100:16x4 --policy srtf
                                                       replay a trace
@@ -240,7 +240,3 @@ def _ended_by_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

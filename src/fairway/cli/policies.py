@@ -24,7 +24,7 @@ def policies(
         list[str] | None, typer.Option("--plugin", help="Also the policies of this Python file", metavar="FILE")
     ] = None,
 ) -> None:
-    """List the policies: what each does, what it may know about a job, and its knobs with their defaults.
+    """List the policies with what they may know and their knobs.
 
     \b
     fairway policies

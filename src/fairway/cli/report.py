@@ -15,7 +15,7 @@ def report(
     results: Annotated[
         list[str], typer.Argument(help="Files written by simulate or compare --json", metavar="RESULT…")
     ],
-    html: Annotated[str | None, typer.Option("--html", help="Write a report to read", metavar="FILE")] = None,
+    html: Annotated[str | None, typer.Option("--html", help="Write a report as a web page", metavar="FILE")] = None,
     csv: Annotated[str | None, typer.Option("--csv", help="Write one row per result", metavar="FILE")] = None,
 ) -> None:
     """Make a report from results.

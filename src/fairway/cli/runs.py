@@ -26,7 +26,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SimulationRun:
     """One simulation of many: it differs from the others by policy and seed."""
 
     index: int
@@ -46,7 +46,9 @@ class _Task:
 _task: _Task | None = None
 
 
-def run_all(scene: Scene, runs: Sequence[Run], *, processes: int | None, per_job: bool) -> list[dict[str, Any]]:
+def run_all(
+    scene: Scene, runs: Sequence[SimulationRun], *, processes: int | None, per_job: bool
+) -> list[dict[str, Any]]:
     """The result documents of all runs, in the order of the runs; the first failure ends everything."""
     global _task
     method = "fork" if sys.platform == "linux" else "spawn"
@@ -76,7 +78,7 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _gather(futures: dict[Future[dict[str, Any]], Run], task: _Task) -> list[dict[str, Any]]:
+def _gather(futures: dict[Future[dict[str, Any]], SimulationRun], task: _Task) -> list[dict[str, Any]]:
     results: dict[int, dict[str, Any]] = {}
     pending = set(futures)
     with progress(f"{len(futures)} runs") as report:
@@ -94,7 +96,7 @@ def _gather(futures: dict[Future[dict[str, Any]], Run], task: _Task) -> list[dic
     return [results[index] for index in sorted(results)]
 
 
-def _run_inline(run: Run, total: int, report: Any) -> dict[str, Any]:
+def _run_inline(run: SimulationRun, total: int, report: Any) -> dict[str, Any]:
     def note() -> None:
         if report and _task is not None:
             report(int(1000 * sum(_task.shares)), 1000 * total)
@@ -102,7 +104,7 @@ def _run_inline(run: Run, total: int, report: Any) -> dict[str, Any]:
     return _run(run, note)
 
 
-def _run(run: Run, after_progress: Any = None) -> dict[str, Any]:
+def _run(run: SimulationRun, after_progress: Any = None) -> dict[str, Any]:
     """One simulation, in a worker or inline; every failure names its policy."""
     assert _task is not None
     shares = _task.shares

@@ -40,7 +40,7 @@ def unit(state: Path, options: Sequence[str]) -> str:
 
     It has the options that were given now. Other options are as last time, as with any `fairway up`.
     """
-    words = [sys.executable, "-m", "fairway.cli.main", "up", "--state", str(state), *options]
+    words = [sys.executable, "-m", "fairway", "up", "--state", str(state), *options]
     return (
         "[Unit]\n"
         f"Description=Fairway, the GPU scheduler of {_plain(str(state))}\n"

@@ -9,16 +9,17 @@ import typer
 
 from fairway.cli.live import Where, json_lines
 from fairway.cli.options import takes
+from fairway.core.errors import InputError
 
 if TYPE_CHECKING:
-    from fairway.runtime.guard.incident import Granted
+    from fairway.runtime.guard.incident import Granted, Incident
 
 snapshot = typer.Typer(rich_markup_mode=None)
 
 
 @snapshot.callback(invoke_without_command=True)
 def snapshots(context: typer.Context) -> None:
-    """Save what the scheduler sees and decides now, as a file that `fairway replay` reads.
+    """Save what the scheduler sees now, for `fairway replay`.
 
     \b
     fairway snapshot save monday.json
@@ -51,17 +52,16 @@ def replay(
     policy: Annotated[str, typer.Option("--policy", help="Another policy", metavar="NAME")] = "",
     json: Annotated[bool, typer.Option("--json", help="Print JSON")] = False,
 ) -> None:
-    """Make the decision of a saved instant again, and say where it differs from what was decided then.
+    """Decide once more from a saved snapshot.
 
-    The exit code is 1 if the same policy decides otherwise.
+    Differences from the decision that was made then are listed. The exit code is 1 if the same policy decides
+    differently now.
 
     \b
     fairway replay monday.json
     fairway replay monday.json --policy max_min_fairness
     """
-    from fairway.runtime.guard.incident import Incident
-
-    incident = Incident.of_text(_read(file))
+    incident = _read(file)
     then, now = incident.decided, incident.decide(policy)
     differs = [(a, b) for a, b in zip(then, now, strict=True) if a != b]
     if json:
@@ -74,11 +74,13 @@ def replay(
         raise typer.Exit(1)
 
 
-def _read(file: str) -> str:
-    from fairway.core.errors import InputError
+def _read(file: str) -> Incident:
+    from fairway.runtime.guard.incident import Incident
 
     try:
-        return Path(file).read_text(encoding="utf-8")
+        return Incident.of_text(Path(file).read_text(encoding="utf-8"))
+    except InputError as error:
+        raise InputError(error.message, path=file) from None
     except (OSError, ValueError) as error:
         raise InputError(f"cannot be read: {getattr(error, 'strerror', None) or error}", path=file) from None
 
@@ -89,7 +91,7 @@ def _show(policy: str, now: tuple[Granted, ...], differs: list[tuple[Any, Any]])
 
     output.show(pairs_table((f"job {one.id}", count(one.gpus, "GPU") if one.gpus else one.reason) for one in now))
     if not differs:
-        output.say("note", f"{policy} decides as it was decided then")
+        output.say("note", f"{policy} makes the same decision as then")
     for then, one in differs:
         was = count(then.gpus, "GPU") if then.gpus else f"none ({then.reason})"
         output.say("note", f"job {one.id}: {count(one.gpus, 'GPU') if one.gpus else 'none'}; then {was}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -13,7 +14,7 @@ import typer
 
 from fairway.cli.live import Where
 from fairway.cli.options import takes
-from fairway.cli.submit_options import Asked, SchemaCommand, draft_of, is_task_file, option_names
+from fairway.cli.submit_options import AskedTerms, SchemaCommand, draft_of, is_task_file, option_names
 from fairway.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ _Words = Annotated[
 ]
 _Key = Annotated[
     str | None,
-    typer.Option("--key", help="A submission with the same key is the same job", metavar="KEY"),
+    typer.Option("--key", help="A second submission with the same key is the same job", metavar="KEY"),
 ]
 
 
@@ -54,10 +55,10 @@ class TakesCommand(SchemaCommand):
         return rest
 
 
-@takes(asked=Asked, where=Where)
+@takes(asked=AskedTerms, where=Where)
 def submit(
     context: typer.Context,
-    asked: Asked,
+    asked: AskedTerms,
     where: Where,
     words: _Words = None,
     key: _Key = None,
@@ -88,8 +89,8 @@ def submit(
     where.show(list(rows), lambda: f"job {name} {told}\n")
 
 
-@takes(asked=Asked, where=Where)
-def run(context: typer.Context, asked: Asked, where: Where, words: _Words = None, key: _Key = None) -> None:
+@takes(asked=AskedTerms, where=Where)
+def run(context: typer.Context, asked: AskedTerms, where: Where, words: _Words = None, key: _Key = None) -> None:
     """Submit a job, show what it writes, and exit with its exit code.
 
     Ctrl-C cancels the job; it is also cancelled if its output can no longer be written. With --json its output goes to
@@ -128,13 +129,16 @@ def _kept(draft: Draft, row: Mapping[str, Any]) -> str:
 
     The policy's reasons are for `fairway why`: at this moment it may not have decided about the job.
     """
-    wished = any(draft.fields.get(name) for name in ("hold", "begin_s", "depends"))
+    begins_later = draft.fields.get("begin_s", 0.0) > time.time()
+    wished = begins_later or draft.fields.get("hold") or draft.fields.get("depends")
     return f": {row['reason']}" if wished and row["reason"] else ""
 
 
 def _submitted(client: Client, draft: Draft, key: str | None) -> Submitted:
     from fairway.cli import output
 
+    if key == "":
+        raise InputError("--key: must not be empty")
     request = draft.request(os.environ, option_names())
     if client.url is None:
         _refuse_missing_folder(request.cwd)

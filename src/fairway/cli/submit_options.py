@@ -1,4 +1,4 @@
-"""What is asked of a job on the command line: its options, and the job that comes of them and of a command or file."""
+"""The options of a job on the command line, and the job that they make together with a command or a file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STDIN = "-"
 
 
 class Of(NamedTuple):
-    """The field of a request that an option is, and how its value is written. What it is for, the field says."""
+    """The field of a request that an option sets, and how its value is written. The help comes from the field."""
 
     field: str
     written: str = ""
@@ -35,14 +35,14 @@ def _value(metavar: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedTerms:
     """The terms of a job. What is not given has its default, or is what a file says."""
 
     gpus: Annotated[str | None, _value("N"), Of("gpus", "2, a100:2, or the elastic range 1-4")] = None
-    type: Annotated[list[str] | None, _value("TYPE"), Of("gpu_types", "repeat it for several")] = None
+    type: Annotated[list[str] | None, _value("TYPE"), Of("gpu_types", "may be repeated")] = None
     memory: Annotated[str | None, _value("SIZE"), Of("memory_bytes", "512M or 16G")] = None
     per_gpu: Annotated[
-        bool, flag("--per-gpu", "Start the command once per GPU, with ranks as by torchrun"), Of("processes")
+        bool, flag("--per-gpu", "Start the command once per GPU, with ranks as torchrun sets them"), Of("processes")
     ] = False
     name: Annotated[str | None, _value("NAME"), Of("name")] = None
     queue: Annotated[str | None, _value("NAME"), Of("queue")] = None
@@ -59,21 +59,19 @@ class Asked:
     depends: Annotated[
         list[str] | None, _value("KIND:JOB"), Of("depends", "12, afterok:12, afterany:12:13 or afternotok:12")
     ] = None
-    array: Annotated[str | None, option("--array", "A job per number: 0-9, 1,3,5, 0-9%3 for 3 at a time", "RANGE")] = (
-        None
-    )
-    env: Annotated[list[str] | None, _value("NAME=VALUE"), Of("env", "repeat it for several")] = None
-    export: Annotated[
-        str | None, option("--export", "What it gets of your environment: paths (default), all, none, or names", "WHAT")
+    array: Annotated[
+        str | None, option("--array", "One task per number: 0-9 or 1,3,5; 0-9%3 runs 3 at a time", "RANGE")
     ] = None
-    chdir: Annotated[str | None, _value("DIR"), Of("cwd", "the present one if not given")] = None
+    env: Annotated[list[str] | None, _value("NAME=VALUE"), Of("env", "may be repeated")] = None
+    export: Annotated[
+        str | None, option("--export", "Your variables that it gets: usual (the default), all, none, or names", "WHAT")
+    ] = None
+    chdir: Annotated[str | None, _value("DIR"), Of("cwd", "the current one by default")] = None
     model: Annotated[str | None, _value("NAME"), Of("model")] = None
     batch_size: Annotated[int | None, _value("N"), Of("batch_size")] = None
     steps: Annotated[float | None, _value("N"), Of("steps")] = None
     epochs: Annotated[float | None, _value("N"), Of("epochs")] = None
-    slurm_env: Annotated[bool, typer.Option("--slurm-env"), Of("slurm_env", "scripts for sbatch have them anyway")] = (
-        False
-    )
+    slurm_env: Annotated[bool, typer.Option("--slurm-env"), Of("slurm_env", "sbatch scripts always get them")] = False
     user: Annotated[str | None, _value("NAME"), Of("user")] = None
 
     def fields(self, now: datetime) -> dict[str, Any]:
@@ -112,8 +110,8 @@ class Asked:
 
 @cache
 def fields_of_options() -> dict[str, Of]:
-    """What each option is that is a field of a request."""
-    hints = {one.name: one.annotation for one in parameters_of(Asked)}
+    """The options that set a field of a request."""
+    hints = {one.name: one.annotation for one in parameters_of(AskedTerms)}
     return {name: about for name, hint in hints.items() for about in hint.__metadata__ if isinstance(about, Of)}
 
 
@@ -135,12 +133,16 @@ class SchemaCommand(TyperCommand):
         return super().get_help(ctx)
 
 
+_REMARKS = ("may be", "the current", "sbatch")
+"""How a remark begins that is no example of a value."""
+
+
 def _help(field: str, written: str) -> str:
     from fairway.runtime.jobs.request import JobTerms, description
 
     text, default = description(field), getattr(JobTerms, field, None)
     if written:
-        text += f": {written}"
+        text += f"{'; ' if written.startswith(_REMARKS) else ': '}{written}"
     if isinstance(default, int | float) and default:
         text += f". Default: {default:g}" + " s" * field.endswith("_s")
     elif field == "preempt":
@@ -149,7 +151,7 @@ def _help(field: str, written: str) -> str:
 
 
 def read(option: str, value: Any, reader: Callable[[Any], Any] | None) -> Any:
-    """The value of an option as it is meant; what is wrong with it is told with the option."""
+    """The value of an option; errors name the option."""
     try:
         return value if reader is None else reader(value)
     except InputError as error:
@@ -157,7 +159,7 @@ def read(option: str, value: Any, reader: Callable[[Any], Any] | None) -> Any:
 
 
 def ahead_s(text: str, now: datetime) -> float:
-    """A deadline, which is a duration or a date, as seconds from now on; `InputError` if it is past."""
+    """A deadline, given as a duration or a date, in seconds from now; `InputError` if it is past."""
     from fairway.submission.quantities import instant_s
 
     left_s = instant_s(text, now) - now.timestamp()
@@ -166,7 +168,7 @@ def ahead_s(text: str, now: datetime) -> float:
     return left_s
 
 
-def draft_of(words: Sequence[str], asked: Asked, *, literal: bool) -> Draft:
+def draft_of(words: Sequence[str], asked: AskedTerms, *, literal: bool) -> Draft:
     """The job that is meant: a file in another scheduler's format, a torchrun command, or any other command.
 
     `literal`: the words stood after `--`, so they are a command whatever they look like.
@@ -185,13 +187,13 @@ def draft_of(words: Sequence[str], asked: Asked, *, literal: bool) -> Draft:
 
 
 def _here(given: Mapping[str, Any]) -> str:
-    """Where a job runs that is not told otherwise."""
+    """The directory of a job that names none."""
     try:
         return str(Path.cwd())
     except FileNotFoundError:
         if "cwd" in given:
             return "/"
-        raise InputError("the present directory does not exist any more; give another with --chdir") from None
+        raise InputError("the current directory does not exist any more; give another one with --chdir") from None
 
 
 def is_task_file(word: str) -> bool:

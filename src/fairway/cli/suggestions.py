@@ -19,7 +19,7 @@ _ALIKE = 0.78
 
 _CANCEL = "`fairway cancel JOB` ends a job"
 _LIST = "`fairway ls` lists jobs"
-_SUBMIT = "`fairway submit` hands in a job"
+_SUBMIT = "`fairway submit` submits a job"
 _CPUS = "Fairway schedules GPUs only; a job may use all CPUs of the machine"
 _NODES = "a job runs on one machine; --gpus says on how many of its GPUs"
 _LOGS = "what a job writes is kept; `fairway logs JOB` shows it"

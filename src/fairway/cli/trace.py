@@ -37,7 +37,7 @@ def describe(
     format: _Format = None,  # noqa: A002 - the option's name
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table")] = False,
 ) -> None:
-    """Say what is in a trace: jobs, GPUs, durations, users, and what was skipped.
+    """Describe a trace: jobs, GPUs, durations and users.
 
     \b
     fairway trace describe philly.csv
@@ -84,7 +84,8 @@ def generate(
         str, typer.Option("--output", "-o", help="The file to write; - is the standard output", metavar="FILE")
     ],
     setting: Annotated[
-        list[str] | None, typer.Option("--set", help="A parameter; may be repeated", metavar="KEY=VALUE")
+        list[str] | None,
+        typer.Option("--set", help="A parameter of the list above; may be repeated", metavar="KEY=VALUE"),
     ] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", help="How many jobs", metavar="N")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Seed of the workload", metavar="N")] = None,
@@ -102,7 +103,7 @@ def generate(
     \b
     gavel-like      mean_interarrival_s durations multi_gpu priorities min_h max_h
     shockwave-like  mean_interarrival_s min_h max_h static accordion gns scale_mix
-    philly-like     load gpus users
+    philly-like     load gpus users longest_h
     \b
     fairway trace generate philly-like --jobs 5000 --set load=0.9 -o busy.jsonl
     fairway trace generate shockwave-like --profile tacc.json -o adaptive.jsonl

@@ -18,9 +18,8 @@ from fairway.cli.options import flag, option, takes
 from fairway.core.errors import FairwayError, InputError
 
 if TYPE_CHECKING:
-    from fairway.runtime.daemon.daemon import Daemon
-    from fairway.runtime.daemon.saved_options import Options
-    from fairway.runtime.processes.shutdown import Stopped
+    from fairway.runtime.daemon.daemon import Daemon, Stopped
+    from fairway.runtime.daemon.settings import Options
 
 STOP_S = 30.0
 """How long a scheduler may take to stop."""
@@ -37,7 +36,7 @@ class FailedError(FairwayError):
 
 
 @dataclass(frozen=True)
-class Settings:
+class UpOptions:
     """How to run a scheduler. An option that is not given is as last time."""
 
     policy: Annotated[
@@ -46,7 +45,9 @@ class Settings:
     round: Annotated[
         str | None,
         option(
-            "--round", "Seconds between decisions; 0: at every event, auto: the policy's own. Default: as last time"
+            "--round",
+            "Seconds between decisions; 0: at every event, auto: the policy's own. Default: as last time, or auto",
+            "S|auto",
         ),
     ] = None
     gpus: Annotated[
@@ -71,11 +72,15 @@ class Settings:
     ] = None
     placement: Annotated[
         str | None,
-        option("--placement", "Which GPUs a job gets; see `fairway simulate --help`. Default: as last time, or packed"),
+        option(
+            "--placement",
+            "Which GPUs a job gets: packed, spread, freest or skew. Default: as last time, or packed",
+            "NAME",
+        ),
     ] = None
     config: Annotated[
         str | None,
-        option("--config", "Queues, limits and users. Default: as last time, or (none) DIR/fairway.toml", "FILE"),
+        option("--config", "Queues, limits and users; none: DIR/fairway.toml. Default: as last time, or none", "FILE"),
     ] = None
     open_to_all: Annotated[
         bool | None,
@@ -98,7 +103,7 @@ class Settings:
     def check(self) -> None:
         """Refuse a wrong name or number before anything is started."""
         from fairway.placement import placement
-        from fairway.runtime.daemon.saved_options import Choice
+        from fairway.runtime.daemon.settings import Choice
 
         options = self.options()
         if self.placement is not None:
@@ -109,22 +114,21 @@ class Settings:
         """Refuse what would keep the scheduler from starting, including options saved last time. Start nothing."""
         from fairway.policies import make_policy
         from fairway.runtime.daemon.daemon import facts_of_last_time
-        from fairway.runtime.daemon.saved_options import Choice
-        from fairway.runtime.daemon.settings import Settings as Configured
-        from fairway.runtime.processes.folders import refuse_without_journal
+        from fairway.runtime.daemon.settings import Choice, Settings
+        from fairway.runtime.journal.job_folders import refuse_without_journal
 
         refuse_without_journal(self.folder)
         choice = Choice(self.options(), facts_of_last_time(self.folder))
         choice.check_config()
         with choice.blamed("config"):
-            Configured(self.folder, choice.config)
+            Settings(self.folder, choice.config)
         choice.load_plugins()
         if self.policy is not None:
             make_policy(self.policy)
 
     def options(self) -> Options:
         """The same for the runtime, with absolute paths."""
-        from fairway.runtime.daemon.saved_options import NONE, Options
+        from fairway.runtime.daemon.settings import NONE, Options
 
         plugins = self.plugin or None
         if plugins is not None and NONE in plugins:
@@ -144,7 +148,7 @@ class Settings:
         )
 
     def _round_s(self) -> float | str | None:
-        from fairway.runtime.daemon.saved_options import AUTO
+        from fairway.runtime.daemon.settings import AUTO
 
         if self.round is None or self.round == AUTO:
             return self.round
@@ -158,7 +162,7 @@ class Settings:
 
     def words(self) -> list[str]:
         """The options that were given, as words of a command line."""
-        from fairway.runtime.daemon.saved_options import NONE, REMEMBERED
+        from fairway.runtime.daemon.settings import NONE, REMEMBERED
 
         options, words = self.options(), list[str]()
         for name, one in REMEMBERED.items():
@@ -174,9 +178,9 @@ class Settings:
         return words
 
 
-@takes(settings=Settings)
+@takes(settings=UpOptions)
 def up(
-    settings: Settings,
+    settings: UpOptions,
     service: Annotated[
         bool, typer.Option("--service", help="Install and start it as a user service (systemd) instead")
     ] = False,
@@ -302,8 +306,7 @@ def down(
     fairway down --jobs suspend
     """
     from fairway.client import NotUpError
-    from fairway.runtime.daemon.daemon import running_daemon
-    from fairway.runtime.processes.shutdown import announce
+    from fairway.runtime.daemon.daemon import announce, running_daemon
     from fairway.runtime.processes.trusted_path import refuse_untrusted
 
     if jobs not in _PARTINGS:
@@ -334,7 +337,7 @@ def _leave(folder: Path) -> tuple[dict[str, int], str]:
 
 def _stop(folder: Path) -> tuple[dict[str, int], str]:
     """Stop all jobs; what was done, as JSON values and as a text."""
-    from fairway.runtime.processes.shutdown import stop_jobs
+    from fairway.runtime.daemon.daemon import stop_jobs
 
     done = stop_jobs(folder)
     return {"jobs_stopped": done.jobs, "jobs_from_the_beginning": done.from_the_beginning}, _stopped_text(done)
@@ -356,7 +359,7 @@ def _stopped_text(done: Stopped) -> str:
 
 
 def _suspend(folder: Path) -> tuple[dict[str, int], str]:
-    from fairway.runtime.processes.shutdown import suspend_jobs
+    from fairway.runtime.daemon.daemon import suspend_jobs
 
     done = suspend_jobs(folder)
     text = "; no job was running"

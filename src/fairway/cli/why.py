@@ -11,7 +11,7 @@ from fairway.cli.completion import active_jobs
 from fairway.cli.jobs import UNENDED
 from fairway.cli.live import Where
 from fairway.cli.options import takes
-from fairway.cli.submit_options import Asked, draft_of, option_names, read
+from fairway.cli.submit_options import AskedTerms, draft_of, option_names, read
 from fairway.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,7 +26,9 @@ Row = Mapping[str, Any]
 def why(
     where: Where, job: Annotated[str, typer.Argument(help="Its id", metavar="JOB", autocompletion=active_jobs)]
 ) -> None:
-    """Say why a job waits: the policy's reason, who is ahead, what would free GPUs, and when it may start.
+    """Say why a job waits, and when it may start.
+
+    You see the reason, the jobs that are ahead, and what would free GPUs.
 
     \b
     fairway why 12
@@ -50,14 +52,14 @@ def _reasons(told: Row) -> RenderableType:
 
 
 def _ahead(told: Row) -> list[str]:
-    """Who is ahead of it, a line for each reason: `3, 12_[0-5] (starts first)`."""
+    """Who is ahead of it, a line for each reason: `each of 3, 12_[0-5] starts first`."""
     from fairway.cli.folded_arrays import ids_text
 
     by_reason: dict[str, list[str]] = {}
     for one in told.get("ahead", ()):
         by_reason.setdefault(one["why"], []).append(one["id"])
     more = [f"and {told['more_ahead']:,} more"] if told.get("more_ahead") else []
-    return [*(f"{ids_text(ids)} ({why})" for why, ids in by_reason.items()), *more]
+    return [*(f"{'each of' if len(ids) > 1 else 'job'} {ids_text(ids)} {why}" for why, ids in by_reason.items()), *more]
 
 
 def _array(told: Row) -> str:
@@ -65,7 +67,7 @@ def _array(told: Row) -> str:
 
     array = told["array"]
     states = ", ".join(f"{number:,} {state}" for state, number in array["states"].items())
-    return f"{array['id']} of {count(array['tasks'], 'task')} ({states}); this is about task {told['id']}"
+    return f"{array['id']}, {count(array['tasks'], 'task')} ({states}); this is about task {told['id']}"
 
 
 def _event(one: Row) -> str:
@@ -99,22 +101,24 @@ def _estimates(told: Row) -> list[tuple[str, str]]:
     ]
 
 
-@takes(asked=Asked, where=Where)
+@takes(asked=AskedTerms, where=Where)
 def what_if(
     context: typer.Context,
-    asked: Asked,
+    asked: AskedTerms,
     where: Where,
     words: Annotated[
         list[str] | None, typer.Argument(help="Ids of jobs, or the command of a new job", metavar="[JOB…]")
     ] = None,
     policy: Annotated[
-        str | None, typer.Option("--policy", help="Another policy, from now on", metavar="POLICY")
+        str | None, typer.Option("--policy", help="As if this policy decided from now on", metavar="POLICY")
     ] = None,
     horizon: Annotated[
         str | None, typer.Option("--horizon", help="How far to look ahead. Default: 30d", metavar="T")
     ] = None,
 ) -> None:
-    """Estimate when jobs start and end: those in the queue, a new one, or all under another policy.
+    """Estimate when jobs start and end.
+
+    You can ask about the jobs in the queue, about a new job, or about another policy.
 
     \b
     fairway what-if
@@ -127,10 +131,10 @@ def what_if(
     question: dict[str, Any] = {}
     new = ""
     if words and all(map(_is_id, words)):
-        if asked != Asked():
+        if asked != AskedTerms():
             raise InputError(f"{words[0]} is the id of a job; options of `submit` are only for a new job")
         question["ids"] = list(words)
-    elif words or asked != Asked():
+    elif words or asked != AskedTerms():
         draft = draft_of(words or ["true"], asked, literal=False)
         question |= _new_jobs(draft)
         new = _described(words or (), draft)
@@ -180,7 +184,7 @@ def _outlook(told: Row, new: str = "") -> RenderableType:
     if len(ended) == len(rows):
         return Group(*map(Text, [*ended, *lines] if rows else ["no jobs wait or run", *lines]))
     if "otherwise" in told:
-        lines.insert(0, _figures(f"as it is ({told['otherwise']['policy']})", told["otherwise"]))
+        lines.insert(0, _figures(f"now ({told['otherwise']['policy']})", told["otherwise"]))
     lines.insert(0, _figures(told["policy"], told))
     return Group(*([Text(new)] if new else []), _table(rows), *map(Text, lines))
 
@@ -190,18 +194,18 @@ def _has_ended(row: Row) -> bool:
 
 
 def _table(rows: Sequence[Row]) -> RenderableType:
-    from fairway.cli.fitted_table import Column, Listed, line
+    from fairway.cli.fitted_table import Listed, TableColumn, line
 
     starts = ["runs" if row.get("state") == "RUNNING" else _in(row["start_in_s"]) for row in rows]
     columns = [
-        Column("job", [row.get("id", "new") for row in rows]),
-        Column("user", [line(row.get("user", "")) for row in rows], rank=4, least=8),
-        Column("state", [row.get("state", "") for row in rows], rank=1),
-        Column("GPUs", [str(row["gpus"]) for row in rows], rank=2, right=True),
-        Column("starts in", starts),
-        Column("ends in", [_in(row["finish_in_s"]) for row in rows]),
-        Column("preempted", [str(row["preemptions"] or "") for row in rows], rank=5, right=True),
-        Column("estimated from", [_from(row) for row in rows]),
+        TableColumn("job", [row.get("id", "new") for row in rows]),
+        TableColumn("user", [line(row.get("user", "")) for row in rows], rank=4, least=8),
+        TableColumn("state", [row.get("state", "") for row in rows], rank=1),
+        TableColumn("GPUs", [str(row["gpus"]) for row in rows], rank=2, right=True),
+        TableColumn("starts in", starts),
+        TableColumn("ends in", [_in(row["finish_in_s"]) for row in rows]),
+        TableColumn("preempted", [str(row["preemptions"] or "") for row in rows], rank=5, right=True),
+        TableColumn("estimated from", [_from(row) for row in rows]),
     ]
     return Listed(columns, keep=("starts in", "ends in"))
 
@@ -213,7 +217,7 @@ def _from(row: Row) -> str:
     if _has_ended(row):
         return "it has ended"
     basis = str(row.get("basis", ""))
-    return line(row.get("why") or ("unknown (1 h)" if basis.startswith("unknown") else basis))
+    return line(row.get("why") or ("nothing (1 h)" if basis.startswith("nothing") else basis))
 
 
 def _in(seconds: float | None) -> str:
@@ -235,7 +239,7 @@ def _figures(name: str, told: Row) -> str:
         parts.append(f"all done in {_in(told['all_done_in_s'])}")
     parts.append(count(told["preemptions"], "preemption"))
     if late:
-        parts.append(f"{late:,} do not end within the forecast")
+        parts.append(f"{count(late, 'job')} not done within the forecast")
     if never:
-        parts.append(f"{never:,} never start, as things are now")
+        parts.append(f"{count(never, 'job')} never start{'s' if never == 1 else ''}, as things are now")
     return f"{name}: {' · '.join(parts)}"

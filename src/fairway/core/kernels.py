@@ -200,6 +200,8 @@ def _first_breach_loop(gpus: Ints, reasons: Codes, f: Floats, i: Ints, now_s: fl
 @compiled_as(_first_breach_loop)
 def first_breach(gpus: Ints, reasons: Codes, f: Floats, i: Ints, now_s: float) -> tuple[int, int, int]:
     """The first law that the grants break and the first row that breaks it; or 0, 0 and the GPUs granted."""
+    if _lawful(gpus, reasons, f, i, now_s):
+        return 0, 0, int(np.add.reduce(gpus))
     waits, held = gpus == 0, i[c.HELD]
     laws = (
         ((gpus < i[c.GPUS_MIN]) & ~waits, FEWER),
@@ -209,10 +211,20 @@ def first_breach(gpus: Ints, reasons: Codes, f: Floats, i: Ints, now_s: float) -
         ((reasons < 0) | (reasons > LAST_REASON), UNKNOWN),
         ((f[c.PROTECTED_UNTIL_S] > now_s) & (held > 0) & (gpus != held), STOPPED),
     )
-    for broken, law in laws:
-        if np.count_nonzero(broken):
-            return law, int(broken.argmax()), 0
-    return 0, 0, int(np.add.reduce(gpus))
+    return next((law, int(broken.argmax()), 0) for broken, law in laws if broken.any())
+
+
+def _lawful(gpus: Ints, reasons: Codes, f: Floats, i: Ints, now_s: float) -> bool:
+    """Whether the grants keep all laws, in as few steps as can tell: every decision is checked."""
+    count, waits = np.count_nonzero, gpus == 0
+    if count((gpus < i[c.GPUS_MIN]) > waits) or count(gpus > i[c.GPUS_MAX]):
+        return False
+    if count(reasons) and (count(reasons < 0) or count(reasons > LAST_REASON)):
+        return False
+    if count(waits == (reasons == 0)):
+        return False
+    protected = f[c.PROTECTED_UNTIL_S] > now_s
+    return not (count(protected) and count(protected & (i[c.HELD] > 0) & (gpus != i[c.HELD])))
 
 
 @compiled

@@ -80,36 +80,44 @@ def plan(snapshot: Snapshot, decision: Decision, occupancy: Occupancy, placer: P
     throttles = _rethrottled(snapshot, decision, rows) if occupancy.shared else ()
     if not rows:
         return Plan([], occupancy, throttles)
-    held = snapshot.held
+    held, partners = snapshot.held, decision.partners
     wanted = {row: int(decision.gpus[row]) for row in rows}
     stops = [Target(row, (), -1) for row in rows if not wanted[row]]
     scratch = occupancy.copy()
     for row in rows:
         if held[row]:
             scratch.give(snapshot.gpus_held(row))
-    starts, refused = list[Target](), dict[int, float]()
-    order = [row for row in rows if wanted[row] and row not in decision.partners]
-    if len(order) > 1:
-        turn = {row: at for at, row in enumerate(decision.order)}
-        order.sort(key=lambda row: (row not in decision.placements, turn.get(row, len(turn)), -wanted[row]))
-    for row in order:
+    starts: list[Target] = []
+    refused: dict[int, float] = {}
+    for row in _placing_order(decision, wanted):
         target = _place(snapshot, decision, scratch, placer, row, wanted[row])
         if target is None:
             refused[row] = placer.retry_s(snapshot, row)
         else:
             scratch.take(target.gpus)
             starts.append(target)
-    placed = {target.row: target for target in starts} if decision.partners else {}
-    for guest, host in decision.partners.items():
+    placed = {target.row: target for target in starts} if partners else {}
+    for guest in partners:
         if wanted.get(guest):
-            target = None if host in refused else _join(snapshot, decision, guest, placed, scratch)
+            target = None if partners[guest] in refused else _join(snapshot, decision, guest, placed, scratch)
             if target is None:
                 refused[guest] = math.inf
             else:
                 scratch.take(target.gpus)
                 starts.append(target)
+    if not refused:
+        return Plan(stops + starts, scratch, throttles)
     stops += [Target(row, (), -1) for row in refused if held[row]]
-    return Plan(stops + starts, scratch, throttles, frozenset(refused), min(refused.values(), default=math.inf))
+    return Plan(stops + starts, scratch, throttles, frozenset(refused), min(refused.values()))
+
+
+def _placing_order(decision: Decision, wanted: dict[int, int]) -> list[int]:
+    """The rows that need GPUs of their own: those that the policy places first, then in its order, then the largest."""
+    order = [row for row, count in wanted.items() if count and row not in decision.partners]
+    if len(order) > 1:
+        turn = {row: at for at, row in enumerate(decision.order)}
+        order.sort(key=lambda row: (row not in decision.placements, turn.get(row, len(turn)), -wanted[row]))
+    return order
 
 
 def _changed(snapshot: Snapshot, decision: Decision, shared: bool) -> list[int]:

@@ -97,37 +97,37 @@ class Loop:
 
     def step(self) -> bool:
         """Observe one instant and, if a round is due, run it. False when there is nothing left to wait for."""
-        happened = self.engine.poll(min(self._next_wake_s(), self._owed_s))
+        wake_s = self._next_wake_s()
+        happened = self.engine.poll(wake_s if wake_s < self._owed_s else self._owed_s)
         if not happened:
             return False
-        events = self._applied(happened)
+        events: Sequence[Event] = happened
+        if self.interpreter is None:
+            for event in happened:
+                self.state.apply(event)
+        else:
+            events = self._interpreted(self.interpreter, happened)
         if self.observer is not None:
             self.observer.after_events(self.state, events)
         self._quiet = False
-        if self._is_owed(happened, events) and self._due():
+        if (self.interpreter is None or self._is_owed(self.interpreter, happened, events)) and self._due():
             self._owed_s = math.inf
             self.run_round()
         return True
 
-    def _applied(self, happened: Sequence[Any]) -> Sequence[Event]:
-        """Tell the state what happened."""
-        if self.interpreter is None:
-            for event in happened:
-                self.state.apply(event)
-            return happened
+    def _interpreted(self, interpreter: Interpreter, happened: Sequence[Any]) -> Sequence[Event]:
+        """Tell the state what the happenings mean for it."""
         events: list[Event] = []
         for one in happened:
-            for event in self.interpreter.handle(one):
+            for event in interpreter.handle(one):
                 self.state.apply(event)
                 events.append(event)
         return events
 
-    def _is_owed(self, happened: Sequence[Any], events: Sequence[Event]) -> bool:
+    def _is_owed(self, interpreter: Interpreter, happened: Sequence[Any], events: Sequence[Event]) -> bool:
         """Whether what has happened so far needs a round at this instant."""
-        if self.interpreter is None:
-            return True
         now_s = happened[-1].time_s
-        self._owed_s = min(self._owed_s, self.interpreter.owed_s(happened, events))
+        self._owed_s = min(self._owed_s, interpreter.owed_s(happened, events))
         owed = self.round_s > 0 or self._owed_s <= now_s
         if owed and self.state.now_s < now_s:
             self.state.apply(Woken(now_s))

@@ -87,6 +87,10 @@ class State:
         self.history = History()
         self.memory: Mapping[str, Any] = {}
         self._guard_until_s = 0.0
+        # An engine may start a job later than its GPUs are booked, because others have to leave them first. Such jobs
+        # are unstarted. Those that lost their GPUs to others before they could start are unserved.
+        self._unstarted: set[int] = set()
+        self._unserved: set[int] = set()
         self._last_job = -1
         self._demand = 0
         self._guests = 0
@@ -178,12 +182,15 @@ class State:
                 self.table.f[c.THROTTLE, self._row(action.job)] = action.throttle
             elif not isinstance(action, Launch):
                 row = self._row(action.job)
+                if type(action) is Suspend:
+                    self.table.i[c.PREEMPTIONS, row] += 1
+                    if action.job in self._unstarted:
+                        self._unserved.add(action.job)
                 gpus = self._stop(row, action.job)
                 if occupancy is None:
                     self.occupancy.give(gpus)
-                self.table.i[c.PREEMPTIONS, row] += isinstance(action, Suspend)
         for action in actions:
-            if not isinstance(action, Suspend | Throttle):
+            if not isinstance(action, (Suspend, Throttle)):
                 if occupancy is None:
                     self.occupancy.take(action.gpus)
                 self._start(self._row(action.job), action)
@@ -199,16 +206,21 @@ class State:
     def _start(self, row: int, start: Start) -> None:
         f, i, gpus = self.table.f, self.table.i, start.gpus
         self.held_gpus[start.job] = gpus
-        until_s = self.now_s
-        if not self.specs[start.job].preemptible:
-            until_s = self._guard_until_s = math.inf
-        elif i[c.PRIORITY, row] >= 0:
-            until_s = self.now_s + self.min_run_s - _EARLY_S
-            self._guard_until_s = max(self._guard_until_s, until_s)
+        until_s = self._protected_until_s(row, start.job)
+        self._guard_until_s = max(self._guard_until_s, until_s)
         gang = kernels.begin(f, i, row, self.now_s, until_s, (len(gpus), start.gpu_type, start.host))
         f[c.THROTTLE, row] = start.throttle
+        self._unstarted.add(start.job)
         self._guests += start.host >= 0
         self._demand += len(gpus) - gang
+
+    def _protected_until_s(self, row: int, job: int) -> float:
+        """Until when a job that gets GPUs or starts now may not be stopped. An unserved one will get to its start."""
+        if not self.specs[job].preemptible:
+            return math.inf
+        if self.table.i[c.PRIORITY, row] < 0:
+            return self.now_s
+        return math.inf if job in self._unserved else self.now_s + self.min_run_s - _EARLY_S
 
     def _anchor(self, row: int) -> None:
         kernels.anchor(self.table.f, self.table.i, row, self.now_s)
@@ -216,6 +228,7 @@ class State:
     def _stop(self, row: int, job: int) -> tuple[int, ...]:
         """Settle the accounts of a job that gives up its GPUs now. Returns its GPUs."""
         f, i = self.table.f, self.table.i
+        self._unstarted.discard(job)
         held = kernels.settle(f, i, row, self.now_s)
         self._demand += int(i[c.GPUS, row]) - held
         self._anchor(row)
@@ -285,6 +298,21 @@ class State:
         f[c.RATE, row] = event.rate
         f[c.READY_S, row] = event.ready_s
         self._anchor(row)
+        if event.job in self._unstarted:
+            self._unstarted.discard(event.job)
+            if event.job in self._unserved or event.time_s > f[c.SINCE_S, row]:
+                self._unserved.discard(event.job)
+                self._begin_turn(row, event.job)
+
+    def _begin_turn(self, row: int, job: int) -> None:
+        """A job starts, maybe later than its GPUs were booked. Its turn and its protection count from now."""
+        f, held = self.table.f, int(self.table.i[c.HELD, row])
+        waited_s = self.now_s - float(f[c.SINCE_S, row])
+        f[c.ATTAINED0_S, row] += waited_s
+        f[c.ATTAINED0_GPU_S, row] += waited_s * held
+        f[c.SINCE_S, row] = self.now_s
+        f[c.PROTECTED_UNTIL_S, row] = until_s = self._protected_until_s(row, job)
+        self._guard_until_s = max(self._guard_until_s, until_s)
 
     def _rate_changed(self, event: RateChanged) -> None:
         row, f = self._row(event.job), self.table.f
@@ -348,6 +376,7 @@ class State:
             service = float(f[c.ATTAINED0_GPU_S, row]), float(f[c.ATTAINED0_S, row])
             self.history.add(*service, gang, int(i[c.MODEL, row]), int(i[c.USER, row]))
         self.table.remove(row)
+        self._unserved.discard(job)
         del self.specs[job], self.ids[job]
         self.facts.pop(job, None)
 

@@ -51,6 +51,10 @@ def _take_gpus(state: State, snapshot: Snapshot) -> None:
     for row in sorted(snapshot.running_rows.tolist(), key=lambda row: host[row] >= 0):
         state.held_gpus[jobs[row]] = held[jobs[row]]
         state.occupancy.take(held[jobs[row]])
+        # A job that was promised a start is taken to have started.
+        state.table.f[c.PROTECTED_UNTIL_S, state.table.start + row] = min(
+            float(snapshot.protected_until_s[row]), state._protected_until_s(state.table.start + row, jobs[row])
+        )
     for node in sorted(snapshot.down_nodes):
         state.occupancy.lose(node)
         state._down.add(node)

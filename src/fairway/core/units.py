@@ -30,7 +30,7 @@ def duration_s(text: str) -> float:
         clock = clock_s(plain)
         if clock is not None:
             return clock
-    raise InputError(f"{text[:60]!r} is no duration; write 90, 30m, 2h, 1h30m, 12:00:00 or 1-12:00:00")
+    raise InputError(f"{text[:60]!r} is not a duration; write 90, 30m, 2h, 1h30m, 12:00:00 or 1-12:00:00")
 
 
 def _in_parts(text: str) -> float | None:
@@ -65,5 +65,5 @@ def size_bytes(text: str) -> int:
     """Bytes: `16G`, `16GB` and `16GiB` are all 16 × 2³⁰."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
-        raise InputError(f"{text[:60]!r} is no size; write 512M or 16G")
+        raise InputError(f"{text[:60]!r} is not a size; write 512M or 16G")
     return int(float(found[1]) * (1 << 10 * "bkmgt".index(found[2].lower())))

@@ -38,11 +38,11 @@ def _norm(name: str, width: int) -> Layers:
     yield f"{name}.bias", width
 
 
-def _recurrent(name: str, gates: int, inputs: int, width: int, *, biases: int = 2) -> Layers:
+def _recurrent(name: str, gates: int, inputs: int, width: int) -> Layers:
     """An LSTM (four gates) or GRU (three) in one direction: its gates are stacked into one tensor each way."""
     yield f"{name}.input.weight", gates * width * inputs
     yield f"{name}.hidden.weight", gates * width * width
-    for bias in range(biases):
+    for bias in range(2):
         yield f"{name}.bias{bias}", gates * width
 
 

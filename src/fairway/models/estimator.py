@@ -59,13 +59,13 @@ def blend(before: Pair, measured: Pair, alpha: float = ALPHA) -> Pair:
     return (first, second)
 
 
-def estimate_speeds(speeds: Floats, how: Completion | None = None) -> Floats:
+def estimate_speeds(speeds: Floats) -> Floats:
     """Speeds of job types (rows) on GPU types (columns): NaN is filled in, 0 (does not fit) and the rest stay.
 
     Speeds multiply: one job is a factor faster than another, and so is one GPU. So the logarithms are completed. A row
     or a column without any speed is left NaN.
     """
-    how = how or Completion(rank=1, penalty=0.1, offsets=0.01)
+    how = Completion(rank=1, penalty=0.1, offsets=0.01)
     known: Bools = np.isfinite(speeds) & (speeds > 0)
     logs = portable.log(np.where(known, speeds, 1.0))
     shift = logs.sum(axis=1) / np.maximum(known.sum(axis=1), 1)

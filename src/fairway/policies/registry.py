@@ -150,6 +150,9 @@ def _values(name: str, text: str, knobs: Mapping[str, Any], hints: Mapping[str, 
     return values
 
 
+_KINDS = {int: "a whole number", float: "a number"}
+
+
 def _convert(policy: str, key: str, value: str, kind: Any) -> Any:
     """A knob's text as its type: number, text, choice, yes/no, or a list (with slashes, or from a file after an @)."""
     if get_origin(kind) is tuple:
@@ -169,7 +172,7 @@ def _convert(policy: str, key: str, value: str, kind: Any) -> Any:
     try:
         result = convert(value)
     except ValueError:
-        raise InputError(f"policy {policy!r}: {key} must be of type {kind.__name__}, not {value!r}") from None
+        raise InputError(f"policy {policy!r}: {key} must be {_KINDS[kind]}, not {value!r}") from None
     if isinstance(result, float) and not math.isfinite(result):
         raise InputError(f"policy {policy!r}: {key} must be finite, not {value!r}")
     return result

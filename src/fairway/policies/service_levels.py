@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from fairway.core.arrays import Floats, Ints, Ranks
-from fairway.core.kernels import compiled
+from fairway.core.kernels import compiled, compiled_as
 
 REACHED = 1 - 1e-9
 """Service this close to a limit has reached it; otherwise rounding would cause endless tiny steps."""
@@ -26,7 +26,17 @@ Table: TypeAlias = tuple[Floats, Floats]
 """A step function: where its cells begin, and their ranks."""
 
 
-@compiled
+def _level_ranks_loop(service: Floats, limits: Floats, held: Ints) -> Ranks:
+    ranks = np.empty(len(service), dtype=np.int16)
+    for row in range(len(service)):
+        level = 0
+        while level < len(limits) and service[row] >= limits[level] * REACHED:
+            level += 1
+        ranks[row] = 2 * level + (held[row] == 0)
+    return ranks
+
+
+@compiled_as(_level_ranks_loop)
 def level_ranks(service: Floats, limits: Floats, held: Ints) -> Ranks:
     """Ranks by level, the number of rising limits that service has reached. Inside a level, running jobs come first."""
     ranks: Ranks = (held == 0).astype(np.int16)
@@ -45,7 +55,22 @@ def queue_keys(service: Floats, limits: Floats, first_start_s: Floats, held: Int
     return keys
 
 
-@compiled
+def _index_keys_loop(service: Floats, limits: Floats, table: Table, first_start_s: Floats, held: Ints) -> Floats:
+    cells, ranks = table
+    keys, last = np.empty(len(service)), len(limits)
+    for row in range(len(service)):
+        queue, mine = 0, 0.0
+        while queue < last and service[row] >= limits[queue] * REACHED:
+            queue += 1
+        if queue < last or last == 0:
+            mine = ranks[np.searchsorted(cells, service[row] / REACHED, side="right") - 1]
+        if last > 0:
+            mine = queue * MOST_RANKS + min(mine, MOST_RANKS - 1.0)
+        keys[row] = min(first_start_s[row], NEVER_S) + (held[row] == 0) * WAITING + mine * QUEUE
+    return keys
+
+
+@compiled_as(_index_keys_loop)
 def index_keys(service: Floats, limits: Floats, table: Table, first_start_s: Floats, held: Ints) -> Floats:
     """Like `queue_keys`, but inside a queue (all but the last; without limits, everywhere) by the rank of the service
     in a step function."""
@@ -61,7 +86,18 @@ def index_keys(service: Floats, limits: Floats, table: Table, first_start_s: Flo
     return keys + mine * QUEUE
 
 
-@compiled
+def _next_fall_loop(service: Floats, table: Table, speed: Ints) -> float:
+    cells, ranks = table
+    soonest_s = np.inf
+    for row in range(len(service)):
+        if speed[row] != 0:
+            at = np.searchsorted(cells, service[row] / REACHED, side="right")
+            if at < len(cells) and ranks[at] > ranks[at - 1]:
+                soonest_s = min(soonest_s, (cells[at] - service[row]) / speed[row])
+    return soonest_s
+
+
+@compiled_as(_next_fall_loop)
 def next_fall(service: Floats, table: Table, speed: Ints) -> float:
     """In how many seconds the first service enters a cell of higher rank. Each grows at its speed (0: not at all)."""
     cells, ranks = table

@@ -111,7 +111,7 @@ class JobEngine(Generic[J]):
     def enact(self, now_s: float, actions: Sequence[Action]) -> Sequence[Event]:
         """Carry out the actions of one round: first jobs give up GPUs, then others start."""
         events: list[Event] = []
-        leaving = [action for action in actions if not isinstance(action, Launch | Throttle)]
+        leaving = [action for action in actions if not isinstance(action, (Launch, Throttle))]
         gone = {stop.job for stop in leaving}
         for stop in leaving:
             job = self._active[stop.job]

@@ -66,7 +66,8 @@ class Rates:
         if spec.steps is not None and regime.batch_size and spec.batch_size:
             grown = regime.batch_size / spec.batch_size * regime.speed
             return tuple(speed * grown for speed in self.speeds(spec, regime.batch_size))
-        return tuple(speed * regime.speed for speed in self.speeds(spec, spec.batch_size))
+        speeds = self.speeds(spec, spec.batch_size)
+        return speeds if regime.speed == 1.0 else tuple(speed * regime.speed for speed in speeds)
 
     def work(self, spec: JobSpec) -> float:
         """How much a job has to do, in its own units."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fairway.runtime.jobs.request import JobRequest
-from fairway.runtime.jobs.schema import checked
+from fairway.core.errors import InputError
+from fairway.runtime.jobs.request import JobRequest, checked
 from fairway.submission.quantities import Array, Gpus
 
 _CARRIED = (
@@ -23,9 +23,11 @@ _CARRIED = (
     "TZ",
     "TOKENIZERS_PARALLELISM",
 )
-"""What a command needs to be found again, and what training reads. Other variables stay behind."""
+"""What a command needs to be found again, and what training reads. Other variables do not go along."""
 _CARRIED_PREFIXES = ("WANDB_", "HF_", "OMP_", "NCCL_", "CUDA_", "TORCH_", "PYTORCH_")
-"""Variables of training libraries that go along, too."""
+"""Variables of training libraries; they go along, too."""
+USUAL = "usual"
+"""Which variables go along unless `--export` says otherwise: the two lists above."""
 _NOT_CARRIED = ("CUDA_VISIBLE_DEVICES",)
 """What a job gets from the scheduler instead."""
 
@@ -34,13 +36,13 @@ _NOT_CARRIED = ("CUDA_VISIBLE_DEVICES",)
 class Draft:
     """Fields of a request, as far as they are known, and remarks for its owner.
 
-    `export` says what comes from the owner's environment: "paths" (paths and variables of training libraries), "all",
-    "none", or names with commas.
+    `export` says which of the owner's environment variables go along: "usual" (paths, and those of training
+    libraries), "all", "none", or names with commas.
     """
 
     fields: Mapping[str, Any]
     array: Array | None = None
-    export: str = "paths"
+    export: str = USUAL
     remarks: tuple[str, ...] = field(default=())
 
     def upon(self, other: Draft) -> Draft:
@@ -94,9 +96,12 @@ def carried(environment: Mapping[str, str], export: str) -> dict[str, str]:
         return {}
     if export == "all":
         return {name: value for name, value in environment.items() if _is_sound(name, value)}
-    if export == "paths":
+    if export == USUAL:
         return {name: value for name, value in environment.items() if name in _CARRIED or _is_training(name, value)}
     names = tuple(name.strip() for name in export.split(","))
+    for name in filter(None, names):
+        if not (name.isidentifier() and name.isascii()):
+            raise InputError(f"--export: {name!r} is not the name of a variable; write {USUAL}, all, none or names")
     return {name: environment[name] for name in names if name in environment}
 
 

@@ -11,16 +11,6 @@ from fairway.core.errors import InputError
 from fairway.core.units import duration_s
 from fairway.runtime.jobs.request import DEPENDENCIES, MOST_GPUS, MOST_TASKS, Dependency
 
-_TASKS = 10_000
-"""Tasks that one array may have."""
-
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_UNIT_WORDS = re.compile(
-    r"(s|sec|secs|second|seconds)|(m|min|mins|minute|minutes)|(h|hr|hrs|hour|hours)|(d|day|days)|(w|week|weeks)"
-)
-_PART = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]+)")
-_CLOCK = re.compile(r"(?:([0-9]{1,6})-)?([0-9]{1,6})(?::([0-9]{1,6}))?(?::([0-9]{1,6}))?")
-_MEMORY = re.compile(r"([0-9]*\.?[0-9]+)\s*([kmgt])(?:i?b)?", re.IGNORECASE)
 _TASK_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?(?::([0-9]{1,9}))?")
 _JOB_ID = re.compile(r"[0-9]{1,18}(?:_[0-9]{1,9})?")
 _GPU_TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_. -]{0,60}")
@@ -47,7 +37,7 @@ def gpus(text: str) -> Gpus:
         kind, colon, number = "", "", f"{kind}-{number}"
     low, high = count_range(number, what="--gpus", separators="-")
     if colon and not _GPU_TYPE.fullmatch(kind):
-        raise InputError(f"--gpus {text!r}: {kind!r} is no GPU type")
+        raise InputError(f"--gpus {text!r}: {kind!r} is not a GPU type")
     return Gpus(low, high, kind)
 
 
@@ -62,8 +52,10 @@ def count_range(text: str, *, what: str, separators: str = "-:") -> tuple[int, i
     high = low if found[2] is None else int(found[2])
     if high > MOST_GPUS:
         raise InputError(f"{what} {text!r} is too large; it must be at most {MOST_GPUS}")
-    if not 1 <= low <= high:
-        raise InputError(f"{what} {text!r} is not from 1 to {MOST_GPUS}, the smaller number first")
+    if low < 1:
+        raise InputError(f"{what} {text!r} is too small; it must be at least 1")
+    if high < low:
+        raise InputError(f"{what} {text!r}: the smaller number comes first")
     return low, high
 
 
@@ -78,7 +70,7 @@ def array(text: str) -> Array:
     """`0-9`, `1,3,5-7`, `0-20:4`, and `0-9%3` for at most three at a time."""
     listed, percent, most = text.strip().partition("%")
     if percent and not (most.isdigit() and int(most) >= 1):
-        raise InputError(f"array {text!r}: after % stands how many tasks may run at a time")
+        raise InputError(f"array {text!r}: after % comes the number of tasks that may run at a time")
     tasks: list[int] = []
     for part in listed.split(","):
         found = _TASK_RANGE.fullmatch(part.strip())
@@ -86,7 +78,7 @@ def array(text: str) -> Array:
             raise InputError(f"array {text!r} is not written like 0-9, 1,3,5-7, 0-20:4 or 0-9%3")
         low, high, step = int(found[1]), int(found[2] or found[1]), int(found[3] or 1)
         if high < low or step < 1:
-            raise InputError(f"array {text!r}: {part.strip()!r} has no tasks")
+            raise InputError(f"array {text!r}: {part.strip()!r} has no tasks; the smaller number comes first")
         if (high - low) // step + len(tasks) >= MOST_TASKS:
             raise InputError(f"array {text!r} has more than {MOST_TASKS:,} tasks")
         tasks += range(low, high + 1, step)
@@ -123,7 +115,7 @@ def instant_s(text: str, now: datetime) -> float:
     clock = _TIME_OF_DAY.fullmatch(plain)
     if clock is None and re.fullmatch(r"[0-9]+:[0-9]+(?::[0-9]+)?", plain):
         # In durations 30:00 is half an hour; here it can only be a mistake.
-        raise InputError(f"{text!r} is no time of day; write 16:00, or now+{plain} for so long from now")
+        raise InputError(f"{text!r} is not a time of day; write 16:00, or now+{plain} for a duration")
     if clock is not None:
         at = now.replace(hour=int(clock[1]), minute=int(clock[2]), second=int(clock[3] or 0), microsecond=0)
         return (at if at > now else at + timedelta(days=1)).timestamp()
@@ -135,7 +127,7 @@ def instant_s(text: str, now: datetime) -> float:
     try:
         return now.timestamp() + duration_s(plain)
     except InputError:
-        raise InputError(f"{text!r} is no time; write 30m, 16:00, 2026-01-31 or 2026-01-31T16:00") from None
+        raise InputError(f"{text!r} is not a time; write 30m, 16:00, 2026-01-31 or 2026-01-31T16:00") from None
 
 
 def past_s(text: str, now: datetime) -> float:

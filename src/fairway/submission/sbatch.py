@@ -14,7 +14,7 @@ from typing import Any
 
 from fairway.core.errors import InputError
 from fairway.core.units import clock_s
-from fairway.submission.draft import Draft, gpu_fields
+from fairway.submission.draft import USUAL, Draft, gpu_fields
 from fairway.submission.quantities import Gpus, array, count_range, dependencies, instant_s, variable
 from fairway.submission.shell import run_script, run_script_text, typed
 
@@ -147,7 +147,7 @@ class _Reader:
         self.now = now
         self.fields: dict[str, Any] = {}
         self.array: Any = None
-        self.export = "paths"
+        self.export = USUAL
         self.remarks: list[str] = []
         self._nodes = (1, 1)
         self._tasks, self._tasks_per_node = 1, False
@@ -240,7 +240,7 @@ class _Reader:
             return
         seconds = clock_s(text)
         if not seconds:
-            raise InputError(f"{text!r} is no time limit; Slurm writes minutes, H:M:S or D-H:M:S")
+            raise InputError(f"{text!r} is not a time limit; Slurm writes minutes, H:M:S or D-H:M:S")
         self.fields["limit_s"] = seconds
 
     def requeue(self, _: str) -> None:

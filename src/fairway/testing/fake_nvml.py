@@ -52,9 +52,6 @@ class FakeNvml:
         if not self.driver:
             raise NVMLError("Driver Not Loaded")
 
-    def nvmlSystemGetDriverVersion(self) -> bytes:
-        return b"570.1"
-
     def nvmlDeviceGetCount(self) -> int:
         return len(self.all)
 

@@ -66,7 +66,7 @@ class _Watcher:
 
 
 class Sealed(Layer):
-    """A policy whose decisions cannot be edited: whoever tries to change their arrays is found out."""
+    """A policy whose decisions cannot be edited: code that tries to change their arrays fails."""
 
     def decide(self, snapshot: Snapshot) -> Decision:
         decision = self.inner.decide(snapshot)

@@ -42,7 +42,7 @@ def state_digest(state: State) -> str:
     return hashlib.sha256(json.dumps(about).encode()).hexdigest()
 
 
-class Entry(NamedTuple):
+class JournalEntry(NamedTuple):
     """One line of the journal: an event that came, or a round that was committed."""
 
     event: Event | None
@@ -54,7 +54,7 @@ class Invariants:
     """Raises `InvariantError` as soon as a law is broken."""
 
     def __init__(self) -> None:
-        self.journal: list[Entry] = []
+        self.journal: list[JournalEntry] = []
         self.checks = 0
         self._state: State | None = None
         self._watching = False
@@ -71,7 +71,7 @@ class Invariants:
     def note(self, events: Sequence[Event]) -> None:
         """Note what an engine reported."""
         for event in events:
-            self.journal.append(Entry(event))
+            self.journal.append(JournalEntry(event))
             if isinstance(event, JobEvicted):
                 self._may_fall.add(event.job)
             elif isinstance(event, RegimeEntered) and not math.isnan(event.work):
@@ -94,7 +94,7 @@ class Invariants:
 
     def after_round(self, snapshot: Snapshot, decision: Decision, actions: Sequence[Action]) -> None:
         """Part of the observer's protocol: a decision was checked and turned into actions."""
-        self.journal.append(Entry(None, tuple(actions), decision.memory))
+        self.journal.append(JournalEntry(None, tuple(actions), decision.memory))
         if not decision.wake_s > snapshot.now_s:
             raise InvariantError(f"the wake-up at {decision.wake_s} s is not after {snapshot.now_s} s")
         for row in (decision.gpus == 0).nonzero()[0].tolist():
@@ -193,7 +193,7 @@ class Invariants:
             raise InvariantError("replaying the journal gives another state")
 
 
-def replayed(like: State, journal: Sequence[Entry]) -> State:
+def replayed(like: State, journal: Sequence[JournalEntry]) -> State:
     """A fresh state on the same cluster with a journal applied to it."""
     state = State(like.cluster, min_run_s=like.min_run_s, seed=like.seed)
     for entry in journal:

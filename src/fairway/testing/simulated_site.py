@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from fairway.runtime.journal.database import DiskFullError, Journal
-from fairway.runtime.processes.folders import RECORD
+from fairway.runtime.journal.job_folders import RECORD
 from fairway.runtime.processes.site import LOST, Outcome, Over, Report
 
 CHECKPOINTED, TERMINATED, KILLED = 75, 143, 137
@@ -89,12 +89,13 @@ class SimulatedAttempt:
     grace_s: float
     limit_s: float | None
     done_s: float
-    begun_s: float
     pid: int
     since_s: float | None
+    ran_s: float = 0.0
     stop_at_s: float = math.inf
     asked_s: float | None = None
     given_up: bool = False
+    woken_to_stop: bool = False
     lost: bool = False
     throttled: float = 1.0
     words: list[str] = field(default_factory=list)
@@ -114,7 +115,7 @@ class SimulatedAttempt:
         self.site.point("stop")
         self.given_up |= hurry
         if self.asked_s is None:
-            self.asked_s = self.site.time.monotonic()
+            self.asked_s, self.woken_to_stop = self.site.time.monotonic(), self.paused
             self._go(self.asked_s)
             stubborn = self.behaviour.on_term == "ignores" or self.behaviour.stop_s > self.grace_s
             self.stop_at_s = self.asked_s + (self.grace_s if stubborn else self.behaviour.stop_s)
@@ -124,7 +125,7 @@ class SimulatedAttempt:
         """Suspend the ranks in place."""
         self.site.point("pause")
         if self.since_s is not None and self.asked_s is None:
-            self.done_s, self.since_s = self.computed_s(), None
+            self._count(None)
 
     def go_on(self) -> None:
         """Let suspended ranks go on."""
@@ -134,7 +135,10 @@ class SimulatedAttempt:
 
     def throttle(self, part: float) -> bool:
         """Let the ranks compute for a part of the time."""
+        if self.since_s is not None:
+            self._count(self.site.time.monotonic())
         self.throttled = part
+        self.site.expect(self)
         return True
 
     def set_limit(self, limit_s: float | None) -> None:
@@ -144,20 +148,27 @@ class SimulatedAttempt:
 
     def computed_s(self) -> float:
         """For how long its job has computed by now."""
-        return self.done_s + (0.0 if self.since_s is None else self.site.time.monotonic() - self.since_s)
+        return self.done_s + self.throttled * self._passed_s()
 
     def ends_s(self) -> float:
         """When it ends if nothing else happens."""
         if self.since_s is None:
             return math.inf
-        work_s = math.inf if self.behaviour.hangs else self.since_s + max(self.behaviour.work_s - self.done_s, 0.0)
-        return min(work_s, self.stop_at_s, self.limit_at_s())
+        left_s = math.inf if self.behaviour.hangs else max(self.behaviour.work_s - self.done_s, 0.0)
+        return min(self.since_s + left_s / self.throttled, self.stop_at_s, self.limit_at_s())
 
     def limit_at_s(self) -> float:
-        """When its time is over, if it computes until then."""
+        """When its time is over, if it runs until then."""
         if self.limit_s is None or self.since_s is None:
             return math.inf
-        return self.since_s + max(self.limit_s - (self.done_s - self.begun_s), 0.0)
+        return self.since_s + max(self.limit_s - self.ran_s, 0.0)
+
+    def _passed_s(self) -> float:
+        return 0.0 if self.since_s is None else self.site.time.monotonic() - self.since_s
+
+    def _count(self, since_s: float | None) -> None:
+        """Count the time until now. It goes on from `since_s`."""
+        self.done_s, self.ran_s, self.since_s = self.computed_s(), self.ran_s + self._passed_s(), since_s
 
     def _go(self, now_s: float) -> None:
         if self.since_s is None:
@@ -208,7 +219,6 @@ class SimulatedSite:
             behaviour,
             launch["grace_s"],
             launch["limit_s"],
-            self.saved_s.get(job, 0.0),
             self.saved_s.get(job, 0.0),
             1000 + self._count,
             self.time.monotonic(),

@@ -151,9 +151,9 @@ class Table:
             yield TraceRow(self.path, line, cells, at)
 
 
-def split_csv(text: str, path: str, separator: str = ",") -> Iterator[tuple[int, list[str]]]:
+def split_csv(text: str, path: str) -> Iterator[tuple[int, list[str]]]:
     """The records of a CSV text with the physical line on which each starts; blank lines are skipped."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     start = 1
     try:
         for cells in reader:

@@ -16,10 +16,11 @@ from hypothesis import HealthCheck, settings
 from fairway.api.app import make_app
 from fairway.api.people import Access
 from fairway.runtime.daemon.daemon import Daemon, Options
+from fairway.testing.seeds import ALL
 
 schemathesis = pytest.importorskip("schemathesis")
 
-EXAMPLES = 20
+EXAMPLES = 50 if ALL else 10
 MOST_MADE = 300
 """Requests that are made for a limit on sizes need not be larger than this; very large ones are tested by hand."""
 ENDLESS = "/v1/events"

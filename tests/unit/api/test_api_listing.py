@@ -13,9 +13,9 @@ from fairway.api import views
 from fairway.api.json_rows import Listing
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs import life
-from fairway.runtime.jobs.reasons import GRANTED
 from fairway.runtime.jobs.records import Attempt, JobRecord, JobState, Progress
 from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.jobs.waiting import GRANTED
 
 
 def fake(outside: dict[int, str] | None = None) -> Scheduler:
@@ -23,8 +23,8 @@ def fake(outside: dict[int, str] | None = None) -> Scheduler:
     engine = SimpleNamespace(ran_s=lambda record, now_s: record.ran_s + 5.0)
     decided = {0: "needs 4 GPUs; 0 are free", 2: "not told", 5: "not its turn", 8: GRANTED, 9: GRANTED}
     reasons, state = SimpleNamespace(all=lambda: decided), SimpleNamespace(held_gpus={9: (0,)})
-    gate = SimpleNamespace(outside=outside or {})
-    return cast(Scheduler, SimpleNamespace(clock=clock, engine=engine, guard=gate, reasons=reasons, state=state))
+    guard = SimpleNamespace(outside=outside or {})
+    return cast(Scheduler, SimpleNamespace(clock=clock, engine=engine, guard=guard, reasons=reasons, state=state))
 
 
 def request(**fields: Any) -> JobRequest:

@@ -1,4 +1,4 @@
-"""Who may do what, the room on the disk, the event stream and the figures."""
+"""Who may do what, space on the disk, the event stream and the metrics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from api_site import ALICE, OPERA, Site, fingerprint
 
 from fairway.api.app import make_app
-from fairway.api.disk_space import NoRoomError, Room
+from fairway.api.disk_space import DiskNearlyFullError, DiskSpace
 from fairway.api.people import Access, NotAllowedError, NoTokenError, Person
 from fairway.runtime.guard.incident import Incident
 
@@ -72,10 +72,10 @@ def test_without_root_all_jobs_run_as_the_scheduler() -> None:
 
 
 def test_submissions_are_refused_before_the_disk_is_full(site: Site, tmp_path: Path) -> None:
-    room = Room(tmp_path, kept_free_bytes=2**62)
-    with pytest.raises(NoRoomError, match="no jobs are taken below"):
-        room.refuse_if_full()
-    site.app.state.house.room.kept_free_bytes = 2**62
+    disk = DiskSpace(tmp_path, kept_free_bytes=2**62)
+    with pytest.raises(DiskNearlyFullError, match="no jobs are taken below"):
+        disk.refuse_if_full()
+    site.app.state.context.disk.kept_free_bytes = 2**62
     before = fingerprint(site.daemon)
     answer = site.own.post("/v1/jobs", json=HELD)
     assert answer.status_code == 507
@@ -84,35 +84,35 @@ def test_submissions_are_refused_before_the_disk_is_full(site: Site, tmp_path: P
     status = site.own.get("/v1/status")
     assert status.status_code == 200
     assert not status.json()["accepts"]
-    site.app.state.house.room.kept_free_bytes = 0
+    site.app.state.context.disk.kept_free_bytes = 0
     assert site.as_user(0).post("/v1/jobs", json=HELD).status_code == 201
 
 
 def test_the_ballast_goes_when_the_journal_finds_no_room_and_comes_back(tmp_path: Path) -> None:
-    room = Room(tmp_path, kept_free_bytes=0, ballast_bytes=1_000_000)
-    assert room.take_on_ballast()
-    assert room.ballast.stat().st_blocks * 512 >= 1_000_000
-    room.drop_ballast()
-    room.drop_ballast()
-    assert not room.ballast.exists()
-    room.refuse_if_full()
-    assert room.ballast.exists()
-    room.drop_ballast()
-    assert not Room(tmp_path, kept_free_bytes=2**62, ballast_bytes=1).take_on_ballast()
-    assert not room.ballast.exists()
+    disk = DiskSpace(tmp_path, kept_free_bytes=0, ballast_bytes=1_000_000)
+    assert disk.take_on_ballast()
+    assert disk.ballast.stat().st_blocks * 512 >= 1_000_000
+    disk.drop_ballast()
+    disk.drop_ballast()
+    assert not disk.ballast.exists()
+    disk.refuse_if_full()
+    assert disk.ballast.exists()
+    disk.drop_ballast()
+    assert not DiskSpace(tmp_path, kept_free_bytes=2**62, ballast_bytes=1).take_on_ballast()
+    assert not disk.ballast.exists()
 
 
 def test_the_scheduler_drops_the_ballast_by_itself(site: Site) -> None:
-    room = site.app.state.house.room
-    room.take_on_ballast()
-    for make_room in site.daemon.scheduler.writer.on_full:
-        make_room()
-    assert not room.ballast.exists()
+    disk = site.app.state.context.disk
+    disk.take_on_ballast()
+    for make_space in site.daemon.scheduler.writer.on_full:
+        make_space()
+    assert not disk.ballast.exists()
 
 
 def collected(site: Site, act: Callable[[], None], count: int, last: str | None = None) -> list[dict[str, Any]]:
     """The first events of a stream that begins before something is done."""
-    stream = site.app.state.house.stream
+    stream = site.app.state.context.stream
 
     async def reading() -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
@@ -154,7 +154,7 @@ def test_who_was_cut_off_gets_what_was_missed(site: Site) -> None:
 
 
 def test_a_stream_says_where_it_has_a_gap(site: Site) -> None:
-    stream, client = site.app.state.house.stream, site.as_user(0)
+    stream, client = site.app.state.context.stream, site.as_user(0)
     first = collected(site, lambda: client.post("/v1/jobs", json=HELD), 1)[0]
     client.post("/v1/jobs", json=[HELD] * 10)
     # Whoever submits is answered before the stream is told; the next command comes after that.
@@ -166,7 +166,7 @@ def test_a_stream_says_where_it_has_a_gap(site: Site) -> None:
 
 
 def test_streams_end_when_the_server_does(site: Site) -> None:
-    stream = site.app.state.house.stream
+    stream = site.app.state.context.stream
 
     async def reading() -> int:
         coming = stream.follow(quiet_s=60.0)
@@ -230,7 +230,7 @@ def test_a_stopped_scheduler_says_so(site: Site) -> None:
 
 
 def test_an_application_can_be_made_without_rules(site: Site) -> None:
-    assert make_app(site.daemon).state.house.access.own_uid == os.geteuid()
+    assert make_app(site.daemon).state.context.access.own_uid == os.geteuid()
 
 
 def test_an_instant_is_a_file_that_can_be_replayed_and_tells_no_secrets(site: Site) -> None:

@@ -12,6 +12,7 @@ from cli_samples import Shell
 from fairway.cli.completion import active_jobs, all_jobs
 from fairway.cli.main import app
 from fairway.client import Client, NotUpError
+from fairway.traces.generate import GENERATORS, parameters
 
 
 def commands(group: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -154,3 +155,10 @@ def test_every_policy_can_be_shown(shell: Shell) -> None:
         told = json.loads(shell("policies", one["name"], "--json").out)
         assert {**told, **one} == told
         assert told["source"]
+
+
+def test_the_help_of_a_generator_lists_all_its_parameters(shell: Shell) -> None:
+    lines = shell("trace", "generate", "--help").out.splitlines()
+    for name in GENERATORS:
+        (listed,) = [line.split()[1:] for line in lines if line.split()[:1] == [name]]
+        assert {*listed, "jobs", "seed"} == parameters(name).keys()

@@ -19,7 +19,7 @@ from cli_samples import JOBS
 from fairway.cli.main import app, main
 from fairway.policies import policies
 
-FAIRWAY = (sys.executable, "-m", "fairway.cli.main")
+FAIRWAY = (sys.executable, "-m", "fairway")
 HEAVY = ("torch", "ray", "fastapi", "numpy", "rich")
 
 

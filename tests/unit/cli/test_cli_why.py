@@ -64,13 +64,13 @@ def test_of_an_array_it_is_said_which_task_is_meant() -> None:
     array = {"id": "7", "tasks": 5, "states": {"RUNNING": 2, "PENDING": 3}}
     frees = [{"what": "a task of its array ends", "tasks": ["7_0", "7_1"]}]
     text = printed(_reasons({**WAITS, "id": "7_2", "array": array, "frees": frees}))
-    assert "7 of 5 tasks (2 RUNNING, 3 PENDING); this is about task 7_2" in text
+    assert "7, 5 tasks (2 RUNNING, 3 PENDING); this is about task 7_2" in text
     assert "a task of its array ends: 7_0, 7_1" in text
 
 
 def test_a_narrow_terminal_has_a_line_for_each_job() -> None:
     row = ROW | {"preemptions": 2}
-    rows = [row | {"id": str(number), "basis": "unknown; an hour is assumed"} for number in (10, 11)]
+    rows = [row | {"id": str(number), "basis": "nothing; an hour is assumed"} for number in (10, 11)]
     rows.append(row | {"id": "12", "start_in_s": None, "why": "no GPUs that are here now can run it, " * 3})
     console = Console(width=80, force_terminal=True, color_system=None)
     with console.capture() as said:
@@ -78,7 +78,7 @@ def test_a_narrow_terminal_has_a_line_for_each_job() -> None:
     lines = said.get().splitlines()
     assert max(map(len, lines)) <= 80
     assert [line.split()[0] for line in lines[2:5]] == ["10", "11", "12"]
-    assert all("unknown (1 h)" in line for line in lines[2:4])
+    assert all("nothing (1 h)" in line for line in lines[2:4])
     assert "no GPUs that are" in lines[4]
     assert printed(_outlook({**TOLD, "jobs": rows})).count("can run it") == 3
 
@@ -91,8 +91,8 @@ def test_figures_that_do_not_exist_are_not_printed() -> None:
         _outlook({**TOLD, "jobs": [ROW], "finished": 2, "not_finished": 4, "never_start": 3, "mean_jct_s": 30.0})
     )
     assert "(of 2 that end)" in text
-    assert "1 do not end within the forecast" in text
-    assert "3 never start, as things are now" in text
+    assert "1 job not done within the forecast" in text
+    assert "3 jobs never start, as things are now" in text
 
 
 def test_of_jobs_that_have_ended_nothing_is_forecast() -> None:

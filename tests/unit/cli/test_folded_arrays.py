@@ -8,7 +8,7 @@ import pytest
 from test_live_views import ROW
 
 from fairway.cli.folded_arrays import folded, ids_text
-from fairway.cli.live_tables import jobs_table
+from fairway.cli.live_tables import history_table, jobs_table
 from fairway.cli.output import rendered
 
 
@@ -31,6 +31,13 @@ def test_an_array_is_one_row_that_says_how_its_tasks_are() -> None:
 def test_a_single_task_and_other_jobs_stay_as_they_are() -> None:
     rows = [row("1"), row("2_7"), row("3")]
     assert folded(rows) == rows
+
+
+def test_the_history_has_one_row_for_an_array_without_the_times_of_single_tasks() -> None:
+    ended = [row(f"12_{task}", "COMPLETED", ended_s=1500.0 + task, ran_s=9.0, exit_code=0) for task in (2, 1, 0)]
+    text = rendered(history_table(folded([*ended, row("11", "FAILED", ended_s=1400.0, exit_code=3)])))
+    assert "12_[0-2]  COMPLETED" in text
+    assert "9.0 s" not in text
 
 
 def test_tasks_in_one_state_have_its_name() -> None:

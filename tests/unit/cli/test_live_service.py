@@ -8,41 +8,41 @@ import pytest
 from cli_samples import Shell
 
 from fairway.cli.service import unit
-from fairway.cli.up import Settings
+from fairway.cli.up import UpOptions
 from fairway.core.errors import InputError
 
 
-def unit_of(settings: Settings) -> str:
+def unit_of(settings: UpOptions) -> str:
     return unit(settings.folder, settings.words())
 
 
 def test_only_the_scheduler_is_stopped_with_its_unit() -> None:
-    text = unit_of(Settings(state="/s", policy="las", round="0.5", listen="127.0.0.1:1", gpus="4"))
+    text = unit_of(UpOptions(state="/s", policy="las", round="0.5", listen="127.0.0.1:1", gpus="4"))
     assert "KillMode=process\n" in text
     assert '"up" "--state" "/s" "--policy" "las" "--gpus" "4" "--round" "0.5" "--listen" "127.0.0.1:1"\n' in text
 
 
 def test_the_unit_has_what_was_given_and_nothing_else() -> None:
     """What is not given is as last time, for a service as for anybody."""
-    assert '"up" "--state" "/s"\n' in unit_of(Settings(state="/s"))
-    given = Settings(
-        state="/s", plugin=["a b.py", "c.py"], config="house.toml", round="0", placement="spread", open_to_all=True
+    assert '"up" "--state" "/s"\n' in unit_of(UpOptions(state="/s"))
+    given = UpOptions(
+        state="/s", plugin=["a b.py", "c.py"], config="team.toml", round="0", placement="spread", open_to_all=True
     )
     here = Path.cwd()
     assert (
-        f'"--plugin" "{here}/a b.py" "--plugin" "{here}/c.py" "--config" "{here}/house.toml" "--round" "0" '
+        f'"--plugin" "{here}/a b.py" "--plugin" "{here}/c.py" "--config" "{here}/team.toml" "--round" "0" '
         '"--placement" "spread" "--open-to-all"\n'
     ) in unit_of(given)
-    usual = Settings(state="/s", plugin=["none"], config="none", round="auto", listen="none", open_to_all=False)
+    usual = UpOptions(state="/s", plugin=["none"], config="none", round="auto", listen="none", open_to_all=False)
     expected = '"--plugin" "none" "--config" "none" "--round" "auto" "--listen" "none" "--no-open-to-all"\n'
     assert expected in unit_of(usual)
 
 
 def test_systemd_replaces_nothing_in_a_path() -> None:
-    text = unit_of(Settings(state='/a "b" %h $HOME'))
+    text = unit_of(UpOptions(state='/a "b" %h $HOME'))
     assert '"/a \\"b\\" %%h $$HOME"' in text
     with pytest.raises(InputError):
-        unit_of(Settings(state="/a\nExecStart=evil"))
+        unit_of(UpOptions(state="/a\nExecStart=evil"))
 
 
 def test_without_systemd_the_unit_is_printed(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,7 @@ def test_what_to_type_is_what_works_here(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(sys, "executable", str(tmp_path / ".venv" / "bin" / "python"))
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.chdir(tmp_path)
-    assert program() == f"{sys.executable} -m fairway.cli.main"
+    assert program() == f"{sys.executable} -m fairway"
     made.write_text("#!/bin/sh\n")
     made.chmod(0o755)
     assert program() == ".venv/bin/fairway"

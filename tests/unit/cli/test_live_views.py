@@ -145,7 +145,7 @@ def test_the_time_that_a_job_ran_and_that_its_attempts_lasted_are_told_apart() -
     attempt = {"number": 1, "gpus": [0], "codes": [0], "cause": "", **times}
     told = ROW | {"request": {"command": ["a"]}, "progress": {}, "history": [attempt], "ran_s": 8.1, "gpu_s": 8.1}
     text = output.rendered(job_table(told))
-    assert "8.1 s · 8.1 s of GPUs · its attempts also stood still, started or stopped for 11.0 s" in text
+    assert "8.1 s · GPU time 8.1 s · its attempts also stood still, started or stopped for 11.0 s" in text
     assert "lasted" in text
     assert "19.1 s" in text
     assert "stood still" not in output.rendered(job_table(told | {"ran_s": 19.0}))

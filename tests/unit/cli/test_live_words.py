@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from cli_samples import Shell
 
-from fairway.cli.log_lines import Lines
+from fairway.cli.log_lines import LineSplitter
 from fairway.client import Client, Submitted
 from fairway.submission.draft import carried
 from fairway.submission.quantities import instant_s
@@ -54,7 +54,7 @@ def test_a_new_deadline_means_what_it_means_to_submit(
     [
         ("2001-01-01", "--deadline: '2001-01-01' is past"),
         ("0", "--deadline: '0' is past"),
-        ("30:00", "--deadline: '30:00' is no time of day; write 16:00, or now+30:00 for so long from now"),
+        ("30:00", "--deadline: '30:00' is not a time of day; write 16:00, or now+30:00 for a duration"),
     ],
 )
 def test_a_deadline_is_refused_as_by_submit(shell: Shell, updated: list[dict[str, Any]], text: str, told: str) -> None:
@@ -88,11 +88,11 @@ def test_a_deadline_can_be_taken_away(shell: Shell, updated: list[dict[str, Any]
             ("submit", "--preempt", "no", "--", "true"),
             "--preempt: must be 'checkpoint', 'suspend', 'restart' or",
         ),
-        (("submit", "--time", "soon", "--", "true"), "--time: 'soon' is no duration; write 90, 30m, 2h, 1h30m"),
-        (("submit", "--memory", "16", "--", "true"), "--memory: '16' is no size; write 512M or 16G"),
+        (("submit", "--time", "soon", "--", "true"), "--time: 'soon' is not a duration; write 90, 30m, 2h, 1h30m"),
+        (("submit", "--memory", "16", "--", "true"), "--memory: '16' is not a size; write 512M or 16G"),
         (("submit", "--env", "A", "--", "true"), "--env: 'A' is not written like NAME=value"),
-        (("ls", "--since", "yesterday"), "--since: 'yesterday' is no time; write 30m, 16:00, 2026-01-31 or"),
-        (("what-if", "--horizon", "long"), "--horizon: 'long' is no duration; write 90, 30m, 2h"),
+        (("ls", "--since", "yesterday"), "--since: 'yesterday' is not a time; write 30m, 16:00, 2026-01-31 or"),
+        (("what-if", "--horizon", "long"), "--horizon: 'long' is not a duration; write 90, 30m, 2h"),
         (("submit", "--chdir", "/nonexistent", "--", "true"), "/nonexistent: there is no such directory to run it in"),
         (("submit", "--chdir", "/dev/null", "--", "true"), "/dev/null: this is not a directory to run it in"),
         (("submit", "--chdir", "/dev/null/x", "--", "true"), "/dev/null/x: there is no such directory to run it in"),
@@ -118,7 +118,7 @@ def test_a_directory_that_is_gone_is_named_as_the_trouble(
     monkeypatch.chdir(gone)
     gone.rmdir()
     try:
-        assert "the present directory does not exist" in shell("submit", "--state", state, "--", "true").err
+        assert "the current directory does not exist" in shell("submit", "--state", state, "--", "true").err
         assert "no scheduler is running" in shell("submit", "--state", state, "--chdir", "/", "--", "true").err
     finally:
         monkeypatch.chdir(tmp_path)
@@ -157,7 +157,7 @@ def test_variables_of_training_libraries_go_along_and_others_do_not() -> None:
     names = "PATH WANDB_API_KEY HF_HOME OMP_NUM_THREADS NCCL_DEBUG CUDA_HOME CUDA_LAUNCH_BLOCKING TORCH_HOME"
     taken = dict.fromkeys([*names.split(), "PYTORCH_CUDA_ALLOC_CONF", "TOKENIZERS_PARALLELISM"], "1")
     left = {"CUDA_VISIBLE_DEVICES": "0", "AWS_SECRET_ACCESS_KEY": "x", "NCCL_OLD": "caf\udce9", "MY_HF_X": "1"}
-    assert carried({**taken, **left}, "paths") == taken
+    assert carried({**taken, **left}, "usual") == taken
 
 
 def test_requeueing_says_what_it_costs(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +193,7 @@ def test_a_forecast_says_what_it_is_of(
 
 
 def test_lines_are_whole_however_they_come() -> None:
-    lines = Lines()
+    lines = LineSplitter()
     told = [lines.of(piece) for piece in (b"a", b"b\nc\n", b"\n", b"d")]
     assert (told, lines.last(), lines.last()) == ([[], [b"ab", b"c"], [b""], []], [b"d"], [])
     endless = [lines.of(b"x" * 50_000) for _ in range(4)]

@@ -169,6 +169,30 @@ def test_a_guest_knows_its_host_until_one_leaves() -> None:
     assert (state.occupancy.tenants(0), state.busy_gpus) == (1, 2)
 
 
+def test_the_turn_of_a_job_begins_when_others_have_left_its_gpus() -> None:
+    state = _two_jobs(min_run_s=5.0)
+    state.commit([Launch(0, (0, 1), 0)])
+    state.apply(JobStarted(60.0, 0, 1.0, 60.0))
+    state.apply(Woken(70.0))
+    snapshot = state.snapshot()
+    assert (snapshot.attained_s[0], snapshot.since_s[0]) == (70.0, 60.0)
+    assert snapshot.protected_until_s[0] == pytest.approx(65.0)
+
+
+@pytest.mark.parametrize("start_s", [120.0, 200.0])
+def test_a_job_that_lost_its_turn_before_it_could_start_is_protected_until_it_has_started(start_s: float) -> None:
+    state = _two_jobs(min_run_s=5.0)
+    for time_s, until_s in ((0.0, 5.0), (120.0, math.inf)):
+        state.apply(Woken(time_s))
+        state.commit([Launch(0, (0, 1), 0)])
+        assert state.snapshot().protected_until_s[0] == pytest.approx(until_s)
+        if time_s == 0.0:
+            state.apply(Woken(60.0))
+            state.commit([Suspend(0)])
+    state.apply(JobStarted(start_s, 0, 1.0, start_s))
+    assert state.snapshot().protected_until_s[0] == pytest.approx(start_s + 5.0)
+
+
 def test_protection_ends_after_the_minimum_run() -> None:
     state = _two_jobs(min_run_s=60.0)
     state.commit([Launch(0, (0, 1), 0)])

@@ -42,7 +42,7 @@ def test_durations_are_read(text: str, seconds: float) -> None:
     "text", ["", " ", "h", "2x", "-5", "1h30", "1:2:3:4", "1-", "nan", "inf", "1e3", "2h later", "0x10"]
 )
 def test_other_durations_are_refused_in_one_line(text: str) -> None:
-    with pytest.raises(InputError, match="is no duration") as caught:
+    with pytest.raises(InputError, match="is not a duration") as caught:
         duration_s(text)
     assert "\n" not in str(caught.value)
 
@@ -64,7 +64,7 @@ def test_sizes_are_read(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "16", "G", "-1G", "16 X", "1e3G"])
 def test_other_sizes_are_refused(text: str) -> None:
-    with pytest.raises(InputError, match="is no size"):
+    with pytest.raises(InputError, match="is not a size"):
         size_bytes(text)
 
 

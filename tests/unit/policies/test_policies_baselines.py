@@ -181,7 +181,7 @@ def test_the_registry_knows_the_baselines() -> None:
         ("nope", "unknown policy 'nope'; known: "),
         ("las:level=3", "has no knob 'level'; its knobs: levels, metric"),
         ("fifo:x=1", "its knobs: none"),
-        ("las:levels=a", "must be of type float"),
+        ("las:levels=a", "must be a number"),
         ("las:metric=space", "must be one of gpu_time, time"),
         ("las:levels=1,levels=2", "given twice"),
         ("las:levels", "needs a value"),

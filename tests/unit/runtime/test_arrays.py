@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fairway.runtime.jobs.eligibility import Arrays
 from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.jobs.waiting import Arrays
 
 
 def task(number: int, array: str = "7", at_once: int = 2) -> JobRecord:

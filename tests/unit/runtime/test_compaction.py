@@ -15,9 +15,9 @@ from fairway.core.event import JobFinished, JobStarted, RateChanged, RegimeEnter
 from fairway.core.state import State
 from fairway.runtime.jobs import life
 from fairway.runtime.jobs.estimates import submitted
-from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.jobs.records import JobRecord, JobState, StoredJob
 from fairway.runtime.jobs.request import JobRequest
-from fairway.runtime.journal.database import Journal, StoredJob
+from fairway.runtime.journal.database import Journal
 from fairway.runtime.journal.recovery import replay
 
 CLUSTER = Cluster.of([Node("here", "cpu", 4)], [GpuType("cpu", 0, 0.0, 1.0)])

@@ -8,12 +8,11 @@ from typing import cast
 import pytest
 
 from fairway.core.state import State
-from fairway.runtime.daemon.clock import Clock
+from fairway.runtime.daemon.engine import Clock
 from fairway.runtime.jobs import life
-from fairway.runtime.jobs.eligibility import Eligibility
 from fairway.runtime.jobs.records import JobRecord, JobState, JobStore
 from fairway.runtime.jobs.request import Dependency, DependencyKind, JobRequest
-from fairway.runtime.jobs.timers import Timers
+from fairway.runtime.jobs.waiting import Eligibility, Timers
 
 
 class Site:

@@ -13,9 +13,9 @@ import pytest
 from fairway.runtime.jobs.records import Attempt, JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest
 from fairway.runtime.journal.database import Journal, is_blank
+from fairway.runtime.journal.job_folders import UNCERTAIN, Places, facts_in, folders_of, opened, record_in
 from fairway.runtime.journal.salvage import salvage
-from fairway.runtime.processes import hands, keeper
-from fairway.runtime.processes.folders import UNCERTAIN, Places, facts_in, folders_of, opened, record_in
+from fairway.runtime.processes import keeper, local
 
 
 def _record(name: str = "7", number: int = 6, **about: Any) -> JobRecord:
@@ -70,7 +70,7 @@ def test_a_job_whose_keeper_lives_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paused: str | None, state: str
 ) -> None:
     path = _folder(tmp_path, _record())
-    monkeypatch.setattr(hands, "living_keeper", lambda directory: 5)
+    monkeypatch.setattr(local, "living_keeper", lambda directory: 5)
     if paused is not None:
         (path / "attempt-1" / "paused").write_text(paused)
     found = record_in(opened(path))
@@ -85,17 +85,17 @@ def test_a_job_whose_keeper_lives_goes_on(
 def test_a_keeper_lives_only_if_it_is_that_process(tmp_path: Path) -> None:
     directory = tmp_path / "attempt-1"
     directory.mkdir()
-    assert hands.living_keeper(directory) is None
+    assert local.living_keeper(directory) is None
     me, start = keeper.identity(os.getpid())
     for told, expected in (
         ([me, start, keeper.boot_id()], me),
         ([me, start + 1, keeper.boot_id()], None),
         ([me, start, "another boot"], None),
-        (hands.NOBODY, None),
+        (local.NOBODY, None),
         ("nonsense", None),
     ):
         keeper.write_over(directory / "keeper.json", told)
-        assert hands.living_keeper(directory) == expected
+        assert local.living_keeper(directory) == expected
 
 
 def test_folders_that_tell_too_little(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fairway.runtime.daemon.inbox import Inbox, StoppedError
-from fairway.runtime.jobs.timers import Timers
+from fairway.runtime.jobs.commands import Inbox, StoppedError
+from fairway.runtime.jobs.waiting import Timers
 
 
 def test_commands_are_taken_once_and_in_order() -> None:

@@ -12,11 +12,10 @@ import typer.main
 
 from fairway.api.schema import Imagined, Submission
 from fairway.cli.main import app
-from fairway.cli.submit_options import Asked, fields_of_options, option_names
+from fairway.cli.submit_options import AskedTerms, fields_of_options, option_names
 from fairway.core.errors import InputError
 from fairway.runtime.jobs.records import JobRecord
-from fairway.runtime.jobs.request import Dependency, JobRequest, JobTerms, description
-from fairway.runtime.jobs.schema import checked
+from fairway.runtime.jobs.request import Dependency, JobRequest, JobTerms, checked, description
 
 RECORDS = json.loads((Path(__file__).parent / "records_before_schema.json").read_text(encoding="utf-8"))
 """Written by the code before there was one schema, which kept an empty environment."""
@@ -54,7 +53,7 @@ def test_every_field_says_what_it_is_for() -> None:
 def test_options_are_fields_of_a_job_and_have_their_help() -> None:
     options = fields_of_options()
     assert {one.field for one in options.values()} <= TERMS
-    assert {one.name for one in fields(Asked)} == {*options, "array", "export"}
+    assert {one.name for one in fields(AskedTerms)} == {*options, "array", "export"}
     for verb in ("submit", "run", "what-if"):
         command = typer.main.get_command(app).commands[verb]  # type: ignore[attr-defined]
         told = " ".join(command.get_help(typer.Context(command)).split())

@@ -44,12 +44,12 @@ def _job(user: str, gpus: int = 1, **about: object) -> JobRequest:
 
 def _decided(state: State, config: str, policy: str | Policy = "fifo") -> tuple[Snapshot, Decision, PolicyGuard]:
     chosen = make_policy(policy) if isinstance(policy, str) else policy
-    gate = PolicyGuard(chosen, Limits(parse_config(config)))
+    guard = PolicyGuard(chosen, Limits(parse_config(config)))
     snapshot = state.snapshot(chosen.knows)
-    decision = gate.decide(snapshot)
+    decision = guard.decide(snapshot)
     check(snapshot, decision)
-    assert not gate.problem
-    return snapshot, decision, gate
+    assert not guard.problem
+    return snapshot, decision, guard
 
 
 def test_a_user_gets_what_the_limit_allows_and_others_the_rest() -> None:
@@ -173,26 +173,26 @@ def test_a_policy_that_breaks_a_law_stops_nobody() -> None:
 
     state = _state([_job("anna"), _job("ben", 8)])
     state.commit([Launch(0, (0,), 0)])
-    gate = PolicyGuard(Lawless())
-    decision = gate.decide(state.snapshot())
+    guard = PolicyGuard(Lawless())
+    decision = guard.decide(state.snapshot())
     assert decision.gpus.tolist() == [1, 0]
-    assert "lawless failed" in gate.problem
+    assert "lawless failed" in guard.problem
 
 
 def test_whoever_runs_is_inside_even_if_its_owner_holds_it() -> None:
     state = _state([_job("anna"), _job("ben")])
     state.commit([Launch(0, (0,), 0)])
-    gate = PolicyGuard(make_policy("fifo"), outside={0: "held", 1: "held"})
-    decision = gate.decide(state.snapshot())
+    guard = PolicyGuard(make_policy("fifo"), outside={0: "held", 1: "held"})
+    decision = guard.decide(state.snapshot())
     assert decision.gpus.tolist() == [1, 0]
 
 
 def test_blocked_gpus_are_counted_by_nobody_and_placed_on_by_nobody() -> None:
     state = _state([_job("anna", 2) for _ in range(4)])
     blocked = {0: "somebody", 2: "somebody", 3: "somebody"}
-    gate = PolicyGuard(make_policy("fifo"), blocked=lambda: blocked)
+    guard = PolicyGuard(make_policy("fifo"), blocked=lambda: blocked)
     snapshot = state.snapshot()
-    decision = gate.decide(snapshot)
+    decision = guard.decide(snapshot)
     assert decision.gpus.tolist() == [2, 2, 0, 0], "five GPUs are left for gangs of two"
     planned = plan(snapshot, decision, state.occupancy, Around(placement("packed"), tuple(blocked)))
     placed = {gpu for target in planned.targets for gpu in target.gpus}
@@ -203,7 +203,7 @@ def test_blocked_gpus_are_counted_by_nobody_and_placed_on_by_nobody() -> None:
 def test_a_job_beside_which_somebody_appears_keeps_its_gpu() -> None:
     state = _state([_job("anna", 4), _job("ben", 4)])
     state.commit([Launch(0, (0, 1, 2, 3), 0)])
-    gate = PolicyGuard(make_policy("fifo"), blocked=lambda: {0: "somebody", 1: "somebody"})
-    decision = gate.decide(state.snapshot())
+    guard = PolicyGuard(make_policy("fifo"), blocked=lambda: {0: "somebody", 1: "somebody"})
+    decision = guard.decide(state.snapshot())
     assert decision.gpus.tolist() == [4, 4]
-    assert not gate.problem
+    assert not guard.problem

@@ -15,11 +15,8 @@ from fairway.core.state import State
 from fairway.runtime.daemon.machine import virtual_machine
 from fairway.runtime.daemon.scheduler import NoTerms
 from fairway.runtime.jobs import life
-from fairway.runtime.jobs.attempt_ends import BACK_OFF_S, MOST_LOST
-from fairway.runtime.jobs.blocked_gpus import BlockedGpus
 from fairway.runtime.jobs.commands import Commands, WrongStateError
-from fairway.runtime.jobs.eligibility import Eligibility
-from fairway.runtime.jobs.happenings import (
+from fairway.runtime.jobs.life import (
     Asked,
     AttemptEnded,
     AttemptStarted,
@@ -29,12 +26,11 @@ from fairway.runtime.jobs.happenings import (
     Settle,
     Stop,
 )
-from fairway.runtime.jobs.live_jobs import LiveJobs
+from fairway.runtime.jobs.live_jobs import BACK_OFF_S, MOST_LOST, LiveJobs
 from fairway.runtime.jobs.observations import Observations
-from fairway.runtime.jobs.reasons import Reasons
 from fairway.runtime.jobs.records import JobRecord, JobState, JobStore
 from fairway.runtime.jobs.request import JobRequest
-from fairway.runtime.jobs.timers import Timers
+from fairway.runtime.jobs.waiting import Reasons
 from fairway.runtime.processes.site import LOST, Outcome
 
 CLUSTER = virtual_machine(2).cluster
@@ -44,12 +40,9 @@ class World:
     """A scheduler's jobs on two GPUs, without the scheduler."""
 
     def __init__(self) -> None:
-        self.store, self.state, self.timers, self.blocked = JobStore(), State(CLUSTER), Timers(), BlockedGpus()
+        self.store, self.state = JobStore(), State(CLUSTER)
         self.observations = Observations(self.store, CLUSTER, self.state, 0.0)
-        self.eligibility = Eligibility(self.store, self.state, self.timers, 0.0)
-        self.jobs = LiveJobs(
-            self.store, self.state, self.observations, self.eligibility, self.timers, self.blocked, 0.0
-        )
+        self.jobs = LiveJobs(self.store, self.state, self.observations, 0.0)
         self.live: set[int] = set()
         self.commands = Commands(
             self.jobs,
@@ -119,9 +112,9 @@ def test_a_job_that_was_stopped_to_go_on_elsewhere_keeps_its_gpus() -> None:
     assert world.jobs.target(job.number) is not None
 
 
-def test_but_not_where_its_gpus_are_to_be_left_alone() -> None:
+def test_but_not_where_its_gpus_are_blocked() -> None:
     world, job = running()
-    world.blocked.set({0: "somebody else computes there"})
+    world.jobs.blocked.set({0: "somebody else computes there"})
     assert isinstance(world.end(job, Outcome((143,), "request"))[0], JobEvicted)
     assert world.jobs.target(job.number) is None
 
@@ -130,7 +123,7 @@ def test_a_job_that_stopped_by_itself_waits_outside_with_what_it_did_as_the_reas
     world, job = running()
     assert isinstance(world.end(job, Outcome((75,)))[0], JobEvicted)
     assert job.reason == "saved its state and stopped"
-    assert world.eligibility.outside[job.number] == job.reason
+    assert world.jobs.eligibility.outside[job.number] == job.reason
 
 
 def test_failures_are_tried_again_after_longer_and_longer_waits() -> None:
@@ -139,10 +132,10 @@ def test_failures_are_tried_again_after_longer_and_longer_waits() -> None:
     for wait_s in (BACK_OFF_S, 2 * BACK_OFF_S):
         assert isinstance(world.end(job, Outcome((9,)), now_s)[0], JobEvicted)
         assert (job.state, job.not_before_s) == (JobState.PENDING, now_s + wait_s)
-        assert world.timers.next_s == now_s + wait_s
+        assert world.jobs.timers.next_s == now_s + wait_s
         now_s += wait_s
-        world.timers.ring(now_s)
-        assert job.number not in world.eligibility.outside
+        world.jobs.timers.ring(now_s)
+        assert job.number not in world.jobs.eligibility.outside
         world.run(job, now_s)
         now_s += 1.0
     assert isinstance(world.end(job, Outcome((9,)), now_s)[0], JobFailed)
@@ -157,7 +150,7 @@ def test_a_machine_that_loses_a_job_is_not_its_fault_but_not_for_ever() -> None:
         assert (job.state, job.failures) == (JobState.PENDING, 0)
         assert loss or job.not_before_s == now_s
         now_s = (job.not_before_s or 0.0) + 1.0
-        world.timers.ring(now_s)
+        world.jobs.timers.ring(now_s)
         world.run(job, now_s)
     world.end(job, LOST, now_s + 1.0)
     assert job.state is JobState.NODE_FAIL

@@ -1,4 +1,4 @@
-"""The gate: priorities for every policy, GPUs that nobody can have, and what happens while a policy fails."""
+"""The policy guard: priorities for every policy, GPUs that nobody can have, and what happens while a policy fails."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Broken:
         raise ZeroDivisionError("by itself")
 
 
-def decided(gate: PolicyGuard, snapshot: Snapshot) -> list[int]:
-    decision = gate.decide(snapshot)
+def decided(guard: PolicyGuard, snapshot: Snapshot) -> list[int]:
+    decision = guard.decide(snapshot)
     check(snapshot, decision)
     return decision.gpus.tolist()
 
@@ -43,35 +43,35 @@ def _queue(**about: Any) -> Snapshot:
 
 
 def test_while_a_policy_fails_waiting_jobs_get_free_gpus_in_the_order_of_submission() -> None:
-    gate = PolicyGuard(Broken())
+    guard = PolicyGuard(Broken())
     snapshot = _queue()
-    decision = gate.decide(snapshot)
+    decision = guard.decide(snapshot)
     check(snapshot, decision)
     assert decision.gpus.tolist() == [2, 2, 0, 1, 1]
-    assert gate.problem == "the policy broken failed: ZeroDivisionError: by itself"
-    assert gate.problem in decision.reason(snapshot, 2)
+    assert guard.problem == "the policy broken failed: ZeroDivisionError: by itself"
+    assert guard.problem in decision.reason(snapshot, 2)
     assert decision.wake_s == snapshot.now_s + RETRY_S
 
 
 def test_those_outside_stay_outside_while_a_policy_fails() -> None:
-    gate = PolicyGuard(Broken(), outside={1: "held"})
+    guard = PolicyGuard(Broken(), outside={1: "held"})
     snapshot = _queue()
-    assert decided(gate, snapshot) == [2, 0, 3, 1, 0]
-    assert gate.decide(snapshot).reason(snapshot, 1) == "held"
+    assert decided(guard, snapshot) == [2, 0, 3, 1, 0]
+    assert guard.decide(snapshot).reason(snapshot, 1) == "held"
 
 
 def test_limits_hold_while_a_policy_fails() -> None:
     config = '[users.ann]\nmax_gpus = 2\n[users."*"]\nmax_gpus = 3'
-    gate = PolicyGuard(Broken(), Limits(parse_config(config)))
+    guard = PolicyGuard(Broken(), Limits(parse_config(config)))
     jobs = [job(f"j{n}", 1, user="ann" if n < 4 else "bob") for n in range(8)]
-    assert decided(gate, state_of(jobs, "v100:1x8").snapshot()) == [1, 1, 0, 0, 1, 1, 1, 0]
+    assert decided(guard, state_of(jobs, "v100:1x8").snapshot()) == [1, 1, 0, 0, 1, 1, 1, 0]
 
 
 def test_types_and_blocked_gpus_count_while_a_policy_fails() -> None:
-    gate = PolicyGuard(Broken(), blocked=lambda: {0: "taken by others", 4: "taken by others"})
+    guard = PolicyGuard(Broken(), blocked=lambda: {0: "taken by others", 4: "taken by others"})
     jobs = [job("a", 2, gpu_types=("v100",)), job("b", 2, gpu_types=("v100",)), job("c", 1)]
     snapshot = state_of(jobs, "v100:1x4,k80:1x2").snapshot()
-    decision = gate.decide(snapshot)
+    decision = guard.decide(snapshot)
     assert decision.gpus.tolist() == [2, 0, 1]
     assert decision.gpu_types is not None
     assert decision.gpu_types.tolist() == [0, -1, 0]
@@ -102,25 +102,25 @@ def test_random_states_get_lawful_decisions_while_a_policy_fails() -> None:
 
 @pytest.mark.parametrize("policy", ["fifo", "tiresias", "gandiva:pack=1"])
 def test_every_policy_serves_higher_priorities_first(policy: str) -> None:
-    gate = PolicyGuard(make_policy("antman"))
-    gate.use(make_policy(policy))
+    guard = PolicyGuard(make_policy("antman"))
+    guard.use(make_policy(policy))
     state = state_of([job("low", 4), job("high", 4, priority=1)], "v100:1x4", running={"low": 4})
-    assert decided(gate, state.snapshot(gate.knows)) == [0, 4]
-    assert gate.name == policy.partition(":")[0]
+    assert decided(guard, state.snapshot(guard.knows)) == [0, 4]
+    assert guard.name == policy.partition(":")[0]
 
 
 def test_a_job_outside_does_not_take_anything_from_those_of_lower_priority() -> None:
-    gate = PolicyGuard(make_policy("fifo"), outside={1: "held"})
+    guard = PolicyGuard(make_policy("fifo"), outside={1: "held"})
     snapshot = state_of([job("low", 4), job("high", 4, priority=1)], "v100:1x4").snapshot()
-    decision = gate.decide(snapshot)
+    decision = guard.decide(snapshot)
     assert decision.gpus.tolist() == [4, 0]
     assert decision.reason(snapshot, 1) == "held"
 
 
-def test_reasons_come_through_the_gate() -> None:
-    gate = PolicyGuard(make_policy("fifo"), Limits(parse_config('[users."*"]\nmax_gpus = 100')), outside={2: "held"})
+def test_reasons_come_through_the_guard() -> None:
+    guard = PolicyGuard(make_policy("fifo"), Limits(parse_config('[users."*"]\nmax_gpus = 100')), outside={2: "held"})
     snapshot = state_of([job("low", 4), job("high", 4, priority=1), job("out", 1)], "v100:1x4").snapshot()
-    decision = gate.decide(snapshot)
+    decision = guard.decide(snapshot)
     assert decision.reason(snapshot, 0).endswith("job high (4 GPUs) has a higher priority")
     assert decision.reason(snapshot, 2) == "held"
 
@@ -130,19 +130,19 @@ def test_reasons_come_through_the_gate() -> None:
 
 @pytest.mark.parametrize("name", sorted(policies()))
 def test_blocked_gpus_are_given_to_nobody(name: str) -> None:
-    gate = PolicyGuard(make_policy(name), blocked=lambda: {0: "taken by others", 5: "taken by others"})
+    guard = PolicyGuard(make_policy(name), blocked=lambda: {0: "taken by others", 5: "taken by others"})
     jobs = [job(f"j{n}", 2, 900.0, priority=n % 2) for n in range(6)]
-    snapshot = state_of(jobs, "v100:2x4", now_s=10.0, running={"j0": (1, 2)}).snapshot(gate.knows)
-    decision = gate.decide(snapshot)
+    snapshot = state_of(jobs, "v100:2x4", now_s=10.0, running={"j0": (1, 2)}).snapshot(guard.knows)
+    decision = guard.decide(snapshot)
     check(snapshot, decision)
-    assert not gate.problem
+    assert not guard.problem
     assert all({0, 5}.isdisjoint(gpus) for gpus in decision.placements.values())
     hosts = [row for row in range(len(snapshot)) if row not in decision.partners]
     assert decision.gpus[hosts].sum() <= 6
 
 
 def test_gpus_on_which_nobody_can_be_started_are_not_called_free() -> None:
-    gate = PolicyGuard(make_policy("fifo"), blocked=lambda: {1: "somebody else computes on it"})
+    guard = PolicyGuard(make_policy("fifo"), blocked=lambda: {1: "somebody else computes on it"})
     snapshot = state_of([job("a", 2)], "v100:1x2").snapshot()
-    decision = gate.decide(snapshot)
+    decision = guard.decide(snapshot)
     assert decision.reason(snapshot, 0) == "needs 2 GPUs; 1 is free"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fairway.core.decision import Reason, reason_text
 from fairway.policies import make_policy
-from fairway.runtime.jobs.reasons import GRANTED, Reasons
+from fairway.runtime.jobs.waiting import GRANTED, Reasons
 from fairway.testing import random_snapshot
 
 

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.runtime.jobs import reports
+from fairway.runtime.jobs.observations import take_in
 from fairway.runtime.jobs.records import Progress
-from fairway.runtime.jobs.reports import ReportReader, take_in
+from fairway.runtime.processes import environment
+from fairway.runtime.processes.environment import ReportReader
 
 
 def _read(path: Path, reader: ReportReader | None = None) -> list[dict[str, Any]]:
@@ -55,7 +56,7 @@ def test_lines_that_are_no_report_are_passed_over(tmp_path: Path, line: bytes) -
 
 
 def test_of_a_flood_the_latest_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reports, "MOST_READ", 1000)
+    monkeypatch.setattr(environment, "MOST_READ", 1000)
     path = tmp_path / "reports.jsonl"
     reader = ReportReader(path)
     path.write_text("".join(f'{{"step": {step}}}\n' for step in range(10_000)))

@@ -7,8 +7,8 @@ import math
 import pytest
 
 from fairway.runtime.jobs.estimates import ELASTIC_EXPONENT, epochs_done, place_name, speed_on
+from fairway.runtime.jobs.observations import take_in
 from fairway.runtime.jobs.records import Progress
-from fairway.runtime.jobs.reports import take_in
 from fairway.runtime.jobs.request import JobRequest
 
 RELATIVE = {"v100": 0.5, "a100": 1.0, "k80": 0.0}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fairway.runtime.daemon.config import NO_CONFIG, parse_config
+from fairway.runtime.daemon.config import NO_CONFIG, NotAdmittedError, admitted, amended, changed_terms, parse_config
 from fairway.runtime.jobs.request import JobRequest
-from fairway.runtime.jobs.submit_rules import NotAdmittedError, admitted, amended, changed_terms
 
 CONFIG = parse_config("""
 [defaults]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from fairway.runtime.jobs.life import verdict
 from fairway.runtime.jobs.records import JobState
-from fairway.runtime.jobs.verdict import verdict
-from fairway.runtime.processes.hands import said_no_memory
+from fairway.runtime.processes.local import said_no_memory
 from fairway.runtime.processes.site import LOST, Outcome
 
 

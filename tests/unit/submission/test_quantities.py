@@ -148,7 +148,7 @@ def test_times_that_have_been(text: str, back: timedelta) -> None:
 
 def test_a_date_that_has_been() -> None:
     assert q.past_s("2026-01-31", NOON) == q.instant_s("2026-01-31", NOON)
-    with pytest.raises(InputError, match="is no time"):
+    with pytest.raises(InputError, match="is not a time"):
         q.past_s("yesterday", NOON)
 
 

@@ -87,7 +87,7 @@ def test_the_same_number_may_be_said_twice() -> None:
         ("torchrun --node-rank=1 train.py", None, "cannot be mapped"),
         ("torchrun --run-path train.py", None, "cannot be mapped"),
         ("torchrun --unheard-of=1 train.py", None, "not known here"),
-        ("torchrun --nnodes=4:1 train.py", None, "smaller number first"),
+        ("torchrun --nnodes=4:1 train.py", None, "the smaller number comes first"),
         ("torchrun --nnodes=two train.py", None, "neither a number"),
         ("torchrun --max-restarts=x train.py", None, "not a number"),
         ("torchrun --nnodes", None, "value is missing"),

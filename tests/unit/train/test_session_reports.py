@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from session_cases import environment, reports
 
+from fairway.runtime.jobs.observations import take_in
 from fairway.runtime.jobs.records import Progress
-from fairway.runtime.jobs.reports import ReportReader, take_in
+from fairway.runtime.processes.environment import ReportReader
 from fairway.train import reporter, session
 from fairway.train.reporter import Lines, number
 

@@ -1,4 +1,4 @@
-"""`fairway lab`: what measures Fairway's own models, for those who want to know how far to trust them."""
+"""`fairway lab`: measurements of Fairway's own models, which say how far to trust them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ for _command in (skew, estimate, forecast):
 
 @lab.callback(invoke_without_command=True)
 def lab_commands(context: typer.Context) -> None:
-    """Measure Fairway's models: the skew of a network, estimates of pairs of jobs, forecasts of run times.
+    """Measure Fairway's models: skew, estimates and forecasts.
 
     \b
     fairway lab skew vgg16

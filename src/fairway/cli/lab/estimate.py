@@ -39,7 +39,7 @@ def estimate(
     ] = 1.1,
     json: Annotated[str | None, typer.Option("--json", help="Write the figures; - is stdout", metavar="FILE")] = None,
 ) -> None:
-    """Say how far off the throughput estimator would be on the pairs of a profile.
+    """Measure the errors of the throughput estimator on a profile.
 
     Each job type is left out in turn; a part of its pairs is measured, the rest estimated and compared with the file.
 

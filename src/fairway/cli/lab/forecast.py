@@ -1,4 +1,4 @@
-"""`fairway lab forecast`: how well the remaining time of jobs that change their batch size can be told beforehand."""
+"""`fairway lab forecast`: the errors of forecasts of how long jobs that change their batch size will still run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ABOUT = {
 def forecast(
     trace: Annotated[str, typer.Argument(help="A trace file in any known format", metavar="TRACE")],
     profile: Annotated[
-        str | None, typer.Option("--profile", help="Throughputs: Gavel's JSON; else estimates", metavar="PATH")
+        str | None, typer.Option("--profile", help="Throughputs: Gavel's JSON. Default: estimates", metavar="PATH")
     ] = None,
     cluster: Annotated[
         str, typer.Option("--cluster", help="GPU types; a job is timed on the best for it", metavar="SPEC")
@@ -46,7 +46,7 @@ def forecast(
         str | None, typer.Option("--plot", help="Draw the errors over training", metavar="FILE.svg")
     ] = None,
 ) -> None:
-    """Say how far off forecasts of the remaining time are while jobs train.
+    """Measure the errors of forecasts of run times.
 
     Each job goes through the batch sizes that are laid down for it, and every rule forecasts its end on the way.
 

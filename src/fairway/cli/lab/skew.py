@@ -27,13 +27,14 @@ def skew(
         typer.Argument(help="A known model, package.module:factory or file.py:factory", metavar="[TARGET]"),
     ] = None,
     threshold: Annotated[
-        float | None, typer.Option("--threshold", help="Above this skew a gang is kept together; 0.25", metavar="X")
+        float | None,
+        typer.Option("--threshold", help="Above this skew a gang is kept together. Default: 0.25", metavar="X"),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table")] = False,
 ) -> None:
-    """Say how unevenly a model's size is spread over its tensors; without a model, list those that are known.
+    """Show the skew of a model, or list the known models.
 
-    The skew is the largest tensor's share of the whole. --placement skew keeps gangs above the threshold together.
+    The skew is the largest tensor's share of the whole. `--placement skew` keeps gangs above the threshold together.
 
     \b
     fairway lab skew vgg16

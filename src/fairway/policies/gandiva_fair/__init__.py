@@ -140,10 +140,10 @@ class GandivaFair:
     ) -> None:
         """Jobs without a type get one; from time to time all do, so that what users are owed evens out."""
         period_s = self.retype_s
-        anew = begins and snapshot.now_s >= accounts.typed_s + period_s - _MOMENT_S
-        choose = np.ones(len(snapshot), dtype=np.bool_) if anew else accounts.kinds < 0
+        again = begins and snapshot.now_s >= accounts.typed_s + period_s - _MOMENT_S
+        choose = np.ones(len(snapshot), dtype=np.bool_) if again else accounts.kinds < 0
         choose[snapshot.protected_rows] = False
-        if anew:
+        if again:
             accounts.typed_s = snapshot.now_s
         if choose.any():
             due = shares + accounts.owed_gpu_s / period_s

@@ -79,10 +79,10 @@ class PlanningPolicy(SharePolicy):
         """Plan if it is time to, then choose the jobs of this round."""
         return self.decided(snapshot)
 
-    def decided(self, snapshot: Snapshot, *, anew: bool = False) -> Decision:
-        """A decision. Where no profile is trusted, it learns from the pairs that run. `anew` asks for a new plan."""
+    def decided(self, snapshot: Snapshot, *, replan: bool = False) -> Decision:
+        """A decision. Where no profile is trusted, it learns from the pairs that run. `replan` asks for a new plan."""
         if not self.packing or self.pairs == "profile":
-            return decide_by_shares(snapshot, self.plan, self.style, anew=anew)
+            return decide_by_shares(snapshot, self.plan, self.style, replan=replan)
         known = LearnedPairs.recall(snapshot.memory.get("pairs"))
         before = known.memory()["kept"]
         learned = known.observe(snapshot)
@@ -91,7 +91,7 @@ class PlanningPolicy(SharePolicy):
         def plan(situation: Situation) -> Shares:
             return self.plan(replace(situation, learned=learned))
 
-        decision = decide_by_shares(snapshot, plan, self.style, anew=anew or news)
+        decision = decide_by_shares(snapshot, plan, self.style, replan=replan or news)
         learned.expect(snapshot, decision.partners)
         return decision.remembering({**decision.memory, "pairs": learned.memory()})
 

@@ -64,17 +64,17 @@ class Style(NamedTuple):
 NATIVE = Style()
 
 
-def decide_by_shares(snapshot: Snapshot, plan: Plan, style: Style = NATIVE, *, anew: bool = False) -> Decision:
+def decide_by_shares(snapshot: Snapshot, plan: Plan, style: Style = NATIVE, *, replan: bool = False) -> Decision:
     """Plan if it is time to, then choose the jobs of this round.
 
-    Between two rounds no job is stopped: idle GPUs are given to jobs that wait. `anew` says that something other than
+    Between two rounds no job is stopped: idle GPUs are given to jobs that wait. `replan` says that something other than
     jobs and speeds has changed on which the plan depends.
     """
     if not len(snapshot):
         return nothing_granted(0)
     half_s = (snapshot.round_s or ROUND_S) / 2
     account = recall(snapshot, half_s)
-    account.stale |= anew
+    account.stale |= replan
     between = style.fills and snapshot.round_s == 0 and snapshot.now_s < account.began_s + ROUND_S - MOMENT_S
     if not between:
         account.began_s = snapshot.now_s

@@ -75,7 +75,7 @@ class MinCostSlo(MinCost):
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """Like others, but with a plan for every round while there are deadlines, to make up for restarts."""
-        return self.decided(snapshot, anew=bool(np.isfinite(snapshot.deadline_s).any()))
+        return self.decided(snapshot, replan=bool(np.isfinite(snapshot.deadline_s).any()))
 
     def outcome(self, throughputs: Throughputs, situation: Situation) -> PlanOutcome:
         """The largest sum above the throughputs that deadlines need."""

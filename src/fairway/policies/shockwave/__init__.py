@@ -88,7 +88,7 @@ class Shockwave:
         fair = FairTimes.recall(snapshot, calendar.fair)
         fair.advance(snapshot.now_s)
         share = share_of(snapshot, self.share)
-        fair.estimate(outlook.total_s, share, anew=not calendar.same_jobs(snapshot))
+        fair.estimate(outlook.total_s, share, renew=not calendar.same_jobs(snapshot))
         plan = np.zeros((self.window_rounds, len(snapshot)), dtype=bool)
         urgency, gap = np.zeros(len(snapshot)), 0.0
         for kind, capacity in enumerate(snapshot.capacity.tolist()):

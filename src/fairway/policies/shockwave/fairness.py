@@ -62,9 +62,9 @@ class FairTimes:
         self.since_s[known] += passed_s
         self.updated_s = now_s
 
-    def estimate(self, total_s: Floats, share: Floats, *, anew: bool) -> None:
-        """Estimate all fair run times (`anew`), or only those of new jobs."""
-        fresh = np.isnan(self.latest_s) | anew
+    def estimate(self, total_s: Floats, share: Floats, *, renew: bool) -> None:
+        """Estimate all fair run times (`renew`), or only those of new jobs."""
+        fresh = np.isnan(self.latest_s) | renew
         self.latest_s = np.where(fresh, total_s / share, self.latest_s)
 
     @property

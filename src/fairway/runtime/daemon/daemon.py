@@ -1,4 +1,8 @@
-"""One scheduler per state directory: its lock, its address, its life from `up` to `down`."""
+"""One scheduler per state directory: its lock, its address, its life from `up` to `down`.
+
+When it is stopped on purpose, its jobs go on, are stopped, or are suspended in place. That is done while no scheduler
+runs. The next scheduler finds the processes, or how they ended, and takes over.
+"""
 
 from __future__ import annotations
 
@@ -8,31 +12,36 @@ import os
 import shutil
 import socket
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import closing
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fairway.core.errors import FairwayError
 from fairway.core.plan import Placer
 from fairway.core.policy import Policy
 from fairway.placement import placement as placement_named
 from fairway.policies import make_policy
-from fairway.runtime.daemon.machine import Machine, found_machine
-from fairway.runtime.daemon.nvml import ForeignProcesses
-from fairway.runtime.daemon.saved_options import Choice, Options
+from fairway.runtime.daemon.machine import ForeignProcesses, Machine, found_machine
 from fairway.runtime.daemon.scheduler import MIN_RUN_S, Scheduler
-from fairway.runtime.daemon.settings import Settings
+from fairway.runtime.daemon.settings import Choice, Options, Settings
 from fairway.runtime.daemon.watch import Watch
 from fairway.runtime.jobs.estimates import RESTART_S
-from fairway.runtime.journal.database import Journal
-from fairway.runtime.journal.recovery import fingerprint
-from fairway.runtime.processes.folders import folders_of, refuse_without_journal, take_over
+from fairway.runtime.jobs.life import CHECKPOINTED
+from fairway.runtime.jobs.records import JobRecord, JobState, StoredJob
+from fairway.runtime.journal.database import Journal, is_blank
+from fairway.runtime.journal.job_folders import folders_of, refuse_without_journal, take_over
+from fairway.runtime.journal.recovery import STOOD_STILL, fingerprint
+from fairway.runtime.processes import keeper, local
 from fairway.runtime.processes.keeper import started_at, write_over
+from fairway.runtime.processes.local import Running
 from fairway.runtime.processes.trusted_path import refuse_untrusted
 
 LEAVE = "leave"
 """What becomes of jobs by default when the scheduler stops: they go on without it."""
+SUSPEND_S = 10.0
+"""How long to wait until processes are suspended. A process inside a driver call may take some time."""
 
 
 class AlreadyUpError(FairwayError):
@@ -184,7 +193,7 @@ class Daemon:
 
     def reload(self) -> str | None:
         """Read the configuration again. Returns the file, if there is one. On an error the old configuration stays."""
-        self.settings.reload(self.scheduler)
+        self.settings.reload(self.scheduler).result()
         return str(self.settings.path) if self.settings.read else None
 
     @property
@@ -259,3 +268,108 @@ def _jobs_without_record(scheduler: Scheduler) -> int:
     numbers = [int(name.partition("_")[0]) for name in names]
     scheduler.store.skip_ids(max((number + 1 for number in numbers), default=0))
     return len(numbers)
+
+
+class Stopped(NamedTuple):
+    """How many jobs were stopped, and how many of these have no checkpoint to go on from."""
+
+    jobs: int
+    from_the_beginning: int
+
+
+def announce(folder: Path, told: Mapping[str, Any], jobs: str) -> None:
+    """Tell a scheduler what will become of its jobs, so that it can say so. `told` is what it wrote about itself.
+
+    Nothing else depends on it, so it is no error if this cannot be written.
+    """
+    with suppress(OSError):
+        keeper.write_over(folder / "daemon.json", {**told, "parting": jobs})
+
+
+def stop_jobs(folder: Path) -> Stopped:
+    """Ask the processes of all jobs to save and stop, and wait for them. The next scheduler starts them again."""
+    with _alone(folder):
+        running = _running(folder)
+        for one in running:
+            one.stop()
+        for one in running:
+            while not one.ended:
+                time.sleep(0.05)
+            one.close()
+        records = {job.id: JobRecord.from_plain(job.record) for job in _jobs(folder)}
+        return Stopped(len(running), sum(_begins_again(one, records.get(one.directory.parent.name)) for one in running))
+
+
+def suspend_jobs(folder: Path) -> int:
+    """Suspend the processes of all jobs in place. Returns how many jobs had been running.
+
+    The next scheduler lets them go on. The time while they are suspended does not count as run time; the journal tells
+    the next scheduler when it began.
+    """
+    with _alone(folder):
+        running = _running(folder)
+        for one in running:
+            one.pause()
+        deadline_s = time.monotonic() + SUSPEND_S
+        for one in running:
+            while _moves(one) and not one.ended and time.monotonic() < deadline_s:
+                time.sleep(0.02)
+            one.close()
+        return _book(folder, {one.directory.parent.name for one in running}, time.time())
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    if not folder.is_dir():
+        yield
+        return
+    lock = locked(folder)
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def _running(folder: Path) -> list[Running]:
+    found = [local.find_attempt(attempt) for attempt in sorted(folder.glob("jobs/*/attempt-*"))]
+    return [one for one in found if isinstance(one, Running)]
+
+
+def _moves(one: Running) -> bool:
+    states = [(keeper.stat_fields(pid) or "X")[0] for pid in keeper.descendants(one.pid)]
+    return any(state not in "TtZX" for state in states)
+
+
+def _jobs(folder: Path) -> list[StoredJob]:
+    """The jobs that have not ended."""
+    # A blank journal may be a lost one: it is not touched.
+    if is_blank(folder / "journal.db"):
+        return []
+    with closing(Journal(folder / "journal.db")) as journal:
+        return list(journal.jobs(ended=False))
+
+
+def _begins_again(one: Running, record: JobRecord | None) -> bool:
+    """Whether a stopped job has to start from the beginning: it has no checkpoint, and it was not done."""
+    outcome = local.outcome_of(one.directory)
+    codes = () if outcome is None else outcome.codes
+    done = bool(codes) and not any(codes)
+    return not done and CHECKPOINTED not in codes and (record is None or record.progress.checkpoint is None)
+
+
+def _book(folder: Path, names: set[str], date_s: float) -> int:
+    """Write down how long the jobs that were suspended at a date had run. Returns how many there are."""
+    stood = []
+    for job in _jobs(folder):
+        record = JobRecord.from_plain(job.record)
+        if job.id not in names or record.state is not JobState.RUNNING:
+            continue
+        record.count_until(date_s)
+        stood.append(record.stored())
+    if stood:
+        with closing(Journal(folder / "journal.db")) as journal, journal.transaction():
+            journal.save_jobs(stood)
+            # If the jobs are suspended already, the date of the first time stays.
+            if journal.facts().get(STOOD_STILL) is None:
+                journal.set_facts({STOOD_STILL: date_s})
+    return len(stood)

@@ -1,22 +1,22 @@
 """The engine of live jobs: a site and its users on one side, happenings and actions on the other.
 
 `poll` waits until attempts end, jobs report or users give commands, and returns what happened. It changes nothing.
-`enact` and `carry_out` do what was decided, once it is on disk.
+`enact` and `carry_out` do what was decided, once it is on disk. All instants are those of the scheduler's `Clock`.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from fairway.core.action import Action, Suspend, Throttle
 from fairway.core.event import Event, Woken
-from fairway.runtime.daemon.clock import Clock
-from fairway.runtime.daemon.inbox import Inbox
-from fairway.runtime.jobs.happenings import (
+from fairway.runtime.jobs.commands import Inbox
+from fairway.runtime.jobs.life import (
     Asked,
     AttemptEnded,
     AttemptMoved,
@@ -32,14 +32,85 @@ from fairway.runtime.jobs.happenings import (
 )
 from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.journal.job_folders import FACTS, RECORD
 from fairway.runtime.processes import environment
-from fairway.runtime.processes.attempts import Attempts, Launch, Moved, Notice, Started, Target
-from fairway.runtime.processes.folders import FACTS, RECORD
+from fairway.runtime.processes.attempts import Attempts, AttemptTarget, LaunchOrder, Moved, Notice, Started
 from fairway.runtime.processes.site import Outcome, Site
 
+_FOLLOW_S = 1.0
+"""The clock follows the time of day if that is ahead by more than this."""
 REPORTS_EVERY_S = 0.5
 REST_S, MOST_REST_S = 0.01, 0.1
 """Limits on the time between rounds for commands. It is four times what a round takes, within these limits."""
+
+
+class TimeSource(Protocol):
+    """Where a clock gets its time. Tests use a simulated source."""
+
+    def monotonic(self) -> float:
+        """Seconds that only go forward, whatever the time of day does."""
+        ...
+
+    def time(self) -> float:
+        """The time of day, in seconds since 1970."""
+        ...
+
+    def sleep(self, seconds: float, /) -> None:
+        """Wait."""
+        ...
+
+
+class SystemTime:
+    """The time of this machine."""
+
+    def monotonic(self) -> float:
+        """Seconds that only go forward, whatever the time of day does."""
+        return time.monotonic()
+
+    def time(self) -> float:
+        """The time of day, in seconds since 1970."""
+        return time.time()
+
+    def sleep(self, seconds: float, /) -> None:
+        """Wait."""
+        time.sleep(seconds)
+
+
+SYSTEM_TIME = SystemTime()
+
+
+class Clock:
+    """Seconds since the scheduler's first start, which was at the date `origin_s`.
+
+    If the time of day is set back, the clock goes on at its pace. If the time of day is set forward, or the machine has
+    slept, the clock follows.
+    """
+
+    def __init__(
+        self, origin_s: float | None = None, at_least_s: float = 0.0, source: TimeSource = SYSTEM_TIME
+    ) -> None:
+        self.source = source
+        self.origin_s = source.time() if origin_s is None else origin_s
+        self._base = (source.monotonic(), max(at_least_s, source.time() - self.origin_s))
+
+    def now_s(self) -> float:
+        """The present instant."""
+        ticks_s, (base_ticks_s, base_s) = self.source.monotonic(), self._base
+        now_s = max(base_s + ticks_s - base_ticks_s, base_s)
+        today_s = self.source.time() - self.origin_s
+        if today_s > now_s + _FOLLOW_S:
+            now_s = today_s
+            self._base = (ticks_s, now_s)
+        return now_s
+
+    def at_least(self, time_s: float) -> None:
+        """Never again be earlier than this instant, which is known to have passed."""
+        if self.now_s() < time_s:
+            self._base = (self.source.monotonic(), time_s)
+
+    def date_s(self, time_s: float) -> float:
+        """An instant as seconds since 1970."""
+        return self.origin_s + time_s
 
 
 class LiveEngine:
@@ -202,7 +273,7 @@ class LiveEngine:
         """The jobs that the state holds GPUs for."""
         return list(self._jobs.wanted())
 
-    def target(self, job: int) -> Target | None:
+    def target(self, job: int) -> AttemptTarget | None:
         """The target of a job; None if it has no GPUs."""
         return self._jobs.target(job)
 
@@ -210,7 +281,7 @@ class LiveEngine:
         """Whether a job that loses its GPUs is suspended in place, rather than stopped."""
         return self._jobs.stays(job)
 
-    def begin(self, job: int, gpus: tuple[int, ...]) -> Launch:
+    def begin(self, job: int, gpus: tuple[int, ...]) -> LaunchOrder:
         """Make a new attempt. It is on disk before its processes are started."""
         record, attempt = self._jobs.begin_attempt(job, gpus, self.clock.now_s())
         self._save()
@@ -218,7 +289,7 @@ class LiveEngine:
         launch = environment.launch_of(record, attempt, self._folder / record.id, names, log_bytes=self._log_bytes())
         # If the journal is lost, a job that was ever started can be brought back from its folder alone.
         kept = {RECORD: record.plain(), FACTS: self._facts(), "token": attempt.token}
-        return Launch(self._directory(record), attempt.token, {**launch, **kept})
+        return LaunchOrder(self._directory(record), attempt.token, {**launch, **kept})
 
     # --- what others ask ---------------------------------------------------------------------------------------------
 

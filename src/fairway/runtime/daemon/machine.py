@@ -1,18 +1,281 @@
-"""What this machine computes on: its GPUs, or virtual GPUs if there are none."""
+"""What this machine computes on: its GPUs, as the driver describes them, or virtual GPUs if there are none.
+
+The driver's library is asked through `pynvml`, which is loaded when it is first needed and may be absent. It says which
+NVIDIA GPUs there are, whether they are sound, and which foreign processes use them. Foreign processes are not touched:
+a GPU that they compute on is blocked until they are gone.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import math
 import os
+import pwd
+import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.core.errors import InputError
-from fairway.runtime.daemon.nvml import Gpu, Nvml, gpu_types, visible
+from fairway.core.hardware import CATALOGUE, known_gpu
+from fairway.runtime.processes.keeper import stat_fields
 
+_VENDOR_WORDS = {"nvidia", "tesla", "quadro", "geforce", "graphics", "generation", "gpu"}
+_HARMLESS = ("nvidia-cuda-mps-server", "nvidia-cuda-mps-control")
+"""Helpers of the driver that hold a context on every GPU and compute nothing themselves."""
+_USERS_FAULT = frozenset((13, 31, 43, 45, 68, 109))
+"""Errors (XIDs) that a program causes for itself; the GPU is sound afterwards."""
 MOST_SLOTS = 4096
 _REAL = "nvidia"
+
+
+class NvidiaGpu(NamedTuple):
+    """One GPU. `problem` says why it cannot be used; empty if it can."""
+
+    number: int
+    uuid: str
+    name: str
+    memory_bytes: int
+    speed: float
+    problem: str = ""
+
+
+class Nvml:
+    """The driver's library. `Nvml.opened()` gives None if there is no driver, no library or no GPU."""
+
+    def __init__(self, library: Any) -> None:
+        self._lib = library
+        self._events: Any = None
+        self._broken: dict[str, str] = {}
+
+    @staticmethod
+    def opened() -> Nvml | None:
+        """The library, ready to be asked."""
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+        except Exception:
+            # Whatever is wrong with the driver, the machine counts as one without GPUs.
+            return None
+        return Nvml(pynvml)
+
+    def gpus(self) -> list[NvidiaGpu]:
+        """All GPUs, including those that cannot be used."""
+        return [self._gpu(index) for index in range(self._tried(self._lib.nvmlDeviceGetCount, default=0))]
+
+    def processes(self, uuid: str) -> list[int]:
+        """The pids of the processes that compute on a GPU."""
+        return [int(one.pid) for one in self._lib.nvmlDeviceGetComputeRunningProcesses(self._handle(uuid))]
+
+    def busy_percent(self, uuid: str) -> float | None:
+        """The percentage of the last moments in which a GPU computed; None if it does not say."""
+        try:
+            return float(self._lib.nvmlDeviceGetUtilizationRates(self._handle(uuid)).gpu)
+        except Exception:
+            return None
+
+    def problem(self, uuid: str) -> str:
+        """What is wrong with a GPU now; empty if it is sound."""
+        self._read_events()
+        try:
+            return self._broken.get(uuid) or self._problem(self._handle(uuid))
+        except Exception as error:
+            return f"the driver has lost it ({error})"
+
+    def _handle(self, uuid: str) -> Any:
+        return self._lib.nvmlDeviceGetHandleByUUID(uuid)
+
+    def _gpu(self, index: int) -> NvidiaGpu:
+        try:
+            handle = self._lib.nvmlDeviceGetHandleByIndex(index)
+            name, uuid = _text(self._lib.nvmlDeviceGetName(handle)), _text(self._lib.nvmlDeviceGetUUID(handle))
+            memory = int(self._lib.nvmlDeviceGetMemoryInfo(handle).total)
+        except Exception as error:
+            return NvidiaGpu(index, "", f"GPU {index}", 0, 1.0, f"the driver has lost it ({error})")
+        return NvidiaGpu(index, uuid, name, memory, self._speed(handle, name), self._problem(handle))
+
+    def _problem(self, handle: Any) -> str:
+        lib = self._lib
+        if self._tried(lib.nvmlDeviceGetMigMode, handle, default=(0, 0))[0]:
+            return "it is divided into MIG instances, which Fairway does not use"
+        rows = self._tried(getattr(lib, "nvmlDeviceGetRemappedRows", None), handle, default=None)
+        if rows is not None:
+            _, _, pending, failed = rows
+            if failed:
+                return "its memory has more faults than it can work around; it needs to be replaced"
+            return "it has to be reset to work around a memory fault" if pending else ""
+        faults = (handle, lib.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, lib.NVML_VOLATILE_ECC)
+        count = self._tried(lib.nvmlDeviceGetTotalEccErrors, *faults, default=0)
+        return f"its memory has had {count} errors that could not be corrected since it was reset" if count else ""
+
+    def _speed(self, handle: Any, name: str) -> float:
+        """Training speed relative to a V100: from the catalogue, else from cores, clocks and memory bus."""
+        known = known_gpu(type_name(name))
+        if known is not None:
+            return known.speed
+        lib, v100 = self._lib, CATALOGUE["v100"]
+        cores = self._tried(getattr(lib, "nvmlDeviceGetNumGpuCores", None), handle, default=0)
+        clock_mhz = self._tried(lib.nvmlDeviceGetMaxClockInfo, handle, lib.NVML_CLOCK_SM, default=0)
+        memory_mhz = self._tried(lib.nvmlDeviceGetMaxClockInfo, handle, lib.NVML_CLOCK_MEM, default=0)
+        bus_bits = self._tried(getattr(lib, "nvmlDeviceGetMemoryBusWidth", None), handle, default=0)
+        compute = 2 * cores * clock_mhz / 1e6 / v100.fp32_tflops
+        bandwidth = 2 * memory_mhz * bus_bits / 8 / 1e3 / v100.memory_gb_per_s
+        return round(math.sqrt(compute * bandwidth), 3) or 1.0
+
+    def _read_events(self) -> None:
+        """Take note of errors that the driver has reported since the last time."""
+        try:
+            if self._events is None:
+                self._events = self._lib.nvmlEventSetCreate()
+                for gpu in self.gpus():
+                    with contextlib.suppress(Exception):
+                        about = (self._handle(gpu.uuid), self._lib.nvmlEventTypeXidCriticalError, self._events)
+                        self._lib.nvmlDeviceRegisterEvents(*about)
+            while True:
+                event = self._lib.nvmlEventSetWait_v2(self._events, 0)
+                if int(event.eventData) not in _USERS_FAULT:
+                    uuid = _text(self._lib.nvmlDeviceGetUUID(event.device))
+                    self._broken[uuid] = f"the driver reported error {int(event.eventData)} (XID) for it"
+        except Exception:
+            # This is how it ends when there are no more events, and when the driver reports none at all.
+            return
+
+    def _tried(self, ask: Callable[..., Any] | None, *about: Any, default: Any) -> Any:
+        """The library's answer; the default if this GPU or this driver does not know."""
+        try:
+            return default if ask is None else ask(*about)
+        except Exception:
+            return default
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def type_name(name: str) -> str:
+    """A GPU's type in a word: its name in the catalogue, else its product name without the maker's words."""
+    words = re.split(r"[\s\-_/]+", name.lower())
+    joined = [*words, *(a + b for a, b in itertools.pairwise(words))]
+    for known in sorted(CATALOGUE, key=len, reverse=True):
+        # A letter may follow (A10G), a digit makes it another GPU (A100 is no A10).
+        if any(re.fullmatch(rf"{known}[a-z]*", word) for word in joined) and "ada" not in words:
+            return known
+    kept = [word for word in words if word and word not in _VENDOR_WORDS and not re.fullmatch(r"[0-9]+gb", word)]
+    return "-".join(kept) or "gpu"
+
+
+def gpu_types(gpus: Sequence[NvidiaGpu]) -> list[GpuType]:
+    """The type of each GPU. If GPUs of one name have different memory, the type says so: `a100@80g`."""
+    sizes: dict[str, set[int]] = {}
+    for gpu in gpus:
+        sizes.setdefault(type_name(gpu.name), set()).add(_gib(gpu))
+    made = []
+    for gpu in gpus:
+        name = type_name(gpu.name)
+        known = known_gpu(name)
+        label = name if len(sizes[name]) == 1 else f"{name}@{_gib(gpu)}g"
+        memory = min(other.memory_bytes for other in gpus if (type_name(other.name), _gib(other)) == (name, _gib(gpu)))
+        made.append(GpuType(label, memory, 0.0 if known is None else known.price_per_h, gpu.speed))
+    return made
+
+
+def _gib(gpu: NvidiaGpu) -> int:
+    return round(gpu.memory_bytes / 1024**3)
+
+
+def visible(gpus: Sequence[NvidiaGpu], environment: Mapping[str, str] = os.environ) -> list[NvidiaGpu]:
+    """The GPUs that `CUDA_VISIBLE_DEVICES` leaves us, by number or by the beginning of their UUID."""
+    told = environment.get("CUDA_VISIBLE_DEVICES")
+    if told is None:
+        return list(gpus)
+    chosen = []
+    for word in told.split(","):
+        name = word.strip()
+        found = [
+            gpu for gpu in gpus if name and (str(gpu.number) == name or (len(name) > 4 and gpu.uuid.startswith(name)))
+        ]
+        if not found:
+            # As CUDA does: what follows a name that it does not know is not visible either.
+            break
+        chosen += found[:1]
+    return chosen
+
+
+class ForeignProcesses:
+    """Finds foreign processes on our GPUs, and GPUs that are out of order."""
+
+    def __init__(self, nvml: Nvml, uuids: Sequence[str], ours: Callable[[], Mapping[int, Collection[int]]]) -> None:
+        """`ours` gives the keepers (pids) of the live attempts on each GPU, by its number."""
+        self._nvml = nvml
+        self._uuids = uuids
+        self._ours = ours
+
+    def look(self) -> dict[int, str]:
+        """The GPUs to block now, with the reason."""
+        keepers = {gpu: set(pids) for gpu, pids in self._ours().items()}
+        everyone = set().union(*keepers.values()) if keepers else set()
+        blocked: dict[int, str] = {}
+        for gpu, uuid in enumerate(self._uuids):
+            why = self._nvml.problem(uuid)
+            if not why:
+                why = next(self._foreign(uuid, everyone, occupied=bool(keepers.get(gpu))), "")
+            if why:
+                blocked[gpu] = why
+        return blocked
+
+    def busy_percent(self, gpus: Collection[int]) -> float | None:
+        """The highest percentage of time that any of these GPUs computed lately; None if that is not known."""
+        found = [self._nvml.busy_percent(self._uuids[gpu]) for gpu in gpus if 0 <= gpu < len(self._uuids)]
+        known = [percent for percent in found if percent is not None]
+        return max(known) if known else None
+
+    def _foreign(self, uuid: str, keepers: set[int], *, occupied: bool) -> Iterator[str]:
+        try:
+            pids = self._nvml.processes(uuid)
+        except Exception as error:
+            yield f"the driver has lost it ({error})"
+            return
+        for pid in pids:
+            parents = list(_line(pid))
+            if not parents:
+                # A process outside of our container has no name here. On a GPU with a job of ours, it counts as ours.
+                if not occupied:
+                    yield "a process outside of this container computes on it"
+            elif not keepers & set(parents) and _comm(pid) not in _HARMLESS:
+                yield f"process {pid} ({_comm(pid)}) of {_owner(pid)} computes on it"
+
+
+def _line(pid: int) -> Iterator[int]:
+    """A process and its ancestors; nothing if it does not exist here."""
+    for _ in range(1000):
+        fields = stat_fields(pid)
+        if not fields or pid <= 1:
+            return
+        yield pid
+        pid = int(fields[1])
+
+
+def _comm(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return "?"
+
+
+def _owner(pid: int) -> str:
+    try:
+        uid = Path(f"/proc/{pid}").stat().st_uid
+    except OSError:
+        return "somebody"
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
 
 
 @dataclass(frozen=True)
@@ -55,7 +318,7 @@ def nvidia_machine(nvml: Nvml, wanted: Sequence[int] | None = None) -> Machine |
     left_out = tuple(_told(gpu) for gpu in chosen if gpu.problem)
     if not sound:
         return None
-    by_type: dict[str, list[Gpu]] = {}
+    by_type: dict[str, list[NvidiaGpu]] = {}
     types: dict[str, GpuType] = {}
     for gpu, kind in zip(sound, gpu_types(sound), strict=True):
         by_type.setdefault(kind.name, []).append(gpu)
@@ -97,7 +360,7 @@ def _numbers(gpus: str) -> list[int] | None:
     return [int(word) for word in words]
 
 
-def _told(gpu: Gpu) -> str:
+def _told(gpu: NvidiaGpu) -> str:
     return f"GPU {gpu.number} ({gpu.name}): {gpu.problem}"
 
 

@@ -22,23 +22,18 @@ from fairway.core.policy import Policy
 from fairway.core.round import Loop
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
-from fairway.runtime.daemon.clock import SYSTEM_TIME, Clock, TimeSource
-from fairway.runtime.daemon.engine import LiveEngine
-from fairway.runtime.daemon.inbox import StoppedError
+from fairway.runtime.daemon.engine import SYSTEM_TIME, Clock, LiveEngine, TimeSource
 from fairway.runtime.guard.incident import Incident, granted
 from fairway.runtime.guard.pinned_gpus import AtHome
 from fairway.runtime.guard.policy_guard import Cut, PolicyGuard
 from fairway.runtime.jobs import commands
-from fairway.runtime.jobs.blocked_gpus import BlockedGpus
-from fairway.runtime.jobs.commands import Act, Commands
-from fairway.runtime.jobs.eligibility import Eligibility
+from fairway.runtime.jobs.commands import Act, Commands, StoppedError
 from fairway.runtime.jobs.estimates import RESTART_S
-from fairway.runtime.jobs.happenings import Command, Happening
+from fairway.runtime.jobs.life import Command, Happening
 from fairway.runtime.jobs.live_jobs import LiveJobs
-from fairway.runtime.jobs.reasons import Reasons
 from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.jobs.request import JobRequest
-from fairway.runtime.jobs.timers import Timers
+from fairway.runtime.jobs.waiting import Reasons
 from fairway.runtime.journal.database import CERTAIN, Journal
 from fairway.runtime.journal.recovery import Recovered, Recovery
 from fairway.runtime.journal.writer import JournalWriter
@@ -50,7 +45,7 @@ MIN_RUN_S = 5.0
 """The seconds for which a job that has just started is protected from preemption."""
 
 
-class Terms(commands.Terms, Protocol):
+class LiveTerms(commands.AdmissionTerms, Protocol):
     """What the configuration in force says."""
 
     def limits(self, snapshot: Snapshot, decision: Decision) -> Mapping[int, Cut]:
@@ -98,8 +93,7 @@ class Scheduler:
         *,
         devices: Sequence[str] | None = None,
         round_s: float | None = None,
-        terms: Terms | None = None,
-        seed: int = 0,
+        terms: LiveTerms | None = None,
         min_run_s: float = MIN_RUN_S,
         restart_s: float = RESTART_S,
         policy_text: str = "",
@@ -120,16 +114,13 @@ class Scheduler:
         self.clock = clock = Clock(facts.get("origin_s"), float(facts.get("last_s", 0.0)), time)
         length_s = policy.round_s if round_s is None else round_s
         terms = terms or NoTerms()
-        new_state = partial(State, cluster, min_run_s=min_run_s, seed=seed, round_s=length_s)
+        new_state = partial(State, cluster, min_run_s=min_run_s, round_s=length_s)
         recovered = Recovered(self.journal, facts, cluster, devices, new_state, clock.origin_s, restart_s)
         self.state, self.store, self.problem = recovered.state, recovered.store, recovered.problem
         self.observations = recovered.observations
         self.writer = JournalWriter(self.journal, self.store, self.state, sleep=time.sleep)
-        timers, self.blocked = Timers(), BlockedGpus()
-        self.eligibility = Eligibility(self.store, self.state, timers, clock.origin_s)
-        self.jobs = LiveJobs(
-            self.store, self.state, self.observations, self.eligibility, timers, self.blocked, clock.origin_s
-        )
+        self.jobs = LiveJobs(self.store, self.state, self.observations, clock.origin_s)
+        self.blocked = self.jobs.blocked
         self.engine = LiveEngine(
             site or LocalSite(),
             self.jobs,
@@ -144,7 +135,7 @@ class Scheduler:
         self.guard = PolicyGuard(
             policy,
             terms.limits,
-            outside=self.eligibility.outside,
+            outside=self.jobs.eligibility.outside,
             blocked=lambda: self.blocked.why,
             homes=self.engine.homes,
         )
@@ -152,7 +143,7 @@ class Scheduler:
         self.commands = Commands(
             self.jobs, cluster, self.reasons, terms, lives=self.engine.lives, tell_limit=self.engine.tell_limit
         )
-        placed = AtHome(placer, self.engine.home, self.blocked)
+        placed = AtHome(placer, self.engine.home, lambda: self.blocked.why)
         self.loop = Loop(self.engine, self.state, self.guard, placed, round_s=length_s, observer=self, interpreter=self)
         self._recovery = Recovery(self.journal, recovered, self.jobs, self.engine, self.commands, clock)
         self._recovery.take_over(self.policy_text, cluster)
@@ -261,18 +252,22 @@ class Scheduler:
             self.state.apply(Woken(max(self.state.now_s, now_s)))
             snapshot = self.state.snapshot(self.guard.knows)
             config = str(self.journal.facts(("config",)).get("config", ""))
-            about = (dict(self.eligibility.outside), dict(self.blocked.why), self.engine.homes(), config)
+            about = (dict(self.guard.outside), dict(self.blocked.why), self.engine.homes(), config)
             decided = granted(snapshot, self.guard.decide(snapshot))
             return [], Incident(snapshot, self.policy_text, *about, decided).text()
 
         return str(self.ask(command))
 
-    def leave_alone(self, blocked: Mapping[int, str]) -> None:
+    def block_gpus(self, blocked: Mapping[int, str]) -> None:
         """Block GPUs, by number with the reason. Jobs that were to start on them are given others."""
-        self.engine.ask(lambda now_s: (self.commands.leave_alone(blocked, now_s), None))
+        self.engine.ask(lambda now_s: (self.commands.block_gpus(blocked, now_s), None))
 
     def set_policy(self, policy: Policy, text: str) -> None:
-        """Change to another policy. The memory of the old one is dropped.
+        """Change to another policy. The memory of the old one is dropped."""
+        self.ask(self.policy_change(policy, text))
+
+    def policy_change(self, policy: Policy, text: str) -> Command:
+        """The command that changes to another policy.
 
         The change itself stops no jobs except guests: the new policy may not let jobs share GPUs.
         """
@@ -285,7 +280,7 @@ class Scheduler:
             self.writer.keep({"policy": text, "memory": {}})
             return events, None
 
-        self.ask(command)
+        return command
 
     # --- the interpreter and the observer of the loop ----------------------------------------------------------------
 

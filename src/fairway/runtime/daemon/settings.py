@@ -1,26 +1,206 @@
-"""The configuration of a running scheduler: read at the start, when its file changes, and on request.
+"""What the operator has set: the options of `fairway up`, and the configuration in force.
 
-A file with an error changes nothing: the scheduler goes on with the old configuration and says what is wrong.
+An option that is not given has the value of last time. Each option has a word for its default. The values in force are
+kept in the journal, so that a scheduler that any user starts again after a crash has the same limits as before.
+
+The configuration is read at the start, when its file changes, and on request. A file with an error changes nothing: the
+scheduler goes on with the old configuration and says what is wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fairway.core.decision import Decision
+from fairway.core.errors import FairwayError, InputError
 from fairway.core.event import Event
 from fairway.core.snapshot import Snapshot
-from fairway.runtime.daemon.config import NO_CONFIG, Config, ConfigError, parse_config, read_config
+from fairway.policies import load_plugin
+from fairway.runtime.daemon.config import (
+    NO_CONFIG,
+    Config,
+    ConfigError,
+    admitted,
+    amended,
+    changed_terms,
+    parse_config,
+    read_config,
+)
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.guard.limits import Limits
 from fairway.runtime.guard.policy_guard import Cut
+from fairway.runtime.jobs.life import Command
 from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.request import JobRequest
-from fairway.runtime.jobs.submit_rules import admitted, amended, changed_terms
 
+DEFAULT_POLICY, DEFAULT_GPUS, DEFAULT_PLACEMENT = "tiresias", "auto", "packed"
+AUTO, NONE = "auto", "none"
+"""The words that set an option back to its default."""
 FILE_NAME = "fairway.toml"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run. None means as last time. The default is "none" for `config` and `listen`, "auto" for `round_s`.
+
+    `plugins` are Python files with the operator's own policies. Without a `config`, the file in the state directory is
+    used. `listen` is a loopback address, besides the socket; the API opens it.
+    """
+
+    folder: Path
+    policy: str | None = None
+    round_s: float | str | None = None
+    gpus: str | None = None
+    placement: str | None = None
+    config: Path | str | None = None
+    plugins: tuple[str, ...] | None = None
+    listen: str | None = None
+    open_to_all: bool | None = None
+
+
+class Remembered(NamedTuple):
+    """A saved option: its name, the name of its fact in the journal, and its default.
+
+    `undo` is what to type to get the default back, and `effect` what that does. The policy has neither. It can be
+    changed while the scheduler runs, so the scheduler saves it.
+    """
+
+    option: str
+    fact: str
+    usual: Any
+    undo: str = ""
+    effect: str = ""
+
+    def given(self, value: Any) -> str:
+        """The option as it is typed."""
+        if value is True:
+            return self.option
+        return f"{self.option} {f'{value:g}' if isinstance(value, float) else value}"
+
+
+REMEMBERED = {
+    "policy": Remembered("--policy", "policy", DEFAULT_POLICY),
+    "gpus": Remembered("--gpus", "gpus", DEFAULT_GPUS, "--gpus auto", "takes what this machine has"),
+    "plugins": Remembered("--plugin", "plugins", (), "--plugin none", "loads none"),
+    # The facts `config` and `round` have other uses: the text that was last in force, and the number of rounds.
+    "config": Remembered("--config", "config_file", NONE, "--config none", "goes back to the state directory's own"),
+    "round_s": Remembered("--round", "round_s", AUTO, "--round auto", "leaves it to the policy"),
+    "placement": Remembered("--placement", "placement", DEFAULT_PLACEMENT, "--placement packed", "is the default"),
+    "listen": Remembered("--listen", "listen", NONE, "--listen none", "does not open a port"),
+    "open_to_all": Remembered("--open-to-all", "open_to_all", False, "--no-open-to-all", "keeps others out"),
+}
+"""All saved options, by their field of `Options`."""
+
+
+class Choice:
+    """The values in force: as given, else as last time, else the default. `last` are the facts of the journal."""
+
+    def __init__(self, options: Options, last: Mapping[str, Any]) -> None:
+        self._given = {name: _kept(name, getattr(options, name)) for name in REMEMBERED}
+        self._values = {name: self._value(name, one, last) for name, one in REMEMBERED.items()}
+
+    def _value(self, name: str, one: Remembered, last: Mapping[str, Any]) -> Any:
+        for value in (self._given[name], _kept(name, last.get(one.fact))):
+            if value is not None:
+                return value
+        return one.usual
+
+    @property
+    def policy(self) -> str:
+        """The policy."""
+        return str(self._values["policy"])
+
+    @property
+    def gpus(self) -> str:
+        """The GPUs to use, as for `found_machine`."""
+        return str(self._values["gpus"])
+
+    @property
+    def plugins(self) -> tuple[str, ...]:
+        """Files with the operator's own policies."""
+        return tuple(self._values["plugins"])
+
+    @property
+    def config(self) -> Path | None:
+        """The configuration file; None for the one in the state directory, if there is one."""
+        found = self._unless_usual("config")
+        return None if found is None else Path(found)
+
+    @property
+    def round_s(self) -> float | None:
+        """Seconds between decisions; None for the policy's own value."""
+        found = self._unless_usual("round_s")
+        return None if found is None else float(found)
+
+    @property
+    def placement(self) -> str:
+        """The placement."""
+        return str(self._values["placement"])
+
+    @property
+    def listen(self) -> str | None:
+        """A loopback address to listen on, besides the socket."""
+        found = self._unless_usual("listen")
+        return None if found is None else str(found)
+
+    @property
+    def open_to_all(self) -> bool:
+        """Whether other users may submit."""
+        return bool(self._values["open_to_all"])
+
+    def _unless_usual(self, name: str) -> Any:
+        value = self._values[name]
+        return None if value == REMEMBERED[name].usual else value
+
+    def facts(self) -> dict[str, Any]:
+        """The facts to keep in the journal for the next time."""
+        return {one.fact: self._values[name] for name, one in REMEMBERED.items() if one.undo}
+
+    def remarks(self) -> list[str]:
+        """One line for each option that is as last time but not the default, with how to get the default back."""
+        lines = []
+        for name, one in REMEMBERED.items():
+            value = self._values[name]
+            if one.undo and self._given[name] is None and value != one.usual:
+                several = value if isinstance(value, tuple) else (value,)
+                lines += [f"{one.given(each)}, as last time (`{one.undo}` {one.effect})" for each in several]
+        return lines
+
+    @contextmanager
+    def blamed(self, name: str) -> Iterator[None]:
+        """If a value from last time cannot be used, add to the error where it is from and how to change it."""
+        try:
+            yield
+        except FairwayError as error:
+            one = REMEMBERED[name]
+            if self._given[name] is not None or self._values[name] == one.usual:
+                raise
+            undo = f", or `{one.undo}`" if one.undo else ""
+            raise InputError(f"{error} ({one.option} is that of last time; give another{undo})") from None
+
+    def load_plugins(self) -> None:
+        """Load the operator's own policies."""
+        for path in self.plugins:
+            with self.blamed("plugins"):
+                load_plugin(path)
+
+    def check_config(self) -> None:
+        """Raise `InputError` if the configuration file does not exist."""
+        if self.config is not None and not self.config.is_file():
+            with self.blamed("config"):
+                raise InputError("there is no such file", path=str(self.config))
+
+
+def _kept(name: str, value: Any) -> Any:
+    """A value as it is saved. Paths are absolute, so that they mean the same wherever the next scheduler is started."""
+    if name == "config" and value not in (None, NONE):
+        return str(Path(value).absolute())
+    return value if name != "plugins" or value is None else tuple(str(Path(path).absolute()) for path in value)
 
 
 class Settings:
@@ -42,7 +222,9 @@ class Settings:
 
     def govern(self, scheduler: Scheduler) -> None:
         """Give the jobs of a scheduler the present terms, where an earlier configuration had others."""
-        self._change_terms(scheduler, self.config, _of_last_time(scheduler.journal.facts().get("config")))
+        before = _of_last_time(scheduler.journal.facts().get("config"))
+        # Do not wait: the scheduler does not run yet, and nothing depends on the answer.
+        scheduler.engine.ask(self._command(scheduler, self.config, before))
 
     def admitted(self, requests: list[JobRequest], jobs: LiveJobs) -> list[JobRequest]:
         """The requests with the terms that they get; `InputError` if one of them is not allowed."""
@@ -63,8 +245,11 @@ class Settings:
         """How large the log of a rank may grow."""
         return self.config.defaults.log_bytes
 
-    def reload(self, scheduler: Scheduler) -> None:
-        """Read the file again, for the jobs of a scheduler. On an error it raises, and the old configuration stays."""
+    def reload(self, scheduler: Scheduler) -> Future[None]:
+        """Read the file again, for the jobs of a scheduler. On an error it raises, and the old configuration stays.
+
+        The future is done when the new configuration is in force. Jobs submitted before have the old terms until then.
+        """
         self._stamp = self._seen()
         try:
             config = self._read()
@@ -72,9 +257,7 @@ class Settings:
             self.problem = f"{error}; the old configuration is still in force"
             raise
         self.problem = ""
-        if config != self.config:
-            before, self.config, self._limits = self.config, config, Limits(config)
-            self._change_terms(scheduler, config, before)
+        return scheduler.engine.ask(self._command(scheduler, config))
 
     def poll(self, scheduler: Scheduler) -> str | None:
         """Reload if the file has changed. Returns a message about the reload, if there was one."""
@@ -101,15 +284,21 @@ class Settings:
         self.read = True
         return config
 
-    def _change_terms(self, scheduler: Scheduler, config: Config, before: Config) -> None:
-        """Give queued jobs their new weights and priorities."""
+    def _command(self, scheduler: Scheduler, config: Config, before: Config | None = None) -> Command:
+        """The command that puts a configuration in force and gives queued jobs their new weights and priorities.
+
+        `before` is the configuration under which they were admitted: the one that is in force until then, if None.
+        """
         text = self._text
 
         def command(now_s: float) -> tuple[list[Event], None]:
+            # Not sooner: commands that came before this one would count the new terms, and get them again here.
+            old = self.config if before is None else before
+            self.config, self._limits = config, Limits(config)
             events: list[Event] = []
             for record in scheduler.store:
                 if not record.state.ended:
-                    changed = changed_terms(record.request, before, config)
+                    changed = changed_terms(record.request, old, config)
                     if changed is not record.request:
                         terms = {"weight": changed.weight, "priority": changed.priority}
                         events += scheduler.commands.set_terms(record, now_s, terms)
@@ -118,8 +307,7 @@ class Settings:
             scheduler.writer.keep({"config": text})
             return events, None
 
-        # Do not wait: at the start the scheduler does not run yet, and nothing depends on the answer.
-        scheduler.engine.ask(command)
+        return command
 
 
 def _of_last_time(text: Any) -> Config:

@@ -88,8 +88,8 @@ class Incident(NamedTuple):
                 str(data["config"]),
                 tuple(Granted(str(name), int(gpus), str(reason)) for name, gpus, reason in data["decided"]),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(f"this is not a snapshot of a scheduler ({type(error).__name__}: {error})") from None
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise InputError("this is not a file of `fairway snapshot save`") from None
 
 
 def granted(snapshot: Snapshot, decision: Decision) -> tuple[Granted, ...]:

@@ -14,7 +14,6 @@ from fairway.core.decision import Decision
 from fairway.core.occupancy import Occupancy
 from fairway.core.plan import Placer
 from fairway.core.snapshot import Snapshot
-from fairway.runtime.jobs.blocked_gpus import BlockedGpus
 
 Homes = Mapping[int, tuple[int, ...]]
 """The GPUs that hold a job's state, by row."""
@@ -78,10 +77,13 @@ def _named(home: tuple[int, ...]) -> str:
 class AtHome:
     """Any placement, except that jobs suspended on real GPUs resume where they are, or wait.
 
-    `home(job)` gives the GPUs of such a job. It is empty for jobs that can go anywhere.
+    `home(job)` gives the GPUs of such a job. It is empty for jobs that can go anywhere. `blocked` gives the
+    blocked GPUs, by number with the reason.
     """
 
-    def __init__(self, placer: Placer, home: Callable[[int], tuple[int, ...]], blocked: BlockedGpus) -> None:
+    def __init__(
+        self, placer: Placer, home: Callable[[int], tuple[int, ...]], blocked: Callable[[], Mapping[int, str]]
+    ) -> None:
         self.placer = placer
         self._home = home
         self._blocked = blocked
@@ -90,7 +92,7 @@ class AtHome:
 
     def suited(self, snapshot: Snapshot, row: int) -> Placer:
         """The placement for a row."""
-        home, blocked = self._home(int(snapshot.jobs[row])), self._blocked.why
+        home, blocked = self._home(int(snapshot.jobs[row])), self._blocked()
         placer = Fixed(home, snapshot.cluster) if home else self.placer.suited(snapshot, row)
         return Around(placer, tuple(blocked)) if blocked else placer
 

@@ -38,7 +38,7 @@ class Cut(NamedTuple):
     gpu_type: int = -1
 
 
-Limits = Callable[[Snapshot, Decision], Mapping[int, Cut]]
+FindCuts = Callable[[Snapshot, Decision], Mapping[int, Cut]]
 """Rows whose grants go beyond what their users may have, and rows that wait while nothing is left for them."""
 
 
@@ -52,7 +52,7 @@ class PolicyGuard:
     def __init__(
         self,
         policy: Policy,
-        limits: Limits | None = None,
+        limits: FindCuts | None = None,
         *,
         outside: dict[int, str] | None = None,
         blocked: Callable[[], Mapping[int, str]] = dict,
@@ -68,7 +68,7 @@ class PolicyGuard:
 
     def use(self, policy: Policy) -> None:
         """Change to another policy. It is asked about one priority after the other."""
-        self.policy, self._ranked = policy, by_priority(policy)
+        self.policy = by_priority(policy)
 
     @property
     def name(self) -> str:
@@ -101,7 +101,10 @@ class PolicyGuard:
             again |= bool(beyond) and _shut(snapshot, cuts, shut, barred)
             if not again:
                 break
-        decision = _cut(decision, cuts, shut)._replace(blocked=len(self._blocked(snapshot)))
+        decision = _cut(decision, cuts, shut)
+        blocked = len(self._blocked(snapshot))
+        if blocked != decision.blocked:
+            decision = decision._replace(blocked=blocked)
         self.took_s = time.perf_counter() - began_s
         return decision
 
@@ -110,7 +113,7 @@ class PolicyGuard:
         everybody = len(rows) == len(snapshot)
         view = self._view(snapshot, rows, barred)
         try:
-            decision = self._ranked.decide(view) if len(rows) else nothing_granted(0)
+            decision = self.policy.decide(view) if len(rows) else nothing_granted(0)
             check(view, decision)
             self.problem = ""
         except Exception as error:

@@ -1,13 +1,16 @@
 """The commands of users, in terms of records and events.
 
 A command changes records, returns events for the state, and adds instructions for the engine. It does nothing else.
-The journal first gets its records and events together; then the instructions are carried out.
+The journal first gets its records and events together; then the instructions are carried out. On their way to the
+scheduler's thread, commands wait in the `Inbox`.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -16,11 +19,11 @@ from fairway.core.errors import FairwayError, InputError
 from fairway.core.event import Event, JobCancelled, JobEvicted, JobSubmitted, JobUpdated
 from fairway.runtime.jobs import life
 from fairway.runtime.jobs.estimates import speeds_of, submitted, why_impossible
-from fairway.runtime.jobs.happenings import Converge, Settle, Stop
+from fairway.runtime.jobs.life import Command, Converge, Settle, Stop
 from fairway.runtime.jobs.live_jobs import LiveJobs
-from fairway.runtime.jobs.reasons import Reasons
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.jobs.waiting import Reasons
 
 UPDATABLE = ("priority", "weight", "limit_s", "deadline_s", "name")
 
@@ -36,7 +39,11 @@ class WrongStateError(FairwayError):
     """The command is not possible in the job's present state."""
 
 
-class Terms(Protocol):
+class StoppedError(FairwayError):
+    """The scheduler has stopped and takes no commands."""
+
+
+class AdmissionTerms(Protocol):
     """What the configuration says about jobs."""
 
     def admitted(self, requests: list[JobRequest], jobs: LiveJobs) -> list[JobRequest]:
@@ -60,7 +67,7 @@ class Commands:
         jobs: LiveJobs,
         cluster: Cluster,
         reasons: Reasons,
-        terms: Terms,
+        terms: AdmissionTerms,
         *,
         lives: Callable[[int], bool],
         tell_limit: Callable[[int, float | None], None],
@@ -79,7 +86,7 @@ class Commands:
             raise InputError(why_impossible(request, self._cluster))
         for one in request.depends:
             if not self._store.tasks(one.job):
-                raise InputError(f"it waits for job {one.job!r}, which does not exist")
+                raise InputError(f"depends: there is no job {one.job!r} to wait for")
 
     def take_in(
         self, requests: Sequence[JobRequest], now_s: float, *, array: bool
@@ -191,7 +198,7 @@ class Commands:
             events += self._off(self._store[job], now_s, "shared a GPU")
         return events
 
-    def leave_alone(self, blocked: Mapping[int, str], now_s: float) -> list[Event]:
+    def block_gpus(self, blocked: Mapping[int, str], now_s: float) -> list[Event]:
         """Block GPUs, by number with the reason. Jobs that were to start on them are given others."""
         self._jobs.blocked.set(blocked)
         held = self._jobs.state.held_gpus.items()
@@ -217,13 +224,14 @@ class Commands:
 
     def _set_aside(self, record: JobRecord, now_s: float, *, suspended: bool) -> list[Event]:
         if record.state.ended:
-            raise WrongStateError(f"job {record.id} is {record.state}; it cannot be held or suspended")
+            verb = "suspended" if suspended else "held"
+            raise WrongStateError(f"job {record.id} is {record.state}; it cannot be {verb}")
         record.held, record.suspended = record.held or not suspended, record.suspended or suspended
         granted = record.number in self._jobs.state.held_gpus
         # A running job that is held runs on. A job that still waits for its GPUs to be left does not start.
         leaves = granted and (suspended or record.state is not JobState.RUNNING)
-        self._jobs.eligibility.look_at(record, now_s, leaves=leaves)
         if not leaves:
+            self._jobs.eligibility.look_at(record, now_s)
             return []
         if record.state is JobState.RUNNING:
             life.move(record, JobState.SUSPENDED, self._jobs.date_s(now_s), record.reason)
@@ -232,7 +240,44 @@ class Commands:
     def _off(self, record: JobRecord, now_s: float, why: str) -> list[Event]:
         """Take a job off the GPUs that it was granted."""
         seen = self._jobs.observations
+        self._jobs.eligibility.look_at(record, now_s, leaves=True)
         record.count_until(self._jobs.date_s(now_s))
         progress = seen.progress(record) if self._lives(record.number) else seen.saved(record)
         self._jobs.instructions.append(Converge(record.number))
         return [JobEvicted(now_s, record.number, progress, why)]
+
+
+class Inbox:
+    """Commands from any thread wait here for the scheduler's thread."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self._asked: list[tuple[Command, Future[Any]]] = []
+        self._lock = threading.Lock()
+
+    def put(self, command: Command) -> Future[Any]:
+        """Add a command. Any thread may call this."""
+        answer: Future[Any] = Future()
+        # If the caller stops waiting for the answer, the command still runs.
+        answer.set_running_or_notify_cancel()
+        with self._lock:
+            if self.closed:
+                raise StoppedError("the scheduler has stopped")
+            self._asked.append((command, answer))
+        return answer
+
+    def take(self) -> list[tuple[Command, Future[Any]]]:
+        """The commands since the last time, in order."""
+        with self._lock:
+            asked, self._asked = self._asked, []
+        return asked
+
+    def close(self) -> None:
+        """Accept no more commands."""
+        self.closed = True
+
+    def refuse_all(self, error: Exception) -> None:
+        """The scheduler has ended: answer all waiting commands with an error."""
+        self.closed = True
+        for _, answer in self.take():
+            answer.set_exception(error)

@@ -2,7 +2,11 @@
 
 `handle` takes a happening. It changes the records of jobs (by the transitions of `life`), returns events for the
 scheduler's state, and adds to `instructions` what the engine does once all of that is on disk. The commands of users
-are in `commands`. What becomes of a job whose attempt has ended is in `attempt_ends`.
+are in `commands`.
+
+When an attempt is over, a job that has done its work is completed. A job that was asked to stop goes on later or
+elsewhere. A job that failed is tried again if its owner allows it. A job whose machine failed is always tried again, up
+to a limit.
 """
 
 from __future__ import annotations
@@ -12,13 +16,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from fairway.core import columns
-from fairway.core.event import Event, JobStarted, Woken
+from fairway.core.event import Event, JobEvicted, JobFailed, JobFinished, JobStarted, RateChanged, Woken
 from fairway.core.state import State
 from fairway.runtime.jobs import life
-from fairway.runtime.jobs.attempt_ends import AttemptEnds
-from fairway.runtime.jobs.blocked_gpus import BlockedGpus
-from fairway.runtime.jobs.eligibility import Eligibility
-from fairway.runtime.jobs.happenings import (
+from fairway.runtime.jobs.life import (
+    RECLAIMED,
     Asked,
     AttemptEnded,
     AttemptMoved,
@@ -28,36 +30,34 @@ from fairway.runtime.jobs.happenings import (
     Looked,
     Reported,
     Settle,
+    Verdict,
+    verdict,
 )
 from fairway.runtime.jobs.observations import Observations
 from fairway.runtime.jobs.records import Attempt, JobRecord, JobState, JobStore
-from fairway.runtime.jobs.timers import Timers
-from fairway.runtime.processes.attempts import Target
+from fairway.runtime.jobs.waiting import Eligibility, Timers
+from fairway.runtime.processes.attempts import AttemptTarget, BlockedGpus
+from fairway.runtime.processes.site import Outcome
+
+BACK_OFF_S, MOST_BACK_OFF_S = 5.0, 600.0
+MOST_LOST = 10
+"""How often a job may lose its processes through no fault of its own before it counts as failed."""
 
 
 class LiveJobs:
     """All jobs of a scheduler. `origin_s` is the date of the state's instant 0."""
 
-    def __init__(
-        self,
-        store: JobStore,
-        state: State,
-        observations: Observations,
-        eligibility: Eligibility,
-        timers: Timers,
-        blocked: BlockedGpus,
-        origin_s: float,
-    ) -> None:
+    def __init__(self, store: JobStore, state: State, observations: Observations, origin_s: float) -> None:
         self.store = store
         self.state = state
         self.observations = observations
-        self.eligibility = eligibility
-        self.timers = timers
-        self.blocked = blocked
         self.origin_s = origin_s
+        self.timers = Timers()
+        self.eligibility = Eligibility(store, state, self.timers, origin_s)
+        self.blocked = BlockedGpus()
         self.instructions: list[Instruction] = []
         self._answers: list[tuple[Any, Any]] = []
-        self._ends = AttemptEnds(store, state, observations, eligibility, timers, blocked, origin_s)
+        self._ends = AttemptEnds(self)
         self._handle: dict[type[Any], Callable[[Any], list[Event]]] = {
             AttemptStarted: self._started,
             AttemptMoved: self._moved,
@@ -123,14 +123,14 @@ class LiveJobs:
         """The jobs that the state holds GPUs for."""
         return self.state.held_gpus
 
-    def target(self, job: int) -> Target | None:
+    def target(self, job: int) -> AttemptTarget | None:
         """The GPUs that the state holds for a job, its host, and the part of the time in which it may compute."""
         gpus = self.state.held_gpus.get(job)
         if gpus is None:
             return None
         table = self.state.table
         row = table.position(job)
-        return Target(gpus, int(table.i[columns.HOST, row]), float(table.f[columns.THROTTLE, row]))
+        return AttemptTarget(gpus, int(table.i[columns.HOST, row]), float(table.f[columns.THROTTLE, row]))
 
     def stays(self, job: int) -> bool:
         """Whether a job that loses its GPUs is suspended in place, rather than stopped."""
@@ -183,3 +183,86 @@ class LiveJobs:
     def _woken(self, woken: Woken) -> list[Event]:
         self.timers.ring(woken.time_s)
         return [woken]
+
+
+class AttemptEnds:
+    """Updates the records of jobs whose attempts end, and returns events for the state."""
+
+    def __init__(self, jobs: LiveJobs) -> None:
+        self._jobs = jobs
+        self._seen = jobs.observations
+
+    def over(self, record: JobRecord, outcome: Outcome, now_s: float, *, found: bool) -> list[Event]:
+        """Say what the end of an attempt means for its job. `found`: it ended while no scheduler was running."""
+        attempt = record.attempt
+        assert attempt is not None
+        ended_s = now_s if outcome.ended_s is None else min(now_s, outcome.ended_s - self._jobs.origin_s)
+        record.count_until(self._jobs.date_s(ended_s))
+        attempt.ended_s = outcome.ended_s or self._jobs.date_s(now_s)
+        attempt.codes, attempt.cause = list(outcome.codes), outcome.cause
+        self._seen.restarts.ended(record, outcome.stop_s)
+        self._jobs.store.touch(record)
+        if record.state.ended:
+            # It was cancelled before, but its processes are gone only now.
+            record.ended_s = attempt.ended_s
+            self._seen.forget(record)
+            return []
+        asked = outcome.cause == "request"
+        judged = verdict(outcome, asked=asked)
+        gpus = self._jobs.state.held_gpus.get(record.number)
+        moves = gpus is not None and not found and not self._jobs.blocked.among(gpus)
+        if judged.next == "again" and asked and moves:
+            return self._moves(record, judged, now_s)
+        # The next decision says whether and where it runs again.
+        if judged.next == "done":
+            return self._done(record, now_s)
+        if judged.next == "again":
+            return self._again(record, judged, now_s, asked=asked)
+        return self._failed(record, judged, now_s)
+
+    def _done(self, record: JobRecord, now_s: float) -> list[Event]:
+        record.exit_code = 0
+        learnt = self._seen.learn(record, now_s)
+        self._leave(record, JobState.COMPLETED, "", now_s)
+        return [JobFinished(now_s, record.number), *learnt]
+
+    def _moves(self, record: JobRecord, judged: Verdict, now_s: float) -> list[Event]:
+        """It was stopped to go on elsewhere or on other GPUs. The state has booked these for it already."""
+        life.move(record, JobState.PREEMPTED, self._jobs.date_s(now_s), judged.why)
+        stands = RateChanged(now_s, record.number, self._seen.saved(record), 0.0)
+        return [stands, *self._seen.restart_cost(record, now_s)]
+
+    def _again(self, record: JobRecord, judged: Verdict, now_s: float, *, asked: bool) -> list[Event]:
+        """It runs again from its last checkpoint: at once if it was asked to stop, otherwise after a delay."""
+        why = record.reason if record.reason == RECLAIMED else judged.why
+        life.move(record, JobState.SUSPENDED if record.suspended else JobState.PREEMPTED, self._jobs.date_s(now_s), why)
+        if not asked:
+            record.not_before_s = self._jobs.date_s(now_s) + BACK_OFF_S
+            self._jobs.timers.set(now_s + BACK_OFF_S)
+            self._jobs.eligibility.note_off(record, now_s)
+        evicted = JobEvicted(now_s, record.number, self._seen.saved(record), judged.why)
+        return [evicted, *self._seen.restart_cost(record, now_s)]
+
+    def _failed(self, record: JobRecord, judged: Verdict, now_s: float) -> list[Event]:
+        """It failed, or its machine did. It is tried again after a delay if it may be."""
+        lost = judged.next == "lost"
+        record.failures += not lost
+        losses = sum(attempt.cause == "lost" for attempt in record.attempts)
+        again = losses <= MOST_LOST if lost else judged.next == "retry" and record.failures <= record.request.retries
+        if not again:
+            record.exit_code = judged.code
+            self._leave(record, judged.state, judged.why, now_s)
+            return [JobFailed(now_s, record.number, judged.why)]
+        tries = losses if lost else record.failures
+        wait_s = 0.0 if lost and losses == 1 else min(BACK_OFF_S * 2 ** (tries - 1), MOST_BACK_OFF_S)
+        record.not_before_s = self._jobs.date_s(now_s) + wait_s
+        life.move(record, JobState.PENDING, self._jobs.date_s(now_s), f"{judged.why}; tried again in {wait_s:.0f} s")
+        self._jobs.timers.set(now_s + wait_s)
+        self._jobs.eligibility.note_off(record, now_s)
+        return [JobEvicted(now_s, record.number, self._seen.saved(record), judged.why)]
+
+    def _leave(self, record: JobRecord, state: JobState, why: str, now_s: float) -> None:
+        """End the job for good."""
+        life.move(record, state, self._jobs.date_s(now_s), why)
+        self._seen.forget(record)
+        self._jobs.eligibility.note_off(record, now_s)

@@ -7,8 +7,9 @@ Speeds are kept by GPU type and number of GPUs, so that a speed measured in one 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fairway.core import columns
 from fairway.core.cluster import Cluster
@@ -26,8 +27,7 @@ from fairway.runtime.jobs.estimates import (
     speed_on,
     speeds_of,
 )
-from fairway.runtime.jobs.records import JobRecord, JobState, JobStore
-from fairway.runtime.jobs.reports import take_in
+from fairway.runtime.jobs.records import JobRecord, JobState, JobStore, Progress
 from fairway.runtime.processes.site import Report
 
 RATE_EVERY_S = 5.0
@@ -36,6 +36,13 @@ LEARNT = 0.25
 """An expected run time has to change by this fraction before the state is told."""
 LEAST_COST_S = 0.05
 """A measured restart cost has to differ by this much from the figure in the state before the state is told."""
+MOST_PATH = 4096
+MOST_APART_S = 86400.0
+"""Reported times that differ from the scheduler's clock by more than this are ignored."""
+_NUMBERS = ("step", "steps", "epoch", "epochs", "loss", "samples", "samples_per_s", "noise_scale", "save_s")
+MOST_BATCH_SIZES = 64
+_SMOOTHING = 0.3
+"""The weight of the latest speed against the mean of the earlier ones."""
 
 
 class Place(NamedTuple):
@@ -213,3 +220,58 @@ class Observations:
 
     def _name(self, place: Place) -> str:
         return place_name(self.cluster.types[place.gpu_type].name, place.gpus)
+
+
+def take_in(progress: Progress, report: Mapping[str, Any], now_s: float) -> bool:
+    """Bring a job's progress up to date. Returns whether its batch size has changed."""
+    time_s = _number(report.get("time")) or now_s
+    time_s = time_s if abs(time_s - now_s) < MOST_APART_S else now_s
+    if report.get("started") is True:
+        # A new attempt: the time between its first report and the last one before was waiting, not training.
+        progress.reported_s = None
+    before_s, before = progress.reported_s, progress.reported_step
+    for name in _NUMBERS:
+        value = _number(report.get(name))
+        if value is not None:
+            setattr(progress, name, value)
+    if before_s is not None and time_s > before_s and progress.step > before:
+        speed = (progress.step - before) / (time_s - before_s)
+        known = progress.steps_per_s
+        progress.steps_per_s = speed if known is None else known + _SMOOTHING * (speed - known)
+    # Reports without a time all get the instant at which they are read; the first of them counts.
+    if _number(report.get("step")) is not None and time_s != before_s:
+        progress.reported_s, progress.reported_step = time_s, progress.step
+    if _is_path(report.get("checkpoint")):
+        progress.checkpoint, progress.checkpoint_step = report["checkpoint"], progress.step
+        progress.checkpoint_s = time_s
+    sizes = report.get("batch_sizes")
+    if isinstance(sizes, list) and 0 < len(sizes) <= MOST_BATCH_SIZES and all(_is_count(size) for size in sizes):
+        progress.batch_sizes = sizes
+    batch = report.get("batch_size")
+    changed = _is_count(batch) and batch != progress.batch_size
+    if changed:
+        changed = progress.batch_size is not None
+        progress.batch_size = batch
+        if changed:
+            # A step is something else now.
+            progress.steps_per_s, progress.speeds = None, {}
+    return changed
+
+
+def _is_path(value: Any) -> bool:
+    """Whether a value can be the name of a file. Some JSON texts cannot."""
+    try:
+        return isinstance(value, str) and 0 < len(value) <= MOST_PATH and b"\0" not in value.encode()
+    except UnicodeEncodeError:
+        return False
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**40
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    # Compared before it is converted: a whole number may be too large for a float.
+    return float(value) if -1e15 < value < 1e15 else None

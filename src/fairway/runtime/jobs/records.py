@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from fairway.runtime.jobs.request import JobRequest
-from fairway.runtime.journal.database import StoredJob
 
 
 class JobState(StrEnum):
@@ -85,6 +84,16 @@ class Progress:
     save_s: float | None = None
     speeds: dict[str, float] = field(default_factory=dict)
     read_bytes: int = 0
+
+
+class StoredJob(NamedTuple):
+    """A job's record as the journal stores it."""
+
+    number: int
+    id: str
+    client_key: str | None
+    ended: bool
+    record: dict[str, Any]
 
 
 @dataclass

@@ -1,28 +1,70 @@
-"""What a user submits: the one description of a job, for the command line, scripts, the REST API and the journal."""
+"""What a user submits: the one description of a job, for the command line, scripts, the REST API and the journal.
 
-from collections.abc import Mapping
+The REST API and the configuration use the same types of fields and the same check. Pydantic checks the types strictly:
+a number in quotes is an error. An error is one line that names each field and what is allowed there.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from fairway.core.errors import InputError
-from fairway.runtime.jobs.schema import (
-    MOST_INT,
-    MOST_TEXT,
-    NOTHING_ELSE,
-    Flag,
-    Name,
-    Positive,
-    Priority,
-    Seconds,
-    Text,
-    Weight,
-    Whole,
-    checked,
-)
+from fairway.core.units import MOST_PRIORITY, MOST_SECONDS
+
+MOST_INT = 2**53
+"""JSON numbers beyond this are not exact everywhere."""
+MOST_TEXT = 131_072
+MOST_WEIGHT = 1e6
+
+NOTHING_ELSE = ConfigDict(extra="forbid")
+"""The configuration of classes that allow no unknown fields."""
+Whole = Annotated[int, Field(strict=True)]
+Text = Annotated[str, Field(strict=True, max_length=MOST_TEXT, pattern=r"^[^\x00]*$")]
+Name = Annotated[str, Field(strict=True, max_length=200, pattern=r"^[^\x00-\x1f\x7f/]*$")]
+Seconds = Annotated[float, Field(strict=True, ge=0, le=MOST_SECONDS, allow_inf_nan=False)]
+Positive = Annotated[float, Field(strict=True, gt=0, le=MOST_SECONDS, allow_inf_nan=False)]
+Weight = Annotated[float, Field(strict=True, gt=0, le=MOST_WEIGHT, allow_inf_nan=False)]
+Priority = Annotated[Whole, Field(ge=-MOST_PRIORITY, le=MOST_PRIORITY)]
+Flag = Annotated[bool, Field(strict=True)]
+
+_MOST_PROBLEMS, _MOST_SHOWN = 8, 60
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+_RULES = {
+    "missing": "is missing",
+    "string_pattern_mismatch": "has characters that it may not have",
+    "string_too_long": "is longer than {max_length} characters",
+    "string_too_short": "is empty",
+    "string_unicode": "must be UTF-8",
+    "string_type": "must be text",
+    "too_long": "has more than {max_length} entries",
+    "too_short": "is empty",
+    "greater_than": "must be more than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    "finite_number": "must be a finite number",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "bool_type": "must be true or false",
+    "literal_error": "must be {expected}",
+    "list_type": "must be a list",
+    "tuple_type": "must be a list",
+    "dict_type": "must have named fields",
+    "dataclass_type": "must have named fields",
+    "model_type": "must have named fields",
+    "model_attributes_type": "must have named fields",
+    "value_error": "{error}",
+}
+"""Our message by the kind of a problem. Other kinds keep Pydantic's message."""
+
+Made = TypeVar("Made")
+FieldPath = Sequence[str | int]
+_adapters: dict[type[Any], TypeAdapter[Any]] = {}
+"""Adapters that check classes. Each is made when it is first needed, since that takes 20 ms for a job."""
 
 Preempt = Literal["checkpoint", "suspend", "restart", "never"]
 Processes = Literal["one", "per_gpu"]
@@ -41,6 +83,72 @@ Key = Annotated[str, Field(strict=True, min_length=1, max_length=200)]
 Count = Annotated[Whole, Field(ge=0, le=1_000_000)]
 
 
+def _unknown_field(place: FieldPath) -> str:
+    return "there is no such field"
+
+
+def checked(
+    kind: type[Made],
+    values: Mapping[str, Any],
+    names: Mapping[str, str] | None = None,
+    unknown: Callable[[FieldPath], str] = _unknown_field,
+) -> Made:
+    """A dataclass from values that a user gave; `InputError` if one of them is not allowed.
+
+    `names` are the names that users know for fields, such as options. `unknown` makes the message for an unknown field.
+    """
+    adapter = _adapters.get(kind) or _adapters.setdefault(kind, TypeAdapter(kind))
+    try:
+        made: Made = adapter.validate_python(values)
+    except ValidationError as error:
+        raise InputError(
+            problems_text(error.errors(), lambda place: _dotted(place, names or {}), unknown=unknown)
+        ) from None
+    return made
+
+
+def problems_text(
+    problems: Iterable[Any],
+    name: Callable[[FieldPath], str],
+    *,
+    values: bool = True,
+    unknown: Callable[[FieldPath], str] = _unknown_field,
+) -> str:
+    """All problems in one line: the name of each field, what is allowed there, and with `values` what was given."""
+    lines: dict[str, None] = {}
+    for one in problems:
+        what = unknown(one["loc"]) if one["type"] in _UNKNOWN else _rule(one, values=values)
+        lines[": ".join(part for part in (name(one["loc"]), what) if part)] = None
+    more = [f"and {len(lines) - _MOST_PROBLEMS} more"] if len(lines) > _MOST_PROBLEMS else []
+    return "; ".join([*lines][:_MOST_PROBLEMS] + more)
+
+
+def _rule(problem: Any, *, values: bool) -> str:
+    about = {key: _number(value) for key, value in problem.get("ctx", {}).items()}
+    known = _RULES.get(problem["type"])
+    rule = str(problem["msg"]) if known is None else known.format(**about)
+    given = problem["input"]
+    if not values or problem["type"] in ("value_error", "missing") or not isinstance(given, str | int | float):
+        return rule
+    return f"{rule}{', not' if rule.startswith('must') else ':'} {_shown(given)}"
+
+
+def _shown(value: object) -> str:
+    text = repr(value) if str(value).isprintable() else ascii(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
+
+
+def _number(limit: Any) -> str:
+    if isinstance(limit, bool) or not isinstance(limit, int | float):
+        return str(limit)
+    return f"{limit:,.0f}" if limit == int(limit) else f"{limit:g}"
+
+
+def _dotted(place: FieldPath, names: Mapping[str, str]) -> str:
+    parts = [str(part)[:_MOST_SHOWN] for part in place if part != "[key]"]
+    return ".".join([names.get(part, part) for part in parts[:1]] + parts[1:])
+
+
 def _about(text: str, unit: str | None = None) -> Any:
     """What a field is for, and its unit."""
     return Field(description=text, json_schema_extra=None if unit is None else {"unit": unit})
@@ -49,9 +157,9 @@ def _about(text: str, unit: str | None = None) -> Any:
 Command = Annotated[
     tuple[Text, ...], Field(min_length=1, max_length=MOST_ARGUMENTS), _about("the program and its arguments")
 ]
-Retries = Annotated[Whole, Field(ge=0, le=1000), _about("how often it is tried again after a failure")]
+Retries = Annotated[Whole, Field(ge=0, le=1000), _about("how many times it is tried again after a failure")]
 LimitS = Annotated[Positive | None, _about("the longest that it may run", "seconds")]
-DeadlineS = Annotated[Seconds | None, _about("when it has to be done", "seconds after its submission")]
+DeadlineS = Annotated[Seconds | None, _about("when it must be done", "seconds after its submission")]
 
 
 @dataclass(frozen=True)
@@ -80,7 +188,7 @@ class JobTerms:
     command: Command
     user: Annotated[Name, _about("the owner of the job; only operators may name another user")] = ""
     name: Annotated[Name, _about("a name for the job")] = ""
-    queue: Annotated[Name, _about("the queue, as the configuration knows it")] = ""
+    queue: Annotated[Name, _about("the queue, one of those in the configuration")] = ""
     cwd: Annotated[
         str, Field(strict=True, max_length=4096, pattern=r"^/[^\x00]*$"), _about("the directory in which it runs")
     ] = "/"
@@ -95,28 +203,30 @@ class JobTerms:
         Whole, Field(ge=0, le=MOST_INT), _about("the memory that it needs on each GPU", "bytes")
     ] = 0
     priority: Annotated[Priority, _about("higher is served first; negative is opportunistic")] = 0
-    weight: Annotated[Weight, _about("its share beside others, for policies that share")] = 1.0
+    weight: Annotated[Weight, _about("its share relative to other jobs, for policies that share")] = 1.0
     limit_s: LimitS = None
     expected_s: Annotated[Positive | None, _about("how long it will probably run", "seconds")] = None
     deadline_s: DeadlineS = None
-    begin_s: Annotated[Seconds | None, _about("do not start it before", "seconds since 1970")] = None
+    begin_s: Annotated[Seconds | None, _about("the earliest start", "seconds since 1970")] = None
     preempt: Annotated[Preempt, _about("how its GPUs may be taken away")] = "suspend"
     grace_s: Annotated[Seconds, _about("how long it may take to stop when it is asked to", "seconds")] = 60.0
     retries: Retries = 0
-    processes: Annotated[Processes, _about("start the command once, or once per GPU with ranks as by torchrun")] = "one"
-    hold: Annotated[Flag, _about("do not start it before it is released")] = False
+    processes: Annotated[
+        Processes, _about("start the command once, or once per GPU with ranks as torchrun sets them")
+    ] = "one"
+    hold: Annotated[Flag, _about("do not start it until it is released")] = False
     depends: Annotated[tuple[Dependency, ...], Field(max_length=MOST_DEPENDENCIES), _about("jobs to wait for")] = ()
     steps: Annotated[Positive | None, _about("how many steps it takes")] = None
     epochs: Annotated[Positive | None, _about("how many epochs it takes")] = None
-    model: Annotated[Name, _about("what it trains, for estimates from others like it")] = ""
+    model: Annotated[Name, _about("the model that it trains; jobs of one model are used to estimate each other")] = ""
     batch_size: Annotated[Annotated[Whole, Field(ge=1, le=MOST_INT)] | None, _about("its batch size per GPU")] = None
-    slurm_env: Annotated[Flag, _about("set SLURM_ variables, too")] = False
-    array_at_once: Annotated[Count, _about("how many tasks of its array may run at a time; 0 is any number")] = 0
+    slurm_env: Annotated[Flag, _about("also set SLURM_ variables")] = False
+    array_at_once: Annotated[Count, _about("how many tasks of its array may run at a time; 0 means no limit")] = 0
     client_key: Annotated[Key | None, _about("the same key of the same user gives the same job again")] = None
     shown: Annotated[
         str,
         Field(strict=True, max_length=MOST_SHOWN, pattern=r"^[^\x00]*$"),
-        _about("what lists show in the place of the command, where its owner wrote something else"),
+        _about("what lists show instead of the command"),
     ] = ""
 
     def __post_init__(self) -> None:

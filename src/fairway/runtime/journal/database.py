@@ -7,12 +7,15 @@ transaction. It is on disk before the scheduler acts on it.
 
 The log stays small: the entries of a job are deleted when it ends, and of several reports of its speed in a row only
 the last one is kept.
+
+Events and actions are kept as JSON, with every field. An entry of unknown form is an error.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shutil
 import sqlite3
@@ -20,10 +23,14 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
+from fairway.core.action import Action
 from fairway.core.errors import FairwayError, InputError
-from fairway.runtime.journal.codec import from_plain, to_plain
+from fairway.core.event import Event
+from fairway.core.job import JobSpec, LossCurve, Regime, job_to_dict
+from fairway.core.prospect import Prospect
+from fairway.runtime.jobs.records import StoredJob
 
 SCHEMA = 1
 APPLICATION = 0x46574159
@@ -65,6 +72,8 @@ CREATE INDEX log_job ON log (job);
 """
 _MIGRATIONS: dict[int, str] = {}
 """For each older schema, the statements that lead to the next one."""
+_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (*get_args(Event), *get_args(Action))}
+_TUPLES = ("gpus", "speeds", "scaling")
 
 
 class JournalError(FairwayError):
@@ -75,22 +84,11 @@ class DiskFullError(FairwayError):
     """The disk is full. Nothing was changed."""
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """One line of the log. Entries with the same `round` > 0 are the actions of one round."""
 
-    seq: int
     round: int
     thing: Any
-
-
-class StoredJob(NamedTuple):
-    """A job's record as the journal stores it."""
-
-    number: int
-    id: str
-    client_key: str | None
-    ended: bool
-    record: dict[str, Any]
 
 
 class Journal:
@@ -186,15 +184,15 @@ class Journal:
             for number, name, key, done, record in self._db.execute(f"SELECT * FROM jobs{where} ORDER BY number"):
                 yield StoredJob(number, name, key, bool(done), json.loads(record))
 
-    def log(self) -> Iterator[Entry]:
+    def log(self) -> Iterator[LogEntry]:
         """The entries of jobs that have not ended, and those of no job, in order."""
         query = (
-            "SELECT seq, round, kind, fields FROM log LEFT JOIN jobs ON log.job = jobs.number "
+            "SELECT round, kind, fields FROM log LEFT JOIN jobs ON log.job = jobs.number "
             "WHERE log.job IS NULL OR jobs.ended = 0 ORDER BY seq"
         )
         with self._readable():
-            for seq, round_number, kind, fields in self._db.execute(query):
-                yield Entry(seq, round_number, from_plain(kind, json.loads(fields)))
+            for round_number, kind, fields in self._db.execute(query):
+                yield LogEntry(round_number, from_plain(kind, json.loads(fields)))
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
@@ -354,3 +352,53 @@ def _migrate(db: sqlite3.Connection, version: int, path: Path) -> None:
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise
+
+
+def to_plain(thing: Event | Action) -> tuple[str, dict[str, Any]]:
+    """The kind of an event or action, and its fields as JSON values."""
+    fields: dict[str, Any] = thing._asdict()
+    for name, value in fields.items():
+        if isinstance(value, JobSpec):
+            fields[name] = job_to_dict(value)
+        elif isinstance(value, LossCurve):
+            fields[name] = list(value)
+        elif isinstance(value, Prospect):
+            fields[name] = value.plain()
+        elif isinstance(value, float) and not math.isfinite(value):
+            fields[name] = repr(value)
+    return type(thing).__name__, fields
+
+
+def from_plain(kind: str, fields: Mapping[str, Any]) -> Any:
+    """Read what `to_plain` gave."""
+    made = _KINDS.get(kind)
+    if made is None:
+        raise InputError(f"the journal has an entry of unknown kind {kind!r}")
+    values = dict(fields)
+    for name, value in values.items():
+        if name == "spec":
+            values[name] = spec_from_plain(value)
+        elif name == "loss" and isinstance(value, list):
+            values[name] = LossCurve(*value)
+        elif name == "prospect" and value is not None:
+            values[name] = Prospect.from_plain(value)
+        elif name in _TUPLES:
+            values[name] = tuple(value)
+        elif value in ("nan", "inf", "-inf"):
+            values[name] = float(value)
+    try:
+        return made(**values)
+    except TypeError as error:
+        raise InputError(f"the journal's entry of the kind {kind!r} cannot be read ({error})") from None
+
+
+def spec_from_plain(fields: Mapping[str, Any]) -> JobSpec:
+    """A job from what `job_to_dict` gave."""
+    values = dict(fields)
+    if "regimes" in values:
+        values["regimes"] = tuple(Regime(**regime) for regime in values["regimes"])
+    if "gpu_types" in values:
+        values["gpu_types"] = tuple(values["gpu_types"])
+    if values.get("loss") is not None:
+        values["loss"] = LossCurve(**values["loss"])
+    return JobSpec(**values)

@@ -16,14 +16,13 @@ from fairway.core.cluster import Cluster
 from fairway.core.errors import EngineError
 from fairway.core.event import Event, JobCancelled, JobEvicted, JobFailed, JobFinished, Woken
 from fairway.core.state import State
-from fairway.runtime.daemon.clock import Clock
-from fairway.runtime.daemon.engine import LiveEngine
+from fairway.runtime.daemon.engine import Clock, LiveEngine
 from fairway.runtime.jobs.commands import Commands
 from fairway.runtime.jobs.estimates import speeds_of, submitted
 from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.observations import Observations
 from fairway.runtime.jobs.records import JobRecord, JobState, JobStore
-from fairway.runtime.journal.database import Entry, Journal
+from fairway.runtime.journal.database import Journal, LogEntry
 
 STOOD_STILL = "stood_still_s"
 """The fact of the journal with the date since which all processes are suspended because no scheduler runs."""
@@ -35,7 +34,9 @@ def fingerprint(cluster: Cluster, devices: Sequence[str] | None) -> list[Any]:
     return [nodes, None if devices is None else list(devices)]
 
 
-def replay(log: Iterable[Entry], state: State, records: Iterable[JobRecord], recall: Callable[[Event], None]) -> None:
+def replay(
+    log: Iterable[LogEntry], state: State, records: Iterable[JobRecord], recall: Callable[[Event], None]
+) -> None:
     """Apply the log to a new state: events one by one, the actions of a round together.
 
     `EngineError` if it is not the log of these jobs.
@@ -258,8 +259,9 @@ class Recovery:
                 self._book_running(impossible, cluster)
             elif not keep:
                 self._note(self._commands.guests_off(clock.now_s()))
-            # Jobs that were running come first: in an array with a limit, these are the tasks that go on.
-            for record in sorted(self._store, key=lambda one: not one.attempts):
+            # Jobs with GPUs come first: in an array with a limit, these are the tasks that go on.
+            held = self._state.held_gpus
+            for record in sorted(self._store, key=lambda one: (one.number not in held, not one.attempts)):
                 if not record.state.ended:
                     eligibility.look_at(record, clock.now_s())
             self._journal.save_jobs(record.stored() for record in self._store.take_changed())

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.journal import sqlite_pages as leaves
 from fairway.runtime.journal.database import CERTAIN, Journal, JournalError
-from fairway.runtime.processes.folders import Folder, Places, facts_in, folders_of, opened, record_in
+from fairway.runtime.journal.job_folders import Folder, Places, facts_in, folders_of, opened, record_in
 
 _MOST_NUMBER = 10_000_000
 _MOST_FAILURES = 20_000

@@ -21,7 +21,7 @@ _WHOLE = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 Value = int | str | None
 
 
-class Row(NamedTuple):
+class PageRow(NamedTuple):
     """A row with its key. Fractional numbers and blobs are None."""
 
     key: int
@@ -48,7 +48,7 @@ def shape_of(head: bytes) -> Shape:
     return Shape(size, head[20] if head[20] <= size - 480 else 0)
 
 
-def rows(path: Path, skip: Container[int]) -> Iterator[Row]:
+def rows(path: Path, skip: Container[int]) -> Iterator[PageRow]:
     """Every row of every leaf that can be read, except for rows with keys in `skip`."""
     content = path.read_bytes()
     shape = shape_of(content)
@@ -85,7 +85,7 @@ def _free_pages(content: bytes, shape: Shape) -> set[int]:
     return free
 
 
-def _rows_of(content: bytes, number: int, shape: Shape, skip: Container[int]) -> Iterator[Row]:
+def _rows_of(content: bytes, number: int, shape: Shape, skip: Container[int]) -> Iterator[PageRow]:
     page = _page(content, number, shape)
     head = 100 if number == 1 else 0
     if page[head] != _LEAF:
@@ -101,7 +101,7 @@ def _rows_of(content: bytes, number: int, shape: Shape, skip: Container[int]) ->
             yield row
 
 
-def _row(content: bytes, page: bytes, at: int, shape: Shape, skip: Container[int]) -> Row | None:
+def _row(content: bytes, page: bytes, at: int, shape: Shape, skip: Container[int]) -> PageRow | None:
     length, at = _varint(page, at)
     key, at = _varint(page, at)
     if key in skip:
@@ -120,7 +120,7 @@ def _row(content: bytes, page: bytes, at: int, shape: Shape, skip: Container[int
         payload += _overflow(content, more, length - here, shape)
     if len(payload) < length:
         raise DamagedError
-    return Row(key, _values(payload))
+    return PageRow(key, _values(payload))
 
 
 def _overflow(content: bytes, number: int, length: int, shape: Shape) -> bytes:

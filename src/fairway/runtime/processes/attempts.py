@@ -15,13 +15,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
-from fairway.runtime.jobs.blocked_gpus import BlockedGpus
 from fairway.runtime.processes.site import Handle, Outcome, Site
 
-Status = Literal["running", "paused", "stopping"]
+AttemptStatus = Literal["running", "paused", "stopping"]
 
 
-class Target(NamedTuple):
+class BlockedGpus:
+    """GPUs on which no attempt is started now, by number with the reason: foreign processes compute there, or the GPUs
+    are out of order. The scheduler's thread changes them; any thread may read."""
+
+    def __init__(self) -> None:
+        self.why: Mapping[int, str] = {}
+
+    def set(self, why: Mapping[int, str]) -> None:
+        """Block exactly these GPUs."""
+        self.why = dict(why)
+
+    def among(self, gpus: Iterable[int]) -> bool:
+        """Whether any of these GPUs is blocked."""
+        return bool(self.why) and any(gpu in self.why for gpu in gpus)
+
+
+class AttemptTarget(NamedTuple):
     """The GPUs that a job should have. A guest of `host` (a job number) shares them, for a part of the time."""
 
     gpus: tuple[int, ...]
@@ -29,7 +44,7 @@ class Target(NamedTuple):
     throttle: float = 1.0
 
 
-class Launch(NamedTuple):
+class LaunchOrder(NamedTuple):
     """What to start, and in which directory. `token` marks the processes of the attempt."""
 
     directory: Path
@@ -44,7 +59,7 @@ class Wishes(Protocol):
         """The jobs that have a target."""
         ...
 
-    def target(self, job: int) -> Target | None:
+    def target(self, job: int) -> AttemptTarget | None:
         """The target of a job; None if it has no GPUs."""
         ...
 
@@ -52,7 +67,7 @@ class Wishes(Protocol):
         """Whether a job that loses its GPUs is suspended in place, rather than stopped."""
         ...
 
-    def begin(self, job: int, gpus: tuple[int, ...]) -> Launch:
+    def begin(self, job: int, gpus: tuple[int, ...]) -> LaunchOrder:
         """Make a new attempt. It is on disk before its processes are started."""
         ...
 
@@ -64,7 +79,7 @@ class Live:
     job: int
     gpus: tuple[int, ...]
     handle: Handle
-    status: Status = "running"
+    status: AttemptStatus = "running"
     adopted: bool = False
     throttle: float = 1.0
 
@@ -141,7 +156,7 @@ class Attempts:
 
     def adopt(self, job: int, gpus: tuple[int, ...], handle: Handle, *, paused: bool = False) -> None:
         """Take over an attempt that an earlier scheduler started."""
-        status: Status = "stopping" if handle.stopping else "paused" if paused else "running"
+        status: AttemptStatus = "stopping" if handle.stopping else "paused" if paused else "running"
         self._watch(Live(job, gpus, handle, status, adopted=True, throttle=handle.throttled))
 
     def wait(self, seconds: float) -> list[Notice]:
@@ -178,7 +193,7 @@ class Attempts:
                     taken.setdefault(gpu, []).append(live.job)
         return taken
 
-    def _is_at(self, live: Live, target: Target) -> bool:
+    def _is_at(self, live: Live, target: AttemptTarget) -> bool:
         return live.gpus == target.gpus or (self._anywhere and len(live.gpus) == len(target.gpus))
 
     def _relabel(self, job: int) -> None:
@@ -200,7 +215,7 @@ class Attempts:
                 other.gpus = tuple(trade.get(gpu, gpu) for gpu in other.gpus)
                 self._notices.append(Moved(other.job, other.gpus))
 
-    def _are_free(self, job: int, target: Target) -> bool:
+    def _are_free(self, job: int, target: AttemptTarget) -> bool:
         """Whether no jobs are on the GPUs of a target, except for those that it shares them with."""
         if job not in self.live and self._blocked.among(target.gpus):
             return False
@@ -211,13 +226,18 @@ class Attempts:
                     return False
         return True
 
-    def _share(self, job: int, other: int, target: Target) -> bool:
-        """Whether two jobs share GPUs: one is the other's host, or both are guests of the same host."""
+    def _share(self, job: int, other: int, target: AttemptTarget) -> bool:
+        """Whether two jobs share GPUs: one is the other's host, or both are guests of the same host.
+
+        The target of a job whose attempt is stopping is about its next attempt. The stopping one shares with nobody.
+        """
+        if self.live[other].status == "stopping":
+            return False
         theirs = self._wishes.target(other)
         host = -1 if theirs is None else theirs.host
         return host == job or (target.host >= 0 and target.host in (other, host))
 
-    def _start(self, job: int, target: Target) -> None:
+    def _start(self, job: int, target: AttemptTarget) -> None:
         try:
             launch = self._wishes.begin(job, target.gpus)
             handle = self._site.start(launch.directory, launch.what)
@@ -230,7 +250,7 @@ class Attempts:
         self._ease(live, target)
         self._notices.append(Started(job, target.gpus, resumed=False))
 
-    def _ease(self, live: Live, target: Target) -> None:
+    def _ease(self, live: Live, target: AttemptTarget) -> None:
         """Tell an attempt its throttle. If that fails now, it is tried again later."""
         if live.throttle != target.throttle and live.handle.throttle(target.throttle):
             live.throttle = target.throttle

@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import platform
+import signal
 import struct
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairway.runtime.processes import keeper
+
 OWN = "scheduler"
 """The subgroup that systemd puts the scheduler into."""
+TOKEN = "FAIRWAY_ATTEMPT"
+"""The environment variable by which the processes of an attempt are known."""
 _CONTROLLERS = ("memory", "cpu", "pids")
 _PREFIX = "attempt-"
 _CPU_PERIOD_US = 100_000
@@ -150,6 +156,88 @@ def end(group: Path) -> int:
         if time.monotonic() > deadline_s:
             raise TimeoutError(f"processes {' '.join(left)} cannot be killed")
         time.sleep(0.005)
+
+
+# --- without a group ------------------------------------------------------------------------------------------------
+
+
+def keeper_of(directory: Path) -> tuple[int, int, str]:
+    """The keeper of an attempt: pid, start and boot. For a file that makes no sense, a process that does not exist."""
+    try:
+        pid, started, *boot = json.loads((directory / "keeper.json").read_text(encoding="utf-8"))
+        return int(pid), int(started), str(boot[0]) if boot else keeper.boot_id()
+    except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
+        return 2**31 - 1, -2, ""
+
+
+def kill_strays(directory: Path, token: str, *, just_now: bool = False) -> int:
+    """Kill what is left of an attempt whose keeper was killed. Returns how many processes there were.
+
+    These are its ranks, processes with its token in their environment, and what they have started. `just_now`: its
+    keeper has ended this moment, so the session ids of its ranks are not reused yet.
+    """
+    group = _group_of(directory)
+    if group is not None:
+        return end(group)
+    killed: set[int] = set()
+    for _ in range(100):
+        strays = _strays(directory, token, just_now=just_now)
+        if not strays:
+            break
+        # They are stopped first, so that none can start another process while the others are killed.
+        for signo in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in strays:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signo)
+        killed |= strays
+        time.sleep(0.005)
+    return len(killed)
+
+
+def _group_of(directory: Path) -> Path | None:
+    """The control group of an attempt, if it has one that still exists."""
+    try:
+        told = json.loads(keeper.read_own(directory / "launch.json"))
+        group = Path(told["cgroup"])
+    except (FileNotFoundError, NotADirectoryError, PermissionError, ValueError, KeyError, TypeError):
+        return None
+    return group if group.is_dir() else None
+
+
+def _strays(directory: Path, token: str, *, just_now: bool) -> set[int]:
+    mark = f"{TOKEN}={token}".encode()
+    ranks = _ranks(directory)
+    found: set[int] = set()
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        fields = keeper.stat_fields(int(entry.name)) if entry.name.isdigit() else []
+        if not fields or fields[0] in ("Z", "X"):
+            continue
+        pid, session, start = int(entry.name), int(fields[3]), int(fields[19])
+        parents[pid] = int(fields[1])
+        of_session = just_now and session in ranks and keeper.started_at(session) in (-1, ranks[session])
+        if ranks.get(pid) == start or of_session or mark in _environment(pid):
+            found.add(pid)
+    while below := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= below
+    return found
+
+
+def _ranks(directory: Path) -> dict[int, int]:
+    """The ranks of an attempt by pid, with their start; empty if they are of an earlier boot."""
+    if keeper_of(directory)[2] != keeper.boot_id():
+        return {}
+    try:
+        return dict(json.loads((directory / "ranks.json").read_text(encoding="utf-8")))
+    except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
+        return {}
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return []
 
 
 # --- devices ---------------------------------------------------------------------------------------------------------

@@ -1,12 +1,18 @@
-"""The environment of a job's processes: the variables that torchrun sets, and Fairway's own."""
+"""The environment of a job's processes: the variables that torchrun sets, Fairway's own, and the file of its reports.
+
+The training library appends lines of JSON to that file. It is a file, not a connection: a job can write to it while no
+scheduler runs, and the next scheduler reads it.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pwd
 import socket
-from collections.abc import Mapping, Sequence
+import stat
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +20,9 @@ from fairway.runtime.jobs.records import Attempt, JobRecord
 
 LOG_BYTES = 100 * 1024 * 1024
 """A rank's log is cut when it has grown to this size. One older piece is kept."""
+MOST_LINE = 65_536
+MOST_READ = 4 * 1024 * 1024
+"""The most bytes of a report that are read at a time."""
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "TZ")
 
 
@@ -156,3 +165,59 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+class ReportReader:
+    """Reads a file from where it last stopped. A line counts when it is complete.
+
+    What a job writes is not trusted: the path may be any kind of file, and lines may have any length. If there is too
+    much, only the latest part is read.
+    """
+
+    def __init__(self, path: Path, offset: int = 0) -> None:
+        self.path = path
+        self.offset = offset
+
+    def new_lines(self) -> Iterator[dict[str, Any]]:
+        """The reports since the last time. Lines that are no reports are skipped."""
+        # What follows the last end of a line is not complete yet.
+        for line in self._new_part().split(b"\n")[:-1]:
+            self.offset += len(line) + 1
+            report = _parsed(line)
+            if report is not None:
+                yield report
+
+    def _new_part(self) -> bytes:
+        """What was written since the last time, from the beginning of a line."""
+        try:
+            # Do not wait for a pipe in its place, and do not follow a link.
+            fd = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return b""
+        try:
+            about = os.fstat(fd)
+            if not stat.S_ISREG(about.st_mode):
+                return b""
+            if about.st_size < self.offset:
+                self.offset = 0
+            begin = max(self.offset, about.st_size - MOST_READ)
+            part = os.pread(fd, MOST_READ, begin)
+        except OSError:
+            return b""
+        finally:
+            os.close(fd)
+        # If something was skipped, or a line is longer than all that is read, find the next line first.
+        if begin > self.offset:
+            skipped = part.find(b"\n") + 1 or len(part)
+            self.offset, part = begin + skipped, part[skipped:]
+        return part
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    if len(line) > MOST_LINE:
+        return None
+    try:
+        report = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return report if isinstance(report, dict) else None

@@ -1,21 +1,265 @@
-"""This machine as a site: each attempt has a keeper process, and its pidfd tells when it ends."""
+"""This machine as a site: keepers of attempts are started, signalled and found again.
+
+Everything that has to outlive the scheduler is in the attempt's directory (see `keeper`). A process is identified by
+its pid and its start time, so a reused pid is never taken for ours. The pidfd of a keeper tells when it ends.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import json
 import os
 import select
+import signal
+import stat
+import subprocess
+import sys
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from fairway.runtime.jobs.reports import ReportReader
-from fairway.runtime.processes import environment, hands
-from fairway.runtime.processes.containment import Containment, Limits
-from fairway.runtime.processes.hands import Running, said_no_memory
+from fairway.runtime.processes import environment, keeper
+from fairway.runtime.processes.containment import TOKEN, Containment, Limits, keeper_of, kill_strays
+from fairway.runtime.processes.environment import ReportReader
 from fairway.runtime.processes.site import LOST, Outcome, Over, Report
 
+NOBODY = [0, -1]
+"""Stands for the keeper of an attempt that has not started and never will."""
+HURRY_S = keeper.HURRY_S
 _READ_AGAIN_S = 0.5
 """How long to wait before files of an attempt that could not be read are read again."""
+_KEEPER = str(Path(keeper.__file__).resolve())
+_TAIL_BYTES = 8192
+_OUT_OF_MEMORY = (b"out of memory", b"outofmemoryerror", b"memoryerror", b"cannot allocate memory", b"bad_alloc")
+
+
+@dataclass
+class Running:
+    """A live keeper. `pidfd` becomes readable when it ends."""
+
+    directory: Path
+    pid: int
+    start: int
+    pidfd: int
+    child: subprocess.Popen[bytes] | None = None
+
+    def signal(self, signo: int) -> None:
+        """Signal the keeper, and never a later process with the same pid."""
+        try:
+            signal.pidfd_send_signal(self.pidfd, signo)
+        except ProcessLookupError:
+            return
+
+    def stop(self, *, hurry: bool = False) -> None:
+        """Ask the ranks to save and stop. They are killed after their grace period.
+
+        `hurry`: what they would save is not needed. Suspended ranks then have only `HURRY_S`: they have to go on in
+        order to stop, and their GPUs may belong to another job by now.
+        """
+        if hurry:
+            self._leave_word("hurry", str(HURRY_S))
+        self.signal(signal.SIGTERM)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the keeper has asked the ranks to stop, for any reason. They cannot be suspended any more."""
+        return (self.directory / "stopping").exists()
+
+    def pause(self) -> None:
+        """Suspend the ranks in place."""
+        self._want_paused("yes")
+        self.signal(signal.SIGUSR1)
+
+    def go_on(self) -> None:
+        """Let suspended ranks go on."""
+        self._want_paused("no")
+        self.signal(signal.SIGUSR2)
+
+    def _want_paused(self, word: str) -> None:
+        if not self._leave_word("paused", word):
+            # Without the file, the signal alone counts. An old file would override the signal.
+            with contextlib.suppress(OSError):
+                (self.directory / "paused").unlink(missing_ok=True)
+
+    def throttle(self, part: float) -> bool:
+        """Let the ranks compute only this part of the time, or all of it (1). False if that could not be written."""
+        said = self._leave_word("throttle", repr(part))
+        self.signal(signal.SIGURG)
+        return said
+
+    @property
+    def throttled(self) -> float:
+        """The part of the time in which the ranks were last told to compute."""
+        try:
+            return float((self.directory / "throttle").read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            return 1.0
+
+    def set_limit(self, limit_s: float | None) -> None:
+        """Give the attempt another time limit, counted over all attempts. Its keeper reads it within a second."""
+        path = self.directory / "launch.json"
+        try:
+            launch = dict(json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError):
+            raise OSError(f"{path} is damaged") from None
+        launch["limit_s"] = None if limit_s is None else max(limit_s - launch.get("ran_s", 0.0), 0.1)
+        keeper.write_over(path, launch)
+
+    def _leave_word(self, name: str, text: str) -> bool:
+        """Write a file for the keeper, completely or not at all. Returns whether there was room for it."""
+        scratch = self.directory / f"{name}.{os.getpid()}"
+        try:
+            scratch.write_text(text, encoding="ascii")
+            scratch.replace(self.directory / name)
+        except OSError:
+            with contextlib.suppress(OSError):
+                scratch.unlink(missing_ok=True)
+            return False
+        return True
+
+    @property
+    def ended(self) -> bool:
+        """Whether the keeper is gone."""
+        poller = select.poll()
+        poller.register(self.pidfd, select.POLLIN)
+        return bool(poller.poll(0))
+
+    def close(self) -> None:
+        """Close the pidfd of a keeper that has ended."""
+        os.close(self.pidfd)
+        if self.child is not None:
+            self.child.wait()
+
+
+def start_keeper(directory: Path, launch: Mapping[str, Any]) -> Running:
+    """Make the directory of an attempt and start it. The attempt goes on if the scheduler ends."""
+    make_folder(directory)
+    keeper.write_over(directory / "launch.json", launch)
+    # Signals that come before the keeper is ready for them must wait, not end it.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, keeper.HANDLED)
+    try:
+        with _private_log(directory / "keeper.log") as errors:
+            child = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-X", "utf8", _KEEPER, str(directory)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                cwd="/",
+                # With the token, a rank that has not begun its program yet is found as well.
+                env={TOKEN: str(launch.get("token", ""))},
+                start_new_session=True,
+            )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return Running(directory, child.pid, keeper.started_at(child.pid), os.pidfd_open(child.pid), child)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder that only our user can change. Jobs of other users may pass through it, if there can be any.
+
+    `OSError` if it exists and is not ours: a job must not choose what is in its next folder.
+    """
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    about = path.lstat()
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid():
+        raise PermissionError(errno.EPERM, "is not a folder of the scheduler's user", str(path))
+    mode = 0o711 if os.geteuid() == 0 else 0o700
+    if stat.S_IMODE(about.st_mode) != mode:
+        path.chmod(mode)
+
+
+def _private_log(path: Path) -> IO[bytes]:
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "ab")
+
+
+def find_attempt(directory: Path) -> Running | Outcome | None:
+    """What has become of an attempt that an earlier scheduler started: it runs, it has ended, or it never began (None).
+
+    In the last case it never will begin: a keeper that is about to begin finds that `keeper.json` exists already.
+    """
+    ended = outcome_of(directory)
+    if ended is not None:
+        return ended
+    if not directory.exists() or keeper.write_new(directory / "keeper.json", NOBODY):
+        return None
+    pid, started, boot = keeper_of(directory)
+    if [pid, started] == NOBODY:
+        return None
+    try:
+        pidfd = os.pidfd_open(pid)
+    except (ProcessLookupError, OverflowError, ValueError):
+        return outcome_of(directory) or LOST._replace(ended_s=_last_sign_s(directory))
+    if keeper.started_at(pid) != started or boot != keeper.boot_id():
+        os.close(pidfd)
+        return outcome_of(directory) or LOST._replace(ended_s=_last_sign_s(directory))
+    return Running(directory, pid, started, pidfd)
+
+
+def is_given_up(directory: Path) -> bool:
+    """Whether the ranks of an attempt were told that their work is not needed any more: the job was cancelled."""
+    return (directory / "hurry").exists()
+
+
+def living_keeper(directory: Path) -> int | None:
+    """The pid of an attempt's keeper, if it lives. Unlike `find_attempt`, this lets an attempt begin later."""
+    pid, started, boot = keeper_of(directory)
+    lives = started >= 0 and keeper.started_at(pid) == started and boot == keeper.boot_id()
+    return pid if lives and outcome_of(directory) is None else None
+
+
+def _last_sign_s(directory: Path) -> float:
+    """When an attempt was last known to live, from the files that its keeper and its ranks write."""
+    seen_s = [0.0]
+    for path in (directory / "keeper.json", *directory.glob("rank-*.log")):
+        with contextlib.suppress(OSError):
+            seen_s.append(path.stat().st_mtime)
+    return min(max(seen_s), time.time())
+
+
+def outcome_of(directory: Path) -> Outcome | None:
+    """How an attempt ended, if its keeper has written that down. `OSError` if that cannot be read now."""
+    try:
+        told = json.loads((directory / "exit.json").read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+    try:
+        about = (told["cause"], told["killed"], told["problem"], told["time"], told.get("memory_kills", -1))
+        return Outcome(tuple(told["codes"]), *about, told.get("stop_s"))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def said_no_memory(directory: Path, ranks: int) -> bool:
+    """Whether the log of a rank ends with the words of a program that ran out of memory."""
+    ends = [_end_of(directory / f"rank-{rank}.log") for rank in range(ranks)]
+    return any(mark in end for mark in _OUT_OF_MEMORY for end in ends)
+
+
+def _end_of(log: Path) -> bytes:
+    """The end of a log in lower case, with the end of its older piece if it was just cut."""
+    end = tail(log)
+    if len(end) < _TAIL_BYTES:
+        end = tail(log.with_name(log.name + ".1"), _TAIL_BYTES - len(end)) + end
+    return end.lower()
+
+
+def tail(log: Path, most_bytes: int = _TAIL_BYTES) -> bytes:
+    """The end of a file."""
+    try:
+        # Do not wait: a job may have put a pipe in its place.
+        fd = os.open(log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.pread(fd, most_bytes, max(0, os.fstat(fd).st_size - most_bytes))
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
 
 
 class LocalSite:
@@ -35,30 +279,30 @@ class LocalSite:
         """Start an attempt. `OSError` if the machine cannot."""
         folder = directory.parent
         for one in (folder.parent, folder):
-            hands.make_folder(one)
+            make_folder(one)
         (folder / "checkpoints").mkdir(mode=0o700, exist_ok=True)
         environment.hand_over(folder, launch["account"])
         limits = Limits(launch.get("host_memory_bytes", 0), launch.get("cpus", 0.0))
         shut = [(major, minor) for major, minor in launch.get("shut_devices", ())]
         group = self._containment.make(launch["token"], limits, shut)
-        running = hands.start(directory, launch if group is None else {**launch, "cgroup": str(group)})
+        running = start_keeper(directory, launch if group is None else {**launch, "cgroup": str(group)})
         self._watch(running, launch["token"])
         return running
 
     def find(self, directory: Path, token: str) -> Running | Outcome | None:
         """An attempt of an earlier scheduler: it lives, it has ended, or it never began and never will."""
-        found = hands.find(directory)
+        found = find_attempt(directory)
         if isinstance(found, Running):
             self._watch(found, token)
         elif found is not None:
             if found.cause == "lost":
-                hands.kill_strays(directory, token)
+                kill_strays(directory, token)
             return _with_words(found, directory)
         return found
 
     def is_given_up(self, directory: Path) -> bool:
         """Whether an attempt was told that its work is not needed any more: its job was cancelled."""
-        return hands.is_given_up(directory)
+        return is_given_up(directory)
 
     def reports(self, folder: Path, read_bytes: int) -> Report:
         """What a job has reported since its file was last read."""
@@ -92,9 +336,9 @@ class LocalSite:
     def _end(self, running: Running, token: str) -> Over | None:
         """An attempt's keeper is gone: find out how it ended. None if its files cannot be read now."""
         try:
-            outcome = hands.outcome(running.directory)
+            outcome = outcome_of(running.directory)
             if outcome is None:
-                hands.kill_strays(running.directory, token, just_now=True)
+                kill_strays(running.directory, token, just_now=True)
                 outcome = LOST
             over = Over(running, _with_words(outcome, running.directory))
         except OSError:

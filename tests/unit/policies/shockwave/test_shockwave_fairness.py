@@ -1,4 +1,4 @@
-"""Fair run times: a mean of estimates over time, made anew only when the share changes."""
+"""Fair run times: a mean of estimates over time, made again only when the share changes."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def test_no_share_is_above_one_or_zero() -> None:
 def test_the_target_weighs_estimates_by_how_long_they_held() -> None:
     """100 s held for 10 s, then 200 s for 30 s: a mean of 175, and a tenth of the latest."""
     times = FairTimes.recall(some(1), {})
-    times.estimate(np.array([50.0]), np.array([0.5]), anew=True)
+    times.estimate(np.array([50.0]), np.array([0.5]), renew=True)
     assert times.target_s.tolist() == [100.0]
     times.advance(10.0)
-    times.estimate(np.array([50.0]), np.array([0.25]), anew=True)
+    times.estimate(np.array([50.0]), np.array([0.25]), renew=True)
     assert times.target_s.tolist() == [pytest.approx(0.9 * 100 + 0.1 * 200)]
     times.advance(40.0)
     assert times.target_s.tolist() == [pytest.approx(0.9 * 175 + 0.1 * 200)]
@@ -45,16 +45,16 @@ def test_the_target_weighs_estimates_by_how_long_they_held() -> None:
 def test_estimates_are_kept_until_the_share_changes_but_new_jobs_get_one() -> None:
     times = FairTimes.recall(some(2), {})
     times.latest_s = np.array([100.0, np.nan])
-    times.estimate(np.array([70.0, 80.0]), np.array([0.5, 0.5]), anew=False)
+    times.estimate(np.array([70.0, 80.0]), np.array([0.5, 0.5]), renew=False)
     assert times.latest_s.tolist() == [100.0, 160.0]
-    times.estimate(np.array([70.0, 80.0]), np.array([0.5, 0.5]), anew=True)
+    times.estimate(np.array([70.0, 80.0]), np.array([0.5, 0.5]), renew=True)
     assert times.latest_s.tolist() == [140.0, 160.0]
 
 
 def test_memory_comes_back_by_job_number_also_through_json() -> None:
     before = some(3)
     times = FairTimes.recall(before, {})
-    times.estimate(np.array([10.0, 20.0, 30.0]), np.ones(3), anew=True)
+    times.estimate(np.array([10.0, 20.0, 30.0]), np.ones(3), renew=True)
     times.advance(50.0)
     kept = times.memory(before)
     after = some(4, now_s=60.0)
@@ -78,7 +78,7 @@ def test_what_is_remembered_is_a_copy() -> None:
 
 def test_the_clock_never_runs_backwards() -> None:
     times = FairTimes.recall(some(1), {})
-    times.estimate(np.array([10.0]), np.ones(1), anew=True)
+    times.estimate(np.array([10.0]), np.ones(1), renew=True)
     times.advance(5.0)
     times.advance(3.0)
     assert times.since_s.tolist() == [5.0]

@@ -1,4 +1,4 @@
-"""Things that went wrong once: exit code 75, run time across restarts, orders that cross, guests, places, logs."""
+"""Commands in quick succession and restarts of the scheduler: run times, guests, places and logs stay right."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.placement import placement
 from fairway.policies import make_policy
 from fairway.runtime.daemon.scheduler import Scheduler
-from fairway.runtime.jobs import attempt_ends as ends
+from fairway.runtime.jobs import live_jobs as ends
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest
 

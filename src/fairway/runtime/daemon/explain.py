@@ -24,8 +24,8 @@ from fairway.core.snapshot import Snapshot
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.commands import UnknownJobError
 from fairway.runtime.jobs.estimates import speeds_of
+from fairway.runtime.jobs.life import RECLAIMED
 from fairway.runtime.jobs.records import JobRecord, JobState
-from fairway.runtime.jobs.verdict import RECLAIMED
 
 MOST_LISTED = 20
 """How many jobs a list names. The rest is only counted."""

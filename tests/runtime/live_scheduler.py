@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from keeping import processes_of, wait_for
+from real_processes import processes_of, wait_for
 
 from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.placement import placement
@@ -25,7 +25,7 @@ def cluster_of(gpus: int, kind: str = "cpu") -> Cluster:
 
 
 @contextmanager
-def living(folder: Path, gpus: int = 2, policy: str = "fifo", **about: Any) -> Iterator[Scheduler]:
+def live_scheduler(folder: Path, gpus: int = 2, policy: str = "fifo", **about: Any) -> Iterator[Scheduler]:
     """A scheduler while the block runs; its jobs go on afterwards."""
     cluster = about.pop("cluster", None) or cluster_of(gpus)
     about.setdefault("min_run_s", 0.0)

@@ -1,4 +1,4 @@
-"""Options of `up` that are not given are as last time, whatever became of the last scheduler, and that is said."""
+"""`up` takes options that are not given from the last time, even after a crash, and says so."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from cli_house import CliHouse, house_in
+from live_cli import LiveCli, live_cli_in
 
 from fairway.api.server import Server, tcp_socket
 from fairway.core.errors import FairwayError, InputError
 from fairway.runtime.daemon.daemon import Daemon
-from fairway.runtime.daemon.saved_options import Choice, Options
+from fairway.runtime.daemon.settings import Choice, Options
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[CliHouse]:
-    (tmp_path / "house.toml").write_text("[queues.default]\nmax_gpus_per_job = 1\n")
-    yield from house_in(tmp_path)
+def cli(tmp_path: Path) -> Iterator[LiveCli]:
+    (tmp_path / "cli.toml").write_text("[queues.default]\nmax_gpus_per_job = 1\n")
+    yield from live_cli_in(tmp_path)
 
 
-def _killed(house: CliHouse) -> str:
-    assert house.daemon is not None
-    house.daemon.kill()
-    return house.daemon.communicate(timeout=60)[1]
+def _killed(cli: LiveCli) -> str:
+    assert cli.daemon is not None
+    cli.daemon.kill()
+    return cli.daemon.communicate(timeout=60)[1]
 
 
-def test_limits_and_addresses_outlive_a_scheduler_that_was_killed(house: CliHouse) -> None:
-    given = ("--config", "house.toml", "--round", "0.25", "--listen", "127.0.0.1:0", "--placement", "spread")
-    house.start("--gpus", "2", *given, "--open-to-all")
-    assert "as last time" not in _killed(house)
-    assert " and http://127.0.0.1:" in house.start()
-    assert house("submit", "--gpus", "2", "--", "true").code == 2, "the limits of last time"
-    assert house("policy", "--json").json["round_s"] == 0.25
-    assert house("status", "--json").json["configuration"] == str(house.folder / "house.toml")
-    told = _killed(house)
+def test_limits_and_addresses_outlive_a_scheduler_that_was_killed(cli: LiveCli) -> None:
+    given = ("--config", "cli.toml", "--round", "0.25", "--listen", "127.0.0.1:0", "--placement", "spread")
+    cli.start("--gpus", "2", *given, "--open-to-all")
+    assert "as last time" not in _killed(cli)
+    assert " and http://127.0.0.1:" in cli.start()
+    assert cli("submit", "--gpus", "2", "--", "true").code == 2, "the limits of last time"
+    assert cli("policy", "--json").json["round_s"] == 0.25
+    assert cli("status", "--json").json["configuration"] == str(cli.folder / "cli.toml")
+    told = _killed(cli)
     for line in (
         "--gpus 2, as last time (`--gpus auto` takes",
-        f"--config {house.folder / 'house.toml'}, as last time (`--config none` goes back to",
+        f"--config {cli.folder / 'cli.toml'}, as last time (`--config none` goes back to",
         "--round 0.25, as last time (`--round auto` leaves",
         "--listen 127.0.0.1:0, as last time (`--listen none` does",
         "--placement spread, as last time (`--placement packed` is",
@@ -48,44 +48,44 @@ def test_limits_and_addresses_outlive_a_scheduler_that_was_killed(house: CliHous
     ):
         assert line in told
     usual = ("--config", "none", "--round", "auto", "--listen", "none", "--placement", "packed", "--no-open-to-all")
-    assert "http://" not in house.start("--gpus", "auto", *usual)
-    assert house("status", "--json").json["configuration"] is None
-    assert "as last time" not in _killed(house)
-    assert "http://" not in house.start()
-    assert house("policy", "--json").json["round_s"] != 0.25
-    assert "as last time" not in _killed(house)
+    assert "http://" not in cli.start("--gpus", "auto", *usual)
+    assert cli("status", "--json").json["configuration"] is None
+    assert "as last time" not in _killed(cli)
+    assert "http://" not in cli.start()
+    assert cli("policy", "--json").json["round_s"] != 0.25
+    assert "as last time" not in _killed(cli)
 
 
-def test_a_configuration_of_last_time_that_is_gone_is_one_line(house: CliHouse) -> None:
-    house.start("--gpus", "1", "--config", "house.toml")
-    _killed(house)
-    (house.folder / "house.toml").rename(house.folder / "other.toml")
-    call = house("up")
+def test_a_configuration_of_last_time_that_is_gone_is_one_line(cli: LiveCli) -> None:
+    cli.start("--gpus", "1", "--config", "cli.toml")
+    _killed(cli)
+    (cli.folder / "cli.toml").rename(cli.folder / "other.toml")
+    call = cli("up")
     assert (call.code, call.out) == (2, "")
     assert call.err.count("\n") == 1
-    for part in (str(house.folder / "house.toml"), "no such file", "that of last time", "`--config none`"):
+    for part in (str(cli.folder / "cli.toml"), "no such file", "that of last time", "`--config none`"):
         assert part in call.err
-    (house.folder / "house.toml").write_text("[queues.default]\nmax_gpus_per_job = 'many'\n")
-    call = house("up")
+    (cli.folder / "cli.toml").write_text("[queues.default]\nmax_gpus_per_job = 'many'\n")
+    call = cli("up")
     assert call.err.count("\n") == 1
     for part in ("max_gpus_per_job", "that of last time", "`--config none`"):
         assert part in call.err
-    house.start("--config", "other.toml")
-    assert house("submit", "--gpus", "2", "--", "true").code == 2
-    _killed(house)
-    house.start("--config", "none")
+    cli.start("--config", "other.toml")
+    assert cli("submit", "--gpus", "2", "--", "true").code == 2
+    _killed(cli)
+    cli.start("--config", "none")
 
 
-def test_an_address_of_last_time_that_is_taken_is_one_line(house: CliHouse) -> None:
+def test_an_address_of_last_time_that_is_taken_is_one_line(cli: LiveCli) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    house.start("--gpus", "1", "--listen", f"127.0.0.1:{port}")
-    _killed(house)
+    cli.start("--gpus", "1", "--listen", f"127.0.0.1:{port}")
+    _killed(cli)
     with socket.create_server(("127.0.0.1", port)):
-        call = house("up")
+        call = cli("up")
     assert call.code == 2
     assert call.err.splitlines()[-1].endswith("(--listen is that of last time; give another, or `--listen none`)")
-    assert f"127.0.0.1:{port}" in house.start()
+    assert f"127.0.0.1:{port}" in cli.start()
 
 
 def _journal(folder: Path) -> list[str]:
@@ -103,7 +103,7 @@ def _left_state(folder: Path, **options: str) -> list[str]:
 @pytest.mark.parametrize("given", [True, False], ids=["given", "own"])
 def test_a_configuration_that_is_refused_changes_nothing(tmp_path: Path, given: bool) -> None:
     before = _left_state(tmp_path)
-    path = tmp_path / ("house.toml" if given else "fairway.toml")
+    path = tmp_path / ("cli.toml" if given else "fairway.toml")
     path.write_text("nonsense = 1\n")
     with pytest.raises(InputError, match="nonsense"):
         Daemon(Options(tmp_path, policy="fifo", gpus="3", round_s=9.0, config=path if given else None))
@@ -144,13 +144,13 @@ def test_a_start_that_is_refused_gives_its_address_back(tmp_path: Path) -> None:
     assert opened[0].fileno() == -1
 
 
-def test_whoever_serves_a_daemon_finds_what_counts(tmp_path: Path) -> None:
+def test_a_server_takes_the_options_in_force(tmp_path: Path) -> None:
     Daemon(Options(tmp_path, gpus="1", open_to_all=True, placement="spread", round_s=2.0)).close()
     daemon = Daemon(Options(tmp_path))
     assert (daemon.choice.open_to_all, daemon.choice.placement, daemon.choice.round_s) == (True, "spread", 2.0)
     assert daemon.scheduler.loop.round_s == 2.0
     server = Server(daemon, open_to_all=daemon.choice.open_to_all)
-    assert server.app.state.house.access.open_to_all
+    assert server.app.state.context.access.open_to_all
     server.close()
 
 

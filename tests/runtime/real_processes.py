@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from fairway.runtime.processes import hands, keeper
-from fairway.runtime.processes.hands import Outcome, Running
+from fairway.runtime.processes import containment, keeper, local
+from fairway.runtime.processes.local import Outcome, Running
 
 PYTHON = sys.executable
 
@@ -46,14 +46,14 @@ def launch(folder: Path, *commands: list[str], **about: Any) -> dict[str, Any]:
 
 def start(folder: Path, *commands: list[str], **about: Any) -> Running:
     """Start an attempt."""
-    return hands.start(folder, launch(folder, *commands, **about))
+    return local.start_keeper(folder, launch(folder, *commands, **about))
 
 
 def end_of(running: Running, seconds: float = 60.0) -> Outcome:
     """Wait for the end of an attempt, and say how it ended."""
     wait_for(lambda: running.ended, "the keeper to end", seconds)
     running.close()
-    outcome = hands.outcome(running.directory)
+    outcome = local.outcome_of(running.directory)
     assert outcome is not None, (running.directory / "keeper.log").read_text()
     return outcome
 
@@ -126,5 +126,5 @@ def attempt_alone(folder: Path) -> Iterator[Path]:
     made = next(attempts(folder))
     yield made
     left = processes_of(made.name)
-    hands.kill_strays(made, made.name)
+    containment.kill_strays(made, made.name)
     assert not left, f"processes {left} were left behind"

@@ -1,4 +1,4 @@
-"""Forecasts where GPUs are left alone: processes of others compute on them, or they are out of order."""
+"""Forecasts where GPUs are blocked: foreign processes compute on them, or they are out of order."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from keeping import wait_for
-from living import clear, living
+from live_scheduler import clear, live_scheduler
+from real_processes import wait_for
 from rich.console import Console, RenderableType
 
 from fairway.api.what_if import what_if, why
@@ -42,9 +42,9 @@ def shown(what: RenderableType) -> str:
     return " ".join(caught.get().split())
 
 
-def leave_alone(scheduler: Scheduler, *gpus: int) -> None:
-    scheduler.leave_alone(dict.fromkeys(gpus, OTHERS))
-    wait_for(lambda: set(scheduler.blocked.why) == set(gpus), "GPUs to be left alone")
+def block(scheduler: Scheduler, *gpus: int) -> None:
+    scheduler.block_gpus(dict.fromkeys(gpus, OTHERS))
+    wait_for(lambda: set(scheduler.blocked.why) == set(gpus), "GPUs to be blocked")
 
 
 def runs(scheduler: Scheduler, *jobs: JobRecord) -> None:
@@ -52,9 +52,9 @@ def runs(scheduler: Scheduler, *jobs: JobRecord) -> None:
 
 
 @pytest.mark.parametrize("policy", ["fifo", "backfill", "max_min_fairness", "gandiva", "gandiva_fair"])
-def test_gpus_that_are_left_alone_are_no_place_to_start(folder: Path, policy: str) -> None:
-    with living(folder, 3, policy, round_s=0.0) as scheduler:
-        leave_alone(scheduler, 1)
+def test_no_job_starts_on_a_blocked_gpu(folder: Path, policy: str) -> None:
+    with live_scheduler(folder, 3, policy, round_s=0.0) as scheduler:
+        block(scheduler, 1)
         first, second = (submit(scheduler, seconds, preempt="never") for seconds in (500, 300))
         runs(scheduler, first, second)
         third = submit(scheduler, 100, gpus=2)
@@ -62,24 +62,24 @@ def test_gpus_that_are_left_alone_are_no_place_to_start(folder: Path, policy: st
         starts = {row["id"]: row["start_in_s"] for row in told["jobs"]}
         # With the third GPU it could start when the first of the others ends.
         assert starts[third.id] == pytest.approx(500.0, abs=20.0)
-        assert told["left_alone"] == [1]
-        assert told["note"] == "1 GPU is left alone (foreign processes or faults); it is assumed to stay so"
+        assert told["blocked_gpus"] == [1]
+        assert told["note"] == "1 GPU is blocked (foreign processes or faults); the forecast assumes that this stays so"
         json.dumps(told, allow_nan=False)
         scheduler.end_all()
 
 
 @pytest.mark.parametrize("policy", ["fifo", "tiresias", "max_min_fairness", "gandiva", "shockwave"])
 def test_a_gang_that_is_too_large_for_what_is_left_gets_no_start(folder: Path, policy: str) -> None:
-    with living(folder, 4, policy) as scheduler:
-        leave_alone(scheduler, 0, 2)
+    with live_scheduler(folder, 4, policy) as scheduler:
+        block(scheduler, 0, 2)
         large = submit(scheduler, 100, gpus=3)
         told = what_if(scheduler)
         (row,) = told["jobs"]
         assert (row["start_in_s"], row["finish_in_s"]) == (None, None)
-        assert row["why"] == "it needs 3 GPUs; 2 are there while 2 are left alone"
+        assert row["why"] == "it needs 3 GPUs; 2 are there while 2 are blocked"
         assert told["never_start"] == 1
         assert not told["cut"], "it is known at once"
-        assert told["note"].startswith("2 GPUs are left alone (foreign processes or faults); they are assumed to")
+        assert told["note"].startswith("2 GPUs are blocked (foreign processes or faults); the forecast assumes")
         reasons = why(scheduler, large.id)
         assert reasons["estimate"]["start_in_s"] is None
         assert reasons["estimate"]["why"] == row["why"]
@@ -87,17 +87,17 @@ def test_a_gang_that_is_too_large_for_what_is_left_gets_no_start(folder: Path, p
         assert shown(_outlook(told)).endswith(told["note"])
         assert f"note {told['note']}" in shown(_reasons(reasons))
         (new,) = what_if(scheduler, {"job": {"gpus": 4, "expected_s": 60.0}, "ids": [large.id]})["new"]
-        assert (new["start_in_s"], new["why"]) == (None, "it needs 4 GPUs; 2 are there while 2 are left alone")
-        leave_alone(scheduler)
+        assert (new["start_in_s"], new["why"]) == (None, "it needs 4 GPUs; 2 are there while 2 are blocked")
+        block(scheduler)
         free = what_if(scheduler)
         assert free["jobs"][0]["finish_in_s"] is not None
-        assert (free["note"], free["left_alone"]) == ("", [])
+        assert (free["note"], free["blocked_gpus"]) == ("", [])
         scheduler.end_all()
 
 
 def test_who_is_behind_a_gang_that_never_starts_does_as_the_policy_has_it(folder: Path) -> None:
-    with living(folder, 4, "fifo") as scheduler:
-        leave_alone(scheduler, 0, 2)
+    with live_scheduler(folder, 4, "fifo") as scheduler:
+        block(scheduler, 0, 2)
         submit(scheduler, 100, gpus=3)
         behind = submit(scheduler, 50)
         told = what_if(scheduler, {"ids": [behind.id]})
@@ -109,11 +109,11 @@ def test_who_is_behind_a_gang_that_never_starts_does_as_the_policy_has_it(folder
 
 
 def test_a_job_that_is_there_already_stays_and_leaves_nothing(folder: Path) -> None:
-    with living(folder, 2, "backfill") as scheduler:
+    with live_scheduler(folder, 2, "backfill") as scheduler:
         first = submit(scheduler, 200)
         runs(scheduler, first)
         (gpu,) = scheduler.state.held_gpus[first.number]
-        leave_alone(scheduler, gpu)
+        block(scheduler, gpu)
         second = submit(scheduler, 400)
         runs(scheduler, second)
         third = submit(scheduler, 100)

@@ -20,11 +20,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairway.runtime.jobs.records import JobRecord, JobState
-from fairway.runtime.jobs.verdict import verdict
-from fairway.runtime.journal.database import Journal, JournalError, StoredJob, is_blank
-from fairway.runtime.processes import hands
-from fairway.runtime.processes.hands import Running, said_no_memory
+from fairway.runtime.jobs.life import verdict
+from fairway.runtime.jobs.records import JobRecord, JobState, StoredJob
+from fairway.runtime.journal.database import Journal, JournalError, is_blank
+from fairway.runtime.processes import local
+from fairway.runtime.processes.local import Running, said_no_memory
 from fairway.runtime.processes.site import Outcome
 
 RECORD, FACTS = "record", "facts"
@@ -42,7 +42,7 @@ class Folder(NamedTuple):
     @property
     def keeper(self) -> int | None:
         """The pid of the keeper of the latest attempt, if it still runs."""
-        return hands.living_keeper(self.attempt) if self.number else None
+        return local.living_keeper(self.attempt) if self.number else None
 
 
 def folders_of(jobs: Path) -> Iterator[Path]:
@@ -84,8 +84,8 @@ def record_in(folder: Folder) -> JobRecord | None:
     attempt.started_s, record.since_s = attempt.launched_s, attempt.launched_s
     record.started_s = record.started_s or attempt.launched_s
     state, record.reason = JobState.RUNNING, ""
-    outcome = hands.outcome(folder.attempt)
-    if hands.is_given_up(folder.attempt):
+    outcome = local.outcome_of(folder.attempt)
+    if local.is_given_up(folder.attempt):
         state, record.reason = JobState.CANCELLED, "cancelled"
         record.ended_s = time.time() if outcome is None else outcome.ended_s
     elif folder.keeper is None or (folder.attempt / "stopping").exists():
@@ -205,7 +205,7 @@ def _ahead(journal: Journal, jobs: Path) -> tuple[list[Folder], list[Folder]]:
 
 
 def _runs(folder: Folder) -> bool:
-    found = hands.find(folder.attempt)
+    found = local.find_attempt(folder.attempt)
     if isinstance(found, Running):
         found.close()
         return True

@@ -1,4 +1,4 @@
-"""Jobs that are suspended with their scheduler: the time until the next one is nobody's."""
+"""Jobs that are suspended when their scheduler ends: the time until the next one starts does not count."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from keeping import wait_for
-from living import clear, living, submit, until
+from live_scheduler import clear, live_scheduler, submit, until
+from real_processes import wait_for
 
 from fairway.core.event import Event, Woken
+from fairway.runtime.daemon.daemon import suspend_jobs
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.journal.database import Journal
 from fairway.runtime.journal.recovery import STOOD_STILL
-from fairway.runtime.processes.shutdown import suspend_jobs
 
 LONG_S = 100_000.0
 TIRESIAS = "tiresias:queues=20000"
@@ -57,7 +57,7 @@ def computes(folder: Path, record: JobRecord) -> None:
 
 def begun(folder: Path, policy: str, **about: Any) -> dict[int, tuple[int, ...]]:
     """Two jobs that run and one that waits, suspended with their scheduler; returns who had which GPUs."""
-    with living(folder, 3, policy) as scheduler:
+    with live_scheduler(folder, 3, policy) as scheduler:
         for gpus in (2, 1):
             computes(folder, submit(scheduler, ["sleep", "600"], gpus=gpus, grace_s=0.5, **about))
         submit(scheduler, ["sleep", "600"], gpus=1, grace_s=0.5)
@@ -73,7 +73,7 @@ def test_a_pause_is_no_service_and_nobody_is_demoted_for_it(folder: Path, preemp
     let_pass(folder, LONG_S)
     for _ in range(2):
         # The second time the log of the first restart is replayed.
-        with living(folder, 3, TIRESIAS) as scheduler:
+        with live_scheduler(folder, 3, TIRESIAS) as scheduler:
             until(scheduler.store[0], JobState.RUNNING)
             wait_for(lambda: all(scheduler.engine.computes(scheduler.store[job]) for job in (0, 1)), "them to go on")
             told = columns(scheduler)
@@ -85,17 +85,17 @@ def test_a_pause_is_no_service_and_nobody_is_demoted_for_it(folder: Path, preemp
             assert [len(scheduler.store[job].attempts) for job in (0, 1)] == [1, 1]
             assert [scheduler.store[job].preemptions for job in (0, 1)] == [0, 0]
             assert scheduler.journal.facts()[STOOD_STILL] is None
-    with living(folder, 3, TIRESIAS) as scheduler:
+    with live_scheduler(folder, 3, TIRESIAS) as scheduler:
         scheduler.end_all()
 
 
 def test_who_ended_before_all_stood_still_ended_then(folder: Path) -> None:
-    with living(folder, 2, "fifo") as scheduler:
+    with live_scheduler(folder, 2, "fifo") as scheduler:
         record = submit(scheduler, ["sleep", "0.5"], grace_s=0.5)
         computes(folder, submit(scheduler, ["sleep", "600"], grace_s=0.5))
     wait_for((folder / "jobs" / record.id / "attempt-1" / "exit.json").exists, "the end of a job without a scheduler")
     assert suspend_jobs(folder) == 1
-    with living(folder, 2, "fifo") as scheduler:
+    with live_scheduler(folder, 2, "fifo") as scheduler:
         done = scheduler.store[record.number]
         assert done.state is JobState.COMPLETED
         with closing(Journal(folder / "journal.db")) as journal:
@@ -109,7 +109,7 @@ def test_who_ended_before_all_stood_still_ended_then(folder: Path) -> None:
 def test_with_other_gpus_the_pause_is_forgotten_with_the_log(folder: Path) -> None:
     begun(folder, "fifo")
     let_pass(folder, LONG_S)
-    with living(folder, 4, "fifo") as scheduler:
+    with live_scheduler(folder, 4, "fifo") as scheduler:
         until(scheduler.store[0], JobState.RUNNING)
         assert max(columns(scheduler)["attained_s"]) < 0.1 * LONG_S
         assert scheduler.journal.facts()[STOOD_STILL] is None
@@ -117,11 +117,11 @@ def test_with_other_gpus_the_pause_is_forgotten_with_the_log(folder: Path) -> No
 
 
 def test_a_job_that_reports_nothing_keeps_its_progress_over_a_restart(folder: Path) -> None:
-    with living(folder, 1, "fifo") as scheduler:
+    with live_scheduler(folder, 1, "fifo") as scheduler:
         record = submit(scheduler, ["sleep", "600"], expected_s=2 * LONG_S, grace_s=0.5)
         computes(folder, record)
     let_pass(folder, LONG_S)
-    with living(folder, 1, "fifo") as scheduler:
+    with live_scheduler(folder, 1, "fifo") as scheduler:
         wait_for(lambda: scheduler.store[0].since_s not in (None, record.since_s), "it to be found")
         assert columns(scheduler)["progress"] == pytest.approx([LONG_S], abs=0.1 * LONG_S)
         scheduler.end_all()

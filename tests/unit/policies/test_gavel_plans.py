@@ -1,4 +1,4 @@
-"""What a review of the share-planning policies found, so that it does not come back."""
+"""Plans of shares: rounding errors, restarts, deadlines, weights and leases leave nobody without its due."""
 
 from __future__ import annotations
 

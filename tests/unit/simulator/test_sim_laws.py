@@ -1,4 +1,4 @@
-"""Cases that once went wrong: each states the law that the simulator keeps."""
+"""Laws of the simulator, each in one small case."""
 
 from __future__ import annotations
 

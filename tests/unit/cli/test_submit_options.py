@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairway.cli.submit_options import Asked, draft_of
+from fairway.cli.submit_options import AskedTerms, draft_of
 from fairway.core.errors import InputError
 from fairway.runtime.jobs.request import JobRequest
 from fairway.submission.draft import carried
@@ -23,7 +23,7 @@ ENVIRONMENT = {
 
 
 def asked(*words: str, literal: bool = True, **given: Any) -> JobRequest:
-    return draft_of(words or ("true",), Asked(**given), literal=literal).request(ENVIRONMENT)
+    return draft_of(words or ("true",), AskedTerms(**given), literal=literal).request(ENVIRONMENT)
 
 
 def test_a_one_liner_has_defaults_and_runs_here() -> None:
@@ -76,7 +76,7 @@ def test_an_elastic_range_means_checkpoints() -> None:
 
 
 def test_what_goes_along() -> None:
-    assert carried(ENVIRONMENT, "paths") == {"PATH": "/bin", "VIRTUAL_ENV": "/v"}
+    assert carried(ENVIRONMENT, "usual") == {"PATH": "/bin", "VIRTUAL_ENV": "/v"}
     assert carried(ENVIRONMENT, "all") == {"PATH": "/bin", "VIRTUAL_ENV": "/v", "TOKEN": "secret"}
     assert carried(ENVIRONMENT, "none") == {}
     assert carried(ENVIRONMENT, "TOKEN,MISSING") == {"TOKEN": "secret"}
@@ -91,7 +91,7 @@ def test_the_type_is_given_once() -> None:
 def test_options_count_more_than_a_script(tmp_path: Path) -> None:
     script = tmp_path / "s.sbatch"
     script.write_text("#!/bin/bash\n#SBATCH --gpus=4 --time=10 -J name --array=0-3\n#SBATCH --export=A=1,B=2\ntrue\n")
-    draft = draft_of([str(script)], Asked(gpus="2", name="other", env=["B=3"]), literal=False)
+    draft = draft_of([str(script)], AskedTerms(gpus="2", name="other", env=["B=3"]), literal=False)
     assert (draft.fields["gpus"], draft.fields["gpus_max"], draft.fields["limit_s"]) == (2, 2, 600)
     assert (draft.fields["name"], draft.fields["env"]) == ("other", {"A": "1", "B": "3"})
     assert draft.array is not None
@@ -127,4 +127,4 @@ def test_a_torchrun_command_and_the_number_beside_it_must_agree() -> None:
 
 def test_nothing_to_run() -> None:
     with pytest.raises(InputError, match="no command"):
-        draft_of((), Asked(), literal=False)
+        draft_of((), AskedTerms(), literal=False)

@@ -40,7 +40,7 @@ def until(true: Callable[[], object], what: str, wait_s: float = WAIT_S) -> None
         time.sleep(0.05)
 
 
-class CliHouse:
+class LiveCli:
     """`up` in a process of its own; everything else is one call."""
 
     def __init__(self, folder: Path) -> None:
@@ -59,7 +59,7 @@ class CliHouse:
 
     def popen(self, *words: str, out: IO[str] | int = subprocess.PIPE) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "fairway.cli.main", *words],
+            [sys.executable, "-m", "fairway", *words],
             cwd=self.folder,
             env=self.env,
             stdin=subprocess.DEVNULL,
@@ -69,7 +69,7 @@ class CliHouse:
         )
 
     def __call__(self, *words: str, given: str | None = None) -> Call:
-        """Call the command line in this process: dozens of calls are to take seconds."""
+        """Call the command line in this process, which takes less time than a new one."""
         out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
         with (
             mock.patch.dict(os.environ, self.env, clear=True),
@@ -127,12 +127,12 @@ class CliHouse:
                     os.kill(one, signal.SIGKILL)
 
 
-def house_in(folder: Path, *options: str) -> Iterator[CliHouse]:
-    """A fixture's house, with its scheduler started where there are options for it; it is closed afterwards."""
-    house = CliHouse(folder)
+def live_cli_in(folder: Path, *options: str) -> Iterator[LiveCli]:
+    """For a fixture: the command line in a folder, with a scheduler if options are given. It is closed afterwards."""
+    cli = LiveCli(folder)
     try:
         if options:
-            house.start(*options)
-        yield house
+            cli.start(*options)
+        yield cli
     finally:
-        house.close()
+        cli.close()

@@ -1,0 +1,237 @@
+"""The laws that hold after every step of a live scheduler, whatever its users, its machine and its operators do.
+
+Nothing is lost, and nothing runs twice. No GPU has two owners, unless they share it. What was acknowledged is so. Every
+job that waits has a reason. Nobody gets more than the configuration allows. The policy decides. What is on disk gives
+the same state again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from functools import partial
+
+from fairway.core import columns
+from fairway.core.state import State
+from fairway.runtime.daemon.config import Config, parse_config
+from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.daemon.settings import Settings
+from fairway.runtime.jobs.estimates import RESTART_S
+from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.journal.recovery import Recovered
+from fairway.runtime.processes.attempts import AttemptTarget
+from fairway.testing.simulated_site import SimulatedAttempt, SimulatedSite
+from fairway.testing.simulated_users import Promised
+
+
+class BrokenLawError(AssertionError):
+    """A law does not hold."""
+
+
+def demand(holds: bool, law: str) -> None:
+    """Say which law does not hold."""
+    if not holds:
+        raise BrokenLawError(law)
+
+
+class Laws:
+    """Checks a scheduler and its successors. It remembers what may not change from one check to the next."""
+
+    def __init__(self, site: SimulatedSite, promised: Promised) -> None:
+        self._site = site
+        self._promised = promised
+        self._pairs: set[frozenset[int]] = set()
+        self._holding: set[str] = set()
+        self._stale: dict[int, float] = {}
+        self._used: Counter[tuple[str, str]] = Counter()
+        self._config = Config()
+
+    def check(self, scheduler: Scheduler, settings: Settings, *, disk: bool) -> None:
+        """Demand all laws; those about the disk if asked for, because they take longest."""
+        demand(not scheduler.guard.problem, f"the policy decides: {scheduler.guard.problem}")
+        self._check_promises(scheduler)
+        self._check_attempts(scheduler, self._site.alive())
+        self._check_throttles(scheduler)
+        self._check_states(scheduler)
+        self._check_arrays(scheduler)
+        self._check_limits(scheduler, settings.config)
+        if disk:
+            _check_disk(scheduler)
+            _check_terms(scheduler)
+
+    def _check_promises(self, scheduler: Scheduler) -> None:
+        promised, store, held = self._promised, scheduler.store, scheduler.state.held_gpus
+        for key, name in promised.jobs.items():
+            demand(store.get(name) is not None, f"job {name} ({key}) was acknowledged and is there")
+        for name in promised.cancelled:
+            demand(_known(scheduler, name).state.ended, f"job {name} was cancelled and has ended")
+        holding = {store[job].id for job in held}
+        for name in promised.held:
+            demand(name not in holding or name in self._holding, f"job {name} is held and gets no GPUs")
+        for name in promised.suspended:
+            demand(name not in holding, f"job {name} was suspended and has no GPUs")
+        self._holding = holding
+        demand(scheduler.policy_text in promised.policies, f"the policy is one of {promised.policies}")
+
+    def _check_attempts(self, scheduler: Scheduler, alive: list[SimulatedAttempt]) -> None:
+        jobs: set[str] = set()
+        for attempt in alive:
+            demand(attempt.job not in jobs, f"job {attempt.job} has one attempt")
+            jobs.add(attempt.job)
+        self._check_owners(scheduler)
+        live = scheduler.engine.attempts.live
+        for one in live.values():
+            record = scheduler.store[one.job]
+            for awaited in record.request.depends if one.status == "running" else ():
+                others = scheduler.store.tasks(awaited.job)
+                met = bool(others) and all(other.state.ended for other in others)
+                demand(met, f"job {record.id} runs after job {awaited.job}")
+        known = {scheduler.store[job].id for job in live}
+        over = {one.job for path, one in self._site.attempts.items() if path in self._site.outcomes}
+        demand(jobs <= known | over, f"the scheduler knows what runs: {jobs - known}")
+
+    def _check_owners(self, scheduler: Scheduler) -> None:
+        """No GPU has two owners, except for jobs that share it, or did until one of them was asked to leave."""
+        self.note_pairs(scheduler)
+        store = scheduler.store
+        overlapping = _overlapping(scheduler)
+        for pair, gpu in overlapping.items():
+            names = " and ".join(store[job].id for job in sorted(pair))
+            demand(pair in self._pairs, f"GPU {gpu} has one owner, not {names}")
+        self._pairs &= overlapping.keys()
+
+    def note_pairs(self, scheduler: Scheduler) -> None:
+        """Remember which attempts share GPUs now. Call this before every round, too: it may part them."""
+        live = scheduler.engine.attempts.live
+        for pair in _overlapping(scheduler):
+            if all(live[job].status != "stopping" for job in pair) and _share(scheduler, *pair):
+                self._pairs.add(pair)
+
+    def _check_throttles(self, scheduler: Scheduler) -> None:
+        """A job computes as much of the time as it may, at the latest one step after that has changed."""
+        stale: dict[int, float] = {}
+        for live in scheduler.engine.attempts.live.values():
+            target = scheduler.jobs.target(live.job) if live.status == "running" else None
+            if target is not None and target.throttle != live.throttle:
+                stale[live.job] = target.throttle
+                late = self._stale.get(live.job) == target.throttle
+                demand(not late, f"job {scheduler.store[live.job].id} computes for {target.throttle:g} of the time")
+        self._stale = stale
+
+    def _check_states(self, scheduler: Scheduler) -> None:
+        reasons, state = scheduler.reasons.all(), scheduler.state
+        settled = scheduler.loop.decision is not None and not scheduler.loop.owes_round
+        for record in scheduler.store:
+            holds = record.number in state.held_gpus
+            if record.state.ended:
+                demand(not holds, f"job {record.id} is {record.state} and holds nothing")
+                demand(record.number not in state.specs, f"job {record.id} has left the state")
+                continue
+            demand(record.number in state.specs, f"job {record.id} is in the state")
+            priority = int(state.table.i[columns.PRIORITY, state.table.position(record.number)])
+            demand(priority == record.request.priority, f"job {record.id} has one priority")
+            if holds:
+                least, most, gpus = record.request.gpus_min, record.request.gpus_max, state.held_gpus[record.number]
+                demand(least <= len(gpus) <= most, f"job {record.id} has {least} to {most} GPUs, not {len(gpus)}")
+            if record.state is JobState.RUNNING:
+                demand(holds and scheduler.engine.lives(record.number), f"job {record.id} runs and has its GPUs")
+            elif settled and record.state.waits and not holds:
+                why = scheduler.guard.outside.get(record.number) or reasons.get(record.number)
+                demand(bool(why), f"job {record.id} waits for a reason")
+
+    def _check_arrays(self, scheduler: Scheduler) -> None:
+        """No more tasks of an array run at a time than its owner allows, and none waits for a place that is free."""
+        arrays: dict[str, list[JobRecord]] = {}
+        for record in scheduler.store:
+            if record.request.array_at_once and not record.state.ended:
+                arrays.setdefault(record.id.partition("_")[0], []).append(record)
+        held, outside = scheduler.state.held_gpus, scheduler.guard.outside
+        for name, tasks in arrays.items():
+            most = tasks[0].request.array_at_once
+            holding = [task for task in tasks if task.number in held]
+            demand(len(holding) <= most, f"at most {most} tasks of array {name} have GPUs, not {len(holding)}")
+            waiting = [task.id for task in tasks if "of its array" in outside.get(task.number, "")]
+            inside = [task for task in tasks if task.number in held or task.number not in outside]
+            demand(not waiting or len(inside) >= most, f"{waiting} wait for a place in their array that is taken")
+
+    def _check_limits(self, scheduler: Scheduler, config: Config) -> None:
+        """Nobody gets more than the configuration allows. Who had more before it changed may keep it."""
+        used = Counter[tuple[str, str]]()
+        for job, gpus in scheduler.state.held_gpus.items():
+            request = scheduler.store[job].request
+            used["GPUs of user", request.user] += len(gpus)
+            used["running jobs of user", request.user] += 1
+            used["GPUs of queue", request.queue] += len(gpus)
+        for what, count in used.items():
+            most = max(_allowed(config, *what), _allowed(self._config, *what), self._used[what])
+            demand(count <= most, f"{' '.join(what)}: at most {most:g}, not {count}")
+        self._used, self._config = used, config
+
+
+def _known(scheduler: Scheduler, name: str) -> JobRecord:
+    record = scheduler.store.get(name)
+    assert record is not None
+    return record
+
+
+def _overlapping(scheduler: Scheduler) -> dict[frozenset[int], int]:
+    """The pairs of jobs that are on one GPU, with that GPU."""
+    pairs, owners = dict[frozenset[int], int](), dict[int, list[int]]()
+    for live in scheduler.engine.attempts.live.values():
+        # A suspended job whose owner cancels it or puts it back in the queue has to go on for a moment to stop.
+        moment = isinstance(live.handle, SimulatedAttempt) and live.handle.woken_to_stop
+        for gpu in live.gpus if live.status != "paused" and not moment else ():
+            others = owners.setdefault(gpu, [])
+            pairs.update((frozenset((other, live.job)), gpu) for other in others)
+            others.append(live.job)
+    return pairs
+
+
+def _share(scheduler: Scheduler, one: int, other: int) -> bool:
+    """Whether two jobs share their GPUs: one is the other's host, or both are guests of the same."""
+    hosts = set[int]()
+    for job in (one, other):
+        target = scheduler.jobs.target(job)
+        hosts.add(job if target is None or target.host < 0 else target.host)
+    return len(hosts) == 1
+
+
+def _allowed(config: Config, what: str, name: str) -> float:
+    if what == "GPUs of queue":
+        most = config.queue_of(name).max_gpus
+    else:
+        terms = config.user_of(name)
+        most = terms.max_gpus if what == "GPUs of user" else terms.max_running
+    return math.inf if most is None else most
+
+
+def _check_disk(scheduler: Scheduler) -> None:
+    """What is on disk gives the same state again."""
+    new_state = partial(State, scheduler.cluster, min_run_s=scheduler.state.min_run_s)
+    journal, devices = scheduler.journal, scheduler.engine.devices
+    facts, origin_s = journal.facts(), scheduler.clock.origin_s
+    again = Recovered(journal, facts, scheduler.cluster, devices, new_state, origin_s, RESTART_S)
+    demand(not again.problem, f"the log is sound: {again.problem}")
+    ours = {record.id: record.state for record in scheduler.store}
+    demand({record.id: record.state for record in again.store} == ours, "the records on disk are these")
+    demand(_targets(again.state) == _targets(scheduler.state), "the log leads to the same GPUs, hosts and throttles")
+
+
+def _targets(state: State) -> dict[int, AttemptTarget]:
+    made = dict[int, AttemptTarget]()
+    for job, gpus in state.held_gpus.items():
+        row = state.table.position(job)
+        host, throttle = state.table.i[columns.HOST, row], state.table.f[columns.THROTTLE, row]
+        made[job] = AttemptTarget(gpus, int(host), float(throttle))
+    return made
+
+
+def _check_terms(scheduler: Scheduler) -> None:
+    """The priority of each job is what its owner asked for and what the configuration adds, once."""
+    config = parse_config(str(scheduler.journal.facts(("config",)).get("config", "")))
+    for record in scheduler.store:
+        if not record.state.ended:
+            request = record.request
+            added = config.user_of(request.user).priority + config.queue_of(request.queue).priority
+            asked = int(request.name.rpartition(" ")[2])
+            demand(request.priority == asked + added, f"job {record.id} has priority {asked} + {added}")

@@ -1,0 +1,267 @@
+"""The users and operators of a simulated scheduler: what they submit, ask for and change, and what they were promised.
+
+An answer is a promise. `promised` keeps what was acknowledged until the same user asks for something else: from then on
+it is open which of the two holds, because a scheduler may be killed before or after it has written the second down.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from fairway.core.cluster import Cluster
+from fairway.policies import make_policy
+from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.daemon.settings import FILE_NAME, Settings
+from fairway.runtime.jobs.records import JobRecord
+from fairway.runtime.jobs.request import Dependency, DependencyKind, JobRequest, Preempt
+from fairway.testing.simulated_site import Behaviour, SimulatedSite, SimulatedTime
+
+USERS, QUEUES = ("ann", "bob", "cy"), ("", "", "short")
+POLICIES = (
+    *("fifo", "fifo", "las", "tiresias", "srtf", "capacity", "max_min_fairness", "gandiva_fair:quantum_s=10"),
+    *("optimus:interval_s=10", "themis:lease_s=10", "slaq:interval_s=10"),
+    *("gandiva:quantum_s=10,trial_s=10,cooldown_s=20", "gandiva:quantum_s=5,trial_s=5,cooldown_s=5,pack=3"),
+    *("antman:interval_s=5,hold_s=10,cooldown_s=10", "antman:interval_s=2,start=0.5,cooldown_s=5"),
+)
+"""Policies of all kinds. Their times are short, so that much happens in a story."""
+SHARING = ("gandiva:", "antman:")
+VERBS = ("cancel", "suspend", "hold", "hold", "release", "release", "requeue", "priority")
+
+
+class UsersWorld(Protocol):
+    """What users know of the world in which they live."""
+
+    rng: random.Random
+    folder: Path
+    cluster: Cluster
+    time: SimulatedTime
+    site: SimulatedSite
+    scheduler: Scheduler
+    settings: Settings
+    calm: bool
+
+    def demand(self, holds: bool, law: str) -> None:
+        """Say which law does not hold."""
+        ...
+
+    def ask(self, command: Callable[[float], Any], acknowledged: Callable[[Any], None]) -> None:
+        """Ask the scheduler for something, and hear of it when that is done."""
+        ...
+
+
+@dataclass
+class Promised:
+    """What the scheduler has acknowledged. `jobs` are the ids of jobs by the key under which they were submitted.
+
+    `policies` are the policy in force and those that were asked for since: one of them is in force.
+    """
+
+    jobs: dict[str, str] = field(default_factory=dict)
+    cancelled: set[str] = field(default_factory=set)
+    held: set[str] = field(default_factory=set)
+    suspended: set[str] = field(default_factory=set)
+    policies: list[str] = field(default_factory=list)
+
+
+class Users:
+    """Everybody who talks to the scheduler."""
+
+    def __init__(self, world: UsersWorld) -> None:
+        self.promised = Promised()
+        self._world = world
+        self._rng = world.rng
+        self._keys = 0
+        self._releases: dict[str, int] = {}
+        # Stories differ in what most of their jobs are like.
+        self._elastic = self._rng.choice((0.2, 0.9))
+        self._priorities = self._rng.choice(((0, 0, 0, 1, -1), (0, -1, -1), (0,)))
+        self._most_gpus = self._rng.choice((1, 2, 8))
+
+    # --- jobs --------------------------------------------------------------------------------------------------------
+
+    def submit(self) -> None:
+        """Somebody submits a job, or an array of them."""
+        rng = self._rng
+        self._keys += 1
+        request = self._request(f"key-{self._keys}")
+        if rng.random() < 0.15:
+            request = replace(request, array_at_once=rng.choice((0, 1, 1, 2)))
+            tasks = [request.task(number) for number in range(rng.randint(1, 4))]
+            tasks = [replace(task, client_key=f"{task.client_key}/{task.array_task}") for task in tasks]
+            self._send(tasks, array=True, again=0)
+        else:
+            self._send([request], array=False, again=0)
+
+    def _request(self, key: str) -> JobRequest:
+        rng, cluster = self._rng, self._world.cluster
+        here = cluster.gpu_count // len(cluster.nodes)
+        gpus, priority = rng.randint(1, min(here, self._most_gpus)), rng.choice(self._priorities)
+        preempt: Preempt = rng.choice(("checkpoint", "checkpoint", "suspend", "restart", "never"))
+        elastic = preempt == "checkpoint" and rng.random() < self._elastic
+        return JobRequest(
+            command=self._behaviour().command(),
+            user=rng.choice(USERS),
+            name=f"asked for {priority}",
+            queue=rng.choice(QUEUES),
+            gpus=gpus,
+            gpus_min=rng.randint(1, gpus) if elastic else gpus,
+            gpus_max=rng.randint(gpus, here) if elastic else gpus,
+            preempt=preempt,
+            priority=priority,
+            retries=rng.choice((0, 0, 2)),
+            grace_s=rng.choice((1.0, 10.0, 60.0)),
+            hold=rng.random() < 0.1,
+            limit_s=rng.choice((None, None, None, 5.0, 60.0)),
+            begin_s=self._world.time.time() + rng.uniform(-10.0, 40.0) if rng.random() < 0.1 else None,
+            depends=self._dependencies(),
+            client_key=key,
+        )
+
+    def _behaviour(self) -> Behaviour:
+        rng = self._rng
+        return Behaviour(
+            work_s=rng.choice((0.0, 1.0, 10.0, 40.0, 80.0, 120.0)) * rng.uniform(0.5, 1.5),
+            code=rng.choice((0, 0, 0, 0, 3)),
+            on_term=rng.choice(("saves", "saves", "dies", "ignores", "finishes")),
+            stop_s=rng.choice((0.0, 0.5, 5.0, 100.0)),
+            fails=rng.choice((0, 0, 0, 1, 3)),
+            hangs=rng.random() < 0.05,
+        )
+
+    def _dependencies(self) -> tuple[Dependency, ...]:
+        """Now and then a job waits for another one, or for an array."""
+        names = list(self.promised.jobs.values())
+        if not names or self._rng.random() < 0.8:
+            return ()
+        kind: DependencyKind = self._rng.choice(("afterok", "afterany", "afternotok"))
+        return (Dependency(kind, self._name(names)),)
+
+    def _name(self, names: list[str]) -> str:
+        """A job, or the array that it is a task of."""
+        name = self._rng.choice(names)
+        return name.partition("_")[0] if self._rng.random() < 0.3 else name
+
+    def _send(self, requests: list[JobRequest], *, array: bool, again: int) -> None:
+        """Submit, and submit again under the same keys, as somebody does who has had no answer."""
+        world, rng = self._world, self._rng
+
+        def acknowledged(records: list[JobRecord]) -> None:
+            for request, record in zip(requests, records, strict=True):
+                name = self.promised.jobs.setdefault(str(request.client_key), record.id)
+                world.demand(name == record.id, f"{request.client_key} is one job")
+
+        world.ask(lambda now_s: world.scheduler.commands.take_in(requests, now_s, array=array), acknowledged)
+        if again < 2 and rng.random() < 0.3:
+            later_s = world.time.monotonic() + rng.uniform(1.0, 60.0)
+            world.site.at(later_s, partial(self._send, requests, array=array, again=again + 1))
+
+    def command(self) -> None:
+        """Somebody does something to a job; as often as not to one whose GPUs are still being left by others."""
+        names = list(self.promised.jobs.values())
+        if not names:
+            return
+        granted = [name for name in names if self._is_about_to_start(name)]
+        name = self._rng.choice(granted) if granted and self._rng.random() < 0.5 else self._name(names)
+        verb = self._rng.choice(VERBS)
+        self.do(verb, name)
+        if verb in ("hold", "suspend") and self._rng.random() < 0.5:
+            later_s = self._world.time.monotonic() + self._rng.uniform(0.0, 20.0)
+            self._world.site.at(later_s, partial(self.do, "release", name))
+
+    def _is_about_to_start(self, name: str) -> bool:
+        scheduler = self._world.scheduler
+        record = scheduler.store.get(name)
+        return record is not None and record.state.waits and record.number in scheduler.state.held_gpus
+
+    def do(self, verb: str, name: str) -> None:
+        """Do something to a job or to all tasks of an array. What is acknowledged is promised."""
+        commands, store, promised = self._world.scheduler.commands, self._world.scheduler.store, self.promised
+        priority = self._rng.randint(-1, 2)
+        changes = {"priority": priority, "name": f"asked for {priority}"}
+        act = commands.changing(changes) if verb == "priority" else getattr(commands, verb)
+        for record in store.tasks(name) if verb == "release" else ():
+            self._releases[record.id] = self._releases.get(record.id, 0) + 1
+            promised.held.discard(record.id)
+            promised.suspended.discard(record.id)
+        before = self._releases.copy()
+
+        def acknowledged(records: list[JobRecord]) -> None:
+            if verb == "cancel":
+                promised.cancelled.update(one.id for one in records)
+            elif verb in ("hold", "suspend"):
+                since = {one.id for one in records if self._releases.get(one.id, 0) == before.get(one.id, 0)}
+                (promised.held if verb == "hold" else promised.suspended).update(since)
+
+        self._world.ask(lambda now_s: commands.each(name, act, now_s), acknowledged)
+
+    def end_all(self) -> None:
+        """Release what can end by itself, and cancel what would never end."""
+        world = self._world
+        for record in world.scheduler.store:
+            if not record.state.ended:
+                behaviour = Behaviour.of(record.request.command)
+                # Where jobs take turns, those that save nothing may never get to their end.
+                saves = behaviour.on_term == "saves" and record.request.preempt != "restart"
+                saves = saves and "never starts" not in world.scheduler.guard.outside.get(record.number, "")
+                if not saves or behaviour.hangs:
+                    self.do("cancel", record.id)
+                elif record.held or record.suspended:
+                    self.do("release", record.id)
+        # What was submitted meanwhile is to end, too.
+        world.site.at(world.time.monotonic() + 50.0, self.end_all)
+
+    # --- operators ---------------------------------------------------------------------------------------------------
+
+    def change_policy(self) -> None:
+        """An operator changes the policy while jobs run: where policies let jobs share, mostly while they do."""
+        world = self._world
+        if world.calm:
+            return
+        if world.scheduler.policy_text.startswith(SHARING) and not self._any_shares() and self._rng.random() < 0.95:
+            world.site.at(world.time.monotonic() + 2.0, self.change_policy)
+            return
+        text, asked = self._rng.choice(POLICIES), self.promised.policies
+        asked.append(text)
+        at = len(asked) - 1
+
+        def acknowledged(nothing: None) -> None:
+            # What was asked for before this one does not count any more.
+            asked[:at] = [text] * at
+
+        world.ask(world.scheduler.policy_change(make_policy(text), text), acknowledged)
+
+    def _any_shares(self) -> bool:
+        scheduler = self._world.scheduler
+        targets = [scheduler.jobs.target(job) for job in scheduler.state.held_gpus]
+        return any(target is not None and target.host >= 0 for target in targets)
+
+    def configure(self) -> None:
+        """An operator edits the configuration, and mostly has it read at once."""
+        world = self._world
+        if world.calm:
+            return
+        self.write_config(configuration(self._rng, world.cluster.gpu_count))
+        if self._rng.random() < 0.8:
+            world.settings.reload(world.scheduler)
+
+    def write_config(self, text: str) -> None:
+        """Write the file of the configuration."""
+        (self._world.folder / FILE_NAME).write_text(text, encoding="utf-8")
+
+
+def configuration(rng: random.Random, gpus: int) -> str:
+    """The text of a configuration: some users and some queues have limits and priorities."""
+    lines: list[str] = []
+    for user in USERS:
+        if rng.random() < 0.4:
+            lines += [f"[users.{user}]", f"max_gpus = {rng.randint(1, gpus)}", f"priority = {rng.randint(-1, 1)}"]
+            lines += [f"max_running = {rng.randint(1, 3)}"] if rng.random() < 0.3 else []
+    if rng.random() < 0.4:
+        lines += ["[queues.default]", f"priority = {rng.randint(-1, 1)}"]
+        lines += ["[queues.short]", f"max_gpus = {rng.randint(1, gpus)}", f"max_gpus_per_user = {rng.randint(1, gpus)}"]
+    return "\n".join(lines)

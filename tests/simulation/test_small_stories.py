@@ -1,0 +1,260 @@
+"""Short stories of the real scheduler on a simulated site, each about one law that a random story once broke."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairway.core.cluster import Cluster, GpuType, Node
+from fairway.placement import placement
+from fairway.policies import make_policy
+from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.daemon.settings import FILE_NAME, Settings
+from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.journal.job_folders import RECORD
+from fairway.runtime.processes.attempts import Attempts, AttemptTarget, BlockedGpus, LaunchOrder
+from fairway.testing.simulated_site import Behaviour, SimulatedJournal, SimulatedSite, SimulatedTime
+
+
+class Story:
+    """A scheduler in simulated time, where nothing happens unless a test says so."""
+
+    def __init__(self, folder: Path, policy: str = "fifo", gpus: int = 1, min_run_s: float = 0.0) -> None:
+        self.folder = folder
+        self.time = SimulatedTime()
+        self.site = SimulatedSite(self.time, lambda name: None)
+        self.cluster = Cluster.of([Node("here", "fast", gpus)], [GpuType("fast", 0, 0.0, 1.0)])
+        self.policy = policy
+        self.min_run_s = min_run_s
+        self.scheduler = self._made()
+
+    def _made(self) -> Scheduler:
+        self.settings = Settings(self.folder)
+        scheduler = Scheduler(
+            self.folder,
+            self.cluster,
+            make_policy(self.policy),
+            placement("packed"),
+            devices=[f"gpu-{number}" for number in range(self.cluster.gpu_count)],
+            min_run_s=self.min_run_s,
+            policy_text=self.policy,
+            terms=self.settings,
+            journal=SimulatedJournal(self.folder / "journal.db", lambda name: None, lambda: False),
+            site=self.site,
+            time=self.time,
+        )
+        self.settings.govern(scheduler)
+        scheduler.begin()
+        return scheduler
+
+    def restart(self, away_s: float = 0.0) -> None:
+        """The scheduler is killed; another one follows it after a while."""
+        self.scheduler.journal.close()
+        self.time.sleep(away_s)
+        self.site.happen()
+        self.scheduler = self._made()
+
+    def submit(self, behaviour: Behaviour, **about: Any) -> Future[Any]:
+        """Submit a job, without waiting for the answer."""
+        request = JobRequest(command=behaviour.command(), **about)
+        return self.scheduler.engine.ask(lambda now_s: self.scheduler.commands.take_in([request], now_s, array=False))
+
+    def answer(self, asked: Future[Any]) -> Any:
+        """Wait for an answer."""
+        self.until(asked.done)
+        return asked.result()
+
+    def array(self, behaviour: Behaviour, tasks: int, **about: Any) -> list[str]:
+        """Submit an array; returns the ids of its tasks."""
+        request = JobRequest(command=behaviour.command(), **about)
+        made = [request.task(number) for number in range(tasks)]
+        asked = self.scheduler.engine.ask(lambda now_s: self.scheduler.commands.take_in(made, now_s, array=True))
+        return [record.id for record in self.answer(asked)]
+
+    def job(self, behaviour: Behaviour, **about: Any) -> str:
+        """Submit a job; returns its id."""
+        records: list[JobRecord] = self.answer(self.submit(behaviour, **about))
+        return records[0].id
+
+    def do(self, verb: str, name: str) -> None:
+        """Do something to a job."""
+        act = getattr(self.scheduler.commands, verb)
+        self.answer(self.scheduler.engine.ask(lambda now_s: self.scheduler.commands.each(name, act, now_s)))
+
+    def change_policy(self, text: str) -> None:
+        """Change to another policy."""
+        self.answer(self.scheduler.engine.ask(self.scheduler.policy_change(make_policy(text), text)))
+
+    def states(self, *names: str) -> list[JobState]:
+        """The present states of jobs."""
+        return [self.record(name).state for name in names]
+
+    def record(self, name: str) -> JobRecord:
+        """The present record of a job."""
+        found = self.scheduler.store.get(name)
+        assert found is not None
+        return found
+
+    def until(self, holds: Callable[[], bool], most_s: float = 600.0) -> None:
+        """Let time pass until something is so."""
+        deadline_s = self.time.monotonic() + most_s
+        while not holds():
+            assert self.time.monotonic() < deadline_s, f"not within {most_s:g} s"
+            assert self.scheduler.loop.step()
+
+    def pass_s(self, seconds: float) -> None:
+        """Let time pass."""
+        end_s = self.time.monotonic() + seconds
+        self.until(lambda: self.time.monotonic() >= end_s, seconds + 60.0)
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Iterator[Callable[..., Story]]:
+    stories: list[Story] = []
+
+    def begin(*about: Any, **more: Any) -> Story:
+        stories.append(Story(tmp_path, *about, **more))
+        return stories[-1]
+
+    yield begin
+    for story in stories:
+        story.scheduler.journal.close()
+
+
+FOREVER = Behaviour(1e9)
+
+
+def test_a_job_submitted_just_before_the_configuration_changes_gets_its_new_terms_once(
+    told: Callable[..., Story],
+) -> None:
+    story = told()
+    asked = story.submit(FOREVER, user="ann", priority=1)
+    (story.folder / FILE_NAME).write_text("[users.ann]\npriority = 5\n")
+    story.settings.reload(story.scheduler)
+    record = story.answer(asked)[0]
+    story.pass_s(1.0)
+    assert record.request.priority == 6
+    assert story.settings.config.user_of("ann").priority == 5
+
+
+@pytest.mark.parametrize("grace_s", [60.0, 90.0, 240.0])
+@pytest.mark.parametrize("policy", ["gandiva:pack=1", "gandiva_fair", "proportional:quantum_s=60", "max_min_fairness"])
+def test_a_job_that_needs_a_whole_turn_to_stop_does_not_starve_the_others(
+    told: Callable[..., Story], policy: str, grace_s: float
+) -> None:
+    story = told(policy, min_run_s=5.0)
+    stubborn = Behaviour(1e9, on_term="ignores")
+    story.job(stubborn, preempt="checkpoint", grace_s=grace_s)
+    story.pass_s(10.0)
+    other = story.job(Behaviour(100.0), preempt="checkpoint", grace_s=10.0)
+    story.until(lambda: story.record(other).state is JobState.COMPLETED, 3000.0)
+
+
+def test_a_held_task_that_is_taken_off_its_gpus_gives_its_place_to_the_next_one(told: Callable[..., Story]) -> None:
+    story = told(gpus=4)
+    first, second = story.array(FOREVER, 2, array_at_once=1, preempt="checkpoint")
+    story.pass_s(10.0)
+    story.do("hold", first)
+    story.pass_s(10.0)
+    assert story.states(first, second) == [JobState.RUNNING, JobState.PENDING]
+    story.do("requeue", first)
+    story.pass_s(10.0)
+    assert story.states(first, second) == [JobState.PREEMPTED, JobState.RUNNING]
+
+
+def test_after_a_restart_the_task_that_has_gpus_has_the_place_of_its_array(told: Callable[..., Story]) -> None:
+    story = told()
+    stubborn = Behaviour(1e9, on_term="ignores")
+    first, second = story.array(stubborn, 2, array_at_once=1, preempt="checkpoint", grace_s=60.0)
+    story.pass_s(10.0)
+    story.do("hold", first)
+    story.do("requeue", first)
+    story.until(lambda: story.record(second).number in story.scheduler.state.held_gpus)
+    story.do("release", first)
+    story.restart()
+    story.pass_s(100.0)
+    assert story.states(first, second) == [JobState.PREEMPTED, JobState.RUNNING]
+    assert "of its array" in story.scheduler.guard.outside[story.record(first).number]
+
+
+def _sharing(story: Story) -> tuple[str, str]:
+    """A host, and a guest on its GPU."""
+    host = story.job(Behaviour(500.0), preempt="checkpoint")
+    story.pass_s(20.0)
+    guest = story.job(FOREVER, preempt="checkpoint", priority=-1)
+    story.until(lambda: story.record(guest).state is JobState.RUNNING)
+    assert story.scheduler.jobs.target(story.record(guest).number).host == story.record(host).number  # type: ignore[union-attr]
+    return host, guest
+
+
+def test_decisions_go_on_after_a_change_from_a_policy_that_shares_to_one_that_does_not(
+    told: Callable[..., Story],
+) -> None:
+    story = told("antman")
+    host, guest = _sharing(story)
+    story.change_policy("fifo")
+    story.pass_s(20.0)
+    assert story.scheduler.guard.problem == ""
+    assert story.states(host, guest) == [JobState.RUNNING, JobState.PREEMPTED]
+    story.do("cancel", host)
+    story.pass_s(20.0)
+    assert story.states(guest) == [JobState.RUNNING]
+
+
+def test_after_a_restart_a_guest_whose_host_has_ended_has_the_gpu_for_itself(told: Callable[..., Story]) -> None:
+    story = told("antman")
+    host, guest = _sharing(story)
+    story.restart(away_s=600.0)
+    story.pass_s(20.0)
+    target = story.scheduler.jobs.target(story.record(guest).number)
+    assert story.states(host, guest) == [JobState.COMPLETED, JobState.RUNNING]
+    assert target is not None
+    assert (target.host, target.throttle) == (-1, 1.0)
+
+
+class Wishes:
+    """Targets as a test sets them, for stubborn jobs."""
+
+    def __init__(self) -> None:
+        self.targets: dict[int, AttemptTarget] = {}
+        self._begun = 0
+
+    def wanted(self) -> list[int]:
+        return list(self.targets)
+
+    def target(self, job: int) -> AttemptTarget | None:
+        return self.targets.get(job)
+
+    def stays(self, job: int) -> bool:
+        return False
+
+    def begin(self, job: int, gpus: tuple[int, ...]) -> LaunchOrder:
+        self._begun += 1
+        record = {"id": str(job), "attempts": [{"gpus": gpus}]}
+        ranks = [{"argv": Behaviour(1e9, on_term="ignores").command()}]
+        return LaunchOrder(
+            Path(f"/{self._begun}"), "", {RECORD: record, "ranks": ranks, "grace_s": 60.0, "limit_s": None}
+        )
+
+
+def test_no_job_starts_beside_one_that_stops_even_if_that_is_to_come_back_as_its_guest() -> None:
+    time, wishes = SimulatedTime(), Wishes()
+    attempts = Attempts(SimulatedSite(time, lambda name: None), wishes, BlockedGpus(), anywhere=False)
+    wishes.targets = {1: AttemptTarget((0,))}
+    attempts.aim([], [1])
+    wishes.targets = {2: AttemptTarget((0,))}
+    attempts.aim([1], [2])
+    wishes.targets = {2: AttemptTarget((0,)), 1: AttemptTarget((0,), host=2, throttle=0.2)}
+    attempts.aim([], [1])
+    attempts.settle()
+    assert {job: live.status for job, live in attempts.live.items()} == {1: "stopping"}
+    time.sleep(60.0)
+    attempts.noticed()
+    attempts.wait(0.0)
+    attempts.settle()
+    assert attempts.live[2].status == "running"
