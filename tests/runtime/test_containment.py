@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fairway.runtime.processes.hands import Running
 from real_processes import attempts, end_of, launch, log_of, python, said, state_of, wait_for
 
 from fairway.runtime.processes import containment
-from fairway.runtime.processes.containment import Containment, Limits
-from fairway.runtime.processes.local import LocalSite
+from fairway.runtime.processes.containment import Containment, HostLimits
+from fairway.runtime.processes.local import LocalSite, Running
 from fairway.runtime.processes.site import LOST
 
 GROUPS = containment.found()
@@ -132,12 +131,12 @@ def test_a_job_gets_no_more_than_its_cpus(folder: Path) -> None:
 
 def test_limits_that_cannot_be_kept_are_refused_with_the_reason() -> None:
     none = Containment(None, why="there is no cgroup v2 file system")
-    assert none.refusal(Limits()) == ""
-    assert none.refusal(Limits(cpus=2.0)) == (
+    assert none.refusal(HostLimits()) == ""
+    assert none.refusal(HostLimits(cpus=2.0)) == (
         "--cpus cannot be kept on this machine: there is no cgroup v2 file system"
     )
-    assert Containment(Path("/x"), ["cpu"]).refusal(Limits(1, 2.0)).startswith("--mem cannot be kept")
-    assert Containment(Path("/x"), ["cpu", "memory"]).refusal(Limits(1, 2.0)) == ""
+    assert Containment(Path("/x"), ["cpu"]).refusal(HostLimits(1, 2.0)).startswith("--mem cannot be kept")
+    assert Containment(Path("/x"), ["cpu", "memory"]).refusal(HostLimits(1, 2.0)) == ""
 
 
 def test_status_says_what_is_contained() -> None:

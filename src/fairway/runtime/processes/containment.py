@@ -32,7 +32,7 @@ _KILL_S = 5.0
 
 
 @dataclass(frozen=True)
-class Limits:
+class HostLimits:
     """What a job may have of the machine: bytes of memory (0 is any amount), CPUs (0 is any number)."""
 
     memory_bytes: int = 0
@@ -54,14 +54,14 @@ class Containment:
         limited = [what for what, need in (("memory", "memory"), ("CPUs", "cpu")) if need in self.controllers]
         return f"cgroup v2, with limits of {' and '.join(limited)}" if limited else "cgroup v2, without limits"
 
-    def refusal(self, limits: Limits) -> str:
+    def refusal(self, limits: HostLimits) -> str:
         """Why limits cannot be kept here; "" if they can."""
         for asked, need, option in ((limits.memory_bytes, "memory", "--mem"), (limits.cpus, "cpu", "--cpus")):
             if asked and need not in self.controllers:
                 return f"{option} cannot be kept on this machine: {self.why or f'no {need} controller is delegated'}"
         return ""
 
-    def make(self, token: str, limits: Limits, shut: Sequence[tuple[int, int]] = ()) -> Path | None:
+    def make(self, token: str, limits: HostLimits, shut: Sequence[tuple[int, int]] = ()) -> Path | None:
         """A group for an attempt; None if there are none. `shut` are device numbers that it may not open."""
         if self.root is None:
             return None

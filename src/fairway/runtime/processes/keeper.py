@@ -181,7 +181,7 @@ class Keeper:
         self.stopped = False
         self.killed = False
         self.asked_s: float | None = None
-        self.logs = Logs(int(self.launch["log_bytes"]))
+        self.logs = RankLogs(int(self.launch["log_bytes"]))
         self.group = Path(self.launch["cgroup"]) if self.launch.get("cgroup") else None
         self.turns = Turns(self)
 
@@ -474,7 +474,7 @@ class Keeper:
             pause_s = min(2 * pause_s, _KILL_EVERY_S)
 
 
-class Logs:
+class RankLogs:
     """Moves what ranks write from their pipes to their logs, in a thread, and keeps each log within bounds.
 
     A log that has grown to `most_bytes` becomes the older piece, `NAME.1`, in place of the one before. If the disk is

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from fairway.runtime.processes import environment, keeper
-from fairway.runtime.processes.containment import TOKEN, Containment, Limits, keeper_of, kill_strays
+from fairway.runtime.processes.containment import TOKEN, Containment, HostLimits, keeper_of, kill_strays
 from fairway.runtime.processes.environment import ReportReader
 from fairway.runtime.processes.site import LOST, Outcome, Over, Report
 
@@ -282,7 +282,7 @@ class LocalSite:
             make_folder(one)
         (folder / "checkpoints").mkdir(mode=0o700, exist_ok=True)
         environment.hand_over(folder, launch["account"])
-        limits = Limits(launch.get("host_memory_bytes", 0), launch.get("cpus", 0.0))
+        limits = HostLimits(launch.get("host_memory_bytes", 0), launch.get("cpus", 0.0))
         shut = [(major, minor) for major, minor in launch.get("shut_devices", ())]
         group = self._containment.make(launch["token"], limits, shut)
         running = start_keeper(directory, launch if group is None else {**launch, "cgroup": str(group)})
