@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import IO, Any
 from unittest import mock
 
+from quick_command import QuickCommand
+
 from fairway.cli.main import main
 
 WAIT_S = 60.0
@@ -46,7 +48,7 @@ class LiveCli:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.state = folder / "state"
-        self.daemon: subprocess.Popen[str] | None = None
+        self.daemon: Any = None
         self.env = {**os.environ, "FAIRWAY_STATE": str(self.state), "PYTHONUNBUFFERED": "1", "COLUMNS": "200"}
 
     def start(self, *options: str) -> str:
@@ -57,7 +59,10 @@ class LiveCli:
         assert "listening on" in first, first + (self.daemon.communicate()[1] or "")
         return first
 
-    def popen(self, *words: str, out: IO[str] | int = subprocess.PIPE) -> subprocess.Popen[str]:
+    def popen(self, *words: str, out: IO[str] | int = subprocess.PIPE) -> Any:
+        """A process of its own. A scheduler is started in a quick way, because so many are."""
+        if words[0] == "up":
+            return QuickCommand(words, self.folder, self.env, self.folder / "pipes")
         return subprocess.Popen(
             [sys.executable, "-m", "fairway", *words],
             cwd=self.folder,
