@@ -18,7 +18,7 @@ ENDS_TESTS ?= tests/golden tests/unit/solvers tests/unit/core tests/unit/simulat
 	tests/unit/cli/test_cli_errors.py tests/unit/api/test_api_words.py
 ENDS_TOOLS := pytest pytest-xdist hypothesis httpx
 
-.PHONY: setup lock run test test-processes test-others check soak ends end-lowest end-newest bench format clean
+.PHONY: setup lock run test test-processes test-others test-all check soak ends end-lowest end-newest bench format clean
 .DEFAULT_GOAL := run
 
 setup: $(STAMP)
@@ -58,11 +58,17 @@ test-processes:
 test-others:
 	nice -n 5 $(BIN)/python -m pytest -n auto --ignore tests/runtime
 
+# `make test` tries some of the cases of these tests. This tries all of them.
+test-all: setup
+	FAIRWAY_SEEDS=all $(BIN)/python -m pytest -n auto tests/contract tests/golden tests/reference tests/simulation
+
 # Stories of the real scheduler in a simulated world, with faults; each that fails prints the command that repeats it.
+# Then every test with all its cases.
 SEEDS ?= 10000
 FIRST ?= 0
 soak: setup
 	$(BIN)/python -m fairway.testing.daemon_world --seeds $(SEEDS) --first $(FIRST)
+	FAIRWAY_SEEDS=all $(BIN)/python -m pytest -n auto
 
 check: setup
 	$(BIN)/ruff check .
