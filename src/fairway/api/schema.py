@@ -255,7 +255,8 @@ class Status(BaseModel):
 
     `configuration` is its file; null if there is none. `policy_problem` is not empty while the policy fails,
     `configuration_problem` while that file has an error and an earlier version of it counts. `problem` is the first of
-    the two.
+    the two. `containment` says how processes are kept together, and `limits_kept` which limits of jobs are kept:
+    "memory", "cpus". `journal_locked_s` is how long another program has had the journal locked; everything waits.
     """
 
     version: str
@@ -276,5 +277,8 @@ class Status(BaseModel):
     rounds: int
     free_bytes: int
     accepts: bool
+    containment: str
+    limits_kept: list[str]
+    journal_locked_s: float
     you: str
     operator: bool

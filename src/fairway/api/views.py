@@ -218,6 +218,9 @@ def status(daemon: Daemon, disk: DiskSpace, person: Person, began_s: float) -> d
         "rounds": scheduler.state.round,
         "free_bytes": free_bytes,
         "accepts": free_bytes >= disk.kept_free_bytes,
+        "containment": daemon.containment.words(),
+        "limits_kept": daemon.containment.kept(),
+        "journal_locked_s": scheduler.journal.locked_s(),
         "you": person.name,
         "operator": person.operator,
     }

@@ -252,6 +252,7 @@ def status_table(status: Row) -> Table:
     jobs = ", ".join(f"{number:,} {state.lower()}" for state, number in status["jobs"].items() if number)
     # A scheduler that was started before an upgrade has one field for all problems.
     trouble = status.get("policy_problem", status["problem"])
+    locked_s = status.get("journal_locked_s", 0.0)
     rows = [
         ("scheduler", f"Fairway {status['version']} · pid {status['pid']} of {status['user']}"),
         ("state directory", status["folder"]),
@@ -261,9 +262,11 @@ def status_table(status: Row) -> Table:
         ("jobs", jobs or "none"),
         ("decisions", f"{status['rounds']:,}"),
         ("disk", _disk(status)),
+        ("journal", f"locked by another program for {duration(locked_s)}; everything waits" if locked_s else ""),
+        ("containment", status.get("containment", "")),
         ("you", status["you"] + (" · you control all jobs" if status["operator"] else "")),
     ]
-    return pairs_table(rows)
+    return pairs_table([row for row in rows if row[1]])
 
 
 def _disk(status: Row) -> str:

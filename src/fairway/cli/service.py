@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fairway.core.errors import InputError
+from fairway.runtime.processes.containment import OWN
 
 UNIT = "fairway.service"
 
@@ -49,6 +50,9 @@ def unit(state: Path, options: Sequence[str]) -> str:
         f"ExecStart={' '.join(map(_quoted, words))}\n"
         f"Environment={_quoted('PATH=' + os.environ.get('PATH', os.defpath), command=False)}\n"
         "KillMode=process\n"
+        # A group of its own, so that jobs can be contained and limited. Jobs outlive the scheduler in it.
+        "Delegate=yes\n"
+        f"DelegateSubgroup={OWN}\n"
         "Restart=on-failure\n"
         "RestartSec=2\n"
         "\n"

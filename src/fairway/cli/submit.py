@@ -6,7 +6,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -19,6 +19,7 @@ from fairway.core.errors import InputError
 
 if TYPE_CHECKING:
     from fairway.client import Client, Submitted
+    from fairway.runtime.jobs.request import JobRequest
     from fairway.submission.draft import Draft
 
 _LITERAL = "fairway.literal"
@@ -149,12 +150,19 @@ def _submitted(client: Client, draft: Draft, key: str | None) -> Submitted:
         if draft.array.at_once:
             body["array_at_once"] = draft.array.at_once
     rows = client.submit(body, key=key)
-    if draft.remarks:
-        from fairway.cli import output
-
-        for remark in draft.remarks:
-            output.say("note", remark)
+    for remark in (*draft.remarks, *_limits_not_kept(client, request)):
+        output.say("note", remark)
     return rows
+
+
+def _limits_not_kept(client: Client, request: JobRequest) -> Iterator[str]:
+    """What a job is limited to, if this scheduler cannot keep it to that."""
+    asked = {"memory": request.host_memory_bytes, "cpus": request.cpus}
+    if any(asked.values()):
+        status = client.status()
+        for what in asked.keys() - set(status["limits_kept"]):
+            if asked[what]:
+                yield f"the limit of {what} is not kept here (containment: {status['containment']})"
 
 
 def _refuse_missing_folder(folder: str) -> None:

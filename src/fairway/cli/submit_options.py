@@ -41,6 +41,8 @@ class AskedTerms:
     gpus: Annotated[str | None, _value("N"), Of("gpus", "2, a100:2, or the elastic range 1-4")] = None
     type: Annotated[list[str] | None, _value("TYPE"), Of("gpu_types", "may be repeated")] = None
     memory: Annotated[str | None, _value("SIZE"), Of("memory_bytes", "512M or 16G")] = None
+    mem: Annotated[str | None, _value("SIZE"), Of("host_memory_bytes", "512M or 16G")] = None
+    cpus: Annotated[float | None, _value("N"), Of("cpus")] = None
     per_gpu: Annotated[
         bool, flag("--per-gpu", "Start the command once per GPU, with ranks as torchrun sets them"), Of("processes")
     ] = False
@@ -83,6 +85,7 @@ class AskedTerms:
         readers: dict[str, Callable[[Any], Any]] = {
             "type": tuple,
             "memory": size_bytes,
+            "mem": size_bytes,
             "per_gpu": lambda _: "per_gpu",
             "time": duration_s,
             "expect": duration_s,

@@ -20,10 +20,10 @@ _ALIKE = 0.78
 _CANCEL = "`fairway cancel JOB` ends a job"
 _LIST = "`fairway ls` lists jobs"
 _SUBMIT = "`fairway submit` submits a job"
-_CPUS = "Fairway schedules GPUs only; a job may use all CPUs of the machine"
+_CPUS = "--cpus N limits a job; CPUs are not scheduled"
 _NODES = "a job runs on one machine; --gpus says on how many of its GPUs"
 _LOGS = "what a job writes is kept; `fairway logs JOB` shows it"
-_MEMORY = "--memory SIZE is what a job needs on each GPU; memory of the machine is not scheduled"
+_MEMORY = "--mem SIZE limits the memory of the machine that a job uses; --memory SIZE is what it needs on each GPU"
 
 _COMMANDS = {
     "stop": f"{_CANCEL}, `fairway down` stops the scheduler",
@@ -52,8 +52,8 @@ _COMMANDS = {
 }
 
 _OF_JOBS = {
-    **dict.fromkeys(("--mem", "--mem-per-gpu", "--mem-per-cpu", "--gpu-memory", "--ram"), _MEMORY),
-    **dict.fromkeys(("--cpus", "--cpu", "--cpus-per-task", "--cpus-per-gpu", "--cores", "-c"), _CPUS),
+    **dict.fromkeys(("--mem-per-gpu", "--mem-per-cpu", "--gpu-memory", "--ram"), _MEMORY),
+    **dict.fromkeys(("--cpu", "--cpus-per-task", "--cpus-per-gpu", "--cores", "-c"), _CPUS),
     **dict.fromkeys(("--nodes", "--node", "--nnodes", "--hosts", "-N"), _NODES),
     **dict.fromkeys(("--ntasks", "--ntasks-per-node", "--nproc-per-node", "-n"), "--per-gpu starts a process per GPU"),
     **dict.fromkeys(("--gpu", "--gres", "--gpus-per-node", "--gpus-per-task", "-G"), "--gpus N"),

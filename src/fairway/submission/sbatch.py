@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fairway.core.errors import InputError
-from fairway.core.units import clock_s
+from fairway.core.units import clock_s, size_bytes
 from fairway.submission.draft import USUAL, Draft, gpu_fields
 from fairway.submission.quantities import Gpus, array, count_range, dependencies, instant_s, variable
 from fairway.submission.shell import run_script, run_script_text, typed
@@ -154,6 +154,7 @@ class _Reader:
         self._total: Gpus | None = None
         self._per: tuple[str, Gpus] | None = None
         self._warned_s = 0.0
+        self._cpus = 0
 
     def take(self, line: int, name: str, value: str | None) -> None:
         """One option; an error names its line."""
@@ -173,7 +174,8 @@ class _Reader:
         tasks = self._tasks * (self._nodes[0] if self._tasks_per_node else 1)
         if tasks > 1:
             self._env("FAIRWAY_TASKS", str(tasks))
-        return {**self.fields, **self._gpu_fields(tasks), **self._limit_fields(), "slurm_env": True}
+        cpus = {"cpus": float(tasks * self._cpus)} if self._cpus else {}
+        return {**self.fields, **cpus, **self._gpu_fields(tasks), **self._limit_fields(), "slurm_env": True}
 
     def _gpu_fields(self, tasks: int) -> dict[str, Any]:
         """All GPUs of the job on this one machine."""
@@ -211,8 +213,13 @@ class _Reader:
         self._tasks, self._tasks_per_node = count_range(text, what="ntasks", separators="-")[0], per_node
 
     def cpus(self, text: str) -> None:
-        """Cores of each task: scripts read how many they asked for, but no task is limited to them."""
-        self._env("SLURM_CPUS_PER_TASK", str(count_range(text, what="cpus-per-task", separators="-")[0]))
+        """Cores of each task: scripts read how many they asked for, and the job is limited to all of them."""
+        self._cpus = count_range(text, what="cpus-per-task", separators="-")[0]
+        self._env("SLURM_CPUS_PER_TASK", str(self._cpus))
+
+    def memory(self, text: str) -> None:
+        """Memory of the machine; a bare number is MiB, and 0 is all of it."""
+        self.fields["host_memory_bytes"] = size_bytes(f"{text}M" if text.isdigit() else text)
 
     def total(self, text: str) -> None:
         """GPUs of the whole job."""
@@ -299,6 +306,7 @@ _ACTS: dict[str, Callable[[_Reader, str], None]] = {
     "ntasks": lambda read, text: read.tasks(text, per_node=False),
     "ntasks-per-node": lambda read, text: read.tasks(text, per_node=True),
     "cpus-per-task": _Reader.cpus,
+    "mem": _Reader.memory,
     "gpus": _Reader.total,
     "gpus-per-node": lambda read, text: read.per("node", text),
     "gpus-per-task": lambda read, text: read.per("task", text),

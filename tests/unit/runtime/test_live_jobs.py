@@ -49,6 +49,7 @@ class World:
             CLUSTER,
             Reasons(),
             NoTerms(),
+            account="ada",
             lives=self.live.__contains__,
             tell_limit=lambda job, limit_s: None,
         )

@@ -33,9 +33,9 @@ from fairway.runtime.jobs.records import JobRecord, JobState, StoredJob
 from fairway.runtime.journal.database import Journal, is_blank
 from fairway.runtime.journal.job_folders import folders_of, refuse_without_journal, take_over
 from fairway.runtime.journal.recovery import STOOD_STILL, fingerprint
-from fairway.runtime.processes import keeper, local
+from fairway.runtime.processes import containment, keeper, local
 from fairway.runtime.processes.keeper import started_at, write_over
-from fairway.runtime.processes.local import Running
+from fairway.runtime.processes.local import LocalSite, Running
 from fairway.runtime.processes.trusted_path import refuse_untrusted
 
 LEAVE = "leave"
@@ -84,6 +84,7 @@ class Daemon:
             self.choice.load_plugins()
             policy, placer = self._made_policy(), self._made_placement()
             self.machine = machine or self._found_machine()
+            self.containment = containment.found(options.folder)
             if listen is not None:
                 self._listen(listen)
             self._take_over()
@@ -149,6 +150,8 @@ class Daemon:
             terms=self.settings,
             min_run_s=min_run_s,
             restart_s=restart_s,
+            site=LocalSite(self.containment),
+            device_numbers=self.machine.device_numbers,
         )
 
     def _remember(self, last: Mapping[str, Any]) -> None:

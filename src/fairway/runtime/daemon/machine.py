@@ -30,11 +30,13 @@ _HARMLESS = ("nvidia-cuda-mps-server", "nvidia-cuda-mps-control")
 _USERS_FAULT = frozenset((13, 31, 43, 45, 68, 109))
 """Errors (XIDs) that a program causes for itself; the GPU is sound afterwards."""
 MOST_SLOTS = 4096
+_NVIDIA_MAJOR = 195
+"""The major number of the device files of NVIDIA GPUs."""
 _REAL = "nvidia"
 
 
 class NvidiaGpu(NamedTuple):
-    """One GPU. `problem` says why it cannot be used; empty if it can."""
+    """One GPU. `problem` says why it cannot be used; empty if it can. `minor` is the number of its device file."""
 
     number: int
     uuid: str
@@ -42,6 +44,7 @@ class NvidiaGpu(NamedTuple):
     memory_bytes: int
     speed: float
     problem: str = ""
+    minor: int | None = None
 
 
 class Nvml:
@@ -97,7 +100,8 @@ class Nvml:
             memory = int(self._lib.nvmlDeviceGetMemoryInfo(handle).total)
         except Exception as error:
             return NvidiaGpu(index, "", f"GPU {index}", 0, 1.0, f"the driver has lost it ({error})")
-        return NvidiaGpu(index, uuid, name, memory, self._speed(handle, name), self._problem(handle))
+        minor = self._tried(getattr(self._lib, "nvmlDeviceGetMinorNumber", None), handle, default=None)
+        return NvidiaGpu(index, uuid, name, memory, self._speed(handle, name), self._problem(handle), minor)
 
     def _problem(self, handle: Any) -> str:
         lib = self._lib
@@ -290,6 +294,12 @@ class Machine:
     devices: Sequence[str] | None
     left_out: tuple[str, ...] = ()
     nvml: Nvml | None = None
+
+    @property
+    def device_numbers(self) -> dict[str, tuple[int, int]]:
+        """The major and minor number of all GPUs that are here, also of those that are not used."""
+        gpus = [] if self.nvml is None else self.nvml.gpus()
+        return {gpu.uuid: (_NVIDIA_MAJOR, gpu.minor) for gpu in gpus if gpu.minor is not None}
 
     @property
     def text(self) -> str:

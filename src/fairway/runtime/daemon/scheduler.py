@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from fairway.core.action import Action
@@ -37,6 +38,7 @@ from fairway.runtime.jobs.waiting import Reasons
 from fairway.runtime.journal.database import CERTAIN, Journal
 from fairway.runtime.journal.recovery import Recovered, Recovery
 from fairway.runtime.journal.writer import JournalWriter
+from fairway.runtime.processes import environment
 from fairway.runtime.processes.environment import LOG_BYTES
 from fairway.runtime.processes.local import LocalSite
 from fairway.runtime.processes.site import Site
@@ -81,7 +83,8 @@ class Scheduler:
     """Jobs, processes and the loop between them. `run` blocks. Any thread may call the public methods.
 
     Until restarts of jobs are seen, one is assumed to cost `restart_s`. `site` is where attempts run, and `time` is the
-    source of the clock. Both are this machine, except in tests.
+    source of the clock. Both are this machine, except in tests. `devices` names the GPUs for CUDA, and `device_numbers`
+    has the major and minor number of every GPU of the machine by that name.
     """
 
     def __init__(
@@ -99,6 +102,7 @@ class Scheduler:
         policy_text: str = "",
         journal: Journal | None = None,
         site: Site | None = None,
+        device_numbers: Mapping[str, tuple[int, int]] = MappingProxyType({}),
         time: TimeSource = SYSTEM_TIME,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -127,6 +131,7 @@ class Scheduler:
             folder / "jobs",
             clock,
             devices=devices,
+            device_numbers=device_numbers,
             round_s=length_s,
             save=self.writer.save,
             facts=partial(self.journal.facts, CERTAIN),
@@ -141,7 +146,13 @@ class Scheduler:
         )
         self.reasons = Reasons()
         self.commands = Commands(
-            self.jobs, cluster, self.reasons, terms, lives=self.engine.lives, tell_limit=self.engine.tell_limit
+            self.jobs,
+            cluster,
+            self.reasons,
+            terms,
+            account=environment.own_account(),
+            lives=self.engine.lives,
+            tell_limit=self.engine.tell_limit,
         )
         placed = AtHome(placer, self.engine.home, lambda: self.blocked.why)
         self.loop = Loop(self.engine, self.state, self.guard, placed, round_s=length_s, observer=self, interpreter=self)

@@ -58,8 +58,9 @@ class AdmissionTerms(Protocol):
 class Commands:
     """What can be done to jobs.
 
-    `lives(job)` says whether a job has an attempt with processes. `tell_limit(job, limit_s)` gives a running attempt a
-    new time limit. It is the only thing done before it is in the journal, so that the owner gets its error (`OSError`).
+    `account` is the user that processes run as if a submission does not say it. `lives(job)` says whether a job has an
+    attempt with processes. `tell_limit(job, limit_s)` gives a running attempt a new time limit. It is the only thing
+    done before it is in the journal, so that the owner gets its error (`OSError`).
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Commands:
         reasons: Reasons,
         terms: AdmissionTerms,
         *,
+        account: str,
         lives: Callable[[int], bool],
         tell_limit: Callable[[int, float | None], None],
     ) -> None:
@@ -77,6 +79,7 @@ class Commands:
         self._store = jobs.store
         self._reasons = reasons
         self._terms = terms
+        self._account = account
         self._lives = lives
         self._tell_limit = tell_limit
 
@@ -208,6 +211,8 @@ class Commands:
 
     def _taken(self, request: JobRequest, name: str, now_s: float) -> JobRecord:
         date_s = self._jobs.date_s(now_s)
+        if not request.account:
+            request = replace(request, account=self._account)
         record = JobRecord(self._store.next_number, name, request, date_s, held=request.hold)
         self._store.add(record)
         self._store.touch(record)

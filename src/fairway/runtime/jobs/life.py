@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from fairway.core.errors import EngineError
 from fairway.core.event import Event, Woken
 from fairway.runtime.jobs.records import JobRecord, JobState
-from fairway.runtime.processes.site import Outcome, Report
+from fairway.runtime.processes.site import REFUSED, Outcome, Report
 
 Command = Callable[[float], tuple[list[Event], Any]]
 """A user's command: called with the present instant, it changes records and returns events and the answer."""
@@ -33,7 +33,7 @@ RECLAIMED = "taken off its GPUs, on which it did nothing; `fairway resume` lets 
 _SIGNALLED = (128 + 9, 128 + 15)
 _MEANINGS = {126: "its command is not executable", 127: "its command was not found"}
 
-Next = Literal["done", "again", "retry", "lost", "failed"]
+Next = Literal["done", "again", "retry", "lost", "refused", "failed"]
 
 Edge = Callable[[JobRecord, float], None]
 """What a transition changes in a record, at a date (seconds since 1970)."""
@@ -117,7 +117,7 @@ Instruction: TypeAlias = Stop | Converge | Settle
 
 class Verdict(NamedTuple):
     """What becomes of the job: it is done, it runs again (`again` at no cost, `retry` with one of its retries, `lost`
-    because of the machine), or it has failed with `state`."""
+    because of the machine, `refused` because the machine could not start it), or it has failed with `state`."""
 
     next: Next
     state: JobState
@@ -133,6 +133,8 @@ def verdict(outcome: Outcome, *, asked: bool) -> Verdict:
     worst = next((code for code in bad if code not in _SIGNALLED), bad[0] if bad else 0)
     if outcome.cause == "lost":
         return Verdict("lost", JobState.NODE_FAIL, -1, outcome.problem)
+    if outcome.cause == REFUSED:
+        return Verdict("refused", JobState.NODE_FAIL, -1, outcome.problem)
     if codes and not any(codes):
         return Verdict("done", JobState.COMPLETED, 0, "")
     if outcome.cause == "limit":

@@ -20,6 +20,7 @@ from fairway.core.event import Event, JobEvicted, JobFailed, JobFinished, JobSta
 from fairway.core.state import State
 from fairway.runtime.jobs import life
 from fairway.runtime.jobs.life import (
+    CHECKPOINTED,
     RECLAIMED,
     Asked,
     AttemptEnded,
@@ -37,11 +38,14 @@ from fairway.runtime.jobs.observations import Observations
 from fairway.runtime.jobs.records import Attempt, JobRecord, JobState, JobStore
 from fairway.runtime.jobs.waiting import Eligibility, Timers
 from fairway.runtime.processes.attempts import AttemptTarget, BlockedGpus
-from fairway.runtime.processes.site import Outcome
+from fairway.runtime.processes.site import REFUSED, Outcome
 
 BACK_OFF_S, MOST_BACK_OFF_S = 5.0, 600.0
 MOST_LOST = 10
 """How often a job may lose its processes through no fault of its own before it counts as failed."""
+MOST_VAIN_SAVES, LONG_S = 20, 60.0
+"""How often in a row a job may end by itself to run again without progress, and how long an attempt has to be to count
+as progress by itself."""
 
 
 class LiveJobs:
@@ -217,8 +221,19 @@ class AttemptEnds:
         if judged.next == "done":
             return self._done(record, now_s)
         if judged.next == "again":
+            if not asked and self._is_in_vain(record):
+                why = f"has ended with code {CHECKPOINTED} {record.vain_saves} times in a row, without progress"
+                return self._failed(record, Verdict("failed", JobState.FAILED, CHECKPOINTED, why), now_s)
             return self._again(record, judged, now_s, asked=asked)
         return self._failed(record, judged, now_s)
+
+    def _is_in_vain(self, record: JobRecord) -> bool:
+        """Whether a job ends again and again to run again, but gets nowhere."""
+        attempt, step = record.attempts[-1], record.progress.step
+        ran_s = (attempt.ended_s or attempt.launched_s) - attempt.launched_s
+        moved = step > record.saved_step or ran_s >= LONG_S
+        record.vain_saves, record.saved_step = 0 if moved else record.vain_saves + 1, max(step, record.saved_step)
+        return record.vain_saves >= MOST_VAIN_SAVES
 
     def _done(self, record: JobRecord, now_s: float) -> list[Event]:
         record.exit_code = 0
@@ -245,9 +260,9 @@ class AttemptEnds:
 
     def _failed(self, record: JobRecord, judged: Verdict, now_s: float) -> list[Event]:
         """It failed, or its machine did. It is tried again after a delay if it may be."""
-        lost = judged.next == "lost"
+        lost = judged.next in ("lost", "refused")
         record.failures += not lost
-        losses = sum(attempt.cause == "lost" for attempt in record.attempts)
+        losses = self._losses(record, judged)
         again = losses <= MOST_LOST if lost else judged.next == "retry" and record.failures <= record.request.retries
         if not again:
             record.exit_code = judged.code
@@ -260,6 +275,13 @@ class AttemptEnds:
         self._jobs.timers.set(now_s + wait_s)
         self._jobs.eligibility.note_off(record, now_s)
         return [JobEvicted(now_s, record.number, self._seen.saved(record), judged.why)]
+
+    def _losses(self, record: JobRecord, judged: Verdict) -> int:
+        """How often the machine has failed it. A machine that could not even start it is asked as long as it takes."""
+        if judged.next != "refused":
+            return sum(attempt.cause == "lost" for attempt in record.attempts)
+        started = [number for number, one in enumerate(record.attempts) if one.cause != REFUSED]
+        return min(len(record.attempts) - (started[-1] + 1 if started else 0), MOST_LOST)
 
     def _leave(self, record: JobRecord, state: JobState, why: str, now_s: float) -> None:
         """End the job for good."""

@@ -100,8 +100,9 @@ class StoredJob(NamedTuple):
 class JobRecord:
     """One job. `number` is the scheduler's name for it, `id` the one that users see.
 
-    `ran_s` and `gpu_s` count up to `since_s`. For a running job that is the date since which it has run without a
-    break. Only `life` changes its state.
+    `vain_saves` counts how often in a row it has ended by itself to run again, without having got any further than
+    `saved_step`. `ran_s` and `gpu_s` count up to `since_s`. For a running job that is the date since which it has run
+    without a break. Only `life` changes its state.
     """
 
     number: int
@@ -117,6 +118,8 @@ class JobRecord:
     suspended: bool = False
     failures: int = 0
     preemptions: int = 0
+    vain_saves: int = 0
+    saved_step: float = 0.0
     not_before_s: float | None = None
     ran_s: float = 0.0
     gpu_s: float = 0.0

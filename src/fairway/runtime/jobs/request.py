@@ -202,6 +202,12 @@ class JobTerms:
     memory_bytes: Annotated[
         Whole, Field(ge=0, le=MOST_INT), _about("the memory that it needs on each GPU", "bytes")
     ] = 0
+    host_memory_bytes: Annotated[
+        Whole, Field(ge=0, le=MOST_INT), _about("the most memory of the machine that it may use; 0 is any", "bytes")
+    ] = 0
+    cpus: Annotated[
+        float, Field(ge=0, le=65_536, allow_inf_nan=False), _about("the most CPUs that it may use; 0 is any number")
+    ] = 0.0
     priority: Annotated[Priority, _about("higher is served first; negative is opportunistic")] = 0
     weight: Annotated[Weight, _about("its share relative to other jobs, for policies that share")] = 1.0
     limit_s: LimitS = None

@@ -109,6 +109,11 @@ class Journal:
         """Fold the write-ahead log into the file and close it."""
         self._db.close()
 
+    def locked_s(self) -> float:
+        """How long another program has had the journal locked, in seconds; 0 if none has."""
+        since_s = self.locked_since_s
+        return 0.0 if since_s is None else time.monotonic() - since_s
+
     def give_up(self) -> None:
         """Wait no longer for another program that has locked the journal. Any thread may call this."""
         self._given_up = True

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
-from fairway.runtime.processes.site import Handle, Outcome, Site
+from fairway.runtime.processes.site import REFUSED, Handle, Outcome, Site
 
 AttemptStatus = Literal["running", "paused", "stopping"]
 
@@ -243,7 +243,7 @@ class Attempts:
             handle = self._site.start(launch.directory, launch.what)
         except OSError as error:
             # A full disk or too many processes: the machine's fault, not the job's.
-            self._notices.append(Ended(job, Outcome((), "lost", problem=f"cannot be started here: {error}")))
+            self._notices.append(Ended(job, Outcome((), REFUSED, problem=f"cannot be started here: {error}")))
             return
         live = Live(job, target.gpus, handle)
         self._watch(live)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import hashlib
 import json
 import os
 import platform
@@ -51,15 +52,12 @@ class Containment:
         """What is contained, in words."""
         if self.root is None:
             return f"none: {self.why}. Processes that leave their job are searched for"
-        limited = [what for what, need in (("memory", "memory"), ("CPUs", "cpu")) if need in self.controllers]
-        return f"cgroup v2, with limits of {' and '.join(limited)}" if limited else "cgroup v2, without limits"
+        limited = " and ".join(self.kept())
+        return f"cgroup v2, with limits of {limited}" if limited else "cgroup v2, without limits"
 
-    def refusal(self, limits: HostLimits) -> str:
-        """Why limits cannot be kept here; "" if they can."""
-        for asked, need, option in ((limits.memory_bytes, "memory", "--mem"), (limits.cpus, "cpu", "--cpus")):
-            if asked and need not in self.controllers:
-                return f"{option} cannot be kept on this machine: {self.why or f'no {need} controller is delegated'}"
-        return ""
+    def kept(self) -> list[str]:
+        """The limits of jobs that are kept."""
+        return [what for what, need in (("memory", "memory"), ("cpus", "cpu")) if need in self.controllers]
 
     def make(self, token: str, limits: HostLimits, shut: Sequence[tuple[int, int]] = ()) -> Path | None:
         """A group for an attempt; None if there are none. `shut` are device numbers that it may not open."""
@@ -81,8 +79,8 @@ class Containment:
         return group
 
 
-def found() -> Containment:
-    """The groups that this process can make."""
+def found(folder: Path) -> Containment:
+    """The groups that the scheduler of a state directory can make. Empty ones of earlier schedulers are removed."""
     mount = _mount()
     if mount is None:
         return Containment(None, why="there is no cgroup v2 file system")
@@ -90,7 +88,8 @@ def found() -> Containment:
     if own.rpartition("/")[2] == OWN:
         root, controlled = mount / own.strip("/").rpartition("/")[0], True
     elif os.geteuid() == 0 and not own.endswith(".service"):
-        root, controlled = mount / "fairway", True
+        name = hashlib.sha256(os.fsencode(folder.absolute())).hexdigest()[:12]
+        root, controlled = mount / f"fairway-{name}", True
     else:
         # Controllers would keep systemd from putting the next scheduler into this group while jobs run.
         root, controlled = mount / own.strip("/"), False
@@ -103,12 +102,15 @@ def found() -> Containment:
         return Containment(None, why=f"no control group is delegated to this user ({error.strerror})")
     if not (root / "cgroup.kill").exists() and root != mount:
         return Containment(None, why="this kernel's control groups cannot kill (Linux 5.14 can)")
+    for old in root.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            old.rmdir()
     return Containment(root, _delegated(mount, root) if controlled else ())
 
 
 def _delegated(mount: Path, root: Path) -> set[str]:
     """Let groups of attempts have controllers. Returns those that they have."""
-    for folder in dict.fromkeys((mount, root)) if root == mount / "fairway" else (root,):
+    for folder in (mount, root) if root.parent == mount else (root,):
         for one in _CONTROLLERS:
             with contextlib.suppress(OSError):
                 (folder / "cgroup.subtree_control").write_text(f"+{one}", encoding="ascii")

@@ -7,6 +7,7 @@ scheduler runs, and the next scheduler reads it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import pwd
@@ -77,14 +78,31 @@ def launch_of(
         "ran_s": record.ran_s,
         "log_bytes": log_bytes,
         "account": account_of(record),
+        "host_memory_bytes": request.host_memory_bytes,
+        "cpus": request.cpus,
         **_jobs_have,
     }
 
 
+def own_account() -> str:
+    """The name of the scheduler's own user; its number if it has no name."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
 def account_of(record: JobRecord) -> str:
-    """The user that a job's processes run as; "" for the scheduler's own user. Only root's scheduler has others."""
+    """The user that a job's processes run as; "" for the scheduler's own user. Only root's scheduler has others.
+
+    A job that does not say whose it is was taken by a scheduler of another user. It is never run as root.
+    """
     account = record.request.account
-    return account if os.geteuid() == 0 and account != "root" else ""
+    if os.geteuid() != 0:
+        return ""
+    if not account:
+        raise PermissionError(errno.EPERM, "the job does not say as which user it runs; submit it again")
+    return account if account != "root" else ""
 
 
 def hand_over(folder: Path, account: str) -> None:

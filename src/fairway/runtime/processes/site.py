@@ -29,6 +29,8 @@ class Outcome(NamedTuple):
     said_no_memory: bool = False
 
 
+REFUSED = "refused"
+"""The cause of an attempt that the machine could not start."""
 LOST = Outcome((), "lost", problem="its keeper is gone")
 
 
