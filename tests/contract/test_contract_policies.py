@@ -17,7 +17,7 @@ from fairway.policies import make_policy, policies
 from fairway.testing import InvariantError, check_policy, cluster, job
 from fairway.testing.builders import submitted
 from fairway.testing.harness import run_engine
-from fairway.testing.seeds import some
+from fairway.testing.seeds import ALL, some
 
 BLOCKS_AT_THE_HEAD = {"allox", "fifo", "capacity", "gavel_fifo"}
 KNOBS = ["las:levels=100/1000/3333.3", "las:metric=time,levels=333.3", "proportional:quantum_s=33.3,by=user"]
@@ -30,7 +30,7 @@ def test_every_registered_policy_keeps_the_contract(name: str) -> None:
 
 @pytest.mark.parametrize("spec", KNOBS)
 def test_policies_keep_the_contract_with_other_knobs(spec: str) -> None:
-    check_policy(spec, seeds=range(10, 12), work_conserving=True)
+    check_policy(spec, seeds=range(10, 12), work_conserving=True, other_processes=ALL)
 
 
 def test_instances_and_classes_are_checked_too() -> None:

@@ -57,13 +57,18 @@ MIN_STEPS_BETWEEN_KEPT = 7
 
 
 def check_policy(
-    policy: str | Policy | type[Any], *, seeds: Iterable[int] = range(4), work_conserving: bool = False
+    policy: str | Policy | type[Any],
+    *,
+    seeds: Iterable[int] = range(4),
+    work_conserving: bool = False,
+    other_processes: bool = True,
 ) -> None:
     """Raise `AssertionError` if a policy breaks the contract; the text says how to repeat the failure.
 
     `policy` is a name with knobs (`"las:levels=3600"`), an instance, or a class that needs no arguments; it must be
     defined at the top level of a module, so that another process can load it. `work_conserving` adds a law: no job
     waits beside enough idle GPUs. (A policy that blocks at the head of the line, or plans ahead, does not keep it.)
+    Without `other_processes`, which take a second to start, only this process is asked.
     """
     make, name = _maker(policy)
     kept: list[Snapshot] = []
@@ -78,7 +83,8 @@ def check_policy(
             raise AssertionError(f"policy {name!r}, seed {seed}: {text}\n{again}") from error
     try:
         _check_corners(make)
-        _check_other_processes(make(), kept)
+        if other_processes:
+            _check_other_processes(make(), kept)
     except Exception as error:
         text = str(error) if isinstance(error, AssertionError | FairwayError) else f"{type(error).__name__}: {error}"
         raise AssertionError(f"policy {name!r}: {text}") from error

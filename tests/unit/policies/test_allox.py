@@ -17,6 +17,7 @@ from fairway.published.allox import published_shares
 from fairway.simulator.result import Result
 from fairway.testing import check_policy, cluster, job, snapshot_of
 from fairway.testing.harness import run_policy
+from fairway.testing.seeds import ALL
 
 TWO_AND_TWO = "v100:2x1,k80:2x1"
 
@@ -148,15 +149,15 @@ def test_running_jobs_are_never_stopped() -> None:
 
 @pytest.mark.parametrize("knobs", ["alpha=1", "alpha=0.1,score=cumulative", "window=1", "patience=0"])
 def test_the_contract_holds_with_other_knobs(knobs: str) -> None:
-    check_policy(f"allox:{knobs}", seeds=[3, 4])
+    check_policy(f"allox:{knobs}", seeds=[3, 4], other_processes=ALL)
 
 
 def test_with_fill_the_policy_conserves_work() -> None:
-    check_policy("allox:idle=fill", seeds=[1, 2], work_conserving=True)
+    check_policy("allox:idle=fill", seeds=[1, 2], work_conserving=True, other_processes=ALL)
 
 
 def test_the_published_form_keeps_the_contract() -> None:
-    check_policy("allox:published=on", seeds=[5])
+    check_policy("allox:published=on", seeds=[5], other_processes=ALL)
 
 
 @pytest.mark.parametrize("knobs", ["alpha=0", "alpha=1.5", "window=0", "patience=-1", "score=mean"])

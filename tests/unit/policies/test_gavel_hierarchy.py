@@ -23,6 +23,7 @@ from fairway.policies.gavel.throughputs import Throughputs
 from fairway.solvers.allocation import Allocation
 from fairway.solvers.vertex import solve_at_vertex
 from fairway.testing import check_policy, job, snapshot_of
+from fairway.testing.seeds import ALL
 
 Weights = Callable[[Bools], Floats]
 
@@ -305,7 +306,7 @@ def test_senseless_knobs_are_refused(knobs: str, error: str) -> None:
     "policy", ["hierarchical:levels=queue/user,heterogeneity=agnostic", "water_filling:packing=on"]
 )
 def test_the_contract_holds_with_other_knobs(policy: str) -> None:
-    check_policy(policy, seeds=[3])
+    check_policy(policy, seeds=[3], other_processes=ALL)
 
 
 def test_water_filling_is_one_entity_and_max_min_fair() -> None:

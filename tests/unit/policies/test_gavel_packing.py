@@ -23,6 +23,7 @@ from fairway.policies.gavel.situation import Situation
 from fairway.policies.gavel.throughputs import Throughputs
 from fairway.solvers.paired import Start
 from fairway.testing import check_policy, cluster, job, snapshot_of
+from fairway.testing.seeds import ALL
 
 
 class Told:
@@ -275,4 +276,4 @@ def test_seats_that_are_taken_stay_taken() -> None:
 
 
 def test_the_contract_holds_with_packing() -> None:
-    check_policy("max_min_fairness:packing=on", seeds=range(2))
+    check_policy("max_min_fairness:packing=on", seeds=range(2), other_processes=ALL)

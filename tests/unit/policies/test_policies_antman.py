@@ -22,6 +22,7 @@ from fairway.policies.antman.control import ControlKnobs, HostWatch
 from fairway.simulator.result import Result
 from fairway.testing import check_policy, cluster, job, random_cluster, random_workload, snapshot_of, state_of
 from fairway.testing.harness import run_policy
+from fairway.testing.seeds import ALL
 
 GIB = 2**30
 LIMITS = ControlKnobs(eps=0.05, decrease=0.5, increase=0.1, least=0.1, window=10, interval_s=60.0, hold_s=1800.0)
@@ -353,7 +354,7 @@ def test_guaranteed_jobs_are_slowed_by_no_more_than_allowed_on_average() -> None
 
 @pytest.mark.parametrize("knobs", ["strict=on", "eps=1,least=0.01,start=1,interval_s=7.3", "share=off"])
 def test_the_contract_holds_with_other_knobs(knobs: str) -> None:
-    check_policy(f"antman:{knobs}", seeds=[30], work_conserving="strict" not in knobs)
+    check_policy(f"antman:{knobs}", seeds=[30], work_conserving="strict" not in knobs, other_processes=ALL)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from fairway.policies import make_policy
 from fairway.simulator.result import Result
 from fairway.simulator.run import simulate
 from fairway.testing import check_policy, job, snapshot_of, state_of
+from fairway.testing.seeds import ALL
 
 
 def run(*jobs: JobSpec, policy: str = "capacity", cluster: str = "v100:4", **about: Any) -> Result:
@@ -183,7 +184,7 @@ def test_on_several_types_a_gang_takes_the_fastest_with_room() -> None:
     ],
 )
 def test_the_contract_is_kept(spec: str) -> None:
-    check_policy(spec, seeds=range(2))
+    check_policy(spec, seeds=range(2), other_processes=ALL)
 
 
 def _plain_serve(view: Snapshot) -> list[int]:

@@ -25,6 +25,7 @@ from fairway.simulator.faults import Faults, Outage
 from fairway.simulator.result import Result
 from fairway.testing import check_policy, cluster, job, random_workload, snapshot_of, state_of
 from fairway.testing.harness import run_policy, unfinished
+from fairway.testing.seeds import ALL
 
 
 class Watch:
@@ -446,7 +447,7 @@ def test_a_move_that_makes_a_job_slower_is_reverted() -> None:
 
 @pytest.mark.parametrize("knobs", ["pack=3", "pack=1,migrate=off,grow=off", "quantum_s=33.3,trial_s=10"])
 def test_other_knobs_keep_the_contract(knobs: str) -> None:
-    check_policy(f"gandiva:{knobs}", seeds=[7, 20], work_conserving=True)
+    check_policy(f"gandiva:{knobs}", seeds=[7, 20], work_conserving=True, other_processes=ALL)
 
 
 @pytest.mark.parametrize("rules", ["gavel", "tiresias", "pollux"])

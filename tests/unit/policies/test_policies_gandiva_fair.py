@@ -24,6 +24,7 @@ from fairway.policies.gandiva_fair.stride import advanced, near_the_mean, newcom
 from fairway.simulator.result import Result
 from fairway.simulator.rules import Rules
 from fairway.testing import check_policy, cluster, job, snapshot_of, state_of
+from fairway.testing.seeds import ALL
 
 FREE = Rules("free")
 HOUR_S = 3600.0
@@ -411,4 +412,4 @@ def test_the_policy_is_told_nothing_that_a_live_scheduler_does_not_know() -> Non
 
 @pytest.mark.parametrize("knobs", ["trade=off", "quantum_s=33.3,retype_s=100,balance=0", "patience=1"])
 def test_other_knobs_keep_the_contract(knobs: str) -> None:
-    check_policy(f"gandiva_fair:{knobs}", seeds=[20])
+    check_policy(f"gandiva_fair:{knobs}", seeds=[20], other_processes=ALL)

@@ -28,6 +28,7 @@ from fairway.policies.optimus.greedy import LeftS, grow
 from fairway.policies.optimus.notes import POINTS, SIZES, Notes, learned, refitted, take_notes
 from fairway.simulator.result import Result
 from fairway.testing import check_policy, cluster, job, snapshot_of, state_of
+from fairway.testing.seeds import ALL
 from fairway.traces import gavel_like
 
 ORACLE = ("duration", "scaling")
@@ -400,4 +401,4 @@ def test_learned_estimates_come_near_those_of_the_oracle_and_beat_fixed_gangs() 
 
 @pytest.mark.parametrize("text", ["optimus:estimates=oracle,interval_s=77", "optimus:interval_s=33.3"])
 def test_the_contract_holds_with_other_knobs(text: str) -> None:
-    check_policy(text, seeds=[11, 12], work_conserving=True)
+    check_policy(text, seeds=[11, 12], work_conserving=True, other_processes=ALL)

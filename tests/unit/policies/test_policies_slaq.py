@@ -23,6 +23,7 @@ from fairway.models.convergence import drawn_curve
 from fairway.policies import make_policy
 from fairway.policies.slaq import Pool, Slaq, hand_out
 from fairway.testing import check_policy, job, snapshot_of
+from fairway.testing.seeds import ALL
 
 STEEP, SHALLOW = LossCurve(40.0, 0.5, 0.3, 0.1), LossCurve(40.0, 0.001, 0.3, 0.1)
 
@@ -211,7 +212,7 @@ def test_losses_fall_sooner_than_under_proportional_shares() -> None:
 
 @pytest.mark.parametrize("knobs", ["interval_s=33.3,history=3", "floor=off,decay=0.5"])
 def test_the_contract_holds_with_other_knobs(knobs: str) -> None:
-    check_policy(f"slaq:{knobs}", seeds=[20], work_conserving=True)
+    check_policy(f"slaq:{knobs}", seeds=[20], work_conserving=True, other_processes=ALL)
 
 
 @pytest.mark.parametrize("knobs", ["interval_s=0", "history=2", "decay=0", "decay=1.5", "history=1000"])

@@ -20,7 +20,7 @@ from fairway.policies import make_policy
 from fairway.simulator.faults import Faults, Outage
 from fairway.simulator.rules import Rules
 from fairway.testing import check_policy, job, snapshot_of
-from fairway.testing.seeds import some
+from fairway.testing.seeds import ALL, some
 from fairway.traces import gavel_like, philly_like
 
 FLAT = Rules("flat")
@@ -71,7 +71,7 @@ def test_the_worked_example_with_two_queues(gittins: str) -> None:
     ],
 )
 def test_the_contract_holds_with_all_knobs(policy: str) -> None:
-    check_policy(policy, seeds=range(2), work_conserving="promote" not in policy)
+    check_policy(policy, seeds=range(2), work_conserving="promote" not in policy, other_processes=ALL)
 
 
 def test_lower_queues_go_first_and_gpu_time_counts_the_gang() -> None:

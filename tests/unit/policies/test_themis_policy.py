@@ -23,6 +23,7 @@ from fairway.policies.themis.bids import MOST_SIZES, market_of, tender_of
 from fairway.policies.themis.leftovers import outsiders
 from fairway.policies.themis.rho import Apps, apps_of, relative_speeds, value_of
 from fairway.testing import check_policy, job, random_snapshot, snapshot_of, state_of
+from fairway.testing.seeds import ALL
 
 
 def elastic(name: str, gpus: int, most: int, duration_s: float, **more: Any) -> JobSpec:
@@ -314,7 +315,7 @@ def test_senseless_knobs_are_refused(knobs: str) -> None:
     ],
 )
 def test_the_contract_is_kept_with_other_knobs(knobs: str) -> None:
-    check_policy(f"themis:{knobs}", seeds=[3], work_conserving=True)
+    check_policy(f"themis:{knobs}", seeds=[3], work_conserving=True, other_processes=ALL)
 
 
 @pytest.mark.parametrize("rules", ["gavel", "shockwave"])

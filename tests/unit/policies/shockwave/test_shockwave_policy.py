@@ -19,6 +19,7 @@ from fairway.policies.shockwave import Shockwave
 from fairway.testing import check_policy, job
 from fairway.testing.builders import random_snapshot
 from fairway.testing.contract import _no_waste, decision_digest
+from fairway.testing.seeds import ALL
 
 POLICY = Shockwave()
 VARIANTS = (
@@ -46,7 +47,7 @@ def asked(snapshot: Snapshot, policy: Shockwave = POLICY) -> Decision:
 
 @pytest.mark.parametrize("spec", VARIANTS)
 def test_the_contract_is_kept_with_other_knobs(spec: str) -> None:
-    check_policy(spec, seeds=[0], work_conserving=True)
+    check_policy(spec, seeds=[0], work_conserving=True, other_processes=ALL)
 
 
 @pytest.mark.parametrize("seed", range(40))
