@@ -395,3 +395,16 @@ def test_a_truncated_journal_is_salvaged_and_gone_on_with(cli: LiveCli) -> None:
     assert cli.wait_for(runs, "COMPLETED")["attempts"] == 1
     assert cli("logs", runs).out == "done\n"
     assert cli.submit("--hold", "--", "true") == "3", "no number is given twice"
+
+
+def test_a_scheduler_that_fails_says_why_and_does_not_exit_with_0(tmp_path: Path) -> None:
+    for cli in live_cli_in(tmp_path, "--gpus", "1"):
+        for name in ("journal.db", "journal.db-wal", "journal.db-shm"):
+            path = cli.state / name
+            if path.exists():
+                path.write_bytes(b"not a journal " * 5000)
+        assert cli("submit", "--", "true").code != 0
+        out, err = cli.daemon.communicate(timeout=60)
+        assert cli.daemon.returncode == 1
+        assert "scheduling has failed" in err
+        assert "job" not in out.removeprefix(out.split("\n")[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from fairway.runtime.processes.containment import Containment
 from fairway.runtime.processes.local import LocalSite, Running
 from fairway.runtime.processes.site import LOST
 
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 GROUPS = containment.found(Path("/tests of containment"))
 pytestmark = pytest.mark.skipif(GROUPS.root is None, reason=f"no control groups: {GROUPS.why}")
 AWAY = """
@@ -101,12 +103,11 @@ def test_an_attempt_that_an_earlier_scheduler_left_is_found_by_its_group(folder:
     assert containment.kill_strays(folder / "attempt-1", folder.name) == 0
 
 
+@AS_ROOT
 def test_devices_that_were_not_granted_cannot_be_opened(folder: Path) -> None:
+    site = LocalSite(GROUPS, {"GPU-mine": (1, 9), "GPU-theirs": (1, 5)})
     command = ["bash", "-c", "head -c 1 /dev/zero | wc -c; head -c 1 /dev/urandom | wc -c"]
-    try:
-        running = _start(folder, command, shut_devices=[[1, 5], [195, 3]])
-    except OSError as error:
-        pytest.skip(f"devices cannot be shut here: {error}")
+    running = _start(folder, command, site=site, devices=["GPU-mine"])
     assert end_of(running).codes == (0,)
     assert "Operation not permitted" in log_of(running)
     assert [line for line in log_of(running).splitlines() if line.isdigit()] == ["0", "1"]

@@ -67,7 +67,7 @@ def test_a_rank_whose_keeper_is_gone_does_not_begin() -> None:
 
 def test_a_child_that_has_not_begun_its_program_has_the_token(folder: Path) -> None:
     running = start(folder, ["sleep", "600"], token=folder.name, grace_s=1.0)
-    assert f"{containment.TOKEN}={folder.name}".encode() in containment._environment(running.pid)
+    wait_for(lambda: f"{containment.TOKEN}={folder.name}".encode() in containment._environment(running.pid))
     running.stop()
     end_of(running)
 

@@ -34,6 +34,8 @@ class DownError(FairwayError):
 class FailedError(FairwayError):
     """The scheduler has ended by itself."""
 
+    exit_code = 1
+
 
 @dataclass(frozen=True)
 class UpOptions:

@@ -18,7 +18,7 @@ if [ -n "$FAIRWAY_OUTPUT" ]; then
   o=$FAIRWAY_OUTPUT
   o=${o//%A/${FAIRWAY_JOB_ID%%_*}}; o=${o//%a/$FAIRWAY_ARRAY_TASK_ID}; o=${o//%j/$FAIRWAY_JOB_ID}
   o=${o//%x/$FAIRWAY_JOB_NAME}; o=${o//%u/$USER}; o=${o//%N/$(hostname)}; o=${o//%[nts]/0}
-  if [ -L "$o" ] || [ ! -e "$o" ]; then ln -sfn -- "$(readlink "/proc/$$/fd/1")" "$o"; fi
+  if [ -L "$o" ] || [ ! -e "$o" ]; then ln -sfn -- "$FAIRWAY_LOG" "$o"; fi
 fi
 """
 """Make the file in which users look for the output of their job a link to its log."""

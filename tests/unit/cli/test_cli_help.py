@@ -58,10 +58,10 @@ def test_help_alone_is_that_of_fairway(shell: Shell) -> None:
         (("cancle", "3"), "no such command 'cancle'; did you mean cancel? (see fairway --help)"),
         (("cancel", "--all"), "no such option: --all; name the jobs; `fairway ls` lists their ids"),
         (
-            ("submit", "--mem", "4G", "--", "true"),
-            "no such option: --mem; --memory SIZE is what",
+            ("submit", "--ram", "4G", "--", "true"),
+            "no such option: --ram; --mem SIZE limits the memory of the machine",
         ),
-        (("submit", "--cpus", "4", "--", "true"), "no such option: --cpus; Fairway schedules GPUs only"),
+        (("submit", "--cores", "4", "--", "true"), "no such option: --cores; --cpus N limits a job"),
         (("run", "--nodes=2", "--", "true"), "no such option: --nodes; a job runs on one machine"),
         (("submit", "-N", "2", "--", "true"), "no such option: -N; a job runs on one machine"),
         (("submit", "--partition", "a", "--", "true"), "no such option: --partition; --queue NAME"),

@@ -26,12 +26,12 @@ from fairway.runtime.jobs.life import (
     Settle,
     Stop,
 )
-from fairway.runtime.jobs.live_jobs import BACK_OFF_S, MOST_LOST, LiveJobs
+from fairway.runtime.jobs.live_jobs import BACK_OFF_S, MOST_LOST, MOST_VAIN_SAVES, LiveJobs
 from fairway.runtime.jobs.observations import Observations
 from fairway.runtime.jobs.records import JobRecord, JobState, JobStore
 from fairway.runtime.jobs.request import JobRequest
 from fairway.runtime.jobs.waiting import Reasons
-from fairway.runtime.processes.site import LOST, Outcome
+from fairway.runtime.processes.site import LOST, REFUSED, Outcome
 
 CLUSTER = virtual_machine(2).cluster
 
@@ -155,6 +155,46 @@ def test_a_machine_that_loses_a_job_is_not_its_fault_but_not_for_ever() -> None:
         world.run(job, now_s)
     world.end(job, LOST, now_s + 1.0)
     assert job.state is JobState.NODE_FAIL
+
+
+def test_a_machine_that_cannot_start_a_job_is_asked_as_long_as_it_takes() -> None:
+    world, job = running()
+    now_s = 30.0
+    for _ in range(3 * MOST_LOST):
+        world.end(job, Outcome((), REFUSED, problem="cannot be started here: too many open files"), now_s)
+        assert (job.state, job.failures) == (JobState.PENDING, 0)
+        assert "too many open files" in job.reason
+        now_s = (job.not_before_s or 0.0) + 1.0
+        world.jobs.timers.ring(now_s)
+        world.run(job, now_s)
+    world.end(job, Outcome((0, 0)), now_s + 1.0)
+    assert job.state is JobState.COMPLETED
+
+
+def _saves_again_and_again(times: int, step: float = 0.0, ran_s: float = 1.0) -> JobRecord:
+    """A job that ends by itself with 75, this often, and reports so many more steps each time."""
+    world, job = running()
+    now_s = 30.0
+    for _ in range(times):
+        job.progress.step += step
+        world.end(job, Outcome((75, 75)), now_s + ran_s)
+        if job.state.ended:
+            break
+        now_s = (job.not_before_s or 0.0) + 1.0
+        world.jobs.timers.ring(now_s)
+        world.run(job, now_s)
+    return job
+
+
+def test_a_job_that_saves_without_end_and_gets_nowhere_has_failed() -> None:
+    job = _saves_again_and_again(MOST_VAIN_SAVES + 5)
+    assert (job.state, job.exit_code, len(job.attempts)) == (JobState.FAILED, 75, MOST_VAIN_SAVES)
+    assert "without progress" in job.reason
+
+
+@pytest.mark.parametrize(("step", "ran_s"), [(1.0, 1.0), (0.0, 100.0)])
+def test_but_not_if_it_gets_further_or_runs_for_long(step: float, ran_s: float) -> None:
+    assert not _saves_again_and_again(MOST_VAIN_SAVES + 5, step, ran_s).state.ended
 
 
 def test_a_cancelled_job_has_ended_at_once_and_its_processes_are_told_later() -> None:

@@ -16,7 +16,7 @@ from fairway.runtime.processes.environment import launch_of
 def environments(tmp_path: Path, **fields: Any) -> list[dict[str, str]]:
     """The environment of each rank."""
     gpus = fields.get("gpus", 1)
-    request = JobRequest(command=("true",), user="ann", cwd="/home", **fields)
+    request = JobRequest(command=("true",), user="ann", account="ann", cwd="/home", **fields)
     task = "" if request.array_task is None else f"_{request.array_task}"
     record = JobRecord(0, f"12{task}", request, 1.0)
     launch = launch_of(record, Attempt(3, list(range(gpus)), "t", 1.0), tmp_path, None)

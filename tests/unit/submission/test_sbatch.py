@@ -98,12 +98,21 @@ def test_no_time_limit(scripts: Scripts) -> None:
     assert "limit_s" not in scripts.read("--time=UNLIMITED").fields
 
 
+@pytest.mark.parametrize(("text", "mib"), [("16G", 16384), ("4000", 4000), ("512M", 512), ("0", 0)])
+def test_memory_of_the_machine(scripts: Scripts, text: str, mib: int) -> None:
+    assert scripts.read(f"--mem={text}").fields["host_memory_bytes"] == mib << 20
+
+
+def test_cpus_are_those_of_all_tasks(scripts: Scripts) -> None:
+    assert scripts.read("--cpus-per-task=4", "--ntasks=3").fields["cpus"] == 12.0
+    assert "cpus" not in scripts.read("--gpus=1").fields
+
+
 @pytest.mark.parametrize(
     "option",
     [
         "--partition=gpu",
         "-p gpu",
-        "--mem=16G",
         "--mail-type=ALL",
         "--exclusive",
         "--made-up=1",
@@ -196,8 +205,10 @@ def test_sbatch_lines_are_recognised() -> None:
 
 
 def _run(command: tuple[str, ...], folder: Path, **env: str) -> subprocess.Popen[str]:
-    told = {"PATH": os.environ["PATH"], "FAIRWAY_JOB_ID": "12_3", "FAIRWAY_ARRAY_TASK_ID": "3", **env}
-    with (folder / "rank-0.log").open("w") as log:
+    log_file = folder / "rank-0.log"
+    own = {"FAIRWAY_JOB_ID": "12_3", "FAIRWAY_ARRAY_TASK_ID": "3", "FAIRWAY_LOG": str(log_file)}
+    told = {"PATH": os.environ["PATH"], **own, **env}
+    with log_file.open("w") as log:
         return subprocess.Popen(command, cwd=folder, env=told, stdout=log, start_new_session=True, text=True)
 
 

@@ -150,8 +150,7 @@ class Daemon:
             terms=self.settings,
             min_run_s=min_run_s,
             restart_s=restart_s,
-            site=LocalSite(self.containment),
-            device_numbers=self.machine.device_numbers,
+            site=LocalSite(self.containment, self.machine.device_numbers),
         )
 
     def _remember(self, last: Mapping[str, Any]) -> None:

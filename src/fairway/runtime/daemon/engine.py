@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Protocol
@@ -116,8 +116,7 @@ class Clock:
 class LiveEngine:
     """The jobs of a site. One thread calls `poll` and `enact`; any thread may call `ask`.
 
-    `devices` names the GPUs for CUDA; None if they are virtual. `device_numbers` has the device files of all GPUs of
-    the machine by those names. `save` writes changed records down. `facts` are kept
+    `devices` names the GPUs for CUDA; None if they are virtual. `save` writes changed records down. `facts` are kept
     with every attempt. `log_bytes` says how large a log may grow.
     """
 
@@ -129,14 +128,12 @@ class LiveEngine:
         clock: Clock,
         *,
         devices: Sequence[str] | None,
-        device_numbers: Mapping[str, tuple[int, int]],
         round_s: float,
         save: Callable[[], None],
         facts: Callable[[], dict[str, Any]],
         log_bytes: Callable[[], int],
     ) -> None:
         self.devices = devices
-        self._device_numbers = device_numbers
         self.clock = clock
         self.attempts = Attempts(site, self, jobs.blocked, anywhere=devices is None)
         self._site = site
@@ -291,12 +288,8 @@ class LiveEngine:
         names = None if self.devices is None else [self.devices[gpu] for gpu in gpus]
         launch = environment.launch_of(record, attempt, self._folder / record.id, names, log_bytes=self._log_bytes())
         # If the journal is lost, a job that was ever started can be brought back from its folder alone.
-        kept = {RECORD: record.plain(), FACTS: self._facts(), "token": attempt.token, "shut_devices": self._shut(names)}
+        kept = {RECORD: record.plain(), FACTS: self._facts(), "token": attempt.token}
         return LaunchOrder(self._directory(record), attempt.token, {**launch, **kept})
-
-    def _shut(self, names: Sequence[str] | None) -> list[tuple[int, int]]:
-        """The device numbers of the GPUs that an attempt is not granted."""
-        return [number for name, number in self._device_numbers.items() if names is not None and name not in names]
 
     # --- what others ask ---------------------------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Protocol
 
 from fairway.core.action import Action
@@ -83,8 +82,7 @@ class Scheduler:
     """Jobs, processes and the loop between them. `run` blocks. Any thread may call the public methods.
 
     Until restarts of jobs are seen, one is assumed to cost `restart_s`. `site` is where attempts run, and `time` is the
-    source of the clock. Both are this machine, except in tests. `devices` names the GPUs for CUDA, and `device_numbers`
-    has the major and minor number of every GPU of the machine by that name.
+    source of the clock. Both are this machine, except in tests.
     """
 
     def __init__(
@@ -102,7 +100,6 @@ class Scheduler:
         policy_text: str = "",
         journal: Journal | None = None,
         site: Site | None = None,
-        device_numbers: Mapping[str, tuple[int, int]] = MappingProxyType({}),
         time: TimeSource = SYSTEM_TIME,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -131,7 +128,6 @@ class Scheduler:
             folder / "jobs",
             clock,
             devices=devices,
-            device_numbers=device_numbers,
             round_s=length_s,
             save=self.writer.save,
             facts=partial(self.journal.facts, CERTAIN),

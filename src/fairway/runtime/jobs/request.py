@@ -28,6 +28,7 @@ Name = Annotated[str, Field(strict=True, max_length=200, pattern=r"^[^\x00-\x1f\
 Seconds = Annotated[float, Field(strict=True, ge=0, le=MOST_SECONDS, allow_inf_nan=False)]
 Positive = Annotated[float, Field(strict=True, gt=0, le=MOST_SECONDS, allow_inf_nan=False)]
 Weight = Annotated[float, Field(strict=True, gt=0, le=MOST_WEIGHT, allow_inf_nan=False)]
+Cpus = Annotated[float, Field(strict=True, ge=0, le=65_536, allow_inf_nan=False)]
 Priority = Annotated[Whole, Field(ge=-MOST_PRIORITY, le=MOST_PRIORITY)]
 Flag = Annotated[bool, Field(strict=True)]
 
@@ -205,9 +206,7 @@ class JobTerms:
     host_memory_bytes: Annotated[
         Whole, Field(ge=0, le=MOST_INT), _about("the most memory of the machine that it may use; 0 is any", "bytes")
     ] = 0
-    cpus: Annotated[
-        float, Field(ge=0, le=65_536, allow_inf_nan=False), _about("the most CPUs that it may use; 0 is any number")
-    ] = 0.0
+    cpus: Annotated[Cpus, _about("the most CPUs that it may use; 0 is any number")] = 0.0
     priority: Annotated[Priority, _about("higher is served first; negative is opportunistic")] = 0
     weight: Annotated[Weight, _about("its share relative to other jobs, for policies that share")] = 1.0
     limit_s: LimitS = None

@@ -61,13 +61,14 @@ def launch_of(
     }
     if request.slurm_env:
         common |= _slurm(record, attempt, world)
+    logs = [str(folder / f"attempt-{attempt.number}" / f"rank-{rank}.log") for rank in range(world)]
     ranks = [
         {
             "argv": list(request.command),
-            "env": {**common, **_ranked(rank, slurm=request.slurm_env)},
-            "log": str(folder / f"attempt-{attempt.number}" / f"rank-{rank}.log"),
+            "env": {**common, **_ranked(rank, slurm=request.slurm_env), "FAIRWAY_LOG": log},
+            "log": log,
         }
-        for rank in range(world)
+        for rank, log in enumerate(logs)
     ]
     left_s = None if request.limit_s is None else max(request.limit_s - record.ran_s, 0.1)
     return {
@@ -80,6 +81,7 @@ def launch_of(
         "account": account_of(record),
         "host_memory_bytes": request.host_memory_bytes,
         "cpus": request.cpus,
+        "devices": None if devices is None else list(devices),
         **_jobs_have,
     }
 

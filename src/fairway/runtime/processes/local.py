@@ -263,10 +263,17 @@ def tail(log: Path, most_bytes: int = _TAIL_BYTES) -> bytes:
 
 
 class LocalSite:
-    """The attempts on this machine. Each has a control group of its own, where there can be any."""
+    """The attempts on this machine. Each has a control group of its own, where there can be any.
 
-    def __init__(self, containment: Containment | None = None) -> None:
+    `device_numbers` has the major and minor numbers of all GPUs by name. An attempt cannot open those that it is not
+    granted.
+    """
+
+    def __init__(
+        self, containment: Containment | None = None, device_numbers: Mapping[str, tuple[int, int]] | None = None
+    ) -> None:
         self._containment = containment or Containment(None, why="not asked for")
+        self._device_numbers = device_numbers or {}
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -283,8 +290,9 @@ class LocalSite:
         (folder / "checkpoints").mkdir(mode=0o700, exist_ok=True)
         environment.hand_over(folder, launch["account"])
         limits = HostLimits(launch.get("host_memory_bytes", 0), launch.get("cpus", 0.0))
-        shut = [(major, minor) for major, minor in launch.get("shut_devices", ())]
-        group = self._containment.make(launch["token"], limits, shut)
+        granted = launch.get("devices")
+        shut = [] if granted is None else [self._device_numbers[one] for one in self._device_numbers.keys() - granted]
+        group = self._containment.make(launch["token"], limits, sorted(shut))
         running = start_keeper(directory, launch if group is None else {**launch, "cgroup": str(group)})
         self._watch(running, launch["token"])
         return running
