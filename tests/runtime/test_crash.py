@@ -15,6 +15,7 @@ import pytest
 
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.journal.database import Journal
+from fairway.testing.seeds import some
 
 DAEMON = Path(__file__).with_name("crash_daemon.py")
 SAVE_EVERY = 5
@@ -110,15 +111,17 @@ def _check_diary(record: JobRecord, diary: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seed", some(range(SEED, SEED + 28), 1))
 @pytest.mark.parametrize(
     ("policy", "round_s", "jobs", "kills"),
     [("las:levels=1/2/4", 0.0, 40, 25), ("tiresias:queues=1/3", 0.0, 24, 6), ("max_min_fairness", 0.5, 24, 6)],
 )
 def test_killed_schedulers_complete_every_job_exactly_once(
-    folder: Path, policy: str, round_s: float, jobs: int, kills: int
+    folder: Path, policy: str, round_s: float, jobs: int, kills: int, seed: int
 ) -> None:
-    print(f"repeat with FAIRWAY_CRASH_SEED={SEED}")
-    _live_and_die(folder, policy, round_s, jobs, kills, SEED)
+    """37 kills by default, 1,036 with all seeds."""
+    print(f"repeat with FAIRWAY_CRASH_SEED={seed}")
+    _live_and_die(folder, policy, round_s, jobs, kills, seed)
     records = _records(folder)
     assert [record.id for record in records] == [str(number + 1) for number in range(jobs)]
     assert {record.state for record in records} == {JobState.COMPLETED}
@@ -126,7 +129,7 @@ def test_killed_schedulers_complete_every_job_exactly_once(
         try:
             _check_diary(record, (folder / "diaries" / record.id).read_text())
         except AssertionError as error:
-            raise AssertionError(f"job {record.id} ({record.request.preempt}), seed {SEED}: {error}") from error
+            raise AssertionError(f"job {record.id} ({record.request.preempt}), seed {seed}: {error}") from error
     for way in ("checkpoint", "suspend"):
         times = sum(record.preemptions for record in records if record.request.preempt == way)
         assert times, f"nobody was ever preempted by {way}, so this shows little"
