@@ -126,7 +126,7 @@ def test_a_start_that_the_machine_refuses_is_tried_again_without_using_retries(
     with live_scheduler(folder) as scheduler:
         job = ended(submit(scheduler, ["true"]))
         assert (job.state, len(job.attempts), job.failures) == (JobState.COMPLETED, 3, 0)
-        assert [attempt.cause for attempt in job.attempts] == ["lost", "lost", ""]
+        assert [attempt.cause for attempt in job.attempts] == ["refused", "refused", ""]
 
 
 def test_a_cancelled_job_that_ignores_it_gives_its_gpu_back_only_when_it_is_gone(folder: Path) -> None:
