@@ -220,6 +220,7 @@ class Daemon:
         self.scheduler.close()
         if self._thread is not None:
             self._thread.join()
+        self.containment.close()
         self.parting = str((running_daemon(self.options.folder) or {}).get("parting", LEAVE))
         (self.options.folder / "daemon.json").unlink(missing_ok=True)
         if self.listener is not None:

@@ -27,7 +27,7 @@ OWN = "scheduler"
 TOKEN = "FAIRWAY_ATTEMPT"
 """The environment variable by which the processes of an attempt are known."""
 _CONTROLLERS = ("memory", "cpu", "pids")
-_PREFIX = "attempt-"
+_PREFIX, _OURS = "attempt-", "fairway-"
 _CPU_PERIOD_US = 100_000
 _KILL_S = 5.0
 
@@ -59,6 +59,12 @@ class Containment:
         """The limits of jobs that are kept."""
         return [what for what, need in (("memory", "memory"), ("cpus", "cpu")) if need in self.controllers]
 
+    def close(self) -> None:
+        """Remove the scheduler's own group, if we have made it and no attempt is left in it."""
+        if self.root is not None and self.root.name.startswith(_OURS):
+            with contextlib.suppress(OSError):
+                self.root.rmdir()
+
     def make(self, token: str, limits: HostLimits, shut: Sequence[tuple[int, int]] = ()) -> Path | None:
         """A group for an attempt; None if there are none. `shut` are device numbers that it may not open."""
         if self.root is None:
@@ -89,7 +95,7 @@ def found(folder: Path) -> Containment:
         root, controlled = mount / own.strip("/").rpartition("/")[0], True
     elif os.geteuid() == 0 and not own.endswith(".service"):
         name = hashlib.sha256(os.fsencode(folder.absolute())).hexdigest()[:12]
-        root, controlled = mount / f"fairway-{name}", True
+        root, controlled = mount / f"{_OURS}{name}", True
     else:
         # Controllers would keep systemd from putting the next scheduler into this group while jobs run.
         root, controlled = mount / own.strip("/"), False
