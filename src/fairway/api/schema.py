@@ -255,7 +255,7 @@ class Status(BaseModel):
 
     `configuration` is its file; null if there is none. `policy_problem` is not empty while the policy fails,
     `configuration_problem` while that file has an error and an earlier version of it counts. `problem` is the first of
-    the two.
+    the two. `clock` is not empty once somebody has set the time of day while the scheduler runs.
     """
 
     version: str
@@ -269,6 +269,7 @@ class Status(BaseModel):
     policy_problem: str
     configuration: str | None
     configuration_problem: str
+    clock: str
     cluster: str
     gpus: int
     gpus_held: int

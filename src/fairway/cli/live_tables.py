@@ -260,6 +260,7 @@ def status_table(status: Row) -> Table:
         ("GPUs", f"{status['gpus_held']} of {status['gpus']} held · {status['cluster']}"),
         ("jobs", jobs or "none"),
         ("decisions", f"{status['rounds']:,}"),
+        *([("clock", status["clock"])] if status.get("clock") else []),
         ("disk", _disk(status)),
         ("you", status["you"] + (" · you control all jobs" if status["operator"] else "")),
     ]

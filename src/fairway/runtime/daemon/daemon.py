@@ -23,6 +23,7 @@ from fairway.core.plan import Placer
 from fairway.core.policy import Policy
 from fairway.placement import placement as placement_named
 from fairway.policies import make_policy
+from fairway.runtime.daemon.clock import Clock
 from fairway.runtime.daemon.machine import ForeignProcesses, Machine, found_machine
 from fairway.runtime.daemon.scheduler import MIN_RUN_S, Scheduler
 from fairway.runtime.daemon.settings import Choice, Options, Settings
@@ -315,7 +316,7 @@ def suspend_jobs(folder: Path) -> int:
             while _moves(one) and not one.ended and time.monotonic() < deadline_s:
                 time.sleep(0.02)
             one.close()
-        return _book(folder, {one.directory.parent.name for one in running}, time.time())
+        return _book(folder, {one.directory.parent.name for one in running})
 
 
 @contextmanager
@@ -357,9 +358,10 @@ def _begins_again(one: Running, record: JobRecord | None) -> bool:
     return not done and CHECKPOINTED not in codes and (record is None or record.progress.checkpoint is None)
 
 
-def _book(folder: Path, names: set[str], date_s: float) -> int:
-    """Write down how long the jobs that were suspended at a date had run. Returns how many there are."""
-    stood = []
+def _book(folder: Path, names: set[str]) -> int:
+    """Write down how long the jobs that have just been suspended had run. Returns how many there are."""
+    clock, stood = Clock(facts_of_last_time(folder)), list[StoredJob]()
+    date_s = clock.date_s(clock.now_s())
     for job in _jobs(folder):
         record = JobRecord.from_plain(job.record)
         if job.id not in names or record.state is not JobState.RUNNING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -41,9 +41,9 @@ _ENDED = frozenset(JobState) - _WAITING - {JobState.RUNNING}
 
 @dataclass
 class Attempt:
-    """One start of a job's processes. Times are seconds since 1970.
+    """One start of a job's processes. Times are dates by the scheduler's clock.
 
-    `start_s` is the time from its launch to its first report of a step, `stop_s` from the request to stop to its end.
+    `ran_s` is how long it has run as far as that is counted; None if an earlier version started it. `start_s` is the time from its launch to its first report of a step, `stop_s` from the request to stop to its end.
     Each is None if it was not seen.
     """
 
@@ -58,11 +58,20 @@ class Attempt:
     resume: bool = False
     start_s: float | None = None
     stop_s: float | None = None
+    ran_s: float | None = None
+
+    def shown(self, shift_s: float) -> dict[str, Any]:
+        """As every user may see it: without the token that marks its processes, and with dates that are `shift_s` later.
+
+        The time of day is ahead of the scheduler's own dates by that.
+        """
+        out = {name: value for name, value in vars(self).items() if name != "token"}
+        return out | {name: later(out[name], shift_s) for name in ("launched_s", "started_s", "ended_s")}
 
 
 @dataclass
 class Progress:
-    """What a job has reported of its training, and when. `read_bytes` of its reports have been read."""
+    """What a job has reported of its training, and when by the scheduler's clock. `read_bytes` of its reports have been read."""
 
     step: float = 0.0
     steps: float | None = None
@@ -86,6 +95,17 @@ class Progress:
     read_bytes: int = 0
 
 
+    def shown(self, shift_s: float) -> dict[str, Any]:
+        """As users see it, with dates that are `shift_s` later."""
+        dates = {"checkpoint_s": self.checkpoint_s, "reported_s": self.reported_s}
+        return asdict(self) | {name: later(date_s, shift_s) for name, date_s in dates.items()}
+
+
+def later(date_s: float | None, by_s: float) -> float | None:
+    """A date that is later by some seconds, if there is one."""
+    return None if date_s is None else date_s + by_s
+
+
 class StoredJob(NamedTuple):
     """A job's record as the journal stores it."""
 
@@ -100,8 +120,9 @@ class StoredJob(NamedTuple):
 class JobRecord:
     """One job. `number` is the scheduler's name for it, `id` the one that users see.
 
-    `ran_s` and `gpu_s` count up to `since_s`. For a running job that is the date since which it has run without a
-    break. Only `life` changes its state.
+    Times are dates by the scheduler's clock: they do not change when the time of day is set. `ran_s` and `gpu_s` count
+    up to `since_s`. For a running job that is the date since which it has run without a break. Only `life` changes its
+    state.
     """
 
     number: int
@@ -146,10 +167,25 @@ class JobRecord:
     def count_until(self, date_s: float) -> None:
         """Add the time since `since_s`. At this date the job stops running, or starts a new stretch."""
         if self.since_s is not None and self.attempt is not None:
-            passed_s = max(date_s - self.since_s, 0.0)
-            self.ran_s += passed_s
-            self.gpu_s += passed_s * len(self.attempt.gpus)
-            self.since_s = None
+            self._count(self.attempt, max(date_s - self.since_s, 0.0))
+
+    def count_attempt(self, ran_s: float) -> None:
+        """Its latest attempt has ended and ran this long in all: count what is missing.
+
+        That is nothing if it did not count as running any more. A scheduler that was killed may not know of its start.
+        """
+        attempt = self.attempt
+        if attempt is None or attempt.ran_s is None:
+            return
+        if self.since_s is not None or attempt.started_s is None:
+            self._count(attempt, ran_s - attempt.ran_s)
+
+    def _count(self, attempt: Attempt, passed_s: float) -> None:
+        self.ran_s += passed_s
+        self.gpu_s += passed_s * len(attempt.gpus)
+        self.since_s = None
+        if attempt.ran_s is not None:
+            attempt.ran_s += passed_s
 
     def plain(self) -> dict[str, Any]:
         """The record as JSON values."""
