@@ -24,7 +24,6 @@ from fairway.runtime.processes.attempts import AttemptTarget
 from fairway.testing.simulated_site import SIGN_EVERY_S, SimulatedAttempt, SimulatedSite
 from fairway.testing.simulated_users import Promised
 
-
 SOON_S = 0.01
 LEAST_LIMIT_S = 0.1
 """Every attempt may run for this long, even if nothing is left of its job's time."""

@@ -94,7 +94,6 @@ class Progress:
     speeds: dict[str, float] = field(default_factory=dict)
     read_bytes: int = 0
 
-
     def shown(self, shift_s: float) -> dict[str, Any]:
         """As users see it, with dates that are `shift_s` later."""
         dates = {"checkpoint_s": self.checkpoint_s, "reported_s": self.reported_s}

@@ -152,7 +152,7 @@ class Eligibility:
 
     def is_early(self, record: JobRecord, now_s: float) -> bool:
         """Whether the time of a job has not come."""
-        return begins_s(record, self.shift_s) > self._origin_s + now_s
+        return begins_s(record, self.shift_s) - self._origin_s > now_s
 
     def note_off(self, record: JobRecord, now_s: float) -> None:
         """A job has ended or lost its GPUs: look again at the jobs that wait for that."""
