@@ -1,8 +1,8 @@
 """The laws that hold after every step of a live scheduler, whatever its users, its machine and its operators do.
 
-Nothing is lost, and nothing runs twice. Run times are true, whatever is done to the time of day. No GPU has two owners, unless they share it. What was acknowledged is so. Every
-job that waits has a reason. Nobody gets more than the configuration allows. The policy decides. What is on disk gives
-the same state again.
+Nothing is lost, and nothing runs twice. Run times are true, whatever is done to the time of day. No GPU has two owners,
+unless they share it. What was acknowledged is so. Every job that waits has a reason. Nobody gets more than the
+configuration allows. The policy decides. What is on disk gives the same state again.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@
 
 Jobs end, fail, hang and ignore requests to stop. Users submit jobs and arrays, hold, suspend, requeue and cancel them.
 Operators change the policy and the configuration. Schedulers are killed before, in and after every write, start and
-signal; keepers and ranks die; machines are switched off; disks are full; the time of day is set. After each step the laws of `daemon_laws` hold.
+signal; keepers and ranks die; the machine is switched off; disks are full; the time of day is set. After each step the
+laws of `daemon_laws` hold.
 """
 
 from __future__ import annotations
@@ -182,10 +183,9 @@ class DaemonWorld:
                 self.scheduler.journal.close()
             self.waiting = []
             if self.rng.random() < 0.5:
-                self.time.sleep(self.rng.uniform(0.0, 40.0))
                 # The machine may be switched off meanwhile.
                 with contextlib.suppress(Killed):
-                    self.site.happen()
+                    self.site.let_pass(self.rng.uniform(0.0, 40.0))
             # A scheduler that cannot write at its start does not start; its operator has to make room.
             self.full_until_s = 0.0
             if not self.calm and self.rng.random() < 0.3:

@@ -314,6 +314,15 @@ class SimulatedSite:
         self._told.update(over)
         return [Over(self.attempts[path], self.outcomes[path]) for path in over]
 
+    def let_pass(self, seconds: float) -> None:
+        """Let time pass while no scheduler runs. Everything happens when it is due."""
+        end_s = self.time.monotonic() + seconds
+        while self._next_s() < end_s:
+            self.time.sleep(max(self._next_s() - self.time.monotonic(), 1e-6))
+            self.happen()
+        self.time.sleep(max(end_s - self.time.monotonic(), 0.0))
+        self.happen()
+
     def wake(self) -> None:
         """Nobody else waits here."""
 

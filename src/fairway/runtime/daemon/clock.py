@@ -1,8 +1,9 @@
 """The scheduler's clock. Setting the time of day does not move it.
 
-The clock shows seconds since the scheduler's first start. It goes by the time since the machine was booted, which counts
-sleep and cannot be set. The journal keeps the offset between the two, so a scheduler that starts again in the same boot
-goes on exactly. In another boot only the time of day says how long the machine was off; it is believed within limits.
+The clock shows seconds since the scheduler's first start. It goes by the time since the machine was booted. That counts
+sleep, and nobody can set it. The journal keeps the offset between the two, so a scheduler that starts again in the same
+boot goes on exactly. In another boot only the time of day says how long the machine was off. It is believed within
+limits.
 
 Records keep dates by this clock: the date of its instant 0 (`origin_s`) plus the instant. The difference of two of them
 is a duration, whatever was done to the time of day in between. People see the time of day, which is `shift_s` later.

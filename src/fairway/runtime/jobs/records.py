@@ -43,8 +43,9 @@ _ENDED = frozenset(JobState) - _WAITING - {JobState.RUNNING}
 class Attempt:
     """One start of a job's processes. Times are dates by the scheduler's clock.
 
-    `ran_s` is how long it has run as far as that is counted; None if an earlier version started it. `start_s` is the time from its launch to its first report of a step, `stop_s` from the request to stop to its end.
-    Each is None if it was not seen.
+    `ran_s` is how long it has run, as far as that is counted; None if an earlier version started it. `start_s` is the
+    time from its launch to its first report of a step, `stop_s` from the request to stop to its end. Each is None if it
+    was not seen.
     """
 
     number: int
@@ -61,17 +62,18 @@ class Attempt:
     ran_s: float | None = None
 
     def shown(self, shift_s: float) -> dict[str, Any]:
-        """As every user may see it: without the token that marks its processes, and with dates that are `shift_s` later.
-
-        The time of day is ahead of the scheduler's own dates by that.
-        """
+        """As every user may see it: without the token that marks its processes, and with dates by the time of day,
+        which are `shift_s` later."""
         out = {name: value for name, value in vars(self).items() if name != "token"}
         return out | {name: later(out[name], shift_s) for name in ("launched_s", "started_s", "ended_s")}
 
 
 @dataclass
 class Progress:
-    """What a job has reported of its training, and when by the scheduler's clock. `read_bytes` of its reports have been read."""
+    """What a job has reported of its training. Dates are by the scheduler's clock.
+
+    `read_bytes` of its reports have been read.
+    """
 
     step: float = 0.0
     steps: float | None = None
@@ -95,7 +97,7 @@ class Progress:
     read_bytes: int = 0
 
     def shown(self, shift_s: float) -> dict[str, Any]:
-        """As users see it, with dates that are `shift_s` later."""
+        """As users see it, with dates by the time of day, which are `shift_s` later."""
         dates = {"checkpoint_s": self.checkpoint_s, "reported_s": self.reported_s}
         return asdict(self) | {name: later(date_s, shift_s) for name, date_s in dates.items()}
 

@@ -27,8 +27,8 @@ class Outcome(NamedTuple):
 
     `ended` is when the last process was gone. `memory_kills` counts the processes that the kernel killed because memory
     was short; -1 if it does not say. `stop_s` is the time from the request to stop to the end, if there was a request.
-    `ran_s` is how long the ranks ran, without the time in which they were suspended. `said_no_memory`: the last lines of
-    a log say that memory ran out. What is not known is None.
+    `ran_s` is how long the ranks ran, not counting the time in which they were suspended. `said_no_memory`: the last
+    lines of a log say that memory ran out. What is not known is None.
     """
 
     codes: tuple[int, ...]
