@@ -192,11 +192,12 @@ class Laws:
     def _check_begin_times(self, scheduler: Scheduler) -> None:
         """No job starts before its time of day, and none waits for a time that has passed."""
         demand(not self._site.early, f"jobs {self._site.early} do not start before their time")
-        # A scheduler that has just waited for its disk looks next at who may come in.
-        late_s = JUMP_S + SOON_S + self._site.time.outage_s - self._last_outage_s
-        today_s = self._site.time.time() - late_s
+        if scheduler.jobs.timers.next_s <= scheduler.clock.now_s():
+            # It looks next at whose time has come: commands come first, or it has waited for its disk.
+            return
+        today_s = self._site.time.time() - JUMP_S - SOON_S
         for record in scheduler.store:
-            if "not before" in scheduler.guard.outside.get(record.number, ""):
+            if not record.attempts and "not before" in scheduler.guard.outside.get(record.number, ""):
                 demand((record.request.begin_s or 0.0) > today_s, f"the time of job {record.id} has come")
 
     def _check_arrays(self, scheduler: Scheduler) -> None:
