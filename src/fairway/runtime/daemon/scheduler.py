@@ -115,7 +115,7 @@ class Scheduler:
         self.journal = journal or Journal(folder / "journal.db")
         facts = self.journal.facts()
         self.clock = clock = Clock(facts, time)
-        self._noted_s = 0.0
+        self._note_at_s = clock.now_s() + NOTE_EVERY_S
         length_s = policy.round_s if round_s is None else round_s
         terms = terms or NoTerms()
         new_state = partial(State, cluster, min_run_s=min_run_s, round_s=length_s)
@@ -291,9 +291,9 @@ class Scheduler:
 
     def handle(self, happening: Happening) -> Sequence[Event]:
         """The events that a happening means for the state."""
-        if isinstance(happening, TimeOfDaySet) or happening.time_s >= self._noted_s:
+        if isinstance(happening, TimeOfDaySet) or happening.time_s >= self._note_at_s:
             # After a reboot, the clock goes on from here.
-            self._noted_s = happening.time_s + NOTE_EVERY_S
+            self._note_at_s = happening.time_s + NOTE_EVERY_S
             self.writer.keep({FACT: self.clock.fact(), "last_s": happening.time_s})
         return self.jobs.handle(happening)
 

@@ -268,7 +268,7 @@ class Recovery:
                 if not record.state.ended:
                     eligibility.look_at(record, clock.now_s())
             self._note(self._jobs.look_at_begin_times(max(clock.now_s(), self._state.now_s), clock.shift_s))
-            self._journal.set_facts({FACT: clock.fact()})
+            self._journal.set_facts({FACT: clock.fact(), "last_s": clock.now_s()})
             self._journal.save_jobs(record.stored() for record in self._store.take_changed())
         self._journal.compact()
 
