@@ -18,7 +18,6 @@ from fairway import __version__
 from fairway.api.disk_space import DiskSpace
 from fairway.api.people import Person, user_name
 from fairway.policies import policies
-from fairway.runtime.daemon.clock import told
 from fairway.runtime.daemon.daemon import Daemon
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.life import RECLAIMED
@@ -208,7 +207,7 @@ def status(daemon: Daemon, disk: DiskSpace, person: Person, began_s: float) -> d
         "policy_problem": scheduler.guard.problem,
         "configuration": str(daemon.settings.path) if daemon.settings.read else None,
         "configuration_problem": daemon.settings.problem,
-        "clock": "" if clock.jump is None else told(clock.jump),
+        "clock": clock.remark(),
         "cluster": cluster.text or " ".join(f"{node.gpu_type}:{node.gpus}" for node in cluster.nodes),
         "gpus": len(cluster.node_of_gpu),
         "gpus_held": uses["held"],

@@ -172,6 +172,13 @@ def test_the_time_that_an_attempt_takes_to_stop_is_not_counted() -> None:
     assert job.ran_s == 10.0
 
 
+def test_the_time_for_which_the_machine_slept_is_not_counted() -> None:
+    job = running()
+    job.count_until(3700.0)
+    job.count_attempt(25.0)
+    assert (job.ran_s, job.gpu_s) == (25.0, 50.0)
+
+
 def test_an_attempt_that_an_earlier_version_started_is_counted_by_its_dates() -> None:
     plain = running().plain()
     del plain["attempts"][0]["ran_s"]

@@ -88,11 +88,11 @@ class Clock:
         self.jump: Jump | None = None
         up_s, today_s = source.uptime(), source.time()
         self.origin_s = float(facts.get("origin_s", today_s))
-        last_s, last = float(facts.get("last_s", 0.0)), facts.get(FACT) or {"boot": "", "offset_s": 0.0, "shift_s": 0.0}
-        self.shift_s = float(last["shift_s"])
-        self._before = str(last["boot"]), float(last["offset_s"])
-        if source.boot and source.boot == last["boot"]:
-            now_s = max(up_s + float(last["offset_s"]), last_s)
+        last_s, last = float(facts.get("last_s", 0.0)), facts.get(FACT, {})
+        self.shift_s = float(last.get("shift_s", 0.0))
+        self._before = str(last.get("boot", "")), float(last.get("offset_s", 0.0))
+        if source.boot and source.boot == self._before[0]:
+            now_s = max(up_s + self._before[1], last_s)
         else:
             now_s = min(max(today_s - self.shift_s - self.origin_s, last_s), last_s + MOST_OFF_S)
         self._offset_s = now_s - up_s
@@ -118,6 +118,13 @@ class Clock:
         self.shift_s += by_s
         self.jump = Jump(now_s, by_s)
         return True
+
+    def remark(self) -> str:
+        """What somebody has done to the time of day, in words; "" if that is nothing."""
+        if self.jump is None:
+            return ""
+        noticed = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.today_s(self.jump.time_s)))
+        return f"{told(self.jump)} (noticed at {noticed})"
 
     def date_s(self, time_s: float) -> float:
         """The date of an instant by this clock, as records keep it."""

@@ -360,17 +360,15 @@ def _begins_again(one: Running, record: JobRecord | None) -> bool:
 
 def _book(folder: Path, names: set[str]) -> int:
     """Write down how long the jobs that have just been suspended had run. Returns how many there are."""
-    clock, stood = Clock(facts_of_last_time(folder)), list[StoredJob]()
-    date_s = clock.date_s(clock.now_s())
-    for job in _jobs(folder):
-        record = JobRecord.from_plain(job.record)
-        if job.id not in names or record.state is not JobState.RUNNING:
-            continue
-        record.count_until(date_s)
-        stood.append(record.stored())
+    records = [JobRecord.from_plain(job.record) for job in _jobs(folder) if job.id in names]
+    stood = [record for record in records if record.state is JobState.RUNNING]
     if stood:
+        clock = Clock(facts_of_last_time(folder))
+        date_s = clock.date_s(clock.now_s())
+        for record in stood:
+            record.count_until(date_s)
         with closing(Journal(folder / "journal.db")) as journal, journal.transaction():
-            journal.save_jobs(stood)
+            journal.save_jobs(record.stored() for record in stood)
             # If the jobs are suspended already, the date of the first time stays.
             if journal.facts().get(STOOD_STILL) is None:
                 journal.set_facts({STOOD_STILL: date_s})

@@ -171,15 +171,17 @@ class JobRecord:
             self._count(self.attempt, max(date_s - self.since_s, 0.0))
 
     def count_attempt(self, ran_s: float) -> None:
-        """Its latest attempt has ended and ran this long in all: count what is missing.
+        """Its latest attempt has ended and ran this long in all, as its keeper says: count what is missing or too much.
 
-        That is nothing if it did not count as running any more. A scheduler that was killed may not know of its start.
+        Nothing is missing if it did not count as running any more: the time that it took to stop is not counted. A
+        scheduler that was killed may not know of its start. Too much is counted if the machine slept meanwhile.
         """
         attempt = self.attempt
         if attempt is None or attempt.ran_s is None:
             return
-        if self.since_s is not None or attempt.started_s is None:
-            self._count(attempt, ran_s - attempt.ran_s)
+        missing_s = ran_s - attempt.ran_s
+        ran_to_the_end = self.since_s is not None or attempt.started_s is None
+        self._count(attempt, missing_s if ran_to_the_end else min(missing_s, 0.0))
 
     def _count(self, attempt: Attempt, passed_s: float) -> None:
         self.ran_s += passed_s

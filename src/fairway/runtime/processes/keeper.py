@@ -199,6 +199,7 @@ class Keeper:
         if not write_new(self.directory / "keeper.json", [*identity(os.getpid()), boot_id()]):
             return
         self._reserve()
+        self._leave_sign()
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
         kills = memory_kills()
         problem = self._start_all(self._opened_group())
