@@ -12,6 +12,7 @@ import pytest
 from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.placement import placement
 from fairway.policies import make_policy
+from fairway.runtime.daemon.clock import FACT
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.daemon.settings import FILE_NAME, Settings
 from fairway.runtime.jobs.records import JobRecord, JobState
@@ -319,6 +320,35 @@ def test_after_a_reboot_with_a_wrong_date_jobs_go_on(told: Callable[..., Story])
     story.until(lambda: story.record(job).state.ended)
     assert story.states(job) == [JobState.COMPLETED]
     assert story.record(job).ran_s == pytest.approx(120.0, abs=5.0)
+
+
+def test_the_journal_of_an_earlier_version_is_gone_on_with(told: Callable[..., Story]) -> None:
+    story = told()
+    job = story.job(Behaviour(100.0), limit_s=600.0)
+    story.pass_s(10.0)
+    journal = story.scheduler.journal
+    (stored,) = journal.jobs()
+    del stored.record["attempts"][0]["ran_s"]
+    with journal.transaction():
+        journal.save_jobs([stored])
+        journal._db.execute("DELETE FROM facts WHERE name = ?", (FACT,))
+    story.restart(away_s=20.0)
+    assert story.scheduler.clock.now_s() == pytest.approx(30.0, abs=0.1)
+    story.until(lambda: story.record(job).state.ended)
+    assert story.record(job).ran_s == pytest.approx(100.0, abs=0.1)
+
+
+def test_speeds_count_by_the_time_since_the_boot(told: Callable[..., Story]) -> None:
+    story = told()
+    job = story.job(FOREVER)
+    reports = story.site._reports.setdefault(job, [])
+    for step in range(5):
+        reports.append({"step": 10 * step, "time": story.time.time(), "uptime": story.time.uptime()})
+        story.pass_s(1.0)
+        reports.append({"step": 10 * step + 5, "time": story.time.time(), "uptime": story.time.uptime()})
+        story.time.set_date(HOUR_S)
+        story.pass_s(1.0)
+    assert story.record(job).progress.steps_per_s == pytest.approx(5.0, rel=0.01)
 
 
 class Wishes:
