@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -16,8 +17,8 @@ from real_processes import processes_of, python, state_of, wait_for
 
 from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.core.errors import FairwayError
+from fairway.runtime.daemon.clock import SystemTime
 from fairway.runtime.daemon.daemon import AlreadyUpError, Daemon, Options
-from fairway.runtime.daemon.engine import Clock
 from fairway.runtime.daemon.machine import virtual_machine
 from fairway.runtime.jobs.records import JobState
 from fairway.runtime.journal import database as journals
@@ -35,8 +36,6 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def _keeper(folder: Path, name: str = "1") -> int:
-    import json
-
     path = folder / "jobs" / name / "attempt-1" / "keeper.json"
     wait_for(path.exists)
     return int(json.loads(path.read_text())[0])
@@ -234,32 +233,71 @@ def test_two_schedulers_on_one_directory_are_refused(folder: Path) -> None:
     second.close()
 
 
+class SettableTime(SystemTime):
+    """The time of this machine, except that a test sets the time of day."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ahead_s = 0.0
+
+    def time(self) -> float:
+        """The time of day, in seconds since 1970."""
+        return super().time() + self.ahead_s
+
+
 def test_a_clock_that_was_set_back_between_two_schedulers_stops_nothing(folder: Path) -> None:
-    with live_scheduler(folder, 1) as scheduler:
+    today = SettableTime()
+    with live_scheduler(folder, 1, time=today) as scheduler:
         submit(scheduler, python(TICKS))
         second = submit(scheduler, ["true"])
-    db = sqlite3.connect(folder / "journal.db")
-    db.execute("UPDATE facts SET value = value + 7200 WHERE name = 'origin_s'")
-    db.commit()
-    db.close()
-    with live_scheduler(folder, 1) as scheduler:
+    today.ahead_s = -7200.0
+    with live_scheduler(folder, 1, time=today) as scheduler:
         for job in scheduler.store:
             assert ended(job).state is JobState.COMPLETED
         assert ended(submit(scheduler, ["true"])).state is JobState.COMPLETED
         assert second.number == 1
+        assert scheduler.clock.jump is not None
 
 
-def test_the_clock_goes_on_when_the_time_of_day_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    today_s = [1000.0]
-    monkeypatch.setattr(time, "time", lambda: today_s[0])
-    clock = Clock(900.0)
-    first = clock.now_s()
-    assert 100.0 <= first < 101.0
-    today_s[0] = 500.0
-    time.sleep(0.05)
-    assert first + 0.04 < clock.now_s() < first + 5.0
-    today_s[0] = 5000.0
-    assert 4100.0 <= clock.now_s() < 4101.0
+@pytest.mark.parametrize("ahead_s", [3600.0, -3600.0, 10 * 365 * 86400.0])
+def test_a_job_that_is_put_back_in_the_queue_after_the_time_of_day_was_set_has_run_as_long_as_it_has(
+    folder: Path, ahead_s: float
+) -> None:
+    today = SettableTime()
+    with live_scheduler(folder, 1, time=today) as scheduler:
+        job = submit(scheduler, ["bash", "-c", "echo ready; exec sleep 600"], limit_s=300.0, grace_s=2.0)
+        wait_for(lambda: "ready" in log_of(scheduler, job))
+        time.sleep(1.0)
+        today.ahead_s = ahead_s
+        wait_for(lambda: scheduler.clock.jump is not None, "the step to be noticed")
+        scheduler.requeue(job.id)
+        wait_for(lambda: len(job.attempts) == 2 and job.state is JobState.RUNNING)
+        assert 0.9 < job.ran_s < 30.0
+        assert job.attempts[0].ended_s is not None
+        assert 0.9 < job.attempts[0].ended_s - job.attempts[0].launched_s < 30.0
+        today.ahead_s = 0.0
+        scheduler.cancel(job.id)
+        assert ended(job).state is JobState.CANCELLED
+        assert job.ran_s < 60.0
+
+
+def test_a_job_that_ended_while_no_scheduler_ran_is_charged_for_what_its_keeper_counted(folder: Path) -> None:
+    today = SettableTime()
+    with live_scheduler(folder, 1, time=today) as scheduler:
+        job = submit(scheduler, ["bash", "-c", "echo ready; exec sleep 2"])
+        wait_for(lambda: "ready" in log_of(scheduler, job))
+    exit_json = folder / "jobs" / job.id / "attempt-1" / "exit.json"
+    wait_for(exit_json.exists)
+    # The date that the keeper wrote down is wrong by an hour.
+    told = json.loads(exit_json.read_text())
+    exit_json.write_text(json.dumps({**told, "time": told["time"] - 3600.0}))
+    today.ahead_s = -86400.0
+    with live_scheduler(folder, 1, time=today) as scheduler:
+        job = ended(scheduler.store[0])
+        assert job.ran_s == pytest.approx(told["ran_s"])
+        assert 1.9 < job.ran_s < 30.0
+        assert job.ended_s is not None
+        assert 1.9 < job.ended_s - job.submitted_s < 60.0
 
 
 def test_the_time_in_which_the_machine_was_down_is_nobodys_run_time(folder: Path) -> None:

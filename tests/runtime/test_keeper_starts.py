@@ -25,9 +25,9 @@ def lost(found: object) -> bool:
     """Whether an attempt is lost, at an instant that is not in the future."""
     return (
         isinstance(found, local.Outcome)
-        and found.ended_s is not None
-        and found.ended_s <= time.time()
-        and found._replace(ended_s=None) == local.LOST
+        and found.ended is not None
+        and found.ended.date_s <= time.time()
+        and found._replace(ended=None) == local.LOST
     )
 
 

@@ -21,8 +21,9 @@ from real_processes import (
     wait_for,
 )
 
-from fairway.runtime.processes import containment, local
+from fairway.runtime.processes import containment, keeper, local
 from fairway.runtime.processes.local import Running
+from fairway.runtime.processes.site import Outcome
 
 IGNORES = "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready'); time.sleep(600)"
 SAVES = (
@@ -97,6 +98,11 @@ def test_the_time_limit_ends_a_job_and_does_not_count_while_it_is_suspended(fold
     outcome = end_of(running)
     assert outcome.cause == "limit"
     assert outcome.codes == (143,)
+    assert outcome.ran_s is not None
+    assert 1.0 <= outcome.ran_s < 1.4
+    assert outcome.ended is not None
+    assert outcome.ended.boot == keeper.boot_id()
+    assert keeper.uptime_s() - 10.0 < outcome.ended.uptime_s <= keeper.uptime_s()
 
 
 def test_suspending_stops_every_process_even_outside_the_group(folder: Path) -> None:
@@ -237,6 +243,11 @@ def test_ranks_end_with_a_keeper_that_is_killed(folder: Path) -> None:
     wait_for(lambda: running.ended)
     running.close()
     assert local.outcome_of(folder) is None
+    lost = local.find_attempt(folder)
+    assert isinstance(lost, Outcome)
+    assert lost.ended is not None
+    assert (lost.cause, lost.ended.boot) == ("lost", keeper.boot_id())
+    assert lost.ran_s is not None
     containment.kill_strays(folder, folder.name, just_now=True)
     wait_for(lambda: processes_of(folder.name) == [])
 

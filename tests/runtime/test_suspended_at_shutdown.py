@@ -12,6 +12,7 @@ from live_scheduler import clear, live_scheduler, submit, until
 from real_processes import wait_for
 
 from fairway.core.event import Event, Woken
+from fairway.runtime.daemon.clock import FACT
 from fairway.runtime.daemon.daemon import suspend_jobs
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.records import JobRecord, JobState
@@ -31,9 +32,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 def let_pass(folder: Path, seconds: float) -> None:
     """As if everything that is written down had been so much earlier."""
     with closing(Journal(folder / "journal.db")) as journal, journal.transaction():
-        facts = journal.facts()
-        dates = {name: facts[name] - seconds for name in ("origin_s", STOOD_STILL) if facts.get(name) is not None}
-        journal.set_facts(dates)
+        clock = journal.facts((FACT,))[FACT]
+        journal.set_facts({FACT: {**clock, "offset_s": clock["offset_s"] + seconds}})
 
 
 def columns(scheduler: Scheduler) -> dict[str, list[float]]:

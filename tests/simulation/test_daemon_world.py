@@ -11,11 +11,14 @@ import pytest
 from fairway.core.action import Action
 from fairway.core.event import Event
 from fairway.core.state import State
+from fairway.runtime.daemon.clock import Clock
 from fairway.runtime.daemon.engine import LiveEngine
 from fairway.runtime.jobs import life
 from fairway.runtime.jobs.commands import Commands
 from fairway.runtime.jobs.life import Instruction, Stop
+from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.processes.site import Outcome
 from fairway.testing.daemon_laws import BrokenLawError
 from fairway.testing.daemon_world import live_through
 from fairway.testing.seeds import ALL, first_seed
@@ -80,6 +83,31 @@ def test_a_life_that_brings_jobs_back_from_the_dead_is_found_out(monkeypatch: py
 
     monkeypatch.setattr(life, "move", careless)
     assert _fails(monkeypatch)
+
+
+def test_a_clock_that_follows_the_time_of_day_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def following(clock: Clock) -> float:
+        return clock.source.time() - clock.origin_s
+
+    monkeypatch.setattr(Clock, "now_s", following)
+    assert _fails(monkeypatch)
+
+
+def test_run_times_that_are_differences_of_dates_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = LiveEngine._ended_s
+
+    def dated(engine: LiveEngine, outcome: Outcome, now_s: float) -> float:
+        ended = outcome.ended and outcome.ended._replace(boot="")
+        return real(engine, outcome._replace(ended=ended), now_s)
+
+    monkeypatch.setattr(LiveEngine, "_ended_s", dated)
+    monkeypatch.setattr(JobRecord, "count_attempt", lambda record, ran_s: None)
+    assert "books" in _fails(monkeypatch, most=200)
+
+
+def test_begin_times_that_are_not_looked_at_again_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LiveJobs, "look_at_begin_times", lambda jobs, now_s, shift_s: [])
+    assert "time" in _fails(monkeypatch, most=200)
 
 
 def test_a_change_of_policy_that_leaves_guests_where_they_are_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import pytest
 from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.placement import placement
 from fairway.policies import make_policy
+from fairway.runtime.daemon.clock import FACT
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.daemon.settings import FILE_NAME, Settings
 from fairway.runtime.jobs.records import JobRecord, JobState
@@ -55,8 +56,7 @@ class Story:
     def restart(self, away_s: float = 0.0) -> None:
         """The scheduler is killed; another one follows it after a while."""
         self.scheduler.journal.close()
-        self.time.sleep(away_s)
-        self.site.happen()
+        self.site.let_pass(away_s)
         self.scheduler = self._made()
 
     def submit(self, behaviour: Behaviour, **about: Any) -> Future[Any]:
@@ -215,6 +215,140 @@ def test_after_a_restart_a_guest_whose_host_has_ended_has_the_gpu_for_itself(tol
     assert story.states(host, guest) == [JobState.COMPLETED, JobState.RUNNING]
     assert target is not None
     assert (target.host, target.throttle) == (-1, 1.0)
+
+
+HOUR_S, YEARS_S = 3600.0, 10 * 365 * 86400.0
+
+
+@pytest.mark.parametrize("by_s", [HOUR_S, -HOUR_S, YEARS_S, -YEARS_S])
+def test_a_step_of_the_time_of_day_is_no_run_time(told: Callable[..., Story], by_s: float) -> None:
+    story = told()
+    job = story.job(Behaviour(100.0), preempt="checkpoint", limit_s=600.0)
+    story.pass_s(3.0)
+    story.time.set_date(by_s)
+    story.do("requeue", job)
+    story.until(lambda: story.record(job).state is JobState.RUNNING)
+    assert story.record(job).ran_s == pytest.approx(3.0, abs=0.1)
+    story.time.set_date(-by_s)
+    story.until(lambda: story.record(job).state.ended)
+    record = story.record(job)
+    assert record.state is JobState.COMPLETED
+    # The half second in which it stopped is not counted.
+    assert record.ran_s == pytest.approx(99.5, abs=0.1)
+    assert record.ended_s is not None
+    assert record.ended_s - record.submitted_s == pytest.approx(100.0, abs=0.1)
+
+
+@pytest.mark.parametrize("by_s", [HOUR_S, -HOUR_S, YEARS_S, -YEARS_S])
+def test_a_step_while_no_scheduler_runs_is_no_run_time(told: Callable[..., Story], by_s: float) -> None:
+    story = told(gpus=2)
+    done, running = story.job(Behaviour(30.0), limit_s=600.0), story.job(Behaviour(100.0), limit_s=600.0)
+    story.pass_s(10.0)
+    story.time.set_date(by_s)
+    story.restart(away_s=50.0)
+    assert story.record(done).ran_s == pytest.approx(30.0, abs=0.1)
+    story.until(lambda: story.record(running).state.ended)
+    assert story.states(done, running) == [JobState.COMPLETED, JobState.COMPLETED]
+    assert story.record(running).ran_s == pytest.approx(100.0, abs=0.1)
+
+
+def test_a_jump_of_ten_years_is_gone_when_it_is_taken_back(told: Callable[..., Story]) -> None:
+    story = told()
+    story.pass_s(10.0)
+    story.time.set_date(YEARS_S)
+    story.pass_s(10.0)
+    story.restart()
+    story.time.set_date(-YEARS_S)
+    story.restart()
+    clock = story.scheduler.clock
+    assert clock.now_s() == pytest.approx(20.0, abs=1.0)
+    assert clock.today_s(clock.now_s()) == pytest.approx(story.time.time(), abs=0.01)
+
+
+def test_pauses_before_retries_are_not_cut_short_by_a_step(told: Callable[..., Story]) -> None:
+    story = told()
+    job = story.job(Behaviour(1.0, fails=1), retries=1)
+    story.until(lambda: story.record(job).state is JobState.PENDING and bool(story.record(job).attempts))
+    story.time.set_date(HOUR_S)
+    began_s = story.time.monotonic()
+    story.until(lambda: story.record(job).state is JobState.RUNNING)
+    assert story.time.monotonic() - began_s == pytest.approx(5.0, abs=0.1)
+
+
+def test_a_begin_time_is_a_time_of_day_and_is_looked_at_again_when_that_is_set(told: Callable[..., Story]) -> None:
+    story = told(gpus=2)
+    soon = story.job(Behaviour(10.0), begin_s=story.time.time() + HOUR_S)
+    later = story.job(Behaviour(10.0), begin_s=story.time.time() + 60.0)
+    story.pass_s(1.0)
+    story.time.set_date(-HOUR_S)
+    story.pass_s(120.0)
+    assert story.states(soon, later) == [JobState.PENDING, JobState.PENDING]
+    story.time.set_date(2 * HOUR_S)
+    story.pass_s(20.0)
+    assert story.states(soon, later) == [JobState.COMPLETED, JobState.COMPLETED]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_job_whose_time_has_come_no_more_loses_the_gpus_that_it_waits_for(
+    told: Callable[..., Story], restarts: bool
+) -> None:
+    story = told("srtf")
+    slow = story.job(Behaviour(1e9, on_term="ignores"), preempt="checkpoint", grace_s=60.0, expected_s=1e6)
+    story.pass_s(10.0)
+    job = story.job(Behaviour(10.0), begin_s=story.time.time() + 10.0, expected_s=10.0)
+    story.until(lambda: story.record(job).number in story.scheduler.state.held_gpus)
+    story.time.set_date(-HOUR_S)
+    if restarts:
+        story.restart()
+    story.pass_s(100.0)
+    assert story.states(slow, job) == [JobState.RUNNING, JobState.PENDING]
+    assert "not before" in story.scheduler.guard.outside[story.record(job).number]
+    story.time.set_date(2 * HOUR_S)
+    story.until(lambda: story.record(job).state is JobState.COMPLETED)
+
+
+def test_after_a_reboot_with_a_wrong_date_jobs_go_on(told: Callable[..., Story]) -> None:
+    story = told()
+    job = story.job(Behaviour(100.0), limit_s=600.0)
+    story.pass_s(22.0)
+    for attempt in story.site.alive():
+        story.site.kill_keeper(attempt)
+    story.time.reboot(600.0)
+    story.time.set_date(-YEARS_S)
+    story.restart()
+    assert story.record(job).ran_s == pytest.approx(20.0, abs=5.0)
+    story.until(lambda: story.record(job).state.ended)
+    assert story.states(job) == [JobState.COMPLETED]
+    assert story.record(job).ran_s == pytest.approx(120.0, abs=5.0)
+
+
+def test_the_journal_of_an_earlier_version_is_gone_on_with(told: Callable[..., Story]) -> None:
+    story = told()
+    job = story.job(Behaviour(100.0), limit_s=600.0)
+    story.pass_s(10.0)
+    journal = story.scheduler.journal
+    (stored,) = journal.jobs()
+    del stored.record["attempts"][0]["ran_s"]
+    with journal.transaction():
+        journal.save_jobs([stored])
+        journal._db.execute("DELETE FROM facts WHERE name = ?", (FACT,))
+    story.restart(away_s=20.0)
+    assert story.scheduler.clock.now_s() == pytest.approx(30.0, abs=0.1)
+    story.until(lambda: story.record(job).state.ended)
+    assert story.record(job).ran_s == pytest.approx(100.0, abs=0.1)
+
+
+def test_speeds_count_by_the_time_since_the_boot(told: Callable[..., Story]) -> None:
+    story = told()
+    job = story.job(FOREVER)
+    reports = story.site._reports.setdefault(job, [])
+    for step in range(5):
+        reports.append({"step": 10 * step, "time": story.time.time(), "uptime": story.time.uptime()})
+        story.pass_s(1.0)
+        reports.append({"step": 10 * step + 5, "time": story.time.time(), "uptime": story.time.uptime()})
+        story.time.set_date(HOUR_S)
+        story.pass_s(1.0)
+    assert story.record(job).progress.steps_per_s == pytest.approx(5.0, rel=0.01)
 
 
 class Wishes:

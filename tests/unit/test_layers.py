@@ -56,7 +56,7 @@ RUNTIME_BELOW: dict[str, set[str]] = {
     "processes": {"jobs.records"},
     "jobs": {"processes"},
     "guard": {"jobs", "daemon.config"},
-    "journal": {"jobs", "processes", "daemon.engine"},
+    "journal": {"jobs", "processes", "daemon.clock", "daemon.engine"},
 }
 # The only modules that load the room of published simulators, and only inside a function.
 SEAMS = {"src/fairway/policies/registry.py", "src/fairway/simulator/engines.py"}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from fastapi import Request
 
 from fairway.api.auth_middleware import PERSON
@@ -22,7 +20,7 @@ class ApiContext:
         self.daemon = daemon
         self.scheduler = daemon.scheduler
         self.access = access
-        self.began_s = time.time()
+        self.began_s = daemon.scheduler.clock.now_s()
         self.disk = DiskSpace(daemon.options.folder)
         self.listing = Listing(daemon.scheduler)
         self.stream = Stream(daemon.scheduler)

@@ -43,11 +43,11 @@ class Stream:
     def _happened(self, events: Sequence[Event]) -> None:
         """Called in the scheduler's thread."""
         clock = self._scheduler.clock
-        self._add([(event, clock.date_s(event.time_s)) for event in events if type(event) is not Woken])
+        self._add([(event, clock.today_s(event.time_s)) for event in events if type(event) is not Woken])
 
     def _decided(self, decision: Decision, actions: Sequence[Action]) -> None:
         """Called in the scheduler's thread."""
-        date_s = self._scheduler.clock.date_s(self._scheduler.state.now_s)
+        date_s = self._scheduler.clock.today_s(self._scheduler.state.now_s)
         self._add([(action, date_s) for action in actions])
 
     def _add(self, things: Sequence[tuple[Event | Action, float]]) -> None:

@@ -164,7 +164,8 @@ def _add_reading(router: APIRouter, context: ApiContext) -> None:
     ) -> Response:
         """Jobs in order of submission: the latest `limit` of those that were submitted at or after `since`."""
         wanted = _chosen(context, state, user, queue)
-        found = [one for one in wanted if since is None or one.submitted_s >= since]
+        least_s = _by_our_clock(context, since)
+        found = [one for one in wanted if one.submitted_s >= least_s]
         return Response(context.listing.text(found[-limit:]), media_type=_JSON)
 
     @router.get("/history", responses={200: {"model": Rows}})
@@ -176,7 +177,8 @@ def _add_reading(router: APIRouter, context: ApiContext) -> None:
     ) -> Response:
         """Jobs that have ended at or after `since`, the latest first."""
         wanted = _chosen(context, [state for state in JobState if state.ended], user, queue)
-        ended = [(one.ended_s or 0.0, one) for one in wanted if since is None or (one.ended_s or 0.0) >= since]
+        least_s = _by_our_clock(context, since)
+        ended = [(one.ended_s or 0.0, one) for one in wanted if (one.ended_s or 0.0) >= least_s]
         ended.sort(key=lambda pair: (-pair[0], -pair[1].number))
         return Response(context.listing.text([one for _, one in ended[:limit]]), media_type=_JSON)
 
@@ -188,6 +190,11 @@ def _add_reading(router: APIRouter, context: ApiContext) -> None:
             return Answer({"id": name, "tasks": views.rows(context.scheduler, records)})
         with_env = context.access.may_control(person, records[0].request.user)
         return Answer(views.full(context.scheduler, records[0], with_env=with_env))
+
+
+def _by_our_clock(context: ApiContext, since: float | None) -> float:
+    """A date by the time of day as records have it."""
+    return 0.0 if since is None else since - context.scheduler.clock.shift_s
 
 
 def _chosen(context: ApiContext, states: list[JobState] | None, user: str | None, queue: str | None) -> list[JobRecord]:

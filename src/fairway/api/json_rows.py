@@ -32,13 +32,16 @@ class Listing:
         self._scheduler = scheduler
         self._fixed: dict[int, tuple[JobRequest, str]] = {}
         self._ended: dict[int, tuple[tuple[Any, ...], str]] = {}
+        self._shift_s = scheduler.clock.shift_s
 
     def text(self, records: Iterable[JobRecord], *, new: int | None = None) -> bytes:
         """An answer with these jobs, the same as `views.rows` gives; to a submission it says how many are new."""
-        now_s = self._scheduler.clock.now_s()
+        now_s, shift_s = self._scheduler.clock.now_s(), self._scheduler.clock.shift_s
         for kept in (self._fixed, self._ended):
-            if len(kept) > MOST_KEPT:
+            # When somebody sets the time of day, all dates are shown anew.
+            if len(kept) > MOST_KEPT or shift_s != self._shift_s:
                 kept.clear()
+        self._shift_s = shift_s
         jobs = ",".join([self._row(record, now_s) for record in records])
         head = "" if new is None else f'"new":{new},'
         return f'{{{head}"jobs":[{jobs}]}}'.encode("ascii")

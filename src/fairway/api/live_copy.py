@@ -22,6 +22,7 @@ from fairway.runtime.guard.policy_guard import FindCuts, PolicyGuard, widened
 from fairway.runtime.jobs.estimates import SUSPENDED_S, speeds_of
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import Dependency
+from fairway.runtime.jobs.waiting import begins_s
 
 MOST_JOBS = 10_000
 """The most jobs in a forecast."""
@@ -254,8 +255,8 @@ def _condition(scheduler: Scheduler, record: JobRecord, tasks: Tasks) -> Conditi
         if not _may_be_met(one, awaited):
             return None
         others.update(task.number for task in awaited if not task.state.ended)
-    begins_s = max(request.begin_s or 0.0, record.not_before_s or 0.0) - scheduler.clock.origin_s
-    return Condition(begins_s, frozenset(others))
+    clock = scheduler.clock
+    return Condition(begins_s(record, clock.shift_s) - clock.origin_s, frozenset(others))
 
 
 def _may_be_met(dependency: Dependency, tasks: Sequence[JobRecord]) -> bool:

@@ -7,7 +7,6 @@ off; offsets count what is there now.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,6 +42,7 @@ class Logs:
         self, scheduler: Scheduler, record: JobRecord, *, rank: int | None = None, attempt: int | None = None
     ) -> None:
         self._record = record
+        self._clock = scheduler.clock
         self._folder = scheduler.folder / "jobs" / record.id
         self._rank = rank
         self._attempt = attempt
@@ -124,7 +124,8 @@ class Logs:
         if not record.state.ended:
             return False
         gone = not attempts or attempts[-1].ended_s is not None
-        return gone or time.time() > (record.ended_s or 0.0) + record.request.grace_s + AFTER_END_S
+        waited_s = self._clock.date_s(self._clock.now_s()) - (record.ended_s or 0.0)
+        return gone or waited_s > record.request.grace_s + AFTER_END_S
 
     def _all_files(self, rank: int) -> list[Path]:
         return [file for attempt in self.attempts() for file in self.files(rank, attempt)]

@@ -257,6 +257,7 @@ class Status(BaseModel):
     `configuration_problem` while that file has an error and an earlier version of it counts. `problem` is the first of
     the two. `containment` says how processes are kept together, and `limits_kept` which limits of jobs are kept:
     "memory", "cpus". `journal_locked_s` is how long another program has had the journal locked; everything waits.
+    `clock` is not empty once somebody has set the time of day while the scheduler runs.
     """
 
     version: str
@@ -270,6 +271,7 @@ class Status(BaseModel):
     policy_problem: str
     configuration: str | None
     configuration_problem: str
+    clock: str
     cluster: str
     gpus: int
     gpus_held: int

@@ -11,7 +11,6 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -22,7 +21,7 @@ from fairway.policies import policies
 from fairway.runtime.daemon.daemon import Daemon
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.life import RECLAIMED
-from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.jobs.records import JobRecord, JobState, later
 from fairway.runtime.jobs.waiting import GRANTED
 
 MOST_SHOWN = 200
@@ -47,9 +46,9 @@ def steady(read: Callable[[], T]) -> T:
 
 
 def row(scheduler: Scheduler, record: JobRecord, now_s: float) -> dict[str, Any]:
-    """One job in a list; `now_s` is the scheduler's present."""
+    """One job in a list; `now_s` is the scheduler's present. Dates are shown by the time of day as it is set now."""
     request, progress, attempt = record.request, record.progress, record.attempt
-    running = record.state is JobState.RUNNING
+    running, shift_s = record.state is JobState.RUNNING, scheduler.clock.shift_s
     ran_s, gpu_s, held = record.ran_s, record.gpu_s, 0
     if running and attempt is not None:
         held = len(attempt.gpus)
@@ -67,9 +66,9 @@ def row(scheduler: Scheduler, record: JobRecord, now_s: float) -> dict[str, Any]
         "gpus_max": request.gpus_max,
         "gpus_held": held,
         "priority": request.priority,
-        "submitted_s": record.submitted_s,
-        "started_s": record.started_s,
-        "ended_s": record.ended_s,
+        "submitted_s": record.submitted_s + shift_s,
+        "started_s": later(record.started_s, shift_s),
+        "ended_s": later(record.ended_s, shift_s),
         "ran_s": ran_s,
         "gpu_s": gpu_s,
         "attempts": len(record.attempts),
@@ -109,7 +108,7 @@ def rows(scheduler: Scheduler, records: Iterable[JobRecord]) -> list[dict[str, A
 
 def full(scheduler: Scheduler, record: JobRecord, *, with_env: bool) -> dict[str, Any]:
     """One job in full."""
-    request = record.request.plain()
+    request, shift_s = record.request.plain(), scheduler.clock.shift_s
     env = request.pop("env", None)
     if env and with_env:
         request["env"] = {name: MASK if _SECRET.search(name.upper()) else value for name, value in env.items()}
@@ -118,13 +117,10 @@ def full(scheduler: Scheduler, record: JobRecord, *, with_env: bool) -> dict[str
         "held": record.held,
         "suspended": record.suspended,
         "failures": record.failures,
-        "not_before_s": record.not_before_s,
+        "not_before_s": later(record.not_before_s, shift_s),
         "request": request,
-        "progress": asdict(record.progress),
-        "history": [
-            {name: value for name, value in asdict(attempt).items() if name != "token"}
-            for attempt in list(record.attempts)
-        ],
+        "progress": record.progress.shown(shift_s),
+        "history": [attempt.shown(shift_s) for attempt in list(record.attempts)],
     }
 
 
@@ -195,7 +191,7 @@ def policy(scheduler: Scheduler) -> dict[str, Any]:
 
 
 def status(daemon: Daemon, disk: DiskSpace, person: Person, began_s: float) -> dict[str, Any]:
-    """The scheduler itself, and who asks."""
+    """The scheduler itself, and who asks. It began at the instant `began_s`."""
     scheduler, free_bytes = daemon.scheduler, disk.free_bytes()
     clock, cluster = scheduler.clock, scheduler.cluster
     uses = gpu_uses(daemon)
@@ -204,13 +200,14 @@ def status(daemon: Daemon, disk: DiskSpace, person: Person, began_s: float) -> d
         "pid": os.getpid(),
         "user": user_name(os.geteuid()),
         "folder": str(daemon.options.folder),
-        "since_s": began_s,
-        "now_s": clock.date_s(clock.now_s()),
+        "since_s": clock.today_s(began_s),
+        "now_s": clock.today_s(clock.now_s()),
         "policy": scheduler.policy_text,
         "problem": scheduler.guard.problem or daemon.settings.problem,
         "policy_problem": scheduler.guard.problem,
         "configuration": str(daemon.settings.path) if daemon.settings.read else None,
         "configuration_problem": daemon.settings.problem,
+        "clock": clock.remark(),
         "cluster": cluster.text or " ".join(f"{node.gpu_type}:{node.gpus}" for node in cluster.nodes),
         "gpus": len(cluster.node_of_gpu),
         "gpus_held": uses["held"],

@@ -198,8 +198,8 @@ def _told(
         for at, request in enumerate(requests)
     ]
     return {
-        "now_s": clock.date_s(now_s),
-        "until_s": clock.date_s(outlook.until_s),
+        "now_s": clock.today_s(now_s),
+        "until_s": clock.today_s(outlook.until_s),
         "cut": outlook.cut,
         "left_out": present.left_out,
         "blocked_gpus": sorted(present.blocked),
@@ -240,7 +240,7 @@ def _estimate(scheduler: Scheduler, present: Present, outlook: Outlook, job: int
     if job in rows:
         start_s = None
     for name, time_s in (("start", start_s), ("finish", finish_s)):
-        told[f"{name}_s"] = None if time_s is None else clock.date_s(time_s)
+        told[f"{name}_s"] = None if time_s is None else clock.today_s(time_s)
         told[f"{name}_in_s"] = None if time_s is None else max(time_s - now_s, 0.0)
     told["preemptions"] = outlook.preemptions.get(job, 0)
     if present.never(job) and not present.shut_out(job):

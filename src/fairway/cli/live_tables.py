@@ -261,6 +261,7 @@ def status_table(status: Row) -> Table:
         ("GPUs", f"{status['gpus_held']} of {status['gpus']} held · {status['cluster']}"),
         ("jobs", jobs or "none"),
         ("decisions", f"{status['rounds']:,}"),
+        *([("clock", status["clock"])] if status.get("clock") else []),
         ("disk", _disk(status)),
         ("journal", f"locked by another program for {duration(locked_s)}; everything waits" if locked_s else ""),
         ("containment", status.get("containment", "")),

@@ -1,8 +1,8 @@
 """The laws that hold after every step of a live scheduler, whatever its users, its machine and its operators do.
 
-Nothing is lost, and nothing runs twice. No GPU has two owners, unless they share it. What was acknowledged is so. Every
-job that waits has a reason. Nobody gets more than the configuration allows. The policy decides. What is on disk gives
-the same state again.
+Nothing is lost, and nothing runs twice. Run times are true, whatever is done to the time of day. No GPU has two owners,
+unless they share it. What was acknowledged is so. Every job that waits has a reason. Nobody gets more than the
+configuration allows. The policy decides. What is on disk gives the same state again.
 """
 
 from __future__ import annotations
@@ -13,15 +13,20 @@ from functools import partial
 
 from fairway.core import columns
 from fairway.core.state import State
+from fairway.runtime.daemon.clock import JUMP_S, MOST_OFF_S
 from fairway.runtime.daemon.config import Config, parse_config
-from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.daemon.scheduler import NOTE_EVERY_S, Scheduler
 from fairway.runtime.daemon.settings import Settings
 from fairway.runtime.jobs.estimates import RESTART_S
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.journal.recovery import Recovered
 from fairway.runtime.processes.attempts import AttemptTarget
-from fairway.testing.simulated_site import SimulatedAttempt, SimulatedSite
+from fairway.testing.simulated_site import SIGN_EVERY_S, SimulatedAttempt, SimulatedSite
 from fairway.testing.simulated_users import Promised
+
+SOON_S = 0.01
+LEAST_LIMIT_S = 0.1
+"""Every attempt may run for this long, even if nothing is left of its job's time."""
 
 
 class BrokenLawError(AssertionError):
@@ -45,6 +50,9 @@ class Laws:
         self._stale: dict[int, float] = {}
         self._used: Counter[tuple[str, str]] = Counter()
         self._config = Config()
+        self._outage_s: dict[str, float] = {}
+        self._last_outage_s = 0.0
+        self._looked = (site.time.boot, site.time.monotonic(), 0.0)
 
     def check(self, scheduler: Scheduler, settings: Settings, *, disk: bool) -> None:
         """Demand all laws; those about the disk if asked for, because they take longest."""
@@ -55,6 +63,10 @@ class Laws:
         self._check_states(scheduler)
         self._check_arrays(scheduler)
         self._check_limits(scheduler, settings.config)
+        self._check_clock(scheduler)
+        self._check_begin_times(scheduler)
+        self._check_run_times(scheduler)
+        self._last_outage_s = self._site.time.outage_s
         if disk:
             _check_disk(scheduler)
             _check_terms(scheduler)
@@ -138,6 +150,55 @@ class Laws:
             elif settled and record.state.waits and not holds:
                 why = scheduler.guard.outside.get(record.number) or reasons.get(record.number)
                 demand(bool(why), f"job {record.id} waits for a reason")
+
+    def _check_clock(self, scheduler: Scheduler) -> None:
+        """The clock goes at the pace of the world, over restarts too, and dates are shown by the time of day."""
+        time, clock = self._site.time, scheduler.clock
+        boot, true_s, shown_s = self._looked
+        now_s, passed_s = clock.now_s(), time.monotonic() - true_s
+        if boot == time.boot:
+            demand(abs(now_s - shown_s - passed_s) < SOON_S, f"the clock counts {passed_s}, not {now_s - shown_s}")
+        else:
+            # At least what was on disk has passed.
+            demand(-NOTE_EVERY_S < now_s - shown_s < MOST_OFF_S + passed_s, f"a reboot takes {now_s - shown_s}")
+            demand(now_s >= scheduler.state.now_s - SOON_S, "what has happened is not ahead")
+        apart_s = clock.today_s(now_s) - time.time()
+        demand(abs(apart_s) <= JUMP_S + SOON_S, f"dates are shown by the time of day, not {apart_s} later")
+        self._looked = (time.boot, time.monotonic(), now_s)
+
+    def _check_run_times(self, scheduler: Scheduler) -> None:
+        """What is booked is what the site ran; the time that an attempt takes to stop may be left out.
+
+        The two may differ by the time in which no scheduler could act, and by a sign of life for each lost keeper.
+        """
+        attempts: dict[str, list[SimulatedAttempt]] = {}
+        for one in self._site.attempts.values():
+            attempts.setdefault(one.job, []).append(one)
+        now_s, outage_s = scheduler.clock.now_s(), self._site.time.outage_s
+        for record in scheduler.store:
+            own = attempts.get(record.id, [])
+            apart_s = outage_s - self._outage_s.setdefault(record.id, self._last_outage_s)
+            apart_s += SOON_S + sum(SIGN_EVERY_S if one.lost else LEAST_LIMIT_S for one in own)
+            most_s = sum(one.run_s() for one in own)
+            stops = (one.ran_before_stop_s for one in own)
+            least_s = sum(one.run_s() if stop_s is None else stop_s for one, stop_s in zip(own, stops, strict=True))
+            booked_s, limit_s = scheduler.engine.ran_s(record, now_s), record.request.limit_s or math.inf
+            true = least_s - apart_s <= booked_s <= most_s + apart_s
+            demand(true, f"job {record.id} ran {least_s} to {most_s} s and books {booked_s} (± {apart_s}) s")
+            demand(least_s <= limit_s + apart_s, f"job {record.id} ran {least_s} s and may {limit_s} s")
+            if record.state is JobState.TIMEOUT:
+                demand(most_s >= limit_s - apart_s, f"job {record.id} ran {most_s} of {limit_s} s and timed out")
+
+    def _check_begin_times(self, scheduler: Scheduler) -> None:
+        """No job starts before its time of day, and none waits for a time that has passed."""
+        demand(not self._site.early, f"jobs {self._site.early} do not start before their time")
+        if scheduler.jobs.timers.next_s <= scheduler.clock.now_s():
+            # It looks next at whose time has come: commands come first, or it has waited for its disk.
+            return
+        today_s = self._site.time.time() - JUMP_S - SOON_S
+        for record in scheduler.store:
+            if not record.attempts and "not before" in scheduler.guard.outside.get(record.number, ""):
+                demand((record.request.begin_s or 0.0) > today_s, f"the time of job {record.id} has come")
 
     def _check_arrays(self, scheduler: Scheduler) -> None:
         """No more tasks of an array run at a time than its owner allows, and none waits for a place that is free."""

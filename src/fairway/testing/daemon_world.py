@@ -5,7 +5,8 @@
 
 Jobs end, fail, hang and ignore requests to stop. Users submit jobs and arrays, hold, suspend, requeue and cancel them.
 Operators change the policy and the configuration. Schedulers are killed before, in and after every write, start and
-signal; keepers and ranks die; disks are full; clocks are set. After each step the laws of `daemon_laws` hold.
+signal; keepers and ranks die; the machine is switched off; disks are full; the time of day is set. After each step the
+laws of `daemon_laws` hold.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ STORY_S = 120.0
 """How long users and faults go on; afterwards everything is to come to rest."""
 REST_S = 40_000.0
 MOST_STEPS = 6000
+FAULTS = ("kill", "kill", "kill", "keeper", "rank", "full", "refuse", "date", "date", "date", "reboot", "blocked")
+JUMPS_S = (-3.2e8, -3600.0, -3600.0, -5.0, 5.0, 600.0, 3600.0, 3600.0, 3.2e8)
+"""By how much the time of day is set, about."""
 
 
 class DaemonWorld:
@@ -96,7 +100,7 @@ class DaemonWorld:
             self.site.at(begin_s + rng.uniform(0.0, STORY_S), self.users.change_policy)
         for _ in range(rng.choice((0, 0, 1, 3))):
             self.site.at(begin_s + rng.uniform(0.0, STORY_S), self.users.configure)
-        for _ in range(rng.randint(0, 9)):
+        for _ in range(rng.randint(0, 12)):
             self.site.at(begin_s + rng.uniform(0.0, STORY_S), self.fault)
 
     def step(self) -> None:
@@ -179,8 +183,9 @@ class DaemonWorld:
                 self.scheduler.journal.close()
             self.waiting = []
             if self.rng.random() < 0.5:
-                self.time.sleep(self.rng.uniform(0.0, 40.0))
-                self.site.happen()
+                # The machine may be switched off meanwhile.
+                with contextlib.suppress(Killed):
+                    self.site.let_pass(self.rng.uniform(0.0, 40.0))
             # A scheduler that cannot write at its start does not start; its operator has to make room.
             self.full_until_s = 0.0
             if not self.calm and self.rng.random() < 0.3:
@@ -221,7 +226,7 @@ class DaemonWorld:
         if self.calm:
             return
         rng, alive, now_s = self.rng, self.site.alive(), self.time.monotonic()
-        kind = rng.choice(("kill", "kill", "kill", "keeper", "rank", "full", "refuse", "date", "blocked"))
+        kind = rng.choice(FAULTS)
         if kind == "kill":
             self.kill_in = rng.randint(0, 40)
         elif kind == "keeper" and alive:
@@ -234,11 +239,27 @@ class DaemonWorld:
             self.site.refuses = True
             self.site.at(now_s + rng.uniform(1.0, 30.0), self.accept)
         elif kind == "date":
-            self.time.set_date(rng.choice((-3600.0, -5.0, 5.0, 600.0)))
+            self.set_date()
+        elif kind == "reboot":
+            self.reboot()
         elif kind == "blocked":
             gpu = rng.randrange(self.cluster.gpu_count)
             self.block({gpu: "somebody else computes there"})
             self.site.at(now_s + rng.uniform(1.0, 60.0), partial(self.block, {}))
+
+    def set_date(self) -> None:
+        """Somebody sets the time of day: by seconds, hours or years."""
+        by_s = self.rng.choice(JUMPS_S) * self.rng.uniform(0.5, 1.5)
+        self.time.set_date(by_s if 1e9 < self.time.time() + by_s < 4e9 else -by_s)
+
+    def reboot(self) -> None:
+        """The machine is switched off and on. Its date may be wrong then."""
+        for attempt in self.site.alive():
+            self.site.kill_keeper(attempt)
+        self.time.reboot(self.rng.choice((10.0, 600.0)))
+        if self.rng.random() < 0.5:
+            self.set_date()
+        raise Killed("reboot")
 
     def accept(self) -> None:
         """Attempts can be started again."""

@@ -15,10 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from fairway.runtime.daemon.clock import JUMP_S
 from fairway.runtime.journal.database import DiskFullError, Journal
 from fairway.runtime.journal.job_folders import RECORD
-from fairway.runtime.processes.site import LOST, Outcome, Over, Report
+from fairway.runtime.processes.site import LOST, Moment, Outcome, Over, Report
 
+SIGN_EVERY_S = 5.0
+"""How often a keeper leaves a sign of life."""
 CHECKPOINTED, TERMINATED, KILLED = 75, 143, 137
 OnTerm = Literal["saves", "dies", "ignores", "finishes"]
 
@@ -53,24 +56,55 @@ class Behaviour(NamedTuple):
 
 
 class SimulatedTime:
-    """Time that passes when somebody waits. The time of day can be set apart from it."""
+    """Time that passes when somebody waits. The time of day can be set apart from it.
+
+    `monotonic` is the true time of the world, which goes on over reboots. `outage_s` is how much of it has passed while
+    a scheduler was down, or could not act because it waited for its disk.
+    """
 
     def __init__(self, date_s: float = 1.7e9) -> None:
+        self.outage_s = 0.0
         self._ticks_s = 1000.0
+        self._booted_s = 0.0
+        self._boots = 1
         self._date_s = date_s
+
+    @property
+    def boot(self) -> str:
+        """The id of the machine's present boot."""
+        return f"boot-{self._boots}"
 
     def monotonic(self) -> float:
         """Seconds that only go forward."""
         return self._ticks_s
+
+    def uptime(self) -> float:
+        """Seconds since the machine was booted."""
+        return self._ticks_s - self._booted_s
+
+    def moment(self) -> Moment:
+        """Now, as a keeper writes it down."""
+        return Moment(self._date_s, self.boot, self.uptime())
 
     def time(self) -> float:
         """The time of day."""
         return self._date_s
 
     def sleep(self, seconds: float, /) -> None:
+        """Let time pass while the scheduler does not act."""
+        self.outage_s += seconds
+        self.go_by(seconds)
+
+    def go_by(self, seconds: float) -> None:
         """Let time pass."""
         self._ticks_s += seconds
         self._date_s += seconds
+
+    def reboot(self, off_s: float) -> None:
+        """Switch the machine off for a while. What counts from its boot begins again."""
+        self.sleep(off_s)
+        self._boots += 1
+        self._booted_s = self._ticks_s - 5.0
 
     def set_date(self, by_s: float) -> None:
         """Set the time of day forward or back."""
@@ -97,6 +131,7 @@ class SimulatedAttempt:
     given_up: bool = False
     woken_to_stop: bool = False
     lost: bool = False
+    ran_before_stop_s: float | None = None
     throttled: float = 1.0
     words: list[str] = field(default_factory=list)
 
@@ -116,6 +151,7 @@ class SimulatedAttempt:
         self.given_up |= hurry
         if self.asked_s is None:
             self.asked_s, self.woken_to_stop = self.site.time.monotonic(), self.paused
+            self.ran_before_stop_s = self.run_s()
             self._go(self.asked_s)
             stubborn = self.behaviour.on_term == "ignores" or self.behaviour.stop_s > self.grace_s
             self.stop_at_s = self.asked_s + (self.grace_s if stubborn else self.behaviour.stop_s)
@@ -145,6 +181,15 @@ class SimulatedAttempt:
         """Hold the attempt to another time limit."""
         self.limit_s = limit_s
         self.site.expect(self)
+
+    def run_s(self) -> float:
+        """For how long its ranks have run by now. Those that have ended or are suspended do not."""
+        return self.ran_s + self._passed_s()
+
+    def end(self) -> None:
+        """Its ranks do not run any more."""
+        if self.since_s is not None:
+            self._count(None)
 
     def computed_s(self) -> float:
         """For how long its job has computed by now."""
@@ -191,6 +236,7 @@ class SimulatedSite:
         self.saved_s: dict[str, float] = {}
         self.failures: dict[str, int] = {}
         self.refuses: bool = False
+        self.early: list[str] = []
         self._reports: dict[str, list[dict[str, Any]]] = {}
         self._told: set[Path] = set()
         self._ends: list[tuple[float, int, SimulatedAttempt]] = []
@@ -210,6 +256,7 @@ class SimulatedSite:
         assert directory not in self.attempts, f"{directory} was started twice"
         record = launch[RECORD]
         job, behaviour = record["id"], Behaviour.of(launch["ranks"][0]["argv"])
+        self._note_early(record)
         self._count += 1
         attempt = SimulatedAttempt(
             self,
@@ -227,6 +274,12 @@ class SimulatedSite:
         self.expect(attempt)
         self.point("after a start")
         return attempt
+
+    def _note_early(self, record: Mapping[str, Any]) -> None:
+        """Write down a job that is started before its time."""
+        begin_s = record.get("request", {}).get("begin_s")
+        if begin_s is not None and len(record["attempts"]) == 1 and self.time.time() < begin_s - JUMP_S:
+            self.early.append(record["id"])
 
     def find(self, directory: Path, token: str) -> SimulatedAttempt | Outcome | None:
         """An attempt of an earlier scheduler."""
@@ -255,11 +308,20 @@ class SimulatedSite:
         left_s = min(seconds, self._next_s() - now_s)
         if left_s > 0:
             # Less than that would be lost in the last digit of the clock.
-            self.time.sleep(max(left_s, 1e-6))
+            self.time.go_by(max(left_s, 1e-6))
         self.happen()
         over = [path for path in self.outcomes if path not in self._told]
         self._told.update(over)
         return [Over(self.attempts[path], self.outcomes[path]) for path in over]
+
+    def let_pass(self, seconds: float) -> None:
+        """Let time pass while no scheduler runs. Everything happens when it is due."""
+        end_s = self.time.monotonic() + seconds
+        while self._next_s() < end_s:
+            self.time.sleep(max(self._next_s() - self.time.monotonic(), 1e-6))
+            self.happen()
+        self.time.sleep(max(end_s - self.time.monotonic(), 0.0))
+        self.happen()
 
     def wake(self) -> None:
         """Nobody else waits here."""
@@ -285,7 +347,10 @@ class SimulatedSite:
         """The keeper of an attempt is killed, and its ranks with it."""
         if attempt.directory not in self.outcomes:
             attempt.lost = True
-            self.outcomes[attempt.directory] = LOST._replace(ended_s=self.time.time())
+            attempt.end()
+            # What it had run when it left its last sign of life.
+            ran_s = attempt.ran_s - attempt.ran_s % SIGN_EVERY_S
+            self.outcomes[attempt.directory] = LOST._replace(ended=self.time.moment(), ran_s=ran_s)
 
     def kill_rank(self, attempt: SimulatedAttempt) -> None:
         """A rank of an attempt is killed by somebody."""
@@ -334,7 +399,9 @@ class SimulatedSite:
         stop_s = None if asked_s is None else now_s - asked_s
         if asked_s is not None and codes != (0,) and not cause:
             cause = "request"
-        self.outcomes[attempt.directory] = Outcome(codes, cause, killed, "", self.time.time(), memory_kills, stop_s)
+        attempt.end()
+        about = (self.time.moment(), memory_kills, stop_s, attempt.ran_s)
+        self.outcomes[attempt.directory] = Outcome(codes, cause, killed, "", *about)
 
 
 class SimulatedJournal(Journal):

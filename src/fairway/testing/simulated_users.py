@@ -117,7 +117,7 @@ class Users:
             grace_s=rng.choice((1.0, 10.0, 60.0)),
             hold=rng.random() < 0.1,
             limit_s=rng.choice((None, None, None, 5.0, 60.0)),
-            begin_s=self._world.time.time() + rng.uniform(-10.0, 40.0) if rng.random() < 0.1 else None,
+            begin_s=self._world.time.time() + rng.uniform(-10.0, 40.0) if rng.random() < 0.2 else None,
             depends=self._dependencies(),
             client_key=key,
         )
@@ -207,7 +207,9 @@ class Users:
                 behaviour = Behaviour.of(record.request.command)
                 # Where jobs take turns, those that save nothing may never get to their end.
                 saves = behaviour.on_term == "saves" and record.request.preempt != "restart"
-                saves = saves and "never starts" not in world.scheduler.guard.outside.get(record.number, "")
+                why = world.scheduler.guard.outside.get(record.number, "")
+                # The time of day may have been set back by years since a job got its begin time.
+                saves = saves and "never starts" not in why and "not before" not in why
                 if not saves or behaviour.hangs:
                     self.do("cancel", record.id)
                 elif record.held or record.suspended:

@@ -18,6 +18,7 @@ LEAST_S = 0.25
 """Reports with nothing new beyond progress are written at most this often."""
 LEAST_OWN_S = 1.0
 """Reports that a loop makes by itself, if the script makes none, are written this often."""
+_SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Lines:
@@ -40,7 +41,9 @@ class Lines:
         if self.path is None or not self.open:
             return False
         told = {name: value for name, value in report.items() if value is not None}
-        line = json.dumps({**told, "time": time.time()}, default=number).encode() + b"\n"
+        # The time of day can be set; the time since the machine was booted cannot.
+        times = {"time": time.time(), "uptime": time.clock_gettime(_SINCE_BOOT)}
+        line = json.dumps({**told, **times}, default=number).encode() + b"\n"
         if self._torn:
             # Half a line was written before; the reader skips it once it has an end.
             line = b"\n" + line

@@ -14,6 +14,7 @@ import pytest
 
 from fairway.api.logs import CHUNK_BYTES, MOST_TAIL_BYTES, Logs
 from fairway.core.errors import InputError
+from fairway.runtime.daemon.clock import Clock
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs import life
 from fairway.runtime.jobs.records import Attempt, JobRecord, JobState
@@ -28,7 +29,7 @@ class Job:
         self.record = JobRecord(0, "7", request, 0.0, JobState.RUNNING)
         self.ranks = ranks
         self.folder = folder
-        self.scheduler = cast(Scheduler, SimpleNamespace(folder=folder))
+        self.scheduler = cast(Scheduler, SimpleNamespace(folder=folder, clock=Clock({})))
 
     def attempt(self) -> None:
         if self.record.attempts:

@@ -12,7 +12,7 @@ from fairway.runtime.daemon.scheduler import Scheduler
 
 
 def _stream(**about: Any) -> Stream:
-    clock = SimpleNamespace(date_s=lambda time_s: time_s)
+    clock = SimpleNamespace(today_s=lambda time_s: time_s)
     return Stream(cast(Scheduler, SimpleNamespace(clock=clock)), **about)
 
 

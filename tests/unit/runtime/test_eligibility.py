@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from fairway.core.state import State
-from fairway.runtime.daemon.engine import Clock
+from fairway.runtime.daemon.clock import Clock
 from fairway.runtime.jobs import life
 from fairway.runtime.jobs.records import JobRecord, JobState, JobStore
 from fairway.runtime.jobs.request import Dependency, DependencyKind, JobRequest
@@ -21,7 +21,7 @@ class Site:
     def __init__(self) -> None:
         self.store = JobStore()
         self.held: dict[int, tuple[int, ...]] = {}
-        self.clock = Clock(0.0)
+        self.clock = Clock({"origin_s": 0.0})
         self.timers = Timers()
         self.eligibility = Eligibility(self.store, cast(State, SimpleNamespace(held_gpus=self.held)), self.timers, 0.0)
 

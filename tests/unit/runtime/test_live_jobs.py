@@ -83,10 +83,12 @@ class World:
         self.live.add(record.number)
         self.handle(AttemptStarted(now_s, record.number, self.state.held_gpus[record.number], resumed=False))
 
-    def end(self, record: JobRecord, outcome: Outcome, now_s: float = 30.0) -> list[Event]:
+    def end(
+        self, record: JobRecord, outcome: Outcome, now_s: float = 30.0, ended_s: float | None = None
+    ) -> list[Event]:
         """An attempt is over."""
         self.live.discard(record.number)
-        return self.handle(AttemptEnded(now_s, record.number, outcome))
+        return self.handle(AttemptEnded(now_s, record.number, outcome, now_s if ended_s is None else ended_s))
 
 
 def running(**about: Any) -> tuple[World, JobRecord]:
@@ -99,7 +101,7 @@ def running(**about: Any) -> tuple[World, JobRecord]:
 
 def test_a_job_that_has_done_its_work_is_completed_and_charged_until_it_ended() -> None:
     world, job = running()
-    assert world.end(job, Outcome((0, 0), ended_s=25.0))[0] == JobFinished(30.0, 0)
+    assert world.end(job, Outcome((0, 0)), ended_s=25.0)[0] == JobFinished(30.0, 0)
     assert (job.state, job.exit_code, job.ran_s, job.gpu_s) == (JobState.COMPLETED, 0, 15.0, 30.0)
     assert world.state.active == 0
     assert world.jobs.take_instructions() == [Settle()]
@@ -203,7 +205,7 @@ def test_a_cancelled_job_has_ended_at_once_and_its_processes_are_told_later() ->
     assert events == [JobCancelled(20.0, job.number)]
     assert world.jobs.take_instructions() == [Stop(job.number, hurry=True)]
     assert (job.state, job.ended_s, job.ran_s) == (JobState.CANCELLED, 20.0, 10.0)
-    assert world.end(job, Outcome((0,), ended_s=28.0)) == []
+    assert world.end(job, Outcome((0,)), ended_s=28.0) == []
     assert (job.state, job.ended_s) == (JobState.CANCELLED, 28.0)
 
 

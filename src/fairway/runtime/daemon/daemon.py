@@ -23,6 +23,7 @@ from fairway.core.plan import Placer
 from fairway.core.policy import Policy
 from fairway.placement import placement as placement_named
 from fairway.policies import make_policy
+from fairway.runtime.daemon.clock import Clock
 from fairway.runtime.daemon.machine import ForeignProcesses, Machine, found_machine
 from fairway.runtime.daemon.scheduler import MIN_RUN_S, Scheduler
 from fairway.runtime.daemon.settings import Choice, Options, Settings
@@ -318,7 +319,7 @@ def suspend_jobs(folder: Path) -> int:
             while _moves(one) and not one.ended and time.monotonic() < deadline_s:
                 time.sleep(0.02)
             one.close()
-        return _book(folder, {one.directory.parent.name for one in running}, time.time())
+        return _book(folder, {one.directory.parent.name for one in running})
 
 
 @contextmanager
@@ -360,18 +361,17 @@ def _begins_again(one: Running, record: JobRecord | None) -> bool:
     return not done and CHECKPOINTED not in codes and (record is None or record.progress.checkpoint is None)
 
 
-def _book(folder: Path, names: set[str], date_s: float) -> int:
-    """Write down how long the jobs that were suspended at a date had run. Returns how many there are."""
-    stood = []
-    for job in _jobs(folder):
-        record = JobRecord.from_plain(job.record)
-        if job.id not in names or record.state is not JobState.RUNNING:
-            continue
-        record.count_until(date_s)
-        stood.append(record.stored())
+def _book(folder: Path, names: set[str]) -> int:
+    """Write down how long the jobs that have just been suspended had run. Returns how many there are."""
+    records = [JobRecord.from_plain(job.record) for job in _jobs(folder) if job.id in names]
+    stood = [record for record in records if record.state is JobState.RUNNING]
     if stood:
+        clock = Clock(facts_of_last_time(folder))
+        date_s = clock.date_s(clock.now_s())
+        for record in stood:
+            record.count_until(date_s)
         with closing(Journal(folder / "journal.db")) as journal, journal.transaction():
-            journal.save_jobs(stood)
+            journal.save_jobs(record.stored() for record in stood)
             # If the jobs are suspended already, the date of the first time stays.
             if journal.facts().get(STOOD_STILL) is None:
                 journal.set_facts({STOOD_STILL: date_s})

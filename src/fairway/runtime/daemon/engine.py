@@ -7,14 +7,14 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from fairway.core.action import Action, Suspend, Throttle
 from fairway.core.event import Event, Woken
+from fairway.runtime.daemon.clock import Clock
 from fairway.runtime.jobs.commands import Inbox
 from fairway.runtime.jobs.life import (
     Asked,
@@ -29,88 +29,19 @@ from fairway.runtime.jobs.life import (
     Reported,
     Settle,
     Stop,
+    TimeOfDaySet,
 )
 from fairway.runtime.jobs.live_jobs import LiveJobs
+from fairway.runtime.jobs.observations import number
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.journal.job_folders import FACTS, RECORD
 from fairway.runtime.processes import environment
 from fairway.runtime.processes.attempts import Attempts, AttemptTarget, LaunchOrder, Moved, Notice, Started
-from fairway.runtime.processes.site import Outcome, Site
+from fairway.runtime.processes.site import Moment, Outcome, Report, Site
 
-_FOLLOW_S = 1.0
-"""The clock follows the time of day if that is ahead by more than this."""
 REPORTS_EVERY_S = 0.5
 REST_S, MOST_REST_S = 0.01, 0.1
 """Limits on the time between rounds for commands. It is four times what a round takes, within these limits."""
-
-
-class TimeSource(Protocol):
-    """Where a clock gets its time. Tests use a simulated source."""
-
-    def monotonic(self) -> float:
-        """Seconds that only go forward, whatever the time of day does."""
-        ...
-
-    def time(self) -> float:
-        """The time of day, in seconds since 1970."""
-        ...
-
-    def sleep(self, seconds: float, /) -> None:
-        """Wait."""
-        ...
-
-
-class SystemTime:
-    """The time of this machine."""
-
-    def monotonic(self) -> float:
-        """Seconds that only go forward, whatever the time of day does."""
-        return time.monotonic()
-
-    def time(self) -> float:
-        """The time of day, in seconds since 1970."""
-        return time.time()
-
-    def sleep(self, seconds: float, /) -> None:
-        """Wait."""
-        time.sleep(seconds)
-
-
-SYSTEM_TIME = SystemTime()
-
-
-class Clock:
-    """Seconds since the scheduler's first start, which was at the date `origin_s`.
-
-    If the time of day is set back, the clock goes on at its pace. If the time of day is set forward, or the machine has
-    slept, the clock follows.
-    """
-
-    def __init__(
-        self, origin_s: float | None = None, at_least_s: float = 0.0, source: TimeSource = SYSTEM_TIME
-    ) -> None:
-        self.source = source
-        self.origin_s = source.time() if origin_s is None else origin_s
-        self._base = (source.monotonic(), max(at_least_s, source.time() - self.origin_s))
-
-    def now_s(self) -> float:
-        """The present instant."""
-        ticks_s, (base_ticks_s, base_s) = self.source.monotonic(), self._base
-        now_s = max(base_s + ticks_s - base_ticks_s, base_s)
-        today_s = self.source.time() - self.origin_s
-        if today_s > now_s + _FOLLOW_S:
-            now_s = today_s
-            self._base = (ticks_s, now_s)
-        return now_s
-
-    def at_least(self, time_s: float) -> None:
-        """Never again be earlier than this instant, which is known to have passed."""
-        if self.now_s() < time_s:
-            self._base = (self.source.monotonic(), time_s)
-
-    def date_s(self, time_s: float) -> float:
-        """An instant as seconds since 1970."""
-        return self.origin_s + time_s
 
 
 class LiveEngine:
@@ -171,7 +102,7 @@ class LiveEngine:
         until_s = self._latest_round_s(until_s)
         while not self._inbox.closed:
             now_s = self._now_s(until_s)
-            asked = [Asked(now_s, *one) for one in self._inbox.take()]
+            asked: list[Happening] = [*self._set(now_s), *(Asked(now_s, *one) for one in self._inbox.take())]
             if asked:
                 return asked
             wait_s = min(until_s, self._jobs.timers.next_s, self._next_reports_s) - now_s
@@ -179,7 +110,7 @@ class LiveEngine:
             if wait_s > 0:
                 # Only here: the instant of a round may have passed while earlier commands were written down.
                 now_s = self._now_s(until_s)
-            happened = [one for notice in notices for one in self._noticed(notice, now_s)]
+            happened = [*self._set(now_s), *(one for notice in notices for one in self._noticed(notice, now_s))]
             if now_s >= self._next_reports_s:
                 self._next_reports_s = now_s + REPORTS_EVERY_S
                 happened += [*self._reports(now_s), Looked(now_s)]
@@ -241,9 +172,9 @@ class LiveEngine:
                 self._jobs.never_began(record, now_s)
             elif isinstance(found, Outcome):
                 # The end counts from when it was, not from when it is found: no job is charged for the time between.
-                ended_s = now_s if found.ended_s is None else found.ended_s - self.clock.origin_s
-                at_s = max(min(now_s, ended_s), self._jobs.state.now_s)
-                happened += [*self._report(record, at_s), AttemptEnded(at_s, record.number, found, found=True)]
+                ended_s = self._ended_s(found, now_s)
+                at_s = max(ended_s, self._jobs.state.now_s)
+                happened += [*self._report(record, at_s), AttemptEnded(at_s, record.number, found, ended_s, found=True)]
             else:
                 paused = record.state is JobState.SUSPENDED
                 self.attempts.adopt(record.number, tuple(attempt.gpus), found, paused=paused)
@@ -353,15 +284,34 @@ class LiveEngine:
             return [AttemptStarted(now_s, *notice)]
         if isinstance(notice, Moved):
             return [AttemptMoved(now_s, *notice)]
-        return [*self._report(self._jobs.store[notice.job], now_s), AttemptEnded(now_s, notice.job, notice.outcome)]
+        over = AttemptEnded(now_s, notice.job, notice.outcome, self._ended_s(notice.outcome, now_s))
+        return [*self._report(self._jobs.store[notice.job], now_s), over]
+
+    def _ended_s(self, outcome: Outcome, now_s: float) -> float:
+        """The instant at which an attempt ended; at the latest now."""
+        return now_s if outcome.ended is None else min(self.clock.instant_s(outcome.ended), now_s)
+
+    def _set(self, now_s: float) -> list[Happening]:
+        """Whether the time of day was set."""
+        return [TimeOfDaySet(now_s, self.clock.shift_s)] if self.clock.look() else []
 
     def _reports(self, now_s: float) -> list[Happening]:
         return [one for job in self.attempts.live for one in self._report(self._jobs.store[job], now_s)]
 
     def _report(self, record: JobRecord, now_s: float) -> list[Happening]:
         report = self._site.reports(self._folder / record.id, record.progress.read_bytes)
-        moved = report.lines or report.read_bytes != record.progress.read_bytes
-        return [Reported(now_s, record.number, report)] if moved else []
+        if not report.lines and report.read_bytes == record.progress.read_bytes:
+            return []
+        lines = [{**line, "time": self._date_of(line)} for line in report.lines]
+        return [Reported(now_s, record.number, Report(lines, report.read_bytes))]
+
+    def _date_of(self, line: Mapping[str, Any]) -> float | None:
+        """When a line of a report was written, by our clock; None if it does not say."""
+        date_s, uptime_s = number(line.get("time")), number(line.get("uptime"))
+        if date_s is None and uptime_s is None:
+            return None
+        boot = "" if uptime_s is None else self.clock.source.boot
+        return self.clock.date_s(self.clock.instant_s(Moment(date_s or 0.0, boot, uptime_s or 0.0)))
 
     def _directory(self, record: JobRecord) -> Path:
         """Where the files of the latest attempt are."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from fairway.runtime.jobs.commands import UnknownJobError
 from fairway.runtime.jobs.estimates import speeds_of
 from fairway.runtime.jobs.life import RECLAIMED
 from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.jobs.waiting import begins_s
 
 MOST_LISTED = 20
 """How many jobs a list names. The rest is only counted."""
@@ -48,7 +48,7 @@ def explain(scheduler: Scheduler, name: str, forecast: Forecast | None = None) -
         "gpus": len(scheduler.state.held_gpus.get(record.number, ())) or record.request.gpus,
         "policy": scheduler.policy_text,
         "reason": _plain_reason(record),
-        "attempts": [_without_token(asdict(attempt)) for attempt in list(record.attempts)],
+        "attempts": [attempt.shown(scheduler.clock.shift_s) for attempt in list(record.attempts)],
         **array,
     }
     if record.state.ended:
@@ -75,7 +75,7 @@ def reason_outside(scheduler: Scheduler, record: JobRecord) -> str:
     if record.suspended and record.reason == RECLAIMED:
         return RECLAIMED
     clock, request = scheduler.clock, record.request
-    left_s = max(request.begin_s or 0.0, record.not_before_s or 0.0) - clock.date_s(clock.now_s())
+    left_s = begins_s(record, clock.shift_s) - clock.date_s(clock.now_s())
     if not told or record.suspended or record.held or left_s <= 0 or not any(speeds_of(request, scheduler.cluster)):
         return told
     failed, tried, _ = record.reason.partition("; tried again in ")
@@ -93,11 +93,6 @@ def _meant(scheduler: Scheduler, name: str) -> tuple[JobRecord, dict[str, Any]]:
     first = min(records, key=lambda one: (one.state.ended, not one.state.waits, one.number in outside))
     states = Counter(str(record.state) for record in records)
     return first, {"array": {"id": name, "tasks": len(records), "states": dict(states)}}
-
-
-def _without_token(attempt: dict[str, Any]) -> dict[str, Any]:
-    """An attempt as every user may see it: without the token that marks its processes."""
-    return {name: value for name, value in attempt.items() if name != "token"}
 
 
 def _plain_reason(record: JobRecord) -> str:
@@ -229,10 +224,9 @@ def _would_let_in(scheduler: Scheduler, record: JobRecord, snapshot: Snapshot) -
     if record.held:
         return [{"what": "its owner releases it", "command": f"fairway release {record.id}"}]
     clock, frees = scheduler.clock, list[dict[str, Any]]()
-    begins_s = max(record.request.begin_s or 0.0, record.not_before_s or 0.0)
-    now_s = clock.date_s(snapshot.now_s)
-    if begins_s > now_s:
-        frees.append({"what": "its time comes", "in_s": begins_s - now_s})
+    left_to_begin_s = begins_s(record, clock.shift_s) - clock.date_s(snapshot.now_s)
+    if left_to_begin_s > 0:
+        frees.append({"what": "its time comes", "in_s": left_to_begin_s})
     array = _tasks_inside(scheduler, record)
     if array:
         frees.append({"what": "a task of its array ends", "tasks": array[:MOST_LISTED]})

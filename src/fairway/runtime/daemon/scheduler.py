@@ -22,14 +22,15 @@ from fairway.core.policy import Policy
 from fairway.core.round import Loop
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
-from fairway.runtime.daemon.engine import SYSTEM_TIME, Clock, LiveEngine, TimeSource
+from fairway.runtime.daemon.clock import FACT, SYSTEM_TIME, Clock, TimeSource
+from fairway.runtime.daemon.engine import LiveEngine
 from fairway.runtime.guard.incident import Incident, granted
 from fairway.runtime.guard.pinned_gpus import AtHome
 from fairway.runtime.guard.policy_guard import Cut, PolicyGuard
 from fairway.runtime.jobs import commands
 from fairway.runtime.jobs.commands import Act, Commands, StoppedError
 from fairway.runtime.jobs.estimates import RESTART_S
-from fairway.runtime.jobs.life import Command, Happening
+from fairway.runtime.jobs.life import Command, Happening, TimeOfDaySet
 from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.jobs.request import JobRequest
@@ -44,6 +45,8 @@ from fairway.runtime.processes.site import Site
 
 MIN_RUN_S = 5.0
 """The seconds for which a job that has just started is protected from preemption."""
+NOTE_EVERY_S = 600.0
+"""How often the journal is told the time, if it has nothing else to be told."""
 
 
 class LiveTerms(commands.AdmissionTerms, Protocol):
@@ -112,7 +115,8 @@ class Scheduler:
         self.failure: BaseException | None = None
         self.journal = journal or Journal(folder / "journal.db")
         facts = self.journal.facts()
-        self.clock = clock = Clock(facts.get("origin_s"), float(facts.get("last_s", 0.0)), time)
+        self.clock = clock = Clock(facts, time)
+        self._note_at_s = clock.now_s() + NOTE_EVERY_S
         length_s = policy.round_s if round_s is None else round_s
         terms = terms or NoTerms()
         new_state = partial(State, cluster, min_run_s=min_run_s, round_s=length_s)
@@ -167,6 +171,7 @@ class Scheduler:
             self.begin()
             while self.loop.step():
                 pass
+            self.writer.keep({"last_s": self.clock.now_s()})
             self.writer.save()
         except BaseException as error:
             self.failure = error
@@ -207,8 +212,8 @@ class Scheduler:
             if not record.state.ended:
                 self.cancel(record.id)
         time = self.clock.source
-        deadline_s = time.monotonic() + seconds
-        while self.engine.attempts.live and time.monotonic() < deadline_s:
+        deadline_s = time.uptime() + seconds
+        while self.engine.attempts.live and time.uptime() < deadline_s:
             time.sleep(0.02)
 
     def ask(self, command: Command) -> Any:
@@ -293,6 +298,10 @@ class Scheduler:
 
     def handle(self, happening: Happening) -> Sequence[Event]:
         """The events that a happening means for the state."""
+        if isinstance(happening, TimeOfDaySet) or happening.time_s >= self._note_at_s:
+            # After a reboot, the clock goes on from here.
+            self._note_at_s = happening.time_s + NOTE_EVERY_S
+            self.writer.keep({FACT: self.clock.fact(), "last_s": happening.time_s})
         return self.jobs.handle(happening)
 
     def owed_s(self, happened: Sequence[Happening], events: Sequence[Event]) -> float:

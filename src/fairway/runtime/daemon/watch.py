@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from fairway.core.event import Event
+from fairway.runtime.daemon import clock
 from fairway.runtime.daemon.config import Idle
 from fairway.runtime.daemon.machine import ForeignProcesses
 from fairway.runtime.daemon.scheduler import Scheduler
@@ -117,6 +118,7 @@ class Watch:
         self._foreign = foreign
         self._every_s = EVERY_S
         self._idle = IdleJobs()
+        self._jump: clock.Jump | None = None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
@@ -136,6 +138,7 @@ class Watch:
 
     def look(self) -> None:
         """Check once."""
+        self._look_at_clock()
         told = self._settings.poll(self._scheduler)
         if told:
             self.tell(told)
@@ -154,6 +157,12 @@ class Watch:
                 return
             except Exception as error:
                 self.tell(f"a check failed: {type(error).__name__}: {error}")
+
+    def _look_at_clock(self) -> None:
+        jump = self._scheduler.clock.jump
+        if jump is not None and jump is not self._jump:
+            self._jump = jump
+            self.tell(clock.told(jump))
 
     def _look_at_gpus(self, foreign: ForeignProcesses) -> None:
         blocked = foreign.look()

@@ -36,7 +36,7 @@ _MEANINGS = {126: "its command is not executable", 127: "its command was not fou
 Next = Literal["done", "again", "retry", "lost", "refused", "failed"]
 
 Edge = Callable[[JobRecord, float], None]
-"""What a transition changes in a record, at a date (seconds since 1970)."""
+"""What a transition changes in a record, at a date by the scheduler's clock."""
 
 ENDED = "ended"
 """All final states, drawn as one in the diagram."""
@@ -62,11 +62,12 @@ class AttemptMoved(NamedTuple):
 
 
 class AttemptEnded(NamedTuple):
-    """An attempt is over. `found`: it ended while no scheduler was running."""
+    """An attempt is over since the instant `ended_s`. `found`: it ended while no scheduler was running."""
 
     time_s: float
     job: int
     outcome: Outcome
+    ended_s: float
     found: bool = False
 
 
@@ -92,7 +93,14 @@ class Looked(NamedTuple):
     time_s: float
 
 
-Happening: TypeAlias = AttemptStarted | AttemptMoved | AttemptEnded | Reported | Asked | Looked | Woken
+class TimeOfDaySet(NamedTuple):
+    """Somebody has set the time of day. It is now ahead of the scheduler's own dates by `shift_s`."""
+
+    time_s: float
+    shift_s: float
+
+
+Happening: TypeAlias = AttemptStarted | AttemptMoved | AttemptEnded | Reported | Asked | Looked | TimeOfDaySet | Woken
 
 
 class Stop(NamedTuple):

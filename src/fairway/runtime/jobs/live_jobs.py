@@ -26,11 +26,13 @@ from fairway.runtime.jobs.life import (
     AttemptEnded,
     AttemptMoved,
     AttemptStarted,
+    Converge,
     Happening,
     Instruction,
     Looked,
     Reported,
     Settle,
+    TimeOfDaySet,
     Verdict,
     verdict,
 )
@@ -38,7 +40,7 @@ from fairway.runtime.jobs.observations import Observations
 from fairway.runtime.jobs.records import Attempt, JobRecord, JobState, JobStore
 from fairway.runtime.jobs.waiting import Eligibility, Timers
 from fairway.runtime.processes.attempts import AttemptTarget, BlockedGpus
-from fairway.runtime.processes.site import REFUSED, Outcome
+from fairway.runtime.processes.site import REFUSED
 
 BACK_OFF_S, MOST_BACK_OFF_S = 5.0, 600.0
 MOST_LOST = 10
@@ -49,7 +51,7 @@ as progress by itself."""
 
 
 class LiveJobs:
-    """All jobs of a scheduler. `origin_s` is the date of the state's instant 0."""
+    """All jobs of a scheduler. `origin_s` is the date of the state's instant 0, by the scheduler's clock."""
 
     def __init__(self, store: JobStore, state: State, observations: Observations, origin_s: float) -> None:
         self.store = store
@@ -69,6 +71,7 @@ class LiveJobs:
             Reported: self._reported,
             Asked: self._asked,
             Looked: lambda looked: self.observations.overdue(looked.time_s),
+            TimeOfDaySet: self._time_of_day_set,
             Woken: self._woken,
         }
 
@@ -108,7 +111,7 @@ class LiveJobs:
         record = self.store[job]
         resume = record.progress.checkpoint is not None
         date_s = self.date_s(now_s)
-        attempt = Attempt(len(record.attempts) + 1, list(gpus), secrets.token_hex(8), date_s, resume=resume)
+        attempt = Attempt(len(record.attempts) + 1, list(gpus), secrets.token_hex(8), date_s, resume=resume, ran_s=0.0)
         record.attempts.append(attempt)
         self.store.touch(record)
         return record, attempt
@@ -141,7 +144,7 @@ class LiveJobs:
         return self.store[job].stays
 
     def date_s(self, time_s: float) -> float:
-        """An instant as seconds since 1970."""
+        """The date of an instant by the scheduler's clock, as records keep it."""
         return self.origin_s + time_s
 
     def _started(self, one: AttemptStarted) -> list[Event]:
@@ -151,6 +154,8 @@ class LiveJobs:
             return []
         attempt, date_s = record.attempt, self.date_s(one.time_s)
         if attempt is not None:
+            # A round that is late has an earlier instant than the launch.
+            date_s = max(date_s, attempt.launched_s)
             # Virtual GPUs may be others than those on which it was suspended.
             attempt.started_s, attempt.gpus = attempt.started_s or date_s, list(one.gpus)
         if one.resumed:
@@ -170,7 +175,7 @@ class LiveJobs:
 
     def _ended(self, one: AttemptEnded) -> list[Event]:
         self.instructions.append(Settle())
-        return self._ends.over(self.store[one.job], one.outcome, one.time_s, found=one.found)
+        return self._ends.over(self.store[one.job], one)
 
     def _reported(self, one: Reported) -> list[Event]:
         return self.observations.reported(self.store[one.job], one.report, one.time_s)
@@ -182,6 +187,29 @@ class LiveJobs:
             one.answer.set_exception(error)
             return []
         self._answers.append((one.answer, result))
+        return events
+
+    def _time_of_day_set(self, one: TimeOfDaySet) -> list[Event]:
+        for job in self.state.held_gpus:
+            # The next report may have its time by a clock that was just set: it says nothing about the speed.
+            self.store[job].progress.reported_s = None
+        return [*self.look_at_begin_times(one.time_s, one.shift_s), Woken(one.time_s)]
+
+    def look_at_begin_times(self, now_s: float, shift_s: float) -> list[Event]:
+        """The time of day is ahead by `shift_s` now: find out again whose time has come.
+
+        A job whose time has come no more, and that still waits for its GPUs to be left, loses them.
+        """
+        self.eligibility.shift_s = shift_s
+        events: list[Event] = []
+        for record in self.store:
+            if record.state.ended or record.request.begin_s is None or record.attempts:
+                continue
+            early = self.eligibility.is_early(record, now_s)
+            self.eligibility.look_at(record, now_s, leaves=early)
+            if early and record.number in self.state.held_gpus:
+                self.instructions.append(Converge(record.number))
+                events.append(JobEvicted(now_s, record.number, 0.0, "its time has not come"))
         return events
 
     def _woken(self, woken: Woken) -> list[Event]:
@@ -196,13 +224,14 @@ class AttemptEnds:
         self._jobs = jobs
         self._seen = jobs.observations
 
-    def over(self, record: JobRecord, outcome: Outcome, now_s: float, *, found: bool) -> list[Event]:
-        """Say what the end of an attempt means for its job. `found`: it ended while no scheduler was running."""
-        attempt = record.attempt
+    def over(self, record: JobRecord, end: AttemptEnded) -> list[Event]:
+        """Say what the end of an attempt means for its job."""
+        attempt, outcome, now_s = record.attempt, end.outcome, end.time_s
         assert attempt is not None
-        ended_s = now_s if outcome.ended_s is None else min(now_s, outcome.ended_s - self._jobs.origin_s)
-        record.count_until(self._jobs.date_s(ended_s))
-        attempt.ended_s = outcome.ended_s or self._jobs.date_s(now_s)
+        attempt.ended_s = max(self._jobs.date_s(end.ended_s), attempt.launched_s)
+        if outcome.ran_s is not None:
+            record.count_attempt(outcome.ran_s)
+        record.count_until(attempt.ended_s)
         attempt.codes, attempt.cause = list(outcome.codes), outcome.cause
         self._seen.restarts.ended(record, outcome.stop_s)
         self._jobs.store.touch(record)
@@ -214,7 +243,7 @@ class AttemptEnds:
         asked = outcome.cause == "request"
         judged = verdict(outcome, asked=asked)
         gpus = self._jobs.state.held_gpus.get(record.number)
-        moves = gpus is not None and not found and not self._jobs.blocked.among(gpus)
+        moves = gpus is not None and not end.found and not self._jobs.blocked.among(gpus)
         if judged.next == "again" and asked and moves:
             return self._moves(record, judged, now_s)
         # The next decision says whether and where it runs again.

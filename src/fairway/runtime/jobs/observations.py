@@ -224,14 +224,14 @@ class Observations:
 
 def take_in(progress: Progress, report: Mapping[str, Any], now_s: float) -> bool:
     """Bring a job's progress up to date. Returns whether its batch size has changed."""
-    time_s = _number(report.get("time")) or now_s
+    time_s = number(report.get("time")) or now_s
     time_s = time_s if abs(time_s - now_s) < MOST_APART_S else now_s
     if report.get("started") is True:
         # A new attempt: the time between its first report and the last one before was waiting, not training.
         progress.reported_s = None
     before_s, before = progress.reported_s, progress.reported_step
     for name in _NUMBERS:
-        value = _number(report.get(name))
+        value = number(report.get(name))
         if value is not None:
             setattr(progress, name, value)
     if before_s is not None and time_s > before_s and progress.step > before:
@@ -239,7 +239,7 @@ def take_in(progress: Progress, report: Mapping[str, Any], now_s: float) -> bool
         known = progress.steps_per_s
         progress.steps_per_s = speed if known is None else known + _SMOOTHING * (speed - known)
     # Reports without a time all get the instant at which they are read; the first of them counts.
-    if _number(report.get("step")) is not None and time_s != before_s:
+    if number(report.get("step")) is not None and time_s != before_s:
         progress.reported_s, progress.reported_step = time_s, progress.step
     if _is_path(report.get("checkpoint")):
         progress.checkpoint, progress.checkpoint_step = report["checkpoint"], progress.step
@@ -270,7 +270,8 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**40
 
 
-def _number(value: Any) -> float | None:
+def number(value: Any) -> float | None:
+    """What a job reports as a number; None if it is none that makes sense."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     # Compared before it is converted: a whole number may be too large for a float.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -41,10 +41,11 @@ _ENDED = frozenset(JobState) - _WAITING - {JobState.RUNNING}
 
 @dataclass
 class Attempt:
-    """One start of a job's processes. Times are seconds since 1970.
+    """One start of a job's processes. Times are dates by the scheduler's clock.
 
-    `start_s` is the time from its launch to its first report of a step, `stop_s` from the request to stop to its end.
-    Each is None if it was not seen.
+    `ran_s` is how long it has run, as far as that is counted; None if an earlier version started it. `start_s` is the
+    time from its launch to its first report of a step, `stop_s` from the request to stop to its end. Each is None if it
+    was not seen.
     """
 
     number: int
@@ -58,11 +59,21 @@ class Attempt:
     resume: bool = False
     start_s: float | None = None
     stop_s: float | None = None
+    ran_s: float | None = None
+
+    def shown(self, shift_s: float) -> dict[str, Any]:
+        """As every user may see it: without the token that marks its processes, and with dates by the time of day,
+        which are `shift_s` later."""
+        out = {name: value for name, value in vars(self).items() if name != "token"}
+        return out | {name: later(out[name], shift_s) for name in ("launched_s", "started_s", "ended_s")}
 
 
 @dataclass
 class Progress:
-    """What a job has reported of its training, and when. `read_bytes` of its reports have been read."""
+    """What a job has reported of its training. Dates are by the scheduler's clock.
+
+    `read_bytes` of its reports have been read.
+    """
 
     step: float = 0.0
     steps: float | None = None
@@ -85,6 +96,16 @@ class Progress:
     speeds: dict[str, float] = field(default_factory=dict)
     read_bytes: int = 0
 
+    def shown(self, shift_s: float) -> dict[str, Any]:
+        """As users see it, with dates by the time of day, which are `shift_s` later."""
+        dates = {"checkpoint_s": self.checkpoint_s, "reported_s": self.reported_s}
+        return asdict(self) | {name: later(date_s, shift_s) for name, date_s in dates.items()}
+
+
+def later(date_s: float | None, by_s: float) -> float | None:
+    """A date that is later by some seconds, if there is one."""
+    return None if date_s is None else date_s + by_s
+
 
 class StoredJob(NamedTuple):
     """A job's record as the journal stores it."""
@@ -100,9 +121,10 @@ class StoredJob(NamedTuple):
 class JobRecord:
     """One job. `number` is the scheduler's name for it, `id` the one that users see.
 
-    `vain_saves` counts how often in a row it has ended by itself to run again, without having got any further than
-    `saved_step`. `ran_s` and `gpu_s` count up to `since_s`. For a running job that is the date since which it has run
-    without a break. Only `life` changes its state.
+    Times are dates by the scheduler's clock: they do not change when the time of day is set. `ran_s` and `gpu_s` count
+    up to `since_s`. For a running job that is the date since which it has run without a break. `vain_saves` counts how
+    often in a row it has ended by itself to run again, without having got any further than `saved_step`. Only `life`
+    changes its state.
     """
 
     number: int
@@ -149,10 +171,27 @@ class JobRecord:
     def count_until(self, date_s: float) -> None:
         """Add the time since `since_s`. At this date the job stops running, or starts a new stretch."""
         if self.since_s is not None and self.attempt is not None:
-            passed_s = max(date_s - self.since_s, 0.0)
-            self.ran_s += passed_s
-            self.gpu_s += passed_s * len(self.attempt.gpus)
-            self.since_s = None
+            self._count(self.attempt, max(date_s - self.since_s, 0.0))
+
+    def count_attempt(self, ran_s: float) -> None:
+        """Its latest attempt has ended and ran this long in all, as its keeper says: count what is missing or too much.
+
+        Nothing is missing if it did not count as running any more: the time that it took to stop is not counted. A
+        scheduler that was killed may not know of its start. Too much is counted if the machine slept meanwhile.
+        """
+        attempt = self.attempt
+        if attempt is None or attempt.ran_s is None:
+            return
+        missing_s = ran_s - attempt.ran_s
+        ran_to_the_end = self.since_s is not None or attempt.started_s is None
+        self._count(attempt, missing_s if ran_to_the_end else min(missing_s, 0.0))
+
+    def _count(self, attempt: Attempt, passed_s: float) -> None:
+        self.ran_s += passed_s
+        self.gpu_s += passed_s * len(attempt.gpus)
+        self.since_s = None
+        if attempt.ran_s is not None:
+            attempt.ran_s += passed_s
 
     def plain(self) -> dict[str, Any]:
         """The record as JSON values."""

@@ -60,6 +60,15 @@ class Timers:
             heapq.heappop(self._due)[2](now_s)
 
 
+def begins_s(record: JobRecord, shift_s: float) -> float:
+    """The date by the scheduler's clock before which a job is not started; the time of day is ahead by `shift_s`.
+
+    A begin time is a time of day. It means the first start.
+    """
+    begin_s = None if record.attempts else record.request.begin_s
+    return max(0.0 if begin_s is None else begin_s - shift_s, record.not_before_s or 0.0)
+
+
 class Arrays:
     """Tasks by array. A task that may run keeps its place until it has ended, is held or is suspended."""
 
@@ -100,10 +109,14 @@ def _array(record: JobRecord) -> str:
 
 
 class Eligibility:
-    """Decides which jobs are eligible. `outside` has those that are not, by job number with the reason."""
+    """Decides which jobs are eligible. `outside` has those that are not, by job number with the reason.
+
+    `shift_s` is how much the time of day is ahead of the scheduler's own dates.
+    """
 
     def __init__(self, store: JobStore, state: State, timers: Timers, origin_s: float) -> None:
         self.outside: dict[int, str] = {}
+        self.shift_s = 0.0
         self._impossible: set[int] = set()
         self._store = store
         self._state = state
@@ -137,6 +150,10 @@ class Eligibility:
         for other in next_in:
             self.look_at(other, now_s)
 
+    def is_early(self, record: JobRecord, now_s: float) -> bool:
+        """Whether the time of a job has not come."""
+        return begins_s(record, self.shift_s) - self._origin_s > now_s
+
     def note_off(self, record: JobRecord, now_s: float) -> None:
         """A job has ended or lost its GPUs: look again at the jobs that wait for that."""
         self.look_at(record, now_s, leaves=True)
@@ -153,13 +170,12 @@ class Eligibility:
             return "held by its owner; `fairway release` lets it run"
         if record.number in self._impossible:
             return "no GPUs that are here now can run it"
-        request = record.request
-        begins = max(request.begin_s or 0.0, record.not_before_s or 0.0) - self._origin_s
-        if begins > now_s:
-            self._timers.call_at(begins, lambda at_s: self.look_at(record, at_s))
-            day_and_time = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self._origin_s + begins))
+        if self.is_early(record, now_s):
+            date_s = begins_s(record, self.shift_s)
+            self._timers.call_at(date_s - self._origin_s, lambda at_s: self.look_at(record, at_s))
+            day_and_time = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(date_s + self.shift_s))
             return record.reason or f"not before {day_and_time}"
-        for one in request.depends:
+        for one in record.request.depends:
             why = _blocked(one.kind, self._store.tasks(one.job))
             if why:
                 return f"waits for job {one.job}: {why}"

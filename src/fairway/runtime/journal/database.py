@@ -45,6 +45,7 @@ ROOM_BYTES = 16 * 1024 * 1024
 """With less free disk space than this, no new jobs are accepted, so that running jobs can still be written down."""
 CERTAIN: dict[str, type | tuple[type, ...]] = {
     "origin_s": float,
+    "clock": dict,
     "last_s": float,
     "round": int,
     "policy": str,

@@ -13,19 +13,19 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fairway.runtime.daemon.clock import Clock
 from fairway.runtime.jobs.life import verdict
 from fairway.runtime.jobs.records import JobRecord, JobState, StoredJob
 from fairway.runtime.journal.database import Journal, JournalError, is_blank
 from fairway.runtime.processes import local
 from fairway.runtime.processes.local import Running, said_no_memory
-from fairway.runtime.processes.site import Outcome
+from fairway.runtime.processes.site import Moment, Outcome
 
 RECORD, FACTS = "record", "facts"
 """The keys in `launch.json` for the job's record and the scheduler's facts."""
@@ -87,13 +87,19 @@ def record_in(folder: Folder) -> JobRecord | None:
     outcome = local.outcome_of(folder.attempt)
     if local.is_given_up(folder.attempt):
         state, record.reason = JobState.CANCELLED, "cancelled"
-        record.ended_s = time.time() if outcome is None else outcome.ended_s
+        record.ended_s = _date_s(folder, None if outcome is None else outcome.ended)
     elif folder.keeper is None or (folder.attempt / "stopping").exists():
         record.held = not _ends(record, outcome, folder.attempt)
         record.reason = UNCERTAIN if record.held else ""
     elif _is_paused(folder.attempt):
         state, record.since_s = JobState.SUSPENDED, None
     return replace(record, _state=state)
+
+
+def _date_s(folder: Folder, moment: Moment | None) -> float:
+    """The date of a moment, or of now, by the clock of the scheduler that started the latest attempt."""
+    clock = Clock(facts_in(folder))
+    return clock.date_s(clock.now_s() if moment is None else clock.instant_s(moment))
 
 
 def _ends(record: JobRecord, outcome: Outcome | None, directory: Path) -> bool:

@@ -16,7 +16,8 @@ from fairway.core.cluster import Cluster
 from fairway.core.errors import EngineError
 from fairway.core.event import Event, JobCancelled, JobEvicted, JobFailed, JobFinished, Woken
 from fairway.core.state import State
-from fairway.runtime.daemon.engine import Clock, LiveEngine
+from fairway.runtime.daemon.clock import FACT, Clock
+from fairway.runtime.daemon.engine import LiveEngine
 from fairway.runtime.jobs.commands import Commands
 from fairway.runtime.jobs.estimates import speeds_of, submitted
 from fairway.runtime.jobs.live_jobs import LiveJobs
@@ -25,7 +26,8 @@ from fairway.runtime.jobs.records import JobRecord, JobState, JobStore
 from fairway.runtime.journal.database import Journal, LogEntry
 
 STOOD_STILL = "stood_still_s"
-"""The fact of the journal with the date since which all processes are suspended because no scheduler runs."""
+"""The fact of the journal with the date, by the scheduler's clock, since which all processes are suspended because no
+scheduler runs."""
 
 
 def fingerprint(cluster: Cluster, devices: Sequence[str] | None) -> list[Any]:
@@ -251,6 +253,7 @@ class Recovery:
                 impossible = self._rebuild(cluster)
                 eligibility.rule_out(impossible)
             clock.at_least(self._state.now_s)
+            eligibility.shift_s = clock.shift_s
             for record in self._store:
                 if not record.state.ended:
                     eligibility.know(record)
@@ -264,6 +267,8 @@ class Recovery:
             for record in sorted(self._store, key=lambda one: (one.number not in held, not one.attempts)):
                 if not record.state.ended:
                     eligibility.look_at(record, clock.now_s())
+            self._note(self._jobs.look_at_begin_times(max(clock.now_s(), self._state.now_s), clock.shift_s))
+            self._journal.set_facts({FACT: clock.fact(), "last_s": clock.now_s()})
             self._journal.save_jobs(record.stored() for record in self._store.take_changed())
         self._journal.compact()
 

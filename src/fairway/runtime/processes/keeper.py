@@ -4,8 +4,9 @@ It is a program of its own (`python keeper.py DIRECTORY`), needs only the standa
 A scheduler that starts again finds in the attempt's directory which processes run and how they ended.
 
     launch.json   what to start, written by the scheduler
-    keeper.json   the keeper's process; made once, by the keeper, or by a scheduler that finds that none has started;
-                  its time is renewed every few seconds, as a sign of life
+    keeper.json   the keeper's process; made once, by the keeper, or by a scheduler that finds that none has started
+    sign          a sign of life, renewed every few seconds: the boot of the machine, the seconds since then, and how
+                  long the ranks have run
     ranks.json    the processes that were started
     exit.json     how they ended; no process of the attempt is left then
     reserve       room for exit.json, taken at the start; it becomes exit.json, so a full disk does not lose an end
@@ -59,6 +60,7 @@ HURRY_S = 2.0
 """How long ranks have to stop if their GPUs belong to another job already."""
 _SIGN_EVERY_S = 5.0
 """How often a keeper leaves a sign of life."""
+_SIGN_BYTES = 128
 _CHECKPOINTED = 75
 _RESERVE_BYTES = 65_536
 _PIECE_BYTES = 1 << 20
@@ -152,6 +154,11 @@ def boot_id() -> str:
         return ""
 
 
+def uptime_s() -> float:
+    """Seconds since the machine was booted, with the time for which it slept. Nobody can set this clock."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 def memory_kills() -> int:
     """How many processes the kernel has killed since boot because memory was short; -1 if it does not say."""
     try:
@@ -192,6 +199,7 @@ class Keeper:
         if not write_new(self.directory / "keeper.json", [*identity(os.getpid()), boot_id()]):
             return
         self._reserve()
+        self._leave_sign()
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
         kills = memory_kills()
         problem = self._start_all(self._opened_group())
@@ -211,6 +219,7 @@ class Keeper:
         self.logs.finish()
         codes = [self.codes[pid] for pid in self.ranks]
         outcome = {"codes": codes, "cause": self.cause, "killed": self.killed, "problem": problem, "time": time.time()}
+        outcome |= {"boot": boot_id(), "uptime_s": uptime_s(), "ran_s": self.ran_s}
         stop_s = None if self.asked_s is None else time.monotonic() - self.asked_s
         own_kills = self._group_kills()
         others = -1 if kills < 0 else memory_kills() - kills
@@ -222,6 +231,16 @@ class Keeper:
             fd = os.open(self.directory / "reserve", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             with os.fdopen(fd, "wb") as file:
                 file.write(b" " * _RESERVE_BYTES)
+
+    def _leave_sign(self) -> None:
+        """If this machine goes down, this file tells the next scheduler until when the attempt ran, and how long."""
+        with contextlib.suppress(OSError):
+            fd = os.open(self.directory / "sign", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            try:
+                # Always the same length, so that it is replaced in place and needs no more room.
+                os.write(fd, json.dumps([boot_id(), uptime_s(), self.ran_s]).ljust(_SIGN_BYTES).encode())
+            finally:
+                os.close(fd)
 
     def _note_ranks(self) -> None:
         try:
@@ -410,10 +429,8 @@ class Keeper:
         """Check time limits, grace periods and failed gangs."""
         self._look_at_limit()
         if now_s >= self.sign_at_s:
-            # If this machine goes down, this file tells the next scheduler until when the attempt ran.
             self.sign_at_s = now_s + _SIGN_EVERY_S
-            with contextlib.suppress(OSError):
-                os.utime(self.directory / "keeper.json")
+            self._leave_sign()
         self.turns.take(now_s)
         if now_s >= self.kill_at_s:
             self.killed = True

@@ -24,7 +24,7 @@ from typing import IO, Any
 from fairway.runtime.processes import environment, keeper
 from fairway.runtime.processes.containment import TOKEN, Containment, HostLimits, keeper_of, kill_strays
 from fairway.runtime.processes.environment import ReportReader
-from fairway.runtime.processes.site import LOST, Outcome, Over, Report
+from fairway.runtime.processes.site import LOST, Moment, Outcome, Over, Report
 
 NOBODY = [0, -1]
 """Stands for the keeper of an attempt that has not started and never will."""
@@ -192,10 +192,10 @@ def find_attempt(directory: Path) -> Running | Outcome | None:
     try:
         pidfd = os.pidfd_open(pid)
     except (ProcessLookupError, OverflowError, ValueError):
-        return outcome_of(directory) or LOST._replace(ended_s=_last_sign_s(directory))
+        return outcome_of(directory) or _lost(directory)
     if keeper.started_at(pid) != started or boot != keeper.boot_id():
         os.close(pidfd)
-        return outcome_of(directory) or LOST._replace(ended_s=_last_sign_s(directory))
+        return outcome_of(directory) or _lost(directory)
     return Running(directory, pid, started, pidfd)
 
 
@@ -211,13 +211,19 @@ def living_keeper(directory: Path) -> int | None:
     return pid if lives and outcome_of(directory) is None else None
 
 
-def _last_sign_s(directory: Path) -> float:
-    """When an attempt was last known to live, from the files that its keeper and its ranks write."""
+def _lost(directory: Path) -> Outcome:
+    """The outcome of an attempt whose keeper is gone: it ended when it was last known to live."""
     seen_s = [0.0]
-    for path in (directory / "keeper.json", *directory.glob("rank-*.log")):
+    for path in (directory / "keeper.json", directory / "sign", *directory.glob("rank-*.log")):
         with contextlib.suppress(OSError):
             seen_s.append(path.stat().st_mtime)
-    return min(max(seen_s), time.time())
+    date_s = min(max(seen_s), time.time())
+    try:
+        boot, uptime_s, ran_s = json.loads(keeper.read_own(directory / "sign"))
+        return LOST._replace(ended=Moment(date_s, str(boot), float(uptime_s)), ran_s=float(ran_s))
+    except (OSError, ValueError, TypeError):
+        # A keeper of an earlier version leaves no such sign, and a crash of the machine may have spoilt it.
+        return LOST._replace(ended=Moment(date_s))
 
 
 def outcome_of(directory: Path) -> Outcome | None:
@@ -227,8 +233,9 @@ def outcome_of(directory: Path) -> Outcome | None:
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
     try:
-        about = (told["cause"], told["killed"], told["problem"], told["time"], told.get("memory_kills", -1))
-        return Outcome(tuple(told["codes"]), *about, told.get("stop_s"))
+        ended = Moment(told["time"], told.get("boot", ""), told.get("uptime_s", 0.0))
+        about = (told["cause"], told["killed"], told["problem"], ended, told.get("memory_kills", -1))
+        return Outcome(tuple(told["codes"]), *about, told.get("stop_s"), told.get("ran_s"))
     except (ValueError, KeyError, TypeError):
         return None
 

@@ -11,21 +11,34 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 
+class Moment(NamedTuple):
+    """A moment: the time of day, and the seconds since the boot `boot` of the machine, which cannot be set.
+
+    `boot` is "" if only the time of day is known.
+    """
+
+    date_s: float
+    boot: str = ""
+    uptime_s: float = 0.0
+
+
 class Outcome(NamedTuple):
     """How an attempt ended: exit codes by rank, why it was stopped ("" if it was not), and what went wrong.
 
-    `memory_kills` counts the processes that the kernel killed because memory was short; -1 if it does not say. `stop_s`
-    is the time from the request to stop to the end, if there was a request. `said_no_memory`: the last lines of a log
-    say that memory ran out.
+    `ended` is when the last process was gone. `memory_kills` counts the processes that the kernel killed because memory
+    was short; -1 if it does not say. `stop_s` is the time from the request to stop to the end, if there was a request.
+    `ran_s` is how long the ranks ran, not counting the time in which they were suspended. `said_no_memory`: the last
+    lines of a log say that memory ran out. What is not known is None.
     """
 
     codes: tuple[int, ...]
     cause: str = ""
     killed: bool = False
     problem: str = ""
-    ended_s: float | None = None
+    ended: Moment | None = None
     memory_kills: int = -1
     stop_s: float | None = None
+    ran_s: float | None = None
     said_no_memory: bool = False
 
 
