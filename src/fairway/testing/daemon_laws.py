@@ -211,6 +211,7 @@ def _check_disk(scheduler: Scheduler) -> None:
     journal, devices = scheduler.journal, scheduler.engine.devices
     facts, origin_s = journal.facts(), scheduler.clock.origin_s
     again = Recovered(journal, facts, scheduler.cluster, devices, new_state, origin_s, RESTART_S)
+    again.archive.close()
     demand(not again.problem, f"the log is sound: {again.problem}")
     ours = {record.id: record.state for record in scheduler.store}
     demand({record.id: record.state for record in again.store} == ours, "the records on disk are these")

@@ -264,9 +264,10 @@ def _told(machine: Any) -> str:
 
 def _jobs_without_record(scheduler: Scheduler) -> int:
     """How many jobs have a folder but no record. New jobs get ids after them, so that each has its own folder."""
-    names = [one.name for one in folders_of(scheduler.folder / "jobs") if scheduler.store.get(one.name) is None]
+    known = scheduler.journal.names()
+    names = [one.name for one in folders_of(scheduler.folder / "jobs") if one.name not in known]
     numbers = [int(name.partition("_")[0]) for name in names]
-    scheduler.store.skip_ids(max((number + 1 for number in numbers), default=0))
+    scheduler.store.skip(0, max((number + 1 for number in numbers), default=0))
     return len(numbers)
 
 

@@ -7,7 +7,7 @@ The journal writer has that on disk before the engine acts on it. `recovery` goe
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,10 @@ from fairway.runtime.jobs.life import Command, Happening
 from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.jobs.shared_environment import sharing
+from fairway.runtime.jobs.store import RECENT
 from fairway.runtime.jobs.waiting import Reasons
+from fairway.runtime.journal.archive import AT_ONCE, Wanted
 from fairway.runtime.journal.database import CERTAIN, Journal
 from fairway.runtime.journal.recovery import Recovered, Recovery
 from fairway.runtime.journal.writer import JournalWriter
@@ -60,7 +63,7 @@ class LiveTerms(commands.AdmissionTerms, Protocol):
 class NoTerms:
     """The terms without a configuration."""
 
-    def admitted(self, requests: list[JobRequest], jobs: LiveJobs) -> list[JobRequest]:
+    def admitted(self, requests: list[JobRequest], jobs: LiveJobs, now_s: float) -> list[JobRequest]:
         """All requests, as they are."""
         return requests
 
@@ -81,7 +84,7 @@ class Scheduler:
     """Jobs, processes and the loop between them. `run` blocks. Any thread may call the public methods.
 
     Until restarts of jobs are seen, one is assumed to cost `restart_s`. `site` is where attempts run, and `time` is the
-    source of the clock. Both are this machine, except in tests.
+    source of the clock. Both are this machine, except in tests. `recent` jobs that have ended stay in memory.
     """
 
     def __init__(
@@ -100,6 +103,7 @@ class Scheduler:
         journal: Journal | None = None,
         site: Site | None = None,
         time: TimeSource = SYSTEM_TIME,
+        recent: int = RECENT,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
@@ -115,9 +119,9 @@ class Scheduler:
         length_s = policy.round_s if round_s is None else round_s
         terms = terms or NoTerms()
         new_state = partial(State, cluster, min_run_s=min_run_s, round_s=length_s)
-        recovered = Recovered(self.journal, facts, cluster, devices, new_state, clock.origin_s, restart_s)
+        recovered = Recovered(self.journal, facts, cluster, devices, new_state, clock.origin_s, restart_s, recent)
         self.state, self.store, self.problem = recovered.state, recovered.store, recovered.problem
-        self.observations = recovered.observations
+        self.observations, self.archive = recovered.observations, recovered.archive
         self.writer = JournalWriter(self.journal, self.store, self.state, sleep=time.sleep)
         self.jobs = LiveJobs(self.store, self.state, self.observations, clock.origin_s)
         self.blocked = self.jobs.blocked
@@ -179,6 +183,7 @@ class Scheduler:
         error = StoppedError(f"the scheduler has stopped{f': {self.failure}' if self.failure else ''}")
         self.engine.refuse_all(error)
         self.jobs.refuse_answers(error)
+        self.archive.close()
         self.journal.close()
         for told in self.on_stop:
             told()
@@ -219,7 +224,8 @@ class Scheduler:
         for request in requests:
             self.commands.refuse_impossible(request)
         self.journal.refuse_if_full()
-        return self.engine.ask(lambda now_s: self.commands.take_in(requests, now_s, array=array))
+        made = sharing(requests)
+        return self.engine.ask(lambda now_s: self.commands.take_in(made, now_s, array=array))
 
     def cancel(self, name: str) -> list[JobRecord]:
         """End jobs. Their processes are asked to stop, and killed after their grace period."""
@@ -244,6 +250,33 @@ class Scheduler:
     def update(self, name: str, changes: Mapping[str, Any]) -> list[JobRecord]:
         """Change the terms of a job: its priority, weight, limit_s, deadline_s or name."""
         return self._each(name, self.commands.changing(changes))
+
+    def listed(self, wanted: Wanted, most: int) -> Iterator[JobRecord]:
+        """Jobs in order of submission, the latest `most` of those that are wanted."""
+        # First those in memory: a job that leaves the memory in between is on disk then.
+        here = {record.number: record for record in self.store}
+        numbers = {number for number, record in here.items() if wanted.has(record)}
+        if wanted.states is None or any(state.ended for state in wanted.states):
+            numbers.update(number for number, _ in self.archive.listed(wanted, most))
+        return self._read(sorted(numbers)[-most:], here)
+
+    def ended(self, wanted: Wanted, most: int) -> Iterator[JobRecord]:
+        """Jobs that have ended, the latest `most` of those that are wanted; the latest first."""
+        here = {record.number: record for record in self.store}
+        ends = dict(self.archive.listed(wanted, most, by_end=True))
+        ends.update((number, record.ended_s or 0.0) for number, record in here.items() if wanted.has(record))
+        latest = sorted(ends, key=lambda number: (-ends[number], -number))
+        return self._read(latest[:most], here)
+
+    def _read(self, numbers: Sequence[int], here: Mapping[int, JobRecord]) -> Iterator[JobRecord]:
+        for first in range(0, len(numbers), AT_ONCE):
+            some = numbers[first : first + AT_ONCE]
+            away = self.archive.records([number for number in some if number not in here])
+            found = {record.number: record for record in away}
+            for number in some:
+                record = here.get(number) or found.get(number)
+                if record is not None:
+                    yield record
 
     def incident(self) -> str:
         """Everything that a decision depends on now, and the decision, as the text of a file."""

@@ -226,7 +226,7 @@ class Settings:
         # Do not wait: the scheduler does not run yet, and nothing depends on the answer.
         scheduler.engine.ask(self._command(scheduler, self.config, before))
 
-    def admitted(self, requests: list[JobRequest], jobs: LiveJobs) -> list[JobRequest]:
+    def admitted(self, requests: list[JobRequest], jobs: LiveJobs, now_s: float) -> list[JobRequest]:
         """The requests with the terms that they get; `InputError` if one of them is not allowed."""
         if self.config == NO_CONFIG:
             return requests

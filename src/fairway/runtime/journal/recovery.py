@@ -21,9 +21,13 @@ from fairway.runtime.jobs.commands import Commands
 from fairway.runtime.jobs.estimates import speeds_of, submitted
 from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.observations import Observations
-from fairway.runtime.jobs.records import JobRecord, JobState, JobStore
+from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.jobs.store import RECENT, JobStore
+from fairway.runtime.journal.archive import JobArchive, Wanted
 from fairway.runtime.journal.database import Journal, LogEntry
 
+LEARNT_FROM = 5000
+"""How many of the jobs that ended last tell a new scheduler how long jobs run."""
 STOOD_STILL = "stood_still_s"
 """The fact of the journal with the date since which all processes are suspended because no scheduler runs."""
 
@@ -170,13 +174,16 @@ class Recovered:
         new_state: Callable[[], State],
         origin_s: float,
         restart_s: float,
+        recent: int = RECENT,
     ) -> None:
         self.facts = facts
         self.problem = ""
-        self.store = JobStore()
+        self.archive = JobArchive(journal.path)
+        self.store = JobStore(self.archive, recent=recent)
         self.machine = fingerprint(cluster, devices)
-        for stored in journal.jobs():
-            self.store.add(JobRecord.from_plain(stored.record))
+        unsettled = [JobRecord.from_plain(stored.record) for stored in journal.unsettled()]
+        latest = self._fill(unsettled, recent)
+        self._done = [record for record in latest if record.state is JobState.COMPLETED]
         self.state = self._known_state(new_state)
         moved = facts.get("machine", self.machine) != self.machine
         self.anew = moved or bool(facts.get("salvaged"))
@@ -184,17 +191,31 @@ class Recovered:
         self.observations = Observations(self.store, cluster, self.state, origin_s, restart_s)
         for event in told:
             self.observations.recall(event)
-        for record in self.store:
+        for record in sorted([*latest, *unsettled], key=lambda one: one.number):
             self.observations.restarts.remember(record)
             if record.state is JobState.COMPLETED:
                 self.observations.times.learn(record)
+
+    def _fill(self, unsettled: list[JobRecord], recent: int) -> list[JobRecord]:
+        """Fill the store. Returns the jobs that ended last, from which the scheduler learns again."""
+        numbers = [number for number, _ in self.archive.listed(Wanted(), LEARNT_FROM, by_end=True)]
+        latest = list(self.archive.records(numbers))
+        for record in sorted([*latest[:recent], *unsettled], key=lambda one: one.number):
+            self.store.add(record)
+        self.store.past = self.archive.past()
+        gone = self.facts.get("gone") or {}
+        for user, gpu_s in gone.get("gpu_s", {}).items():
+            self.store.past.gpu_s[user] = self.store.past.gpu_s.get(user, 0.0) + gpu_s
+        self.store.past.preemptions += gone.get("preemptions", 0)
+        self.store.skip(*self.archive.next())
+        self.store.skip(*(self.facts.get("next") or (0, 1)))
+        return latest
 
     def _known_state(self, new_state: Callable[[], State]) -> State:
         """A new state that knows what still matters of jobs that have ended."""
         state = new_state()
         state.know_names(self.facts.get("names", ((), (), ())))
-        done = [record for record in self.store if record.state is JobState.COMPLETED]
-        for record in sorted(done, key=lambda one: one.ended_s or 0.0):
+        for record in sorted(self._done, key=lambda one: one.ended_s or 0.0):
             request = record.request
             state.remember(record.gpu_s, record.ran_s, request.gpus, request.model, request.user)
         return state
@@ -264,7 +285,9 @@ class Recovery:
             for record in sorted(self._store, key=lambda one: (one.number not in held, not one.attempts)):
                 if not record.state.ended:
                     eligibility.look_at(record, clock.now_s())
-            self._journal.save_jobs(record.stored() for record in self._store.take_changed())
+            changed = self._store.take_changed()
+            self._journal.save_jobs(record.stored() for record in changed)
+        self._store.settle(changed)
         self._journal.compact()
 
     def go_on(self) -> None:
