@@ -418,4 +418,4 @@ def reload(where: Where) -> None:
     """
     told = where.client().reload()
     file = told["file"]
-    where.show(told, lambda: f"{file} was read\n" if file else "there is no configuration, and so no limits\n")
+    where.show(told, lambda: f"{file} was read\n" if file else "there is no configuration; the defaults are in force\n")

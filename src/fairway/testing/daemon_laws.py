@@ -17,11 +17,15 @@ from fairway.runtime.daemon.config import Config, parse_config
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.daemon.settings import Settings
 from fairway.runtime.jobs.estimates import RESTART_S
-from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.jobs.records import JobRecord, JobState, family_of
+from fairway.runtime.journal.archive import Wanted
 from fairway.runtime.journal.recovery import Recovered
 from fairway.runtime.processes.attempts import AttemptTarget
 from fairway.testing.simulated_site import SimulatedAttempt, SimulatedSite
 from fairway.testing.simulated_users import Promised
+
+
+MOST_LISTED = 1_000_000
 
 
 class BrokenLawError(AssertionError):
@@ -45,6 +49,7 @@ class Laws:
         self._stale: dict[int, float] = {}
         self._used: Counter[tuple[str, str]] = Counter()
         self._config = Config()
+        self._gone: set[str] = set()
 
     def check(self, scheduler: Scheduler, settings: Settings, *, disk: bool) -> None:
         """Demand all laws; those about the disk if asked for, because they take longest."""
@@ -61,9 +66,17 @@ class Laws:
 
     def _check_promises(self, scheduler: Scheduler) -> None:
         promised, store, held = self._promised, scheduler.store, scheduler.state.held_gpus
+        awaited = scheduler.jobs.eligibility.awaited()
         for key, name in promised.jobs.items():
-            demand(store.get(name) is not None, f"job {name} ({key}) was acknowledged and is there")
-        for name in promised.cancelled:
+            there = store.get(name) is not None
+            demand(there or name in promised.may_go, f"job {name} ({key}) was acknowledged and is there")
+            demand(there or family_of(name) not in awaited, f"job {name} is there while others depend on it")
+            demand(not there or name not in self._gone, f"job {name} is gone for ever")
+            if not there:
+                self._gone.add(name)
+                demand(name in self._site.discarded, f"the folder of job {name} is gone")
+        demand(self._site.discarded <= promised.may_go, "no folder is deleted but those of jobs that may go")
+        for name in promised.cancelled - self._gone:
             demand(_known(scheduler, name).state.ended, f"job {name} was cancelled and has ended")
         holding = {store[job].id for job in held}
         for name in promised.held:
@@ -213,8 +226,12 @@ def _check_disk(scheduler: Scheduler) -> None:
     again = Recovered(journal, facts, scheduler.cluster, devices, new_state, origin_s, RESTART_S)
     again.archive.close()
     demand(not again.problem, f"the log is sound: {again.problem}")
-    ours = {record.id: record.state for record in scheduler.store}
-    demand({record.id: record.state for record in again.store} == ours, "the records on disk are these")
+    ours = {record.id: record.state for record in scheduler.listed(Wanted(), MOST_LISTED)}
+    stored = {job.id: JobState(job.record["state"]) for job in journal.jobs()}
+    demand(stored == ours, "the records on disk are these")
+    demand(again.store.past.states == +scheduler.store.past.states, "the totals on disk are these")
+    next_ones = (again.store.next_number, again.store.next_id)
+    demand(next_ones == (scheduler.store.next_number, scheduler.store.next_id), "no number and no id is used again")
     demand(_targets(again.state) == _targets(scheduler.state), "the log leads to the same GPUs, hosts and throttles")
 
 

@@ -63,6 +63,7 @@ class DaemonWorld:
         self.devices = None if self.rng.random() < 0.3 else [f"gpu-{number}" for number in range(gpus * kinds)]
         self.policy = self.rng.choice(POLICIES)
         self.min_run_s = self.rng.choice((0.0, 5.0))
+        self.recent = self.rng.choice((0, 1, 3, 1000))
         self.users = Users(self)
         self.laws = Laws(self.site, self.users.promised)
         if self.rng.random() < 0.2:
@@ -98,6 +99,8 @@ class DaemonWorld:
             self.site.at(begin_s + rng.uniform(0.0, STORY_S), self.users.configure)
         for _ in range(rng.randint(0, 9)):
             self.site.at(begin_s + rng.uniform(0.0, STORY_S), self.fault)
+        for _ in range(rng.choice((0, 0, 1, 4))):
+            self.site.at(begin_s + rng.uniform(0.0, STORY_S), self.users.let_go)
 
     def step(self) -> None:
         """Let the scheduler take one step; if it is killed, another one follows it."""
@@ -156,6 +159,7 @@ class DaemonWorld:
                 journal=journal,
                 site=self.site,
                 time=self.time,
+                recent=self.recent,
             )
             scheduler.listeners.append(self.note)
             scheduler.watchers.append(lambda *about: self.laws.note_pairs(scheduler))
@@ -186,7 +190,9 @@ class DaemonWorld:
             if not self.calm and self.rng.random() < 0.3:
                 self.kill_in = self.rng.randint(0, 30)
             try:
+                before = self.scheduler
                 (self.settings, self.scheduler), self.changed = self.made(), True
+                before.archive.close()
                 return
             except Killed:
                 continue
@@ -261,6 +267,7 @@ def live_through(seed: int) -> DaemonWorld:
         try:
             world.run()
         finally:
+            world.scheduler.archive.close()
             world.scheduler.journal.close()
         return world
 

@@ -191,6 +191,7 @@ class SimulatedSite:
         self.saved_s: dict[str, float] = {}
         self.failures: dict[str, int] = {}
         self.refuses: bool = False
+        self.discarded: set[str] = set()
         self._reports: dict[str, list[dict[str, Any]]] = {}
         self._told: set[Path] = set()
         self._ends: list[tuple[float, int, SimulatedAttempt]] = []
@@ -247,6 +248,18 @@ class SimulatedSite:
         """What a job has reported since it was read last."""
         lines = self._reports.get(folder.name, [])
         return Report(lines[read_bytes:], len(lines))
+
+    def discard(self, folder: Path) -> None:
+        """Set the folder of a job aside."""
+        self.point("discard")
+        for path in [path for path in self.attempts if path.parent == folder]:
+            assert path in self.outcomes, f"{path} runs"
+            del self.attempts[path], self.outcomes[path]
+        self._reports.pop(folder.name, None)
+        self.discarded.add(folder.name)
+
+    def sweep(self, jobs: Path) -> None:
+        """Nothing of a folder that was set aside is left."""
 
     def wait(self, seconds: float) -> Sequence[Over]:
         """The attempts that have ended; lets time pass until one does, or something else happens."""

@@ -111,7 +111,6 @@ BAD_FIELDS: list[dict[str, Any]] = [
     {"array": []},
     {"array": [-1]},
     {"array": "0-9"},
-    {"array": [1], "env": {f"V{k}": "" for k in range(1024)}},
     {"account": "root"},
     {"array_task": 3},
     {"nonsense": 1},

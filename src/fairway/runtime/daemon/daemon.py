@@ -24,6 +24,7 @@ from fairway.core.policy import Policy
 from fairway.placement import placement as placement_named
 from fairway.policies import make_policy
 from fairway.runtime.daemon.machine import ForeignProcesses, Machine, found_machine
+from fairway.runtime.daemon.retention import Retention
 from fairway.runtime.daemon.scheduler import MIN_RUN_S, Scheduler
 from fairway.runtime.daemon.settings import Choice, Options, Settings
 from fairway.runtime.daemon.watch import Watch
@@ -90,6 +91,7 @@ class Daemon:
             self.scheduler = self._made_scheduler(policy, placer, min_run_s, restart_s)
             self.settings.govern(self.scheduler)
             self._watch = Watch(self.scheduler, self.settings, self._foreign_processes())
+            self.retention = Retention(self.scheduler, lambda: self.settings.config.retention, self._watch.tell)
             self._remember(last)
         except BaseException:
             if self.listener is not None:
@@ -209,12 +211,14 @@ class Daemon:
         for gpu, why in self.foreign.items():
             self._watch.tell(f"GPU {gpu} is blocked: {why}")
         self._watch.start()
+        self.retention.start()
         self.about = {"pid": os.getpid(), "start": started_at(os.getpid()), "socket": str(self.socket), **about}
         write_over(self.options.folder / "daemon.json", self.about)
 
     def close(self) -> None:
         """Stop scheduling. Jobs go on running. The next scheduler of this directory takes them over."""
         self._watch.close()
+        self.retention.close()
         self.scheduler.close()
         if self._thread is not None:
             self._thread.join()

@@ -291,6 +291,14 @@ class LiveEngine:
         kept = {RECORD: record.plain(), FACTS: self._facts(), "token": attempt.token}
         return LaunchOrder(self._directory(record), attempt.token, {**launch, **kept})
 
+    def discard(self, record: JobRecord) -> None:
+        """Set the files of a job aside. It is about to be forgotten."""
+        self._site.discard(self._folder / record.id)
+
+    def sweep(self) -> None:
+        """Delete the files of jobs that were forgotten."""
+        self._site.sweep(self._folder)
+
     # --- what others ask ---------------------------------------------------------------------------------------------
 
     def keepers(self) -> dict[int, set[int]]:

@@ -31,10 +31,10 @@ from fairway.runtime.jobs.commands import Act, Commands, StoppedError
 from fairway.runtime.jobs.estimates import RESTART_S
 from fairway.runtime.jobs.life import Command, Happening
 from fairway.runtime.jobs.live_jobs import LiveJobs
-from fairway.runtime.jobs.records import JobRecord
+from fairway.runtime.jobs.records import JobRecord, family_of
 from fairway.runtime.jobs.request import JobRequest
 from fairway.runtime.jobs.shared_environment import sharing
-from fairway.runtime.jobs.store import RECENT
+from fairway.runtime.jobs.store import RECENT, with_gone
 from fairway.runtime.jobs.waiting import Reasons
 from fairway.runtime.journal.archive import AT_ONCE, Wanted
 from fairway.runtime.journal.database import CERTAIN, Journal
@@ -277,6 +277,42 @@ class Scheduler:
                 record = here.get(number) or found.get(number)
                 if record is not None:
                     yield record
+
+    def awaited(self, numbers: Sequence[int]) -> int:
+        """How many of these jobs cannot be forgotten, because others depend on them."""
+        families = self.ask(lambda now_s: ([], self.jobs.eligibility.awaited()))
+        return sum(family_of(record.id) in families for record in self.archive.records(numbers))
+
+    def forget(self, numbers: Sequence[int]) -> int:
+        """Delete jobs that have ended from the journal and the memory, and set their folders aside.
+
+        Jobs that others depend on stay. Returns how many are gone.
+        """
+        return int(self.ask(self.forgetting(numbers)))
+
+    def forgetting(self, numbers: Sequence[int]) -> Command:
+        """The command that forgets jobs."""
+
+        def command(now_s: float) -> tuple[list[Event], int]:
+            families = self.jobs.eligibility.awaited()
+            records = [one for one in self.archive.records(numbers) if family_of(one.id) not in families]
+            if not records:
+                return [], 0
+            # The folder first: a folder without a record would look like a job that the journal has lost.
+            for record in records:
+                self.engine.discard(record)
+            with self.journal.transaction():
+                self.journal.forget([record.number for record in records])
+                gone = with_gone(self.journal.facts(("gone",)).get("gone"), records)
+                self.journal.set_facts({"next": [self.store.next_number, self.store.next_id], "gone": gone})
+            self.store.drop(records)
+            return [], len(records)
+
+        return command
+
+    def sweep(self) -> None:
+        """Delete the files of jobs that are gone. Any thread but the scheduler's may call this: it can take long."""
+        self.engine.sweep()
 
     def incident(self) -> str:
         """Everything that a decision depends on now, and the decision, as the text of a file."""

@@ -84,9 +84,13 @@ class Commands:
         """Raise `InputError` if a job can never run here. Any thread may call this."""
         if not any(speeds_of(request, self._cluster)):
             raise InputError(why_impossible(request, self._cluster))
-        for one in request.depends:
-            if not self._store.has(one.job):
-                raise InputError(f"depends: there is no job {one.job!r} to wait for")
+        self._refuse_unknown([request])
+
+    def _refuse_unknown(self, requests: Sequence[JobRequest]) -> None:
+        """Raise `InputError` if a job depends on one that is not there."""
+        for name in dict.fromkeys(one.job for request in requests for one in request.depends):
+            if not self._store.has(name):
+                raise InputError(f"depends: there is no job {name!r} to wait for")
 
     def take_in(
         self, requests: Sequence[JobRequest], now_s: float, *, array: bool
@@ -95,6 +99,8 @@ class Commands:
         events, records, base = list[Event](), list[JobRecord](), self._store.next_id
         known = self._store.known(requests)
         new = [request for request, record in zip(requests, known, strict=True) if record is None]
+        # Once more: a job may be gone since its request was checked.
+        self._refuse_unknown(new)
         admitted = iter(self._terms.admitted(new, self._jobs, now_s) if new else ())
         made: dict[str, JobRecord] = {}
         for before in known:

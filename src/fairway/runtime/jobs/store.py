@@ -7,9 +7,9 @@ latest settled jobs stay in memory. Older ones are only in the archive, which is
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from fairway.runtime.jobs.records import JobRecord, JobState, family_of, key_of
 from fairway.runtime.jobs.request import JobRequest
@@ -84,9 +84,26 @@ class SettledTotals:
         self.states[state] -= 1
         self.ended[user] -= 1
 
-    def plain(self) -> dict[str, object]:
-        """The figures that outlive the jobs, as JSON values."""
-        return {"gpu_s": dict(self.gpu_s), "preemptions": self.preemptions}
+    def add_gone(self, gone: Mapping[str, Any] | None) -> None:
+        """Count what jobs had that are gone, as `with_gone` gave it."""
+        if gone:
+            for user, gpu_s in gone["gpu_s"].items():
+                self.gpu_s[user] = self.gpu_s.get(user, 0.0) + gpu_s
+            self.preemptions += gone["preemptions"]
+
+
+def with_gone(gone: Mapping[str, Any] | None, records: Sequence[JobRecord]) -> dict[str, Any]:
+    """What is kept of all jobs that are gone, with some more: how many there were, and what they add up to."""
+    used: dict[str, float] = dict(gone["gpu_s"]) if gone else {}
+    for record in records:
+        user = record.request.user
+        used[user] = used.get(user, 0.0) + record.gpu_s
+    preemptions = sum(record.preemptions for record in records)
+    return {
+        "jobs": (gone["jobs"] if gone else 0) + len(records),
+        "gpu_s": used,
+        "preemptions": (gone["preemptions"] if gone else 0) + preemptions,
+    }
 
 
 class Holdings:

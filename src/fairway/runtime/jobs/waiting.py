@@ -23,7 +23,7 @@ from fairway.core.decision import NAMES_HOLDERS, Decision, Reason, reason_text
 from fairway.core.holders import holders_text, usable_types
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
-from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.jobs.records import JobRecord, JobState, family_of
 from fairway.runtime.jobs.store import JobStore
 
 GRANTED = "it is about to start"
@@ -148,9 +148,9 @@ class Eligibility:
                 for number in self._dependants.get(name, ()):
                     self.look_at(self._store[number], now_s)
 
-    def is_awaited(self, name: str) -> bool:
-        """Whether a job that has not ended depends on this one, or on its whole array."""
-        return name in self._dependants or name.partition("_")[0] in self._dependants
+    def awaited(self) -> set[int]:
+        """The jobs and arrays that jobs that have not ended depend on, by the number in their ids."""
+        return {family_of(name) for name in self._dependants if name.partition("_")[0].isdecimal()}
 
     def _waits_no_more(self, record: JobRecord) -> None:
         for one in record.request.depends:

@@ -203,10 +203,7 @@ class Recovered:
         for record in sorted([*latest[:recent], *unsettled], key=lambda one: one.number):
             self.store.add(record)
         self.store.past = self.archive.past()
-        gone = self.facts.get("gone") or {}
-        for user, gpu_s in gone.get("gpu_s", {}).items():
-            self.store.past.gpu_s[user] = self.store.past.gpu_s.get(user, 0.0) + gpu_s
-        self.store.past.preemptions += gone.get("preemptions", 0)
+        self.store.past.add_gone(self.facts.get("gone"))
         self.store.skip(*self.archive.next())
         self.store.skip(*(self.facts.get("next") or (0, 1)))
         return latest
