@@ -228,7 +228,7 @@ def status(daemon: Daemon, disk: DiskSpace, person: Person, began_s: float) -> d
         "jobs": states(scheduler),
         "rounds": scheduler.state.round,
         "free_bytes": free_bytes,
-        "accepts": free_bytes >= disk.kept_free_bytes,
+        "accepts": not disk.why_full(),
         "you": person.name,
         "operator": person.operator,
     }

@@ -7,6 +7,7 @@ import select
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
@@ -258,8 +259,7 @@ def _tell_ready(daemon: Daemon) -> None:
         "policy": daemon.scheduler.policy_text,
         "jobs": sum(not record.state.ended for record in daemon.scheduler.store),
     }
-    sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
-    sys.stdout.flush()
+    _write(json.dumps(told, ensure_ascii=False), sys.stdout)
 
 
 def _left(parting: str, going: int, waiting: int) -> str:
@@ -280,9 +280,14 @@ def _counted(number: int, what: str) -> str:
 
 
 def _say(text: str, to: TextIO | None = None) -> None:
-    stream = to or sys.stdout
-    stream.write(f"fairway: {text}\n")
-    stream.flush()
+    _write(f"fairway: {text}", to or sys.stdout)
+
+
+def _write(line: str, stream: TextIO) -> None:
+    """Write a line. If nobody can read it any more, the scheduler goes on."""
+    with suppress(OSError, ValueError):
+        stream.write(f"{line}\n")
+        stream.flush()
 
 
 @takes(where=Where)

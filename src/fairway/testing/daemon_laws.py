@@ -24,7 +24,6 @@ from fairway.runtime.processes.attempts import AttemptTarget
 from fairway.testing.simulated_site import SimulatedAttempt, SimulatedSite
 from fairway.testing.simulated_users import Promised
 
-
 MOST_LISTED = 1_000_000
 
 
@@ -76,8 +75,12 @@ class Laws:
                 self._gone.add(name)
                 demand(name in self._site.discarded, f"the folder of job {name} is gone")
         demand(self._site.discarded <= promised.may_go, "no folder is deleted but those of jobs that may go")
-        for name in promised.cancelled - self._gone:
-            demand(_known(scheduler, name).state.ended, f"job {name} was cancelled and has ended")
+        # On a full disk a job is stopped before its record says so.
+        given_up = {record.id for record in scheduler.engine.given_up()}
+        for name in promised.cancelled - given_up:
+            record = store.get(name)
+            ended = name in promised.may_go if record is None else record.state.ended
+            demand(ended, f"job {name} was cancelled and has ended")
         holding = {store[job].id for job in held}
         for name in promised.held:
             demand(name not in holding or name in self._holding, f"job {name} is held and gets no GPUs")
@@ -179,12 +182,6 @@ class Laws:
             most = max(_allowed(config, *what), _allowed(self._config, *what), self._used[what])
             demand(count <= most, f"{' '.join(what)}: at most {most:g}, not {count}")
         self._used, self._config = used, config
-
-
-def _known(scheduler: Scheduler, name: str) -> JobRecord:
-    record = scheduler.store.get(name)
-    assert record is not None
-    return record
 
 
 def _overlapping(scheduler: Scheduler) -> dict[frozenset[int], int]:

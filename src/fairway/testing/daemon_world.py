@@ -141,7 +141,7 @@ class DaemonWorld:
     def made(self) -> tuple[Settings, Scheduler]:
         """A scheduler on what its predecessors have left, as the daemon makes it."""
         settings = Settings(self.folder)
-        journal = SimulatedJournal(self.folder / "journal.db", self.point, self.is_full)
+        journal = SimulatedJournal(self.folder / "journal.db", self.point, self.is_full, self.has_no_files)
         promised = self.users.promised
         try:
             policy = str(journal.facts(("policy",)).get("policy", self.policy))
@@ -164,6 +164,8 @@ class DaemonWorld:
             scheduler.listeners.append(self.note)
             scheduler.watchers.append(lambda *about: self.laws.note_pairs(scheduler))
             scheduler.watchers.append(self.note)
+            scheduler.writer.on_full.insert(0, self.meanwhile)
+            scheduler.writer.on_full.append(self.hear)
             settings.govern(scheduler)
             scheduler.begin()
         except BaseException:
@@ -202,11 +204,24 @@ class DaemonWorld:
         """Whether there is no room on the disk."""
         return self.time.monotonic() < self.full_until_s
 
+    def has_no_files(self) -> bool:
+        """Whether no file can be made on the disk, though there is room in those that are there."""
+        return self.site.refuses
+
+    def meanwhile(self) -> None:
+        """The scheduler waits for room on the disk; users, jobs and faults do not wait."""
+        if not self.calm:
+            self.site.happen()
+
     # --- what users ask for -----------------------------------------------------------------------------------------
 
     def ask(self, command: Callable[[float], Any], acknowledged: Callable[[Any], None]) -> None:
         """Ask the scheduler for something, and hear of it when that is done."""
-        self.waiting.append((self.scheduler.engine.ask(command), acknowledged))
+        self.expect(self.scheduler.engine.ask(command), acknowledged)
+
+    def expect(self, answer: Future[Any], acknowledged: Callable[[Any], None]) -> None:
+        """Hear of an answer when it comes."""
+        self.waiting.append((answer, acknowledged))
 
     def hear(self) -> None:
         """Hear the answers that have come."""

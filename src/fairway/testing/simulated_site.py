@@ -353,10 +353,18 @@ class SimulatedSite:
 class SimulatedJournal(Journal):
     """A real journal on a disk that can be full, and whose scheduler can be killed before, in and after every write."""
 
-    def __init__(self, path: Path, point: Callable[[str], None], full: Callable[[], bool]) -> None:
+    def __init__(
+        self, path: Path, point: Callable[[str], None], full: Callable[[], bool], no_files: Callable[[], bool]
+    ) -> None:
         super().__init__(path)
         self._point = point
         self._full = full
+        self._no_files = no_files
+
+    def refuse_if_full(self) -> None:
+        """Refuse new jobs."""
+        if self._full() or self._no_files():
+            raise DiskFullError("no room left")
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

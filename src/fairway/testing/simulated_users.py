@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +23,7 @@ from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.daemon.settings import FILE_NAME, Settings
 from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.jobs.request import Dependency, DependencyKind, JobRequest, Preempt
+from fairway.runtime.journal.database import DiskFullError
 from fairway.testing.simulated_site import Behaviour, SimulatedSite, SimulatedTime
 
 USERS, QUEUES = ("ann", "bob", "cy"), ("", "", "short")
@@ -53,6 +56,10 @@ class UsersWorld(Protocol):
 
     def ask(self, command: Callable[[float], Any], acknowledged: Callable[[Any], None]) -> None:
         """Ask the scheduler for something, and hear of it when that is done."""
+        ...
+
+    def expect(self, answer: Future[Any], acknowledged: Callable[[Any], None]) -> None:
+        """Hear of an answer when it comes."""
         ...
 
 
@@ -166,7 +173,9 @@ class Users:
                 name = self.promised.jobs.setdefault(str(request.client_key), record.id)
                 world.demand(name == record.id, f"{request.client_key} is one job")
 
-        world.ask(lambda now_s: world.scheduler.commands.take_in(requests, now_s, array=array), acknowledged)
+        with suppress(DiskFullError):
+            world.scheduler.journal.refuse_if_full()
+            world.ask(lambda now_s: world.scheduler.commands.take_in(requests, now_s, array=array), acknowledged)
         if again < 2 and rng.random() < 0.3:
             later_s = world.time.monotonic() + rng.uniform(1.0, 60.0)
             world.site.at(later_s, partial(self._send, requests, array=array, again=again + 1))
@@ -208,7 +217,10 @@ class Users:
                 since = {one.id for one in records if self._releases.get(one.id, 0) == before.get(one.id, 0)}
                 (promised.held if verb == "hold" else promised.suspended).update(since)
 
-        self._world.ask(lambda now_s: commands.each(name, act, now_s), acknowledged)
+        if verb == "cancel":
+            self._world.expect(self._world.scheduler.cancellation(name), acknowledged)
+        else:
+            self._world.ask(lambda now_s: commands.each(name, act, now_s), acknowledged)
 
     def end_all(self) -> None:
         """Release what can end by itself, and cancel what would never end."""

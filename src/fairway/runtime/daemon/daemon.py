@@ -223,7 +223,9 @@ class Daemon:
         if self._thread is not None:
             self._thread.join()
         self.parting = str((running_daemon(self.options.folder) or {}).get("parting", LEAVE))
-        (self.options.folder / "daemon.json").unlink(missing_ok=True)
+        with suppress(OSError):
+            # On a read-only file system it stays. It names a process that is gone.
+            (self.options.folder / "daemon.json").unlink(missing_ok=True)
         if self.listener is not None:
             self.listener.close()
         os.close(self._lock)

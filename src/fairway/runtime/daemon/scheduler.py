@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 from fairway.core.action import Action
 from fairway.core.cluster import Cluster
 from fairway.core.decision import Decision
+from fairway.core.errors import FairwayError
 from fairway.core.event import Event, Woken
 from fairway.core.plan import Placer
 from fairway.core.policy import Policy
@@ -122,7 +124,9 @@ class Scheduler:
         recovered = Recovered(self.journal, facts, cluster, devices, new_state, clock.origin_s, restart_s, recent)
         self.state, self.store, self.problem = recovered.state, recovered.store, recovered.problem
         self.observations, self.archive = recovered.observations, recovered.archive
+        self._cancelling: dict[Future[list[JobRecord]], str] = {}
         self.writer = JournalWriter(self.journal, self.store, self.state, sleep=time.sleep)
+        self.writer.on_full.append(self._cancel_without_journal)
         self.jobs = LiveJobs(self.store, self.state, self.observations, clock.origin_s)
         self.blocked = self.jobs.blocked
         self.engine = LiveEngine(
@@ -190,7 +194,13 @@ class Scheduler:
 
     def start(self) -> threading.Thread:
         """Run in a thread of its own."""
-        thread = threading.Thread(target=self.run, name="scheduler", daemon=True)
+
+        def run() -> None:
+            # `failure` has it, and it says in one line what is wrong. Other errors are ours, with a traceback.
+            with suppress(FairwayError):
+                self.run()
+
+        thread = threading.Thread(target=run, name="scheduler", daemon=True)
         thread.start()
         return thread
 
@@ -229,7 +239,42 @@ class Scheduler:
 
     def cancel(self, name: str) -> list[JobRecord]:
         """End jobs. Their processes are asked to stop, and killed after their grace period."""
-        return self._each(name, self.commands.cancel)
+        return list(self.cancellation(name).result())
+
+    def cancellation(self, name: str) -> Future[list[JobRecord]]:
+        """End jobs without waiting. The result of the future is what `cancel` returns.
+
+        While the disk is full, the journal waits. The processes of the jobs are asked to stop all the same. That is the
+        answer, too, once every attempt has a mark on disk by which the next scheduler would know.
+        """
+        answer: Future[list[JobRecord]] = Future()
+        self._cancelling[answer] = name
+
+        def pass_on(done: Future[list[JobRecord]]) -> None:
+            self._cancelling.pop(answer, None)
+            if answer.done():
+                return
+            error = done.exception()
+            if error is None:
+                answer.set_result(done.result())
+            else:
+                answer.set_exception(error)
+
+        try:
+            asked = self.engine.ask(lambda now_s: self.commands.each(name, self.commands.cancel, now_s))
+        except BaseException:
+            del self._cancelling[answer]
+            raise
+        asked.add_done_callback(pass_on)
+        return answer
+
+    def _cancel_without_journal(self) -> None:
+        """The disk is full: stop what is to be cancelled, since it may be what fills the disk."""
+        for answer, name in list(self._cancelling.items()):
+            records = [record for record in self.store.present(name) if not record.settled]
+            stopped = [self.engine.give_up(record) for record in records]
+            if records and all(stopped) and not answer.done():
+                answer.set_result(records)
 
     def suspend(self, name: str) -> list[JobRecord]:
         """Take a running job off its GPUs until it is resumed."""

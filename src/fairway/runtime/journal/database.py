@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
-import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -39,6 +39,8 @@ COMPACT_EVERY = 20_000
 """The number of new entries after which entries that are of no use any more are deleted."""
 ROOM_BYTES = 16 * 1024 * 1024
 """With less free disk space than this, no new jobs are accepted, so that running jobs can still be written down."""
+ROOM_FILES = 1000
+"""The same for the number of files that can still be made (free inodes)."""
 CERTAIN: dict[str, type | tuple[type, ...]] = {
     "origin_s": float,
     "last_s": float,
@@ -74,6 +76,23 @@ class JournalError(FairwayError):
 
 class DiskFullError(FairwayError):
     """The disk is full. Nothing was changed."""
+
+
+class ReadOnlyError(JournalError):
+    """The journal is on a file system that cannot be written."""
+
+
+class Room(NamedTuple):
+    """The space of a disk: free bytes, and how many files can still be made; infinity if the disk does not count."""
+
+    bytes: int
+    files: float
+
+
+def room_in(folder: Path) -> Room:
+    """The room that is left for a folder."""
+    found = os.statvfs(folder)
+    return Room(found.f_bavail * found.f_frsize, found.f_favail if found.f_files else math.inf)
 
 
 class LogEntry(NamedTuple):
@@ -127,7 +146,10 @@ class Journal:
         except BaseException as error:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
-            if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorname", "") in _NO_ROOM:
+            name = getattr(error, "sqlite_errorname", "") if isinstance(error, sqlite3.Error) else ""
+            if name.startswith("SQLITE_READONLY") or (name in _NO_ROOM and _is_read_only(self.path.parent)):
+                raise ReadOnlyError(f"{self.path} cannot be written: its file system is read-only") from None
+            if name in _NO_ROOM:
                 raise DiskFullError(f"no room left to write {self.path}") from None
             if isinstance(error, sqlite3.OperationalError) and _is_busy(error):
                 raise JournalError(f"{self.path} is locked by another program; nothing was changed") from None
@@ -254,13 +276,26 @@ class Journal:
     def refuse_if_full(self) -> None:
         """Raise `DiskFullError` if there is too little room to accept new jobs. Any thread may call this."""
         with contextlib.suppress(OSError):
-            if shutil.disk_usage(self.path.parent).free < ROOM_BYTES:
+            room = room_in(self.path.parent)
+            if room.bytes < ROOM_BYTES:
                 raise DiskFullError(f"less than {ROOM_BYTES >> 20} MiB are free for {self.path}; nothing new is taken")
+            if room.files < ROOM_FILES:
+                raise DiskFullError(
+                    f"the disk of {self.path} has only {room.files:,.0f} free inodes; nothing new is taken below "
+                    f"{ROOM_FILES:,}"
+                )
 
 
 def _is_busy(error: sqlite3.Error) -> bool:
     """Whether another program has locked the journal. That is no damage."""
     return getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+
+
+def _is_read_only(folder: Path) -> bool:
+    try:
+        return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
 
 
 _NO_ROOM = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHMSIZE")

@@ -62,8 +62,8 @@ class Running:
         `hurry`: what they would save is not needed. Suspended ranks then have only `HURRY_S`: they have to go on in
         order to stop, and their GPUs may belong to another job by now.
         """
-        if hurry:
-            self._leave_word("hurry", str(HURRY_S))
+        if hurry and not self._leave_word("hurry", str(HURRY_S)):
+            self._leave_mark("hurry")
         self.signal(signal.SIGTERM)
 
     @property
@@ -122,6 +122,16 @@ class Running:
                 scratch.unlink(missing_ok=True)
             return False
         return True
+
+    def _leave_mark(self, name: str) -> None:
+        """Make a file for the next scheduler on a full disk: another name for one that is there needs no room."""
+        with contextlib.suppress(OSError):
+            os.link(self.directory / "launch.json", self.directory / name)
+            folder = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
 
     @property
     def ended(self) -> bool:
