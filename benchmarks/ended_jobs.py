@@ -16,12 +16,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from fairway.placement import placement
-from fairway.policies import make_policy
-from fairway.runtime.daemon.machine import virtual_machine
-from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.api.json_rows import Listing
+from fairway.runtime.daemon.daemon import Daemon
+from fairway.runtime.daemon.settings import Options
 from fairway.runtime.jobs.records import Attempt, JobRecord, JobState, Progress
 from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.journal.archive import Wanted
 from fairway.runtime.journal.database import Journal
 
 BATCH = 5000
@@ -58,14 +58,26 @@ def _record(number: int, began_s: float, variables: int) -> JobRecord:
 
 
 def measure(folder: Path) -> None:
-    """Open the journal as a scheduler does, and print what that takes."""
+    """Open the journal as a scheduler does, ask for lists, and print what that takes."""
     before = _memory_mb()
     began_s = time.perf_counter()
-    policy = make_policy("tiresias")
-    scheduler = Scheduler(folder, virtual_machine(4).cluster, policy, placement("packed"))
-    started_s = time.perf_counter() - began_s
-    print(f"start          {started_s:8.2f} s")
+    daemon = Daemon(Options(folder, gpus="4"))
+    print(f"start          {time.perf_counter() - began_s:8.2f} s")
     print(f"memory         {_memory_mb():8.0f} MB (without a journal {before:.0f} MB)")
+    scheduler = daemon.scheduler
+    listing = Listing(scheduler)
+    ended = Wanted(frozenset(state for state in JobState if state.ended))
+    for name, ask in {
+        "show a job": lambda: scheduler.store.get("7"),
+        "history": lambda: listing.text(scheduler.ended(ended, 1000)),
+        "ls": lambda: listing.text(scheduler.listed(Wanted(frozenset([JobState.PENDING])), 100_000)),
+        "ls --all": lambda: listing.text(scheduler.listed(Wanted(), 100_000)),
+        "to be deleted": lambda: scheduler.archive.families(),
+    }.items():
+        began_s = time.perf_counter()
+        ask()
+        print(f"{name:<14} {1000 * (time.perf_counter() - began_s):8.1f} ms")
+    print(f"memory         {_memory_mb():8.0f} MB after these lists")
     scheduler.stop()
 
 

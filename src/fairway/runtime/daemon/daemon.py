@@ -77,9 +77,13 @@ class Daemon:
         self.parting = LEAVE
         self.listener: socket.socket | None = None
         self._lock = locked(options.folder)
+        self._journal: Journal | None = None
         try:
             refuse_without_journal(options.folder)
-            last = facts_of_last_time(options.folder)
+            if (options.folder / "journal.db").exists():
+                # Once for all that follows: to open it is to check it, which takes long if there are many jobs.
+                self._journal = Journal(options.folder / "journal.db")
+            last = {} if self._journal is None else self._journal.facts()
             self.choice = Choice(options, last)
             self.settings = self._read_settings()
             self.choice.load_plugins()
@@ -96,6 +100,8 @@ class Daemon:
         except BaseException:
             if self.listener is not None:
                 self.listener.close()
+            if self._journal is not None:
+                self._journal.close()
             if fresh:
                 shutil.rmtree(options.folder, ignore_errors=True)
             os.close(self._lock)
@@ -126,11 +132,8 @@ class Daemon:
 
     def _take_over(self) -> None:
         """Take over running jobs that the journal does not know, before GPUs are given to other jobs."""
-        path, jobs = self.options.folder / "journal.db", self.options.folder / "jobs"
-        if not path.exists() or not jobs.is_dir():
-            return
-        with closing(Journal(path)) as journal:
-            found = take_over(journal, jobs)
+        jobs = self.options.folder / "jobs"
+        found = take_over(self._journal, jobs) if self._journal is not None and jobs.is_dir() else ()
         if found:
             what = f"job {found[0]} has" if len(found) == 1 else f"jobs {', '.join(found)} have"
             it = "it is restored from its folder" if len(found) == 1 else "they are restored from their folders"
@@ -151,6 +154,7 @@ class Daemon:
             terms=self.settings,
             min_run_s=min_run_s,
             restart_s=restart_s,
+            journal=self._journal,
         )
 
     def _remember(self, last: Mapping[str, Any]) -> None:

@@ -297,7 +297,7 @@ class Scheduler:
         return self._each(name, self.commands.changing(changes))
 
     def listed(self, wanted: Wanted, most: int) -> Iterator[JobRecord]:
-        """Jobs in order of submission, the latest `most` of those that are wanted."""
+        """Jobs in order of submission, the latest `most` of those that are wanted; without environments."""
         # First those in memory: a job that leaves the memory in between is on disk then.
         here = {record.number: record for record in self.store}
         numbers = {number for number, record in here.items() if wanted.has(record)}
@@ -306,7 +306,7 @@ class Scheduler:
         return self._read(sorted(numbers)[-most:], here)
 
     def ended(self, wanted: Wanted, most: int) -> Iterator[JobRecord]:
-        """Jobs that have ended, the latest `most` of those that are wanted; the latest first."""
+        """Jobs that have ended, the latest `most` of those that are wanted, the latest first; without environments."""
         here = {record.number: record for record in self.store}
         ends = dict(self.archive.listed(wanted, most, by_end=True))
         ends.update((number, record.ended_s or 0.0) for number, record in here.items() if wanted.has(record))
@@ -316,7 +316,7 @@ class Scheduler:
     def _read(self, numbers: Sequence[int], here: Mapping[int, JobRecord]) -> Iterator[JobRecord]:
         for first in range(0, len(numbers), AT_ONCE):
             some = numbers[first : first + AT_ONCE]
-            away = self.archive.records([number for number in some if number not in here])
+            away = self.archive.records([number for number in some if number not in here], environments=False)
             found = {record.number: record for record in away}
             for number in some:
                 record = here.get(number) or found.get(number)
@@ -326,7 +326,7 @@ class Scheduler:
     def awaited(self, numbers: Sequence[int]) -> int:
         """How many of these jobs cannot be forgotten, because others depend on them."""
         families = self.ask(lambda now_s: ([], self.jobs.eligibility.awaited()))
-        return sum(family_of(record.id) in families for record in self.archive.records(numbers))
+        return sum(family_of(one.id) in families for one in self.archive.records(numbers, environments=False))
 
     def forget(self, numbers: Sequence[int]) -> int:
         """Delete jobs that have ended from the journal and the memory, and set their folders aside.
@@ -340,7 +340,8 @@ class Scheduler:
 
         def command(now_s: float) -> tuple[list[Event], int]:
             families = self.jobs.eligibility.awaited()
-            records = [one for one in self.archive.records(numbers) if family_of(one.id) not in families]
+            found = self.archive.records(numbers, environments=False)
+            records = [one for one in found if family_of(one.id) not in families]
             if not records:
                 return [], 0
             # The folder first: a folder without a record would look like a job that the journal has lost.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -180,9 +180,10 @@ class JobRecord:
         if isinstance(env, SharedEnvironment):
             # It was checked when it was first read, and stays one object for all jobs that have it.
             del asked["env"]
-            known["request"] = replace(JobRequest.from_plain(asked), env=env)
-        else:
-            known["request"] = JobRequest.from_plain(asked)
+        request = known["request"] = JobRequest.from_plain(asked)
+        if isinstance(env, SharedEnvironment):
+            # Nobody else has this request yet. To replace it would take as long as to check it.
+            object.__setattr__(request, "env", env)
         known["_state"] = JobState(known.pop("state"))
         # Journals of earlier versions have this field, which follows from the state.
         known.pop("cancelled", None)

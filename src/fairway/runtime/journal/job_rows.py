@@ -20,7 +20,7 @@ CREATE TABLE jobs (
     submitted_s REAL, ended_s REAL, gpu_s REAL, preemptions INTEGER, environment TEXT, record TEXT NOT NULL
 );
 CREATE INDEX jobs_settled ON jobs (settled, ended_s);
-CREATE INDEX jobs_family ON jobs (family);
+CREATE INDEX jobs_family ON jobs (family, settled, ended_s);
 CREATE INDEX jobs_environment ON jobs (environment) WHERE environment IS NOT NULL;
 CREATE TABLE environments (number INTEGER PRIMARY KEY, hash TEXT NOT NULL UNIQUE, variables TEXT NOT NULL);
 """
@@ -31,17 +31,18 @@ COLUMNS = "number, id, client_key, ended, environment, record"
 
 
 class JobReader:
-    """Reads jobs, each environment once."""
+    """Reads jobs, each environment once, or none."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: sqlite3.Connection, *, environments: bool = True) -> None:
         self._db = db
+        self._environments = environments
         self._known: dict[str, SharedEnvironment] = {}
 
     def job(self, row: tuple[int, str, str | None, int, str | None, str]) -> StoredJob:
         """The job in a row of `COLUMNS`; `ValueError` if its environment is lost."""
         number, name, key, done, env, text = row
         record = json.loads(text)
-        if env is not None:
+        if env is not None and self._environments:
             record["request"]["env"] = self._known.get(env) or self._read(env)
         return StoredJob(number, name, key, bool(done), record)
 
