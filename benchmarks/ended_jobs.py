@@ -69,9 +69,9 @@ def measure(folder: Path) -> None:
     ended = Wanted(frozenset(state for state in JobState if state.ended))
     for name, ask in {
         "show a job": lambda: scheduler.store.get("7"),
-        "history": lambda: listing.text(scheduler.ended(ended, 1000)),
-        "ls": lambda: listing.text(scheduler.listed(Wanted(frozenset([JobState.PENDING])), 100_000)),
-        "ls --all": lambda: listing.text(scheduler.listed(Wanted(), 100_000)),
+        "history": lambda: listing.text(scheduler.lists.ended(ended, 1000)),
+        "ls": lambda: listing.text(scheduler.lists.submitted(Wanted(frozenset([JobState.PENDING])), 100_000)),
+        "ls --all": lambda: listing.text(scheduler.lists.submitted(Wanted(), 100_000)),
         "to be deleted": lambda: scheduler.archive.families(),
     }.items():
         began_s = time.perf_counter()

@@ -13,7 +13,7 @@ from real_processes import processes_of, wait_for
 
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.records import JobState
-from fairway.runtime.journal import database
+from fairway.runtime.journal import disk_room
 from fairway.runtime.journal.database import DiskFullError, Journal, ReadOnlyError
 from fairway.runtime.processes.local import Running
 
@@ -104,7 +104,7 @@ def test_a_disk_without_inodes_takes_no_jobs(tmp_path: Path, monkeypatch: pytest
         fields[5], fields[7] = 100_000, free[0]
         return os.statvfs_result(fields)
 
-    monkeypatch.setattr(database.os, "statvfs", statvfs)
+    monkeypatch.setattr(disk_room.os, "statvfs", statvfs)
     assert about.f_bavail > 0
     with pytest.raises(DiskFullError, match="only 500 free inodes"):
         journal.refuse_if_full()

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fairway.core.errors import FairwayError
-from fairway.runtime.journal.database import ROOM_FILES, room_in
+from fairway.runtime.journal.disk_room import ROOM_FILES, room_in
 
 KEPT_FREE_BYTES = 64 * 1024 * 1024
 BALLAST_BYTES = 16 * 1024 * 1024

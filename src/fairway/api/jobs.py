@@ -170,7 +170,7 @@ def _add_reading(router: APIRouter, context: ApiContext) -> None:
     ) -> Response:
         """Jobs in order of submission: the latest `limit` of those that were submitted at or after `since`."""
         wanted = Wanted(None if state is None else frozenset(state), user, queue, submitted_since_s=since)
-        return Response(context.listing.text(context.scheduler.listed(wanted, limit)), media_type=_JSON)
+        return Response(context.listing.text(context.scheduler.lists.submitted(wanted, limit)), media_type=_JSON)
 
     @router.get("/history", responses={200: {"model": Rows}})
     def history(
@@ -181,12 +181,12 @@ def _add_reading(router: APIRouter, context: ApiContext) -> None:
     ) -> Response:
         """Jobs that have ended at or after `since`, the latest first."""
         wanted = Wanted(ENDED, user, queue, ended_since_s=since)
-        return Response(context.listing.text(context.scheduler.ended(wanted, limit)), media_type=_JSON)
+        return Response(context.listing.text(context.scheduler.lists.ended(wanted, limit)), media_type=_JSON)
 
     @router.get("/history/export", response_class=StreamingResponse, responses=_LINES)
     def export(user: Annotated[Name | None, Query()] = None, since: Since = None) -> Response:
         """All about every job that has ended at or after `since`, without environments: one object per line."""
-        found = context.scheduler.ended(Wanted(ENDED, user, ended_since_s=since), MOST_INT)
+        found = context.scheduler.lists.ended(Wanted(ENDED, user, ended_since_s=since), MOST_INT)
         lines = (views.line(context.scheduler, record) for record in found)
         return StreamingResponse(lines, media_type=_JSON_LINES)
 

@@ -223,7 +223,7 @@ def _check_disk(scheduler: Scheduler) -> None:
     again = Recovered(journal, facts, scheduler.cluster, devices, new_state, origin_s, RESTART_S)
     again.archive.close()
     demand(not again.problem, f"the log is sound: {again.problem}")
-    ours = {record.id: record.state for record in scheduler.listed(Wanted(), MOST_LISTED)}
+    ours = {record.id: record.state for record in scheduler.lists.submitted(Wanted(), MOST_LISTED)}
     stored = {job.id: JobState(job.record["state"]) for job in journal.jobs()}
     demand(stored == ours, "the records on disk are these")
     demand(again.store.past.states == +scheduler.store.past.states, "the totals on disk are these")

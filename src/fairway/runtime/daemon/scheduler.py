@@ -7,7 +7,7 @@ The journal writer has that on disk before the engine acts on it. `recovery` goe
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -38,8 +38,8 @@ from fairway.runtime.jobs.request import JobRequest
 from fairway.runtime.jobs.shared_environment import sharing
 from fairway.runtime.jobs.store import RECENT, with_gone
 from fairway.runtime.jobs.waiting import Reasons
-from fairway.runtime.journal.archive import AT_ONCE, Wanted
 from fairway.runtime.journal.database import CERTAIN, Journal
+from fairway.runtime.journal.job_lists import JobLists
 from fairway.runtime.journal.recovery import Recovered, Recovery
 from fairway.runtime.journal.writer import JournalWriter
 from fairway.runtime.processes.environment import LOG_BYTES
@@ -124,6 +124,7 @@ class Scheduler:
         recovered = Recovered(self.journal, facts, cluster, devices, new_state, clock.origin_s, restart_s, recent)
         self.state, self.store, self.problem = recovered.state, recovered.store, recovered.problem
         self.observations, self.archive = recovered.observations, recovered.archive
+        self.lists = JobLists(self.store, self.archive)
         self._cancelling: dict[Future[list[JobRecord]], str] = {}
         self.writer = JournalWriter(self.journal, self.store, self.state, sleep=time.sleep)
         self.writer.on_full.append(self._cancel_without_journal)
@@ -295,33 +296,6 @@ class Scheduler:
     def update(self, name: str, changes: Mapping[str, Any]) -> list[JobRecord]:
         """Change the terms of a job: its priority, weight, limit_s, deadline_s or name."""
         return self._each(name, self.commands.changing(changes))
-
-    def listed(self, wanted: Wanted, most: int) -> Iterator[JobRecord]:
-        """Jobs in order of submission, the latest `most` of those that are wanted; without environments."""
-        # First those in memory: a job that leaves the memory in between is on disk then.
-        here = {record.number: record for record in self.store}
-        numbers = {number for number, record in here.items() if wanted.has(record)}
-        if wanted.states is None or any(state.ended for state in wanted.states):
-            numbers.update(number for number, _ in self.archive.listed(wanted, most))
-        return self._read(sorted(numbers)[-most:], here)
-
-    def ended(self, wanted: Wanted, most: int) -> Iterator[JobRecord]:
-        """Jobs that have ended, the latest `most` of those that are wanted, the latest first; without environments."""
-        here = {record.number: record for record in self.store}
-        ends = dict(self.archive.listed(wanted, most, by_end=True))
-        ends.update((number, record.ended_s or 0.0) for number, record in here.items() if wanted.has(record))
-        latest = sorted(ends, key=lambda number: (-ends[number], -number))
-        return self._read(latest[:most], here)
-
-    def _read(self, numbers: Sequence[int], here: Mapping[int, JobRecord]) -> Iterator[JobRecord]:
-        for first in range(0, len(numbers), AT_ONCE):
-            some = numbers[first : first + AT_ONCE]
-            away = self.archive.records([number for number in some if number not in here], environments=False)
-            found = {record.number: record for record in away}
-            for number in some:
-                record = here.get(number) or found.get(number)
-                if record is not None:
-                    yield record
 
     def awaited(self, numbers: Sequence[int]) -> int:
         """How many of these jobs cannot be forgotten, because others depend on them."""

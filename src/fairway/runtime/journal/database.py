@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import sqlite3
 import time
@@ -25,6 +24,7 @@ from typing import Any, NamedTuple
 from fairway.core.errors import FairwayError, InputError
 from fairway.runtime.jobs.records import StoredJob
 from fairway.runtime.jobs.shared_environment import shared
+from fairway.runtime.journal.disk_room import ROOM_FILES, is_read_only, room_in
 from fairway.runtime.journal.entries import from_plain, to_plain
 from fairway.runtime.journal.job_rows import ADD, COLUMNS, JOBS, SAVE, JobReader, compact, row_of, share_environments
 
@@ -39,8 +39,6 @@ COMPACT_EVERY = 20_000
 """The number of new entries after which entries that are of no use any more are deleted."""
 ROOM_BYTES = 16 * 1024 * 1024
 """With less free disk space than this, no new jobs are accepted, so that running jobs can still be written down."""
-ROOM_FILES = 1000
-"""The same for the number of files that can still be made (free inodes)."""
 CERTAIN: dict[str, type | tuple[type, ...]] = {
     "origin_s": float,
     "last_s": float,
@@ -80,19 +78,6 @@ class DiskFullError(FairwayError):
 
 class ReadOnlyError(JournalError):
     """The journal is on a file system that cannot be written."""
-
-
-class Room(NamedTuple):
-    """The space of a disk: free bytes, and how many files can still be made; infinity if the disk does not count."""
-
-    bytes: int
-    files: float
-
-
-def room_in(folder: Path) -> Room:
-    """The room that is left for a folder."""
-    found = os.statvfs(folder)
-    return Room(found.f_bavail * found.f_frsize, found.f_favail if found.f_files else math.inf)
 
 
 class LogEntry(NamedTuple):
@@ -147,7 +132,7 @@ class Journal:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             name = getattr(error, "sqlite_errorname", "") if isinstance(error, sqlite3.Error) else ""
-            if name.startswith("SQLITE_READONLY") or (name in _NO_ROOM and _is_read_only(self.path.parent)):
+            if name.startswith("SQLITE_READONLY") or (name in _NO_ROOM and is_read_only(self.path.parent)):
                 raise ReadOnlyError(f"{self.path} cannot be written: its file system is read-only") from None
             if name in _NO_ROOM:
                 raise DiskFullError(f"no room left to write {self.path}") from None
@@ -289,13 +274,6 @@ class Journal:
 def _is_busy(error: sqlite3.Error) -> bool:
     """Whether another program has locked the journal. That is no damage."""
     return getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
-
-
-def _is_read_only(folder: Path) -> bool:
-    try:
-        return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
-    except OSError:
-        return False
 
 
 _NO_ROOM = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHMSIZE")

@@ -199,8 +199,9 @@ class Recovered:
     def _fill(self, unsettled: list[JobRecord], recent: int) -> list[JobRecord]:
         """Fill the store. Returns the jobs that ended last, from which the scheduler learns again."""
         numbers = [number for number, _ in self.archive.listed(Wanted(), LEARNT_FROM, by_end=True)]
-        latest = list(self.archive.records(numbers))
-        for record in sorted([*latest[:recent], *unsettled], key=lambda one: one.number):
+        kept = list(self.archive.records(numbers[:recent]))
+        latest = [*kept, *self.archive.records(numbers[recent:], environments=False)]
+        for record in sorted([*kept, *unsettled], key=lambda one: one.number):
             self.store.add(record)
         self.store.past = self.archive.past()
         self.store.past.add_gone(self.facts.get("gone"))

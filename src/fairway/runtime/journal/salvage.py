@@ -193,7 +193,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[int, JobRecord], int]:
         with suppress(sqlite3.DatabaseError):
             facts = _facts(source)
             last = _last_number(source)
-        environments = _environments(path)
+        environments = _environments(source, path)
         for row in _rows(source, _MOST_NUMBER if last < 0 else last):
             _take(JobRow.of(row), environments, found)
     for key, values in leaves.rows(path, found):
@@ -201,14 +201,17 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[int, JobRecord], int]:
     return facts, found, last if last < _MOST_NUMBER else -1
 
 
-def _environments(path: Path) -> dict[str, SharedEnvironment]:
+def _environments(source: sqlite3.Connection, path: Path) -> dict[str, SharedEnvironment]:
     """All environments that can be read, by their hashes. The hash says whether one is sound."""
+    rows = [values for _, values in leaves.rows(path, ()) if len(values) == 3]
+    with suppress(sqlite3.DatabaseError, UnicodeDecodeError):
+        rows.extend(source.execute("SELECT number, hash, variables FROM environments"))
     found: dict[str, SharedEnvironment] = {}
-    for _, values in leaves.rows(path, ()):
-        if len(values) == 3 and isinstance(values[1], str) and isinstance(values[2], str):
-            env = environment_in(values[1], values[2])
+    for _, name, text in rows:
+        if isinstance(name, str) and isinstance(text, str) and name not in found:
+            env = environment_in(name, text)
             if env is not None:
-                found[env.hash] = env
+                found[name] = env
     return found
 
 
