@@ -354,7 +354,11 @@ class SimulatedJournal(Journal):
     """A real journal on a disk that can be full, and whose scheduler can be killed before, in and after every write."""
 
     def __init__(
-        self, path: Path, point: Callable[[str], None], full: Callable[[], bool], no_files: Callable[[], bool]
+        self,
+        path: Path,
+        point: Callable[[str], None],
+        full: Callable[[], bool],
+        no_files: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__(path)
         self._point = point

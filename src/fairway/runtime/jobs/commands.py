@@ -88,7 +88,9 @@ class Commands:
 
     def _refuse_unknown(self, requests: Sequence[JobRequest]) -> None:
         """Raise `InputError` if a job depends on one that is not there."""
-        for name in dict.fromkeys(one.job for request in requests for one in request.depends):
+        # The tasks of an array have one object.
+        lists = {id(request.depends): request.depends for request in requests if request.depends}
+        for name in dict.fromkeys(one.job for depends in lists.values() for one in depends):
             if not self._store.has(name):
                 raise InputError(f"depends: there is no job {name!r} to wait for")
 

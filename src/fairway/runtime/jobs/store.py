@@ -19,6 +19,7 @@ RECENT = 1000
 """How many settled jobs stay in memory."""
 JOB_BYTES = 1024
 """What a job counts for besides its texts."""
+DEPENDENCY_BYTES = 64
 _MOST_TALLIES = 10_000
 
 
@@ -117,6 +118,7 @@ class Holdings:
         self.bytes: Counter[str] = Counter()
         self._held: dict[int, tuple[str, int, SharedEnvironment]] = {}
         self._sharers: Counter[tuple[str, str]] = Counter()
+        self._measured: tuple[tuple[str, ...], int] = ((), 0)
 
     def __len__(self) -> int:
         return len(self._held)
@@ -124,7 +126,7 @@ class Holdings:
     def take(self, record: JobRecord) -> None:
         """Count a job."""
         user, env = record.request.user, shared(record.request.env)
-        own = own_bytes(record.request)
+        own = self._own_bytes(record.request)
         self._held[record.number] = user, own, env
         self.jobs[user] += 1
         self.bytes[user] += own + (0 if self._sharers[user, env.hash] else env.size)
@@ -151,17 +153,21 @@ class Holdings:
         seen: set[tuple[str, str]] = set()
         for request in requests:
             user, env = request.user, shared(request.env)
-            added[user] += own_bytes(request)
+            added[user] += self._own_bytes(request)
             if (user, env.hash) not in seen and not self._sharers[user, env.hash]:
                 seen.add((user, env.hash))
                 added[user] += env.size
         return added
 
-
-def own_bytes(request: JobRequest) -> int:
-    """How much a request holds besides its environment."""
-    texts = (*request.command, *request.gpu_types, request.cwd, request.shown, request.name, request.model)
-    return JOB_BYTES + sum(map(len, texts)) + sum(len(one.job) + 40 for one in request.depends)
+    def _own_bytes(self, request: JobRequest) -> int:
+        """How much a request holds besides its environment."""
+        command, size = self._measured
+        if command is not request.command:
+            # The tasks of an array have one command, and come one after the other.
+            size = sum(map(len, request.command))
+            self._measured = request.command, size
+        texts = (*request.gpu_types, request.cwd, request.shown, request.name, request.model)
+        return JOB_BYTES + size + sum(map(len, texts)) + DEPENDENCY_BYTES * len(request.depends)
 
 
 class JobStore:
