@@ -88,7 +88,6 @@ class Retention:
                     some = numbers[first : first + STEP]
                     tried += len(some)
                     gone += self._scheduler.forget(some)
-                    self._scheduler.sweep()
             finally:
                 # Also if the journal could not be written: that makes room.
                 self._scheduler.sweep()
