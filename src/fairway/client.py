@@ -204,6 +204,14 @@ class Client:
         """Jobs that have ended, the latest first."""
         return _rows(self._json("GET", "/history", query=_given(user=user, since=since, limit=limit)))
 
+    def export(self, *, user: str | None = None, since: float | None = None) -> Iterator[bytes]:
+        """All about every job that has ended, the latest first, as JSON lines in pieces."""
+        return self._stream("/history/export", _given(user=user, since=since))
+
+    def gc(self, *, older_s: float | None = None, keep: int | None = None, dry_run: bool = False) -> Row:
+        """Delete jobs that have ended; see POST /v1/gc. For operators."""
+        return self._dict("POST", "/gc", {"older_s": older_s, "keep": keep, "dry_run": dry_run})
+
     def policy(self) -> Row:
         """The policy that decides now."""
         return self._dict("GET", "/policy")

@@ -239,7 +239,7 @@ def test_the_number_of_gpus_is_remembered_and_changes_are_told(cli: LiveCli) -> 
 def test_without_a_configuration_reload_does_not_say_that_it_was_read(cli: LiveCli) -> None:
     cli.start("--gpus", "1")
     call = cli("reload")
-    assert (call.code, call.out) == (0, "there is no configuration, and so no limits\n")
+    assert (call.code, call.out) == (0, "there is no configuration; the defaults are in force\n")
     assert cli("reload", "--json").json == {"file": None}
     (cli.state / "fairway.toml").write_text("operators = ['anna']\n")
     assert cli("reload").out == f"{cli.state / 'fairway.toml'} was read\n"

@@ -315,3 +315,21 @@ def test_tcp_with_a_token(tmp_path: Path) -> None:
         assert cli("status", "--url", url, "--json").json["gpus"] == 1
     finally:
         cli.close()
+
+
+def test_what_has_ended_is_exported_and_deleted(cli: LiveCli) -> None:
+    job = cli.submit("--", "true")
+    cli.wait_for(job, "COMPLETED")
+    file = cli.folder / "all.jsonl"
+    call = cli("history", "--export", str(file))
+    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    assert (call.code, call.out) == (0, f"{len(lines):,} jobs written to {file}\n")
+    assert job in [line["id"] for line in lines]
+    count = len(cli("history", "--json", "--limit", "1000").json)
+    assert cli("gc").out == "0 jobs deleted\n"
+    assert cli("gc", "--keep", "1", "--dry-run", "--json").json["jobs"] == count - 1
+    assert cli("gc", "--keep", "0").out == f"{count:,} jobs deleted\n"
+    assert cli("history").out == "no jobs\n"
+    assert cli("show", job).code == 4
+    assert int(cli.submit("--hold", "--", "true")) > int(job)
+    assert cli("gc", "--older", "soon").code == 2

@@ -6,7 +6,9 @@ import json
 import os
 import random
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,99 @@ def _filled(path: Path, jobs: int = 2000) -> bytes:
         )
     journal.close()
     return path.read_bytes()
+
+
+def _statements(*texts: str) -> Callable[[sqlite3.Connection], None]:
+    def migrate(db: sqlite3.Connection) -> None:
+        for text in texts:
+            db.execute(text)
+
+    return migrate
+
+
+SCHEMA_1 = f"""
+CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE jobs (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, client_key TEXT UNIQUE, ended INTEGER NOT NULL,
+    record TEXT NOT NULL
+);
+CREATE INDEX jobs_ended ON jobs (ended);
+CREATE TABLE log (seq INTEGER PRIMARY KEY, job INTEGER, round INTEGER, kind TEXT NOT NULL, fields TEXT NOT NULL);
+CREATE INDEX log_job ON log (job);
+PRAGMA application_id = {journals.APPLICATION};
+PRAGMA user_version = 1;
+"""
+"""How earlier versions made their journals."""
+
+
+def _of_schema_1(path: Path) -> list[JobRecord]:
+    """A journal of an earlier version, with a job and an array. Returns its records."""
+    env = {"PATH": "/bin", "SECRET": "x"}
+    records = [JobRecord(0, "1", JobRequest(command=("a",), user="ann", env=env), 5.0, JobState.COMPLETED)]
+    for task in range(3):
+        own = {**env, "FAIRWAY_ARRAY_TASK_ID": str(task)}
+        request = JobRequest(command=("b",), user="bob", env=own, array_task=task, client_key=f"k/{task}")
+        records.append(JobRecord(task + 1, f"2_{task}", request, 6.0))
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(SCHEMA_1)
+        for record in records:
+            number, name, key, ended, plain = record.stored()
+            db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?, ?)", (number, name, key, int(ended), json.dumps(plain)))
+        db.execute("INSERT INTO facts VALUES ('policy', '\"fifo\"')")
+        db.commit()
+    return records
+
+
+def test_a_journal_of_the_first_schema_is_read_and_its_environments_are_shared(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    before = _of_schema_1(path)
+    journal = Journal(path)
+    assert journal.facts() == {"policy": "fifo"}
+    found = [JobRecord.from_plain(job.record) for job in journal.jobs()]
+    assert [job.client_key for job in journal.jobs()] == [None, *(f"bob\0k/{task}" for task in range(3))]
+    assert journal._db.execute("SELECT count(*) FROM environments").fetchone() == (1,)
+    journal.close()
+    for old, new in zip(before, found, strict=True):
+        env = {name: value for name, value in old.request.env.items() if name != "FAIRWAY_ARRAY_TASK_ID"}
+        assert (new.id, new.state, new.request) == (old.id, old.state, replace(old.request, env=env))
+        assert new.request.env is found[0].request.env
+    with closing(sqlite3.connect(tmp_path / "journal.db.schema-1")) as copy:
+        assert copy.execute("SELECT count(*) FROM jobs").fetchone() == (4,)
+    salvage(tmp_path / "journal.db.schema-1", tmp_path / "new.db")
+    journal = Journal(tmp_path / "new.db")
+    assert [job.id for job in journal.jobs()] == ["1", "2_0", "2_1", "2_2"]
+    journal.close()
+
+
+def test_a_record_of_the_first_schema_that_is_none_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    _of_schema_1(path)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE jobs SET record = '{}' WHERE number = 2")
+        db.commit()
+    with pytest.raises(JournalError, match="damaged"):
+        Journal(path)
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (1,)
+
+
+def test_an_environment_is_kept_once_and_leaves_with_its_last_job(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.db")
+    shared = JobRequest(command=("a",), env={"A": "1" * 1000})
+    records = [JobRecord(at, str(at + 1), replace(shared), 0.0, JobState.FAILED) for at in range(3)]
+    records.append(JobRecord(3, "4", JobRequest(command=("a",), env={"B": "2"}), 0.0, JobState.FAILED))
+    with journal.transaction():
+        journal.save_jobs(record.stored() for record in records)
+    count = "SELECT count(*) FROM environments"
+    assert journal._db.execute(count).fetchone() == (2,)
+    with journal.transaction():
+        journal.forget([0, 1, 3])
+    assert journal._db.execute(count).fetchone() == (1,)
+    assert [JobRecord.from_plain(job.record).request.env for job in journal.jobs()] == [{"A": "1" * 1000}]
+    with journal.transaction():
+        journal.forget([2])
+    assert journal._db.execute(count).fetchone() == (0,)
+    journal.close()
 
 
 def _refused(path: Path) -> str:
@@ -164,7 +259,7 @@ def test_only_its_owner_can_read_the_copy_of_an_older_journal(
     copy = tmp_path / f"journal.db.schema-{journals.SCHEMA}"
     if interrupted:
         copy.touch(0o644)
-    monkeypatch.setitem(journals._MIGRATIONS, journals.SCHEMA, "CREATE TABLE notes (a);")
+    monkeypatch.setitem(journals._MIGRATIONS, journals.SCHEMA, _statements("CREATE TABLE notes (a)"))
     monkeypatch.setattr(journals, "SCHEMA", journals.SCHEMA + 1)
     Journal(tmp_path / "journal.db").close()
     assert f"{copy.stat().st_mode & 0o777:o}" == "600"
@@ -177,8 +272,9 @@ def test_an_older_journal_is_brought_up_to_date_and_a_copy_is_left(
     _filled(path, 8)
     old = journals.SCHEMA
     monkeypatch.setattr(journals, "SCHEMA", old + 2)
-    monkeypatch.setitem(journals._MIGRATIONS, old, "ALTER TABLE jobs ADD COLUMN note TEXT DEFAULT 'none';")
-    monkeypatch.setitem(journals._MIGRATIONS, old + 1, "CREATE TABLE notes (a);")
+    added = _statements("ALTER TABLE jobs ADD COLUMN note TEXT DEFAULT 'none'")
+    monkeypatch.setitem(journals._MIGRATIONS, old, added)
+    monkeypatch.setitem(journals._MIGRATIONS, old + 1, _statements("CREATE TABLE notes (a)"))
     journal = Journal(path)
     assert journal._db.execute("PRAGMA user_version").fetchone() == (old + 2,)
     assert {row[0] for row in journal._db.execute("SELECT note FROM jobs")} == {"none"}
@@ -194,7 +290,8 @@ def test_a_migration_that_fails_leaves_the_journal_as_it_was(tmp_path: Path, mon
     _filled(path, 8)
     old = journals.SCHEMA
     monkeypatch.setattr(journals, "SCHEMA", old + 1)
-    monkeypatch.setitem(journals._MIGRATIONS, old, "DELETE FROM jobs; ALTER TABLE no_such_table ADD COLUMN a;")
+    broken = _statements("DELETE FROM jobs", "ALTER TABLE no_such_table ADD COLUMN a")
+    monkeypatch.setitem(journals._MIGRATIONS, old, broken)
     with pytest.raises(JournalError):
         Journal(path)
     monkeypatch.undo()

@@ -21,11 +21,10 @@ PAGE, JOBS, LONG = 4096, 600, 77
 
 def _stored(number: int) -> StoredJob:
     words = ("python", "train.py", "y" * (30_000 if number == LONG else 150 + number % 90))
-    request = JobRequest(command=words, user=f"user{number % 3}", name=f"job {number}")
+    key = f"key {number}" if number % 5 == 0 else None
+    request = JobRequest(command=words, user=f"user{number % 3}", name=f"job {number}", client_key=key)
     state = JobState.COMPLETED if number % 2 else JobState.PENDING
-    record = JobRecord(number, str(number + 1), request, 1000.0 + number, state)
-    key = f"user\0key {number}" if number % 5 == 0 else None
-    return StoredJob(number, record.id, key, state.ended, record.plain())
+    return JobRecord(number, str(number + 1), request, 1000.0 + number, state).stored()
 
 
 def _text(number: int) -> bytes:
@@ -212,3 +211,23 @@ def test_the_new_file_has_to_have_a_place(tmp_path: Path, whole: bytes) -> None:
     (tmp_path / "journal.db").write_bytes(whole)
     with pytest.raises(JournalError, match="No such file"):
         salvage(tmp_path / "journal.db", tmp_path / "no" / "such" / "new.db")
+
+
+def test_a_job_whose_environment_is_lost_is_held(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    journal = Journal(path)
+    with journal.transaction():
+        for number, value in enumerate(("kept", "lost")):
+            request = JobRequest(command=("a",), env={"NAME": value * 2000})
+            journal.save_jobs([JobRecord(number, str(number + 1), request, 0.0).stored()])
+    journal.close()
+    content = path.read_bytes()
+    at = content.index(b"lostlost")
+    path.write_bytes(content[:at] + b"?" + content[at + 1 :])
+    assert salvage(path, tmp_path / "new.db").jobs == 2
+    journal = Journal(tmp_path / "new.db")
+    one, other = (JobRecord.from_plain(job.record) for job in journal.jobs())
+    journal.close()
+    assert (one.held, one.request.env) == (False, {"NAME": "kept" * 2000})
+    assert other.held
+    assert "environment could not be read" in other.reason

@@ -6,6 +6,9 @@ patience for.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
 from fairway.core.action import Action
@@ -13,13 +16,16 @@ from fairway.core.event import Event
 from fairway.core.state import State
 from fairway.runtime.daemon.clock import Clock
 from fairway.runtime.daemon.engine import LiveEngine
+from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs import life
 from fairway.runtime.jobs.commands import Commands
 from fairway.runtime.jobs.life import Instruction, Stop
 from fairway.runtime.jobs.live_jobs import LiveJobs
-from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.jobs.records import JobRecord, JobState, family_of
+from fairway.runtime.jobs.waiting import Eligibility
+from fairway.runtime.journal.database import Journal
 from fairway.runtime.processes.site import Outcome
-from fairway.testing.daemon_laws import BrokenLawError
+from fairway.testing.daemon_laws import BrokenLawError, Laws
 from fairway.testing.daemon_world import live_through
 from fairway.testing.seeds import ALL, first_seed
 
@@ -121,3 +127,37 @@ def test_a_change_of_policy_that_leaves_guests_where_they_are_is_found_out(monke
 def test_a_restart_that_leaves_guests_to_hosts_that_have_ended_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(State, "settle_guests", lambda state: None)
     assert _fails(monkeypatch, most=200)
+
+
+def test_a_retention_that_takes_jobs_that_others_await_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Eligibility, "awaited", lambda eligibility: set())
+    real = Laws._check_promises
+
+    def knowing(laws: Laws, scheduler: Scheduler) -> None:
+        awaited = {family_of(name) for name in scheduler.jobs.eligibility._dependants}
+        monkeypatch.setattr(scheduler.jobs.eligibility, "awaited", lambda: awaited)
+        try:
+            real(laws, scheduler)
+        finally:
+            monkeypatch.delattr(scheduler.jobs.eligibility, "awaited")
+
+    monkeypatch.setattr(Laws, "_check_promises", knowing)
+    assert "others depend on it" in _fails(monkeypatch, most=200)
+
+
+def test_a_retention_that_uses_ids_again_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Journal.set_facts
+
+    def forgetful(journal: Journal, facts: Mapping[str, Any]) -> None:
+        real(journal, {name: value for name, value in facts.items() if name != "next"})
+
+    monkeypatch.setattr(Journal, "set_facts", forgetful)
+    assert "is used again" in _fails(monkeypatch, most=200)
+
+
+def test_a_cancel_on_a_full_disk_that_leaves_no_mark_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def careless(engine: LiveEngine, record: JobRecord) -> bool:
+        return record.number in engine.attempts.live
+
+    monkeypatch.setattr(LiveEngine, "give_up", careless)
+    assert "was cancelled and has ended" in _fails(monkeypatch, most=200)

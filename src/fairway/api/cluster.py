@@ -12,8 +12,9 @@ from fairway.api.answers import Answer
 from fairway.api.context import ApiContext
 from fairway.api.jobs import refuse_files
 from fairway.api.people import NotAllowedError
-from fairway.api.schema import Nodes, PolicyIn, PolicyOut, Reloaded, Share, Status
+from fairway.api.schema import Collect, CollectedOut, Nodes, PolicyIn, PolicyOut, Reloaded, Share, Status
 from fairway.policies import make_policy
+from fairway.runtime.daemon.config import Keep
 
 _FIGURES = "text/plain; version=0.0.4; charset=utf-8"
 _EVENTS: dict[int | str, dict[str, Any]] = {
@@ -80,6 +81,16 @@ def _add_policy(router: APIRouter, context: ApiContext) -> None:
         refuse_files(context, person, body.policy)
         context.scheduler.set_policy(make_policy(body.policy), body.policy)
         return Answer(views.policy(context.scheduler))
+
+    @router.post("/gc", responses={200: {"model": CollectedOut}})
+    def gc(request: Request, body: Collect) -> Response:
+        """Delete jobs that have ended, with their logs and checkpoints. For operators."""
+        person = context.person(request)
+        if not person.operator:
+            raise NotAllowedError(f"only operators can delete jobs; you are {person.name}")
+        asked = None if body.older_s is None and body.keep is None else Keep(body.older_s, body.keep)
+        told = context.daemon.retention.collect(asked, dry_run=body.dry_run)
+        return Answer({**told._asdict(), "dry_run": body.dry_run})
 
     @router.post("/reload", responses={200: {"model": Reloaded}})
     def reload(request: Request) -> Response:

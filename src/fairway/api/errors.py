@@ -17,6 +17,7 @@ from fairway.api.disk_space import DiskNearlyFullError
 from fairway.api.people import NotAllowedError, NoTokenError
 from fairway.api.schema import MANY, ONE
 from fairway.core.errors import FairwayError, InputError
+from fairway.runtime.daemon.bounds import TooOftenError
 from fairway.runtime.jobs.commands import StoppedError, UnknownJobError, WrongStateError
 from fairway.runtime.jobs.request import problems_text
 from fairway.runtime.journal.database import DiskFullError
@@ -25,6 +26,7 @@ log = logging.getLogger("fairway.api")
 
 STATUSES: dict[type[FairwayError], int] = {
     InputError: 422,
+    TooOftenError: 429,
     UnknownJobError: 404,
     WrongStateError: 409,
     NotAllowedError: 403,

@@ -42,15 +42,21 @@ from fairway.policies.registry import files_of_knobs
 from fairway.runtime.jobs.commands import UnknownJobError
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import MOST_INT, JobRequest, Name, checked
+from fairway.runtime.journal.archive import Wanted
 
 MOST_FORECASTS = 2
 """How many forecasts run at a time; each can take seconds."""
 FEW = 10
 """How many jobs are checked at once without a thread."""
 _JSON = "application/json"
+_JSON_LINES = "application/jsonl"
 _PLAIN = "text/plain; charset=utf-8"
+ENDED = frozenset(state for state in JobState if state.ended)
 _TEXT: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "What the job has written"}
+}
+_LINES: dict[int | str, dict[str, Any]] = {
+    200: {"content": {_JSON_LINES: {"schema": {"type": "string"}}}, "description": "JSON lines"}
 }
 Id = Annotated[str, Path(max_length=200, description="a job, a task (ID_k) or an array")]
 Limit = Annotated[int, Query(ge=1, le=1_000_000)]
@@ -163,10 +169,10 @@ def _add_reading(router: APIRouter, context: ApiContext) -> None:
         limit: Limit = 100_000,
     ) -> Response:
         """Jobs in order of submission: the latest `limit` of those that were submitted at or after `since`."""
-        wanted = _chosen(context, state, user, queue)
-        least_s = _by_our_clock(context, since)
-        found = [one for one in wanted if one.submitted_s >= least_s]
-        return Response(context.listing.text(found[-limit:]), media_type=_JSON)
+        wanted = Wanted(
+            None if state is None else frozenset(state), user, queue, submitted_since_s=_by_our_clock(context, since)
+        )
+        return Response(context.listing.text(context.scheduler.lists.submitted(wanted, limit)), media_type=_JSON)
 
     @router.get("/history", responses={200: {"model": Rows}})
     def history(
@@ -176,11 +182,17 @@ def _add_reading(router: APIRouter, context: ApiContext) -> None:
         limit: Limit = 1000,
     ) -> Response:
         """Jobs that have ended at or after `since`, the latest first."""
-        wanted = _chosen(context, [state for state in JobState if state.ended], user, queue)
-        least_s = _by_our_clock(context, since)
-        ended = [(one.ended_s or 0.0, one) for one in wanted if (one.ended_s or 0.0) >= least_s]
-        ended.sort(key=lambda pair: (-pair[0], -pair[1].number))
-        return Response(context.listing.text([one for _, one in ended[:limit]]), media_type=_JSON)
+        wanted = Wanted(ENDED, user, queue, ended_since_s=_by_our_clock(context, since))
+        return Response(context.listing.text(context.scheduler.lists.ended(wanted, limit)), media_type=_JSON)
+
+    @router.get("/history/export", response_class=StreamingResponse, responses=_LINES)
+    def export(user: Annotated[Name | None, Query()] = None, since: Since = None) -> Response:
+        """All about every job that has ended at or after `since`, without environments: one object per line."""
+        found = context.scheduler.lists.ended(
+            Wanted(ENDED, user, ended_since_s=_by_our_clock(context, since)), MOST_INT
+        )
+        lines = (views.line(context.scheduler, record) for record in found)
+        return StreamingResponse(lines, media_type=_JSON_LINES)
 
     @router.get("/jobs/{name}", responses={200: {"model": Job | ArrayJob}})
     def show(request: Request, name: Id) -> Response:
@@ -192,21 +204,9 @@ def _add_reading(router: APIRouter, context: ApiContext) -> None:
         return Answer(views.full(context.scheduler, records[0], with_env=with_env))
 
 
-def _by_our_clock(context: ApiContext, since: float | None) -> float:
+def _by_our_clock(context: ApiContext, since: float | None) -> float | None:
     """A date by the time of day as records have it."""
-    return 0.0 if since is None else since - context.scheduler.clock.shift_s
-
-
-def _chosen(context: ApiContext, states: list[JobState] | None, user: str | None, queue: str | None) -> list[JobRecord]:
-    found = list(context.scheduler.store)
-    if states is not None:
-        some = frozenset(states)
-        found = [one for one in found if one.state in some]
-    if user is not None:
-        found = [one for one in found if one.request.user == user]
-    if queue is not None:
-        found = [one for one in found if one.request.queue == queue]
-    return found
+    return None if since is None else since - context.scheduler.clock.shift_s
 
 
 def _found(context: ApiContext, name: str) -> list[JobRecord]:
@@ -281,12 +281,14 @@ def _changed(
     `more` gives further fields of each.
     """
     ended: set[int] = set()
-    for record in _found(context, name):
+    found = _found(context, name)
+    for record in found:
         if not context.access.may_control(person, record.request.user):
             raise NotAllowedError(f"job {record.id} is {record.request.user}'s; you are {person.name}")
         if record.state.ended:
             ended.add(record.number)
-    records = act(name)
+    acted = {record.number: record for record in act(name)}
+    records = [acted.get(record.number, record) for record in found]
     rows = zip(views.rows(context.scheduler, records), records, strict=True)
     return Answer({"jobs": [row | {"had_ended": record.number in ended} | more(record) for row, record in rows]})
 

@@ -119,7 +119,8 @@ class _Counted:
         yield _labelled("fairway_user_gpu_seconds", "GPU seconds that users have had", "user", had, counter=True)
         held = {one["user"]: one["gpus_held"] for one in users}
         yield _labelled("fairway_user_gpus", "GPUs that users hold", "user", held)
-        preemptions = sum(record.preemptions for record in scheduler.store)
+        store = scheduler.store
+        preemptions = store.past.preemptions + sum(record.preemptions for record in store.unsettled())
         counted = CounterMetricFamily("fairway_preemptions", "Times that a running job was preempted")
         counted.add_metric([], preemptions)
         yield counted

@@ -14,15 +14,18 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from fairway.runtime.jobs.records import JobState
 from fairway.runtime.jobs.request import (
+    MOST_INT,
     MOST_TASKS,
     NOTHING_ELSE,
     Command,
     DeadlineS,
+    Flag,
     JobId,
     JobTerms,
     LimitS,
     Name,
     Priority,
+    Seconds,
     Weight,
     Whole,
 )
@@ -245,9 +248,30 @@ class PolicyOut(BaseModel):
 
 
 class Reloaded(BaseModel):
-    """The configuration was read again, from this file; null if there is none, and so no limits."""
+    """The configuration was read again, from this file; null if there is none."""
 
     file: str | None
+
+
+class Collect(BaseModel):
+    """Which jobs that have ended are deleted: those that ended more than `older_s` ago, and all but the latest `keep`.
+
+    With neither of the two, those that the configuration does not keep.
+    """
+
+    model_config = NOTHING_ELSE
+
+    older_s: Seconds | None = None
+    keep: Annotated[Whole, Field(ge=0, le=MOST_INT)] | None = None
+    dry_run: Flag = False
+
+
+class CollectedOut(BaseModel):
+    """How many jobs were deleted, or would be, and how many stay only because others depend on them."""
+
+    jobs: int
+    awaited: int
+    dry_run: bool
 
 
 class Status(BaseModel):

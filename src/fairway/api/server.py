@@ -93,7 +93,8 @@ class Server:
         """Stop scheduling and give everything back. Jobs go on running."""
         for one in self._sockets:
             one.close()
-        self.daemon.socket.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.daemon.socket.unlink(missing_ok=True)
         self.daemon.close()
 
 

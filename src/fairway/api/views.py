@@ -6,6 +6,7 @@ made without models, because 10,000 rows have to be quick.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -124,6 +125,12 @@ def full(scheduler: Scheduler, record: JobRecord, *, with_env: bool) -> dict[str
     }
 
 
+def line(scheduler: Scheduler, record: JobRecord) -> str:
+    """One job in full, without its environment, as a line of JSON."""
+    told = full(scheduler, record, with_env=False)
+    return json.dumps(told, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
 def nodes(daemon: Daemon) -> list[dict[str, Any]]:
     """Every machine with its GPUs and who has them."""
     scheduler, cluster = daemon.scheduler, daemon.machine.cluster
@@ -160,12 +167,16 @@ def share(scheduler: Scheduler) -> list[dict[str, Any]]:
     """What every user holds and has used; the largest use first."""
     users: dict[str, dict[str, Any]] = {}
     now_s, total = scheduler.clock.now_s(), len(scheduler.cluster.node_of_gpu)
-    for record in scheduler.store:
-        name = record.request.user
-        one = users.get(name)
-        if one is None:
-            one = {"user": name, "gpus_held": 0, "share": 0.0, "gpu_s": 0.0, "running": 0, "waiting": 0, "ended": 0}
-            users[name] = one
+
+    def of(name: str) -> dict[str, Any]:
+        none = {"user": name, "gpus_held": 0, "share": 0.0, "gpu_s": 0.0, "running": 0, "waiting": 0, "ended": 0}
+        return users.setdefault(name, none)
+
+    past = scheduler.store.past
+    for name, gpu_s in list(past.gpu_s.items()):
+        of(name).update(gpu_s=gpu_s, ended=past.ended[name])
+    for record in scheduler.store.unsettled():
+        one = of(record.request.user)
         one["gpu_s"] += record.gpu_s
         if record.state is JobState.RUNNING and record.attempt is not None:
             held = len(record.attempt.gpus)
@@ -214,7 +225,7 @@ def status(daemon: Daemon, disk: DiskSpace, person: Person, began_s: float) -> d
         "jobs": states(scheduler),
         "rounds": scheduler.state.round,
         "free_bytes": free_bytes,
-        "accepts": free_bytes >= disk.kept_free_bytes,
+        "accepts": not disk.why_full(),
         "containment": daemon.containment.words(),
         "limits_kept": daemon.containment.kept(),
         "journal_locked_s": scheduler.journal.locked_s(),
@@ -225,7 +236,8 @@ def status(daemon: Daemon, disk: DiskSpace, person: Person, began_s: float) -> d
 
 def states(scheduler: Scheduler) -> dict[str, int]:
     """How many jobs are in each state."""
-    found = Counter(record.state for record in scheduler.store)
+    found = Counter(record.state for record in scheduler.store.unsettled())
+    found.update(scheduler.store.past.states)
     return {str(state): found.get(state, 0) for state in JobState}
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -89,18 +90,73 @@ def history(
     since: Annotated[str | None, typer.Option("--since", help=_SINCE.format("that ended"), metavar="T")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", help="At most N", metavar="N", min=1)] = 50,
     tasks: _Tasks = False,
+    export: Annotated[
+        str | None,
+        typer.Option("--export", help="Write all about all of them to a file, as JSON lines", metavar="FILE"),
+    ] = None,
 ) -> None:
     """List jobs that have ended, the latest first. An array is one row; --tasks and --json list every task.
 
     \b
     fairway history
     fairway history --since 1d --user ann
+    fairway history --export 2026.jsonl
     """
+    if export is not None:
+        _export(where, Path(export), where.client().export(user=user, since=_since_s(since)))
+        return
     from fairway.cli.folded_arrays import folded
     from fairway.cli.live_tables import history_table
 
     rows = where.client().history(user=user, since=_since_s(since), limit=limit)
     where.show(rows, lambda: history_table(rows if tasks else folded(rows)) if rows else "no jobs\n")
+
+
+def _export(where: Where, path: Path, pieces: Iterator[bytes]) -> None:
+    """Write a file, all of it or nothing."""
+    scratch, jobs = path.with_name(f"{path.name}.part"), 0
+    try:
+        with scratch.open("wb") as file:
+            for piece in pieces:
+                file.write(piece)
+                jobs += piece.count(b"\n")
+        scratch.replace(path)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        raise
+    where.show({"file": str(path), "jobs": jobs}, lambda: f"{jobs:,} job{'s' * (jobs != 1)} written to {path}\n")
+
+
+@takes(where=Where)
+def gc(
+    where: Where,
+    older: Annotated[
+        str | None, typer.Option("--older", help="Those that ended longer ago than this: 7d, 12h", metavar="T")
+    ] = None,
+    keep: Annotated[int | None, typer.Option("--keep", help="All but the latest N", metavar="N", min=0)] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many that would be")] = False,
+) -> None:
+    """Delete jobs that have ended, with their logs and checkpoints. Default: those that the configuration lets go.
+
+    Jobs that others depend on stay until those have ended. `fairway history --export` saves what is known first.
+
+    \b
+    fairway gc --dry-run
+    fairway gc --older 7d
+    fairway gc --keep 1000
+    """
+    from fairway.core.units import duration_s
+
+    older_s = None if older is None else read("older", older, duration_s)
+    told = where.client(timeout_s=3600.0).gc(older_s=older_s, keep=keep, dry_run=dry_run)
+    where.show(told, lambda: _told_gone(told))
+
+
+def _told_gone(told: Mapping[str, Any]) -> str:
+    jobs, awaited = told["jobs"], told["awaited"]
+    verb = "would be deleted" if told["dry_run"] else "deleted"
+    kept = f"; {awaited:,} more stay because others depend on them" if awaited else ""
+    return f"{jobs:,} job{'s' * (jobs != 1)} {verb}{kept}\n"
 
 
 @takes(where=Where)

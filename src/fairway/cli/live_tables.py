@@ -257,7 +257,10 @@ def status_table(status: Row) -> Table:
         ("scheduler", f"Fairway {status['version']} · pid {status['pid']} of {status['user']}"),
         ("state directory", status["folder"]),
         ("policy", status["policy"] + (f" · {trouble}" if trouble else "")),
-        ("configuration", status.get("configuration_problem") or status.get("configuration") or "none, so no limits"),
+        (
+            "configuration",
+            status.get("configuration_problem") or status.get("configuration") or "none; the defaults are in force",
+        ),
         ("GPUs", f"{status['gpus_held']} of {status['gpus']} held · {status['cluster']}"),
         ("jobs", jobs or "none"),
         ("decisions", f"{status['rounds']:,}"),

@@ -20,7 +20,7 @@ from fairway.cli.cluster import nodes, policy, share
 from fairway.cli.compare import compare
 from fairway.cli.demo import demo
 from fairway.cli.help import help_
-from fairway.cli.jobs import cancel, history, hold, ls, release, requeue, resume, show, suspend, update
+from fairway.cli.jobs import cancel, gc, history, hold, ls, release, requeue, resume, show, suspend, update
 from fairway.cli.lab import lab
 from fairway.cli.live import exit_code_of
 from fairway.cli.logs import logs
@@ -83,6 +83,7 @@ for command in (
     nodes,
     share,
     history,
+    gc,
 ):
     app.command(cls=SchemaCommand)(command)
 app.add_typer(policy, name="policy", cls=KnowsOtherNames)

@@ -7,6 +7,7 @@ import select
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
@@ -260,8 +261,7 @@ def _tell_ready(daemon: Daemon) -> None:
         "policy": daemon.scheduler.policy_text,
         "jobs": sum(not record.state.ended for record in daemon.scheduler.store),
     }
-    sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
-    sys.stdout.flush()
+    _write(json.dumps(told, ensure_ascii=False), sys.stdout)
 
 
 def _left(parting: str, going: int, waiting: int) -> str:
@@ -282,9 +282,14 @@ def _counted(number: int, what: str) -> str:
 
 
 def _say(text: str, to: TextIO | None = None) -> None:
-    stream = to or sys.stdout
-    stream.write(f"fairway: {text}\n")
-    stream.flush()
+    _write(f"fairway: {text}", to or sys.stdout)
+
+
+def _write(line: str, stream: TextIO) -> None:
+    """Write a line. If nobody can read it any more, the scheduler goes on."""
+    with suppress(OSError, ValueError):
+        stream.write(f"{line}\n")
+        stream.flush()
 
 
 @takes(where=Where)
@@ -420,4 +425,4 @@ def reload(where: Where) -> None:
     """
     told = where.client().reload()
     file = told["file"]
-    where.show(told, lambda: f"{file} was read\n" if file else "there is no configuration, and so no limits\n")
+    where.show(told, lambda: f"{file} was read\n" if file else "there is no configuration; the defaults are in force\n")

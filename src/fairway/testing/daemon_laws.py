@@ -18,7 +18,8 @@ from fairway.runtime.daemon.config import Config, parse_config
 from fairway.runtime.daemon.scheduler import NOTE_EVERY_S, Scheduler
 from fairway.runtime.daemon.settings import Settings
 from fairway.runtime.jobs.estimates import RESTART_S
-from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.jobs.records import JobRecord, JobState, family_of
+from fairway.runtime.journal.archive import Wanted
 from fairway.runtime.journal.recovery import Recovered
 from fairway.runtime.processes.attempts import AttemptTarget
 from fairway.testing.simulated_site import SIGN_EVERY_S, SimulatedAttempt, SimulatedSite
@@ -27,6 +28,7 @@ from fairway.testing.simulated_users import Promised
 SOON_S = 0.01
 LEAST_LIMIT_S = 0.1
 """Every attempt may run for this long, even if nothing is left of its job's time."""
+MOST_LISTED = 1_000_000
 
 
 class BrokenLawError(AssertionError):
@@ -53,6 +55,7 @@ class Laws:
         self._outage_s: dict[str, float] = {}
         self._last_outage_s = 0.0
         self._looked = (site.time.boot, site.time.monotonic(), 0.0)
+        self._gone: set[str] = set()
 
     def check(self, scheduler: Scheduler, settings: Settings, *, disk: bool) -> None:
         """Demand all laws; those about the disk if asked for, because they take longest."""
@@ -73,10 +76,22 @@ class Laws:
 
     def _check_promises(self, scheduler: Scheduler) -> None:
         promised, store, held = self._promised, scheduler.store, scheduler.state.held_gpus
+        awaited = scheduler.jobs.eligibility.awaited()
         for key, name in promised.jobs.items():
-            demand(store.get(name) is not None, f"job {name} ({key}) was acknowledged and is there")
-        for name in promised.cancelled:
-            demand(_known(scheduler, name).state.ended, f"job {name} was cancelled and has ended")
+            there = store.get(name) is not None
+            demand(there or name in promised.may_go, f"job {name} ({key}) was acknowledged and is there")
+            demand(there or family_of(name) not in awaited, f"job {name} is there while others depend on it")
+            demand(not there or name not in self._gone, f"job {name} is gone for ever")
+            if not there:
+                self._gone.add(name)
+                demand(name in self._site.discarded, f"the folder of job {name} is gone")
+        demand(self._site.discarded <= promised.may_go, "no folder is deleted but those of jobs that may go")
+        # On a full disk a job is stopped before its record says so.
+        given_up = {record.id for record in scheduler.engine.given_up()}
+        for name in promised.cancelled - given_up:
+            record = store.get(name)
+            ended = name in promised.may_go if record is None else record.state.ended
+            demand(ended, f"job {name} was cancelled and has ended")
         holding = {store[job].id for job in held}
         for name in promised.held:
             demand(name not in holding or name in self._holding, f"job {name} is held and gets no GPUs")
@@ -229,12 +244,6 @@ class Laws:
         self._used, self._config = used, config
 
 
-def _known(scheduler: Scheduler, name: str) -> JobRecord:
-    record = scheduler.store.get(name)
-    assert record is not None
-    return record
-
-
 def _overlapping(scheduler: Scheduler) -> dict[frozenset[int], int]:
     """The pairs of jobs that are on one GPU, with that GPU."""
     pairs, owners = dict[frozenset[int], int](), dict[int, list[int]]()
@@ -272,9 +281,14 @@ def _check_disk(scheduler: Scheduler) -> None:
     journal, devices = scheduler.journal, scheduler.engine.devices
     facts, origin_s = journal.facts(), scheduler.clock.origin_s
     again = Recovered(journal, facts, scheduler.cluster, devices, new_state, origin_s, RESTART_S)
+    again.archive.close()
     demand(not again.problem, f"the log is sound: {again.problem}")
-    ours = {record.id: record.state for record in scheduler.store}
-    demand({record.id: record.state for record in again.store} == ours, "the records on disk are these")
+    ours = {record.id: record.state for record in scheduler.lists.submitted(Wanted(), MOST_LISTED)}
+    stored = {job.id: JobState(job.record["state"]) for job in journal.jobs()}
+    demand(stored == ours, "the records on disk are these")
+    demand(again.store.past.states == +scheduler.store.past.states, "the totals on disk are these")
+    next_ones = (again.store.next_number, again.store.next_id)
+    demand(next_ones == (scheduler.store.next_number, scheduler.store.next_id), "no number and no id is used again")
     demand(_targets(again.state) == _targets(scheduler.state), "the log leads to the same GPUs, hosts and throttles")
 
 

@@ -67,6 +67,7 @@ class DaemonWorld:
         self.devices = None if self.rng.random() < 0.3 else [f"gpu-{number}" for number in range(gpus * kinds)]
         self.policy = self.rng.choice(POLICIES)
         self.min_run_s = self.rng.choice((0.0, 5.0))
+        self.recent = self.rng.choice((0, 1, 3, 1000))
         self.users = Users(self)
         self.laws = Laws(self.site, self.users.promised)
         if self.rng.random() < 0.2:
@@ -102,6 +103,8 @@ class DaemonWorld:
             self.site.at(begin_s + rng.uniform(0.0, STORY_S), self.users.configure)
         for _ in range(rng.randint(0, 12)):
             self.site.at(begin_s + rng.uniform(0.0, STORY_S), self.fault)
+        for _ in range(rng.choice((0, 0, 1, 4))):
+            self.site.at(begin_s + rng.uniform(0.0, STORY_S), self.users.let_go)
 
     def step(self) -> None:
         """Let the scheduler take one step; if it is killed, another one follows it."""
@@ -142,7 +145,7 @@ class DaemonWorld:
     def made(self) -> tuple[Settings, Scheduler]:
         """A scheduler on what its predecessors have left, as the daemon makes it."""
         settings = Settings(self.folder)
-        journal = SimulatedJournal(self.folder / "journal.db", self.point, self.is_full)
+        journal = SimulatedJournal(self.folder / "journal.db", self.point, self.is_full, self.has_no_files)
         promised = self.users.promised
         try:
             policy = str(journal.facts(("policy",)).get("policy", self.policy))
@@ -160,10 +163,13 @@ class DaemonWorld:
                 journal=journal,
                 site=self.site,
                 time=self.time,
+                recent=self.recent,
             )
             scheduler.listeners.append(self.note)
             scheduler.watchers.append(lambda *about: self.laws.note_pairs(scheduler))
             scheduler.watchers.append(self.note)
+            scheduler.writer.on_full.insert(0, self.meanwhile)
+            scheduler.writer.on_full.append(self.hear)
             settings.govern(scheduler)
             scheduler.begin()
         except BaseException:
@@ -191,7 +197,9 @@ class DaemonWorld:
             if not self.calm and self.rng.random() < 0.3:
                 self.kill_in = self.rng.randint(0, 30)
             try:
+                before = self.scheduler
                 (self.settings, self.scheduler), self.changed = self.made(), True
+                before.archive.close()
                 return
             except Killed:
                 continue
@@ -201,11 +209,24 @@ class DaemonWorld:
         """Whether there is no room on the disk."""
         return self.time.monotonic() < self.full_until_s
 
+    def has_no_files(self) -> bool:
+        """Whether no file can be made on the disk, though there is room in those that are there."""
+        return self.site.refuses
+
+    def meanwhile(self) -> None:
+        """The scheduler waits for room on the disk; users, jobs and faults do not wait."""
+        if not self.calm:
+            self.site.happen()
+
     # --- what users ask for -----------------------------------------------------------------------------------------
 
     def ask(self, command: Callable[[float], Any], acknowledged: Callable[[Any], None]) -> None:
         """Ask the scheduler for something, and hear of it when that is done."""
-        self.waiting.append((self.scheduler.engine.ask(command), acknowledged))
+        self.expect(self.scheduler.engine.ask(command), acknowledged)
+
+    def expect(self, answer: Future[Any], acknowledged: Callable[[Any], None]) -> None:
+        """Hear of an answer when it comes."""
+        self.waiting.append((answer, acknowledged))
 
     def hear(self) -> None:
         """Hear the answers that have come."""
@@ -282,6 +303,7 @@ def live_through(seed: int) -> DaemonWorld:
         try:
             world.run()
         finally:
+            world.scheduler.archive.close()
             world.scheduler.journal.close()
         return world
 

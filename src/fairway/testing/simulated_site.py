@@ -237,6 +237,7 @@ class SimulatedSite:
         self.failures: dict[str, int] = {}
         self.refuses: bool = False
         self.early: list[str] = []
+        self.discarded: set[str] = set()
         self._reports: dict[str, list[dict[str, Any]]] = {}
         self._told: set[Path] = set()
         self._ends: list[tuple[float, int, SimulatedAttempt]] = []
@@ -300,6 +301,18 @@ class SimulatedSite:
         """What a job has reported since it was read last."""
         lines = self._reports.get(folder.name, [])
         return Report(lines[read_bytes:], len(lines))
+
+    def discard(self, folder: Path) -> None:
+        """Set the folder of a job aside."""
+        self.point("discard")
+        for path in [path for path in self.attempts if path.parent == folder]:
+            assert path in self.outcomes, f"{path} runs"
+            del self.attempts[path], self.outcomes[path]
+        self._reports.pop(folder.name, None)
+        self.discarded.add(folder.name)
+
+    def sweep(self, jobs: Path) -> None:
+        """Nothing of a folder that was set aside is left."""
 
     def wait(self, seconds: float) -> Sequence[Over]:
         """The attempts that have ended; lets time pass until one does, or something else happens."""
@@ -407,10 +420,22 @@ class SimulatedSite:
 class SimulatedJournal(Journal):
     """A real journal on a disk that can be full, and whose scheduler can be killed before, in and after every write."""
 
-    def __init__(self, path: Path, point: Callable[[str], None], full: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        point: Callable[[str], None],
+        full: Callable[[], bool],
+        no_files: Callable[[], bool] = lambda: False,
+    ) -> None:
         super().__init__(path)
         self._point = point
         self._full = full
+        self._no_files = no_files
+
+    def refuse_if_full(self) -> None:
+        """Refuse new jobs."""
+        if self._full() or self._no_files():
+            raise DiskFullError("no room left")
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,10 +17,13 @@ from typing import Any, Protocol
 
 from fairway.core.cluster import Cluster
 from fairway.policies import make_policy
+from fairway.runtime.daemon.config import Keep
+from fairway.runtime.daemon.retention import due
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.daemon.settings import FILE_NAME, Settings
 from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.jobs.request import Dependency, DependencyKind, JobRequest, Preempt
+from fairway.runtime.journal.database import DiskFullError
 from fairway.testing.simulated_site import Behaviour, SimulatedSite, SimulatedTime
 
 USERS, QUEUES = ("ann", "bob", "cy"), ("", "", "short")
@@ -53,10 +58,16 @@ class UsersWorld(Protocol):
         """Ask the scheduler for something, and hear of it when that is done."""
         ...
 
+    def expect(self, answer: Future[Any], acknowledged: Callable[[Any], None]) -> None:
+        """Hear of an answer when it comes."""
+        ...
+
 
 @dataclass
 class Promised:
     """What the scheduler has acknowledged. `jobs` are the ids of jobs by the key under which they were submitted.
+
+    `may_go` are jobs that have ended and are being deleted.
 
     `policies` are the policy in force and those that were asked for since: one of them is in force.
     """
@@ -65,6 +76,7 @@ class Promised:
     cancelled: set[str] = field(default_factory=set)
     held: set[str] = field(default_factory=set)
     suspended: set[str] = field(default_factory=set)
+    may_go: set[str] = field(default_factory=set)
     policies: list[str] = field(default_factory=list)
 
 
@@ -152,10 +164,18 @@ class Users:
 
         def acknowledged(records: list[JobRecord]) -> None:
             for request, record in zip(requests, records, strict=True):
+                known, ids = self.promised.jobs.get(str(request.client_key)), self.promised.jobs.values()
+                if known is not None and known in self.promised.may_go and known != record.id:
+                    # The first one is gone, with its key. The same key means another job from now on.
+                    world.demand(world.scheduler.store.get(known) is None, f"{request.client_key} is one job")
+                    del self.promised.jobs[str(request.client_key)]
+                    world.demand(record.id not in ids, f"the id {record.id} is not used again")
                 name = self.promised.jobs.setdefault(str(request.client_key), record.id)
                 world.demand(name == record.id, f"{request.client_key} is one job")
 
-        world.ask(lambda now_s: world.scheduler.commands.take_in(requests, now_s, array=array), acknowledged)
+        with suppress(DiskFullError):
+            world.scheduler.journal.refuse_if_full()
+            world.ask(lambda now_s: world.scheduler.commands.take_in(requests, now_s, array=array), acknowledged)
         if again < 2 and rng.random() < 0.3:
             later_s = world.time.monotonic() + rng.uniform(1.0, 60.0)
             world.site.at(later_s, partial(self._send, requests, array=array, again=again + 1))
@@ -197,7 +217,10 @@ class Users:
                 since = {one.id for one in records if self._releases.get(one.id, 0) == before.get(one.id, 0)}
                 (promised.held if verb == "hold" else promised.suspended).update(since)
 
-        self._world.ask(lambda now_s: commands.each(name, act, now_s), acknowledged)
+        if verb == "cancel":
+            self._world.expect(self._world.scheduler.cancellation(name), acknowledged)
+        else:
+            self._world.ask(lambda now_s: commands.each(name, act, now_s), acknowledged)
 
     def end_all(self) -> None:
         """Release what can end by itself, and cancel what would never end."""
@@ -216,6 +239,23 @@ class Users:
                     self.do("release", record.id)
         # What was submitted meanwhile is to end, too.
         world.site.at(world.time.monotonic() + 50.0, self.end_all)
+
+    def let_go(self) -> None:
+        """Jobs that have ended are deleted: all but some, or those that ended some time ago."""
+        world, rng = self._world, self._rng
+        keep = Keep(rng.choice((None, 0.001, 20.0)), rng.choice((None, 0, 2)))
+        if world.calm or keep == Keep(None, None):
+            return
+        scheduler = world.scheduler
+        date_s = scheduler.clock.date_s(scheduler.clock.now_s())
+        families = due(scheduler.archive.families(), keep, date_s)
+        numbers = [number for family in families for number in family.jobs]
+        records = list(scheduler.archive.records(numbers))
+        world.demand(all(record.settled for record in records), "only jobs that have ended are deleted")
+        # From now on they may be gone. Once that is acknowledged, those that nobody awaits are.
+        self.promised.may_go.update(record.id for record in records)
+        if numbers:
+            world.ask(scheduler.forgetting(numbers), lambda gone: None)
 
     # --- operators ---------------------------------------------------------------------------------------------------
 

@@ -200,7 +200,17 @@ def test_the_figures_are_those_of_the_scheduler(site: Site) -> None:
 def test_the_document_describes_every_route(site: Site) -> None:
     document = site.own.get("/v1/openapi.json").json()
     expected = {"/jobs", "/jobs/{name}", "/jobs/{name}/logs", "/jobs/{name}/why", "/what-if", "/nodes", "/share"}
-    expected |= {"/history", "/policy", "/reload", "/snapshot", "/status", "/events", "/metrics"}
+    expected |= {
+        "/history",
+        "/history/export",
+        "/gc",
+        "/policy",
+        "/reload",
+        "/snapshot",
+        "/status",
+        "/events",
+        "/metrics",
+    }
     expected |= {f"/jobs/{{name}}/{verb}" for verb in ("cancel", "suspend", "resume", "requeue", "hold", "release")}
     assert set(document["paths"]) == {"/metrics", *(f"/v1{path}" for path in expected)}
     for path, operations in document["paths"].items():

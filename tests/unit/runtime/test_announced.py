@@ -7,7 +7,7 @@ import pytest
 from fairway.core.event import RegimeEntered
 from fairway.runtime.jobs.estimates import announced
 from fairway.runtime.jobs.records import Progress
-from fairway.runtime.journal.database import from_plain, to_plain
+from fairway.runtime.journal.entries import from_plain, to_plain
 from fairway.testing import job, state_of
 
 

@@ -10,8 +10,9 @@ import pytest
 from fairway.core.state import State
 from fairway.runtime.daemon.clock import Clock
 from fairway.runtime.jobs import life
-from fairway.runtime.jobs.records import JobRecord, JobState, JobStore
+from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import Dependency, DependencyKind, JobRequest
+from fairway.runtime.jobs.store import JobStore
 from fairway.runtime.jobs.waiting import Eligibility, Timers
 
 

@@ -6,9 +6,16 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import cast
 
-from fairway.runtime.daemon.config import Idle
-from fairway.runtime.daemon.watch import IdleJobs, Sample, cpu_s
+import pytest
+
+from fairway.runtime.daemon.config import Config, Idle
+from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.daemon.settings import Settings
+from fairway.runtime.daemon.watch import IdleJobs, Sample, Watch, cpu_s
 
 TERMS = Idle(60.0, 300.0)
 
@@ -75,3 +82,23 @@ def test_cpu_time_of_processes_below_one_is_counted() -> None:
     finally:
         child.kill()
         child.wait()
+
+
+def test_a_broken_stderr_does_not_end_the_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    broken = os.fdopen(write, "w")
+    monkeypatch.setattr(sys, "stderr", broken)
+    looks: list[int] = []
+    settings = SimpleNamespace(poll=lambda scheduler: looks.append(1) or "was read again", config=Config())
+    watch = Watch(cast(Scheduler, None), cast(Settings, settings), None)
+    watch._every_s = 0.01
+    watch.start()
+    deadline_s = time.monotonic() + 20.0
+    while len(looks) < 5 and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    watch.close()
+    monkeypatch.undo()
+    with suppress(OSError):
+        broken.close()
+    assert len(looks) >= 5

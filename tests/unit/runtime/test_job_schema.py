@@ -14,8 +14,9 @@ from fairway.api.schema import Imagined, Submission
 from fairway.cli.main import app
 from fairway.cli.submit_options import AskedTerms, fields_of_options, option_names
 from fairway.core.errors import InputError
-from fairway.runtime.jobs.records import JobRecord
+from fairway.runtime.jobs.records import Attempt, JobRecord
 from fairway.runtime.jobs.request import Dependency, JobRequest, JobTerms, checked, description
+from fairway.runtime.processes.environment import launch_of
 
 RECORDS = json.loads((Path(__file__).parent / "records_before_schema.json").read_text(encoding="utf-8"))
 """Written by the code before there was one schema, which kept an empty environment."""
@@ -106,3 +107,13 @@ def test_code_that_changes_a_request_keeps_its_words() -> None:
     """The API tells new jobs by the identity of their command."""
     request = checked(JobRequest, {"command": ["python", "t.py"]})
     assert replace(request, weight=2.0).task(3).command is request.command
+
+
+def test_the_number_of_a_task_is_in_its_environment_when_it_is_started(tmp_path: Path) -> None:
+    request = JobRequest(command=("true",), env={"A": "1", "FAIRWAY_ARRAY_TASK_ID": "no"})
+    tasks = [request.task(number) for number in (3, 4)]
+    assert all(task.env is request.env for task in tasks)
+    for task in tasks:
+        record = JobRecord(0, f"12_{task.array_task}", task, 1.0)
+        env = launch_of(record, Attempt(1, [0], "t", 1.0), tmp_path, None)["ranks"][0]["env"]
+        assert (env["A"], env["FAIRWAY_ARRAY_TASK_ID"]) == ("1", str(task.array_task))

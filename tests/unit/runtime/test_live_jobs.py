@@ -28,8 +28,9 @@ from fairway.runtime.jobs.life import (
 )
 from fairway.runtime.jobs.live_jobs import BACK_OFF_S, MOST_LOST, MOST_VAIN_SAVES, LiveJobs
 from fairway.runtime.jobs.observations import Observations
-from fairway.runtime.jobs.records import JobRecord, JobState, JobStore
+from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.jobs.store import JobStore
 from fairway.runtime.jobs.waiting import Reasons
 from fairway.runtime.processes.site import LOST, REFUSED, Outcome
 

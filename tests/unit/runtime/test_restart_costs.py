@@ -8,7 +8,7 @@ from fairway.core.event import RestartMeasured
 from fairway.runtime.jobs.estimates import RESTART_S, SUSPENDED_S, RestartCosts
 from fairway.runtime.jobs.records import Attempt, JobRecord
 from fairway.runtime.jobs.request import JobRequest
-from fairway.runtime.journal.database import from_plain, to_plain
+from fairway.runtime.journal.entries import from_plain, to_plain
 
 
 def _record(number: int = 0, **about: object) -> JobRecord:

@@ -23,6 +23,7 @@ from fairway.core.errors import InputError
 from fairway.core.units import MOST_PRIORITY, duration_s, size_bytes
 from fairway.runtime.jobs.estimates import same_type
 from fairway.runtime.jobs.request import (
+    MOST_TASKS,
     MOST_WEIGHT,
     NOTHING_ELSE,
     FieldPath,
@@ -60,7 +61,11 @@ PositiveDuration = Annotated[Positive, _written(duration_s)]
 LogBytes = Annotated[
     Whole, Field(ge=4096, le=MOST_BYTES), _written(lambda text: int(text) if text.isdecimal() else size_bytes(text))
 ]
+HeldBytes = Annotated[
+    Whole, Field(ge=1 << 20, le=MOST_BYTES), _written(lambda text: int(text) if text.isdecimal() else size_bytes(text))
+]
 Count = Annotated[Whole, Field(ge=0, le=1_000_000)]
+KeptJobs = Annotated[Whole, Field(ge=0, le=100_000_000)]
 Factor = Annotated[float, Field(strict=True, gt=0, le=1000, allow_inf_nan=False)]
 ByType = Annotated[dict[str, Count], AfterValidator(lambda types: {name.lower(): types[name] for name in types})]
 
@@ -133,8 +138,38 @@ class Idle:
 
 
 @dataclass(frozen=True)
+class Bounds:
+    """The most that a scheduler takes. No ordinary user meets these.
+
+    `jobs`, `jobs_per_user` and `bytes_per_user` count jobs that have not ended. Bytes are those of their requests; an
+    environment counts once.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = NOTHING_ELSE
+
+    jobs: Count = 100_000
+    jobs_per_user: Count = 20_000
+    array_tasks: Annotated[Whole, Field(ge=1, le=MOST_TASKS)] = 10_000
+    submissions_per_minute: Annotated[Whole, Field(ge=1, le=1_000_000)] = 6_000
+    bytes_per_user: HeldBytes = 64 << 20
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Which jobs that have ended are kept: those that ended in the last `keep_s`, and the latest `keep_jobs`.
+
+    A job that breaks one of the two rules leaves. None is no rule.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = NOTHING_ELSE
+
+    keep_s: PositiveDuration | None = 30 * 86400.0
+    keep_jobs: KeptJobs | None = 50_000
+
+
+@dataclass(frozen=True)
 class Config:
-    """The whole configuration. Without a file there are no limits."""
+    """The whole configuration. Without a file there are only the bounds."""
 
     __pydantic_config__: ClassVar[ConfigDict] = NOTHING_ELSE
 
@@ -143,6 +178,8 @@ class Config:
     users: dict[str, Terms] = field(default_factory=dict)
     defaults: Defaults = Defaults()
     idle: Idle = Idle()
+    limits: Bounds = Bounds()
+    retention: Keep = Keep()
 
     def __post_init__(self) -> None:
         if self.queues and self.defaults.queue and self.defaults.queue not in self.queues:
@@ -159,7 +196,7 @@ class Config:
 
 _NO_QUEUE, _NO_TERMS = Queue(), Terms()
 NO_CONFIG = Config()
-_TABLES = {"queues": Queue, "users": Terms, "defaults": Defaults, "idle": Idle}
+_TABLES = {"queues": Queue, "users": Terms, "defaults": Defaults, "idle": Idle, "limits": Bounds, "retention": Keep}
 
 
 class ConfigError(InputError):

@@ -25,6 +25,7 @@ from fairway.placement import placement as placement_named
 from fairway.policies import make_policy
 from fairway.runtime.daemon.clock import Clock
 from fairway.runtime.daemon.machine import ForeignProcesses, Machine, found_machine
+from fairway.runtime.daemon.retention import Retention
 from fairway.runtime.daemon.scheduler import MIN_RUN_S, Scheduler
 from fairway.runtime.daemon.settings import Choice, Options, Settings
 from fairway.runtime.daemon.watch import Watch
@@ -77,9 +78,13 @@ class Daemon:
         self.parting = LEAVE
         self.listener: socket.socket | None = None
         self._lock = locked(options.folder)
+        self._journal: Journal | None = None
         try:
             refuse_without_journal(options.folder)
-            last = facts_of_last_time(options.folder)
+            if (options.folder / "journal.db").exists():
+                # Once for all that follows: to open it is to check it, which takes long if there are many jobs.
+                self._journal = Journal(options.folder / "journal.db")
+            last = {} if self._journal is None else self._journal.facts()
             self.choice = Choice(options, last)
             self.settings = self._read_settings()
             self.choice.load_plugins()
@@ -92,10 +97,13 @@ class Daemon:
             self.scheduler = self._made_scheduler(policy, placer, min_run_s, restart_s)
             self.settings.govern(self.scheduler)
             self._watch = Watch(self.scheduler, self.settings, self._foreign_processes())
+            self.retention = Retention(self.scheduler, lambda: self.settings.config.retention, self._watch.tell)
             self._remember(last)
         except BaseException:
             if self.listener is not None:
                 self.listener.close()
+            if self._journal is not None:
+                self._journal.close()
             if fresh:
                 shutil.rmtree(options.folder, ignore_errors=True)
             os.close(self._lock)
@@ -126,11 +134,8 @@ class Daemon:
 
     def _take_over(self) -> None:
         """Take over running jobs that the journal does not know, before GPUs are given to other jobs."""
-        path, jobs = self.options.folder / "journal.db", self.options.folder / "jobs"
-        if not path.exists() or not jobs.is_dir():
-            return
-        with closing(Journal(path)) as journal:
-            found = take_over(journal, jobs)
+        jobs = self.options.folder / "jobs"
+        found = take_over(self._journal, jobs) if self._journal is not None and jobs.is_dir() else ()
         if found:
             what = f"job {found[0]} has" if len(found) == 1 else f"jobs {', '.join(found)} have"
             it = "it is restored from its folder" if len(found) == 1 else "they are restored from their folders"
@@ -152,6 +157,7 @@ class Daemon:
             min_run_s=min_run_s,
             restart_s=restart_s,
             site=LocalSite(self.containment, self.machine.device_numbers),
+            journal=self._journal,
         )
 
     def _remember(self, last: Mapping[str, Any]) -> None:
@@ -212,18 +218,22 @@ class Daemon:
         for gpu, why in self.foreign.items():
             self._watch.tell(f"GPU {gpu} is blocked: {why}")
         self._watch.start()
+        self.retention.start()
         self.about = {"pid": os.getpid(), "start": started_at(os.getpid()), "socket": str(self.socket), **about}
         write_over(self.options.folder / "daemon.json", self.about)
 
     def close(self) -> None:
         """Stop scheduling. Jobs go on running. The next scheduler of this directory takes them over."""
         self._watch.close()
+        self.retention.close()
         self.scheduler.close()
         if self._thread is not None:
             self._thread.join()
         self.containment.close()
         self.parting = str((running_daemon(self.options.folder) or {}).get("parting", LEAVE))
-        (self.options.folder / "daemon.json").unlink(missing_ok=True)
+        with suppress(OSError):
+            # On a read-only file system it stays. It names a process that is gone.
+            (self.options.folder / "daemon.json").unlink(missing_ok=True)
         if self.listener is not None:
             self.listener.close()
         os.close(self._lock)
@@ -268,9 +278,10 @@ def _told(machine: Any) -> str:
 
 def _jobs_without_record(scheduler: Scheduler) -> int:
     """How many jobs have a folder but no record. New jobs get ids after them, so that each has its own folder."""
-    names = [one.name for one in folders_of(scheduler.folder / "jobs") if scheduler.store.get(one.name) is None]
+    known = scheduler.journal.names()
+    names = [one.name for one in folders_of(scheduler.folder / "jobs") if one.name not in known]
     numbers = [int(name.partition("_")[0]) for name in names]
-    scheduler.store.skip_ids(max((number + 1 for number in numbers), default=0))
+    scheduler.store.skip(0, max((number + 1 for number in numbers), default=0))
     return len(numbers)
 
 

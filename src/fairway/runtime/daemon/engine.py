@@ -222,6 +222,21 @@ class LiveEngine:
         kept = {RECORD: record.plain(), FACTS: self._facts(), "token": attempt.token}
         return LaunchOrder(self._directory(record), attempt.token, {**launch, **kept})
 
+    def give_up(self, record: JobRecord) -> bool:
+        """Ask the attempt of a job to stop at once, before that is in the journal. Whether its files say so."""
+        if record.number not in self.attempts.live:
+            return False
+        self.attempts.stop(record.number, hurry=True)
+        return self._site.is_given_up(self._directory(record))
+
+    def discard(self, record: JobRecord) -> None:
+        """Set the files of a job aside. It is about to be forgotten."""
+        self._site.discard(self._folder / record.id)
+
+    def sweep(self) -> None:
+        """Delete the files of jobs that were forgotten."""
+        self._site.sweep(self._folder)
+
     # --- what others ask ---------------------------------------------------------------------------------------------
 
     def keepers(self) -> dict[int, set[int]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 from fairway.core.action import Action
 from fairway.core.cluster import Cluster
 from fairway.core.decision import Decision
+from fairway.core.errors import FairwayError
 from fairway.core.event import Event, Woken
 from fairway.core.plan import Placer
 from fairway.core.policy import Policy
@@ -32,10 +34,13 @@ from fairway.runtime.jobs.commands import Act, Commands, StoppedError
 from fairway.runtime.jobs.estimates import RESTART_S
 from fairway.runtime.jobs.life import Command, Happening, TimeOfDaySet
 from fairway.runtime.jobs.live_jobs import LiveJobs
-from fairway.runtime.jobs.records import JobRecord
+from fairway.runtime.jobs.records import JobRecord, family_of
 from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.jobs.shared_environment import sharing
+from fairway.runtime.jobs.store import RECENT, with_gone
 from fairway.runtime.jobs.waiting import Reasons
 from fairway.runtime.journal.database import CERTAIN, Journal
+from fairway.runtime.journal.job_lists import JobLists
 from fairway.runtime.journal.recovery import Recovered, Recovery
 from fairway.runtime.journal.writer import JournalWriter
 from fairway.runtime.processes import environment
@@ -64,7 +69,7 @@ class LiveTerms(commands.AdmissionTerms, Protocol):
 class NoTerms:
     """The terms without a configuration."""
 
-    def admitted(self, requests: list[JobRequest], jobs: LiveJobs) -> list[JobRequest]:
+    def admitted(self, requests: list[JobRequest], jobs: LiveJobs, now_s: float) -> list[JobRequest]:
         """All requests, as they are."""
         return requests
 
@@ -85,7 +90,7 @@ class Scheduler:
     """Jobs, processes and the loop between them. `run` blocks. Any thread may call the public methods.
 
     Until restarts of jobs are seen, one is assumed to cost `restart_s`. `site` is where attempts run, and `time` is the
-    source of the clock. Both are this machine, except in tests.
+    source of the clock. Both are this machine, except in tests. `recent` jobs that have ended stay in memory.
     """
 
     def __init__(
@@ -104,6 +109,7 @@ class Scheduler:
         journal: Journal | None = None,
         site: Site | None = None,
         time: TimeSource = SYSTEM_TIME,
+        recent: int = RECENT,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
@@ -120,10 +126,13 @@ class Scheduler:
         length_s = policy.round_s if round_s is None else round_s
         terms = terms or NoTerms()
         new_state = partial(State, cluster, min_run_s=min_run_s, round_s=length_s)
-        recovered = Recovered(self.journal, facts, cluster, devices, new_state, clock.origin_s, restart_s)
+        recovered = Recovered(self.journal, facts, cluster, devices, new_state, clock.origin_s, restart_s, recent)
         self.state, self.store, self.problem = recovered.state, recovered.store, recovered.problem
-        self.observations = recovered.observations
+        self.observations, self.archive = recovered.observations, recovered.archive
+        self.lists = JobLists(self.store, self.archive)
+        self._cancelling: dict[Future[list[JobRecord]], str] = {}
         self.writer = JournalWriter(self.journal, self.store, self.state, sleep=time.sleep)
+        self.writer.on_full.append(self._cancel_without_journal)
         self.jobs = LiveJobs(self.store, self.state, self.observations, clock.origin_s)
         self.blocked = self.jobs.blocked
         self.engine = LiveEngine(
@@ -191,13 +200,20 @@ class Scheduler:
         error = StoppedError(f"the scheduler has stopped{f': {self.failure}' if self.failure else ''}")
         self.engine.refuse_all(error)
         self.jobs.refuse_answers(error)
+        self.archive.close()
         self.journal.close()
         for told in self.on_stop:
             told()
 
     def start(self) -> threading.Thread:
         """Run in a thread of its own."""
-        thread = threading.Thread(target=self.run, name="scheduler", daemon=True)
+
+        def run() -> None:
+            # `failure` has it, and it says in one line what is wrong. Other errors are ours, with a traceback.
+            with suppress(FairwayError):
+                self.run()
+
+        thread = threading.Thread(target=run, name="scheduler", daemon=True)
         thread.start()
         return thread
 
@@ -231,11 +247,47 @@ class Scheduler:
         for request in requests:
             self.commands.refuse_impossible(request)
         self.journal.refuse_if_full()
-        return self.engine.ask(lambda now_s: self.commands.take_in(requests, now_s, array=array))
+        made = sharing(requests)
+        return self.engine.ask(lambda now_s: self.commands.take_in(made, now_s, array=array))
 
     def cancel(self, name: str) -> list[JobRecord]:
         """End jobs. Their processes are asked to stop, and killed after their grace period."""
-        return self._each(name, self.commands.cancel)
+        return list(self.cancellation(name).result())
+
+    def cancellation(self, name: str) -> Future[list[JobRecord]]:
+        """End jobs without waiting. The result of the future is what `cancel` returns.
+
+        While the disk is full, the journal waits. The processes of the jobs are asked to stop all the same. That is the
+        answer, too, once every attempt has a mark on disk by which the next scheduler would know.
+        """
+        answer: Future[list[JobRecord]] = Future()
+        self._cancelling[answer] = name
+
+        def pass_on(done: Future[list[JobRecord]]) -> None:
+            self._cancelling.pop(answer, None)
+            if answer.done():
+                return
+            error = done.exception()
+            if error is None:
+                answer.set_result(done.result())
+            else:
+                answer.set_exception(error)
+
+        try:
+            asked = self.engine.ask(lambda now_s: self.commands.each(name, self.commands.cancel, now_s))
+        except BaseException:
+            del self._cancelling[answer]
+            raise
+        asked.add_done_callback(pass_on)
+        return answer
+
+    def _cancel_without_journal(self) -> None:
+        """The disk is full: stop what is to be cancelled, since it may be what fills the disk."""
+        for answer, name in list(self._cancelling.items()):
+            records = [record for record in self.store.present(name) if not record.settled]
+            stopped = [self.engine.give_up(record) for record in records]
+            if records and all(stopped) and not answer.done():
+                answer.set_result(records)
 
     def suspend(self, name: str) -> list[JobRecord]:
         """Take a running job off its GPUs until it is resumed."""
@@ -256,6 +308,43 @@ class Scheduler:
     def update(self, name: str, changes: Mapping[str, Any]) -> list[JobRecord]:
         """Change the terms of a job: its priority, weight, limit_s, deadline_s or name."""
         return self._each(name, self.commands.changing(changes))
+
+    def awaited(self, numbers: Sequence[int]) -> int:
+        """How many of these jobs cannot be forgotten, because others depend on them."""
+        families = self.ask(lambda now_s: ([], self.jobs.eligibility.awaited()))
+        return sum(family_of(one.id) in families for one in self.archive.records(numbers, environments=False))
+
+    def forget(self, numbers: Sequence[int]) -> int:
+        """Delete jobs that have ended from the journal and the memory, and set their folders aside.
+
+        Jobs that others depend on stay. Returns how many are gone.
+        """
+        return int(self.ask(self.forgetting(numbers)))
+
+    def forgetting(self, numbers: Sequence[int]) -> Command:
+        """The command that forgets jobs."""
+
+        def command(now_s: float) -> tuple[list[Event], int]:
+            families = self.jobs.eligibility.awaited()
+            found = self.archive.records(numbers, environments=False)
+            records = [one for one in found if family_of(one.id) not in families]
+            if not records:
+                return [], 0
+            # The folder first: a folder without a record would look like a job that the journal has lost.
+            for record in records:
+                self.engine.discard(record)
+            with self.journal.transaction():
+                self.journal.forget([record.number for record in records])
+                gone = with_gone(self.journal.facts(("gone",)).get("gone"), records)
+                self.journal.set_facts({"next": [self.store.next_number, self.store.next_id], "gone": gone})
+            self.store.drop(records)
+            return [], len(records)
+
+        return command
+
+    def sweep(self) -> None:
+        """Delete the files of jobs that are gone. Any thread but the scheduler's may call this: it can take long."""
+        self.engine.sweep()
 
     def incident(self) -> str:
         """Everything that a decision depends on now, and the decision, as the text of a file."""

@@ -21,6 +21,7 @@ from fairway.core.errors import FairwayError, InputError
 from fairway.core.event import Event
 from fairway.core.snapshot import Snapshot
 from fairway.policies import load_plugin
+from fairway.runtime.daemon.bounds import BoundsGuard
 from fairway.runtime.daemon.config import (
     NO_CONFIG,
     Config,
@@ -219,6 +220,7 @@ class Settings:
         self._stamp = self._seen()
         self.config = self._read()
         self._limits = Limits(self.config)
+        self._bounds = BoundsGuard()
 
     def govern(self, scheduler: Scheduler) -> None:
         """Give the jobs of a scheduler the present terms, where an earlier configuration had others."""
@@ -226,8 +228,10 @@ class Settings:
         # Do not wait: the scheduler does not run yet, and nothing depends on the answer.
         scheduler.engine.ask(self._command(scheduler, self.config, before))
 
-    def admitted(self, requests: list[JobRequest], jobs: LiveJobs) -> list[JobRequest]:
+    def admitted(self, requests: list[JobRequest], jobs: LiveJobs, now_s: float) -> list[JobRequest]:
         """The requests with the terms that they get; `InputError` if one of them is not allowed."""
+        file = str(self.path) if self.read else FILE_NAME
+        self._bounds.check(requests, self.config.limits, jobs.store.held, now_s, file)
         if self.config == NO_CONFIG:
             return requests
         specs = jobs.state.specs
@@ -267,7 +271,7 @@ class Settings:
             self.reload(scheduler)
         except ConfigError:
             return self.problem
-        return f"{self.path} was read again" if self.read else f"{self.path} is gone; there are no limits any more"
+        return f"{self.path} was read again" if self.read else f"{self.path} is gone; the defaults are in force"
 
     def _seen(self) -> tuple[int, int, int] | None:
         try:

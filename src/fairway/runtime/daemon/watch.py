@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -133,8 +134,9 @@ class Watch:
             self._thread.join(JOIN_S)
 
     def tell(self, line: str) -> None:
-        """Write a line for the operator."""
-        print(f"fairway: {line}", file=sys.stderr, flush=True)
+        """Write a line for the operator. If that fails, everything goes on: it is only talk."""
+        with suppress(OSError, ValueError, AttributeError):
+            print(f"fairway: {line}", file=sys.stderr, flush=True)
 
     def look(self) -> None:
         """Check once."""

@@ -21,7 +21,7 @@ from fairway.runtime.jobs import life
 from fairway.runtime.jobs.estimates import speeds_of, submitted, why_impossible
 from fairway.runtime.jobs.life import Command, Converge, Settle, Stop
 from fairway.runtime.jobs.live_jobs import LiveJobs
-from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.jobs.records import JobRecord, JobState, key_of
 from fairway.runtime.jobs.request import JobRequest
 from fairway.runtime.jobs.waiting import Reasons
 
@@ -46,7 +46,7 @@ class StoppedError(FairwayError):
 class AdmissionTerms(Protocol):
     """What the configuration says about jobs."""
 
-    def admitted(self, requests: list[JobRequest], jobs: LiveJobs) -> list[JobRequest]:
+    def admitted(self, requests: list[JobRequest], jobs: LiveJobs, now_s: float) -> list[JobRequest]:
         """The requests with the terms that they get; `InputError` if one of them is not allowed."""
         ...
 
@@ -87,43 +87,61 @@ class Commands:
         """Raise `InputError` if a job can never run here. Any thread may call this."""
         if not any(speeds_of(request, self._cluster)):
             raise InputError(why_impossible(request, self._cluster))
-        for one in request.depends:
-            if not self._store.tasks(one.job):
-                raise InputError(f"depends: there is no job {one.job!r} to wait for")
+        self._refuse_unknown([request])
+
+    def _refuse_unknown(self, requests: Sequence[JobRequest]) -> None:
+        """Raise `InputError` if a job depends on one that is not there."""
+        # The tasks of an array have one object.
+        lists = {id(request.depends): request.depends for request in requests if request.depends}
+        for name in dict.fromkeys(one.job for depends in lists.values() for one in depends):
+            if not self._store.has(name):
+                raise InputError(f"depends: there is no job {name!r} to wait for")
 
     def take_in(
         self, requests: Sequence[JobRequest], now_s: float, *, array: bool
     ) -> tuple[list[Event], list[JobRecord]]:
         """Add jobs, except for those that were submitted before under the same key."""
         events, records, base = list[Event](), list[JobRecord](), self._store.next_id
-        new = [at for at, request in enumerate(requests) if self._store.known(request) is None]
-        admitted = dict(zip(new, self._terms.admitted([requests[at] for at in new], self._jobs), strict=True))
-        for at, asked in enumerate(requests):
-            known = self._store.known(asked)
-            if known is not None:
-                records.append(known)
+        known = self._store.known(requests)
+        new = [request for request, record in zip(requests, known, strict=True) if record is None]
+        # Once more: a job may be gone since its request was checked.
+        self._refuse_unknown(new)
+        admitted = iter(self._terms.admitted(new, self._jobs, now_s) if new else ())
+        made: dict[str, JobRecord] = {}
+        for before in known:
+            if before is not None:
+                records.append(before)
                 continue
-            request = admitted[at]
+            request = next(admitted)
+            key = key_of(request)
+            if key is not None and key in made:
+                records.append(made[key])
+                continue
             name = f"{base}_{request.array_task}" if array else str(self._store.next_id)
             record = self._taken(request, name, now_s)
+            if key is not None:
+                made[key] = record
             records.append(record)
             events.append(self._submitted(record, now_s))
         return events, records
 
     def each(self, name: str, act: Act, now_s: float) -> tuple[list[Event], list[JobRecord]]:
         """Run a command on a job, or on all tasks of an array."""
-        records = self._store.tasks(name)
+        # The tasks of an array that are only on disk have ended long ago.
+        records = self._store.present(name) or self._store.tasks(name)
         if not records:
             raise UnknownJobError(f"there is no job {name!r}")
         events: list[Event] = []
         refused: list[FairwayError] = []
         for record in records:
+            ended = record.state.ended
             try:
                 events += act(record, now_s)
             except WrongStateError as error:
                 refused.append(error)
                 continue
-            self._store.touch(record)
+            if not ended:
+                self._store.touch(record)
         # For an array, the command applies to the tasks for which it is possible.
         if len(refused) == len(records):
             raise refused[0]

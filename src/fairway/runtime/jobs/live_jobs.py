@@ -37,7 +37,8 @@ from fairway.runtime.jobs.life import (
     verdict,
 )
 from fairway.runtime.jobs.observations import Observations
-from fairway.runtime.jobs.records import Attempt, JobRecord, JobState, JobStore
+from fairway.runtime.jobs.records import Attempt, JobRecord, JobState
+from fairway.runtime.jobs.store import JobStore
 from fairway.runtime.jobs.waiting import Eligibility, Timers
 from fairway.runtime.processes.attempts import AttemptTarget, BlockedGpus
 from fairway.runtime.processes.site import REFUSED

@@ -27,7 +27,8 @@ from fairway.runtime.jobs.estimates import (
     speed_on,
     speeds_of,
 )
-from fairway.runtime.jobs.records import JobRecord, JobState, JobStore, Progress
+from fairway.runtime.jobs.records import JobRecord, JobState, Progress
+from fairway.runtime.jobs.store import JobStore
 from fairway.runtime.processes.site import Report
 
 RATE_EVERY_S = 5.0

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.jobs.shared_environment import SharedEnvironment
 
 
 class JobState(StrEnum):
@@ -160,6 +160,12 @@ class JobRecord:
         return self.attempts[-1] if self.attempts else None
 
     @property
+    def settled(self) -> bool:
+        """Whether it has ended and its processes are gone: it never changes again."""
+        attempt = self.attempt
+        return self.state.ended and (attempt is None or attempt.ended_s is not None)
+
+    @property
     def stays(self) -> bool:
         """Whether it is suspended in place, rather than stopped, when it is taken off its GPUs."""
         return self.request.preempt == "suspend" and not self.state.ended
@@ -205,13 +211,21 @@ class JobRecord:
 
     def stored(self) -> StoredJob:
         """The record as the journal keeps it."""
-        return StoredJob(self.number, self.id, _key_of(self.request), self.state.ended, self.plain())
+        return StoredJob(self.number, self.id, key_of(self.request), self.state.ended, self.plain())
 
     @staticmethod
     def from_plain(values: dict[str, Any]) -> JobRecord:
         """Read what `plain` gave."""
         known = dict(values)
-        known["request"] = JobRequest.from_plain(known["request"])
+        asked = dict(known["request"])
+        env = asked.get("env")
+        if isinstance(env, SharedEnvironment):
+            # It was checked when it was first read, and stays one object for all jobs that have it.
+            del asked["env"]
+        request = known["request"] = JobRequest.from_plain(asked)
+        if isinstance(env, SharedEnvironment):
+            # Nobody else has this request yet. To replace it would take as long as to check it.
+            object.__setattr__(request, "env", env)
         known["_state"] = JobState(known.pop("state"))
         # Journals of earlier versions have this field, which follows from the state.
         known.pop("cancelled", None)
@@ -223,71 +237,11 @@ class JobRecord:
 _NESTED = frozenset(("request", "attempts", "progress", "_state"))
 
 
-class JobStore:
-    """All jobs by number and id, and which records have changed since they were last stored."""
-
-    def __init__(self) -> None:
-        self._by_number: dict[int, JobRecord] = {}
-        self._by_id: dict[str, JobRecord] = {}
-        self._by_array: dict[str, list[JobRecord]] = {}
-        self._by_key: dict[str, int] = {}
-        self._changed: dict[int, JobRecord] = {}
-        self.next_number = 0
-        self.next_id = 1
-
-    def skip_ids(self, least: int) -> None:
-        """Give new jobs ids from this one on."""
-        self.next_id = max(self.next_id, least)
-
-    def add(self, record: JobRecord) -> None:
-        """Add a job."""
-        self._by_number[record.number] = record
-        self._by_id[record.id] = record
-        array, _, task = record.id.partition("_")
-        if task:
-            self._by_array.setdefault(array, []).append(record)
-        key = _key_of(record.request)
-        if key is not None:
-            self._by_key[key] = record.number
-        self.next_number = max(self.next_number, record.number + 1)
-        self.next_id = max(self.next_id, int(record.id.split("_")[0]) + 1)
-
-    def touch(self, record: JobRecord) -> None:
-        """Mark a record as changed: it has to be stored."""
-        self._changed[record.number] = record
-
-    def take_changed(self) -> list[JobRecord]:
-        """Return the records that have to be stored now, and unmark them."""
-        changed, self._changed = list(self._changed.values()), {}
-        return changed
-
-    def known(self, request: JobRequest) -> JobRecord | None:
-        """The job that the same user has submitted before under the same key."""
-        key = _key_of(request) if request.client_key else None
-        number = None if key is None else self._by_key.get(key)
-        return None if number is None else self._by_number[number]
-
-    def __getitem__(self, number: int) -> JobRecord:
-        return self._by_number[number]
-
-    def get(self, name: str) -> JobRecord | None:
-        """A job by its id."""
-        return self._by_id.get(name)
-
-    def tasks(self, name: str) -> list[JobRecord]:
-        """The job with this id, or all tasks of the array with this id."""
-        found = self._by_id.get(name)
-        if found is not None:
-            return [found]
-        return list(self._by_array.get(name, ()))
-
-    def __iter__(self) -> Iterator[JobRecord]:
-        return iter(list(self._by_number.values()))
-
-    def __len__(self) -> int:
-        return len(self._by_number)
-
-
-def _key_of(request: JobRequest) -> str | None:
+def key_of(request: JobRequest) -> str | None:
     """The key that a user gave a request, made unique among all users."""
     return None if request.client_key is None else f"{request.user}\0{request.client_key}"
+
+
+def family_of(name: str) -> int:
+    """The number in the id of a job. All tasks of an array have the same."""
+    return int(name.partition("_")[0])

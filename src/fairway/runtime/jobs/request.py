@@ -73,8 +73,8 @@ DependencyKind = Literal["afterok", "afterany", "afternotok"]
 DEPENDENCIES: tuple[DependencyKind, ...] = ("afterok", "afterany", "afternotok")
 
 MOST_ARGUMENTS, MOST_ENVIRONMENT, MOST_GPUS, MOST_SHOWN, MOST_DEPENDENCIES = 4096, 1024, 4096, 4096, 1000
-MOST_TASKS = 10_000
-"""The most tasks of one array."""
+MOST_TASKS = 100_000
+"""The most tasks of one array. The configuration may allow fewer."""
 
 Gpus = Annotated[Whole, Field(ge=1, le=MOST_GPUS)]
 GpusOrNone = Annotated[Whole, Field(ge=0, le=MOST_GPUS)]
@@ -277,9 +277,7 @@ class JobRequest(JobTerms):
 
     def task(self, number: int) -> Self:
         """The same request as one task of an array."""
-        if len(self.env) >= MOST_ENVIRONMENT:
-            raise InputError(f"env: has more than {MOST_ENVIRONMENT - 1:,} entries, and a task needs one more")
-        return replace(self, array_task=number, env={**self.env, "FAIRWAY_ARRAY_TASK_ID": str(number)})
+        return replace(self, array_task=number)
 
 
 @cache

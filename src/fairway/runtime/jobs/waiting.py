@@ -23,9 +23,11 @@ from fairway.core.decision import NAMES_HOLDERS, Decision, Reason, reason_text
 from fairway.core.holders import holders_text, usable_types
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
-from fairway.runtime.jobs.records import JobRecord, JobState, JobStore
+from fairway.runtime.jobs.records import JobRecord, JobState, family_of
+from fairway.runtime.jobs.store import JobStore
 
 GRANTED = "it is about to start"
+NOT_ENDED = "it has not ended"
 _NOBODY = -1
 
 
@@ -158,10 +160,23 @@ class Eligibility:
         """A job has ended or lost its GPUs: look again at the jobs that wait for that."""
         self.look_at(record, now_s, leaves=True)
         if record.state.ended:
+            self._waits_no_more(record)
             # Other jobs may wait for this one, or for its whole array.
             for name in {record.id, record.id.partition("_")[0]}:
                 for number in self._dependants.get(name, ()):
                     self.look_at(self._store[number], now_s)
+
+    def awaited(self) -> set[int]:
+        """The jobs and arrays that jobs that have not ended depend on, by the number in their ids."""
+        return {family_of(name) for name in self._dependants if name.partition("_")[0].isdecimal()}
+
+    def _waits_no_more(self, record: JobRecord) -> None:
+        for one in record.request.depends:
+            waiting = self._dependants.get(one.job)
+            if waiting is not None:
+                waiting.discard(record.number)
+                if not waiting:
+                    del self._dependants[one.job]
 
     def _why_outside(self, record: JobRecord, now_s: float) -> str:
         if record.suspended:
@@ -176,19 +191,20 @@ class Eligibility:
             day_and_time = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(date_s + self.shift_s))
             return record.reason or f"not before {day_and_time}"
         for one in record.request.depends:
-            why = _blocked(one.kind, self._store.tasks(one.job))
+            # A job that has not ended is in memory. That is quick to see, and true most of the time.
+            goes_on = any(not other.state.ended for other in self._store.present(one.job))
+            why = NOT_ENDED if goes_on else _blocked(one.kind, self._store.states(one.job))
             if why:
                 return f"waits for job {one.job}: {why}"
         return ""
 
 
-def _blocked(kind: str, others: list[JobRecord]) -> str:
-    """Why a dependency is not met."""
-    if not others:
+def _blocked(kind: str, others: Mapping[JobState, int]) -> str:
+    """Why a dependency is not met, by the number of awaited jobs in each state. All of them have ended."""
+    states = [state for state, count in others.items() if count]
+    if not states:
         return "it does not exist any more"
-    if any(not other.state.ended for other in others):
-        return "it has not ended"
-    good = all(other.state is JobState.COMPLETED for other in others)
+    good = all(state is JobState.COMPLETED for state in states)
     if kind == "afterok" and not good:
         return "it did not complete, so this one never starts"
     if kind == "afternotok" and good:

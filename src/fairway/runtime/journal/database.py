@@ -1,38 +1,34 @@
 """The journal: everything that a restarted scheduler needs, in one SQLite file with a write-ahead log.
 
-It has three tables. `jobs` holds one record per job that was ever submitted. `log` holds, in order, the events and
-actions of jobs that have not ended: replaying them gives the scheduler's state back. `facts` holds single values (the
-policy and its memory, the clock's origin, settings). Everything that one step of the scheduler writes is one
-transaction. It is on disk before the scheduler acts on it.
+It has four tables. `jobs` holds one record per job, until retention lets it go. `environments` holds the variables of
+jobs, each environment once. `log` holds, in order, the events and actions of jobs that have not ended: replaying them
+gives the scheduler's state back. `facts` holds single values (the policy and its memory, the clock's origin, settings).
+Everything that one step of the scheduler writes is one transaction. It is on disk before the scheduler acts on it.
 
 The log stays small: the entries of a job are deleted when it ends, and of several reports of its speed in a row only
 the last one is kept.
-
-Events and actions are kept as JSON, with every field. An entry of unknown form is an error.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
-import shutil
 import sqlite3
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
-from fairway.core.action import Action
 from fairway.core.errors import FairwayError, InputError
-from fairway.core.event import Event
-from fairway.core.job import JobSpec, LossCurve, Regime, job_to_dict
-from fairway.core.prospect import Prospect
 from fairway.runtime.jobs.records import StoredJob
+from fairway.runtime.jobs.shared_environment import shared
+from fairway.runtime.journal.disk_room import ROOM_FILES, is_read_only, room_in
+from fairway.runtime.journal.entries import from_plain, to_plain
+from fairway.runtime.journal.job_rows import ADD, COLUMNS, JOBS, SAVE, JobReader, compact, row_of, share_environments
 
-SCHEMA = 1
+SCHEMA = 2
 APPLICATION = 0x46574159
 """The application id that marks a database as a journal of Fairway."""
 LOCKED_S = 1.0
@@ -58,23 +54,19 @@ CERTAIN: dict[str, type | tuple[type, ...]] = {
     "placement": str,
     "listen": str,
     "open_to_all": bool,
+    "next": list,
+    "gone": dict,
 }
 """The facts that are still useful when others, or the log, are lost; with their types."""
 
-_TABLES = """
+_TABLES = f"""
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE jobs (
-    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, client_key TEXT UNIQUE, ended INTEGER NOT NULL,
-    record TEXT NOT NULL
-);
-CREATE INDEX jobs_ended ON jobs (ended);
+{JOBS}
 CREATE TABLE log (seq INTEGER PRIMARY KEY, job INTEGER, round INTEGER, kind TEXT NOT NULL, fields TEXT NOT NULL);
 CREATE INDEX log_job ON log (job);
 """
-_MIGRATIONS: dict[int, str] = {}
-"""For each older schema, the statements that lead to the next one."""
-_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (*get_args(Event), *get_args(Action))}
-_TUPLES = ("gpus", "speeds", "scaling")
+_MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {1: share_environments}
+"""For each older schema, what leads to the next one, inside a transaction."""
 
 
 class JournalError(FairwayError):
@@ -83,6 +75,10 @@ class JournalError(FairwayError):
 
 class DiskFullError(FairwayError):
     """The disk is full. Nothing was changed."""
+
+
+class ReadOnlyError(JournalError):
+    """The journal is on a file system that cannot be written."""
 
 
 class LogEntry(NamedTuple):
@@ -104,7 +100,7 @@ class Journal:
         self.locked_since_s: float | None = None
         self._given_up = False
         self._db = _opened(path)
-        self._since_compaction = 0
+        self._sincecompaction = 0
 
     def close(self) -> None:
         """Fold the write-ahead log into the file and close it."""
@@ -141,7 +137,10 @@ class Journal:
         except BaseException as error:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
-            if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorname", "") in _NO_ROOM:
+            name = getattr(error, "sqlite_errorname", "") if isinstance(error, sqlite3.Error) else ""
+            if name.startswith("SQLITE_READONLY") or (name in _NO_ROOM and is_read_only(self.path.parent)):
+                raise ReadOnlyError(f"{self.path} cannot be written: its file system is read-only") from None
+            if name in _NO_ROOM:
                 raise DiskFullError(f"no room left to write {self.path}") from None
             if isinstance(error, sqlite3.OperationalError) and _is_busy(error):
                 raise JournalError(f"{self.path} is locked by another program; nothing was changed") from None
@@ -154,20 +153,41 @@ class Journal:
         rows = []
         for thing in things:
             kind, fields = to_plain(thing)
-            rows.append((fields.get("job"), round_number, kind, json.dumps(fields, separators=(",", ":"))))
+            rows.append((fields.get("job"), round_number, kind, compact(fields)))
         if rows:
             self._db.executemany("INSERT INTO log (job, round, kind, fields) VALUES (?, ?, ?, ?)", rows)
-            self._since_compaction += len(rows)
+            self._sincecompaction += len(rows)
 
-    def save_jobs(self, jobs: Iterable[StoredJob]) -> None:
-        """Add or replace records. This deletes the log of jobs that have ended, so call it after `append`."""
-        rows = [(*job[:3], int(job.ended), json.dumps(job.record, separators=(",", ":"))) for job in jobs]
-        self._db.executemany("INSERT OR REPLACE INTO jobs VALUES (?, ?, ?, ?, ?)", rows)
-        self._db.executemany("DELETE FROM log WHERE job = ?", [(row[0],) for row in rows if row[3]])
+    def save_jobs(self, jobs: Iterable[StoredJob], *, unless_known: bool = False) -> None:
+        """Add or replace records. This deletes the log of jobs that have ended, so call it after `append`.
+
+        `unless_known`: if the number, id or key of a job is taken, the job that has it stays, and this one is left out.
+        """
+        for job in jobs:
+            env = job.record["request"].get("env")
+            self._db.execute(ADD if unless_known else SAVE, row_of(job, self._kept(env) if env else None))
+            if job.ended:
+                self._db.execute("DELETE FROM log WHERE job = ?", (job.number,))
+
+    def _kept(self, env: Mapping[str, str]) -> str:
+        """The hash of an environment that is in the journal from now on."""
+        one = shared(env)
+        if not self._db.execute("SELECT 1 FROM environments WHERE hash = ?", (one.hash,)).fetchone():
+            self._db.execute("INSERT INTO environments (hash, variables) VALUES (?, ?)", (one.hash, compact(one)))
+        return one.hash
+
+    def forget(self, numbers: Collection[int]) -> None:
+        """Delete the records of jobs that have ended, and the environments that only they had."""
+        marks = ", ".join("?" * len(numbers))
+        query = f"SELECT DISTINCT environment FROM jobs WHERE number IN ({marks}) AND environment IS NOT NULL"
+        hashes = self._db.execute(query, tuple(numbers)).fetchall()
+        self._db.execute(f"DELETE FROM jobs WHERE number IN ({marks}) AND settled = 1", tuple(numbers))
+        unused = "NOT EXISTS (SELECT 1 FROM jobs WHERE environment = hash)"
+        self._db.executemany(f"DELETE FROM environments WHERE hash = ? AND {unused}", hashes)
 
     def set_facts(self, facts: Mapping[str, Any]) -> None:
         """Add or replace facts."""
-        rows = [(name, json.dumps(value, separators=(",", ":"))) for name, value in facts.items()]
+        rows = [(name, compact(value)) for name, value in facts.items()]
         self._db.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", rows)
 
     def facts(self, only: Collection[str] | None = None) -> dict[str, Any]:
@@ -185,10 +205,18 @@ class Journal:
 
     def jobs(self, *, ended: bool | None = None) -> Iterator[StoredJob]:
         """The records in order of submission. `ended` selects those that have ended, or those that have not."""
-        where = "" if ended is None else f" WHERE ended = {int(ended)}"
+        where = "" if ended is None else f" WHERE ended = {int(ended)}{'' if ended else ' AND settled = 0'}"
+        yield from self._chosen(f"{where} ORDER BY number")
+
+    def unsettled(self) -> Iterator[StoredJob]:
+        """The records of jobs that have not ended, or whose processes may still run."""
+        yield from self._chosen(" WHERE settled = 0 ORDER BY number")
+
+    def _chosen(self, which: str) -> Iterator[StoredJob]:
         with self._readable():
-            for number, name, key, done, record in self._db.execute(f"SELECT * FROM jobs{where} ORDER BY number"):
-                yield StoredJob(number, name, key, bool(done), json.loads(record))
+            read = JobReader(self._db)
+            for row in self._db.execute(f"SELECT {COLUMNS} FROM jobs{which}"):
+                yield read.job(row)
 
     def log(self) -> Iterator[LogEntry]:
         """The entries of jobs that have not ended, and those of no job, in order."""
@@ -215,7 +243,7 @@ class Journal:
 
     def tidy(self) -> int:
         """Compact if much has been written since the last time. Returns how many entries were deleted."""
-        return self.compact() if self._since_compaction >= COMPACT_EVERY else 0
+        return self.compact() if self._sincecompaction >= COMPACT_EVERY else 0
 
     def compact(self) -> int:
         """Delete entries that make no difference to a replay of the log. Returns how many there were.
@@ -223,7 +251,7 @@ class Journal:
         These are the entries of jobs that have ended, reports of speed that another one of the same job follows
         directly, and instants at which nothing was done.
         """
-        self._since_compaction = 0
+        self._sincecompaction = 0
         try:
             with self.transaction():
                 gone = sum(self._db.execute(statement).rowcount for statement in _USELESS)
@@ -239,8 +267,14 @@ class Journal:
     def refuse_if_full(self) -> None:
         """Raise `DiskFullError` if there is too little room to accept new jobs. Any thread may call this."""
         with contextlib.suppress(OSError):
-            if shutil.disk_usage(self.path.parent).free < ROOM_BYTES:
+            room = room_in(self.path.parent)
+            if room.bytes < ROOM_BYTES:
                 raise DiskFullError(f"less than {ROOM_BYTES >> 20} MiB are free for {self.path}; nothing new is taken")
+            if room.files < ROOM_FILES:
+                raise DiskFullError(
+                    f"the disk of {self.path} has only {room.files:,.0f} free inodes; nothing new is taken below "
+                    f"{ROOM_FILES:,}"
+                )
 
 
 def _is_busy(error: sqlite3.Error) -> bool:
@@ -300,7 +334,8 @@ def _opened(path: Path) -> sqlite3.Connection:
         if getattr(error, "sqlite_errorname", "") in _NO_ROOM:
             raise DiskFullError(f"no room left to write {path}") from None
         raise JournalError(f"{path} cannot be opened: {error}; nothing was changed") from None
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, ValueError, LookupError, TypeError) as error:
+        # The last three: a migration has found a record that is none.
         db.close()
         raise _damaged(path, str(error)) from None
     except BaseException:
@@ -353,58 +388,11 @@ def _migrate(db: sqlite3.Connection, version: int, path: Path) -> None:
         db.backup(copy)
     for step in range(version, SCHEMA):
         try:
-            db.executescript(f"BEGIN; {_MIGRATIONS[step]} PRAGMA user_version = {step + 1}; COMMIT;")
+            db.execute("BEGIN IMMEDIATE")
+            _MIGRATIONS[step](db)
+            db.execute(f"PRAGMA user_version = {step + 1}")
+            db.execute("COMMIT")
         except BaseException:
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise
-
-
-def to_plain(thing: Event | Action) -> tuple[str, dict[str, Any]]:
-    """The kind of an event or action, and its fields as JSON values."""
-    fields: dict[str, Any] = thing._asdict()
-    for name, value in fields.items():
-        if isinstance(value, JobSpec):
-            fields[name] = job_to_dict(value)
-        elif isinstance(value, LossCurve):
-            fields[name] = list(value)
-        elif isinstance(value, Prospect):
-            fields[name] = value.plain()
-        elif isinstance(value, float) and not math.isfinite(value):
-            fields[name] = repr(value)
-    return type(thing).__name__, fields
-
-
-def from_plain(kind: str, fields: Mapping[str, Any]) -> Any:
-    """Read what `to_plain` gave."""
-    made = _KINDS.get(kind)
-    if made is None:
-        raise InputError(f"the journal has an entry of unknown kind {kind!r}")
-    values = dict(fields)
-    for name, value in values.items():
-        if name == "spec":
-            values[name] = spec_from_plain(value)
-        elif name == "loss" and isinstance(value, list):
-            values[name] = LossCurve(*value)
-        elif name == "prospect" and value is not None:
-            values[name] = Prospect.from_plain(value)
-        elif name in _TUPLES:
-            values[name] = tuple(value)
-        elif value in ("nan", "inf", "-inf"):
-            values[name] = float(value)
-    try:
-        return made(**values)
-    except TypeError as error:
-        raise InputError(f"the journal's entry of the kind {kind!r} cannot be read ({error})") from None
-
-
-def spec_from_plain(fields: Mapping[str, Any]) -> JobSpec:
-    """A job from what `job_to_dict` gave."""
-    values = dict(fields)
-    if "regimes" in values:
-        values["regimes"] = tuple(Regime(**regime) for regime in values["regimes"])
-    if "gpu_types" in values:
-        values["gpu_types"] = tuple(values["gpu_types"])
-    if values.get("loss") is not None:
-        values["loss"] = LossCurve(**values["loss"])
-    return JobSpec(**values)

@@ -22,9 +22,13 @@ from fairway.runtime.jobs.commands import Commands
 from fairway.runtime.jobs.estimates import speeds_of, submitted
 from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.observations import Observations
-from fairway.runtime.jobs.records import JobRecord, JobState, JobStore
+from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.jobs.store import RECENT, JobStore
+from fairway.runtime.journal.archive import JobArchive, Wanted
 from fairway.runtime.journal.database import Journal, LogEntry
 
+LEARNT_FROM = 5000
+"""How many of the jobs that ended last tell a new scheduler how long jobs run."""
 STOOD_STILL = "stood_still_s"
 """The fact of the journal with the date, by the scheduler's clock, since which all processes are suspended because no
 scheduler runs."""
@@ -172,13 +176,16 @@ class Recovered:
         new_state: Callable[[], State],
         origin_s: float,
         restart_s: float,
+        recent: int = RECENT,
     ) -> None:
         self.facts = facts
         self.problem = ""
-        self.store = JobStore()
+        self.archive = JobArchive(journal.path)
+        self.store = JobStore(self.archive, recent=recent)
         self.machine = fingerprint(cluster, devices)
-        for stored in journal.jobs():
-            self.store.add(JobRecord.from_plain(stored.record))
+        unsettled = [JobRecord.from_plain(stored.record) for stored in journal.unsettled()]
+        latest = self._fill(unsettled, recent)
+        self._done = [record for record in latest if record.state is JobState.COMPLETED]
         self.state = self._known_state(new_state)
         moved = facts.get("machine", self.machine) != self.machine
         self.anew = moved or bool(facts.get("salvaged"))
@@ -186,17 +193,29 @@ class Recovered:
         self.observations = Observations(self.store, cluster, self.state, origin_s, restart_s)
         for event in told:
             self.observations.recall(event)
-        for record in self.store:
+        for record in sorted([*latest, *unsettled], key=lambda one: one.number):
             self.observations.restarts.remember(record)
             if record.state is JobState.COMPLETED:
                 self.observations.times.learn(record)
+
+    def _fill(self, unsettled: list[JobRecord], recent: int) -> list[JobRecord]:
+        """Fill the store. Returns the jobs that ended last, from which the scheduler learns again."""
+        numbers = [number for number, _ in self.archive.listed(Wanted(), LEARNT_FROM, by_end=True)]
+        kept = list(self.archive.records(numbers[:recent]))
+        latest = [*kept, *self.archive.records(numbers[recent:], environments=False)]
+        for record in sorted([*kept, *unsettled], key=lambda one: one.number):
+            self.store.add(record)
+        self.store.past = self.archive.past()
+        self.store.past.add_gone(self.facts.get("gone"))
+        self.store.skip(*self.archive.next())
+        self.store.skip(*(self.facts.get("next") or (0, 1)))
+        return latest
 
     def _known_state(self, new_state: Callable[[], State]) -> State:
         """A new state that knows what still matters of jobs that have ended."""
         state = new_state()
         state.know_names(self.facts.get("names", ((), (), ())))
-        done = [record for record in self.store if record.state is JobState.COMPLETED]
-        for record in sorted(done, key=lambda one: one.ended_s or 0.0):
+        for record in sorted(self._done, key=lambda one: one.ended_s or 0.0):
             request = record.request
             state.remember(record.gpu_s, record.ran_s, request.gpus, request.model, request.user)
         return state
@@ -269,7 +288,9 @@ class Recovery:
                     eligibility.look_at(record, clock.now_s())
             self._note(self._jobs.look_at_begin_times(max(clock.now_s(), self._state.now_s), clock.shift_s))
             self._journal.set_facts({FACT: clock.fact(), "last_s": clock.now_s()})
-            self._journal.save_jobs(record.stored() for record in self._store.take_changed())
+            changed = self._store.take_changed()
+            self._journal.save_jobs(record.stored() for record in changed)
+        self._store.settle(changed)
         self._journal.compact()
 
     def go_on(self) -> None:

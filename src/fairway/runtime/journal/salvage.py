@@ -18,10 +18,14 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from fairway.runtime.jobs.records import JobRecord
+from fairway.runtime.jobs.shared_environment import SharedEnvironment
 from fairway.runtime.journal import sqlite_pages as leaves
 from fairway.runtime.journal.database import CERTAIN, Journal, JournalError
 from fairway.runtime.journal.job_folders import Folder, Places, facts_in, folders_of, opened, record_in
+from fairway.runtime.journal.job_rows import WIDTH, environment_in
 
+LOST_ENVIRONMENT = "its environment could not be read; cancel it and submit it again"
+_FIRST_WIDTH = 5
 _MOST_NUMBER = 10_000_000
 _MOST_FAILURES = 20_000
 """The number of failed reads after which the rest of a table is given up."""
@@ -45,11 +49,22 @@ class Salvaged(NamedTuple):
     strays: Mapping[str, int] = MappingProxyType({})
 
 
-class Found(NamedTuple):
-    """A job's row and the record in it."""
+class JobRow(NamedTuple):
+    """A row of the table `jobs`, of this schema or of the first one."""
 
-    row: tuple[int, str, str | None, int, str]
-    record: JobRecord
+    number: int
+    id: str
+    client_key: str | None
+    environment: str | None
+    text: str
+
+    @staticmethod
+    def of(values: Sequence[Any]) -> JobRow | None:
+        """The row with these values; None if it has another number of columns."""
+        if len(values) not in (_FIRST_WIDTH, WIDTH):
+            return None
+        number, name, key = values[:3]
+        return JobRow(number, name, key, None if len(values) == _FIRST_WIDTH else values[-2], values[-1])
 
 
 def salvage(damaged: Path, fresh: Path) -> Salvaged:
@@ -80,24 +95,24 @@ def salvage(damaged: Path, fresh: Path) -> Salvaged:
         raise JournalError(f"{error.filename or fresh}: {error.strerror or error}; nothing was changed") from None
     return Salvaged(
         len(found),
-        sum(not one.record.state.ended for one in found.values()),
-        # Jobs are numbered without gaps, so the numbers tell how many are missing.
-        max([last, *found]) + 1 - len(found),
+        sum(not one.state.ended for one in found.values()),
+        # Jobs are numbered without gaps, except for those that retention has let go. So the numbers tell what is lost.
+        max(max([last, *found]) + 1 - len(found) - int((facts.get("gone") or {}).get("jobs", 0)), 0),
         len(back),
         sum(one.keeper is not None for one in back),
-        sum(found[number].record.held for number in back.values()),
+        sum(found[number].held for number in back.values()),
         tuple(one.id for one in untold),
         {one.id: one.keeper for one in untold if one.keeper is not None},
     )
 
 
-def _brought_back(folders: Sequence[Folder], found: dict[int, Found]) -> tuple[dict[Folder, int], list[Folder]]:
+def _brought_back(folders: Sequence[Folder], found: dict[int, JobRecord]) -> tuple[dict[Folder, int], list[Folder]]:
     """Add to `found` the jobs that only their folders know, and those whose folders have a later attempt.
 
     Returns the folders of these with the numbers of the jobs, and the folders that say too little.
     """
-    by_id = {one.record.id: one.record for one in found.values()}
-    places = Places(one.record.stored() for one in found.values())
+    by_id = {one.id: one for one in found.values()}
+    places = Places(one.stored() for one in found.values())
     back: dict[Folder, int] = {}
     untold: list[Folder] = []
     for folder in sorted(folders, key=_by_number):
@@ -108,10 +123,8 @@ def _brought_back(folders: Sequence[Folder], found: dict[int, Found]) -> tuple[d
         if record is None:
             untold += [folder] if journal is None or folder.keeper is not None else []
             continue
-        job = places.settle(record).stored()
-        text = json.dumps(job.record, separators=(",", ":"))
-        found[job.number] = Found((job.number, job.id, job.client_key, int(job.ended), text), record)
-        back[folder] = job.number
+        found[places.settle(record).number] = record
+        back[folder] = record.number
     return back, untold
 
 
@@ -135,14 +148,13 @@ def _launched_s(folder: Folder) -> float:
         return 0.0
 
 
-def _write(path: Path, facts: dict[str, Any], found: dict[int, Found]) -> None:
+def _write(path: Path, facts: dict[str, Any], found: dict[int, JobRecord]) -> None:
     journal = Journal(path)
     try:
         with journal.transaction():
             journal.set_facts({**facts, "salvaged": True})
-            rows = [(*one.row[:3], int(one.record.state.ended), one.row[4]) for _, one in sorted(found.items())]
             # If damage has made a key or an id the same as another one, the other rows are still saved.
-            journal._db.executemany("INSERT OR IGNORE INTO jobs VALUES (?, ?, ?, ?, ?)", rows)
+            journal.save_jobs([one.stored() for _, one in sorted(found.items())], unless_known=True)
     finally:
         journal.close()
 
@@ -169,9 +181,9 @@ def _copied(damaged: Path, scratch: Path) -> Path:
     return path
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[int, Found], int]:
+def _read(path: Path) -> tuple[dict[str, Any], dict[int, JobRecord], int]:
     """The facts, the jobs, and the highest number of a job."""
-    found: dict[int, Found] = {}
+    found: dict[int, JobRecord] = {}
     facts: dict[str, Any] = {}
     last = -1
     with closing(sqlite3.connect(path, isolation_level=None)) as source:
@@ -181,25 +193,47 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[int, Found], int]:
         with suppress(sqlite3.DatabaseError):
             facts = _facts(source)
             last = _last_number(source)
+        environments = _environments(source, path)
         for row in _rows(source, _MOST_NUMBER if last < 0 else last):
-            _take(row, found)
+            _take(JobRow.of(row), environments, found)
     for key, values in leaves.rows(path, found):
-        if len(values) == 5:
-            _take((key, *values[1:]), found)
+        _take(JobRow.of((key, *values[1:])), environments, found)
     return facts, found, last if last < _MOST_NUMBER else -1
 
 
-def _take(row: tuple[Any, ...], found: dict[int, Found]) -> None:
+def _environments(source: sqlite3.Connection, path: Path) -> dict[str, SharedEnvironment]:
+    """All environments that can be read, by their hashes. The hash says whether one is sound."""
+    rows = [values for _, values in leaves.rows(path, ()) if len(values) == 3]
+    with suppress(sqlite3.DatabaseError, UnicodeDecodeError):
+        rows.extend(source.execute("SELECT number, hash, variables FROM environments"))
+    found: dict[str, SharedEnvironment] = {}
+    for _, name, text in rows:
+        if isinstance(name, str) and isinstance(text, str) and name not in found:
+            env = environment_in(name, text)
+            if env is not None:
+                found[name] = env
+    return found
+
+
+def _take(row: JobRow | None, environments: Mapping[str, SharedEnvironment], found: dict[int, JobRecord]) -> None:
     """Keep a row if it is the row of a job and its record can be read."""
+    if row is None:
+        return
     try:
-        record = JobRecord.from_plain(json.loads(row[4]))
-        sound = (record.number, record.id) == (row[0], row[1]) and isinstance(row[2], str | None)
+        plain = json.loads(row.text)
+        env = None if row.environment is None else environments.get(row.environment)
+        if env is not None:
+            plain["request"]["env"] = env
+        record = JobRecord.from_plain(plain)
+        sound = (record.number, record.id) == (row.number, row.id) and isinstance(row.client_key, str | None)
         int(record.id.split("_")[0])
     except Exception:
         # Damage can leave any bytes behind. They are not a record.
         return
+    if row.environment is not None and env is None and not record.state.ended:
+        record.held, record.reason = True, LOST_ENVIRONMENT
     if sound and 0 <= record.number <= _MOST_NUMBER and record.number not in found:
-        found[record.number] = Found((row[0], row[1], row[2], row[3], row[4]), record)
+        found[record.number] = record
 
 
 def _facts(source: sqlite3.Connection) -> dict[str, Any]:

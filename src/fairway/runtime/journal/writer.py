@@ -10,7 +10,7 @@ from fairway.core.decision import Decision
 from fairway.core.event import Event, Woken
 from fairway.core.snapshot_json import plain_memory
 from fairway.core.state import State
-from fairway.runtime.jobs.records import JobStore
+from fairway.runtime.jobs.store import JobStore
 from fairway.runtime.journal.database import DiskFullError, Journal
 
 MEMORY_EVERY_S = 10.0
@@ -64,7 +64,8 @@ class JournalWriter:
     def _write(
         self, events: Sequence[Event], *, actions: Sequence[Action] = (), facts: Mapping[str, Any] | None = None
     ) -> None:
-        changed = [record.stored() for record in self._store.take_changed()]
+        records = self._store.take_changed()
+        changed = [record.stored() for record in records]
         facts = {**self._kept, **(facts or {})}
         if not (events or actions or changed or facts):
             return
@@ -77,6 +78,7 @@ class JournalWriter:
                     if facts:
                         self._journal.set_facts(facts)
                 self._kept = {}
+                self._store.settle(records)
                 self._journal.tidy()
                 return
             except DiskFullError:

@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import select
+import shutil
 import signal
 import stat
 import subprocess
@@ -31,6 +32,8 @@ NOBODY = [0, -1]
 HURRY_S = keeper.HURRY_S
 _READ_AGAIN_S = 0.5
 """How long to wait before files of an attempt that could not be read are read again."""
+_GONE = "gone-"
+"""How the names of folders begin whose jobs are gone."""
 _KEEPER = str(Path(keeper.__file__).resolve())
 _TAIL_BYTES = 8192
 _OUT_OF_MEMORY = (b"out of memory", b"outofmemoryerror", b"memoryerror", b"cannot allocate memory", b"bad_alloc")
@@ -59,8 +62,8 @@ class Running:
         `hurry`: what they would save is not needed. Suspended ranks then have only `HURRY_S`: they have to go on in
         order to stop, and their GPUs may belong to another job by now.
         """
-        if hurry:
-            self._leave_word("hurry", str(HURRY_S))
+        if hurry and not self._leave_word("hurry", str(HURRY_S)):
+            self._leave_mark("hurry")
         self.signal(signal.SIGTERM)
 
     @property
@@ -120,6 +123,16 @@ class Running:
             return False
         return True
 
+    def _leave_mark(self, name: str) -> None:
+        """Make a file for the next scheduler on a full disk: another name for one that is there needs no room."""
+        with contextlib.suppress(OSError):
+            os.link(self.directory / "launch.json", self.directory / name)
+            folder = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
     @property
     def ended(self) -> bool:
         """Whether the keeper is gone."""
@@ -170,6 +183,17 @@ def make_folder(path: Path) -> None:
     mode = 0o711 if os.geteuid() == 0 else 0o700
     if stat.S_IMODE(about.st_mode) != mode:
         path.chmod(mode)
+
+
+def delete_folder(folder: Path) -> None:
+    """Delete a folder with all that is in it. Links are not followed. What cannot be deleted stays."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists() and os.geteuid() != 0:
+        # A job may have left directories that even their owner cannot change.
+        for path, _, _ in os.walk(folder):
+            with contextlib.suppress(OSError):
+                Path(path).chmod(0o700)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _private_log(path: Path) -> IO[bytes]:
@@ -324,6 +348,16 @@ class LocalSite:
         reader = ReportReader(folder / "reports.jsonl", read_bytes)
         lines = list(reader.new_lines())
         return Report(lines, reader.offset)
+
+    def discard(self, folder: Path) -> None:
+        """Set the folder of a job aside, if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            folder.rename(folder.with_name(f"{_GONE}{folder.name}"))
+
+    def sweep(self, jobs: Path) -> None:
+        """Delete all folders in `jobs` that were set aside."""
+        for folder in jobs.glob(f"{_GONE}*"):
+            delete_folder(folder)
 
     def wait(self, seconds: float) -> Sequence[Over]:
         """The attempts that have ended. Waits for one, at most this many seconds."""

@@ -119,6 +119,14 @@ class Site(Protocol):
         """What a job has reported since its file was last read."""
         ...
 
+    def discard(self, folder: Path) -> None:
+        """Set the folder of a job aside, if it is there. No attempt of it runs, and none ever will."""
+        ...
+
+    def sweep(self, jobs: Path) -> None:
+        """Delete all folders in `jobs` that were set aside. Any thread may call this."""
+        ...
+
     def wait(self, seconds: float) -> Sequence[Over]:
         """The attempts that have ended. Waits for one, at most this many seconds."""
         ...
