@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request
+from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 
 from fairway.api import views
@@ -92,10 +93,16 @@ def _add_policy(router: APIRouter, context: ApiContext) -> None:
 
 def _add_streams(router: APIRouter, context: ApiContext) -> None:
     @router.get("/events", response_class=StreamingResponse, responses=_EVENTS)
-    async def events(last: Annotated[str | None, Header(alias="Last-Event-ID", max_length=100)] = None) -> Response:
+    async def events(
+        request: Request, last: Annotated[str | None, Header(alias="Last-Event-ID", max_length=100)] = None
+    ) -> Response:
         """What happens, as server-sent events. With the id of the last event seen, those after it come first."""
-        headers = {"Cache-Control": "no-store"}
-        return StreamingResponse(context.stream.follow(last), media_type="text/event-stream", headers=headers)
+        user, headers = context.person(request).name, {"Cache-Control": "no-store"}
+        why = context.stream.refusal(user)
+        if why:
+            raise HTTPException(429, why, {"Retry-After": "10"})
+        coming = context.stream.follow(last, user=user)
+        return StreamingResponse(coming, media_type="text/event-stream", headers=headers)
 
     _add_figures(router, context)
 

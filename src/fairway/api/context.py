@@ -1,4 +1,4 @@
-"""What all routes share: the scheduler, permissions, the disk, the event stream, the metrics."""
+"""What all routes share: the scheduler, permissions, the disk, the event stream, forecasts, the metrics."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from fastapi import Request
 from fairway.api.auth_middleware import PERSON
 from fairway.api.disk_space import DiskSpace
 from fairway.api.events import Stream
+from fairway.api.forecasts import Forecasts
 from fairway.api.json_rows import Listing
 from fairway.api.people import Access, Person
 from fairway.api.prometheus import Figures
@@ -26,6 +27,7 @@ class ApiContext:
         self.disk = DiskSpace(daemon.options.folder)
         self.listing = Listing(daemon.scheduler)
         self.stream = Stream(daemon.scheduler)
+        self.forecasts = Forecasts()
         self.figures = Figures(daemon, self.disk)
         self.stream.listen()
         self.figures.listen()
@@ -38,8 +40,9 @@ class ApiContext:
         return self.stream.closing
 
     def close(self) -> None:
-        """End streams and logs that are being followed."""
+        """End streams, logs that are being followed, and forecasts that wait."""
         self.stream.close()
+        self.forecasts.close()
 
     def person(self, request: Request) -> Person:
         """Who sent a request, as the first checks have found."""

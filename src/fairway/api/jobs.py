@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
@@ -11,7 +10,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Header, Path, Query, Request
 from pydantic import BaseModel, Discriminator, Tag
 from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 
 from fairway.api import views
@@ -43,8 +41,6 @@ from fairway.runtime.jobs.commands import UnknownJobError
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import MOST_INT, JobRequest, Name, checked
 
-MOST_FORECASTS = 2
-"""How many forecasts run at a time; each can take seconds."""
 FEW = 10
 """How many jobs are checked at once without a thread."""
 _JSON = "application/json"
@@ -308,30 +304,27 @@ def _add_logs(router: APIRouter, context: ApiContext) -> None:
 
 
 def _add_forecasts(router: APIRouter, context: ApiContext) -> None:
-    busy = threading.BoundedSemaphore(MOST_FORECASTS)
+    def why_so(name: str) -> Response:
+        from fairway.api.what_if import why
 
-    def alone(work: Callable[[], dict[str, Any]]) -> Response:
-        if not busy.acquire(timeout=1.0):
-            raise HTTPException(429, "other forecasts are running; try again in a moment", {"Retry-After": "2"})
-        try:
-            return Answer(work())
-        finally:
-            busy.release()
+        return Answer(why(context.scheduler, name))
+
+    def looked_ahead(question: WhatIf) -> Response:
+        from fairway.api.what_if import what_if
+
+        return Answer(what_if(context.scheduler, question))
 
     @router.get("/jobs/{name}/why", responses={200: {"content": {"application/json": {}}}})
-    def why(name: Id) -> Response:
+    async def why(request: Request, name: Id) -> Response:
         """Why a job waits: the policy's reason, who is ahead, what would free GPUs, and when it may start."""
-        from fairway.api.what_if import why as why_so
-
-        return alone(lambda: why_so(context.scheduler, name))
+        return await context.forecasts.run(context.person(request).name, lambda: why_so(name))
 
     @router.post("/what-if", responses={200: {"content": {"application/json": {}}}})
-    def what_if(request: Request, body: WhatIf) -> Response:
+    async def what_if(request: Request, body: WhatIf) -> Response:
         """When jobs start and end: those in the queue, new ones, or all under another policy."""
-        from fairway.api.what_if import what_if as look
-
-        refuse_files(context, context.person(request), body.policy or "")
-        return alone(lambda: look(context.scheduler, body))
+        person = context.person(request)
+        refuse_files(context, person, body.policy or "")
+        return await context.forecasts.run(person.name, lambda: looked_ahead(body))
 
 
 def refuse_files(context: ApiContext, person: Person, policy: str) -> None:

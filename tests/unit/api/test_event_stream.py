@@ -19,10 +19,10 @@ def _stream(**about: Any) -> Stream:
 def test_events_that_come_while_others_are_sent_are_sent_next() -> None:
     stream = _stream()
 
-    async def told() -> list[str]:
-        nodes: list[str] = []
+    async def told() -> list[bytes]:
+        nodes: list[bytes] = []
         async for text in stream.follow(quiet_s=0.01):
-            if text.startswith(":") and len(nodes) < 4:
+            if text.startswith(b":") and len(nodes) < 4:
                 stream._happened([NodeLost(0.0, 0)])
                 continue
             nodes.append(text)
@@ -33,8 +33,8 @@ def test_events_that_come_while_others_are_sent_are_sent_next() -> None:
         return nodes
 
     nodes = asyncio.run(asyncio.wait_for(told(), 10.0))
-    assert [text.count('"node":') for text in nodes] == [1, 1, 1, 1]
-    assert [f'"node":{node}' in text for node, text in enumerate(nodes)] == [True] * 4
+    assert [text.count(b'"node":') for text in nodes] == [1, 1, 1, 1]
+    assert [f'"node":{node}'.encode() in text for node, text in enumerate(nodes)] == [True] * 4
 
 
 def test_a_client_that_was_away_for_too_long_is_told_of_a_gap() -> None:
@@ -42,10 +42,10 @@ def test_a_client_that_was_away_for_too_long_is_told_of_a_gap() -> None:
     for node in range(5):
         stream._happened([NodeLost(0.0, node)])
 
-    async def first() -> str:
+    async def first() -> bytes:
         async for text in stream.follow(f"{stream._run}-1", quiet_s=0.01):
-            if not text.startswith(":"):
+            if not text.startswith(b":"):
                 return text
-        return ""
+        return b""
 
-    assert '"event":"Gap"' in asyncio.run(asyncio.wait_for(first(), 10.0))
+    assert b'"event":"Gap"' in asyncio.run(asyncio.wait_for(first(), 10.0))

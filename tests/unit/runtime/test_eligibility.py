@@ -31,7 +31,6 @@ class Site:
         request = JobRequest(command=("true",), depends=depends, array_at_once=at_once)
         record = JobRecord(number, name or str(number + 1), request, 0.0)
         self.store.add(record)
-        self.eligibility.know(record)
         self.look_at(record)
         return record
 

@@ -85,7 +85,7 @@ class Commands:
         if not any(speeds_of(request, self._cluster)):
             raise InputError(why_impossible(request, self._cluster))
         for one in request.depends:
-            if not self._store.tasks(one.job):
+            if one.job not in self._store:
                 raise InputError(f"depends: there is no job {one.job!r} to wait for")
 
     def take_in(
@@ -211,7 +211,6 @@ class Commands:
         record = JobRecord(self._store.next_number, name, request, date_s, held=request.hold)
         self._store.add(record)
         self._store.touch(record)
-        self._jobs.eligibility.know(record)
         self._jobs.eligibility.look_at(record, now_s)
         return record
 

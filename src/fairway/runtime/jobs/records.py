@@ -228,6 +228,10 @@ class JobStore:
     def __getitem__(self, number: int) -> JobRecord:
         return self._by_number[number]
 
+    def __contains__(self, name: str) -> bool:
+        """Whether there is a job or an array with this id."""
+        return name in self._by_id or name in self._by_array
+
     def get(self, name: str) -> JobRecord | None:
         """A job by its id."""
         return self._by_id.get(name)
