@@ -27,7 +27,7 @@ from fairway.runtime.guard.incident import Incident, granted
 from fairway.runtime.guard.pinned_gpus import AtHome
 from fairway.runtime.guard.policy_guard import Cut, PolicyGuard
 from fairway.runtime.jobs import commands
-from fairway.runtime.jobs.commands import Act, Commands, StoppedError
+from fairway.runtime.jobs.commands import Act, Commands, StoppedError, WrongStateError, refuse_if_all
 from fairway.runtime.jobs.estimates import RESTART_S
 from fairway.runtime.jobs.life import Command, Happening
 from fairway.runtime.jobs.live_jobs import LiveJobs
@@ -41,6 +41,8 @@ from fairway.runtime.processes.environment import LOG_BYTES
 from fairway.runtime.processes.local import LocalSite
 from fairway.runtime.processes.site import Site
 
+AT_A_TIME = 200
+"""The most tasks of an array that one command controls."""
 MIN_RUN_S = 5.0
 """The seconds for which a job that has just started is protected from preemption."""
 
@@ -311,5 +313,10 @@ class Scheduler:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _each(self, name: str, act: Act) -> list[JobRecord]:
-        """Run a command on a job, or on all tasks of an array."""
-        return list(self.ask(lambda now_s: self.commands.each(name, act, now_s)))
+        """Run a command on a job, or on all tasks of an array: some at a time, so that others need not wait long."""
+        records = self.commands.meant(name)
+        refused: list[WrongStateError] = []
+        for at in range(0, len(records), AT_A_TIME):
+            refused += self.ask(partial(self.commands.some, records[at : at + AT_A_TIME], act))
+        refuse_if_all(records, refused)
+        return records
