@@ -10,9 +10,10 @@ from starlette.responses import Response, StreamingResponse
 
 from fairway.api import views
 from fairway.api.answers import Answer
+from fairway.api.auth_middleware import note
 from fairway.api.context import ApiContext
 from fairway.api.jobs import refuse_files
-from fairway.api.people import NotAllowedError
+from fairway.api.operators import operator
 from fairway.api.schema import Nodes, PolicyIn, PolicyOut, Reloaded, Share, Status
 from fairway.policies import make_policy
 
@@ -63,7 +64,8 @@ def _add_state(router: APIRouter, context: ApiContext) -> None:
     @router.get("/status", responses={200: {"model": Status}})
     def status(request: Request) -> Response:
         """The scheduler itself, and who you are to it."""
-        return Answer(views.status(context.daemon, context.disk, context.person(request), context.began_s))
+        told = views.status(context.daemon, context.disk, context.person(request), context.began_s)
+        return Answer(told | {"audit_problem": context.audit.problem})
 
 
 def _add_policy(router: APIRouter, context: ApiContext) -> None:
@@ -75,9 +77,8 @@ def _add_policy(router: APIRouter, context: ApiContext) -> None:
     @router.put("/policy", responses={200: {"model": PolicyOut}})
     def set_policy(request: Request, body: PolicyIn) -> Response:
         """Switch to another policy. The change itself stops no job. For operators."""
-        person = context.person(request)
-        if not person.operator:
-            raise NotAllowedError(f"only operators can change the policy; you are {person.name}")
+        note(request, policy=body.policy)
+        person = operator(context, request, "change the policy")
         refuse_files(context, person, body.policy)
         context.scheduler.set_policy(make_policy(body.policy), body.policy)
         return Answer(views.policy(context.scheduler))
@@ -85,9 +86,7 @@ def _add_policy(router: APIRouter, context: ApiContext) -> None:
     @router.post("/reload", responses={200: {"model": Reloaded}})
     def reload(request: Request) -> Response:
         """Read the configuration again. If it has an error, nothing changes. For operators."""
-        person = context.person(request)
-        if not person.operator:
-            raise NotAllowedError(f"only operators can reload the configuration; you are {person.name}")
+        operator(context, request, "reload the configuration")
         return Answer({"file": context.daemon.reload()})
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from fastapi import Request
 
+from fairway.api.audit_log import AuditLog
 from fairway.api.auth_middleware import PERSON
 from fairway.api.disk_space import DiskSpace
 from fairway.api.events import Stream
@@ -13,7 +15,9 @@ from fairway.api.forecasts import Forecasts
 from fairway.api.json_rows import Listing
 from fairway.api.people import Access, Person
 from fairway.api.prometheus import Figures
+from fairway.api.tokens import Tokens
 from fairway.runtime.daemon.daemon import Daemon
+from fairway.runtime.jobs.records import JobRecord
 
 
 class ApiContext:
@@ -22,7 +26,9 @@ class ApiContext:
     def __init__(self, daemon: Daemon, access: Access) -> None:
         self.daemon = daemon
         self.scheduler = daemon.scheduler
-        self.access = access
+        self.tokens = access.tokens or Tokens(daemon.options.folder)
+        self.access = access if access.tokens else replace(access, tokens=self.tokens)
+        self.audit = AuditLog(daemon.options.folder)
         self.began_s = time.time()
         self.disk = DiskSpace(daemon.options.folder)
         self.listing = Listing(daemon.scheduler)
@@ -43,6 +49,15 @@ class ApiContext:
         """End streams, logs that are being followed, and forecasts that wait."""
         self.stream.close()
         self.forecasts.close()
+
+    @property
+    def private(self) -> bool:
+        """Whether the configuration hides commands, directories and logs from other users."""
+        return self.daemon.settings.config.private
+
+    def may_see(self, person: Person, record: JobRecord) -> bool:
+        """Whether a person may see the command, the directory and the logs of a job."""
+        return not self.private or self.access.may_control(person, record.request.user)
 
     def person(self, request: Request) -> Person:
         """Who sent a request, as the first checks have found."""

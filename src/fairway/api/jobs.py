@@ -14,6 +14,7 @@ from starlette.responses import Response, StreamingResponse
 
 from fairway.api import views
 from fairway.api.answers import Answer
+from fairway.api.auth_middleware import note
 from fairway.api.context import ApiContext
 from fairway.api.logs import Logs
 from fairway.api.people import NotAllowedError, Person
@@ -28,6 +29,7 @@ from fairway.api.schema import (
     Key,
     RequeuedRows,
     Rows,
+    Since,
     StateIn,
     Submission,
     TakenRows,
@@ -35,7 +37,6 @@ from fairway.api.schema import (
     WhatIf,
 )
 from fairway.core.errors import InputError
-from fairway.core.units import MOST_SECONDS
 from fairway.policies.registry import files_of_knobs
 from fairway.runtime.jobs.commands import UnknownJobError
 from fairway.runtime.jobs.records import JobRecord, JobState
@@ -50,9 +51,6 @@ _TEXT: dict[int | str, dict[str, Any]] = {
 }
 Id = Annotated[str, Path(max_length=200, description="a job, a task (ID_k) or an array")]
 Limit = Annotated[int, Query(ge=1, le=1_000_000)]
-Since = Annotated[
-    float | None, Query(ge=0, le=MOST_SECONDS, allow_inf_nan=False, description="a date in seconds since 1970")
-]
 Jobs = Annotated[
     Annotated[Submission, Tag(ONE)] | Annotated[list[Submission], Body(min_length=1, max_length=MOST_JOBS), Tag(MANY)],
     Discriminator(lambda body: MANY if isinstance(body, list) else ONE),
@@ -96,10 +94,10 @@ def _add_submit(router: APIRouter, context: ApiContext) -> None:
         person = context.person(request)
         asked = body if isinstance(body, list) else [body]
         if not _is_quick(person, asked):
-            return await run_in_threadpool(_submitted, context, person, asked, key)
+            return await run_in_threadpool(_submitted, context, request, asked, key)
         requests = _requests(context, person, asked, key)
         records = await asyncio.wrap_future(context.scheduler.submission(requests))
-        return _taken(context, requests, records)
+        return _taken(context, request, requests, records)
 
 
 def _is_quick(person: Person, asked: Sequence[Submission]) -> bool:
@@ -108,17 +106,29 @@ def _is_quick(person: Person, asked: Sequence[Submission]) -> bool:
     return len(asked) <= FEW and plain
 
 
-def _submitted(context: ApiContext, person: Person, asked: Sequence[Submission], key: str | None) -> Response:
-    requests = _requests(context, person, asked, key)
-    return _taken(context, requests, context.scheduler.submit(requests, array=asked[0].array is not None))
+def _submitted(context: ApiContext, request: Request, asked: Sequence[Submission], key: str | None) -> Response:
+    requests = _requests(context, context.person(request), asked, key)
+    records = context.scheduler.submit(requests, array=asked[0].array is not None)
+    return _taken(context, request, requests, records)
 
 
-def _taken(context: ApiContext, requests: Sequence[JobRequest], records: Sequence[JobRecord]) -> Response:
+def _taken(
+    context: ApiContext, request: Request, requests: Sequence[JobRequest], records: Sequence[JobRecord]
+) -> Response:
     """The answer to a submission: 201 if any of it is new."""
+    _note_jobs(request, records)
     # The configuration may have changed a request, but its command is still the same object.
     asked = {id(request.command) for request in requests}
     new = sum(id(record.request.command) in asked for record in records)
-    return Response(context.listing.text(records, new=new), 201 if new else 200, media_type=_JSON)
+    text = context.listing.text(records, new=new)
+    return Response(text, 201 if new else 200, media_type=_JSON)
+
+
+def _note_jobs(request: Request, records: Sequence[JobRecord]) -> None:
+    """Have the audit log say which jobs a request was about: the first, the last, how many, and whose."""
+    ids = [record.id for record in records]
+    users = sorted({record.request.user for record in records})
+    note(request, jobs=ids if len(ids) <= FEW else [ids[0], "…", ids[-1]], count=len(ids), users=users)
 
 
 def _requests(context: ApiContext, person: Person, asked: Sequence[Submission], key: str | None) -> list[JobRequest]:
@@ -152,6 +162,7 @@ def _request(context: ApiContext, person: Person, one: Submission, key: str | No
 def _add_reading(router: APIRouter, context: ApiContext) -> None:
     @router.get("/jobs", responses={200: {"model": Rows}})
     def ls(
+        request: Request,
         state: Annotated[list[StateIn] | None, Query(description="one state, or several")] = None,
         user: Annotated[Name | None, Query()] = None,
         queue: Annotated[Name | None, Query()] = None,
@@ -161,10 +172,11 @@ def _add_reading(router: APIRouter, context: ApiContext) -> None:
         """Jobs in order of submission: the latest `limit` of those that were submitted at or after `since`."""
         wanted = _chosen(context, state, user, queue)
         found = [one for one in wanted if since is None or one.submitted_s >= since]
-        return Response(context.listing.text(found[-limit:]), media_type=_JSON)
+        return Response(context.listing.text(found[-limit:], _sees(context, request)), media_type=_JSON)
 
     @router.get("/history", responses={200: {"model": Rows}})
     def history(
+        request: Request,
         user: Annotated[Name | None, Query()] = None,
         queue: Annotated[Name | None, Query()] = None,
         since: Since = None,
@@ -174,16 +186,22 @@ def _add_reading(router: APIRouter, context: ApiContext) -> None:
         wanted = _chosen(context, [state for state in JobState if state.ended], user, queue)
         ended = [(one.ended_s or 0.0, one) for one in wanted if since is None or (one.ended_s or 0.0) >= since]
         ended.sort(key=lambda pair: (-pair[0], -pair[1].number))
-        return Response(context.listing.text([one for _, one in ended[:limit]]), media_type=_JSON)
+        found = [one for _, one in ended[:limit]]
+        return Response(context.listing.text(found, _sees(context, request)), media_type=_JSON)
 
     @router.get("/jobs/{name}", responses={200: {"model": Job | ArrayJob}})
     def show(request: Request, name: Id) -> Response:
         """Everything about one job; for an array, its tasks."""
         person, records = context.person(request), _found(context, name)
         if records[0].id != name:
-            return Answer({"id": name, "tasks": views.rows(context.scheduler, records)})
-        with_env = context.access.may_control(person, records[0].request.user)
-        return Answer(views.full(context.scheduler, records[0], with_env=with_env))
+            return Answer({"id": name, "tasks": views.rows(context.scheduler, records, _sees(context, request))})
+        own = context.access.may_control(person, records[0].request.user)
+        return Answer(views.full(context.scheduler, records[0], own=own, seen=context.may_see(person, records[0])))
+
+
+def _sees(context: ApiContext, request: Request) -> views.Sees:
+    person = context.person(request)
+    return (lambda record: context.may_see(person, record)) if context.private else views.all_seen
 
 
 def _chosen(context: ApiContext, states: list[JobState] | None, user: str | None, queue: str | None) -> list[JobRecord]:
@@ -209,16 +227,14 @@ def _add_control(router: APIRouter, context: ApiContext) -> None:
     def add(verb: str, act: Callable[[str], list[JobRecord]], what: str) -> None:
         @router.post(f"/jobs/{{name}}/{verb}", name=verb, description=what, responses={200: {"model": ChangedRows}})
         def control(request: Request, name: Id) -> Response:
-            return _changed(context, context.person(request), name, act)
+            return _changed(context, request, name, act)
 
     scheduler = context.scheduler
 
     @router.post("/jobs/{name}/cancel", responses={200: {"model": CancelledRows}})
     def cancel(request: Request, name: Id) -> Response:
         """End a job. Its processes are asked to stop, and killed after their grace period."""
-        return _changed(
-            context, context.person(request), name, scheduler.cancel, lambda record: {"stopping_s": _stopping_s(record)}
-        )
+        return _changed(context, request, name, scheduler.cancel, lambda record: {"stopping_s": _stopping_s(record)})
 
     add("suspend", scheduler.suspend, "Take a job off its GPUs until it is resumed.")
     add("resume", scheduler.release, "Let a suspended or held job go on.")
@@ -231,7 +247,7 @@ def _add_control(router: APIRouter, context: ApiContext) -> None:
         losing = {one.number for one in scheduler.store.tasks(name) if _begins_again(one)}
         return _changed(
             context,
-            context.person(request),
+            request,
             name,
             scheduler.requeue,
             lambda record: {"from_the_beginning": record.number in losing},
@@ -243,7 +259,8 @@ def _add_control(router: APIRouter, context: ApiContext) -> None:
         changes = body.model_dump(exclude_unset=True)
         if not changes:
             raise InputError("there is nothing to change")
-        return _changed(context, context.person(request), name, lambda one: scheduler.update(one, changes))
+        note(request, changes=changes)
+        return _changed(context, request, name, lambda one: scheduler.update(one, changes))
 
 
 def _stopping_s(record: JobRecord) -> float:
@@ -260,7 +277,7 @@ def _begins_again(record: JobRecord) -> bool:
 
 def _changed(
     context: ApiContext,
-    person: Person,
+    request: Request,
     name: str,
     act: Callable[[str], list[JobRecord]],
     more: Callable[[JobRecord], dict[str, Any]] = lambda record: {},
@@ -269,8 +286,9 @@ def _changed(
 
     `more` gives further fields of each.
     """
-    ended: set[int] = set()
-    for record in _found(context, name):
+    person, found, ended = context.person(request), _found(context, name), set[int]()
+    _note_jobs(request, found)
+    for record in found:
         if not context.access.may_control(person, record.request.user):
             raise NotAllowedError(f"job {record.id} is {record.request.user}'s; you are {person.name}")
         if record.state.ended:
@@ -283,6 +301,7 @@ def _changed(
 def _add_logs(router: APIRouter, context: ApiContext) -> None:
     @router.get("/jobs/{name}/logs", response_class=StreamingResponse, responses=_TEXT)
     async def logs(
+        request: Request,
         name: Id,
         rank: Annotated[int | None, Query(ge=0, le=4096, description="one rank; default: all")] = None,
         attempt: Annotated[int | None, Query(ge=1, le=1_000_000)] = None,
@@ -294,6 +313,9 @@ def _add_logs(router: APIRouter, context: ApiContext) -> None:
         records = _found(context, name)
         if records[0].id != name:
             raise InputError(f"{name} is an array; ask for one of its tasks, such as {records[0].id}")
+        person, owner = context.person(request), records[0].request.user
+        if not context.may_see(person, records[0]):
+            raise NotAllowedError(f"job {name} is {owner}'s, and logs are private here; you are {person.name}")
         found = Logs(context.scheduler, records[0], rank=rank, attempt=attempt)
         if offset is not None and (tail is not None or len(found.ranks()) > 1):
             raise InputError("an offset needs one rank, and no tail")
@@ -329,5 +351,6 @@ def _add_forecasts(router: APIRouter, context: ApiContext) -> None:
 
 def refuse_files(context: ApiContext, person: Person, policy: str) -> None:
     """The scheduler's user reads the files of knobs, so only that user and root may name such files."""
-    if files_of_knobs(policy) and person.uid not in (0, context.access.own_uid):
+    own = person.uid in (0, context.access.own_uid) and person.operator
+    if not own and files_of_knobs(policy):
         raise NotAllowedError("only the scheduler's own user can have a policy read files")

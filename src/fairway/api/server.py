@@ -1,8 +1,8 @@
 """Serving the API: on a Unix socket that every user of the machine may connect to, and optionally on loopback TCP.
 
-On the socket the kernel says who connects. TCP has no such thing, so it needs a token; the token is in the state
-directory, in a file that only the scheduler's user can read. SIGTERM and SIGINT end it: no more requests are taken,
-answers that are on their way are finished, and jobs go on running.
+On the socket the kernel says who connects. TCP has no such thing, so it needs a token. One is in the state directory,
+in a file that only the scheduler's user can read; operators make others. SIGTERM and SIGINT end it: no more requests
+are taken, answers that are on their way are finished, and jobs go on running.
 """
 
 from __future__ import annotations
@@ -93,6 +93,7 @@ class Server:
         """Stop scheduling and give everything back. Jobs go on running."""
         for one in self._sockets:
             one.close()
+        self.app.state.context.audit.close()
         self.daemon.socket.unlink(missing_ok=True)
         self.daemon.close()
 
@@ -149,9 +150,10 @@ def _settings(app: FastAPI) -> uvicorn.Config:
 
 def _protect(folder: Path) -> None:
     """Let others pass through the directory to the socket, and look at nothing in it."""
-    for name in ("journal.db", "journal.db-wal", "journal.db-shm", "lock", "daemon.json"):
-        if (folder / name).exists():
-            (folder / name).chmod(0o600)
+    ours = (folder / name for name in ("journal.db", "journal.db-wal", "journal.db-shm", "lock", "daemon.json"))
+    for path in (*ours, *folder.glob("audit.jsonl*")):
+        if path.exists():
+            path.chmod(0o600)
     # Only after the files are private.
     folder.chmod(0o711)
     jobs = folder / "jobs"

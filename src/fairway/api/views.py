@@ -32,6 +32,7 @@ MASK = "********"
 """What is shown instead of a secret."""
 _SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL)S?(?=_|[0-9]|$)")
 """Names of variables that hold secrets: WANDB_API_KEY, HF_TOKEN, but not TOKENIZERS_PARALLELISM."""
+_PRIVATE = ("command", "shown", "cwd")
 _TRIES = 100
 T = TypeVar("T")
 
@@ -46,8 +47,17 @@ def steady(read: Callable[[], T]) -> T:
     return read()
 
 
-def row(scheduler: Scheduler, record: JobRecord, now_s: float) -> dict[str, Any]:
-    """One job in a list; `now_s` is the scheduler's present."""
+Sees = Callable[[JobRecord], bool]
+"""Whether the command of a job is shown."""
+
+
+def all_seen(record: JobRecord) -> bool:
+    """Commands are shown."""
+    return True
+
+
+def row(scheduler: Scheduler, record: JobRecord, now_s: float, *, seen: bool = True) -> dict[str, Any]:
+    """One job in a list; `now_s` is the scheduler's present. `seen`: its command is shown."""
     request, progress, attempt = record.request, record.progress, record.attempt
     running = record.state is JobState.RUNNING
     ran_s, gpu_s, held = record.ran_s, record.gpu_s, 0
@@ -77,7 +87,7 @@ def row(scheduler: Scheduler, record: JobRecord, now_s: float) -> dict[str, Any]
         "exit_code": record.exit_code,
         "step": progress.step,
         "steps": progress.steps or request.steps,
-        "command": request.shown[:MOST_SHOWN] or _in_short(request.command),
+        "command": (request.shown[:MOST_SHOWN] or _in_short(request.command)) if seen else "",
     }
 
 
@@ -101,20 +111,26 @@ def reason_of(scheduler: Scheduler, record: JobRecord) -> str:
     return decided or last
 
 
-def rows(scheduler: Scheduler, records: Iterable[JobRecord]) -> list[dict[str, Any]]:
+def rows(scheduler: Scheduler, records: Iterable[JobRecord], sees: Sees = all_seen) -> list[dict[str, Any]]:
     """Jobs in a list."""
     now_s = scheduler.clock.now_s()
-    return [row(scheduler, record, now_s) for record in records]
+    return [row(scheduler, record, now_s, seen=sees(record)) for record in records]
 
 
-def full(scheduler: Scheduler, record: JobRecord, *, with_env: bool) -> dict[str, Any]:
-    """One job in full."""
+def full(scheduler: Scheduler, record: JobRecord, *, own: bool, seen: bool) -> dict[str, Any]:
+    """One job in full. `own`: for its owner or an operator. `seen`: others may see its command and its directory."""
     request = record.request.plain()
     env = request.pop("env", None)
-    if env and with_env:
+    if env and own:
         request["env"] = {name: MASK if _SECRET.search(name.upper()) else value for name, value in env.items()}
+    if not own and record.request.shown:
+        # It may be a whole script.
+        del request["command"]
+    if not seen:
+        request = {name: value for name, value in request.items() if name not in _PRIVATE}
     return {
-        **row(scheduler, record, scheduler.clock.now_s()),
+        **row(scheduler, record, scheduler.clock.now_s(), seen=seen),
+        "private": not seen,
         "held": record.held,
         "suspended": record.suspended,
         "failures": record.failures,
