@@ -6,6 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
+from fairway.api import events
 from fairway.api.events import Stream
 from fairway.core.event import NodeLost
 from fairway.runtime.daemon.scheduler import Scheduler
@@ -49,3 +50,49 @@ def test_a_client_that_was_away_for_too_long_is_told_of_a_gap() -> None:
         return b""
 
     assert b'"event":"Gap"' in asyncio.run(asyncio.wait_for(first(), 10.0))
+
+
+def test_a_burst_wakes_the_loop_once_and_is_one_piece_for_all_streams() -> None:
+    stream = _stream()
+    woken: list[str] = []
+
+    async def told() -> list[bytes]:
+        loop = asyncio.get_running_loop()
+        call = loop.call_soon_threadsafe
+
+        def counted(*about: Any) -> Any:
+            woken.append("")
+            return call(*about)
+
+        loop.call_soon_threadsafe = counted  # type: ignore[method-assign]
+        streams = [stream.follow(quiet_s=10.0) for _ in range(10)]
+        for one in streams:
+            assert (await anext(one)).startswith(b":")
+        nexts = [asyncio.ensure_future(anext(one)) for one in streams]
+        await asyncio.sleep(0)
+        for node in range(100):
+            stream._happened([NodeLost(0.0, node)])
+        pieces = list(await asyncio.gather(*nexts))
+        for one in streams:
+            await one.aclose()  # type: ignore[attr-defined]
+        return pieces
+
+    pieces = asyncio.run(asyncio.wait_for(told(), 10.0))
+    assert len(woken) == 1
+    assert all(piece is pieces[0] for piece in pieces)
+    assert pieces[0].count(b"event: NodeLost") == 100
+
+
+def test_a_user_may_follow_some_streams_and_others_are_not_kept_out() -> None:
+    stream = _stream()
+
+    async def told() -> None:
+        streams = [stream.follow(user="anna") for _ in range(events.MOST_EACH)]
+        for one in streams:
+            await anext(one)
+        assert "the most for one user" in stream.refusal("anna")
+        assert stream.refusal("ben") == ""
+        await streams[0].aclose()  # type: ignore[attr-defined]
+        assert stream.refusal("anna") == ""
+
+    asyncio.run(asyncio.wait_for(told(), 10.0))

@@ -165,7 +165,9 @@ class Dependencies:
             awaited = self._awaited.get(name)
             if awaited is not None and awaited.over():
                 found += sorted(awaited.waiting)
-                del self._awaited[name]
+                awaited.waiting.clear()
+        # How an array ended is kept, because its tasks are many. A single job is quickly looked at again.
+        self._awaited.pop(record.id, None)
         return found
 
     def _awaited_by(self, name: str) -> Awaited:
