@@ -27,7 +27,7 @@ MOST_JOBS = 10_000
 """The most jobs in a forecast."""
 
 
-class Awaited(NamedTuple):
+class Remaining(NamedTuple):
     """A job or a whole array that others wait for: its tasks that have not ended, and whether one has failed."""
 
     exists: bool
@@ -247,7 +247,7 @@ def conditions_of(
     scheduler: Scheduler, outside: Iterable[JobRecord], running: Collection[int] = ()
 ) -> dict[int, Condition]:
     """What jobs that are not eligible wait for, in the order of submission; nothing for jobs that never come in."""
-    known: dict[str, Awaited] = {}
+    known: dict[str, Remaining] = {}
     conditions, never = dict[int, Condition](), set[str]()
     for record in outside:
         found = _condition(scheduler, record, known)
@@ -259,14 +259,14 @@ def conditions_of(
     return conditions
 
 
-def _condition(scheduler: Scheduler, record: JobRecord, known: dict[str, Awaited]) -> Condition | None:
+def _condition(scheduler: Scheduler, record: JobRecord, known: dict[str, Remaining]) -> Condition | None:
     """When a job becomes eligible; None if its owner has to act, or if it never does."""
     request, others = record.request, dict[str, frozenset[int]]()
     if record.held or record.suspended or not any(speeds_of(request, scheduler.cluster)):
         return None
     for one in request.depends:
         if one.job not in known:
-            known[one.job] = _awaited(scheduler.store.tasks(one.job))
+            known[one.job] = _remaining(scheduler.store.tasks(one.job))
         awaited = known[one.job]
         if not _may_be_met(one, awaited):
             return None
@@ -276,13 +276,13 @@ def _condition(scheduler: Scheduler, record: JobRecord, known: dict[str, Awaited
     return Condition(begins_s, others)
 
 
-def _awaited(tasks: Sequence[JobRecord]) -> Awaited:
+def _remaining(tasks: Sequence[JobRecord]) -> Remaining:
     left = frozenset(task.number for task in tasks if not task.state.ended)
     failed = any(task.state.ended and task.state is not JobState.COMPLETED for task in tasks)
-    return Awaited(bool(tasks), left, failed)
+    return Remaining(bool(tasks), left, failed)
 
 
-def _may_be_met(dependency: Dependency, awaited: Awaited) -> bool:
+def _may_be_met(dependency: Dependency, awaited: Remaining) -> bool:
     """Whether a dependency is met, or will be if all jobs that have not ended complete."""
     met = {"afterok": not awaited.failed, "afternotok": awaited.failed, "afterany": True}
     return awaited.exists and met[dependency.kind]
