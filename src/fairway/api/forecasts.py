@@ -1,7 +1,7 @@
 """The queue of forecasts: one runs at a time, users take turns, and no other request waits for them.
 
 A forecast computes for up to ten seconds. It runs in a thread of its own, so that the threads of other requests stay
-free. Python switches between threads every `SWITCH_S`, so that the event loop and the scheduler get their turn quickly.
+free. Meanwhile Python switches threads every `SWITCH_S`, so that the event loop and the scheduler get their turn soon.
 """
 
 from __future__ import annotations
@@ -67,7 +67,6 @@ class Forecasts:
                 raise HTTPException(429, f"{who} are waiting already; try again later", {"Retry-After": f"{away_s}"})
             self._queues.setdefault(user, deque()).append((work, answer))
             if self._thread is None:
-                sys.setswitchinterval(SWITCH_S)
                 self._thread = threading.Thread(target=self._work, name="forecasts", daemon=True)
                 self._thread.start()
             self._changed.notify()
@@ -76,11 +75,14 @@ class Forecasts:
     def _work(self) -> None:
         while (next_one := self._next()) is not None:
             work, answer = next_one
-            began_s = time.monotonic()
+            began_s, before_s = time.monotonic(), sys.getswitchinterval()
+            sys.setswitchinterval(SWITCH_S)
             try:
                 answer.set_result(work())
             except BaseException as error:
                 answer.set_exception(error)
+            finally:
+                sys.setswitchinterval(before_s)
             self._took_s += 0.2 * (time.monotonic() - began_s - self._took_s)
 
     def _next(self) -> tuple[Work, Future[Response]] | None:
