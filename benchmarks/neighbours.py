@@ -22,6 +22,7 @@ import argparse
 import contextlib
 import multiprocessing
 import os
+import pwd
 import shutil
 import signal
 import socket
@@ -48,7 +49,6 @@ with open(os.environ["FAIRWAY_REPORT"], "ab", buffering=0) as file:
 """
 _TALK = "while :; do head -c 1000000 /dev/zero | tr '\\0' x; echo; sleep 0.2; done"
 _HELD = {"command": ["true"], "cwd": "/", "hold": True}
-_FIRST_UID = 60_000
 
 
 class Daemon:
@@ -117,7 +117,8 @@ def processes(*works: Callable[[], None]) -> Iterator[None]:
 
     def alone(at: int, work: Callable[[], None]) -> None:
         if os.geteuid() == 0:
-            os.setuid(_FIRST_UID + at)
+            others = [one.pw_uid for one in pwd.getpwall() if one.pw_uid]
+            os.setuid(others[at % len(others)])
         with contextlib.suppress(KeyboardInterrupt, ClientError, OSError):
             work()
 

@@ -3,7 +3,8 @@
 The scheduler's thread hands events over and goes on at once. The last ones are kept, so a client that was cut off says
 the id of the last event that it saw and misses nothing; if it was away for too long the stream says so with `Gap`.
 
-All streams are woken together, at once after a quiet time and then every `PAUSE_S`. They send the same bytes.
+Streams are woken together: at once after a quiet time, and then with pauses that grow with their number. They send the
+same bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from fairway.runtime.daemon.scheduler import Scheduler
 KEPT = 10_000
 QUIET_S = 15.0
 """After this time without an event a comment is sent, so that a broken connection is noticed."""
-PAUSE_S = 0.1
+PAUSE_S, PAUSE_EACH_S = 0.1, 0.002
+"""The time between two wakes, at least and for each stream."""
+GROUP, GROUP_S = 20, 0.01
+"""How many streams are woken at once, and the time until the next ones are."""
 MOST_AT_ONCE = 1000
 """The most events in one piece."""
 MOST_EACH, MOST = 20, 200
@@ -102,18 +106,18 @@ class Stream:
             yield b": fairway events\n\n"
             if gap:
                 yield self._gap()
+            waited = False
             while not self.closing:
                 news.clear()
                 # Others may come while these are sent: they are for the next time.
                 at, piece = self._after(at)
-                if piece:
-                    yield piece
-                if at < self._count:
-                    continue
-                try:
-                    await asyncio.wait_for(news.wait(), quiet_s)
-                except TimeoutError:
-                    yield b": quiet\n\n"
+                if piece or waited:
+                    yield piece or b": quiet\n\n"
+                waited = at >= self._count
+                if waited:
+                    timer = loop.call_later(quiet_s, news.set)
+                    await news.wait()
+                    timer.cancel()
         finally:
             self._of[user] -= 1
             bell.news.discard(news)
@@ -164,7 +168,7 @@ class Stream:
 
 
 class _Bell:
-    """Wakes all streams of one event loop, by one call."""
+    """Wakes all streams of one event loop. Other threads ask for that by one call, however many streams there are."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.news: set[asyncio.Event] = set()
@@ -179,14 +183,18 @@ class _Bell:
             self._loop.call_soon_threadsafe(self._soon)
 
     def _soon(self) -> None:
-        self._loop.call_at(max(self._rang_s + PAUSE_S, self._loop.time()), self._ring)
+        pause_s = max(PAUSE_S, PAUSE_EACH_S * len(self.news))
+        self._loop.call_at(max(self._rang_s + pause_s, self._loop.time()), self._ring)
 
     def _ring(self) -> None:
         # First of all, so that what comes from now on rings again.
         self._asked = False
         self._rang_s = self._loop.time()
-        for one in self.news:
-            one.set()
+        for at, one in enumerate(list(self.news)):
+            if at < GROUP:
+                one.set()
+            else:
+                self._loop.call_later(at // GROUP * GROUP_S, one.set)
 
 
 def _written(name: str, kind: str, plain: dict[str, Any]) -> bytes:
