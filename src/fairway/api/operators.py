@@ -52,15 +52,16 @@ def _add_tokens(router: APIRouter, context: ApiContext) -> None:
         uid = user_id(body.user) if body.user and body.user != person.name else person.uid
         if uid is None:
             raise InputError(f"user: there is no account {body.user!r} on this machine")
-        if uid == 0 and not person.root:
-            raise NotAllowedError(f"{person.name} cannot make tokens of {body.user}")
+        _refuse_stronger(context, person, uid)
         made, secret = tokens.create(body.name, body.role, uid, by=person.name, lasts_s=body.lasts_s)
         return Answer({**_shown(made), "token": secret}, 201)
 
     @router.post("/tokens/{name}/rotate", responses={200: {"model": TokenMade}})
     def rotate(request: Request, name: TokenName) -> Response:
         """Give a token a new secret, and as much time again. The old one counts no more. For operators."""
-        made, secret = tokens.rotate(name, by=operator(context, request, "renew tokens").name)
+        person = operator(context, request, "renew tokens")
+        _refuse_stronger(context, person, tokens.known(name).uid)
+        made, secret = tokens.rotate(name, by=person.name)
         return Answer({**_shown(made), "token": secret})
 
     @router.delete("/tokens/{name}", responses={200: {"model": TokenOut}})
@@ -68,6 +69,12 @@ def _add_tokens(router: APIRouter, context: ApiContext) -> None:
         """Revoke a token. It counts no more. For operators."""
         operator(context, request, "revoke tokens")
         return Answer(_shown(tokens.revoke(name)))
+
+
+def _refuse_stronger(context: ApiContext, person: Person, uid: int) -> None:
+    """Root and the scheduler's own user may do more than operators, so only they get tokens that stand for them."""
+    if uid in (0, context.access.own_uid) and person.uid not in (0, uid):
+        raise NotAllowedError(f"{person.name} cannot make tokens of {user_name(uid)}")
 
 
 def _shown(token: Token) -> dict[str, Any]:

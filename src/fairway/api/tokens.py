@@ -97,16 +97,17 @@ class Tokens:
     def rotate(self, name: str, *, by: str) -> tuple[Token, str]:
         """Give a token a new secret, and as much time again. The old secret counts no more."""
         with self._lock:
-            return self._keep(replace(self._known(name), made_by=by))
+            return self._keep(replace(self.known(name), made_by=by))
 
     def revoke(self, name: str) -> Token:
         """Remove a token: it counts no more."""
         with self._lock:
-            gone = self._known(name)
+            gone = self.known(name)
             self._write({one: token for one, token in self._by_name.items() if one != name})
             return gone
 
-    def _known(self, name: str) -> Token:
+    def known(self, name: str) -> Token:
+        """The token of this name."""
         if name not in self._by_name:
             raise UnknownTokenError(f"there is no token {name!r}")
         return self._by_name[name]

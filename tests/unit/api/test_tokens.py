@@ -73,6 +73,17 @@ def test_only_operators_make_and_see_tokens(site: Site) -> None:
     assert opera.post("/v1/tokens", json={"name": "token", "role": "read"}).status_code == 409
 
 
+def test_operators_get_no_tokens_of_root_or_of_the_schedulers_user(site: Site) -> None:
+    for uid, name in ((0, "of-root"), (site.app.state.context.access.own_uid, "of-its-user")):
+        answer = site.as_user(uid).post("/v1/tokens", json={"name": name, "role": "operate"})
+        assert answer.status_code == 201
+        refused = site.as_user(OPERA).post(f"/v1/tokens/{name}/rotate")
+        assert refused.status_code == 403
+        assert "token" not in refused.json()
+        assert over_tcp(site, answer.json()["token"]).get("/v1/status").status_code == 200
+        assert site.as_user(OPERA).delete(f"/v1/tokens/{name}").status_code == 200
+
+
 def test_a_token_is_revoked_alone(site: Site) -> None:
     first, second = made(site), made(site, name="other")
     assert [one["name"] for one in site.as_user(OPERA).get("/v1/tokens").json()["tokens"]] == ["ci", "other"]
