@@ -8,6 +8,7 @@
 | `nothing` | nothing |
 | `dependencies` | 20 jobs with 1,000 dependencies each on an array of 10,000 tasks; then the array is cancelled |
 | `forecasts` | 100 clients ask `what-if` and `why` about 2,000 jobs |
+| `lists` | 40 clients list 5,000 jobs |
 | `reports` | two jobs write reports as fast as they can |
 | `streams` | 300 event streams while 4 clients submit |
 | `crowd` | 20 clients submit, beside 10 event streams and 2 log readers that never read, and 500 idle connections |
@@ -208,6 +209,27 @@ def forecasts(daemon: Daemon, probe: Probe, seconds: float) -> str:
     return ""
 
 
+def lists(daemon: Daemon, probe: Probe, seconds: float) -> str:
+    """Many clients that ask for everything."""
+    for _ in range(50):
+        daemon.client.submit([_HELD] * 100)
+
+    def ask(_: int) -> None:
+        connection = connected(daemon.folder)
+        while True:
+            connection.sendall(b"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            end = b""
+            # Not parsed, because that would take the cores from the scheduler.
+            while not end.endswith(b"]}"):
+                end = (end + connection.recv(1 << 20))[-2:]
+
+    end_s = time.monotonic() + seconds
+    with processes(*[lambda: threads(10, ask)] * 4):
+        time.sleep(0.5)
+        probe.run(lambda: time.monotonic() < end_s)
+    return ""
+
+
 def reports(daemon: Daemon, probe: Probe, seconds: float) -> str:
     """Jobs that report too much."""
     flood = {"command": [sys.executable, "-c", _FLOOD], "cwd": "/", "grace_s": 0.1}
@@ -283,7 +305,7 @@ def _open(one: socket.socket) -> bool:
         return False
 
 
-LOADS = {one.__name__: one for one in (nothing, dependencies, forecasts, reports, streams, crowd)}
+LOADS = {one.__name__: one for one in (nothing, dependencies, forecasts, lists, reports, streams, crowd)}
 
 
 def measured(load: str, seconds: float) -> str:

@@ -52,14 +52,18 @@ def _add_state(router: APIRouter, context: ApiContext) -> None:
         return Answer({"nodes": views.nodes(context.daemon)})
 
     @router.get("/share", responses={200: {"model": Share}})
-    def share() -> Response:
+    async def share(request: Request) -> Response:
         """What every user holds now and has used."""
-        return Answer({"users": views.share(context.scheduler)})
+        user = context.person(request).name
+        return await context.lists.run(user, lambda: Answer({"users": views.share(context.scheduler)}))
 
     @router.get("/snapshot", responses={200: {"content": {"application/json": {}}}})
-    def snapshot() -> Response:
+    async def snapshot(request: Request) -> Response:
         """What the scheduler sees and decides now, for `fairway replay`."""
-        return Response(context.scheduler.incident(), media_type="application/json")
+        user = context.person(request).name
+        return await context.lists.run(
+            user, lambda: Response(context.scheduler.incident(), media_type="application/json")
+        )
 
     @router.get("/status", responses={200: {"model": Status}})
     def status(request: Request) -> Response:
@@ -108,6 +112,7 @@ def _add_streams(router: APIRouter, context: ApiContext) -> None:
 
 def _add_figures(router: APIRouter, context: ApiContext) -> None:
     @router.get("/metrics", response_class=Response, responses=_PROMETHEUS)
-    def metrics() -> Response:
+    async def metrics(request: Request) -> Response:
         """Figures for Prometheus."""
-        return Response(context.figures.text(), media_type=_FIGURES)
+        user = context.person(request).name
+        return await context.lists.run(user, lambda: Response(context.figures.text(), media_type=_FIGURES))

@@ -11,10 +11,10 @@ from fairway.api.audit_log import AuditLog
 from fairway.api.auth_middleware import PERSON
 from fairway.api.disk_space import DiskSpace
 from fairway.api.events import Stream
-from fairway.api.forecasts import Forecasts
 from fairway.api.json_rows import Listing
 from fairway.api.people import Access, Person
 from fairway.api.prometheus import Figures
+from fairway.api.request_turns import RequestTurns
 from fairway.api.tokens import Tokens
 from fairway.runtime.daemon.daemon import Daemon
 from fairway.runtime.jobs.records import JobRecord
@@ -33,7 +33,8 @@ class ApiContext:
         self.disk = DiskSpace(daemon.options.folder)
         self.listing = Listing(daemon.scheduler)
         self.stream = Stream(daemon.scheduler)
-        self.forecasts = Forecasts()
+        self.forecasts = RequestTurns("forecasts", each=4, most=32)
+        self.lists = RequestTurns("lists", each=100, most=400)
         self.figures = Figures(daemon, self.disk)
         self.stream.listen()
         self.figures.listen()
@@ -46,9 +47,10 @@ class ApiContext:
         return self.stream.closing
 
     def close(self) -> None:
-        """End streams, logs that are being followed, and forecasts that wait."""
+        """End streams, logs that are being followed, and requests that wait for their turn."""
         self.stream.close()
         self.forecasts.close()
+        self.lists.close()
 
     @property
     def private(self) -> bool:

@@ -161,7 +161,7 @@ def _request(context: ApiContext, person: Person, one: Submission, key: str | No
 
 def _add_reading(router: APIRouter, context: ApiContext) -> None:
     @router.get("/jobs", responses={200: {"model": Rows}})
-    def ls(
+    async def ls(
         request: Request,
         state: Annotated[list[StateIn] | None, Query(description="one state, or several")] = None,
         user: Annotated[Name | None, Query()] = None,
@@ -170,12 +170,16 @@ def _add_reading(router: APIRouter, context: ApiContext) -> None:
         limit: Limit = 100_000,
     ) -> Response:
         """Jobs in order of submission: the latest `limit` of those that were submitted at or after `since`."""
-        wanted = _chosen(context, state, user, queue)
-        found = [one for one in wanted if since is None or one.submitted_s >= since]
-        return Response(context.listing.text(found[-limit:], _sees(context, request)), media_type=_JSON)
+
+        def listed() -> Response:
+            wanted = _chosen(context, state, user, queue)
+            found = [one for one in wanted if since is None or one.submitted_s >= since]
+            return Response(context.listing.text(found[-limit:], _sees(context, request)), media_type=_JSON)
+
+        return await context.lists.run(context.person(request).name, listed)
 
     @router.get("/history", responses={200: {"model": Rows}})
-    def history(
+    async def history(
         request: Request,
         user: Annotated[Name | None, Query()] = None,
         queue: Annotated[Name | None, Query()] = None,
@@ -183,18 +187,25 @@ def _add_reading(router: APIRouter, context: ApiContext) -> None:
         limit: Limit = 1000,
     ) -> Response:
         """Jobs that have ended at or after `since`, the latest first."""
-        wanted = _chosen(context, [state for state in JobState if state.ended], user, queue)
-        ended = [(one.ended_s or 0.0, one) for one in wanted if since is None or (one.ended_s or 0.0) >= since]
-        ended.sort(key=lambda pair: (-pair[0], -pair[1].number))
-        found = [one for _, one in ended[:limit]]
-        return Response(context.listing.text(found, _sees(context, request)), media_type=_JSON)
+
+        def listed() -> Response:
+            wanted = _chosen(context, [state for state in JobState if state.ended], user, queue)
+            ended = [(one.ended_s or 0.0, one) for one in wanted if since is None or (one.ended_s or 0.0) >= since]
+            ended.sort(key=lambda pair: (-pair[0], -pair[1].number))
+            found = [one for _, one in ended[:limit]]
+            return Response(context.listing.text(found, _sees(context, request)), media_type=_JSON)
+
+        return await context.lists.run(context.person(request).name, listed)
 
     @router.get("/jobs/{name}", responses={200: {"model": Job | ArrayJob}})
-    def show(request: Request, name: Id) -> Response:
+    async def show(request: Request, name: Id) -> Response:
         """Everything about one job; for an array, its tasks."""
         person, records = context.person(request), _found(context, name)
         if records[0].id != name:
-            return Answer({"id": name, "tasks": views.rows(context.scheduler, records, _sees(context, request))})
+            sees = _sees(context, request)
+            return await context.lists.run(
+                person.name, lambda: Answer({"id": name, "tasks": views.rows(context.scheduler, records, sees)})
+            )
         own = context.access.may_control(person, records[0].request.user)
         return Answer(views.full(context.scheduler, records[0], own=own, seen=context.may_see(person, records[0])))
 

@@ -15,6 +15,7 @@ import os
 import secrets
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,6 +34,8 @@ from fairway.runtime.daemon.daemon import Daemon
 GRACE_S = 5.0
 """How long answers may take after the server was asked to stop."""
 BACKLOG = 1024
+SWITCH_S = 0.001
+"""How long a thread may compute while others wait. A request goes through several threads, and each waits this long."""
 
 
 def serve(
@@ -79,6 +82,7 @@ class Server:
 
     def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
         """Schedule and serve until stopped."""
+        sys.setswitchinterval(SWITCH_S)
         about = {} if self.address is None else {"listen": _address(*self.address)}
         self.daemon.scheduler.on_stop.append(self.stop)
         self.daemon.start(**about)

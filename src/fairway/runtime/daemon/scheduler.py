@@ -250,15 +250,17 @@ class Scheduler:
     def incident(self) -> str:
         """Everything that a decision depends on now, and the decision, as the text of a file."""
 
-        def command(now_s: float) -> tuple[list[Event], str]:
+        def command(now_s: float) -> tuple[list[Event], tuple[Incident, Decision]]:
             self.state.apply(Woken(max(self.state.now_s, now_s)))
             snapshot = self.state.snapshot(self.guard.knows)
             config = str(self.journal.facts(("config",)).get("config", ""))
             about = (dict(self.guard.outside), dict(self.blocked.why), self.engine.homes(), config)
-            decided = granted(snapshot, self.guard.decide(snapshot))
-            return [], Incident(snapshot, self.policy_text, *about, decided).text()
+            decision = self.guard.decide(snapshot)
+            return [], (Incident(snapshot.copy(), self.policy_text, *about, ()), decision)
 
-        return str(self.ask(command))
+        # What takes long is done in the caller's thread.
+        incident, decision = self.ask(command)
+        return str(incident._replace(decided=granted(incident.snapshot, decision)).text())
 
     def block_gpus(self, blocked: Mapping[int, str]) -> None:
         """Block GPUs, by number with the reason. Jobs that were to start on them are given others."""
