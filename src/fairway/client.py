@@ -228,6 +228,28 @@ class Client:
         """The scheduler itself: its version, policy, GPUs, queue and disk."""
         return self._dict("GET", "/status")
 
+    def tokens(self) -> list[Row]:
+        """All tokens, without their secrets."""
+        return list(self._dict("GET", "/tokens")["tokens"])
+
+    def create_token(self, name: str, role: str, *, lasts_s: float | None = None, user: str = "") -> Row:
+        """Make a token for requests over TCP; its secret is in `token`, and is not kept."""
+        # Not sent again: the second time the name would be taken, and the secret of the first time is lost.
+        body = {"name": name, "role": role, "lasts_s": lasts_s, "user": user}
+        return self._dict("POST", "/tokens", body, again=False)
+
+    def rotate_token(self, name: str) -> Row:
+        """Give a token a new secret, and as much time again."""
+        return self._dict("POST", f"/tokens/{quote(name, safe='')}/rotate", again=False)
+
+    def revoke_token(self, name: str) -> Row:
+        """Revoke a token."""
+        return self._dict("DELETE", f"/tokens/{quote(name, safe='')}", again=False)
+
+    def audit(self, *, user: str | None = None, since: float | None = None, limit: int | None = None) -> list[Row]:
+        """Who changed what since a date, the latest last."""
+        return list(self._json("GET", "/audit", query=_given(user=user, since=since, limit=limit))["entries"])
+
     def snapshot(self) -> str:
         """What the scheduler sees and decides now, as the text of a file for `fairway replay`."""
         return b"".join(self._stream("/snapshot", [])).decode()
@@ -251,8 +273,8 @@ class Client:
         # Only stopping a job twice would matter. Any other request has the same effect if it arrives twice.
         return _rows(self._json("POST", f"/jobs/{_part(job)}/{verb}", again=verb != "requeue"))
 
-    def _dict(self, method: str, path: str, body: Any = None) -> Row:
-        told = self._json(method, path, body)
+    def _dict(self, method: str, path: str, body: Any = None, *, again: bool = True) -> Row:
+        told = self._json(method, path, body, again=again)
         if not isinstance(told, dict):
             raise ClientError(f"the scheduler at {self._wire.where} gave an answer that is not an object")
         return told

@@ -94,13 +94,40 @@ def test_a_client_that_goes_on_in_time_is_answered_as_often_as_it_asks(folder: P
             time.sleep(0.7)
 
 
+class One:
+    """A connection of a user; `busy`: a request is being answered."""
+
+    def __init__(self, uid: int, *, busy: bool = False) -> None:
+        self.uid = uid
+        self.busy = busy
+        self.aborted = False
+        self.transport = self
+
+    def answers(self) -> bool:
+        return self.busy
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+def test_a_user_with_few_connections_gets_a_place_of_one_who_has_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = connections.Connections()
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    known._sweeper = object()  # type: ignore[assignment]
+    all_of_them = [One(2000 + at % 8, busy=at % 16 != 0) for at in range(known._most_others)]
+    for one in all_of_them:
+        known.add(one)  # type: ignore[arg-type]
+    assert known.refusal(3000) == ""
+    closed = [one for one in all_of_them if one.aborted]
+    assert [(one.uid, one.busy) for one in closed] == [(2000, False)]
+    known.add(One(3000))  # type: ignore[arg-type]
+    # Nobody who has as many as others takes a place from them.
+    assert "too many connections" in known.refusal(2001)
+
+
 def test_places_are_kept_for_root_and_for_the_owner(monkeypatch: pytest.MonkeyPatch) -> None:
     known = connections.Connections()
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-
-    class One:
-        def __init__(self, uid: int) -> None:
-            self.uid = uid
 
     known._sweeper = object()  # type: ignore[assignment]
     for uid in range(2000, 2000 + known._most_others):

@@ -152,7 +152,7 @@ def test_events_reach_the_client(site: Site) -> None:
 
     thread = threading.Thread(target=listening, daemon=True)
     thread.start()
-    until(lambda: site.server.app.state.context.stream._waiting)
+    until(lambda: site.server.app.state.context.stream._bells)
     job = client.submit(shell("true"))[0]["id"]
     thread.join(LONG_S)
     assert not thread.is_alive()
@@ -394,3 +394,32 @@ def test_a_large_body_is_refused_over_the_wire(site: Site) -> None:
         site.client.submit(shell("true", env={f"V{k}": "x" * 100_000 for k in range(200)}))
     assert caught.value.status == 413
     assert site.client.ls() == []
+
+
+def test_a_token_is_made_used_renewed_and_revoked_over_the_wire(new_site: Callable[..., Site]) -> None:
+    site = new_site(listen="127.0.0.1:0")
+    url = "http://{}:{}".format(*site.server.address)
+    made = site.client.create_token("ci", "submit", lasts_s=3600.0)
+    assert [one["name"] for one in site.client.tokens()] == ["ci"]
+    client = Client(url=url, token=made["token"])
+    job = client.submit(shell("true", hold=True))[0]["id"]
+    assert client.cancel(job)[0]["state"] == "CANCELLED"
+    with pytest.raises(RefusedError, match="only operators"):
+        client.reload()
+    renewed = site.client.rotate_token("ci")
+    with pytest.raises(RefusedError) as caught:
+        client.status()
+    assert caught.value.status == 401
+    assert Client(url=url, token=renewed["token"]).status()["you"] == site.client.status()["you"]
+    site.client.revoke_token("ci")
+    with pytest.raises(RefusedError):
+        Client(url=url, token=renewed["token"]).status()
+    told = [(one["path"], one.get("token", ""), one["status"]) for one in site.client.audit()]
+    assert told == [
+        ("/v1/tokens", "", 201),
+        ("/v1/jobs", "ci", 201),
+        (f"/v1/jobs/{job}/cancel", "ci", 200),
+        ("/v1/reload", "ci", 403),
+        ("/v1/tokens/ci/rotate", "", 200),
+        ("/v1/tokens/ci", "", 200),
+    ]

@@ -13,12 +13,13 @@ from fairway.api.cluster import cluster_router, root_router
 from fairway.api.context import ApiContext
 from fairway.api.errors import add_handlers
 from fairway.api.jobs import jobs_router
+from fairway.api.operators import operators_router
 from fairway.api.people import Access
 from fairway.api.schema import Error
 from fairway.runtime.daemon.daemon import Daemon
 
 _REFUSALS = {
-    401: "Over TCP: the token is missing or wrong",
+    401: "Over TCP: the token is missing or wrong, or has expired",
     403: "Not yours",
     404: "There is no such job",
     405: "This method is not possible here",
@@ -59,8 +60,8 @@ def make_app(daemon: Daemon, access: Access | None = None) -> FastAPI:
     )
     app.state.context = context
     add_handlers(app)
-    for router in (jobs_router(context), cluster_router(context)):
+    for router in (jobs_router(context), cluster_router(context), operators_router(context)):
         app.include_router(router, prefix="/v1")
     app.include_router(root_router(context))
-    app.add_middleware(AuthMiddleware, access=context.access)
+    app.add_middleware(AuthMiddleware, access=context.access, audit=context.audit)
     return app

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request
+from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 
 from fairway.api import views
 from fairway.api.answers import Answer
+from fairway.api.auth_middleware import note
 from fairway.api.context import ApiContext
 from fairway.api.jobs import refuse_files
-from fairway.api.people import NotAllowedError
+from fairway.api.operators import operator
 from fairway.api.schema import Collect, CollectedOut, Nodes, PolicyIn, PolicyOut, Reloaded, Share, Status
 from fairway.policies import make_policy
 from fairway.runtime.daemon.config import Keep
@@ -51,19 +53,24 @@ def _add_state(router: APIRouter, context: ApiContext) -> None:
         return Answer({"nodes": views.nodes(context.daemon)})
 
     @router.get("/share", responses={200: {"model": Share}})
-    def share() -> Response:
+    async def share(request: Request) -> Response:
         """What every user holds now and has used."""
-        return Answer({"users": views.share(context.scheduler)})
+        user = context.person(request).name
+        return await context.lists.run(user, lambda: Answer({"users": views.share(context.scheduler)}))
 
     @router.get("/snapshot", responses={200: {"content": {"application/json": {}}}})
-    def snapshot() -> Response:
+    async def snapshot(request: Request) -> Response:
         """What the scheduler sees and decides now, for `fairway replay`."""
-        return Response(context.scheduler.incident(), media_type="application/json")
+        user = context.person(request).name
+        return await context.lists.run(
+            user, lambda: Response(context.scheduler.incident(), media_type="application/json")
+        )
 
     @router.get("/status", responses={200: {"model": Status}})
     def status(request: Request) -> Response:
         """The scheduler itself, and who you are to it."""
-        return Answer(views.status(context.daemon, context.disk, context.person(request), context.began_s))
+        told = views.status(context.daemon, context.disk, context.person(request), context.began_s)
+        return Answer(told | {"audit_problem": context.audit.problem})
 
 
 def _add_policy(router: APIRouter, context: ApiContext) -> None:
@@ -75,9 +82,8 @@ def _add_policy(router: APIRouter, context: ApiContext) -> None:
     @router.put("/policy", responses={200: {"model": PolicyOut}})
     def set_policy(request: Request, body: PolicyIn) -> Response:
         """Switch to another policy. The change itself stops no job. For operators."""
-        person = context.person(request)
-        if not person.operator:
-            raise NotAllowedError(f"only operators can change the policy; you are {person.name}")
+        note(request, policy=body.policy)
+        person = operator(context, request, "change the policy")
         refuse_files(context, person, body.policy)
         context.scheduler.set_policy(make_policy(body.policy), body.policy)
         return Answer(views.policy(context.scheduler))
@@ -85,9 +91,8 @@ def _add_policy(router: APIRouter, context: ApiContext) -> None:
     @router.post("/gc", responses={200: {"model": CollectedOut}})
     def gc(request: Request, body: Collect) -> Response:
         """Delete jobs that have ended, with their logs and checkpoints. For operators."""
-        person = context.person(request)
-        if not person.operator:
-            raise NotAllowedError(f"only operators can delete jobs; you are {person.name}")
+        note(request, older_s=body.older_s, keep=body.keep, dry_run=body.dry_run)
+        operator(context, request, "delete jobs")
         asked = None if body.older_s is None and body.keep is None else Keep(body.older_s, body.keep)
         told = context.daemon.retention.collect(asked, dry_run=body.dry_run)
         return Answer({**told._asdict(), "dry_run": body.dry_run})
@@ -95,24 +100,29 @@ def _add_policy(router: APIRouter, context: ApiContext) -> None:
     @router.post("/reload", responses={200: {"model": Reloaded}})
     def reload(request: Request) -> Response:
         """Read the configuration again. If it has an error, nothing changes. For operators."""
-        person = context.person(request)
-        if not person.operator:
-            raise NotAllowedError(f"only operators can reload the configuration; you are {person.name}")
+        operator(context, request, "reload the configuration")
         return Answer({"file": context.daemon.reload()})
 
 
 def _add_streams(router: APIRouter, context: ApiContext) -> None:
     @router.get("/events", response_class=StreamingResponse, responses=_EVENTS)
-    async def events(last: Annotated[str | None, Header(alias="Last-Event-ID", max_length=100)] = None) -> Response:
+    async def events(
+        request: Request, last: Annotated[str | None, Header(alias="Last-Event-ID", max_length=100)] = None
+    ) -> Response:
         """What happens, as server-sent events. With the id of the last event seen, those after it come first."""
-        headers = {"Cache-Control": "no-store"}
-        return StreamingResponse(context.stream.follow(last), media_type="text/event-stream", headers=headers)
+        user, headers = context.person(request).name, {"Cache-Control": "no-store"}
+        why = context.stream.refusal(user)
+        if why:
+            raise HTTPException(429, why, {"Retry-After": "10"})
+        coming = context.stream.follow(last, user=user)
+        return StreamingResponse(coming, media_type="text/event-stream", headers=headers)
 
     _add_figures(router, context)
 
 
 def _add_figures(router: APIRouter, context: ApiContext) -> None:
     @router.get("/metrics", response_class=Response, responses=_PROMETHEUS)
-    def metrics() -> Response:
+    async def metrics(request: Request) -> Response:
         """Figures for Prometheus."""
-        return Response(context.figures.text(), media_type=_FIGURES)
+        user = context.person(request).name
+        return await context.lists.run(user, lambda: Response(context.figures.text(), media_type=_FIGURES))

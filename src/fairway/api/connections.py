@@ -1,7 +1,8 @@
 """Connections of clients: how many there may be, how long they may be silent, and who is at the other end.
 
 A connection costs a file descriptor, and the scheduler needs descriptors for its jobs. So every user may have some, all
-users together may have some more, and root and the scheduler's own user always find a place.
+users together may have some more, and root and the scheduler's own user always find a place. If all places are taken,
+a user who has few gets one from a user who has many and does not use it.
 """
 
 from __future__ import annotations
@@ -58,11 +59,26 @@ class Connections:
         """Why a user may not have one more connection now; "" if that is fine."""
         if self._of[uid] >= MOST_EACH and uid != 0:
             return f"you have {MOST_EACH} connections already, which is the most for one user; close some"
+        return (
+            ""
+            if self._has_room(uid) or self._made_room(uid)
+            else "too many connections are open; try again in a moment"
+        )
+
+    def _has_room(self, uid: int) -> bool:
         ours = (0, os.geteuid())
         others = len(self._all) - sum(self._of[one] for one in set(ours))
-        if len(self._all) >= self._most or (uid not in ours and others >= self._most_others):
-            return "too many connections are open; try again in a moment"
-        return ""
+        return len(self._all) < self._most and (uid in ours or others < self._most_others)
+
+    def _made_room(self, uid: int) -> bool:
+        """Close an idle connection of the user who has most of them, if that is more than this user has."""
+        idle = (one for one in self._all if one.uid not in (0, os.geteuid()) and not one.answers())
+        found = max(idle, key=lambda one: self._of[one.uid], default=None)
+        if found is None or self._of[found.uid] <= self._of[uid] + 1:
+            return False
+        self.discard(found)
+        found.transport.abort()
+        return self._has_room(uid)
 
     def add(self, connection: Connection) -> None:
         """Count a connection."""
@@ -121,11 +137,11 @@ class Connection(H11Protocol):
         """Take in a part of a request."""
         if self.transport.is_closing():
             return
-        busy = self._answers()
+        busy = self.answers()
         if not busy and self._head_s is None:
             self._head_s = self.loop.time()
         super().data_received(data)
-        if not busy and self._answers():
+        if not busy and self.answers():
             self._head_s, self._began_s = None, self.loop.time()
 
     def pause_writing(self) -> None:
@@ -144,9 +160,9 @@ class Connection(H11Protocol):
             return True
         if self._stuck_s is not None and now_s > self._stuck_s + STUCK_S:
             return True
-        return self._answers() and self.cycle.more_body and now_s > self._began_s + BODY_S
+        return self.answers() and self.cycle.more_body and now_s > self._began_s + BODY_S
 
-    def _answers(self) -> bool:
+    def answers(self) -> bool:
         """Whether a request is being answered."""
         return self.cycle is not None and not self.cycle.response_complete
 

@@ -14,8 +14,9 @@ from starlette.responses import Response
 
 from fairway.api.answers import Answer
 from fairway.api.disk_space import DiskNearlyFullError
-from fairway.api.people import NotAllowedError, NoTokenError
+from fairway.api.people import NotAllowedError
 from fairway.api.schema import MANY, ONE
+from fairway.api.tokens import NoTokenError, TokenExistsError, UnknownTokenError
 from fairway.core.errors import FairwayError, InputError
 from fairway.runtime.daemon.bounds import TooOftenError
 from fairway.runtime.jobs.commands import StoppedError, UnknownJobError, WrongStateError
@@ -31,6 +32,8 @@ STATUSES: dict[type[FairwayError], int] = {
     WrongStateError: 409,
     NotAllowedError: 403,
     NoTokenError: 401,
+    UnknownTokenError: 404,
+    TokenExistsError: 409,
     DiskNearlyFullError: 507,
     DiskFullError: 507,
     StoppedError: 503,

@@ -2,6 +2,9 @@
 
 The scheduler's thread hands events over and goes on at once. The last ones are kept, so a client that was cut off says
 the id of the last event that it saw and misses nothing; if it was away for too long the stream says so with `Gap`.
+
+Streams are woken together: at once after a quiet time, and then with pauses that grow with their number. They send the
+same bytes.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections import deque
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -21,6 +24,14 @@ from fairway.runtime.daemon.scheduler import Scheduler
 KEPT = 10_000
 QUIET_S = 15.0
 """After this time without an event a comment is sent, so that a broken connection is noticed."""
+PAUSE_S, PAUSE_EACH_S = 0.1, 0.002
+"""The time between two wakes, at least and for each stream."""
+GROUP, GROUP_S = 20, 0.01
+"""How many streams are woken at once, and the time until the next ones are."""
+MOST_AT_ONCE = 1000
+"""The most events in one piece."""
+MOST_EACH, MOST = 20, 200
+"""The most streams of one user, and in all."""
 _TOLD = ("rate", "progress", "batch_size", "why", "gpus", "host", "node", "priority", "weight")
 
 
@@ -30,10 +41,18 @@ class Stream:
     def __init__(self, scheduler: Scheduler, *, kept: int = KEPT) -> None:
         self._scheduler = scheduler
         self._run = secrets.token_hex(4)
-        self._kept: deque[tuple[int, str]] = deque(maxlen=kept)
-        self._count = 0
-        self._waiting: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
+        self._most = kept
+        self._kept: tuple[int, list[bytes]] = (1, [])
+        self._piece: tuple[int, int, bytes] = (0, 0, b"")
+        self._bells: dict[asyncio.AbstractEventLoop, _Bell] = {}
+        self._of: Counter[str] = Counter()
         self.closing = False
+
+    @property
+    def _count(self) -> int:
+        """The number of the last event."""
+        first, kept = self._kept
+        return first + len(kept) - 1
 
     def listen(self) -> None:
         """Listen to the scheduler."""
@@ -51,49 +70,72 @@ class Stream:
         self._add([(action, date_s) for action in actions])
 
     def _add(self, things: Sequence[tuple[Event | Action, float]]) -> None:
+        first, kept = self._kept
         for thing, date_s in things:
             kind = type(thing).__name__
-            name = f"{self._run}-{self._count + 1}"
+            name = f"{self._run}-{first + len(kept)}"
             plain = {"id": name, "event": kind, "time_s": date_s, **self._plain(thing)}
-            self._kept.append((self._count + 1, _written(name, kind, plain)))
-            self._count += 1
+            kept.append(_written(name, kind, plain))
+        if len(kept) > 2 * self._most:
+            # A new list: streams may be reading the old one.
+            self._kept = first + len(kept) - self._most, kept[-self._most :]
         if things:
             self._wake()
+
+    def refusal(self, user: str) -> str:
+        """Why a user may not have one more stream now; "" if that is fine."""
+        if self._of[user] >= MOST_EACH:
+            return f"you follow {MOST_EACH} event streams already, which is the most for one user; close some"
+        return "too many event streams are open; try again later" if self._of.total() >= MOST else ""
 
     def close(self) -> None:
         """End all streams; may be called from any thread."""
         self.closing = True
         self._wake()
 
-    async def follow(self, last: str | None = None, *, quiet_s: float = QUIET_S) -> AsyncIterator[str]:
-        """Events as text, from now on or from the one after `last`."""
+    async def follow(
+        self, last: str | None = None, *, user: str = "", quiet_s: float = QUIET_S
+    ) -> AsyncIterator[bytes]:
+        """Events as pieces of text, from now on or from the one after `last`."""
         at, gap = self._place(last)
-        news = asyncio.Event()
-        self._waiting[news] = asyncio.get_running_loop()
+        loop, news = asyncio.get_running_loop(), asyncio.Event()
+        bell = self._bells.setdefault(loop, _Bell(loop))
+        bell.news.add(news)
+        self._of[user] += 1
         try:
-            yield ": fairway events\n\n"
+            yield b": fairway events\n\n"
             if gap:
                 yield self._gap()
+            waited = False
             while not self.closing:
                 news.clear()
                 # Others may come while these are sent: they are for the next time.
-                at, texts = self._after(at)
-                for text in texts:
-                    yield text
-                try:
-                    await asyncio.wait_for(news.wait(), quiet_s)
-                except TimeoutError:
-                    yield ": quiet\n\n"
+                at, piece = self._after(at)
+                if piece or waited:
+                    yield piece or b": quiet\n\n"
+                waited = at >= self._count
+                if waited:
+                    timer = loop.call_later(quiet_s, news.set)
+                    await news.wait()
+                    timer.cancel()
         finally:
-            self._waiting.pop(news, None)
+            self._of[user] -= 1
+            bell.news.discard(news)
+            if not bell.news:
+                self._bells.pop(loop, None)
 
-    def _after(self, at: int) -> tuple[int, list[str]]:
-        """The number of the last event, and the texts of those after a number; some of them may be lost."""
-        kept = [one for one in list(self._kept) if one[0] > at]
-        if not kept:
-            return at, []
-        lost = [self._gap()] if kept[0][0] > at + 1 else []
-        return kept[-1][0], [*lost, *(text for _, text in kept)]
+    def _after(self, at: int) -> tuple[int, bytes]:
+        """The next events after a number as one piece, and the number of the last of them; some may be lost."""
+        first, kept = self._kept
+        begin = max(at + 1 - first, len(kept) - self._most, 0)
+        texts = kept[begin : begin + MOST_AT_ONCE]
+        if not texts:
+            return at, b""
+        since, until = first + begin, first + begin + len(texts) - 1
+        if self._piece[:2] != (since, until):
+            self._piece = since, until, b"".join(texts)
+        piece = self._piece[2]
+        return until, self._gap() + piece if since > at + 1 else piece
 
     def _place(self, last: str | None) -> tuple[int, bool]:
         """The number to continue from, and whether events in between are lost."""
@@ -104,16 +146,16 @@ class Stream:
             return self._count, True
         return int(number), False
 
-    def _gap(self) -> str:
+    def _gap(self) -> bytes:
         return _written(f"{self._run}-{self._count}", "Gap", {"event": "Gap", "id": f"{self._run}-{self._count}"})
 
     def _wake(self) -> None:
-        for news, loop in list(self._waiting.items()):
+        for loop, bell in list(self._bells.items()):
             try:
-                loop.call_soon_threadsafe(news.set)
+                bell.ask()
             except RuntimeError:
-                # Its loop is closed, so the client is gone.
-                self._waiting.pop(news, None)
+                # Its loop is closed, so the clients are gone.
+                self._bells.pop(loop, None)
 
     def _plain(self, thing: Event | Action) -> dict[str, Any]:
         plain: dict[str, Any] = {}
@@ -125,5 +167,35 @@ class Stream:
         return plain | {name: getattr(thing, name) for name in thing._fields if name in _TOLD}
 
 
-def _written(name: str, kind: str, plain: dict[str, Any]) -> str:
-    return f"id: {name}\nevent: {kind}\ndata: {json.dumps(plain, separators=(',', ':'))}\n\n"
+class _Bell:
+    """Wakes all streams of one event loop. Other threads ask for that by one call, however many streams there are."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.news: set[asyncio.Event] = set()
+        self._loop = loop
+        self._asked = False
+        self._rang_s = -PAUSE_S
+
+    def ask(self) -> None:
+        """There is something new. Any thread may call this."""
+        if not self._asked:
+            self._asked = True
+            self._loop.call_soon_threadsafe(self._soon)
+
+    def _soon(self) -> None:
+        pause_s = max(PAUSE_S, PAUSE_EACH_S * len(self.news))
+        self._loop.call_at(max(self._rang_s + pause_s, self._loop.time()), self._ring)
+
+    def _ring(self) -> None:
+        # First of all, so that what comes from now on rings again.
+        self._asked = False
+        self._rang_s = self._loop.time()
+        for at, one in enumerate(list(self.news)):
+            if at < GROUP:
+                one.set()
+            else:
+                self._loop.call_later(at // GROUP * GROUP_S, one.set)
+
+
+def _written(name: str, kind: str, plain: dict[str, Any]) -> bytes:
+    return f"id: {name}\nevent: {kind}\ndata: {json.dumps(plain, separators=(',', ':'))}\n\n".encode()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
@@ -11,11 +10,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Header, Path, Query, Request
 from pydantic import BaseModel, Discriminator, Tag
 from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 
 from fairway.api import views
 from fairway.api.answers import Answer
+from fairway.api.auth_middleware import note
 from fairway.api.context import ApiContext
 from fairway.api.logs import Logs
 from fairway.api.people import NotAllowedError, Person
@@ -30,6 +29,7 @@ from fairway.api.schema import (
     Key,
     RequeuedRows,
     Rows,
+    Since,
     StateIn,
     Submission,
     TakenRows,
@@ -37,15 +37,12 @@ from fairway.api.schema import (
     WhatIf,
 )
 from fairway.core.errors import InputError
-from fairway.core.units import MOST_SECONDS
 from fairway.policies.registry import files_of_knobs
 from fairway.runtime.jobs.commands import UnknownJobError
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import MOST_INT, JobRequest, Name, checked
 from fairway.runtime.journal.archive import Wanted
 
-MOST_FORECASTS = 2
-"""How many forecasts run at a time; each can take seconds."""
 FEW = 10
 """How many jobs are checked at once without a thread."""
 _JSON = "application/json"
@@ -60,9 +57,6 @@ _LINES: dict[int | str, dict[str, Any]] = {
 }
 Id = Annotated[str, Path(max_length=200, description="a job, a task (ID_k) or an array")]
 Limit = Annotated[int, Query(ge=1, le=1_000_000)]
-Since = Annotated[
-    float | None, Query(ge=0, le=MOST_SECONDS, allow_inf_nan=False, description="a date in seconds since 1970")
-]
 Jobs = Annotated[
     Annotated[Submission, Tag(ONE)] | Annotated[list[Submission], Body(min_length=1, max_length=MOST_JOBS), Tag(MANY)],
     Discriminator(lambda body: MANY if isinstance(body, list) else ONE),
@@ -106,10 +100,10 @@ def _add_submit(router: APIRouter, context: ApiContext) -> None:
         person = context.person(request)
         asked = body if isinstance(body, list) else [body]
         if not _is_quick(person, asked):
-            return await run_in_threadpool(_submitted, context, person, asked, key)
+            return await run_in_threadpool(_submitted, context, request, asked, key)
         requests = _requests(context, person, asked, key)
         records = await asyncio.wrap_future(context.scheduler.submission(requests))
-        return _taken(context, requests, records)
+        return _taken(context, request, requests, records)
 
 
 def _is_quick(person: Person, asked: Sequence[Submission]) -> bool:
@@ -118,17 +112,29 @@ def _is_quick(person: Person, asked: Sequence[Submission]) -> bool:
     return len(asked) <= FEW and plain
 
 
-def _submitted(context: ApiContext, person: Person, asked: Sequence[Submission], key: str | None) -> Response:
-    requests = _requests(context, person, asked, key)
-    return _taken(context, requests, context.scheduler.submit(requests, array=asked[0].array is not None))
+def _submitted(context: ApiContext, request: Request, asked: Sequence[Submission], key: str | None) -> Response:
+    requests = _requests(context, context.person(request), asked, key)
+    records = context.scheduler.submit(requests, array=asked[0].array is not None)
+    return _taken(context, request, requests, records)
 
 
-def _taken(context: ApiContext, requests: Sequence[JobRequest], records: Sequence[JobRecord]) -> Response:
+def _taken(
+    context: ApiContext, request: Request, requests: Sequence[JobRequest], records: Sequence[JobRecord]
+) -> Response:
     """The answer to a submission: 201 if any of it is new."""
+    _note_jobs(request, records)
     # The configuration may have changed a request, but its command is still the same object.
     asked = {id(request.command) for request in requests}
     new = sum(id(record.request.command) in asked for record in records)
-    return Response(context.listing.text(records, new=new), 201 if new else 200, media_type=_JSON)
+    text = context.listing.text(records, new=new)
+    return Response(text, 201 if new else 200, media_type=_JSON)
+
+
+def _note_jobs(request: Request, records: Sequence[JobRecord]) -> None:
+    """Have the audit log say which jobs a request was about: the first, the last, how many, and whose."""
+    ids = [record.id for record in records]
+    users = sorted({record.request.user for record in records})
+    note(request, jobs=ids if len(ids) <= FEW else [ids[0], "…", ids[-1]], count=len(ids), users=users)
 
 
 def _requests(context: ApiContext, person: Person, asked: Sequence[Submission], key: str | None) -> list[JobRequest]:
@@ -161,7 +167,8 @@ def _request(context: ApiContext, person: Person, one: Submission, key: str | No
 
 def _add_reading(router: APIRouter, context: ApiContext) -> None:
     @router.get("/jobs", responses={200: {"model": Rows}})
-    def ls(
+    async def ls(
+        request: Request,
         state: Annotated[list[StateIn] | None, Query(description="one state, or several")] = None,
         user: Annotated[Name | None, Query()] = None,
         queue: Annotated[Name | None, Query()] = None,
@@ -169,39 +176,57 @@ def _add_reading(router: APIRouter, context: ApiContext) -> None:
         limit: Limit = 100_000,
     ) -> Response:
         """Jobs in order of submission: the latest `limit` of those that were submitted at or after `since`."""
-        wanted = Wanted(
-            None if state is None else frozenset(state), user, queue, submitted_since_s=_by_our_clock(context, since)
-        )
-        return Response(context.listing.text(context.scheduler.lists.submitted(wanted, limit)), media_type=_JSON)
+
+        def listed() -> Response:
+            least_s = _by_our_clock(context, since)
+            wanted = Wanted(None if state is None else frozenset(state), user, queue, submitted_since_s=least_s)
+            found = context.scheduler.lists.submitted(wanted, limit)
+            return Response(context.listing.text(found, _sees(context, request)), media_type=_JSON)
+
+        return await context.lists.run(context.person(request).name, listed)
 
     @router.get("/history", responses={200: {"model": Rows}})
-    def history(
+    async def history(
+        request: Request,
         user: Annotated[Name | None, Query()] = None,
         queue: Annotated[Name | None, Query()] = None,
         since: Since = None,
         limit: Limit = 1000,
     ) -> Response:
         """Jobs that have ended at or after `since`, the latest first."""
-        wanted = Wanted(ENDED, user, queue, ended_since_s=_by_our_clock(context, since))
-        return Response(context.listing.text(context.scheduler.lists.ended(wanted, limit)), media_type=_JSON)
+
+        def listed() -> Response:
+            wanted = Wanted(ENDED, user, queue, ended_since_s=_by_our_clock(context, since))
+            found = context.scheduler.lists.ended(wanted, limit)
+            return Response(context.listing.text(found, _sees(context, request)), media_type=_JSON)
+
+        return await context.lists.run(context.person(request).name, listed)
 
     @router.get("/history/export", response_class=StreamingResponse, responses=_LINES)
-    def export(user: Annotated[Name | None, Query()] = None, since: Since = None) -> Response:
+    def export(request: Request, user: Annotated[Name | None, Query()] = None, since: Since = None) -> Response:
         """All about every job that has ended at or after `since`, without environments: one object per line."""
-        found = context.scheduler.lists.ended(
-            Wanted(ENDED, user, ended_since_s=_by_our_clock(context, since)), MOST_INT
-        )
-        lines = (views.line(context.scheduler, record) for record in found)
+        wanted = Wanted(ENDED, user, ended_since_s=_by_our_clock(context, since))
+        found = context.scheduler.lists.ended(wanted, MOST_INT)
+        person = context.person(request)
+        lines = (views.line(context.scheduler, one, seen=context.may_see(person, one)) for one in found)
         return StreamingResponse(lines, media_type=_JSON_LINES)
 
     @router.get("/jobs/{name}", responses={200: {"model": Job | ArrayJob}})
-    def show(request: Request, name: Id) -> Response:
+    async def show(request: Request, name: Id) -> Response:
         """Everything about one job; for an array, its tasks."""
         person, records = context.person(request), _found(context, name)
         if records[0].id != name:
-            return Answer({"id": name, "tasks": views.rows(context.scheduler, records)})
-        with_env = context.access.may_control(person, records[0].request.user)
-        return Answer(views.full(context.scheduler, records[0], with_env=with_env))
+            sees = _sees(context, request)
+            return await context.lists.run(
+                person.name, lambda: Answer({"id": name, "tasks": views.rows(context.scheduler, records, sees)})
+            )
+        own = context.access.may_control(person, records[0].request.user)
+        return Answer(views.full(context.scheduler, records[0], own=own, seen=context.may_see(person, records[0])))
+
+
+def _sees(context: ApiContext, request: Request) -> views.Sees:
+    person = context.person(request)
+    return (lambda record: context.may_see(person, record)) if context.private else views.all_seen
 
 
 def _by_our_clock(context: ApiContext, since: float | None) -> float | None:
@@ -220,16 +245,14 @@ def _add_control(router: APIRouter, context: ApiContext) -> None:
     def add(verb: str, act: Callable[[str], list[JobRecord]], what: str) -> None:
         @router.post(f"/jobs/{{name}}/{verb}", name=verb, description=what, responses={200: {"model": ChangedRows}})
         def control(request: Request, name: Id) -> Response:
-            return _changed(context, context.person(request), name, act)
+            return _changed(context, request, name, act)
 
     scheduler = context.scheduler
 
     @router.post("/jobs/{name}/cancel", responses={200: {"model": CancelledRows}})
     def cancel(request: Request, name: Id) -> Response:
         """End a job. Its processes are asked to stop, and killed after their grace period."""
-        return _changed(
-            context, context.person(request), name, scheduler.cancel, lambda record: {"stopping_s": _stopping_s(record)}
-        )
+        return _changed(context, request, name, scheduler.cancel, lambda record: {"stopping_s": _stopping_s(record)})
 
     add("suspend", scheduler.suspend, "Take a job off its GPUs until it is resumed.")
     add("resume", scheduler.release, "Let a suspended or held job go on.")
@@ -242,7 +265,7 @@ def _add_control(router: APIRouter, context: ApiContext) -> None:
         losing = {one.number for one in scheduler.store.tasks(name) if _begins_again(one)}
         return _changed(
             context,
-            context.person(request),
+            request,
             name,
             scheduler.requeue,
             lambda record: {"from_the_beginning": record.number in losing},
@@ -254,7 +277,8 @@ def _add_control(router: APIRouter, context: ApiContext) -> None:
         changes = body.model_dump(exclude_unset=True)
         if not changes:
             raise InputError("there is nothing to change")
-        return _changed(context, context.person(request), name, lambda one: scheduler.update(one, changes))
+        note(request, changes=changes)
+        return _changed(context, request, name, lambda one: scheduler.update(one, changes))
 
 
 def _stopping_s(record: JobRecord) -> float:
@@ -271,7 +295,7 @@ def _begins_again(record: JobRecord) -> bool:
 
 def _changed(
     context: ApiContext,
-    person: Person,
+    request: Request,
     name: str,
     act: Callable[[str], list[JobRecord]],
     more: Callable[[JobRecord], dict[str, Any]] = lambda record: {},
@@ -280,8 +304,8 @@ def _changed(
 
     `more` gives further fields of each.
     """
-    ended: set[int] = set()
-    found = _found(context, name)
+    person, found, ended = context.person(request), _found(context, name), set[int]()
+    _note_jobs(request, found)
     for record in found:
         if not context.access.may_control(person, record.request.user):
             raise NotAllowedError(f"job {record.id} is {record.request.user}'s; you are {person.name}")
@@ -296,6 +320,7 @@ def _changed(
 def _add_logs(router: APIRouter, context: ApiContext) -> None:
     @router.get("/jobs/{name}/logs", response_class=StreamingResponse, responses=_TEXT)
     async def logs(
+        request: Request,
         name: Id,
         rank: Annotated[int | None, Query(ge=0, le=4096, description="one rank; default: all")] = None,
         attempt: Annotated[int | None, Query(ge=1, le=1_000_000)] = None,
@@ -307,6 +332,9 @@ def _add_logs(router: APIRouter, context: ApiContext) -> None:
         records = _found(context, name)
         if records[0].id != name:
             raise InputError(f"{name} is an array; ask for one of its tasks, such as {records[0].id}")
+        person, owner = context.person(request), records[0].request.user
+        if not context.may_see(person, records[0]):
+            raise NotAllowedError(f"job {name} is {owner}'s, and logs are private here; you are {person.name}")
         found = Logs(context.scheduler, records[0], rank=rank, attempt=attempt)
         if offset is not None and (tail is not None or len(found.ranks()) > 1):
             raise InputError("an offset needs one rank, and no tail")
@@ -317,33 +345,31 @@ def _add_logs(router: APIRouter, context: ApiContext) -> None:
 
 
 def _add_forecasts(router: APIRouter, context: ApiContext) -> None:
-    busy = threading.BoundedSemaphore(MOST_FORECASTS)
+    def why_so(name: str) -> Response:
+        from fairway.api.what_if import why
 
-    def alone(work: Callable[[], dict[str, Any]]) -> Response:
-        if not busy.acquire(timeout=1.0):
-            raise HTTPException(429, "other forecasts are running; try again in a moment", {"Retry-After": "2"})
-        try:
-            return Answer(work())
-        finally:
-            busy.release()
+        return Answer(why(context.scheduler, name))
+
+    def looked_ahead(question: WhatIf) -> Response:
+        from fairway.api.what_if import what_if
+
+        return Answer(what_if(context.scheduler, question))
 
     @router.get("/jobs/{name}/why", responses={200: {"content": {"application/json": {}}}})
-    def why(name: Id) -> Response:
+    async def why(request: Request, name: Id) -> Response:
         """Why a job waits: the policy's reason, who is ahead, what would free GPUs, and when it may start."""
-        from fairway.api.what_if import why as why_so
-
-        return alone(lambda: why_so(context.scheduler, name))
+        return await context.forecasts.run(context.person(request).name, lambda: why_so(name))
 
     @router.post("/what-if", responses={200: {"content": {"application/json": {}}}})
-    def what_if(request: Request, body: WhatIf) -> Response:
+    async def what_if(request: Request, body: WhatIf) -> Response:
         """When jobs start and end: those in the queue, new ones, or all under another policy."""
-        from fairway.api.what_if import what_if as look
-
-        refuse_files(context, context.person(request), body.policy or "")
-        return alone(lambda: look(context.scheduler, body))
+        person = context.person(request)
+        refuse_files(context, person, body.policy or "")
+        return await context.forecasts.run(person.name, lambda: looked_ahead(body))
 
 
 def refuse_files(context: ApiContext, person: Person, policy: str) -> None:
     """The scheduler's user reads the files of knobs, so only that user and root may name such files."""
-    if files_of_knobs(policy) and person.uid not in (0, context.access.own_uid):
+    own = person.uid in (0, context.access.own_uid) and person.operator
+    if not own and files_of_knobs(policy):
         raise NotAllowedError("only the scheduler's own user can have a policy read files")

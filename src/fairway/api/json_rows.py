@@ -31,38 +31,39 @@ class Listing:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._fixed: dict[int, tuple[JobRequest, str]] = {}
-        self._ended: dict[int, tuple[tuple[Any, ...], str]] = {}
+        self._fixed: dict[tuple[int, bool], tuple[JobRequest, str]] = {}
+        self._ended: dict[tuple[int, bool], tuple[tuple[Any, ...], str]] = {}
         self._shift_s = scheduler.clock.shift_s
 
-    def text(self, records: Iterable[JobRecord], *, new: int | None = None) -> bytes:
+    def text(self, records: Iterable[JobRecord], sees: views.Sees = views.all_seen, *, new: int | None = None) -> bytes:
         """An answer with these jobs, the same as `views.rows` gives; to a submission it says how many are new."""
         now_s, shift_s = self._scheduler.clock.now_s(), self._scheduler.clock.shift_s
         # When somebody sets the time of day, all dates are shown anew.
         if len(self._fixed) > MOST_KEPT or shift_s != self._shift_s:
             self._fixed.clear()
+        if len(self._ended) > MOST_ENDED or shift_s != self._shift_s:
+            self._ended.clear()
         self._shift_s = shift_s
-        jobs = ",".join([self._row(record, now_s) for record in records])
+        jobs = ",".join([self._row(record, now_s, sees(record)) for record in records])
         head = "" if new is None else f'"new":{new},'
         return f'{{{head}"jobs":[{jobs}]}}'.encode("ascii")
 
-    def _row(self, record: JobRecord, now_s: float) -> str:
+    def _row(self, record: JobRecord, now_s: float, seen: bool) -> str:
         if not record.settled:
-            return self._living(record, now_s)
+            return self._living(record, now_s, seen)
         mark = (record.state, record.ended_s, record.gpu_s, len(record.attempts))
-        kept = self._ended.get(record.number)
+        kept = self._ended.get((record.number, seen))
         if kept is None or kept[0] != mark:
-            self._fixed.pop(record.number, None)
-            if len(self._ended) >= MOST_ENDED:
-                self._ended.clear()
-            kept = self._ended[record.number] = mark, _plain(views.row(self._scheduler, record, now_s))
+            self._fixed.pop((record.number, seen), None)
+            row = views.row(self._scheduler, record, now_s, seen=seen)
+            kept = self._ended[record.number, seen] = mark, _plain(row)
         return kept[1]
 
-    def _living(self, record: JobRecord, now_s: float) -> str:
+    def _living(self, record: JobRecord, now_s: float, seen: bool) -> str:
         request = record.request
-        kept = self._fixed.get(record.number)
+        kept = self._fixed.get((record.number, seen))
         if kept is None or kept[0] is not request:
-            kept = self._fixed[record.number] = request, self._written(record)
+            kept = self._fixed[record.number, seen] = request, self._written(record, seen)
         if record.attempts or record.state is not JobState.PENDING:
             told = views.row(self._scheduler, record, now_s)
             return f"{kept[1]},{_plain({name: value for name, value in told.items() if name not in _FIXED})[1:]}"
@@ -70,8 +71,8 @@ class Listing:
         reason = _quoted(views.reason_of(self._scheduler, record))
         return f'{kept[1]},"state":"PENDING","reason":{reason},{_UNBEGUN}{steps}}}'
 
-    def _written(self, record: JobRecord) -> str:
-        row = views.row(self._scheduler, record, 0.0)
+    def _written(self, record: JobRecord, seen: bool) -> str:
+        row = views.row(self._scheduler, record, 0.0, seen=seen)
         return _plain({name: row[name] for name in _FIXED})[:-1]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -27,14 +27,23 @@ from fairway.runtime.jobs.waiting import begins_s
 MOST_JOBS = 10_000
 """The most jobs in a forecast."""
 
-Tasks = Callable[[str], list[JobRecord]]
+
+class Remaining(NamedTuple):
+    """A job or a whole array that others wait for: its tasks that have not ended, and whether one has failed."""
+
+    exists: bool
+    left: frozenset[int]
+    failed: bool
 
 
 class Condition(NamedTuple):
-    """What a job waits for before it may start: an instant, and the ends of other jobs."""
+    """What a job waits for before it may start: an instant, and the ends of other jobs and arrays.
+
+    `others` has what is left of each, by its id. Jobs that wait for the same array share that.
+    """
 
     begins_s: float
-    others: frozenset[int]
+    others: Mapping[str, frozenset[int]]
 
 
 class LimitedArray(NamedTuple):
@@ -95,10 +104,12 @@ class ForecastGuard(PolicyGuard):
         heapq.heapify(self._times)
         self._early = set(present.conditions)
         self._awaited = {job: set(condition.others) for job, condition in present.conditions.items()}
-        self._dependants: dict[int, list[int]] = {}
-        for job, others in self._awaited.items():
-            for other in others:
-                self._dependants.setdefault(other, []).append(job)
+        self._left: dict[str, int] = {}
+        self._parts: dict[int, list[str]] = {}
+        self._dependants: dict[str, list[int]] = {}
+        for job, condition in present.conditions.items():
+            for name, left in condition.others.items():
+                self._await(job, name, left)
         self._arrays = present.arrays
         self._free_slots = {array.name: array.most for array in present.arrays.values()}
         self._queues: dict[str, deque[int]] = {name: deque() for name in self._free_slots}
@@ -144,9 +155,19 @@ class ForecastGuard(PolicyGuard):
             self._free_slots[array.name] += 1
             if self._queues[array.name]:
                 self._let_in(self._queues[array.name].popleft())
-        for other in self._dependants.pop(job, ()):
-            self._awaited[other].discard(job)
-            self._let_in(other)
+        for name in self._parts.pop(job, ()):
+            self._left[name] -= 1
+            for other in self._dependants.pop(name) if not self._left[name] else ():
+                self._awaited[other].discard(name)
+                self._let_in(other)
+
+    def _await(self, job: int, name: str, left: frozenset[int]) -> None:
+        """A job waits until all that is `left` of another job or an array has ended."""
+        self._dependants.setdefault(name, []).append(job)
+        if name not in self._left:
+            self._left[name] = len(left)
+            for part in left:
+                self._parts.setdefault(part, []).append(name)
 
     def _let_in(self, job: int) -> None:
         """Let a job in, unless it still waits for something."""
@@ -227,43 +248,45 @@ def conditions_of(
     scheduler: Scheduler, outside: Iterable[JobRecord], running: Collection[int] = ()
 ) -> dict[int, Condition]:
     """What jobs that are not eligible wait for, in the order of submission; nothing for jobs that never come in."""
-    known: dict[str, list[JobRecord]] = {}
-
-    def tasks(name: str) -> list[JobRecord]:
-        if name not in known:
-            known[name] = scheduler.store.tasks(name)
-        return known[name]
-
-    conditions, never = dict[int, Condition](), set[int]()
+    known: dict[str, Remaining] = {}
+    conditions, never = dict[int, Condition](), set[str]()
     for record in outside:
-        found = _condition(scheduler, record, tasks)
+        found = _condition(scheduler, record, known)
         # Jobs can only wait for jobs that came before them, so all of those have been looked at.
         if found is not None and never.isdisjoint(found.others):
             conditions[record.number] = found
         elif record.number not in running:
-            never.add(record.number)
+            never |= {record.id, record.id.partition("_")[0]}
     return conditions
 
 
-def _condition(scheduler: Scheduler, record: JobRecord, tasks: Tasks) -> Condition | None:
+def _condition(scheduler: Scheduler, record: JobRecord, known: dict[str, Remaining]) -> Condition | None:
     """When a job becomes eligible; None if its owner has to act, or if it never does."""
-    request, others = record.request, set[int]()
+    request, others = record.request, dict[str, frozenset[int]]()
     if record.held or record.suspended or not any(speeds_of(request, scheduler.cluster)):
         return None
     for one in request.depends:
-        awaited = tasks(one.job)
+        if one.job not in known:
+            known[one.job] = _remaining(scheduler.store.tasks(one.job))
+        awaited = known[one.job]
         if not _may_be_met(one, awaited):
             return None
-        others.update(task.number for task in awaited if not task.state.ended)
+        if awaited.left:
+            others[one.job] = awaited.left
     clock = scheduler.clock
-    return Condition(begins_s(record, clock.shift_s) - clock.origin_s, frozenset(others))
+    return Condition(begins_s(record, clock.shift_s) - clock.origin_s, others)
 
 
-def _may_be_met(dependency: Dependency, tasks: Sequence[JobRecord]) -> bool:
-    """Whether a dependency is met, or will be if all jobs that have not ended complete."""
+def _remaining(tasks: Sequence[JobRecord]) -> Remaining:
+    left = frozenset(task.number for task in tasks if not task.state.ended)
     failed = any(task.state.ended and task.state is not JobState.COMPLETED for task in tasks)
-    met = {"afterok": not failed, "afternotok": failed, "afterany": True}
-    return bool(tasks) and met[dependency.kind]
+    return Remaining(bool(tasks), left, failed)
+
+
+def _may_be_met(dependency: Dependency, awaited: Remaining) -> bool:
+    """Whether a dependency is met, or will be if all jobs that have not ended complete."""
+    met = {"afterok": not awaited.failed, "afternotok": awaited.failed, "afterany": True}
+    return awaited.exists and met[dependency.kind]
 
 
 def _first_rows(snapshot: Snapshot, keep: Collection[int]) -> tuple[Snapshot, int]:

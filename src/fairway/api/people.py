@@ -1,8 +1,8 @@
 """Who sends a request and what they may do: all users see everything and control their own jobs.
 
-On the Unix socket the kernel says who is at the other end. Root, the scheduler's own user and operators control every
-job. A scheduler of root runs each job as the user who submits it. Any other scheduler can run jobs only as its own
-user, so other users may look but not submit, unless it was opened to them.
+On the Unix socket the kernel says who is at the other end; over TCP a token says it (`tokens`). Root, the scheduler's
+own user and operators control every job. A scheduler of root runs each job as the user who submits it. Any other
+scheduler can run jobs only as its own user, so other users may look but not submit, unless it was opened to them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import pwd
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from fairway.api.tokens import FIRST, NoTokenError, Role, Tokens
 from fairway.core.errors import FairwayError
 
 _names: dict[int, str] = {}
@@ -29,38 +30,51 @@ class NotAllowedError(FairwayError):
     """This user may not do this."""
 
 
-class NoTokenError(FairwayError):
-    """The request came over TCP and does not carry the token."""
-
-
 @dataclass(frozen=True)
 class Person:
-    """The sender of a request."""
+    """The sender of a request: on the Unix socket a process `pid`, else the bearer of a `token`."""
 
     uid: int
     name: str
     operator: bool
+    role: Role = "operate"
+    token: str = ""
+    pid: int = 0
 
     @property
     def root(self) -> bool:
         return self.uid == 0
 
 
+class _Bearer(NamedTuple):
+    """Whom a token stands for."""
+
+    uid: int
+    role: Role
+    token: str
+
+
 @dataclass(frozen=True)
 class Access:
-    """The rules of one scheduler. `token` is for TCP: its bearer counts as the scheduler's own user."""
+    """The rules of one scheduler. `token` and `tokens` are for TCP; `token` stands for the scheduler's own user."""
 
     own_uid: int = field(default_factory=os.geteuid)
     operators: Callable[[], Collection[str]] = tuple
     token: str | None = None
     open_to_all: bool = False
+    tokens: Tokens | None = None
 
     def person(self, scope: dict[str, Any] | Any) -> Person:
         """Who sent a request, by its ASGI scope; `NoTokenError` if that is not known."""
-        host = (scope.get("client") or ("", 0))[0]
-        uid = int(host[len(PEER) :]) if host.startswith(PEER) else self._by_token(scope)
-        name = user_name(uid)
-        return Person(uid, name, uid in (0, self.own_uid) or name in self.operators())
+        host, port = scope.get("client") or ("", 0)
+        if host.startswith(PEER):
+            uid = int(host[len(PEER) :])
+            return Person(uid, user_name(uid), self._is_operator(uid), pid=port)
+        uid, role, token = self._by_token(scope)
+        return Person(uid, user_name(uid), role == "operate" and self._is_operator(uid), role, token)
+
+    def _is_operator(self, uid: int) -> bool:
+        return uid in (0, self.own_uid) or user_name(uid) in self.operators()
 
     def may_control(self, person: Person, owner: str) -> bool:
         """Whether a person may change a job of `owner`."""
@@ -86,20 +100,24 @@ class Access:
             raise NotAllowedError(f"{person.name} cannot submit jobs that run as {account}")
         return owner, account
 
-    def _by_token(self, scope: Any) -> int:
+    def _by_token(self, scope: Any) -> _Bearer:
         given = dict(scope.get("headers") or ()).get(b"authorization", b"")
-        wanted = f"Bearer {self.token}".encode()
         if not given:
             raise NoTokenError(
                 "over TCP a request needs a token: the header `Authorization: Bearer TOKEN`, for the command line "
-                "$FAIRWAY_TOKEN. It is in the file `token` of the state directory, readable for the scheduler's user"
+                "$FAIRWAY_TOKEN. `fairway token create` makes one; the scheduler's user has one in the file `token` of "
+                "the state directory"
             )
-        if self.token is None or not hmac.compare_digest(given, wanted):
+        if self.token is not None and hmac.compare_digest(given, f"Bearer {self.token}".encode()):
+            return _Bearer(self.own_uid, "operate", FIRST)
+        kind, _, secret = given.decode("latin-1").partition(" ")
+        if kind != "Bearer" or self.tokens is None:
             raise NoTokenError(
-                "the header `Authorization` does not carry this scheduler's token, as in `Bearer TOKEN`. "
-                "It is in the file `token` of the state directory, readable for the scheduler's user"
+                "the header `Authorization` does not carry a token of this scheduler, as in `Bearer TOKEN`. "
+                "The scheduler's user has one in the file `token` of the state directory"
             )
-        return self.own_uid
+        found = self.tokens.bearer(secret)
+        return _Bearer(found.uid, found.role, found.name)
 
 
 def user_name(uid: int) -> str:

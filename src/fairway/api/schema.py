@@ -10,8 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
+from fastapi import Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from fairway.api.tokens import Role
+from fairway.core.units import MOST_SECONDS
 from fairway.runtime.jobs.records import JobState
 from fairway.runtime.jobs.request import (
     MOST_INT,
@@ -24,6 +27,7 @@ from fairway.runtime.jobs.request import (
     JobTerms,
     LimitS,
     Name,
+    Positive,
     Priority,
     Seconds,
     Weight,
@@ -39,6 +43,10 @@ MOST_DAYS = 30
 Key = Annotated[str, Field(strict=True, min_length=1, max_length=180)]
 """The key of a submission; those of its jobs are longer by their numbers."""
 PolicyText = Annotated[str, Field(strict=True, min_length=1, max_length=1000, pattern=r"^[^\x00-\x1f\x7f]+$")]
+TokenText = Annotated[str, Field(strict=True, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Since = Annotated[
+    float | None, Query(ge=0, le=MOST_SECONDS, allow_inf_nan=False, description="a date in seconds since 1970")
+]
 StateIn = Annotated[JobState, BeforeValidator(lambda text: text.upper() if isinstance(text, str) else text)]
 """A state, in capitals or not."""
 TaskNumbers = Annotated[
@@ -88,6 +96,17 @@ class PolicyIn(BaseModel):
     model_config = NOTHING_ELSE
 
     policy: PolicyText
+
+
+class TokenIn(BaseModel):
+    """A token to be made. `lasts_s` is how long it counts; null: until it is revoked. `user` is whom it stands for."""
+
+    model_config = NOTHING_ELSE
+
+    name: TokenText
+    role: Role
+    lasts_s: Positive | None = None
+    user: Name = ""
 
 
 @dataclass(frozen=True)
@@ -176,8 +195,13 @@ class RequeuedRows(BaseModel):
 
 
 class Job(Row):
-    """One job in full. `request` is what was asked for; the environment is shown to its owner and to operators."""
+    """One job in full. `request` is what was asked for.
 
+    The environment, and a command for which lists show something else, are shown to its owner and to operators; where
+    it is `private`, so are the command and the directory.
+    """
+
+    private: bool
     held: bool
     suspended: bool
     failures: int
@@ -274,6 +298,35 @@ class CollectedOut(BaseModel):
     dry_run: bool
 
 
+class TokenOut(BaseModel):
+    """A token, without its secret."""
+
+    name: str
+    role: str
+    user: str
+    made_s: float
+    made_by: str
+    expires_s: float | None
+
+
+class TokenMade(TokenOut):
+    """A new token. Its secret is shown only here."""
+
+    token: str
+
+
+class TokenRows(BaseModel):
+    """All tokens."""
+
+    tokens: list[TokenOut]
+
+
+class AuditEntries(BaseModel):
+    """Requests that changed something, or would have."""
+
+    entries: list[dict[str, Any]]
+
+
 class Status(BaseModel):
     """The scheduler itself.
 
@@ -282,6 +335,7 @@ class Status(BaseModel):
     the two. `containment` says how processes are kept together, and `limits_kept` which limits of jobs are kept:
     "memory", "cpus". `journal_locked_s` is how long another program has had the journal locked; everything waits.
     `clock` is not empty once somebody has set the time of day while the scheduler runs.
+    `audit_problem` is not empty while the audit log cannot be written.
     """
 
     version: str
@@ -308,3 +362,4 @@ class Status(BaseModel):
     journal_locked_s: float
     you: str
     operator: bool
+    audit_problem: str

@@ -1,8 +1,8 @@
 """Serving the API: on a Unix socket that every user of the machine may connect to, and optionally on loopback TCP.
 
-On the socket the kernel says who connects. TCP has no such thing, so it needs a token; the token is in the state
-directory, in a file that only the scheduler's user can read. SIGTERM and SIGINT end it: no more requests are taken,
-answers that are on their way are finished, and jobs go on running.
+On the socket the kernel says who connects. TCP has no such thing, so it needs a token. One is in the state directory,
+in a file that only the scheduler's user can read; operators make others. SIGTERM and SIGINT end it: no more requests
+are taken, answers that are on their way are finished, and jobs go on running.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 import secrets
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,6 +34,8 @@ from fairway.runtime.daemon.daemon import Daemon
 GRACE_S = 5.0
 """How long answers may take after the server was asked to stop."""
 BACKLOG = 1024
+SWITCH_S = 0.001
+"""How long a thread may compute while others wait. A request goes through several threads, and each waits this long."""
 
 
 def serve(
@@ -79,6 +82,7 @@ class Server:
 
     def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
         """Schedule and serve until stopped."""
+        sys.setswitchinterval(SWITCH_S)
         about = {} if self.address is None else {"listen": _address(*self.address)}
         self.daemon.scheduler.on_stop.append(self.stop)
         self.daemon.start(**about)
@@ -93,6 +97,7 @@ class Server:
         """Stop scheduling and give everything back. Jobs go on running."""
         for one in self._sockets:
             one.close()
+        self.app.state.context.audit.close()
         with contextlib.suppress(OSError):
             self.daemon.socket.unlink(missing_ok=True)
         self.daemon.close()
@@ -150,9 +155,10 @@ def _settings(app: FastAPI) -> uvicorn.Config:
 
 def _protect(folder: Path) -> None:
     """Let others pass through the directory to the socket, and look at nothing in it."""
-    for name in ("journal.db", "journal.db-wal", "journal.db-shm", "lock", "daemon.json"):
-        if (folder / name).exists():
-            (folder / name).chmod(0o600)
+    ours = (folder / name for name in ("journal.db", "journal.db-wal", "journal.db-shm", "lock", "daemon.json"))
+    for path in (*ours, *folder.glob("audit.jsonl*")):
+        if path.exists():
+            path.chmod(0o600)
     # Only after the files are private.
     folder.chmod(0o711)
     jobs = folder / "jobs"

@@ -32,6 +32,7 @@ MASK = "********"
 """What is shown instead of a secret."""
 _SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL)S?(?=_|[0-9]|$)")
 """Names of variables that hold secrets: WANDB_API_KEY, HF_TOKEN, but not TOKENIZERS_PARALLELISM."""
+_PRIVATE = ("command", "shown", "cwd")
 _TRIES = 100
 T = TypeVar("T")
 
@@ -46,8 +47,20 @@ def steady(read: Callable[[], T]) -> T:
     return read()
 
 
-def row(scheduler: Scheduler, record: JobRecord, now_s: float) -> dict[str, Any]:
-    """One job in a list; `now_s` is the scheduler's present. Dates are shown by the time of day as it is set now."""
+Sees = Callable[[JobRecord], bool]
+"""Whether the command of a job is shown."""
+
+
+def all_seen(record: JobRecord) -> bool:
+    """Commands are shown."""
+    return True
+
+
+def row(scheduler: Scheduler, record: JobRecord, now_s: float, *, seen: bool = True) -> dict[str, Any]:
+    """One job in a list; `now_s` is the scheduler's present. `seen`: its command is shown.
+
+    Dates are shown by the time of day as it is set now.
+    """
     request, progress, attempt = record.request, record.progress, record.attempt
     running, shift_s = record.state is JobState.RUNNING, scheduler.clock.shift_s
     ran_s, gpu_s, held = record.ran_s, record.gpu_s, 0
@@ -77,7 +90,7 @@ def row(scheduler: Scheduler, record: JobRecord, now_s: float) -> dict[str, Any]
         "exit_code": record.exit_code,
         "step": progress.step,
         "steps": progress.steps or request.steps,
-        "command": request.shown[:MOST_SHOWN] or _in_short(request.command),
+        "command": (request.shown[:MOST_SHOWN] or _in_short(request.command)) if seen else "",
     }
 
 
@@ -101,20 +114,26 @@ def reason_of(scheduler: Scheduler, record: JobRecord) -> str:
     return decided or last
 
 
-def rows(scheduler: Scheduler, records: Iterable[JobRecord]) -> list[dict[str, Any]]:
+def rows(scheduler: Scheduler, records: Iterable[JobRecord], sees: Sees = all_seen) -> list[dict[str, Any]]:
     """Jobs in a list."""
     now_s = scheduler.clock.now_s()
-    return [row(scheduler, record, now_s) for record in records]
+    return [row(scheduler, record, now_s, seen=sees(record)) for record in records]
 
 
-def full(scheduler: Scheduler, record: JobRecord, *, with_env: bool) -> dict[str, Any]:
-    """One job in full."""
+def full(scheduler: Scheduler, record: JobRecord, *, own: bool, seen: bool) -> dict[str, Any]:
+    """One job in full. `own`: for its owner or an operator. `seen`: others may see its command and its directory."""
     request, shift_s = record.request.plain(), scheduler.clock.shift_s
     env = request.pop("env", None)
-    if env and with_env:
+    if env and own:
         request["env"] = {name: MASK if _SECRET.search(name.upper()) else value for name, value in env.items()}
+    if not own and record.request.shown:
+        # It may be a whole script.
+        del request["command"]
+    if not seen:
+        request = {name: value for name, value in request.items() if name not in _PRIVATE}
     return {
-        **row(scheduler, record, scheduler.clock.now_s()),
+        **row(scheduler, record, scheduler.clock.now_s(), seen=seen),
+        "private": not seen,
         "held": record.held,
         "suspended": record.suspended,
         "failures": record.failures,
@@ -125,9 +144,9 @@ def full(scheduler: Scheduler, record: JobRecord, *, with_env: bool) -> dict[str
     }
 
 
-def line(scheduler: Scheduler, record: JobRecord) -> str:
-    """One job in full, without its environment, as a line of JSON."""
-    told = full(scheduler, record, with_env=False)
+def line(scheduler: Scheduler, record: JobRecord, *, seen: bool) -> str:
+    """One job in full, without its environment, as a line of JSON. `seen`: with its command and its directory."""
+    told = full(scheduler, record, own=False, seen=seen)
     return json.dumps(told, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 

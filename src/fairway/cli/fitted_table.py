@@ -111,13 +111,3 @@ def _cell(text: str, size: int, *, right: bool) -> str:
     if length > size:
         return set_cell_size(text, max(size - 1, 0)).rstrip() + "…"
     return " " * (size - length) + text if right else text + " " * (size - length)
-
-
-def line(text: str) -> str:
-    """A text on one line, without control characters."""
-    return visible(" ".join(text.split()))
-
-
-def visible(text: str) -> str:
-    """A text in which unprintable characters are escaped as in Python."""
-    return text if text.isprintable() else "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fairway.cli.options import flag, option
+from fairway.cli.visible import visible_json, visible_lines
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -56,7 +57,7 @@ class Where(At):
             return
         seen = picture()
         if isinstance(seen, str):
-            sys.stdout.write(seen)
+            sys.stdout.write(visible_lines(seen))
             return
         # Slow to load, and not needed for a line of text.
         from fairway.cli import output
@@ -86,11 +87,11 @@ def json_lines(told: Any) -> Iterable[str]:
     import json
 
     if not isinstance(told, list):
-        yield json.dumps(told, indent=1, ensure_ascii=False) + "\n"
+        yield visible_json(json.dumps(told, indent=1, ensure_ascii=False)) + "\n"
         return
     yield "["
     for index, one in enumerate(told):
-        yield (",\n" if index else "\n") + json.dumps(one, ensure_ascii=False)
+        yield (",\n" if index else "\n") + visible_json(json.dumps(one, ensure_ascii=False))
     yield "\n]\n"
 
 

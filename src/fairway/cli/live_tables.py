@@ -12,8 +12,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fairway.cli.fitted_table import NOTHING, Listed, TableColumn, line, visible
+from fairway.cli.fitted_table import NOTHING, Listed, TableColumn
 from fairway.cli.output import count, duration, pairs_table, percent
+from fairway.cli.visible import line
 
 Row = Mapping[str, Any]
 
@@ -133,8 +134,8 @@ def job_table(told: Row) -> RenderableType:
         ("job", f"{told['id']} {told['name']}".rstrip()),
         ("state", told["state"] + (f": {line(reason_text(told))}" if reason_text(told) else "")),
         ("user", told["user"] + (f", queue {told['queue']}" if told["queue"] else "")),
-        ("command", _command(request)),
-        ("directory", request.get("cwd", "/")),
+        ("command", "private" if told.get("private") else _command(request)),
+        ("directory", "private" if told.get("private") else request.get("cwd", "/")),
         ("GPUs", _gpus_in_full(told)),
         ("submitted", date(told["submitted_s"])),
         ("started", date(told["started_s"])),
@@ -171,8 +172,7 @@ def _lasted_s(attempt: Row) -> float:
 
 def _command(request: Row) -> str:
     """The command as its owner wrote it."""
-    text = request.get("shown") or shlex.join(request["command"])
-    return "\n".join(map(visible, text.split("\n")))
+    return str(request.get("shown") or shlex.join(request["command"]))
 
 
 def _gpus_in_full(told: Row) -> str:
@@ -270,6 +270,7 @@ def status_table(status: Row) -> Table:
         ("containment", status.get("containment", "")),
         ("you", status["you"] + (" · you control all jobs" if status["operator"] else "")),
     ]
+    rows.append(("audit", status.get("audit_problem", "")))
     return pairs_table([row for row in rows if row[1]])
 
 

@@ -24,6 +24,7 @@ from fairway.cli.jobs import cancel, gc, history, hold, ls, release, requeue, re
 from fairway.cli.lab import lab
 from fairway.cli.live import exit_code_of
 from fairway.cli.logs import logs
+from fairway.cli.operators import audit, token
 from fairway.cli.policies import policies
 from fairway.cli.report import report
 from fairway.cli.salvage import salvage
@@ -35,6 +36,7 @@ from fairway.cli.suggestions import KnowsOtherNames, unknown_option
 from fairway.cli.top import top
 from fairway.cli.trace import trace
 from fairway.cli.up import down, reload, status, up
+from fairway.cli.visible import visible
 from fairway.cli.why import what_if, why
 from fairway.core.errors import FairwayError
 
@@ -84,9 +86,11 @@ for command in (
     share,
     history,
     gc,
+    audit,
 ):
     app.command(cls=SchemaCommand)(command)
 app.add_typer(policy, name="policy", cls=KnowsOtherNames)
+app.add_typer(token, name="token", cls=KnowsOtherNames)
 for command in (salvage, simulate, compare, policies, report, demo):
     app.command()(command)
 app.add_typer(trace, name="trace", cls=KnowsOtherNames)
@@ -204,7 +208,7 @@ def _wrong_value(error: Any) -> str | None:
 
 def _complain(text: str) -> None:
     """Print one line on stderr, with unprintable characters escaped."""
-    line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in " ".join(text.split("\n")))
+    line = visible(" ".join(text.split("\n")))
     with suppress(OSError, ValueError):
         print(f"fairway: {line}", file=sys.stderr, flush=True)
 

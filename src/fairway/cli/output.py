@@ -11,9 +11,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import rich.box
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
+
+from fairway.cli.visible import visible, visible_lines
 
 if TYPE_CHECKING:
     from fairway.cli.simulation_options import Scene
@@ -73,8 +76,21 @@ def rendered(*what: RenderableType) -> str:
     console = _console()
     with console.capture() as captured:
         for each in what:
-            console.print(each, crop=console.is_terminal)
-    return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+            console.print(Visible(each), crop=console.is_terminal)
+    return "".join(f"{line.rstrip()}\n" for line in captured.get().split("\n")[:-1])
+
+
+class Visible:
+    """Something to print in which unprintable characters of its texts are escaped."""
+
+    def __init__(self, what: RenderableType) -> None:
+        self._what = what
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self._what, options):
+            text = segment.text
+            plain = segment.control or text == "\n" or text.isprintable()
+            yield segment if plain else Segment(visible_lines(text), segment.style)
 
 
 def _console() -> Console:
@@ -252,8 +268,7 @@ def _top(counts: Mapping[str, int], mark: str, most: int) -> str:
 
 def say(kind: str, text: str) -> None:
     """A remark on stderr."""
-    line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-    print(f"fairway: {kind}: {line}", file=sys.stderr)
+    print(f"fairway: {kind}: {visible(text)}", file=sys.stderr)
 
 
 def say_written(*paths: str | None) -> None:

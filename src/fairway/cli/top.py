@@ -102,17 +102,19 @@ def _watch(client: Client, every_s: float) -> None:
     from rich.console import Console
     from rich.live import Live
 
+    from fairway.cli.output import Visible
     from fairway.client import ClientError
 
     console = Console(highlight=False, markup=False)
     seen, note = look(client), ""
-    with _keys(), Live(picture(seen, console.height), console=console, screen=True, auto_refresh=False) as live:
+    first = Visible(picture(seen, console.height))
+    with _keys(), Live(first, console=console, screen=True, auto_refresh=False) as live:
         while not _left(every_s):
             try:
                 seen, note = look(client), ""
             except ClientError as error:
                 note = str(error)
-            live.update(picture(seen, console.height, note), refresh=True)
+            live.update(Visible(picture(seen, console.height, note)), refresh=True)
 
 
 @contextmanager

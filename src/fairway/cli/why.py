@@ -163,8 +163,8 @@ def _described(words: Sequence[str], draft: Draft) -> str:
     """What was forecast, so that a mistyped id is noticed."""
     import shlex
 
-    from fairway.cli.fitted_table import line
     from fairway.cli.output import count
+    from fairway.cli.visible import line
 
     tasks = 1 if draft.array is None else len(draft.array.tasks)
     what = f"`{line(shlex.join(words))}`" if words else count(int(draft.fields.get("gpus", 1)), "GPU")
@@ -194,7 +194,8 @@ def _has_ended(row: Row) -> bool:
 
 
 def _table(rows: Sequence[Row]) -> RenderableType:
-    from fairway.cli.fitted_table import Listed, TableColumn, line
+    from fairway.cli.fitted_table import Listed, TableColumn
+    from fairway.cli.visible import line
 
     starts = ["runs" if row.get("state") == "RUNNING" else _in(row["start_in_s"]) for row in rows]
     columns = [
@@ -212,7 +213,7 @@ def _table(rows: Sequence[Row]) -> RenderableType:
 
 def _from(row: Row) -> str:
     """What an estimate is based on, or why there is none."""
-    from fairway.cli.fitted_table import line
+    from fairway.cli.visible import line
 
     if _has_ended(row):
         return "it has ended"

@@ -19,6 +19,7 @@ from fairway.runtime.daemon.scheduler import NOTE_EVERY_S, Scheduler
 from fairway.runtime.daemon.settings import Settings
 from fairway.runtime.jobs.estimates import RESTART_S
 from fairway.runtime.jobs.records import JobRecord, JobState, family_of
+from fairway.runtime.jobs.request import Dependency
 from fairway.runtime.journal.archive import Wanted
 from fairway.runtime.journal.recovery import Recovered
 from fairway.runtime.processes.attempts import AttemptTarget
@@ -65,6 +66,7 @@ class Laws:
         self._check_throttles(scheduler)
         self._check_states(scheduler)
         self._check_arrays(scheduler)
+        self._check_dependencies(scheduler)
         self._check_limits(scheduler, settings.config)
         self._check_clock(scheduler)
         self._check_begin_times(scheduler)
@@ -230,6 +232,17 @@ class Laws:
             inside = [task for task in tasks if task.number in held or task.number not in outside]
             demand(not waiting or len(inside) >= most, f"{waiting} wait for a place in their array that is taken")
 
+    def _check_dependencies(self, scheduler: Scheduler) -> None:
+        """A job waits for others exactly as long as one of them has not ended, or not in the way that is waited for."""
+        store, outside = scheduler.store, scheduler.guard.outside
+        for record in store:
+            if not record.request.depends or not record.state.waits:
+                continue
+            met = all(_is_met(one, store.tasks(one.job)) for one in record.request.depends)
+            why = outside.get(record.number, "")
+            demand(not met or not why.startswith("waits for job"), f"job {record.id} waits for nothing, not: {why}")
+            demand(met or bool(why), f"job {record.id} waits for other jobs")
+
     def _check_limits(self, scheduler: Scheduler, config: Config) -> None:
         """Nobody gets more than the configuration allows. Who had more before it changed may keep it."""
         used = Counter[tuple[str, str]]()
@@ -242,6 +255,18 @@ class Laws:
             most = max(_allowed(config, *what), _allowed(self._config, *what), self._used[what])
             demand(count <= most, f"{' '.join(what)}: at most {most:g}, not {count}")
         self._used, self._config = used, config
+
+
+def _is_met(dependency: Dependency, others: list[JobRecord]) -> bool:
+    completed = [other.state is JobState.COMPLETED for other in others]
+    wanted = {"afterok": all(completed), "afternotok": not all(completed), "afterany": True}
+    return bool(others) and all(other.state.ended for other in others) and wanted[dependency.kind]
+
+
+def _known(scheduler: Scheduler, name: str) -> JobRecord:
+    record = scheduler.store.get(name)
+    assert record is not None
+    return record
 
 
 def _overlapping(scheduler: Scheduler) -> dict[frozenset[int], int]:

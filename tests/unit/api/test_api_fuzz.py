@@ -56,6 +56,7 @@ class _Site:
         return made
 
     def close(self) -> None:
+        self._app.state.context.audit.close()
         self.daemon.close()
         self._folder.cleanup()
 

@@ -32,7 +32,6 @@ class Site:
         request = JobRequest(command=("true",), depends=depends, array_at_once=at_once)
         record = JobRecord(number, name or str(number + 1), request, 0.0)
         self.store.add(record)
-        self.eligibility.know(record)
         self.look_at(record)
         return record
 
@@ -127,3 +126,60 @@ def test_whoever_no_gpu_can_run_stays_outside() -> None:
     job = site.job()
     site.eligibility.rule_out({job.number})
     assert site.look_at(job) == "no GPUs that are here now can run it"
+
+
+class Counting(JobStore):
+    """A store that counts how often the tasks of an array are listed."""
+
+    listed = 0
+
+    def tasks(self, name: str) -> list[JobRecord]:
+        """The tasks, and one more time."""
+        self.listed += 1
+        return super().tasks(name)
+
+
+def test_an_array_that_many_jobs_wait_for_is_one_thing() -> None:
+    site = Site()
+    site.store = store = Counting()
+    site.eligibility = Eligibility(store, cast(State, SimpleNamespace(held_gpus=site.held)), site.timers, 0.0)
+    tasks = [site.job(f"1_{at}") for at in range(100)]
+    last = [site.job(depends=(Dependency("afterok", "1"),) * 50) for _ in range(20)]
+    looked: list[int] = []
+    look_at = site.eligibility.look_at
+
+    def counted(record: JobRecord, now_s: float, *, leaves: bool = False) -> None:
+        looked.append(record.number)
+        look_at(record, now_s, leaves=leaves)
+
+    site.eligibility.look_at = counted  # type: ignore[method-assign]
+    for one in tasks[:-1]:
+        site.end(one)
+    assert site.eligibility.outside.keys() == {one.number for one in last}
+    assert len(looked) == 99
+    site.end(tasks[-1])
+    assert not site.eligibility.outside
+    assert len(looked) == 100 + 20
+    assert store.listed == 1
+
+
+def test_of_many_jobs_that_are_waited_for_the_first_that_is_left_counts() -> None:
+    site = Site()
+    firsts = [site.job() for _ in range(4)]
+    last = site.job(depends=tuple(Dependency("afterany", one.id) for one in firsts))
+    for one in (firsts[2], firsts[0]):
+        site.end(one)
+    assert site.eligibility.outside[last.number] == "waits for job 2: it has not ended"
+    site.end(firsts[1])
+    assert site.eligibility.outside[last.number] == "waits for job 4: it has not ended"
+    site.end(firsts[3])
+    assert not site.eligibility.outside
+
+
+def test_who_was_cancelled_while_it_waited_is_not_looked_at_again() -> None:
+    site = Site()
+    first = site.job()
+    second = site.job(depends=(Dependency("afterok", first.id),))
+    site.end(second, JobState.CANCELLED)
+    site.end(first)
+    assert not site.eligibility.outside

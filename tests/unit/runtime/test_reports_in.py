@@ -119,3 +119,23 @@ def test_any_report_leaves_numbers_that_can_be_stored(report: dict[str, Any]) ->
     for _ in range(2):
         take_in(progress, report, 1000.0)
     assert json.loads(json.dumps(vars(progress), allow_nan=False)) == vars(progress)
+
+
+def test_of_many_lines_the_newest_are_taken_in_and_the_last_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "reports.jsonl"
+    lines = [f'{{"step": {step}}}\n' for step in range(100_000)]
+    lines[500] = '{"step": 500, "checkpoint": "/old"}\n'
+    lines[60_000] = '{"step": 60000, "checkpoint": "/saved"}\n'
+    path.write_text("".join(lines))
+    reader = ReportReader(path)
+    found = _read(path, reader)
+    assert len(found) == environment.MOST_LINES + 1
+    assert found[0] == {"step": 60_000, "checkpoint": "/saved"}
+    assert found[1:] == [{"step": step} for step in range(100_000 - environment.MOST_LINES, 100_000)]
+    assert reader.offset == path.stat().st_size
+
+
+def test_of_long_lines_few_are_taken_in(tmp_path: Path) -> None:
+    path = tmp_path / "reports.jsonl"
+    path.write_text("".join(json.dumps({"step": step, "x": "y" * 60_000}) + "\n" for step in range(50)))
+    assert [one["step"] for one in _read(path)] == [47, 48, 49]

@@ -27,6 +27,7 @@ from fairway.runtime.jobs.request import (
     MOST_WEIGHT,
     NOTHING_ELSE,
     FieldPath,
+    Flag,
     JobRequest,
     Name,
     Positive,
@@ -169,11 +170,15 @@ class Keep:
 
 @dataclass(frozen=True)
 class Config:
-    """The whole configuration. Without a file there are only the bounds."""
+    """The whole configuration. Without a file there are only the bounds.
+
+    `private`: only its owner and operators see the logs, the command and the directory of a job.
+    """
 
     __pydantic_config__: ClassVar[ConfigDict] = NOTHING_ELSE
 
     operators: tuple[Name, ...] = ()
+    private: Flag = False
     queues: dict[Name, Queue] = field(default_factory=dict)
     users: dict[str, Terms] = field(default_factory=dict)
     defaults: Defaults = Defaults()

@@ -230,13 +230,26 @@ def _would_let_in(scheduler: Scheduler, record: JobRecord, snapshot: Snapshot) -
     array = _tasks_inside(scheduler, record)
     if array:
         frees.append({"what": "a task of its array ends", "tasks": array[:MOST_LISTED]})
-    for one in record.request.depends:
-        for other in scheduler.store.tasks(one.job):
-            if not other.state.ended:
-                row = _row(snapshot, other.number)
-                left_s = _left_s(snapshot, row) if row is not None else None
-                frees.append({"what": f"the job that it waits for ends ({one.kind})", "id": other.id, "in_s": left_s})
-    return frees
+    return frees + _awaited_ends(scheduler, record, snapshot)
+
+
+def _awaited_ends(scheduler: Scheduler, record: JobRecord, snapshot: Snapshot) -> list[dict[str, Any]]:
+    """The ends of the jobs that a job waits for, and of whole arrays."""
+    ends: list[dict[str, Any]] = []
+    for one in dict.fromkeys(record.request.depends):
+        other = scheduler.store.get(one.job)
+        if other is None:
+            left = sum(not task.state.ended for task in scheduler.store.tasks(one.job))
+            if left:
+                what = f"all tasks of the array that it waits for end ({one.kind}); {left:,} have not ended"
+                ends.append({"what": what, "id": one.job, "in_s": None})
+        elif not other.state.ended:
+            row = _row(snapshot, other.number)
+            left_s = _left_s(snapshot, row) if row is not None else None
+            ends.append({"what": f"the job that it waits for ends ({one.kind})", "id": other.id, "in_s": left_s})
+        if len(ends) == MOST_LISTED:
+            break
+    return ends
 
 
 def _tasks_inside(scheduler: Scheduler, record: JobRecord) -> list[str]:

@@ -30,7 +30,7 @@ from fairway.runtime.guard.incident import Incident, granted
 from fairway.runtime.guard.pinned_gpus import AtHome
 from fairway.runtime.guard.policy_guard import Cut, PolicyGuard
 from fairway.runtime.jobs import commands
-from fairway.runtime.jobs.commands import Act, Commands, StoppedError
+from fairway.runtime.jobs.commands import Act, Commands, StoppedError, WrongStateError, refuse_if_all
 from fairway.runtime.jobs.estimates import RESTART_S
 from fairway.runtime.jobs.life import Command, Happening, TimeOfDaySet
 from fairway.runtime.jobs.live_jobs import LiveJobs
@@ -48,6 +48,8 @@ from fairway.runtime.processes.environment import LOG_BYTES
 from fairway.runtime.processes.local import LocalSite
 from fairway.runtime.processes.site import Site
 
+AT_A_TIME = 200
+"""The most tasks of an array that one command controls."""
 MIN_RUN_S = 5.0
 """The seconds for which a job that has just started is protected from preemption."""
 NOTE_EVERY_S = 600.0
@@ -349,15 +351,17 @@ class Scheduler:
     def incident(self) -> str:
         """Everything that a decision depends on now, and the decision, as the text of a file."""
 
-        def command(now_s: float) -> tuple[list[Event], str]:
+        def command(now_s: float) -> tuple[list[Event], tuple[Incident, Decision]]:
             self.state.apply(Woken(max(self.state.now_s, now_s)))
             snapshot = self.state.snapshot(self.guard.knows)
             config = str(self.journal.facts(("config",)).get("config", ""))
             about = (dict(self.guard.outside), dict(self.blocked.why), self.engine.homes(), config)
-            decided = granted(snapshot, self.guard.decide(snapshot))
-            return [], Incident(snapshot, self.policy_text, *about, decided).text()
+            decision = self.guard.decide(snapshot)
+            return [], (Incident(snapshot.copy(), self.policy_text, *about, ()), decision)
 
-        return str(self.ask(command))
+        # What takes long is done in the caller's thread.
+        incident, decision = self.ask(command)
+        return str(incident._replace(decided=granted(incident.snapshot, decision)).text())
 
     def block_gpus(self, blocked: Mapping[int, str]) -> None:
         """Block GPUs, by number with the reason. Jobs that were to start on them are given others."""
@@ -416,5 +420,10 @@ class Scheduler:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _each(self, name: str, act: Act) -> list[JobRecord]:
-        """Run a command on a job, or on all tasks of an array."""
-        return list(self.ask(lambda now_s: self.commands.each(name, act, now_s)))
+        """Run a command on a job, or on all tasks of an array: some at a time, so that others need not wait long."""
+        records = self.commands.meant(name)
+        refused: list[WrongStateError] = []
+        for at in range(0, len(records), AT_A_TIME):
+            refused += self.ask(partial(self.commands.some, records[at : at + AT_A_TIME], act))
+        refuse_if_all(records, refused)
+        return records

@@ -127,12 +127,23 @@ class Commands:
 
     def each(self, name: str, act: Act, now_s: float) -> tuple[list[Event], list[JobRecord]]:
         """Run a command on a job, or on all tasks of an array."""
+        records = self.meant(name)
+        events, refused = self.some(records, act, now_s)
+        refuse_if_all(records, refused)
+        return events, records
+
+    def meant(self, name: str) -> list[JobRecord]:
+        """The job with an id, or all tasks of the array with this id. Any thread may call this."""
         # The tasks of an array that are only on disk have ended long ago.
         records = self._store.present(name) or self._store.tasks(name)
         if not records:
             raise UnknownJobError(f"there is no job {name!r}")
+        return records
+
+    def some(self, records: Sequence[JobRecord], act: Act, now_s: float) -> tuple[list[Event], list[WrongStateError]]:
+        """Run a command on some jobs. Returns the events, and the refusals of jobs for which it is not possible."""
         events: list[Event] = []
-        refused: list[FairwayError] = []
+        refused: list[WrongStateError] = []
         for record in records:
             ended = record.state.ended
             try:
@@ -142,10 +153,7 @@ class Commands:
                 continue
             if not ended:
                 self._store.touch(record)
-        # For an array, the command applies to the tasks for which it is possible.
-        if len(refused) == len(records):
-            raise refused[0]
-        return events, records
+        return events, refused
 
     def cancel(self, record: JobRecord, now_s: float) -> list[Event]:
         """End a job."""
@@ -234,7 +242,6 @@ class Commands:
         record = JobRecord(self._store.next_number, name, request, date_s, held=request.hold)
         self._store.add(record)
         self._store.touch(record)
-        self._jobs.eligibility.know(record)
         self._jobs.eligibility.look_at(record, now_s)
         return record
 
@@ -268,6 +275,12 @@ class Commands:
         progress = seen.progress(record) if self._lives(record.number) else seen.saved(record)
         self._jobs.instructions.append(Converge(record.number))
         return [JobEvicted(now_s, record.number, progress, why)]
+
+
+def refuse_if_all(records: Sequence[JobRecord], refused: Sequence[WrongStateError]) -> None:
+    """Raise the first refusal if there are no others. A command applies to the tasks for which it is possible."""
+    if len(refused) == len(records):
+        raise refused[0]
 
 
 class Inbox:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -110,6 +110,97 @@ def _array(record: JobRecord) -> str:
     return record.id.partition("_")[0]
 
 
+class Awaited:
+    """A job or a whole array that other jobs wait for.
+
+    `tasks` are those of its jobs that have not ended; `states` counts all of them by state. What has ended stays so. So
+    each task is looked at until it has ended and never again, however many jobs wait.
+    """
+
+    def __init__(self, tasks: Sequence[JobRecord], states: Mapping[JobState, int]) -> None:
+        self.waiting: set[int] = set()
+        self._tasks = tasks
+        self._exists = any(states.values())
+        self._seen = 0
+        self._completed = all(state is JobState.COMPLETED for state, count in states.items() if count and state.ended)
+
+    def over(self) -> bool:
+        """Whether all of it has ended."""
+        while self._seen < len(self._tasks) and self._tasks[self._seen].state.ended:
+            self._completed &= self._tasks[self._seen].state is JobState.COMPLETED
+            self._seen += 1
+        if self._seen < len(self._tasks):
+            return False
+        self._tasks, self._seen = (), 0
+        return True
+
+    def blocks(self, kind: str) -> str:
+        """Why a dependency of this kind is not met; "" if it is."""
+        if not self._exists:
+            return "it does not exist any more"
+        if not self.over():
+            return NOT_ENDED
+        if kind == "afterok" and not self._completed:
+            return "it did not complete, so this one never starts"
+        if kind == "afternotok" and self._completed:
+            return "it completed, so this one never starts"
+        return ""
+
+
+class Dependencies:
+    """What jobs wait for. A job waits for one thing at a time: the first of its dependencies that is not met."""
+
+    def __init__(self, store: JobStore) -> None:
+        self._store = store
+        self._awaited: dict[str, Awaited] = {}
+        self._met: dict[int, int] = {}
+
+    def unmet(self, record: JobRecord) -> str:
+        """Why the first dependency that is not met is not; "" if all are met."""
+        depends = record.request.depends
+        for at in range(self._met.get(record.number, 0), len(depends)):
+            name = depends[at].job
+            awaited = self._awaited_by(name)
+            why = awaited.blocks(depends[at].kind)
+            if why:
+                self._met[record.number] = at
+                awaited.waiting.add(record.number)
+                return f"waits for job {name}: {why}"
+        self._met.pop(record.number, None)
+        return ""
+
+    def freed(self, record: JobRecord) -> list[int]:
+        """The jobs that waited for a job that has ended, or for its array if that was the last of its tasks."""
+        self._forget(record)
+        found: list[int] = []
+        for name in {record.id, _array(record)}:
+            awaited = self._awaited.get(name)
+            if awaited is not None and awaited.over():
+                found += sorted(awaited.waiting)
+                awaited.waiting.clear()
+        # How an array ended is kept, because its tasks are many. A single job is quickly looked at again.
+        self._awaited.pop(record.id, None)
+        return found
+
+    def _awaited_by(self, name: str) -> Awaited:
+        known = self._awaited.get(name)
+        if known is not None:
+            return known
+        # A job that has not ended is in memory.
+        tasks = [one for one in self._store.present(name) if not one.state.ended]
+        made = Awaited(tasks, self._store.states(name))
+        if tasks:
+            self._awaited[name] = made
+        return made
+
+    def _forget(self, record: JobRecord) -> None:
+        """A job has ended, and so waits for nothing."""
+        at = self._met.pop(record.number, None)
+        awaited = None if at is None else self._awaited.get(record.request.depends[at].job)
+        if awaited is not None:
+            awaited.waiting.discard(record.number)
+
+
 class Eligibility:
     """Decides which jobs are eligible. `outside` has those that are not, by job number with the reason.
 
@@ -125,16 +216,11 @@ class Eligibility:
         self._origin_s = origin_s
         self._timers = timers
         self._arrays = Arrays()
-        self._dependants: dict[str, set[int]] = {}
+        self._dependencies = Dependencies(store)
 
     def rule_out(self, jobs: set[int]) -> None:
         """Set the jobs that no GPUs of this machine can run. Another machine had accepted them."""
         self._impossible = jobs
-
-    def know(self, record: JobRecord) -> None:
-        """Remember which jobs a job waits for."""
-        for one in record.request.depends:
-            self._dependants.setdefault(one.job, set()).add(record.number)
 
     def look_at(self, record: JobRecord, now_s: float, *, leaves: bool = False) -> None:
         """Decide whether a job is eligible. `leaves`: it is about to give up its GPUs, if it has any."""
@@ -160,23 +246,14 @@ class Eligibility:
         """A job has ended or lost its GPUs: look again at the jobs that wait for that."""
         self.look_at(record, now_s, leaves=True)
         if record.state.ended:
-            self._waits_no_more(record)
-            # Other jobs may wait for this one, or for its whole array.
-            for name in {record.id, record.id.partition("_")[0]}:
-                for number in self._dependants.get(name, ()):
-                    self.look_at(self._store[number], now_s)
+            for number in self._dependencies.freed(record):
+                self.look_at(self._store[number], now_s)
 
     def awaited(self) -> set[int]:
         """The jobs and arrays that jobs that have not ended depend on, by the number in their ids."""
-        return {family_of(name) for name in self._dependants if name.partition("_")[0].isdecimal()}
-
-    def _waits_no_more(self, record: JobRecord) -> None:
-        for one in record.request.depends:
-            waiting = self._dependants.get(one.job)
-            if waiting is not None:
-                waiting.discard(record.number)
-                if not waiting:
-                    del self._dependants[one.job]
+        waiting = [record for record in self._store if record.request.depends and not record.state.ended]
+        names = {one.job for record in waiting for one in record.request.depends}
+        return {family_of(name) for name in names if name.partition("_")[0].isdecimal()}
 
     def _why_outside(self, record: JobRecord, now_s: float) -> str:
         if record.suspended:
@@ -190,26 +267,7 @@ class Eligibility:
             self._timers.call_at(date_s - self._origin_s, lambda at_s: self.look_at(record, at_s))
             day_and_time = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(date_s + self.shift_s))
             return record.reason or f"not before {day_and_time}"
-        for one in record.request.depends:
-            # A job that has not ended is in memory. That is quick to see, and true most of the time.
-            goes_on = any(not other.state.ended for other in self._store.present(one.job))
-            why = NOT_ENDED if goes_on else _blocked(one.kind, self._store.states(one.job))
-            if why:
-                return f"waits for job {one.job}: {why}"
-        return ""
-
-
-def _blocked(kind: str, others: Mapping[JobState, int]) -> str:
-    """Why a dependency is not met, by the number of awaited jobs in each state. All of them have ended."""
-    states = [state for state, count in others.items() if count]
-    if not states:
-        return "it does not exist any more"
-    good = all(state is JobState.COMPLETED for state in states)
-    if kind == "afterok" and not good:
-        return "it did not complete, so this one never starts"
-    if kind == "afternotok" and good:
-        return "it completed, so this one never starts"
-    return ""
+        return self._dependencies.unmet(record)
 
 
 class _Round(NamedTuple):

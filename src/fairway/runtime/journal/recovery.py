@@ -273,9 +273,6 @@ class Recovery:
                 eligibility.rule_out(impossible)
             clock.at_least(self._state.now_s)
             eligibility.shift_s = clock.shift_s
-            for record in self._store:
-                if not record.state.ended:
-                    eligibility.know(record)
             self._take_in(self._found())
             if self._anew:
                 self._book_running(impossible, cluster)

@@ -24,6 +24,9 @@ LOG_BYTES = 100 * 1024 * 1024
 MOST_LINE = 65_536
 MOST_READ = 4 * 1024 * 1024
 """The most bytes of a report that are read at a time."""
+MOST_LINES, MOST_PARSED = 200, 2 * MOST_LINE
+"""The most lines and bytes of these that are taken in at a time: the newest ones."""
+_SAVED = b'"checkpoint"'
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "TZ")
 
 
@@ -192,7 +195,7 @@ class ReportReader:
     """Reads a file from where it last stopped. A line counts when it is complete.
 
     What a job writes is not trusted: the path may be any kind of file, and lines may have any length. If there is too
-    much, only the latest part is read.
+    much, only the newest lines count, and the last one that says where a checkpoint is.
     """
 
     def __init__(self, path: Path, offset: int = 0) -> None:
@@ -201,9 +204,11 @@ class ReportReader:
 
     def new_lines(self) -> Iterator[dict[str, Any]]:
         """The reports since the last time. Lines that are no reports are skipped."""
+        part = self._new_part()
         # What follows the last end of a line is not complete yet.
-        for line in self._new_part().split(b"\n")[:-1]:
-            self.offset += len(line) + 1
+        end = part.rfind(b"\n") + 1
+        self.offset += end
+        for line in _newest(part, end):
             report = _parsed(line)
             if report is not None:
                 yield report
@@ -232,6 +237,19 @@ class ReportReader:
             skipped = part.find(b"\n") + 1 or len(part)
             self.offset, part = begin + skipped, part[skipped:]
         return part
+
+
+def _newest(part: bytes, end: int) -> list[bytes]:
+    """The last lines before `end`, and before them the last of the others that names a checkpoint."""
+    begin, count = end, 0
+    while begin and count < MOST_LINES and end - begin < MOST_PARSED:
+        begin = part.rfind(b"\n", 0, begin - 1) + 1
+        count += 1
+    lines = part[begin:end].split(b"\n")[:-1]
+    saved = part.rfind(_SAVED, 0, begin)
+    if saved >= 0:
+        lines.insert(0, part[part.rfind(b"\n", 0, saved) + 1 : part.find(b"\n", saved)])
+    return lines
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
