@@ -133,6 +133,8 @@ def run_live(
         min_run_s=terms.min_run_s,
         policy_text=terms.policy,
         restart_s=RESTART_S,
+        # All of them are looked at in the end.
+        recent=len(jobs),
     )
     holds = _Holds(scheduler)
     thread = scheduler.start()
