@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from types import SimpleNamespace
 from typing import cast
 
@@ -129,14 +130,14 @@ def test_whoever_no_gpu_can_run_stays_outside() -> None:
 
 
 class Counting(JobStore):
-    """A store that counts how often the tasks of an array are listed."""
+    """A store that counts how often the tasks of an array are counted."""
 
     listed = 0
 
-    def tasks(self, name: str) -> list[JobRecord]:
-        """The tasks, and one more time."""
+    def states(self, name: str) -> Counter[JobState]:
+        """The states, and one more time."""
         self.listed += 1
-        return super().tasks(name)
+        return super().states(name)
 
 
 def test_an_array_that_many_jobs_wait_for_is_one_thing() -> None:

@@ -91,7 +91,8 @@ def test_a_broken_stderr_does_not_end_the_watch(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(sys, "stderr", broken)
     looks: list[int] = []
     settings = SimpleNamespace(poll=lambda scheduler: looks.append(1) or "was read again", config=Config())
-    watch = Watch(cast(Scheduler, None), cast(Settings, settings), None)
+    scheduler = SimpleNamespace(clock=SimpleNamespace(jump=None))
+    watch = Watch(cast(Scheduler, scheduler), cast(Settings, settings), None)
     watch._every_s = 0.01
     watch.start()
     deadline_s = time.monotonic() + 20.0

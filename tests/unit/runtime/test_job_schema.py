@@ -110,7 +110,7 @@ def test_code_that_changes_a_request_keeps_its_words() -> None:
 
 
 def test_the_number_of_a_task_is_in_its_environment_when_it_is_started(tmp_path: Path) -> None:
-    request = JobRequest(command=("true",), env={"A": "1", "FAIRWAY_ARRAY_TASK_ID": "no"})
+    request = JobRequest(command=("true",), account="ada", env={"A": "1", "FAIRWAY_ARRAY_TASK_ID": "no"})
     tasks = [request.task(number) for number in (3, 4)]
     assert all(task.env is request.env for task in tasks)
     for task in tasks:

@@ -43,8 +43,7 @@ from fairway.runtime.journal.database import CERTAIN, Journal
 from fairway.runtime.journal.job_lists import JobLists
 from fairway.runtime.journal.recovery import Recovered, Recovery
 from fairway.runtime.journal.writer import JournalWriter
-from fairway.runtime.processes import environment
-from fairway.runtime.processes.environment import LOG_BYTES
+from fairway.runtime.processes.environment import LOG_BYTES, own_account
 from fairway.runtime.processes.local import LocalSite
 from fairway.runtime.processes.site import Site
 
@@ -156,14 +155,9 @@ class Scheduler:
             homes=self.engine.homes,
         )
         self.reasons = Reasons()
+        lives, tell_limit = self.engine.lives, self.engine.tell_limit
         self.commands = Commands(
-            self.jobs,
-            cluster,
-            self.reasons,
-            terms,
-            account=environment.own_account(),
-            lives=self.engine.lives,
-            tell_limit=self.engine.tell_limit,
+            self.jobs, cluster, self.reasons, terms, account=own_account(), lives=lives, tell_limit=tell_limit
         )
         placed = AtHome(placer, self.engine.home, lambda: self.blocked.why)
         self.loop = Loop(self.engine, self.state, self.guard, placed, round_s=length_s, observer=self, interpreter=self)
