@@ -21,7 +21,7 @@ from fairway.runtime.jobs import life
 from fairway.runtime.jobs.commands import Commands
 from fairway.runtime.jobs.life import Instruction, Stop
 from fairway.runtime.jobs.live_jobs import LiveJobs
-from fairway.runtime.jobs.records import JobRecord, JobState, family_of
+from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.waiting import Eligibility
 from fairway.runtime.journal.database import Journal
 from fairway.runtime.processes.site import Outcome
@@ -130,11 +130,12 @@ def test_a_restart_that_leaves_guests_to_hosts_that_have_ended_is_found_out(monk
 
 
 def test_a_retention_that_takes_jobs_that_others_await_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    really_awaited = Eligibility.awaited
     monkeypatch.setattr(Eligibility, "awaited", lambda eligibility: set())
     real = Laws._check_promises
 
     def knowing(laws: Laws, scheduler: Scheduler) -> None:
-        awaited = {family_of(name) for name in scheduler.jobs.eligibility._dependants}
+        awaited = really_awaited(scheduler.jobs.eligibility)
         monkeypatch.setattr(scheduler.jobs.eligibility, "awaited", lambda: awaited)
         try:
             real(laws, scheduler)

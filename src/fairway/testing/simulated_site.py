@@ -68,6 +68,7 @@ class SimulatedTime:
         self._booted_s = 0.0
         self._boots = 1
         self._date_s = date_s
+        self.dates_set = 0
 
     @property
     def boot(self) -> str:
@@ -109,6 +110,7 @@ class SimulatedTime:
     def set_date(self, by_s: float) -> None:
         """Set the time of day forward or back."""
         self._date_s += by_s
+        self.dates_set += 1
 
 
 @dataclass

@@ -123,8 +123,7 @@ class Attempts:
 
     def aim(self, off: Sequence[int], on: Sequence[int]) -> None:
         """Bring attempts to new targets: jobs in `off` give up their GPUs, then jobs in `on` start, move or go on."""
-        for job in on:
-            self._relabel(job)
+        self._relabel(on)
         for job in (*off, *on):
             self.converge(job)
 
@@ -196,24 +195,35 @@ class Attempts:
     def _is_at(self, live: Live, target: AttemptTarget) -> bool:
         return live.gpus == target.gpus or (self._anywhere and len(live.gpus) == len(target.gpus))
 
-    def _relabel(self, job: int) -> None:
-        """If the GPUs of an attempt are interchangeable with those of its target, it is on the target's from now on."""
-        live, target = self.live.get(job), self._wishes.target(job)
-        if live is None or target is None or live.status != "running" or not self._is_at(live, target):
-            return
-        self._trade(live.gpus, target.gpus)
-        live.gpus = target.gpus
-        if not live.adopted:
-            self._notices.append(Started(job, live.gpus, resumed=True))
+    def _relabel(self, jobs: Sequence[int]) -> None:
+        """Attempts whose GPUs are interchangeable with those of their targets are on the targets' from now on.
 
-    def _trade(self, old: tuple[int, ...], new: tuple[int, ...]) -> None:
-        """An attempt was relabelled from `old` to `new`. Attempts on `new` that are about to leave are now on `old`."""
-        trade = dict(zip(sorted(set(new) - set(old)), sorted(set(old) - set(new)), strict=True))
+        All at once: one attempt may be on GPUs that are another's target.
+        """
+        moved: list[Live] = []
+        old, new = set[int](), set[int]()
+        for job in jobs:
+            live, target = self.live.get(job), self._wishes.target(job)
+            if live is None or target is None or live.status != "running" or not self._is_at(live, target):
+                continue
+            old.update(live.gpus)
+            new.update(target.gpus)
+            live.gpus = target.gpus
+            moved.append(live)
+        self._trade(dict(zip(sorted(new - old), sorted(old - new), strict=False)))
+        self._notices += [Started(live.job, live.gpus, resumed=True) for live in moved if not live.adopted]
+
+    def _trade(self, trade: Mapping[int, int]) -> None:
+        """Attempts that are about to leave GPUs which others have now are on those that the others had before."""
         for other in self.live.values():
-            leaves = other.status == "stopping" or self._wishes.target(other.job) is None
-            if leaves and not trade.keys().isdisjoint(other.gpus):
+            if self._leaves(other) and not trade.keys().isdisjoint(other.gpus):
                 other.gpus = tuple(trade.get(gpu, gpu) for gpu in other.gpus)
                 self._notices.append(Moved(other.job, other.gpus))
+
+    def _leaves(self, live: Live) -> bool:
+        """Whether an attempt stops, is about to be taken off its GPUs, or about to be stopped for another number."""
+        target = self._wishes.target(live.job)
+        return live.status == "stopping" or target is None or not self._is_at(live, target)
 
     def _are_free(self, job: int, target: AttemptTarget) -> bool:
         """Whether no jobs are on the GPUs of a target, except for those that it shares them with."""
