@@ -42,6 +42,12 @@ def test_all_laws_hold_in_every_story(chunk: int) -> None:
             pytest.fail(f"python -m fairway.testing.daemon_world --seed {seed}  # {type(error).__name__}: {error}")
 
 
+@pytest.mark.parametrize("seed", [1131, 1399, 1904, 3478])
+def test_stories_that_once_failed_hold(seed: int) -> None:
+    """Two turns of gandiva at one instant (they never ended), and virtual GPUs that changed their numbers in a circle."""
+    live_through(seed)
+
+
 def test_a_story_is_the_same_every_time() -> None:
     one, other = live_through(11), live_through(11)
     assert (one.steps, one.kills, one.users.promised) == (other.steps, other.kills, other.users.promised)

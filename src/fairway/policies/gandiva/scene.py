@@ -72,11 +72,13 @@ class GandivaScene:
         self._fix()
 
     def _is_turn(self) -> bool:
-        quanta = self.now_s / self.knobs.quantum_s
         due_s = self.notes.due_s
-        at_end = abs(quanta - round(quanta)) * self.knobs.quantum_s < EARLY_S
-        # If rounds have a length of their own, a quantum ends with the first round after it.
-        return at_end or (due_s is not None and self.now_s >= due_s - EARLY_S)
+        if due_s is not None:
+            # Once for each quantum, even if there are several rounds at the instant of its end. If rounds have a length
+            # of their own, a quantum ends with the first round after it.
+            return self.now_s >= due_s - EARLY_S
+        quanta = self.now_s / self.knobs.quantum_s
+        return abs(quanta - round(quanta)) * self.knobs.quantum_s < EARLY_S
 
     def _fix(self) -> None:
         """Units with a job that has just started are left alone."""
