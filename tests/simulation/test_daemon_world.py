@@ -44,7 +44,7 @@ def test_all_laws_hold_in_every_story(chunk: int) -> None:
 
 @pytest.mark.parametrize("seed", [1131, 1399, 1904, 3478])
 def test_stories_that_once_failed_hold(seed: int) -> None:
-    """Two turns of gandiva at one instant (they never ended), and virtual GPUs that changed their numbers in a circle."""
+    """Two turns of gandiva at one instant, which never ended, and virtual GPUs that changed numbers in a circle."""
     live_through(seed)
 
 
