@@ -199,7 +199,7 @@ def test_a_free_port_is_told_and_strangers_hear_where_the_token_is(cli: LiveCli)
     assert int(found[2]) > 0
     assert found[3] == str(cli.state / "token")
     assert cli("status", "--url", found[1]).code == 0
-    for head, why in (({}, "needs a token"), ({"Authorization": "Bearer guess"}, "does not carry")):
+    for head, why in (({}, "needs a token"), ({"Authorization": "Bearer guess"}, "knows no such token")):
         for path in ("/v1/status", "/metrics"):
             with pytest.raises(urllib.error.HTTPError) as caught:
                 urllib.request.urlopen(urllib.request.Request(found[1] + path, headers=head))
@@ -403,7 +403,7 @@ def test_a_scheduler_that_fails_says_why_and_does_not_exit_with_0(tmp_path: Path
             path = cli.state / name
             if path.exists():
                 path.write_bytes(b"not a journal " * 5000)
-        assert cli("submit", "--", "true").code != 0
+        assert cli("policy", "set", "las").code != 0
         out, err = cli.daemon.communicate(timeout=60)
         assert cli.daemon.returncode == 1
         assert "scheduling has failed" in err

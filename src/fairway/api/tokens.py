@@ -80,7 +80,10 @@ class Tokens:
         """The token with this secret; `NoTokenError` if there is none, or if it has expired."""
         found = self._by_digest.get(_digest(secret))
         if found is None:
-            raise NoTokenError("this scheduler knows no such token; it may have been revoked or replaced")
+            raise NoTokenError(
+                "this scheduler knows no such token; it may have been revoked or replaced. Its own user finds one in the "
+                "file `token` of the state directory, and `fairway token create` makes others"
+            )
         if found.has_expired(self._now_s()):
             raise NoTokenError(f"the token {found.name} has expired; `fairway token rotate {found.name}` renews it")
         return found
