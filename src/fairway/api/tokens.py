@@ -81,8 +81,8 @@ class Tokens:
         found = self._by_digest.get(_digest(secret))
         if found is None:
             raise NoTokenError(
-                "this scheduler knows no such token; it may have been revoked or replaced. Its own user finds one in the "
-                "file `token` of the state directory, and `fairway token create` makes others"
+                "this scheduler knows no such token; it may have been revoked or replaced. Its own user finds one in "
+                "the file `token` of the state directory, and `fairway token create` makes others"
             )
         if found.has_expired(self._now_s()):
             raise NoTokenError(f"the token {found.name} has expired; `fairway token rotate {found.name}` renews it")
