@@ -28,6 +28,8 @@ PRICES = 8
 """How many prices of nodes are tried."""
 MENDED, PASSES = 24, 4
 """How many jobs that miss most are mended, and how often."""
+EXCHANGES = 2000
+"""How many exchanges of pairs are tried in all."""
 _BETTER = 1e-9
 """Gains below this part are rounding."""
 
@@ -158,6 +160,7 @@ class _Board:
     def __init__(self, tables: _Tables, price: float) -> None:
         self.tables = tables
         self.price = price
+        self.tried = 0
         self.best_across = _best_up_to(tables.across - price * tables.nodes)
         self.free: list[int] = tables.placing.capacity.tolist()
         self.apart = [-1] * len(self.free)
@@ -232,10 +235,10 @@ class _Board:
         """The node with the least room that is enough."""
         return min((room, node) for node, room in enumerate(self.free) if room >= gpus)[1]
 
-    def _spread(self, nodes: list[int], gpus: int) -> Row:
-        """A row over the nodes with most room; its rest goes where it leaves the least room unused."""
+    def _spread(self, nodes: list[int], gpus: int, *, tight: bool = False) -> Row:
+        """A row over the nodes with most room, or least; its rest goes where it leaves the least room unused."""
         found: list[tuple[int, int]] = []
-        left = sorted(nodes, key=lambda node: -self.free[node])
+        left = sorted(nodes, key=lambda node: self.free[node] if tight else -self.free[node])
         while gpus:
             enough = [node for node in left if self.free[node] >= gpus]
             node = min(enough, key=lambda each: self.free[each]) if enough and found else left[0]
@@ -266,8 +269,52 @@ class _Board:
             for gap, job in sorted(missing)[:MENDED]:
                 if gap < -_BETTER * abs(self.tables.wanted[job][counts[job]]):
                     self._mend(job, counts)
-            if self.utility() <= before + _BETTER * abs(before):
+            if self.utility() <= before + _BETTER * abs(before) and not self._exchange(counts):
                 break
+
+    def _exchange(self, counts: list[int]) -> bool:
+        """Place pairs of jobs again, those that miss most first; whether that helped."""
+        gaps = [self.worth[job] - self.tables.wanted[job][count] for job, count in enumerate(counts)]
+        order = sorted((gap, job) for job, gap in enumerate(gaps) if gap < 0)
+        helped = False
+        for (_, one), other in product(order, range(len(counts))):
+            if self.tried > EXCHANGES:
+                break
+            if one != other and (self.rows[one] or self.rows[other]):
+                helped |= self._exchanged(one, other)
+        return helped
+
+    def _exchanged(self, one: int, other: int) -> bool:
+        """Place two jobs again, in all ways for the first and the best for the second, if that is better."""
+        old = self.take(one), self.take(other)
+        worth = self.worth[one] + self.worth[other]
+        best, change = worth + _BETTER * abs(worth), old
+        for row in self._choices(one):
+            self.put(one, row)
+            then = self.best_row(other, self.tables.most[other], 0.0)
+            found = self.worth[one] + self.worth_of(other, then)
+            if found > best:
+                best, change = found, (row, then)
+            self.take(one)
+            self.tried += 1
+        self.put(one, change[0])
+        self.put(other, change[1])
+        return change is not old
+
+    def _choices(self, job: int) -> list[Row]:
+        """Rows for a job that has no place: by replicas, on one node or on several, with most or least room first."""
+        held = self.tables.held[job]
+        found = {held: None} if held and self.fits(held) else {}
+        nodes = [node for node, gpus in enumerate(self.free) if gpus > 0 and self.apart[node] < 0]
+        largest, room = max(self.free, default=0), sum(self.free[node] for node in nodes)
+        for gpus in range(1, min(self.tables.most[job], max(largest, room)) + 1):
+            if gpus <= largest:
+                found[((self._tightest(gpus), gpus),)] = None
+                found[((self.free.index(largest), gpus),)] = None
+            if 1 < gpus <= room and len(nodes) > 1:
+                found[self._spread(nodes, gpus)] = None
+                found[self._spread(nodes, gpus, tight=True)] = None
+        return list(found)
 
     def _fill(self) -> None:
         """Give idle GPUs to whoever gains most, as long as anyone gains."""
