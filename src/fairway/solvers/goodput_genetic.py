@@ -21,6 +21,8 @@ def genetic_search(
     placing: Placing, seed: int, population: Ints | None = None, generations: int = GENERATIONS
 ) -> tuple[Ints, Ints]:
     """The fittest placement found, and the last population, from which the search can go on."""
+    if not placing.held.size:
+        return placing.held, placing.held[None]
     random = np.random.default_rng(seed)
     start = placing.held[None]
     members = _repaired(placing, start if population is None else np.concatenate([start, population]), random)
@@ -48,7 +50,7 @@ def _crossed(members: Ints, parents: Ints, random: np.random.Generator) -> Ints:
     cut = random.integers(0, jobs + 1, POPULATION)
     cut = np.where(random.random(POPULATION) < CROSSED, cut, jobs)
     before = np.arange(jobs) < cut[:, None]
-    return np.where(before[..., None], members[parents[0]], members[parents[1]])
+    return np.asarray(np.where(before[..., None], members[parents[0]], members[parents[1]]))
 
 
 def _mutated(placing: Placing, members: Ints, random: np.random.Generator) -> Ints:
@@ -73,7 +75,7 @@ def _mutated(placing: Placing, members: Ints, random: np.random.Generator) -> In
 def _repaired(placing: Placing, members: Ints, random: np.random.Generator) -> Ints:
     """Members made to keep the laws: what is too much is taken from later jobs, and from nodes in a random order."""
     apart = distributed(members)
-    members = np.where(np.cumsum(apart, axis=1) > 1, 0, members)
+    members = np.where(np.cumsum(apart, axis=1) > ~placing.closed, 0, members)
     order = np.argsort(random.random((len(members), 1, members.shape[2])), axis=2, kind="stable")
     shuffled = np.take_along_axis(members, order, axis=2)
     before = np.cumsum(shuffled, axis=2) - shuffled

@@ -9,7 +9,7 @@ the slowest.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -38,14 +38,26 @@ class Placing:
     restart: Floats
     """What part of its speedup a job keeps if its row changes; see `restart_factor`."""
     p: float = -1.0
+    closed: Bools = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    """Nodes that a distributed job uses which is not part of this: no other one may."""
+
+    def __post_init__(self) -> None:
+        if not len(self.closed):
+            object.__setattr__(self, "closed", np.zeros(len(self.capacity), dtype=bool))
+        if self.held.shape != (len(self.most), len(self.capacity)):
+            raise ValueError(f"held is {self.held.shape}, not jobs by nodes {len(self.most), len(self.capacity)}")
+        if len(self.most) and int(self.most.max()) >= self.speedups.shape[2]:
+            raise ValueError("a job may have more replicas than there are speedups")
+        if not (np.isfinite(self.speedups).all() and (self.speedups >= 0).all()):
+            raise ValueError("a speedup is negative or no number")
 
     def scores(self, rows: Ints) -> Floats:
         """The speedups of placements (jobs by nodes, or a stack of those), less what restarts cost."""
         replicas, nodes = rows.sum(axis=-1), (rows > 0).sum(axis=-1)
-        jobs = np.arange(rows.shape[-2])
-        found = self.speedups[jobs, (nodes > 1).astype(np.int64), replicas]
+        jobs, most = np.arange(rows.shape[-2]), self.speedups.shape[2] - 1
+        found = self.speedups[jobs, (nodes > 1).astype(np.int64), np.minimum(replicas, most)]
         changed = (rows != self.held).any(axis=-1)
-        return np.where(changed, found * self.restart, found)
+        return np.asarray(np.where(changed, found * self.restart, found))
 
     def fitness(self, rows: Ints) -> Floats:
         """The power mean of speedups."""
@@ -67,15 +79,15 @@ class Placing:
             return "a node has fewer GPUs"
         if (rows.sum(axis=1) > self.most).any():
             return "a job has more replicas than it may"
-        if (distributed(rows).sum(axis=0) > 1).any():
+        if (distributed(rows).sum(axis=0) > ~self.closed).any():
             return "two distributed jobs use one node"
         return None
 
 
 def distributed(rows: Ints) -> Bools:
     """Where the jobs on more than one node are."""
-    there: Bools = rows > 0
-    return there & (there.sum(axis=-1, keepdims=True) > 1)
+    there = rows > 0
+    return np.asarray(there & (there.sum(axis=-1, keepdims=True) > 1))
 
 
 def restart_factor(age_s: Floats, restarts: Floats, restart_s: float) -> Floats:

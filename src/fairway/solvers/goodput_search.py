@@ -26,10 +26,12 @@ SMALL = 20_000
 """Problems with at most this many placements are searched completely."""
 PRICES = 8
 """How many prices of nodes are tried."""
-MENDED, PASSES = 24, 4
+MENDED, PASSES = 24, 10
 """How many jobs that miss most are mended, and how often."""
-EXCHANGES = 2000
-"""How many exchanges of pairs are tried in all."""
+PRICED = (1.0, 0.5, 2.0, 4.0)
+"""Parts of the price with which a placement is begun."""
+MOST_EFFORT = 6000
+"""After so many rows were looked for, no more exchanges are tried; after half of them, no other beginning."""
 _BETTER = 1e-9
 """Gains below this part are rounding."""
 
@@ -44,19 +46,21 @@ class Found(NamedTuple):
 
 def search(placing: Placing) -> Found:
     """A placement of a fitness that is large, and mostly the largest."""
+    if not placing.held.size:
+        return Found(np.zeros_like(placing.held), 0.0, 0.0)
     tables = _Tables(placing)
     counts, price, bound = _planned(tables)
     complete = _complete(placing)
     if complete is not None:
         return Found(complete, float(np.add.reduce(_utilities(placing, complete))), bound)
     found: _Board | None = None
-    for keeps in (True, False):
-        board = _Board(tables, price)
+    for keeps, priced in product((True, False) if placing.held.any() else (False,), PRICED):
+        board = _Board(tables, price * priced)
         board.place_all(counts.tolist(), keeps=keeps)
-        board.improve(counts.tolist())
+        board.improve(counts.tolist(), bound)
         if found is None or board.utility() > found.utility() + _BETTER * abs(found.utility()):
             found = board
-        if found.utility() >= bound - _BETTER * abs(bound):
+        if found.utility() >= bound - _BETTER * abs(bound) or 2 * tables.effort > MOST_EFFORT:
             break
     assert found is not None
     return Found(found.matrix(), found.utility(), bound)
@@ -68,7 +72,7 @@ def _planned(tables: _Tables) -> tuple[Ints, float, float]:
     The price is the smallest tried at which distributed jobs need no more nodes than there are.
     """
     placing = tables.placing
-    nodes, gpus = len(placing.capacity), int(placing.capacity.sum())
+    nodes, gpus = int((~placing.closed).sum()), int(placing.capacity.sum())
     counts, bound = best_counts(tables.by_count(0.0), gpus)
     if tables.nodes_needed(counts, 0.0) <= nodes:
         return counts, 0.0, bound
@@ -96,7 +100,8 @@ class _Tables:
 
     def __init__(self, placing: Placing) -> None:
         self.placing = placing
-        jobs, _, width = placing.moved.shape
+        self.effort = 0
+        width = placing.moved.shape[2]
         allowed = np.arange(width) <= placing.most[:, None]
         moved = np.where(allowed[:, None], placing.moved, -np.inf)
         largest = int(placing.capacity.max(initial=0))
@@ -160,10 +165,9 @@ class _Board:
     def __init__(self, tables: _Tables, price: float) -> None:
         self.tables = tables
         self.price = price
-        self.tried = 0
         self.best_across = _best_up_to(tables.across - price * tables.nodes)
         self.free: list[int] = tables.placing.capacity.tolist()
-        self.apart = [-1] * len(self.free)
+        self.apart = [len(tables.held) if closed else -1 for closed in tables.placing.closed.tolist()]
         self.rows: list[Row] = [()] * len(tables.held)
         self.worth: list[float] = [0.0] * len(tables.held)
         for job in range(len(self.rows)):
@@ -213,7 +217,9 @@ class _Board:
 
     def best_row(self, job: int, limit: int, price: float) -> Row:
         """The best row for a job that has no place, with at most `limit` replicas."""
-        tables, held, row = self.tables, self.tables.held[job], ()
+        tables, held = self.tables, self.tables.held[job]
+        tables.effort += 1
+        row: Row = ()
         best = self.worth_of(job, ())
         if held and tables.counts[job] <= limit and self.fits(held):
             kept = tables.kept[job] - (price * len(held) if len(held) > 1 else 0.0)
@@ -260,10 +266,12 @@ class _Board:
         for job in sorted(waiting, key=lambda each: -counts[each]):
             self.put(job, self.best_row(job, counts[job], self.price))
 
-    def improve(self, counts: list[int]) -> None:
+    def improve(self, counts: list[int], bound: float) -> None:
         """Mend what the borders between nodes have spoiled."""
         for _ in range(PASSES):
             before = self.utility()
+            if before >= bound - _BETTER * abs(bound):
+                break
             self._fill()
             missing = [(self.worth[job] - self.tables.wanted[job][count], job) for job, count in enumerate(counts)]
             for gap, job in sorted(missing)[:MENDED]:
@@ -275,10 +283,10 @@ class _Board:
     def _exchange(self, counts: list[int]) -> bool:
         """Place pairs of jobs again, those that miss most first; whether that helped."""
         gaps = [self.worth[job] - self.tables.wanted[job][count] for job, count in enumerate(counts)]
-        order = sorted((gap, job) for job, gap in enumerate(gaps) if gap < 0)
+        order = sorted((gap, job) for job, gap in enumerate(gaps) if gap < 0 or self.rows[job] != self.tables.held[job])
         helped = False
         for (_, one), other in product(order, range(len(counts))):
-            if self.tried > EXCHANGES:
+            if self.tables.effort > MOST_EFFORT:
                 break
             if one != other and (self.rows[one] or self.rows[other]):
                 helped |= self._exchanged(one, other)
@@ -296,7 +304,6 @@ class _Board:
             if found > best:
                 best, change = found, (row, then)
             self.take(one)
-            self.tried += 1
         self.put(one, change[0])
         self.put(other, change[1])
         return change is not old
@@ -304,7 +311,9 @@ class _Board:
     def _choices(self, job: int) -> list[Row]:
         """Rows for a job that has no place: by replicas, on one node or on several, with most or least room first."""
         held = self.tables.held[job]
-        found = {held: None} if held and self.fits(held) else {}
+        found: dict[Row, None] = {}
+        if held and self.tables.counts[job] <= self.tables.most[job] and self.fits(held):
+            found[held] = None
         nodes = [node for node, gpus in enumerate(self.free) if gpus > 0 and self.apart[node] < 0]
         largest, room = max(self.free, default=0), sum(self.free[node] for node in nodes)
         for gpus in range(1, min(self.tables.most[job], max(largest, room)) + 1):
@@ -319,7 +328,8 @@ class _Board:
     def _fill(self) -> None:
         """Give idle GPUs to whoever gains most, as long as anyone gains."""
         while any(self.free):
-            best, chosen, to = 0.0, -1, ()
+            best, chosen = 0.0, -1
+            to: Row = ()
             for job, worth in enumerate(self.worth):
                 if self.tables.most[job] <= sum(gpus for _, gpus in self.rows[job]) and worth >= self.tables.kept[job]:
                     continue
@@ -374,6 +384,6 @@ def _complete(placing: Placing) -> Ints | None:
             return None
         found = np.concatenate([found.repeat(len(rows), axis=0), np.tile(rows, (len(found), 1))[:, None]], axis=1)
         found = found[(found.sum(axis=1) <= capacity).all(axis=1)]
-        found = found[(distributed(found).sum(axis=1) <= 1).all(axis=1)]
+        found = found[(distributed(found).sum(axis=1) <= ~placing.closed).all(axis=1)]
     sums = np.array([float(np.add.reduce(_utilities(placing, rows))) for rows in found])
     return np.asarray(found[int(sums.argmax())])
