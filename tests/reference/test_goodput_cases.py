@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fairway.models.goodput import Limits, best_splits, efficiency, goodput, limits_of, noise_scale, speedups
+from fairway.models.goodput import BatchLimits, best_splits, efficiency, goodput, limits_of, noise_scale, speedups
 from fairway.models.step_fit import fit
 from fairway.models.step_loss import Seen, loss
 from fairway.models.step_time import StepModel, throughput
@@ -42,7 +42,7 @@ def _noise(case: dict[str, Any]) -> Any:
     return noise_scale(*case["grad"], case["init_batch_size"])
 
 
-def _limits(case: dict[str, Any]) -> Limits:
+def _limits(case: dict[str, Any]) -> BatchLimits:
     options = case["options"]
     least, most = options.get("atomic_bsz_range") or (None, None)
     accumulation = options.get("accumulation", False)

@@ -24,7 +24,7 @@ _BLOCK = 1024
 """Allocations that are worked out together, so that their arrays stay in the cache of a CPU."""
 
 
-class Limits(NamedTuple):
+class BatchLimits(NamedTuple):
     """What batch sizes a job may have, or columns of that: one entry for each job."""
 
     first: Numbers
@@ -53,7 +53,7 @@ def limits_of(
     smallest_local: int | None = None,
     largest_local: int | None = None,
     accumulation: bool = False,
-) -> Limits:
+) -> BatchLimits:
     """The limits of one job; limits that contradict each other are an error."""
     given = {"first batch": first, "largest batch": largest}
     given |= {"smallest local batch": smallest_local, "largest local batch": largest_local}
@@ -67,7 +67,7 @@ def limits_of(
         raise InputError(f"the largest local batch {most} is below the smallest local batch {least}")
     if largest is not None and largest < least:
         raise InputError(f"the largest batch {largest} is below the smallest local batch {least}")
-    return Limits(first, largest or 0, least, most, accumulation)
+    return BatchLimits(first, largest or 0, least, most, accumulation)
 
 
 def noise_scale(squared_gradient: Numbers, variance: Numbers, first: Numbers) -> Floats:
@@ -108,7 +108,7 @@ def goodput(
 
 
 def best_splits(
-    model: StepModel, noise: Numbers, limits: Limits, nodes: Numbers, replicas: Numbers, *, clamped: bool = True
+    model: StepModel, noise: Numbers, limits: BatchLimits, nodes: Numbers, replicas: Numbers, *, clamped: bool = True
 ) -> Splits:
     """The batch size of the largest goodput for each allocation.
 
@@ -157,14 +157,14 @@ def _geometric(start: Floats, end: Floats) -> Floats:
     return np.concatenate([start[None], portable.exp(low + inner * (high - low)), end[None]])
 
 
-def within(limits: Limits, replicas: Numbers, local: Numbers, accumulation: Numbers) -> Ints:
+def within(limits: BatchLimits, replicas: Numbers, local: Numbers, accumulation: Numbers) -> Ints:
     """The local batch, made smaller where rounding has brought the global batch above the largest one."""
     most = np.asarray(limits.largest) // (replicas * (np.asarray(accumulation) + 1))
     return np.asarray(np.where(np.asarray(limits.largest) > 0, np.minimum(local, np.maximum(most, 1)), local))
 
 
 def speedups(
-    model: StepModel, noise: Numbers, limits: Limits, nodes: Numbers, replicas: Numbers, share: Numbers = 1
+    model: StepModel, noise: Numbers, limits: BatchLimits, nodes: Numbers, replicas: Numbers, share: Numbers = 1
 ) -> Floats:
     """How many times the best goodput of `share` replicas on one node an allocation has; 0 without GPUs."""
     some = np.asarray(replicas) > 0

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from fairway.core.arrays import Floats, Ints
-from fairway.models.goodput import Limits, best_splits
+from fairway.models.goodput import BatchLimits, best_splits
 from fairway.models.step_time import StepModel
 
 
 def speedup_table(
     models: Sequence[StepModel | None],
     noise: Floats,
-    limits: Sequence[Limits],
+    limits: Sequence[BatchLimits],
     most: Ints,
     node_gpus: int,
     share: int = 1,
@@ -54,5 +54,5 @@ def speedup_table(
 
 
 def _goodputs(columns: Floats, nodes: Floats | Ints, replicas: Floats | Ints) -> Floats:
-    model, noise, limits = StepModel(*columns[:, :7].T), columns[:, 7], Limits(*columns[:, 8:].T)
+    model, noise, limits = StepModel(*columns[:, :7].T), columns[:, 7], BatchLimits(*columns[:, 8:].T)
     return best_splits(model, noise, limits, nodes, replicas).goodput

@@ -28,7 +28,7 @@ from fairway.models.step_loss import (
     INSIDE_REPLICA,
     PASS,
     Growth,
-    Point,
+    LossPoint,
     Seen,
     StepLoss,
 )
@@ -81,7 +81,7 @@ def averaged(timings: Iterable[Timing]) -> Seen:
 
 
 def _mean(values: list[float]) -> float:
-    return sum(values) / len(values) if values else math.nan
+    return math.fsum(values) / len(values) if values else math.nan
 
 
 def most_replicas(largest_seen: int, cluster_gpus: int, largest_batch: int, smallest_local: int = 1) -> int:
@@ -156,7 +156,7 @@ def _line(x: Floats, y: Floats, z: Floats) -> tuple[float, float]:
     return (xz - b * xy) / xx, b
 
 
-def _descended(step_loss: StepLoss, start: list[float], free: tuple[bool, ...]) -> Point:
+def _descended(step_loss: StepLoss, start: list[float], free: tuple[bool, ...]) -> LossPoint:
     """The point at which the loss falls no further."""
     here, damping, flat = step_loss.point(start), _FIRST_DAMPING, FLATTEST
     for _ in range(MOST_STEPS):
@@ -188,7 +188,7 @@ class _Step(NamedTuple):
         return little or self.damping > _MOST_DAMPING
 
 
-def _step(here: Point, free: tuple[bool, ...], flat: float, damping: float) -> _Step:
+def _step(here: LossPoint, free: tuple[bool, ...], flat: float, damping: float) -> _Step:
     """A damped step of Newton's method within the bounds."""
     at, (slopes, bends) = here.at, here.derivatives(flat)
     # Base times shrink by steps: growth is penalised relative to them.
@@ -214,7 +214,7 @@ def _step(here: Point, free: tuple[bool, ...], flat: float, damping: float) -> _
         moving.remove(beyond)
         for k in moving:
             right[k] -= bends[k][beyond] * (to[beyond] - at[beyond])
-    gain = -0.5 * sum(slope * (new - old) for slope, new, old in zip(slopes, to, at, strict=True))
+    gain = -0.5 * math.fsum(slope * (new - old) for slope, new, old in zip(slopes, to, at, strict=True))
     return _Step(to, damping, gain)
 
 

@@ -70,7 +70,7 @@ class StepLoss:
         self.pass_share = timed / max(int(timed.sum()), 1)
         self.growth = growth or Growth()
 
-    def point(self, at: list[float]) -> Point:
+    def point(self, at: list[float]) -> LossPoint:
         """What is known at given parameters."""
         design, overlap = self.design, at[OVERLAP]
         pass_s = at[PASS] + at[SAMPLE] * design[SAMPLE]
@@ -89,7 +89,7 @@ class StepLoss:
             whole_s = self.accumulation * pass_s + last_s
             last, log_step = last_s / whole_s, portable.log(whole_s)
         missed, pass_missed = log_step - self.log_step, log_pass - self.log_pass
-        return Point(self, at, _Times(pass_s, sync_s, gap, excess, weight, last, missed, pass_missed))
+        return LossPoint(self, at, _Times(pass_s, sync_s, gap, excess, weight, last, missed, pass_missed))
 
 
 class _Times(NamedTuple):
@@ -109,7 +109,7 @@ class _Times(NamedTuple):
     pass_missed: Floats
 
 
-class Point:
+class LossPoint:
     """The loss at given parameters. The root mean squares may be rounded off at their tip, where they have no slope."""
 
     def __init__(self, of: StepLoss, at: list[float], times: _Times) -> None:

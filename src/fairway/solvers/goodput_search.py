@@ -10,7 +10,7 @@ searched completely. There is no chance in it, and the count bound says how good
 from __future__ import annotations
 
 from itertools import product
-from math import prod
+from math import fsum, prod
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -36,7 +36,7 @@ _BETTER = 1e-9
 """Gains below this part are rounding."""
 
 
-class Found(NamedTuple):
+class FoundPlacement(NamedTuple):
     """A placement, the sum of its utilities, and a bound on that of every placement."""
 
     rows: Ints
@@ -44,15 +44,15 @@ class Found(NamedTuple):
     bound: float
 
 
-def search(placing: Placing) -> Found:
+def search(placing: Placing) -> FoundPlacement:
     """A placement of a fitness that is large, and mostly the largest."""
     if not placing.held.size:
-        return Found(np.zeros_like(placing.held), 0.0, 0.0)
+        return FoundPlacement(np.zeros_like(placing.held), 0.0, 0.0)
     tables = _Tables(placing)
     counts, price, bound = _planned(tables)
     complete = _complete(placing)
     if complete is not None:
-        return Found(complete, float(np.add.reduce(_utilities(placing, complete))), bound)
+        return FoundPlacement(complete, float(np.add.reduce(_utilities(placing, complete))), bound)
     found: _Board | None = None
     for keeps, priced in product((True, False) if placing.held.any() else (False,), PRICED):
         board = _Board(tables, price * priced)
@@ -63,7 +63,7 @@ def search(placing: Placing) -> Found:
         if found.utility() >= bound - _BETTER * abs(bound) or 2 * tables.effort > MOST_EFFORT:
             break
     assert found is not None
-    return Found(found.matrix(), found.utility(), bound)
+    return FoundPlacement(found.matrix(), found.utility(), bound)
 
 
 def _planned(tables: _Tables) -> tuple[Ints, float, float]:
@@ -200,7 +200,7 @@ class _Board:
 
     def utility(self) -> float:
         """The sum of all utilities."""
-        return sum(self.worth)
+        return fsum(self.worth)
 
     def matrix(self) -> Ints:
         """The placement as jobs by nodes."""
@@ -351,13 +351,13 @@ class _Board:
             group = [each for each, row in enumerate(self.rows) if each != job and any(at == node for at, _ in row)]
             group = [job, *sorted(group, key=lambda each: -counts[each])]
             old = {each: self.rows[each] for each in group}
-            worth = sum(self.worth[each] for each in group)
+            worth = fsum(self.worth[each] for each in group)
             for each in group:
                 self.take(each)
             for each in group:
                 limit = max(counts[each], sum(gpus for _, gpus in old[each]))
                 self.put(each, self.best_row(each, min(limit, self.tables.most[each]), self.price))
-            gain = sum(self.worth[each] for each in group) - worth
+            gain = fsum(self.worth[each] for each in group) - worth
             if gain > best * max(1.0, abs(worth)):
                 best, change = gain, {each: self.rows[each] for each in group}
             for each in group:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import doctest
 import math
+from types import ModuleType
 
 import numpy as np
 import pytest
 
 from fairway.core.errors import InputError
+from fairway.models import goodput as goodput_module
+from fairway.models import step_time
 from fairway.models.goodput import (
-    Limits,
+    BatchLimits,
     best_splits,
     efficiency,
     goodput,
@@ -119,7 +123,7 @@ def test_many_jobs_at_once_get_what_each_gets_alone() -> None:
     models = [any_model(seed) for seed in range(40)]
     noise, replicas = np.linspace(1, 5000, 40)[:, None], np.arange(1, 65)
     first = np.array([64, 128] * 20)[:, None]
-    limits = Limits(first, 4096, 8, 256, np.array([[True], [False]] * 20))
+    limits = BatchLimits(first, 4096, 8, 256, np.array([[True], [False]] * 20))
     together = best_splits(stacked(models), noise, limits, 2, replicas)
     assert together.goodput.shape == (40, 64)
     for row in (0, 1, 17, 39):
@@ -174,3 +178,9 @@ def test_a_gang_that_its_batch_cannot_feed_has_no_goodput() -> None:
 def test_limits_that_contradict_each_other_are_one_clear_error(given: tuple[int, ...], text: str) -> None:
     with pytest.raises(InputError, match=text):
         limits_of(*given)
+
+
+@pytest.mark.parametrize("module", [goodput_module, step_time])
+def test_the_examples_in_docstrings_hold(module: ModuleType) -> None:
+    assert doctest.testmod(module).attempted > 0
+    assert doctest.testmod(module).failed == 0
