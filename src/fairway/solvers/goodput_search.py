@@ -50,7 +50,7 @@ def search(placing: Placing) -> FoundPlacement:
     counts, price, bound = _planned(tables)
     complete = _complete(placing)
     if complete is not None:
-        return FoundPlacement(complete, float(np.add.reduce(_utilities(placing, complete))), bound)
+        return FoundPlacement(complete, float(_utilities(placing, complete)), bound)
     found: Board | None = None
     for keeps, priced in product((True, False) if placing.held.any() else (False,), PRICED):
         board = Board(tables, price * priced)
@@ -88,9 +88,10 @@ def _planned(tables: UtilityTables) -> tuple[Ints, float, float]:
 
 
 def _utilities(placing: Placing, rows: Ints) -> Floats:
-    jobs, replicas = np.arange(len(rows)), rows.sum(axis=1)
-    moved = placing.moved[jobs, ((rows > 0).sum(axis=1) > 1).astype(np.int64), replicas]
-    return np.where((rows != placing.held).any(axis=1), moved, placing.kept)
+    """The sums of utilities of placements."""
+    jobs, apart = np.arange(rows.shape[-2]), ((rows > 0).sum(axis=-1) > 1).astype(np.int64)
+    moved = placing.moved[jobs, apart, rows.sum(axis=-1)]
+    return np.asarray(np.add.reduce(np.where((rows != placing.held).any(axis=-1), moved, placing.kept), axis=-1))
 
 
 def _improve(board: Board, counts: list[int], bound: float) -> None:
@@ -160,7 +161,7 @@ def _fill(board: Board) -> None:
 
 def _mend(board: Board, job: int, counts: list[int]) -> None:
     """Place a job again together with those on one node, for the node where that gains most."""
-    best, change = _BETTER, None
+    best, change = 0.0, None
     for node in range(len(board.free)):
         group = [each for each, row in enumerate(board.rows) if each != job and any(at == node for at, _ in row)]
         group = [job, *sorted(group, key=lambda each: -counts[each])]
@@ -172,7 +173,7 @@ def _mend(board: Board, job: int, counts: list[int]) -> None:
             limit = max(counts[each], sum(gpus for _, gpus in old[each]))
             board.put(each, board.best_row(each, min(limit, board.tables.most[each]), board.price))
         gain = fsum(board.worth[each] for each in group) - worth
-        if gain > best * max(1.0, abs(worth)):
+        if gain > best + _BETTER * abs(worth):
             best, change = gain, {each: board.rows[each] for each in group}
         for each in group:
             board.take(each)
@@ -199,5 +200,4 @@ def _complete(placing: Placing) -> Ints | None:
         found = np.concatenate([found.repeat(len(rows), axis=0), np.tile(rows, (len(found), 1))[:, None]], axis=1)
         found = found[(found.sum(axis=1) <= capacity).all(axis=1)]
         found = found[(distributed(found).sum(axis=1) <= ~placing.closed).all(axis=1)]
-    sums = np.array([float(np.add.reduce(_utilities(placing, rows))) for rows in found])
-    return np.asarray(found[int(sums.argmax())])
+    return np.asarray(found[int(_utilities(placing, found).argmax())])
