@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 
+from fairway.models.goodput import best_splits, limits_of
 from fairway.models.step_fit import Timing, averaged, fit, most_replicas
 from fairway.models.step_loss import Growth, Seen, StepLoss, loss
 from fairway.models.step_time import StepModel, gradient_s, overlapped, step_s, sync_s
@@ -173,3 +174,24 @@ def test_a_fit_takes_a_few_milliseconds() -> None:
 def test_overlap_is_a_norm() -> None:
     assert float(overlapped(0.0001, 0.4, 10.0)) == pytest.approx(0.4)
     assert float(overlapped(0.4, 0.0001, 1.0)) == pytest.approx(0.4001)
+
+
+def test_a_fit_is_the_same_to_the_bit_everywhere() -> None:
+    rows = [
+        Timing(1, 1, 32, 0, 0.421, 0.42),
+        Timing(1, 2, 32, 0, 0.47, 0.42),
+        Timing(1, 4, 64, 1, 1.6),
+        Timing(2, 8, 64, 0, 1.3, 0.75),
+        Timing(4, 16, 48, 0, 1.5, 0.6),
+    ]
+    found = fit(averaged(rows))
+    assert found is not None
+    assert [float(value).hex() for value in found] == [
+        *("0x1.4de65559263bfp-4", "0x1.5ba0ffd668766p-7", "0x1.186a74875d03bp-2", "0x1.7c621ebeec248p-5"),
+        *("0x1.a485fc0ecb8bbp-5", "0x1.02d1fffc9c64fp-6", "0x1.03c6e75064f4ep+0"),
+    ]
+    again = fit(averaged(reversed(rows)))
+    assert again == found
+    splits = best_splits(found, 321.5, limits_of(128, 4096, 16, 200, True), np.array([1, 2]), np.array([4, 8]))
+    assert splits.local.tolist() == [35, 50]
+    assert [value.hex() for value in splits.goodput.tolist()] == ["0x1.001bcec8b63dep+8", "0x1.b05ced1e4e030p+7"]
