@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -41,7 +42,10 @@ def live_scheduler(folder: Path, gpus: int = 2, policy: str = "fifo", **about: A
 
 def clear(folder: Path) -> list[int]:
     """Kill whatever a test has left running in its folder; returns what that was."""
-    left = processes_of(str(folder))
+    end_s = time.monotonic() + 2.0
+    # A keeper that has written down how its attempt ended is gone a moment later.
+    while (left := processes_of(str(folder))) and time.monotonic() < end_s:
+        time.sleep(0.05)
     for pid in left:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from fairway.train.accordion import CriticalRegime, EpochGradient, LayerRegimes
 from fairway.train.adaptive import AccordionBatch, Batch, GivenBatch, NoiseScaleBatch
-from fairway.train.batch_schedule import AccordionSchedule, NoiseScaleSchedule, rate_factor
+from fairway.train.batch_schedule import AccordionSchedule, NoiseScaleSchedule
 from fairway.train.gradients import gradients_of, squared_norm
+from fairway.train.learning_rate import adascale_factor, legw_factor, rate_factor
 from fairway.train.noise_scale import ConsecutiveNoiseEstimator, Noise, NoiseEstimator, ReplicaNoiseEstimator
 from fairway.train.probe import NoiseProbe
 from fairway.train.sampler import Position, Sampler
@@ -39,7 +40,9 @@ __all__ = [
     "ReplicaNoiseEstimator",
     "Sampler",
     "Session",
+    "adascale_factor",
     "gradients_of",
+    "legw_factor",
     "rate_factor",
     "session",
     "shield_worker",

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from fairway.train.accordion import EpochGradient
-from fairway.train.batch_schedule import AccordionSchedule, NoiseScaleSchedule, RateRule, rate_factor
+from fairway.train.batch_schedule import AccordionSchedule, NoiseScaleSchedule
 from fairway.train.gradients import Gradient
+from fairway.train.learning_rate import RateRule, rate_factor
 from fairway.train.noise_scale import ConsecutiveNoiseEstimator
 from fairway.train.states import State, read_state
 

@@ -1,43 +1,18 @@
 """Batch sizes and learning rates that follow from what was measured: by the gradient noise scale, and by Accordion.
 
 Both decide only at the ends of epochs, because a scheduler counts epochs and a data loader can be rebuilt there. Both
-count samples over all replicas. A separate rule, `rate_factor`, gives the learning rate.
+count samples over all replicas. A separate rule gives the learning rate (`learning_rate`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from fairway.train.accordion import CriticalRegime
+from fairway.train.learning_rate import RateRule, rate_factor
 from fairway.train.states import State, read_state
-
-RateRule: TypeAlias = Literal["linear", "sqrt", "linear_then_sqrt"]
-RATE_RULES: tuple[RateRule, ...] = ("linear", "sqrt", "linear_then_sqrt")
-KNEE = 8.0
-"""Under `linear_then_sqrt` the learning rate is proportional to the batch size up to this ratio."""
-
-
-def rate_factor(ratio: float, rule: RateRule = "linear_then_sqrt", knee: float = KNEE) -> float:
-    """The factor for the learning rate when the batch is `ratio` times as large.
-
-    `linear` is the rule of Goyal et al. (2017), `sqrt` that of Krizhevsky (2014). `linear_then_sqrt` is linear up to
-    `knee` and grows with the square root from there, without a jump: a bare square root above the knee would lower the
-    rate when the batch grows past it.
-
-    >>> [rate_factor(ratio) for ratio in (0.5, 1, 8, 32)]
-    [0.5, 1.0, 8.0, 16.0]
-    """
-    if not ratio > 0 or not knee > 0:
-        raise ValueError(f"ratio and knee must be positive, not {ratio} and {knee}")
-    if rule == "sqrt":
-        return math.sqrt(ratio)
-    if rule == "linear" or (rule == "linear_then_sqrt" and ratio <= knee):
-        return float(ratio)
-    if rule == "linear_then_sqrt":
-        return knee * math.sqrt(ratio / knee)
-    raise ValueError(f"{rule!r} is not one of {', '.join(RATE_RULES)}")
 
 
 class NoiseScaleSchedule:

@@ -34,10 +34,11 @@ class Noise(NamedTuple):
         """How many steps at the batch size `reference` one step at `scale` times that is worth, between 1 and `scale`.
 
         This is the gain of AdaScale (Johnson et al., ICML 2020), (var + sqr) / (var / scale + sqr), where `var` is the
-        variance of a gradient at the reference batch.
+        variance of a gradient at the reference batch. Where both are zero nothing is gained.
         """
         variance = self.variance / reference
-        return (variance + self.squared_gradient) / (variance / scale + self.squared_gradient)
+        noise = variance / scale + self.squared_gradient
+        return (variance + self.squared_gradient) / noise if noise > 0 else 1.0
 
     def efficiency(self, batch: float, reference: float) -> float:
         """Progress per sample at a batch size, relative to that at `reference` (Pollux, OSDI 2021).

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fairway.train import batch_schedule, gradients
+from fairway.train import gradients, learning_rate
 from fairway.train.gradients import copied, layers, squared_norm, squared_norm_of_mean
 
 
@@ -73,7 +73,7 @@ def test_a_copy_does_not_change_with_the_original() -> None:
     assert [layer is None for layer in layers(copy)] == [False, False, True]
 
 
-@pytest.mark.parametrize("module", [gradients, batch_schedule])
+@pytest.mark.parametrize("module", [gradients, learning_rate])
 def test_the_examples_in_docstrings_hold(module: Any) -> None:
     results = doctest.testmod(module)
     assert results.attempted > 0
