@@ -53,7 +53,7 @@ class Laws:
         self._stale: dict[int, float] = {}
         self._used: Counter[tuple[str, str]] = Counter()
         self._config = Config()
-        self._dates_set = 0
+        self._date_seen = True
         self._outage_s: dict[str, float] = {}
         self._last_outage_s = 0.0
         self._looked = (site.time.boot, site.time.monotonic(), 0.0)
@@ -182,8 +182,12 @@ class Laws:
             demand(now_s >= scheduler.state.now_s - SOON_S, "what has happened is not ahead")
         apart_s = clock.today_s(now_s) - time.time()
         # If it was set in the middle of a step, while the scheduler waited for its disk, the next step sees it.
-        seen, self._dates_set = time.dates_set == self._dates_set, time.dates_set
-        demand(not seen or abs(apart_s) <= JUMP_S + SOON_S, f"dates are shown by the time of day, not {apart_s} later")
+        self._date_seen = time.dates_set == time.dates_seen
+        time.dates_seen = time.dates_set
+        demand(
+            not self._date_seen or abs(apart_s) <= JUMP_S + SOON_S,
+            f"dates are shown by the time of day, not {apart_s} later",
+        )
         self._looked = (time.boot, time.monotonic(), now_s)
 
     def _check_run_times(self, scheduler: Scheduler) -> None:
@@ -195,7 +199,8 @@ class Laws:
         for one in self._site.attempts.values():
             attempts.setdefault(one.job, []).append(one)
         now_s, outage_s = scheduler.clock.now_s(), self._site.time.outage_s
-        for record in scheduler.store:
+        # Where retention has set a folder aside, the site knows no more what ran there.
+        for record in (one for one in scheduler.store if one.id not in self._site.discarded):
             own = attempts.get(record.id, [])
             apart_s = outage_s - self._outage_s.setdefault(record.id, self._last_outage_s)
             apart_s += SOON_S + sum(SIGN_EVERY_S if one.lost else LEAST_LIMIT_S for one in own)
@@ -212,7 +217,7 @@ class Laws:
     def _check_begin_times(self, scheduler: Scheduler) -> None:
         """No job starts before its time of day, and none waits for a time that has passed."""
         demand(not self._site.early, f"jobs {self._site.early} do not start before their time")
-        if scheduler.jobs.timers.next_s <= scheduler.clock.now_s():
+        if scheduler.jobs.timers.next_s <= scheduler.clock.now_s() or not self._date_seen:
             # It looks next at whose time has come: commands come first, or it has waited for its disk.
             return
         today_s = self._site.time.time() - JUMP_S - SOON_S

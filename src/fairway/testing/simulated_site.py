@@ -68,7 +68,7 @@ class SimulatedTime:
         self._booted_s = 0.0
         self._boots = 1
         self._date_s = date_s
-        self.dates_set = 0
+        self.dates_set = self.dates_seen = 0
 
     @property
     def boot(self) -> str:
@@ -279,9 +279,14 @@ class SimulatedSite:
         return attempt
 
     def _note_early(self, record: Mapping[str, Any]) -> None:
-        """Write down a job that is started before its time."""
+        """Write down a job that is started before its time, unless the time was set in the middle of this step."""
         begin_s = record.get("request", {}).get("begin_s")
-        if begin_s is not None and len(record["attempts"]) == 1 and self.time.time() < begin_s - JUMP_S:
+        if (
+            self.time.dates_set == self.time.dates_seen
+            and begin_s is not None
+            and len(record["attempts"]) == 1
+            and self.time.time() < begin_s - JUMP_S
+        ):
             self.early.append(record["id"])
 
     def find(self, directory: Path, token: str) -> SimulatedAttempt | Outcome | None:
