@@ -15,7 +15,7 @@ settings.register_profile(
     deadline=None,
     derandomize=True,
     # All examples are for `make soak`; see fairway.testing.seeds.
-    max_examples=200 if ALL else 30,
+    max_examples=200 if ALL else 20,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
