@@ -208,4 +208,7 @@ def _cut(decision: Decision, cuts: Mapping[int, Cut], shut: Mapping[int, str]) -
     for row in beyond:
         gpus[row] = beyond[row]
     placed = decision.placements.items()
-    return decision._replace(gpus=gpus, placements={row: named for row, named in placed if gpus[row] == len(named)})
+    cut = decision._replace(gpus=gpus, placements={row: named for row, named in placed if gpus[row] == len(named)})
+    # A guest has no place on fewer GPUs than its own.
+    large = [guest for guest, host in cut.partners.items() if gpus[guest] > gpus[host]]
+    return cut.without(large, texts=dict.fromkeys(large, "a limit leaves its host fewer GPUs than it needs"))
