@@ -23,7 +23,6 @@ from real_processes import (
     log_of,
     processes_of,
     python,
-    said,
     small_disk,
     start,
     wait_for,
@@ -185,4 +184,3 @@ def test_an_outcome_in_the_reserve_is_read_with_its_spaces(folder: Path) -> None
     running = start(folder, ["true"])
     assert isinstance(end_of(running), Outcome)
     assert (folder / "exit.json").stat().st_size == 65_536
-    said(running, "")

@@ -38,7 +38,7 @@ class Listing:
     def text(self, records: Iterable[JobRecord], sees: views.Sees = views.all_seen, *, new: int | None = None) -> bytes:
         """An answer with these jobs, the same as `views.rows` gives; to a submission it says how many are new."""
         now_s, shift_s = self._scheduler.clock.now_s(), self._scheduler.clock.shift_s
-        # When somebody sets the time of day, all dates are shown anew.
+        # When somebody sets the time of day, all rows are written again.
         if len(self._fixed) > MOST_KEPT or shift_s != self._shift_s:
             self._fixed.clear()
         if len(self._ended) > MOST_ENDED or shift_s != self._shift_s:

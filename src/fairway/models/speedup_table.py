@@ -25,7 +25,7 @@ def speedup_table(
 ) -> Floats:
     """Speedups by job, by kind (0 on one node, 1 on several) and by replicas from 0 on.
 
-    They count from the best goodput of `share` replicas on one node, or of one replica if so many are not possible.
+    They count from the best goodput of `share` replicas on one node, or of one replica if that number is not possible.
     A job that has never run has no model; it is thought to be as many times faster as it has replicas.
     """
     width = int(most.max(initial=0)) + 1

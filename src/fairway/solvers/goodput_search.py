@@ -3,7 +3,7 @@
 The best number of GPUs for each job is known exactly as long as borders between nodes do not matter (`goodput_counts`).
 Most of these plans can be placed as they are: jobs that keep their number keep their GPUs, larger jobs are placed
 before smaller ones, and each goes where it leaves the least room unused. What finds no place is mended: a
-job and those on a node are taken out and placed again, and idle GPUs go to whoever gains most. Small problems are
+job and those on a node are taken out and placed again, and idle GPUs go to the job that gains most. Small problems are
 searched completely. There is no chance in it, and the count bound says how good a placement is.
 """
 
@@ -29,7 +29,7 @@ MENDED, PASSES = 24, 10
 PRICED = (1.0, 0.5, 2.0, 4.0)
 """Parts of the price with which a placement is begun."""
 MOST_EFFORT = 6000
-"""After so many rows were looked for, no more exchanges are tried; after half of them, no other beginning."""
+"""After this number of rows was looked for, no more exchanges are tried; after half of them, no other beginning."""
 _BETTER = 1e-9
 """Gains below this part are rounding."""
 
@@ -140,7 +140,7 @@ def _exchanged(board: Board, one: int, other: int) -> bool:
 
 
 def _fill(board: Board) -> None:
-    """Give idle GPUs to whoever gains most, as long as anyone gains."""
+    """Give idle GPUs to the job that gains most, as long as one gains."""
     while any(board.free):
         best, chosen = 0.0, -1
         to: Row = ()
