@@ -243,7 +243,7 @@ class Scheduler:
         for request in requests:
             self.commands.refuse_impossible(request)
         self.journal.refuse_if_full()
-        made = sharing(requests)
+        made = sharing(requests, account=self.commands.account)
         return self.engine.ask(lambda now_s: self.commands.take_in(made, now_s, array=array))
 
     def cancel(self, name: str) -> list[JobRecord]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fairway.runtime.jobs.records import JobRecord, JobState, family_of, key_of
 from fairway.runtime.jobs.request import JobRequest
-from fairway.runtime.jobs.shared_environment import SharedEnvironment, shared
+from fairway.runtime.jobs.shared_environment import SharedEnvironment, shared, with_environment
 
 RECENT = 1000
 """How many settled jobs stay in memory."""
@@ -199,7 +199,7 @@ class JobStore:
     def add(self, record: JobRecord) -> None:
         """Add a job."""
         if not isinstance(record.request.env, SharedEnvironment):
-            record.request = replace(record.request, env=shared(record.request.env))
+            record.request = with_environment(record.request, shared(record.request.env))
         self._by_number[record.number] = record
         self._by_id[record.id] = record
         self._by_family.setdefault(family_of(record.id), {})[record.number] = record
