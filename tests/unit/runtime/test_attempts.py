@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fairway.runtime.journal.job_folders import RECORD
-from fairway.runtime.processes.attempts import Attempts, AttemptTarget, BlockedGpus, LaunchOrder, Started
+from fairway.runtime.processes.attempts import Attempts, AttemptTarget, BlockedGpus, Ended, LaunchOrder, Started
 from fairway.testing.simulated_site import Behaviour, SimulatedSite, SimulatedTime
 
 
@@ -86,3 +86,17 @@ def test_virtual_gpus_change_their_numbers_in_a_circle() -> None:
     attempts.wait(0.0)
     attempts.settle()
     assert _gpus(attempts) == {0: (1,), 1: (0,), 2: (3,), 4: (2,)}
+
+
+def test_a_start_that_was_refused_is_not_tried_again_before_that_is_known() -> None:
+    wishes = Wishes()
+    site = SimulatedSite(SimulatedTime(), lambda name: None)
+    attempts = Attempts(site, wishes, BlockedGpus(), anywhere=False)
+    wishes.targets = {1: AttemptTarget((0,))}
+    site.refuses = True
+    attempts.aim([], [1])
+    site.refuses = False
+    attempts.settle()
+    assert [type(notice) for notice in attempts.noticed()] == [Ended]
+    attempts.settle()
+    assert attempts.noticed() == [Started(1, (0,), resumed=False)]

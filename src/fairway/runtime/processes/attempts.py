@@ -113,6 +113,7 @@ class Attempts:
         self._anywhere = anywhere
         self._by_handle: dict[int, Live] = {}
         self._notices: list[Notice] = []
+        self._refused: set[int] = set()
 
     def aim(self, off: Sequence[int], on: Sequence[int]) -> None:
         """Bring attempts to new targets: jobs in `off` give up their GPUs, then jobs in `on` start, move or go on."""
@@ -127,7 +128,8 @@ class Attempts:
         """Take the next step towards the target of a job, if it can be taken now."""
         live, target = self.live.get(job), self._wishes.target(job)
         if live is None:
-            if target is not None and self._are_free(job, target):
+            # What a refusal means for its job is said first: the next try is another attempt.
+            if target is not None and job not in self._refused and self._are_free(job, target):
                 self._start(job, target)
             return
         if live.status == "stopping":
@@ -166,6 +168,7 @@ class Attempts:
     def noticed(self) -> list[Notice]:
         """What we have done ourselves. Ends of processes are left for `wait`, after which a round is due."""
         notices, self._notices = self._notices, []
+        self._refused.clear()
         return notices
 
     def settle(self) -> None:
@@ -247,6 +250,7 @@ class Attempts:
         except OSError as error:
             # A full disk or too many processes: the machine's fault, not the job's.
             self._notices.append(Ended(job, Outcome((), REFUSED, problem=f"cannot be started here: {error}")))
+            self._refused.add(job)
             return
         live = Live(job, target.gpus, handle)
         self._watch(live)
