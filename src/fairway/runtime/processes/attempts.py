@@ -128,7 +128,7 @@ class Attempts:
         """Take the next step towards the target of a job, if it can be taken now."""
         live, target = self.live.get(job), self._wishes.target(job)
         if live is None:
-            # What a refusal means for its job is said first: the next try is another attempt.
+            # A refusal is handled before the next try: otherwise the new attempt would be taken for the refused one.
             if target is not None and job not in self._refused and self._are_free(job, target):
                 self._start(job, target)
             return
