@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from fairway.runtime.jobs.request import JobRequest
-from fairway.runtime.jobs.shared_environment import NO_VARIABLES, SharedEnvironment, shared, with_environment
+from fairway.runtime.jobs.shared_environment import NO_VARIABLES, SharedEnvironment, shared
 
 
 class JobState(StrEnum):
@@ -222,8 +222,9 @@ class JobRecord:
         if isinstance(env, SharedEnvironment):
             # It was checked when it was first read, and stays one object for all jobs that have it.
             asked.pop("env", None)
-        request = JobRequest.from_plain(asked)
-        known["request"] = with_environment(request, env if isinstance(env, SharedEnvironment) else shared(request.env))
+        request = known["request"] = JobRequest.from_plain(asked)
+        # Nobody else has this request yet. To make another one would take as long as to check it.
+        object.__setattr__(request, "env", env if isinstance(env, SharedEnvironment) else shared(request.env))
         known["_state"] = JobState(known.pop("state"))
         # Journals of earlier versions have this field, which follows from the state.
         known.pop("cancelled", None)
