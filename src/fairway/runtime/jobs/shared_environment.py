@@ -32,18 +32,20 @@ def hash_of(variables: Mapping[str, str]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
 
 
+NO_VARIABLES = SharedEnvironment({}, hash_of({}))
+
+
 def shared(variables: Mapping[str, str]) -> SharedEnvironment:
     """The one object for these variables."""
     if isinstance(variables, SharedEnvironment):
         return variables
+    if not variables:
+        return NO_VARIABLES
     content_hash = hash_of(variables)
     found = _known.get(content_hash)
     if found is None:
         found = _known.setdefault(content_hash, SharedEnvironment(variables, content_hash))
     return found
-
-
-NO_VARIABLES = shared({})
 
 
 def sharing(requests: Iterable[JobRequest], *, account: str = "") -> list[JobRequest]:
