@@ -60,7 +60,7 @@ class Story:
     def submit(self, behaviour: Behaviour, **about: Any) -> Future[Any]:
         """Submit a job, without waiting for the answer."""
         request = JobRequest(command=behaviour.command(), **about)
-        return self.scheduler.engine.ask(lambda now_s: self.scheduler.commands.take_in([request], now_s, array=False))
+        return self.scheduler.submission([request])
 
     def answer(self, asked: Future[Any]) -> Any:
         """Wait for an answer."""
@@ -71,7 +71,7 @@ class Story:
         """Submit an array; returns the ids of its tasks."""
         request = JobRequest(command=behaviour.command(), **about)
         made = [request.task(number) for number in range(tasks)]
-        asked = self.scheduler.engine.ask(lambda now_s: self.scheduler.commands.take_in(made, now_s, array=True))
+        asked = self.scheduler.submission(made, array=True)
         return [record.id for record in self.answer(asked)]
 
     def job(self, behaviour: Behaviour, **about: Any) -> str:
@@ -82,7 +82,7 @@ class Story:
     def do(self, verb: str, name: str) -> None:
         """Do something to a job."""
         act = getattr(self.scheduler.commands, verb)
-        self.answer(self.scheduler.engine.ask(lambda now_s: self.scheduler.commands.each(name, act, now_s)))
+        self.answer(self.scheduler.engine.ask(self.scheduler.commands.each(name, act)))
 
     def change_policy(self, text: str) -> None:
         """Change to another policy."""

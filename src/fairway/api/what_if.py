@@ -44,7 +44,7 @@ def what_if(scheduler: Scheduler, question: WhatIf | Mapping[str, Any] = AS_IS) 
     policy = make_policy(asked_for.policy) if asked_for.policy else None
     requests = [JobRequest(**vars(one)) for one in (*asked_for.jobs, asked_for.job) if one is not None]
     for request in requests:
-        scheduler.commands.refuse_impossible(request)
+        scheduler.commands.refuse_impossible([request])
     records = [record for name in asked_for.ids for record in _known_jobs(scheduler, name)]
     now = copied_present(scheduler, keep={record.number for record in records})
     present, newcomers = _with_newcomers(scheduler, now, requests)

@@ -74,6 +74,7 @@ class Laws:
         self._check_run_times(scheduler)
         self._last_outage_s = self._site.time.outage_s
         if disk:
+            self._check_whole(scheduler)
             _check_disk(scheduler)
             _check_terms(scheduler)
 
@@ -102,6 +103,14 @@ class Laws:
             demand(name not in holding, f"job {name} was suspended and has no GPUs")
         self._holding = holding
         demand(scheduler.policy_text in promised.policies, f"the policy is one of {promised.policies}")
+
+    def _check_whole(self, scheduler: Scheduler) -> None:
+        """All tasks of an array are there, or will be, or none."""
+        store, may_go = scheduler.store, self._promised.may_go
+        for tasks in self._promised.arrays:
+            names = [record.id for record in store.known(tasks) if record is not None]
+            whole = len(names) in (0, len(tasks)) or store.is_arriving(names[0]) or names[0] in may_go
+            demand(whole, f"{names} are {len(tasks)} tasks")
 
     def _check_attempts(self, scheduler: Scheduler, alive: list[SimulatedAttempt]) -> None:
         jobs: set[str] = set()

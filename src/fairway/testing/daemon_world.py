@@ -68,6 +68,7 @@ class DaemonWorld:
         self.policy = self.rng.choice(POLICIES)
         self.min_run_s = self.rng.choice((0.0, 5.0))
         self.recent = self.rng.choice((0, 1, 3, 1000))
+        self.piece = self.rng.choice((1, 2, 3, 1000))
         self.users = Users(self)
         self.laws = Laws(self.site, self.users.promised)
         if self.rng.random() < 0.2:
@@ -89,6 +90,7 @@ class DaemonWorld:
         while not self.at_rest():
             self.step()
             self.demand(self.time.monotonic() < deadline_s and self.steps < 3 * MOST_STEPS, "everything comes to rest")
+        self.check(disk=True)
 
     def write(self) -> None:
         """Plan what users do and what goes wrong."""
@@ -117,12 +119,12 @@ class DaemonWorld:
             self.restart()
         if self.changed:
             self.changed = False
-            self.check()
+            self.check(disk=self.steps % 16 == 0)
 
-    def check(self) -> None:
-        """Demand all laws."""
+    def check(self, *, disk: bool) -> None:
+        """Demand all laws; those about the disk if asked for."""
         try:
-            self.laws.check(self.scheduler, self.settings, disk=self.steps % 16 == 0)
+            self.laws.check(self.scheduler, self.settings, disk=disk)
         except BrokenLawError as error:
             raise self.broken(str(error)) from None
 
@@ -164,6 +166,7 @@ class DaemonWorld:
                 site=self.site,
                 time=self.time,
                 recent=self.recent,
+                piece=self.piece,
             )
             scheduler.listeners.append(self.note)
             scheduler.watchers.append(lambda *about: self.laws.note_pairs(scheduler))
@@ -268,6 +271,11 @@ class DaemonWorld:
             self.block({gpu: "somebody else computes there"})
             self.site.at(now_s + rng.uniform(1.0, 60.0), partial(self.block, {}))
 
+    def kill_soon(self) -> None:
+        """Have the scheduler killed in one of its next steps."""
+        if not self.calm:
+            self.kill_in = self.rng.randint(0, 15)
+
     def set_date(self) -> None:
         """Somebody sets the time of day: by seconds, hours or years."""
         by_s = self.rng.choice(JUMPS_S) * self.rng.uniform(0.5, 1.5)
@@ -291,8 +299,9 @@ class DaemonWorld:
         self.ask(lambda now_s: (self.scheduler.commands.block_gpus(blocked, now_s), None), lambda nothing: None)
 
     def at_rest(self) -> bool:
-        """Whether all jobs have ended, and their processes."""
-        return all(record.state.ended for record in self.scheduler.store) and not self.site.alive()
+        """Whether all jobs have come and have ended, and their processes."""
+        ended = all(record.state.ended for record in self.scheduler.store)
+        return ended and not self.scheduler.store.arriving and not self.site.alive()
 
 
 def live_through(seed: int) -> DaemonWorld:

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fairway.core.cluster import Cluster
+from fairway.core.errors import InputError
 from fairway.policies import make_policy
 from fairway.runtime.daemon.config import Keep
 from fairway.runtime.daemon.retention import due
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.daemon.settings import FILE_NAME, Settings
-from fairway.runtime.jobs.records import JobRecord
+from fairway.runtime.jobs.records import JobRecord, family_of
 from fairway.runtime.jobs.request import Dependency, DependencyKind, JobRequest, Preempt
 from fairway.runtime.journal.database import DiskFullError
 from fairway.testing.simulated_site import Behaviour, SimulatedSite, SimulatedTime
@@ -54,6 +55,10 @@ class UsersWorld(Protocol):
         """Say which law does not hold."""
         ...
 
+    def kill_soon(self) -> None:
+        """Have the scheduler killed in one of its next steps."""
+        ...
+
     def ask(self, command: Callable[[float], Any], acknowledged: Callable[[Any], None]) -> None:
         """Ask the scheduler for something, and hear of it when that is done."""
         ...
@@ -67,12 +72,13 @@ class UsersWorld(Protocol):
 class Promised:
     """What the scheduler has acknowledged. `jobs` are the ids of jobs by the key under which they were submitted.
 
-    `may_go` are jobs that have ended and are being deleted.
+    `arrays` are all that were submitted, acknowledged or not. `may_go` are jobs that have ended and are being deleted.
 
     `policies` are the policy in force and those that were asked for since: one of them is in force.
     """
 
     jobs: dict[str, str] = field(default_factory=dict)
+    arrays: list[list[JobRequest]] = field(default_factory=list)
     cancelled: set[str] = field(default_factory=set)
     held: set[str] = field(default_factory=set)
     suspended: set[str] = field(default_factory=set)
@@ -101,11 +107,22 @@ class Users:
         rng = self._rng
         self._keys += 1
         request = self._request(f"key-{self._keys}")
-        if rng.random() < 0.15:
+        if rng.random() < 0.25:
             request = replace(request, array_at_once=rng.choice((0, 1, 1, 2)))
-            tasks = [request.task(number) for number in range(rng.randint(1, 4))]
+            tasks = [request.task(number) for number in range(rng.randint(1, 6))]
             tasks = [replace(task, client_key=f"{task.client_key}/{task.array_task}") for task in tasks]
+            self.promised.arrays.append(tasks)
+            name = str(self._world.scheduler.store.next_id)
             self._send(tasks, array=True, again=0)
+            # While it arrives, others submit, its owner sends it again or acts on it, or the scheduler is killed.
+            if rng.random() < 0.3:
+                self._send([self._request(f"{request.client_key} beside")], array=False, again=2)
+            if rng.random() < 0.3:
+                self._send(tasks, array=True, again=2)
+            if rng.random() < 0.3:
+                self.do(rng.choice(VERBS), name)
+            if rng.random() < 0.3:
+                self._world.kill_soon()
         else:
             self._send([request], array=False, again=0)
 
@@ -163,6 +180,7 @@ class Users:
         world, rng = self._world, self._rng
 
         def acknowledged(records: list[JobRecord]) -> None:
+            world.demand(not array or len({family_of(one.id) for one in records}) == 1, "an array is one")
             for request, record in zip(requests, records, strict=True):
                 known, ids = self.promised.jobs.get(str(request.client_key)), self.promised.jobs.values()
                 if known is not None and known in self.promised.may_go and known != record.id:
@@ -173,9 +191,8 @@ class Users:
                 name = self.promised.jobs.setdefault(str(request.client_key), record.id)
                 world.demand(name == record.id, f"{request.client_key} is one job")
 
-        with suppress(DiskFullError):
-            world.scheduler.journal.refuse_if_full()
-            world.ask(lambda now_s: world.scheduler.commands.take_in(requests, now_s, array=array), acknowledged)
+        with suppress(DiskFullError, InputError):
+            world.expect(world.scheduler.submission(requests, array=array), acknowledged)
         if again < 2 and rng.random() < 0.3:
             later_s = world.time.monotonic() + rng.uniform(1.0, 60.0)
             world.site.at(later_s, partial(self._send, requests, array=array, again=again + 1))
@@ -220,7 +237,7 @@ class Users:
         if verb == "cancel":
             self._world.expect(self._world.scheduler.cancellation(name), acknowledged)
         else:
-            self._world.ask(lambda now_s: commands.each(name, act, now_s), acknowledged)
+            self._world.ask(commands.each(name, act), acknowledged)
 
     def end_all(self) -> None:
         """Release what can end by itself, and cancel what would never end."""

@@ -6,10 +6,10 @@ import pytest
 
 from fairway.runtime.daemon.bounds import BoundsGuard, TooOftenError
 from fairway.runtime.daemon.config import Bounds, NotAdmittedError, parse_config
+from fairway.runtime.jobs.holdings import Holdings, Load
 from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.jobs.request import JobRequest
 from fairway.runtime.jobs.shared_environment import sharing
-from fairway.runtime.jobs.store import Holdings
 
 
 def _one(user: str = "ann", **about: object) -> JobRequest:
@@ -23,9 +23,15 @@ def _held(*requests: JobRequest) -> Holdings:
     return held
 
 
+def _load(*requests: JobRequest) -> Load:
+    load = Load()
+    load.add(requests)
+    return load
+
+
 def _refusal(requests: list[JobRequest], bounds: Bounds, held: Holdings | None = None) -> str:
     with pytest.raises(NotAdmittedError) as caught:
-        BoundsGuard().check(requests, bounds, held or Holdings(), 0.0, "/etc/fairway.toml")
+        BoundsGuard().check(_load(*requests), bounds, held or Holdings(), 0.0, "/etc/fairway.toml")
     return str(caught.value)
 
 
@@ -42,14 +48,14 @@ def test_each_bound_refuses_and_says_how_to_raise_it() -> None:
         assert f"`{name}` under [limits] in /etc/fairway.toml raises it" in told
     assert cases["jobs_per_user"].startswith("3 jobs of user ann that have not ended: the most is 2.")
     guard = BoundsGuard()
-    guard.check([_one("bob")], Bounds(jobs=4, jobs_per_user=2), held, 0.0)
-    guard.check(tasks, Bounds(array_tasks=3), held, 0.0)
+    guard.check(_load(_one("bob")), Bounds(jobs=4, jobs_per_user=2), held, 0.0)
+    guard.check(_load(*tasks), Bounds(array_tasks=3), held, 0.0)
 
 
 def test_an_array_counts_its_environment_once_and_its_commands_each() -> None:
     env = {"A": "x" * 900_000}
     tasks = sharing(_one(env=env).task(number) for number in range(4000))
-    BoundsGuard().check(tasks, Bounds(), Holdings(), 0.0)
+    BoundsGuard().check(_load(*tasks), Bounds(), Holdings(), 0.0)
     long = [JobRequest(command=("x" * 100_000,), user="ann").task(number) for number in range(4000)]
     assert "bytes_per_user" in _refusal(long, Bounds())
 
@@ -58,13 +64,13 @@ def test_submissions_are_counted_by_the_minute() -> None:
     guard, bounds = BoundsGuard(), Bounds(submissions_per_minute=60)
     many = [_one().task(number) for number in range(100)]
     for _ in range(60):
-        guard.check(many, bounds, Holdings(), 0.0)
-    guard.check([_one("bob")], bounds, Holdings(), 0.0)
+        guard.check(_load(*many), bounds, Holdings(), 0.0)
+    guard.check(_load(_one("bob")), bounds, Holdings(), 0.0)
     with pytest.raises(TooOftenError, match="submissions_per_minute"):
-        guard.check([_one()], bounds, Holdings(), 0.5)
-    guard.check([_one()], bounds, Holdings(), 1.5)
+        guard.check(_load(_one()), bounds, Holdings(), 0.5)
+    guard.check(_load(_one()), bounds, Holdings(), 1.5)
     with pytest.raises(TooOftenError):
-        guard.check([_one()], bounds, Holdings(), 1.6)
+        guard.check(_load(_one()), bounds, Holdings(), 1.6)
 
 
 def test_the_configuration_has_bounds_and_retention() -> None:

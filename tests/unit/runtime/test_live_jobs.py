@@ -50,6 +50,8 @@ class World:
             CLUSTER,
             Reasons(),
             NoTerms(),
+            piece=2,
+            keep=lambda facts: None,
             account="ada",
             lives=self.live.__contains__,
             tell_limit=lambda job, limit_s: None,
@@ -72,7 +74,7 @@ class World:
     def submit(self, now_s: float = 0.0, **about: Any) -> JobRecord:
         """Take in a job."""
         request = JobRequest(command=("true",), **about)
-        _, records = self.ask(lambda at_s: self.commands.take_in([request], at_s, array=False), now_s)
+        _, records = self.ask(self.commands.take_in([request], array=False), now_s)
         record: JobRecord = records[0]
         return record
 
@@ -202,7 +204,7 @@ def test_but_not_if_it_gets_further_or_runs_for_long(step: float, ran_s: float) 
 
 def test_a_cancelled_job_has_ended_at_once_and_its_processes_are_told_later() -> None:
     world, job = running()
-    events, _ = world.ask(lambda now_s: world.commands.each(job.id, world.commands.cancel, now_s), 20.0)
+    events, _ = world.ask(world.commands.each(job.id, world.commands.cancel), 20.0)
     assert events == [JobCancelled(20.0, job.number)]
     assert world.jobs.take_instructions() == [Stop(job.number, hurry=True)]
     assert (job.state, job.ended_s, job.ran_s) == (JobState.CANCELLED, 20.0, 10.0)
@@ -212,11 +214,11 @@ def test_a_cancelled_job_has_ended_at_once_and_its_processes_are_told_later() ->
 
 def test_a_job_that_its_owner_suspends_gives_up_its_gpus_and_comes_back() -> None:
     world, job = running(preempt="suspend")
-    events, _ = world.ask(lambda now_s: world.commands.each(job.id, world.commands.suspend, now_s), 20.0)
+    events, _ = world.ask(world.commands.each(job.id, world.commands.suspend), 20.0)
     assert [type(event) for event in events] == [JobEvicted]
     assert world.jobs.take_instructions() == [Converge(job.number)]
     assert (job.state, job.ran_s) == (JobState.SUSPENDED, 10.0)
-    world.ask(lambda now_s: world.commands.each(job.id, world.commands.release, now_s), 25.0)
+    world.ask(world.commands.each(job.id, world.commands.release), 25.0)
     world.state.commit([Launch(job.number, (0, 1), 0)])
     assert isinstance(world.handle(AttemptStarted(26.0, job.number, (0, 1), resumed=True))[0], JobStarted)
     assert (job.state, job.ran_s, job.since_s) == (JobState.RUNNING, 10.0, 26.0)
@@ -237,14 +239,14 @@ def test_a_command_that_fails_says_so_and_changes_nothing() -> None:
     world, job = running()
     world.end(job, Outcome((0, 0)))
     answer: Future[Any] = Future()
-    assert not world.handle(Asked(40.0, lambda now_s: world.commands.each(job.id, world.commands.hold, now_s), answer))
+    assert not world.handle(Asked(40.0, world.commands.each(job.id, world.commands.hold), answer))
     with pytest.raises(WrongStateError, match="COMPLETED"):
         answer.result(0)
 
 
 def test_a_start_that_was_overtaken_by_a_cancellation_is_not_one() -> None:
     world, job = running()
-    world.ask(lambda now_s: world.commands.each(job.id, world.commands.cancel, now_s), 20.0)
+    world.ask(world.commands.each(job.id, world.commands.cancel), 20.0)
     assert world.handle(AttemptStarted(21.0, job.number, (0, 1), resumed=False)) == []
     assert job.state is JobState.CANCELLED
 

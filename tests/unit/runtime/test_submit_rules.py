@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from fairway.runtime.daemon.config import NO_CONFIG, NotAdmittedError, admitted, amended, changed_terms, parse_config
+from fairway.runtime.daemon.config import (
+    NO_CONFIG,
+    Config,
+    NotAdmittedError,
+    amended,
+    changed_terms,
+    given,
+    parse_config,
+    refuse,
+    refuse_too_many,
+)
 from fairway.runtime.jobs.request import JobRequest
 
 CONFIG = parse_config("""
@@ -41,7 +51,13 @@ def _one(**about: object) -> JobRequest:
 
 
 def _admitted(**about: object) -> JobRequest:
-    return admitted([_one(**about)], CONFIG)[0]
+    return _in(CONFIG, **about)
+
+
+def _in(config: Config, **about: object) -> JobRequest:
+    request = _one(**about)
+    refuse(request, config)
+    return given(request, config)
 
 
 def test_what_a_job_does_not_say_is_filled_in() -> None:
@@ -61,7 +77,8 @@ def test_weights_multiply_and_priorities_add_up() -> None:
 
 def test_without_a_configuration_nothing_changes() -> None:
     request = _one(queue="anything", gpus=64)
-    assert admitted([request], NO_CONFIG) == [request]
+    refuse(request, NO_CONFIG)
+    assert given(request, NO_CONFIG) == request
 
 
 @pytest.mark.parametrize(
@@ -90,18 +107,18 @@ def test_an_elastic_job_is_cut_to_what_one_job_may_have() -> None:
 
 def test_too_many_jobs_are_refused_together() -> None:
     active = [("ben", "normal"), ("ben", "tiny"), ("carl", "tiny")]
-    assert len(admitted([_one(user="ben")] * 2, CONFIG, lambda: active)) == 2
+    refuse_too_many({("ben", "normal"): 2}, CONFIG, lambda: active)
     with pytest.raises(NotAdmittedError, match="user ben may have 4 jobs queued and running; this makes 5"):
-        admitted([_one(user="ben")] * 3, CONFIG, lambda: active)
+        refuse_too_many({("ben", "normal"): 1, ("ben", "urgent"): 2}, CONFIG, lambda: active)
     with pytest.raises(NotAdmittedError, match="queue tiny may have 3 jobs"):
-        admitted([_one(queue="tiny")] * 2, CONFIG, lambda: active)
+        refuse_too_many({("carl", "tiny"): 2}, CONFIG, lambda: active)
 
 
 def test_a_queue_has_to_be_named_where_none_is_the_default() -> None:
     config = parse_config("[queues.a]\n[queues.b]")
     with pytest.raises(NotAdmittedError, match="name a queue; there are a, b"):
-        admitted([_one()], config)
-    assert admitted([_one()], parse_config("[queues.default]"))[0].queue == "default"
+        _in(config)
+    assert _in(parse_config("[queues.default]")).queue == "default"
 
 
 def test_queued_jobs_follow_a_configuration_that_changes() -> None:
@@ -115,7 +132,7 @@ def test_queued_jobs_follow_a_configuration_that_changes() -> None:
 
 
 def test_a_queued_job_is_changed_by_the_rules_for_new_ones() -> None:
-    job = admitted([_one(user="anna", queue="urgent", priority=3)], CONFIG)[0]
+    job = _admitted(user="anna", queue="urgent", priority=3)
     assert (job.priority, job.weight) == (103, 2.0)
     asked = {"priority": 10, "weight": 3.0, "name": "x", "deadline_s": None}
     assert amended(job, asked, CONFIG) == {"priority": 110, "weight": 6.0, "name": "x", "deadline_s": None}
@@ -125,7 +142,7 @@ def test_a_queued_job_is_changed_by_the_rules_for_new_ones() -> None:
 
 
 def test_a_time_limit_cannot_be_changed_beyond_the_longest() -> None:
-    job = admitted([_one(user="carl")], CONFIG)[0]
+    job = _admitted(user="carl")
     assert amended(job, {"limit_s": 100.0}, CONFIG) == {"limit_s": 100.0}
     assert amended(job, {"limit_s": None}, CONFIG) == {"limit_s": 2 * 86400.0}
     assert amended(job, {"limit_s": None}, NO_CONFIG) == {"limit_s": None}
@@ -134,7 +151,7 @@ def test_a_time_limit_cannot_be_changed_beyond_the_longest() -> None:
 
 
 def test_what_was_changed_follows_the_configuration_too() -> None:
-    job = admitted([_one(user="anna", queue="urgent")], CONFIG)[0]
+    job = _admitted(user="anna", queue="urgent")
     changed = JobRequest.from_plain({**job.plain(), **amended(job, {"priority": 5, "weight": 3.0}, CONFIG)})
     without = changed_terms(changed, CONFIG, NO_CONFIG)
     assert (without.priority, without.weight) == (5, 3.0)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-
 from fairway.runtime.daemon.config import Bounds, NotAdmittedError
-from fairway.runtime.jobs.request import JobRequest
-from fairway.runtime.jobs.store import Holdings
+from fairway.runtime.jobs.holdings import Holdings, Load
 
 _MINUTE_S = 60.0
 _MOST_SENDERS = 10_000
@@ -24,27 +20,25 @@ class BoundsGuard:
     def __init__(self) -> None:
         self._left: dict[str, tuple[float, float]] = {}
 
-    def check(
-        self, requests: Sequence[JobRequest], bounds: Bounds, held: Holdings, now_s: float, file: str = "fairway.toml"
-    ) -> None:
+    def check(self, load: Load, bounds: Bounds, held: Holdings, now_s: float, file: str = "fairway.toml") -> None:
         """Raise `NotAdmittedError` if new jobs would go beyond a bound. `held` is what jobs that have not ended hold.
 
         `file` is the configuration, which has the bounds.
         """
-        for user in {request.user for request in requests}:
+        jobs = load.by_user()
+        for user in jobs:
             self._count(user, bounds, now_s, file)
-        tasks = sum(request.array_task is not None for request in requests)
-        if tasks > bounds.array_tasks:
-            raise NotAdmittedError(_told(f"an array of {tasks:,} tasks", "array_tasks", bounds.array_tasks, file))
-        total = len(held) + len(requests)
+        if load.tasks > bounds.array_tasks:
+            raise NotAdmittedError(_told(f"an array of {load.tasks:,} tasks", "array_tasks", bounds.array_tasks, file))
+        total = len(held) + jobs.total()
         if total > bounds.jobs:
             raise NotAdmittedError(_told(f"{total:,} jobs that have not ended", "jobs", bounds.jobs, file))
-        for user, new in Counter(request.user for request in requests).items():
+        for user, new in jobs.items():
             total = held.jobs[user] + new
             if total > bounds.jobs_per_user:
                 what = f"{total:,} jobs of user {user} that have not ended"
                 raise NotAdmittedError(_told(what, "jobs_per_user", bounds.jobs_per_user, file))
-        for user, added in held.added_bytes(requests).items():
+        for user, added in (load.bytes + held.environment_bytes(load)).items():
             total = held.bytes[user] + added
             if total > bounds.bytes_per_user:
                 what = f"{total:,} bytes in the requests of user {user} that have not ended"

@@ -3,15 +3,15 @@
 It is a TOML file that is read again when it changes. Every key is checked. An error names the file and the key, and a
 file with an error changes nothing. `docs/operations.md` lists the keys.
 
-`admitted` says what the configuration makes of a request when it is submitted: its queue, its defaults, and whether it
-is allowed. `amended` does the same for the changes that an owner asks for.
+`refuse` and `refuse_too_many` say whether requests are allowed, and `given` what the configuration makes of one: its
+queue and its defaults. `amended` does the same for the changes that an owner asks for.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -240,18 +240,38 @@ class NotAdmittedError(InputError):
     """The configuration does not allow this job."""
 
 
-def admitted(
-    requests: Sequence[JobRequest], config: Config, active: Callable[[], Sequence[tuple[str, str]]] = list
-) -> list[JobRequest]:
-    """The requests as they are queued, all of them or none.
+def refuse(request: JobRequest, config: Config) -> None:
+    """Raise `NotAdmittedError` if a request is not allowed, however few jobs there are."""
+    name = queue_named(request.queue, config)
+    _refuse_queue(name, request.user, config)
+    _refuse_too_large(request, config.user_of(request.user), f"user {request.user}")
+    _refuse_too_large(request, config.queue_of(name), f"queue {name}")
+
+
+def refuse_too_many(
+    new: Mapping[tuple[str, str], int], config: Config, active: Callable[[], Iterable[tuple[str, str]]]
+) -> None:
+    """Raise `NotAdmittedError` if new jobs, counted by user and queue, are more than their users or queues may have.
 
     `active` gives the user and the queue of every job that has not ended. It is called only if the configuration limits
     numbers of jobs.
     """
-    made = [_with_terms(request, config) for request in requests]
     limited = [*config.users.values(), *config.queues.values()]
-    if made and any(terms.max_jobs is not None for terms in limited):
-        _refuse_too_many(made, config, active())
+    if all(terms.max_jobs is None for terms in limited):
+        return
+    old = Counter(active())
+    for at, terms_of, kind in ((0, config.user_of, "user"), (1, config.queue_of, "queue")):
+        added, there = _summed(new, at), _summed(old, at)
+        for name, count in added.items():
+            most, total = terms_of(name).max_jobs, count + there[name]
+            if most is not None and total > most:
+                raise NotAdmittedError(f"{kind} {name} may have {most} jobs queued and running; this makes {total}")
+
+
+def _summed(jobs: Mapping[tuple[str, str], int], at: int) -> Counter[str]:
+    made: Counter[str] = Counter()
+    for place, count in jobs.items():
+        made[place[at]] += count
     return made
 
 
@@ -296,11 +316,10 @@ def _bounded(priority: int) -> int:
     return max(-MOST_PRIORITY, min(priority, MOST_PRIORITY))
 
 
-def _with_terms(request: JobRequest, config: Config) -> JobRequest:
-    request = replace(request, queue=_queue_of(request, config))
+def given(request: JobRequest, config: Config) -> JobRequest:
+    """A request that is allowed, with the terms that it gets."""
+    request = replace(request, queue=queue_named(request.queue, config))
     user, queue = config.user_of(request.user), config.queue_of(request.queue)
-    for terms, who in ((user, f"user {request.user}"), (queue, f"queue {request.queue}")):
-        _refuse_too_large(request, terms, who)
     weight, priority = _factors(request, config)
     most = [terms.max_gpus_per_job for terms in (user, queue) if terms.max_gpus_per_job is not None]
     defaults = config.defaults
@@ -316,21 +335,23 @@ def _with_terms(request: JobRequest, config: Config) -> JobRequest:
     )
 
 
-def _queue_of(request: JobRequest, config: Config) -> str:
-    """The queue of a request; `NotAdmittedError` if there is none or it does not take the request."""
-    default = config.defaults.queue or (DEFAULT_QUEUE if DEFAULT_QUEUE in config.queues else "")
-    name = request.queue or default
+def queue_named(asked: str, config: Config) -> str:
+    """The queue of a request that asks for this one."""
+    return asked or config.defaults.queue or (DEFAULT_QUEUE if DEFAULT_QUEUE in config.queues else "")
+
+
+def _refuse_queue(name: str, user: str, config: Config) -> None:
+    """Raise `NotAdmittedError` if there is no such queue, or it does not take jobs of this user."""
     if not config.queues:
-        return name
+        return
     known = ", ".join(config.queues)
     if not name:
         raise NotAdmittedError(f"name a queue; there are {known}")
     if name not in config.queues:
         raise NotAdmittedError(f"there is no queue {name!r}; there are {known}")
     users = config.queues[name].users
-    if users and request.user not in users:
+    if users and user not in users:
         raise NotAdmittedError(f"queue {name} is for {', '.join(users)} only")
-    return name
 
 
 def _refuse_too_large(request: JobRequest, terms: Terms, who: str) -> None:
@@ -363,13 +384,3 @@ def _limit_s(request: JobRequest, user: Terms, queue: Queue, default_s: float | 
 def _shortest(limit_s: float | None, user: Terms, queue: Queue) -> float | None:
     limits = [one for one in (limit_s, user.max_limit_s, queue.max_limit_s) if one is not None]
     return min(limits) if limits else None
-
-
-def _refuse_too_many(requests: Sequence[JobRequest], config: Config, active: Sequence[tuple[str, str]]) -> None:
-    for at, terms_of, kind in ((0, config.user_of, "user"), (1, config.queue_of, "queue")):
-        for name, new in Counter((request.user, request.queue)[at] for request in requests).items():
-            most = terms_of(name).max_jobs
-            if most is not None:
-                total = new + [one[at] for one in active].count(name)
-                if total > most:
-                    raise NotAdmittedError(f"{kind} {name} may have {most} jobs queued and running; this makes {total}")

@@ -101,15 +101,17 @@ class LiveEngine:
         until_s = self._latest_round_s(until_s)
         while not self._inbox.closed:
             now_s = self._now_s(until_s)
-            asked: list[Happening] = [*self._set(now_s), *(Asked(now_s, *one) for one in self._inbox.take())]
-            if asked:
+            again = self._jobs.not_done(now_s)
+            asked: list[Happening] = [*self._set(now_s), *again, *(Asked(now_s, *one) for one in self._inbox.take())]
+            if asked and not again:
                 return asked
-            wait_s = min(until_s, self._jobs.timers.next_s, self._next_reports_s) - now_s
+            # Long commands must not keep us from looking at attempts.
+            wait_s = 0.0 if asked else min(until_s, self._jobs.timers.next_s, self._next_reports_s) - now_s
             notices = self.attempts.wait(wait_s)
             if wait_s > 0:
                 # Only here: the instant of a round may have passed while earlier commands were written down.
                 now_s = self._now_s(until_s)
-            happened = [*self._set(now_s), *(one for notice in notices for one in self._noticed(notice, now_s))]
+            happened = [*asked, *self._set(now_s), *(one for notice in notices for one in self._noticed(notice, now_s))]
             if now_s >= self._next_reports_s:
                 self._next_reports_s = now_s + REPORTS_EVERY_S
                 happened += [*self._reports(now_s), Looked(now_s)]

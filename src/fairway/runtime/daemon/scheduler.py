@@ -30,9 +30,10 @@ from fairway.runtime.guard.incident import Incident, granted
 from fairway.runtime.guard.pinned_gpus import AtHome
 from fairway.runtime.guard.policy_guard import Cut, PolicyGuard
 from fairway.runtime.jobs import commands
-from fairway.runtime.jobs.commands import Act, Commands, StoppedError, WrongStateError, refuse_if_all
+from fairway.runtime.jobs.commands import Act, Commands, StoppedError
 from fairway.runtime.jobs.estimates import RESTART_S
-from fairway.runtime.jobs.life import Command, Happening, TimeOfDaySet
+from fairway.runtime.jobs.holdings import Load
+from fairway.runtime.jobs.life import WAITS, Command, Happening, TimeOfDaySet
 from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.records import JobRecord, family_of
 from fairway.runtime.jobs.request import JobRequest
@@ -47,8 +48,8 @@ from fairway.runtime.processes.environment import LOG_BYTES, own_account
 from fairway.runtime.processes.local import LocalSite
 from fairway.runtime.processes.site import Site
 
-AT_A_TIME = 200
-"""The most tasks of an array that one command controls."""
+PIECE = 100
+"""How many jobs a command deals with before others have their turn."""
 MIN_RUN_S = 5.0
 """The seconds for which a job that has just started is protected from preemption."""
 NOTE_EVERY_S = 600.0
@@ -70,7 +71,13 @@ class LiveTerms(commands.AdmissionTerms, Protocol):
 class NoTerms:
     """The terms without a configuration."""
 
-    def admitted(self, requests: list[JobRequest], jobs: LiveJobs, now_s: float) -> list[JobRequest]:
+    def refuse(self, requests: Sequence[JobRequest]) -> None:
+        """Refuse nothing."""
+
+    def refuse_too_many(self, load: Load, jobs: LiveJobs, now_s: float) -> None:
+        """Refuse nothing."""
+
+    def given(self, requests: Sequence[JobRequest]) -> Sequence[JobRequest]:
         """All requests, as they are."""
         return requests
 
@@ -92,6 +99,7 @@ class Scheduler:
 
     Until restarts of jobs are seen, one is assumed to cost `restart_s`. `site` is where attempts run, and `time` is the
     source of the clock. Both are this machine, except in tests. `recent` jobs that have ended stay in memory.
+    Commands deal with `piece` jobs at a time.
     """
 
     def __init__(
@@ -111,6 +119,7 @@ class Scheduler:
         site: Site | None = None,
         time: TimeSource = SYSTEM_TIME,
         recent: int = RECENT,
+        piece: int = PIECE,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
@@ -156,10 +165,7 @@ class Scheduler:
             homes=self.engine.homes,
         )
         self.reasons = Reasons()
-        lives, tell_limit = self.engine.lives, self.engine.tell_limit
-        self.commands = Commands(
-            self.jobs, cluster, self.reasons, terms, account=own_account(), lives=lives, tell_limit=tell_limit
-        )
+        self.commands = self._commands(terms, piece)
         placed = AtHome(placer, self.engine.home, lambda: self.blocked.why)
         self.loop = Loop(self.engine, self.state, self.guard, placed, round_s=length_s, observer=self, interpreter=self)
         self._recovery = Recovery(self.journal, recovered, self.jobs, self.engine, self.commands, clock)
@@ -189,6 +195,8 @@ class Scheduler:
         """Carry out what an earlier scheduler had decided."""
         self._recovery.go_on()
         self.writer.save()
+        for arrival in self.store.arriving:
+            self.engine.ask(self.commands.go_on(arrival))
         if self.state.active:
             self.jobs.timers.set(self.clock.now_s())
 
@@ -221,6 +229,7 @@ class Scheduler:
 
     def end_all(self, seconds: float = 30.0) -> None:
         """Cancel all jobs that have not ended, and wait until none of their processes is left, at most `seconds`."""
+        self.ask(lambda now_s: ([], WAITS if self.store.arriving else None))
         for record in self.store:
             if not record.state.ended:
                 self.cancel(record.id)
@@ -240,12 +249,11 @@ class Scheduler:
         return list(self.submission(requests, array=array).result())
 
     def submission(self, requests: Sequence[JobRequest], *, array: bool = False) -> Future[list[JobRecord]]:
-        """Add jobs without waiting. The result of the future is what `submit` returns."""
-        for request in requests:
-            self.commands.refuse_impossible(request)
+        """Add jobs without waiting: all of them, or none. The result of the future is what `submit` returns."""
+        self.commands.refuse_impossible(requests)
         self.journal.refuse_if_full()
         made = sharing(requests, account=self.commands.account)
-        return self.engine.ask(lambda now_s: self.commands.take_in(made, now_s, array=array))
+        return self.engine.ask(self.commands.take_in(made, array=array))
 
     def cancel(self, name: str) -> list[JobRecord]:
         """End jobs. Their processes are asked to stop, and killed after their grace period."""
@@ -271,7 +279,7 @@ class Scheduler:
                 answer.set_exception(error)
 
         try:
-            asked = self.engine.ask(lambda now_s: self.commands.each(name, self.commands.cancel, now_s))
+            asked = self.engine.ask(self.commands.each(name, self.commands.cancel))
         except BaseException:
             del self._cancelling[answer]
             raise
@@ -283,7 +291,7 @@ class Scheduler:
         for answer, name in list(self._cancelling.items()):
             records = [record for record in self.store.present(name) if not record.settled]
             stopped = [self.engine.give_up(record) for record in records]
-            if records and all(stopped) and not answer.done():
+            if records and all(stopped) and not (self.store.is_arriving(name) or answer.done()):
                 answer.set_result(records)
 
     def suspend(self, name: str) -> list[JobRecord]:
@@ -324,7 +332,7 @@ class Scheduler:
         def command(now_s: float) -> tuple[list[Event], int]:
             families = self.jobs.eligibility.awaited()
             found = self.archive.records(numbers, environments=False)
-            records = [one for one in found if family_of(one.id) not in families]
+            records = [one for one in found if not (family_of(one.id) in families or self.store.is_arriving(one.id))]
             if not records:
                 return [], 0
             # The folder first: a folder without a record would look like a job that the journal has lost.
@@ -414,11 +422,19 @@ class Scheduler:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
+    def _commands(self, terms: LiveTerms, piece: int) -> Commands:
+        return Commands(
+            self.jobs,
+            self.cluster,
+            self.reasons,
+            terms,
+            piece=piece,
+            keep=self.writer.keep,
+            account=own_account(),
+            lives=self.engine.lives,
+            tell_limit=self.engine.tell_limit,
+        )
+
     def _each(self, name: str, act: Act) -> list[JobRecord]:
-        """Run a command on a job, or on all tasks of an array: some at a time, so that others need not wait long."""
-        records = self.commands.meant(name)
-        refused: list[WrongStateError] = []
-        for at in range(0, len(records), AT_A_TIME):
-            refused += self.ask(partial(self.commands.some, records[at : at + AT_A_TIME], act))
-        refuse_if_all(records, refused)
-        return records
+        """Act on a job, or on all tasks of an array."""
+        return list(self.ask(self.commands.each(name, act)))

@@ -9,7 +9,8 @@ scheduler goes on with the old configuration and says what is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,15 +27,19 @@ from fairway.runtime.daemon.config import (
     NO_CONFIG,
     Config,
     ConfigError,
-    admitted,
     amended,
     changed_terms,
+    given,
     parse_config,
+    queue_named,
     read_config,
+    refuse,
+    refuse_too_many,
 )
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.guard.limits import Limits
 from fairway.runtime.guard.policy_guard import Cut
+from fairway.runtime.jobs.holdings import Load
 from fairway.runtime.jobs.life import Command
 from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.request import JobRequest
@@ -228,14 +233,29 @@ class Settings:
         # Do not wait: the scheduler does not run yet, and nothing depends on the answer.
         scheduler.engine.ask(self._command(scheduler, self.config, before))
 
-    def admitted(self, requests: list[JobRequest], jobs: LiveJobs, now_s: float) -> list[JobRequest]:
-        """The requests with the terms that they get; `InputError` if one of them is not allowed."""
-        file = str(self.path) if self.read else FILE_NAME
-        self._bounds.check(requests, self.config.limits, jobs.store.held, now_s, file)
-        if self.config == NO_CONFIG:
-            return requests
-        specs = jobs.state.specs
-        return admitted(requests, self.config, lambda: [(spec.user, spec.queue) for spec in specs.values()])
+    def refuse(self, requests: Sequence[JobRequest]) -> None:
+        """Raise `InputError` if a request is not allowed."""
+        if self.config != NO_CONFIG:
+            for request in requests:
+                refuse(request, self.config)
+
+    def refuse_too_many(self, load: Load, jobs: LiveJobs, now_s: float) -> None:
+        """Raise `InputError` if so many new jobs are not allowed."""
+        config, held = self.config, jobs.store.held
+        self._bounds.check(load, config.limits, held, now_s, str(self.path) if self.read else FILE_NAME)
+
+        def active() -> Iterator[tuple[str, str]]:
+            yield from ((spec.user, spec.queue) for spec in jobs.state.specs.values())
+            yield from ((user, queue_named(name, config)) for user, name in held.promised.elements())
+
+        new: Counter[tuple[str, str]] = Counter()
+        for (user, name), count in load.jobs.items():
+            new[user, queue_named(name, config)] += count
+        refuse_too_many(new, config, active)
+
+    def given(self, requests: Sequence[JobRequest]) -> Sequence[JobRequest]:
+        """Requests that are allowed, with the terms that they get."""
+        return requests if self.config == NO_CONFIG else [given(request, self.config) for request in requests]
 
     def amended(self, request: JobRequest, changes: Mapping[str, Any]) -> Mapping[str, Any]:
         """The changes as they are made to a request; `InputError` if its owner may not make one of them."""

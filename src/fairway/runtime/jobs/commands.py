@@ -18,10 +18,12 @@ from fairway.core.cluster import Cluster
 from fairway.core.errors import FairwayError, InputError
 from fairway.core.event import Event, JobCancelled, JobEvicted, JobSubmitted, JobUpdated
 from fairway.runtime.jobs import life
+from fairway.runtime.jobs.arrivals import Arrival, awaited
 from fairway.runtime.jobs.estimates import speeds_of, submitted, why_impossible
-from fairway.runtime.jobs.life import Command, Converge, Settle, Stop
+from fairway.runtime.jobs.holdings import Load
+from fairway.runtime.jobs.life import MORE, WAITS, Command, Converge, NotDone, Settle, Stop
 from fairway.runtime.jobs.live_jobs import LiveJobs
-from fairway.runtime.jobs.records import JobRecord, JobState, key_of
+from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest
 from fairway.runtime.jobs.waiting import Reasons
 
@@ -46,8 +48,16 @@ class StoppedError(FairwayError):
 class AdmissionTerms(Protocol):
     """What the configuration says about jobs."""
 
-    def admitted(self, requests: list[JobRequest], jobs: LiveJobs, now_s: float) -> list[JobRequest]:
-        """The requests with the terms that they get; `InputError` if one of them is not allowed."""
+    def refuse(self, requests: Sequence[JobRequest]) -> None:
+        """Raise `InputError` if a request is not allowed."""
+        ...
+
+    def refuse_too_many(self, load: Load, jobs: LiveJobs, now_s: float) -> None:
+        """Raise `InputError` if so many new jobs are not allowed."""
+        ...
+
+    def given(self, requests: Sequence[JobRequest]) -> Sequence[JobRequest]:
+        """Requests that are allowed, with the terms that they get."""
         ...
 
     def amended(self, request: JobRequest, changes: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -58,9 +68,10 @@ class AdmissionTerms(Protocol):
 class Commands:
     """What can be done to jobs.
 
-    `account` is the user that processes run as if a submission does not say it. `lives(job)` says whether a job has an
-    attempt with processes. `tell_limit(job, limit_s)` gives a running attempt a new time limit. It is the only thing
-    done before it is in the journal, so that the owner gets its error (`OSError`).
+    What is done to many jobs is done to `piece` of them at a time. `keep` writes facts down, together with the records
+    and events of a command. `account` is the user that processes run as if a submission does not say it. `lives(job)`
+    says whether a job has an attempt with processes. `tell_limit(job, limit_s)` gives a running attempt a new time
+    limit. It is the only thing done before it is in the journal, so that the owner gets its error (`OSError`).
     """
 
     def __init__(
@@ -70,6 +81,8 @@ class Commands:
         reasons: Reasons,
         terms: AdmissionTerms,
         *,
+        piece: int,
+        keep: Callable[[Mapping[str, Any]], None],
         account: str,
         lives: Callable[[int], bool],
         tell_limit: Callable[[int, float | None], None],
@@ -79,71 +92,128 @@ class Commands:
         self._store = jobs.store
         self._reasons = reasons
         self._terms = terms
+        self._piece = piece
+        self._keep = keep
         self.account = account
         self._lives = lives
         self._tell_limit = tell_limit
 
-    def refuse_impossible(self, request: JobRequest) -> None:
+    def refuse_impossible(self, requests: Sequence[JobRequest]) -> None:
         """Raise `InputError` if a job can never run here. Any thread may call this."""
-        if not any(speeds_of(request, self._cluster)):
-            raise InputError(why_impossible(request, self._cluster))
-        self._refuse_unknown([request])
+        for request in requests:
+            if not any(speeds_of(request, self._cluster)):
+                raise InputError(why_impossible(request, self._cluster))
+        self._refuse_unknown(requests)
 
     def _refuse_unknown(self, requests: Sequence[JobRequest]) -> None:
         """Raise `InputError` if a job depends on one that is not there."""
-        # The tasks of an array have one object.
-        lists = {id(request.depends): request.depends for request in requests if request.depends}
-        for name in dict.fromkeys(one.job for depends in lists.values() for one in depends):
+        for name in awaited(requests):
             if not self._store.has(name):
                 raise InputError(f"depends: there is no job {name!r} to wait for")
 
-    def take_in(
-        self, requests: Sequence[JobRequest], now_s: float, *, array: bool
-    ) -> tuple[list[Event], list[JobRecord]]:
-        """Add jobs, except for those that were submitted before under the same key."""
-        events, records, base = list[Event](), list[JobRecord](), self._store.next_id
-        known = self._store.known(requests)
-        new = [request for request, record in zip(requests, known, strict=True) if record is None]
-        # Once more: a job may be gone since its request was checked.
-        self._refuse_unknown(new)
-        admitted = iter(self._terms.admitted(new, self._jobs, now_s) if new else ())
-        made: dict[str, JobRecord] = {}
-        for before in known:
-            if before is not None:
-                records.append(before)
-                continue
-            request = next(admitted)
-            key = key_of(request)
-            if key is not None and key in made:
-                records.append(made[key])
-                continue
-            name = f"{base}_{request.array_task}" if array else str(self._store.next_id)
-            record = self._taken(request, name, now_s)
-            if key is not None:
-                made[key] = record
-            records.append(record)
+    def take_in(self, requests: Sequence[JobRequest], *, array: bool) -> Command:
+        """The command that adds jobs, except for those that were submitted before under the same key.
+
+        Any thread may call this.
+        """
+        arrival = Arrival(requests, array=array)
+        if len(requests) > self._piece:
+            arrival.prepare()
+
+        def command(now_s: float) -> tuple[list[Event], Any]:
+            not_done = self._check(arrival, now_s) if arrival.first_id is None else None
+            if not_done is not None:
+                return [], not_done
+            events = self._add_some(arrival, now_s)
+            return events, MORE if arrival.left else arrival.answer()
+
+        return command
+
+    def go_on(self, arrival: Arrival) -> Command:
+        """The command that adds the rest of a submission that an earlier scheduler had accepted."""
+
+        def command(now_s: float) -> tuple[list[Event], Any]:
+            return self._add_some(arrival, now_s), MORE if arrival.left else None
+
+        return command
+
+    def _check(self, arrival: Arrival, now_s: float) -> NotDone | None:
+        """Check the next requests of a submission. If all of it may come, it is accepted, and its first jobs can be
+        added unless there is more to write down before."""
+        store = self._store
+        if not arrival.known and store.is_to_wait(arrival):
+            return WAITS
+        try:
+            self._terms.refuse(arrival.note_known(store.known(arrival.unchecked(self._piece))))
+            if len(arrival.known) < len(arrival.requests):
+                store.begin_arrival(arrival)
+                return MORE
+            # Once more: a job may be gone since its request was checked.
+            self._refuse_unknown(arrival.new)
+            if arrival.new:
+                self._terms.refuse_too_many(arrival.load, self._jobs, now_s)
+        except BaseException:
+            store.end_arrival(arrival)
+            raise
+        arrival.first_id = store.next_id
+        if len(arrival.new) <= self._piece:
+            return None
+        store.promise(arrival)
+        self._keep(arrival.facts())
+        return MORE
+
+    def _add_some(self, arrival: Arrival, now_s: float) -> list[Event]:
+        """Add the next jobs of a submission that was accepted."""
+        events: list[Event] = []
+        some = arrival.next_requests(self._piece)
+        for asked, request in zip(some, self._terms.given(some), strict=True):
+            if arrival.promised:
+                self._store.held.keep_promise(asked)
+            record = self._taken(request, arrival.next_name(), now_s)
+            arrival.note(record)
             events.append(self._submitted(record, now_s))
-        return events, records
+        if arrival.promised:
+            # The numbers of jobs do not say what the next id is: other jobs have come in between.
+            self._keep({"next": [self._store.next_number, self._store.next_id], **arrival.facts()})
+        if not arrival.left:
+            self._store.end_arrival(arrival)
+        return events
 
-    def each(self, name: str, act: Act, now_s: float) -> tuple[list[Event], list[JobRecord]]:
-        """Run a command on a job, or on all tasks of an array."""
-        records = self.meant(name)
-        events, refused = self.some(records, act, now_s)
-        refuse_if_all(records, refused)
-        return events, records
+    def each(self, name: str, act: Act) -> Command:
+        """The command that acts on a job, or on all tasks of an array for which that is possible."""
+        records: list[JobRecord] = []
+        left: list[JobRecord] = []
+        refused: list[WrongStateError] = []
 
-    def meant(self, name: str) -> list[JobRecord]:
-        """The job with an id, or all tasks of the array with this id. Any thread may call this."""
+        def command(now_s: float) -> tuple[list[Event], Any]:
+            if not records:
+                if self._store.is_arriving(name):
+                    return [], WAITS
+                records.extend(self._meant(name))
+                held = self._jobs.state.held_gpus
+                # Those with GPUs come last: until then, their GPUs do not go to other tasks of the same array.
+                left.extend(sorted(records, key=lambda one: one.number in held))
+            events = self._act_on(left[: self._piece], act, now_s, refused)
+            del left[: self._piece]
+            if not left and len(refused) == len(records):
+                raise refused[0]
+            return events, MORE if left else records
+
+        return command
+
+    def _meant(self, name: str) -> list[JobRecord]:
+        """The job with an id, or all tasks of the array with this id."""
         # The tasks of an array that are only on disk have ended long ago.
         records = self._store.present(name) or self._store.tasks(name)
         if not records:
             raise UnknownJobError(f"there is no job {name!r}")
         return records
 
-    def some(self, records: Sequence[JobRecord], act: Act, now_s: float) -> tuple[list[Event], list[WrongStateError]]:
-        """Run a command on some jobs. Returns the events, and the refusals of jobs for which it is not possible."""
+    def _act_on(
+        self, records: Sequence[JobRecord], act: Act, now_s: float, refused: list[WrongStateError]
+    ) -> list[Event]:
+        """Act on some jobs. Adds the refusals of those for which it is not possible."""
         events: list[Event] = []
-        refused: list[WrongStateError] = []
         for record in records:
             ended = record.state.ended
             try:
@@ -153,7 +223,7 @@ class Commands:
                 continue
             if not ended:
                 self._store.touch(record)
-        return events, refused
+        return events
 
     def cancel(self, record: JobRecord, now_s: float) -> list[Event]:
         """End a job."""
@@ -275,12 +345,6 @@ class Commands:
         progress = seen.progress(record) if self._lives(record.number) else seen.saved(record)
         self._jobs.instructions.append(Converge(record.number))
         return [JobEvicted(now_s, record.number, progress, why)]
-
-
-def refuse_if_all(records: Sequence[JobRecord], refused: Sequence[WrongStateError]) -> None:
-    """Raise the first refusal if there are no others. A command applies to the tasks for which it is possible."""
-    if len(refused) == len(records):
-        raise refused[0]
 
 
 class Inbox:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from concurrent.futures import Future
+from enum import Enum
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from fairway.core.errors import EngineError
@@ -24,7 +25,21 @@ from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.processes.site import REFUSED, Outcome, Report
 
 Command = Callable[[float], tuple[list[Event], Any]]
-"""A user's command: called with the present instant, it changes records and returns events and the answer."""
+"""A user's command: called with the present instant, it changes records and returns events and the answer.
+
+A command that would take long does a part of its work and answers `MORE`: it is called again, and other commands come
+in between. One that cannot run yet changes nothing and answers `WAITS`.
+"""
+
+
+class NotDone(Enum):
+    """The answers of a command that is to be called again."""
+
+    MORE = "more"
+    WAITS = "waits"
+
+
+MORE, WAITS = NotDone.MORE, NotDone.WAITS
 
 CHECKPOINTED = 75
 """The exit code of a job that has saved its state and wants to run again."""

@@ -12,6 +12,7 @@ to a limit.
 from __future__ import annotations
 
 import secrets
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -21,7 +22,9 @@ from fairway.core.state import State
 from fairway.runtime.jobs import life
 from fairway.runtime.jobs.life import (
     CHECKPOINTED,
+    MORE,
     RECLAIMED,
+    WAITS,
     Asked,
     AttemptEnded,
     AttemptStarted,
@@ -62,7 +65,9 @@ class LiveJobs:
         self.eligibility = Eligibility(store, state, self.timers, origin_s)
         self.blocked = BlockedGpus()
         self.instructions: list[Instruction] = []
-        self._answers: list[tuple[Any, Any]] = []
+        self._answers: list[tuple[Asked, Any]] = []
+        self._long: deque[Asked] = deque()
+        self._waiting: list[Asked] = []
         self._ends = AttemptEnds(self)
         self._handle: dict[type[Any], Callable[[Any], list[Event]]] = {
             AttemptStarted: self._started,
@@ -86,14 +91,24 @@ class LiveJobs:
     def answer(self) -> None:
         """Everything is on disk: send the answers to the users who asked."""
         answers, self._answers = self._answers, []
-        for future, result in answers:
-            future.set_result(result)
+        for one, result in answers:
+            if result is MORE:
+                self._long.append(one)
+            elif result is WAITS:
+                self._waiting.append(one)
+            else:
+                one.answer.set_result(result)
+
+    def not_done(self, now_s: float) -> list[Asked]:
+        """Commands that are to be called again, now: one of those that take long, in turns, and all that wait."""
+        waiting, self._waiting = self._waiting, []
+        long = [self._long.popleft()] if self._long else []
+        return [one._replace(time_s=now_s) for one in (*long, *waiting)]
 
     def refuse_answers(self, error: Exception) -> None:
-        """The scheduler ended before everything was on disk: users who asked get an error."""
-        answers, self._answers = self._answers, []
-        for future, _ in answers:
-            future.set_exception(error)
+        """The scheduler ended before everything was done and on disk: users who asked get an error."""
+        for one in (*(one for one, _ in self._answers), *self._long, *self._waiting):
+            one.answer.set_exception(error)
 
     def preempted(self, record: JobRecord, now_s: float, *, lives: bool) -> None:
         """The policy takes a job off its GPUs. The job waits for others."""
@@ -178,7 +193,7 @@ class LiveJobs:
         except Exception as error:
             one.answer.set_exception(error)
             return []
-        self._answers.append((one.answer, result))
+        self._answers.append((one, result))
         return events
 
     def _time_of_day_set(self, one: TimeOfDaySet) -> list[Event]:

@@ -244,3 +244,8 @@ def key_of(request: JobRequest) -> str | None:
 def family_of(name: str) -> int:
     """The number in the id of a job. All tasks of an array have the same."""
     return int(name.partition("_")[0])
+
+
+def is_array(name: str) -> bool:
+    """Whether an id can be that of an array."""
+    return name.isascii() and name.isdecimal()

@@ -11,15 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from fairway.runtime.jobs.records import JobRecord, JobState, family_of, key_of
+from fairway.runtime.jobs.arrivals import Arrival, awaited
+from fairway.runtime.jobs.holdings import Holdings
+from fairway.runtime.jobs.records import JobRecord, JobState, family_of, is_array, key_of
 from fairway.runtime.jobs.request import JobRequest
 from fairway.runtime.jobs.shared_environment import SharedEnvironment, shared, with_environment
 
 RECENT = 1000
 """How many settled jobs stay in memory."""
-JOB_BYTES = 1024
-"""What a job counts for besides its texts."""
-DEPENDENCY_BYTES = 64
 _MOST_TALLIES = 10_000
 
 
@@ -107,69 +106,6 @@ def with_gone(gone: Mapping[str, Any] | None, records: Sequence[JobRecord]) -> d
     }
 
 
-class Holdings:
-    """What jobs that have not ended hold: how many there are, and the bytes of their requests, by user.
-
-    An environment counts once for each user.
-    """
-
-    def __init__(self) -> None:
-        self.jobs: Counter[str] = Counter()
-        self.bytes: Counter[str] = Counter()
-        self._held: dict[int, tuple[str, int, SharedEnvironment]] = {}
-        self._sharers: Counter[tuple[str, str]] = Counter()
-        self._measured: tuple[tuple[str, ...], int] = ((), 0)
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-    def take(self, record: JobRecord) -> None:
-        """Count a job."""
-        user, env = record.request.user, shared(record.request.env)
-        own = self._own_bytes(record.request)
-        self._held[record.number] = user, own, env
-        self.jobs[user] += 1
-        self.bytes[user] += own + (0 if self._sharers[user, env.hash] else env.size)
-        self._sharers[user, env.hash] += 1
-
-    def release(self, number: int) -> None:
-        """A job has ended."""
-        held = self._held.pop(number, None)
-        if held is None:
-            return
-        user, own, env = held
-        self._sharers[user, env.hash] -= 1
-        self.jobs[user] -= 1
-        self.bytes[user] -= own
-        if not self._sharers[user, env.hash]:
-            del self._sharers[user, env.hash]
-            self.bytes[user] -= env.size
-        if not self.jobs[user]:
-            del self.jobs[user], self.bytes[user]
-
-    def added_bytes(self, requests: Iterable[JobRequest]) -> Counter[str]:
-        """How many bytes requests would add, by user."""
-        added: Counter[str] = Counter()
-        seen: set[tuple[str, str]] = set()
-        for request in requests:
-            user, env = request.user, shared(request.env)
-            added[user] += self._own_bytes(request)
-            if (user, env.hash) not in seen and not self._sharers[user, env.hash]:
-                seen.add((user, env.hash))
-                added[user] += env.size
-        return added
-
-    def _own_bytes(self, request: JobRequest) -> int:
-        """How much a request holds besides its environment."""
-        command, size = self._measured
-        if command is not request.command:
-            # The tasks of an array have one command, and come one after the other.
-            size = sum(map(len, request.command))
-            self._measured = request.command, size
-        texts = (*request.gpu_types, request.cwd, request.shown, request.name, request.model)
-        return JOB_BYTES + size + sum(map(len, texts)) + DEPENDENCY_BYTES * len(request.depends)
-
-
 class JobStore:
     """All jobs by number and id, and which records have changed since they were last stored.
 
@@ -180,6 +116,7 @@ class JobStore:
     def __init__(self, archive: Archive | None = None, *, recent: int = RECENT) -> None:
         self.past = SettledTotals()
         self.held = Holdings()
+        self._arriving: list[Arrival] = []
         self.next_number = 0
         self.next_id = 1
         self.some_away = False
@@ -291,11 +228,44 @@ class JobStore:
         found = self._by_id.get(name)
         if found is not None:
             return [found]
-        return list(self._by_family.get(int(name), {}).values()) if _is_array(name) else []
+        return list(self._by_family.get(int(name), {}).values()) if is_array(name) else []
 
     def has(self, name: str) -> bool:
-        """Whether there is a job or an array with this id."""
-        return bool(self.present(name) or self._archive.states(name))
+        """Whether there is a job or an array with this id, or it is arriving."""
+        return bool(self.present(name) or self.is_arriving(name) or self._archive.states(name))
+
+    def begin_arrival(self, arrival: Arrival) -> None:
+        """A submission is arriving, and others with the same keys wait."""
+        if arrival not in self._arriving:
+            self._arriving.append(arrival)
+
+    def promise(self, arrival: Arrival) -> None:
+        """A submission was accepted, and will come piece by piece."""
+        self.begin_arrival(arrival)
+        arrival.promised = True
+        self.held.promise(arrival.load)
+        self.skip(0, arrival.next_id)
+
+    def end_arrival(self, arrival: Arrival) -> None:
+        """All of a submission is here, or it was refused."""
+        if arrival in self._arriving:
+            self._arriving.remove(arrival)
+
+    @property
+    def arriving(self) -> Sequence[Arrival]:
+        """The submissions of which not all is here yet."""
+        return tuple(self._arriving)
+
+    def is_to_wait(self, new: Arrival) -> bool:
+        """Whether a submission has to wait for another one, which has the same keys or on which it depends."""
+        if not self._arriving:
+            return False
+        names = awaited(new.requests)
+        return any(one.shares_keys(new) or any(map(one.has_id, names)) for one in self._arriving)
+
+    def is_arriving(self, name: str) -> bool:
+        """Whether a submission is arriving to which the job or array with this id belongs."""
+        return any(arrival.has_id(name) for arrival in self._arriving)
 
     def states(self, name: str) -> Counter[JobState]:
         """How many jobs are in each state: the job with this id, or the tasks of the array with this id.
@@ -325,7 +295,3 @@ class JobStore:
 
     def __len__(self) -> int:
         return len(self._by_number)
-
-
-def _is_array(name: str) -> bool:
-    return name.isascii() and name.isdecimal()

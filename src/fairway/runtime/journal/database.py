@@ -198,9 +198,11 @@ class Journal:
         self._db.executemany(f"DELETE FROM environments WHERE hash = ? AND {unused}", hashes)
 
     def set_facts(self, facts: Mapping[str, Any]) -> None:
-        """Add or replace facts."""
-        rows = [(name, compact(value)) for name, value in facts.items()]
+        """Add or replace facts. One that is None is deleted."""
+        rows = [(name, compact(value)) for name, value in facts.items() if value is not None]
         self._db.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", rows)
+        gone = [(name,) for name, value in facts.items() if value is None]
+        self._db.executemany("DELETE FROM facts WHERE name = ?", gone)
 
     def facts(self, only: Collection[str] | None = None) -> dict[str, Any]:
         """All facts, or those with the given names."""

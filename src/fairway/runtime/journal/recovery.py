@@ -20,6 +20,7 @@ from fairway.core.event import Event, JobCancelled, JobEvicted, JobFailed, JobFi
 from fairway.core.state import State
 from fairway.runtime.daemon.clock import FACT, Clock
 from fairway.runtime.daemon.engine import LiveEngine
+from fairway.runtime.jobs.arrivals import unfinished
 from fairway.runtime.jobs.commands import Commands
 from fairway.runtime.jobs.estimates import speeds_of, submitted
 from fairway.runtime.jobs.live_jobs import LiveJobs
@@ -224,6 +225,8 @@ class Recovered:
         self.store.past.add_gone(self.facts.get("gone"))
         self.store.skip(*self.archive.next())
         self.store.skip(*(self.facts.get("next") or (0, 1)))
+        for arrival in unfinished(self.facts):
+            self.store.promise(arrival)
         return latest
 
     def _known_state(self, new_state: Callable[[], State]) -> State:
