@@ -7,6 +7,7 @@
 |---|---|
 | `nothing` | nothing |
 | `dependencies` | 20 jobs with 1,000 dependencies each on an array of 10,000 tasks; then the array is cancelled |
+| `arrays` | somebody submits arrays of 10,000 tasks, and cancels each when it is there |
 | `forecasts` | 100 clients ask `what-if` and `why` about 2,000 jobs |
 | `lists` | 40 clients list 5,000 jobs |
 | `reports` | two jobs write reports as fast as they can |
@@ -187,6 +188,23 @@ def dependencies(daemon: Daemon, probe: Probe, seconds: float) -> str:
     return f"20 submissions {took_s[0]:.2f} s, with the cancellation {whole_s:.2f} s, restart {restart_s:.2f} s"
 
 
+def arrays(daemon: Daemon, probe: Probe, seconds: float) -> str:
+    """Large arrays that come and go."""
+
+    def work() -> None:
+        client = Client(daemon.folder, timeout_s=600.0)
+        while True:
+            array = client.submit({**_HELD, "array": list(range(10_000))})[0]["id"].partition("_")[0]
+            client.cancel(array)
+
+    end_s = time.monotonic() + seconds
+    with processes(work):
+        time.sleep(0.5)
+        probe.run(lambda: time.monotonic() < end_s)
+    ended = daemon.client.status()["jobs"].get("CANCELLED", 0)
+    return f"{ended / 10_000:.1f} arrays came and went"
+
+
 def forecasts(daemon: Daemon, probe: Probe, seconds: float) -> str:
     """Many clients that look ahead."""
     terms = {"command": ["true"], "cwd": "/", "gpus": 4, "expected_s": 600.0}
@@ -305,7 +323,7 @@ def _open(one: socket.socket) -> bool:
         return False
 
 
-LOADS = {one.__name__: one for one in (nothing, dependencies, forecasts, lists, reports, streams, crowd)}
+LOADS = {one.__name__: one for one in (nothing, dependencies, arrays, forecasts, lists, reports, streams, crowd)}
 
 
 def measured(load: str, seconds: float) -> str:

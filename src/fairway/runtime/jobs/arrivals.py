@@ -50,7 +50,7 @@ class Arrival:
         return not self._keys.isdisjoint(other._keys)
 
     def prepare(self) -> None:
-        """Make what `fact` needs. Any thread may call this: it takes a while."""
+        """Make what `facts` needs. Any thread may call this: it takes a while."""
         self._rows = _rows(self.requests)
 
     def unchecked(self, most: int) -> Sequence[JobRequest]:

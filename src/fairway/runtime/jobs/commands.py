@@ -138,20 +138,24 @@ class Commands:
         return command
 
     def _check(self, arrival: Arrival, now_s: float) -> NotDone | None:
-        """Check the next requests of a submission. If all of it may come, it is accepted, and its first jobs can be
-        added unless there is more to write down before."""
+        """Check the next requests of a submission. Returns None if all of it may come at once.
+
+        A submission that comes piece by piece is accepted when it is in the journal.
+        """
         store = self._store
         if not arrival.known and store.is_to_wait(arrival):
             return WAITS
         try:
-            self._terms.refuse(arrival.note_known(store.known(arrival.unchecked(self._piece))))
+            new = arrival.note_known(store.known(arrival.unchecked(self._piece)))
             if len(arrival.known) < len(arrival.requests):
+                self._terms.refuse(new)
                 store.begin_arrival(arrival)
                 return MORE
             # Once more: a job may be gone since its request was checked.
             self._refuse_unknown(arrival.new)
             if arrival.new:
                 self._terms.refuse_too_many(arrival.load, self._jobs, now_s)
+            self._terms.refuse(new)
         except BaseException:
             store.end_arrival(arrival)
             raise

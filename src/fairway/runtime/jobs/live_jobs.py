@@ -107,7 +107,9 @@ class LiveJobs:
 
     def refuse_answers(self, error: Exception) -> None:
         """The scheduler ended before everything was done and on disk: users who asked get an error."""
-        for one in (*(one for one, _ in self._answers), *self._long, *self._waiting):
+        asked = [*(one for one, _ in self._answers), *self._long, *self._waiting]
+        self._answers, self._long, self._waiting = [], deque(), []
+        for one in asked:
             one.answer.set_exception(error)
 
     def preempted(self, record: JobRecord, now_s: float, *, lives: bool) -> None:
