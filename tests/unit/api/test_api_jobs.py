@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from api_site import ALICE, BOB, OPERA, Site, fingerprint
 
-from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.request import JobRequest
 
 HELD = {"command": ["true"], "hold": True}
@@ -380,10 +379,10 @@ def test_of_an_array_the_tasks_that_can_are_changed(site: Site) -> None:
 def test_a_new_job_is_told_from_an_old_one_also_where_the_configuration_adds_to_it(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def heavier(requests: list[JobRequest], jobs: LiveJobs, now_s: float) -> list[JobRequest]:
+    def heavier(requests: Sequence[JobRequest]) -> list[JobRequest]:
         return [replace(one, weight=3.0) for one in requests]
 
-    monkeypatch.setattr(site.daemon.settings, "admitted", heavier)
+    monkeypatch.setattr(site.daemon.settings, "given", heavier)
     client, key = site.as_user(ALICE), {"Idempotency-Key": "k"}
     first = client.post("/v1/jobs", json=HELD, headers=key)
     assert (first.status_code, client.post("/v1/jobs", json=HELD, headers=key).status_code) == (201, 200)
