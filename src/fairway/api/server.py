@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import ipaddress
 import logging
 import os
@@ -36,6 +37,8 @@ GRACE_S = 5.0
 BACKLOG = 1024
 SWITCH_S = 0.001
 """How long a thread may compute while others wait. A request goes through several threads, and each waits this long."""
+COLLECT_EVERY = (10_000, 10, 10)
+"""The thresholds of Python's garbage collector. Jobs leave no cycles, so full collections may be rare."""
 
 
 def serve(
@@ -83,6 +86,9 @@ class Server:
     def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
         """Schedule and serve until stopped."""
         sys.setswitchinterval(SWITCH_S)
+        # A full collection stops all threads. What is there now stays, so it need not be looked at each time.
+        gc.freeze()
+        gc.set_threshold(*COLLECT_EVERY)
         about = {} if self.address is None else {"listen": _address(*self.address)}
         self.daemon.scheduler.on_stop.append(self.stop)
         self.daemon.start(**about)

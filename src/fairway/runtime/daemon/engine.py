@@ -74,6 +74,7 @@ class LiveEngine:
         self._facts = facts
         self._log_bytes = log_bytes
         self._inbox = Inbox()
+        self._put_off = False
         self._next_reports_s = 0.0
         self._polled_s = 0.0
         self._left_s = math.nan
@@ -101,8 +102,11 @@ class LiveEngine:
         until_s = self._latest_round_s(until_s)
         while not self._inbox.closed:
             now_s = self._now_s(until_s)
-            again = self._jobs.not_done(now_s)
-            asked: list[Happening] = [*self._set(now_s), *again, *(Asked(now_s, *one) for one in self._inbox.take())]
+            new = [Asked(now_s, *one) for one in self._inbox.take()]
+            # What others have just asked for comes before the next part of a long command, but not twice in a row.
+            self._put_off = bool(new) and not self._put_off
+            again = self._jobs.not_done(now_s, long=not self._put_off)
+            asked: list[Happening] = [*self._set(now_s), *again, *new]
             if asked and not again:
                 return asked
             # Long commands must not keep us from looking at attempts.

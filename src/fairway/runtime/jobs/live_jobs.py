@@ -99,11 +99,12 @@ class LiveJobs:
             else:
                 one.answer.set_result(result)
 
-    def not_done(self, now_s: float) -> list[Asked]:
-        """Commands that are to be called again, now: one of those that take long, in turns, and all that wait."""
-        waiting, self._waiting = self._waiting, []
-        long = [self._long.popleft()] if self._long else []
-        return [one._replace(time_s=now_s) for one in (*long, *waiting)]
+    def not_done(self, now_s: float, *, long: bool) -> list[Asked]:
+        """Commands that are to be called again, now: all that wait and, if `long`, one of those that take long."""
+        again, self._waiting = self._waiting, []
+        if long and self._long:
+            again.insert(0, self._long.popleft())
+        return [one._replace(time_s=now_s) for one in again]
 
     def refuse_answers(self, error: Exception) -> None:
         """The scheduler ended before everything was done and on disk: users who asked get an error."""
