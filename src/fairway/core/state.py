@@ -241,12 +241,13 @@ class State:
         i = self.table.i
         self._guests -= int(i[c.HOST, row] >= 0)
         i[c.HOST, row] = -1
-        self._orphan(job)
+        self._orphan([job])
 
-    def _orphan(self, job: int) -> None:
+    def _orphan(self, gone: Sequence[int]) -> None:
+        """Guests of jobs that leave get another host among themselves, or become hosts."""
         i = self.table.i
         window = slice(self.table.start, self.table.start + self.table.n)
-        left = ((i[c.HOST, window] == job).nonzero()[0] + self.table.start).tolist()
+        left = [int(at) + self.table.start for job in gone for at in (i[c.HOST, window] == job).nonzero()[0]]
         hosts = heirs({int(i[c.JOB, guest]): self.held_gpus[int(i[c.JOB, guest])] for guest in left})
         for guest in left:
             host = i[c.HOST, guest] = hosts[int(i[c.JOB, guest])]
@@ -255,11 +256,12 @@ class State:
                 self.table.f[c.THROTTLE, guest] = 1.0
 
     def settle_guests(self) -> None:
-        """Free guests from hosts that are not there. The replayed log leaves out jobs that have ended."""
+        """Free guests from hosts that are not there. The replayed log leaves out jobs that have ended.
+
+        Guests of different hosts that are gone may share GPUs: one may have come when another had become a host.
+        """
         snapshot = self.snapshot()
-        gone = {int(host) for host in snapshot.host if host >= 0 and self.table.position(int(host)) < 0}
-        for host in sorted(gone):
-            self._orphan(host)
+        self._orphan(sorted({int(host) for host in snapshot.host if host >= 0 and self.table.position(int(host)) < 0}))
 
     def _job_submitted(self, event: JobSubmitted) -> None:
         job, spec = event.job, event.spec
