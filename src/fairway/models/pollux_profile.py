@@ -15,10 +15,11 @@ import numpy as np
 
 from fairway.core import portable
 from fairway.core.arrays import Floats
+from fairway.core.batch import Split
 from fairway.core.errors import InputError
 from fairway.core.hardware import known_gpu
 from fairway.models.names import ModelNames, ProfileKey
-from fairway.models.pollux_timings import Split, Timings, numbers, packed_shape
+from fairway.models.pollux_timings import Timings, numbers, packed_shape
 
 MODEL_OF_APPLICATION = {
     "cifar10": "ResNet-18",
@@ -53,6 +54,7 @@ class Application:
         self.types = tuple(sorted(_type_of(path) for path in folder.glob("placements*.csv")))
         self._timings: dict[str, Timings] = {}
         self._gains: dict[int, Floats] = {}
+        self._statistics: dict[int, tuple[Floats, Floats]] = {}
 
     @property
     def first_batch(self) -> int:
@@ -88,7 +90,10 @@ class Application:
 
     def statistics(self, batch: int) -> tuple[Floats, Floats]:
         """The squared norm of the gradient and its variance at a global batch, for every epoch."""
-        return self._between(batch, self._sqr), self._between(batch, self._var)
+        found = self._statistics.get(batch)
+        if found is None:
+            found = self._statistics[batch] = self._between(batch, self._sqr), self._between(batch, self._var)
+        return found
 
     def gains(self, batch: int) -> Floats:
         """Progress per iteration at a global batch, for every epoch (AdaScale's gain)."""

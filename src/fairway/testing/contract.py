@@ -150,6 +150,8 @@ def decision_digest(decision: Decision, *, names: bool = True) -> str:
         "order": [int(row) for row in decision.order],
         "warm": decision.warm,
     }
+    if decision.batches:
+        about["batches"] = sorted(decision.batches.items())
     if names:
         about["texts"] = sorted(decision.texts.items())
         about["memory"] = decision.memory

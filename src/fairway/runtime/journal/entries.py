@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from fairway.core.action import Action
+from fairway.core.batch import BatchLimits, Split, Timing
 from fairway.core.errors import InputError
 from fairway.core.event import Event
 from fairway.core.job import JobSpec, LossCurve, Regime, job_to_dict
@@ -14,6 +15,7 @@ from fairway.core.prospect import Prospect
 
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (*get_args(Event), *get_args(Action))}
 _TUPLES = ("gpus", "speeds", "scaling")
+_VALUES: dict[str, type[Any]] = {"batch": Split, "limits": BatchLimits}
 
 
 def to_plain(thing: Event | Action) -> tuple[str, dict[str, Any]]:
@@ -22,9 +24,9 @@ def to_plain(thing: Event | Action) -> tuple[str, dict[str, Any]]:
     for name, value in fields.items():
         if isinstance(value, JobSpec):
             fields[name] = job_to_dict(value)
-        elif isinstance(value, LossCurve):
+        elif isinstance(value, LossCurve | Split | BatchLimits):
             fields[name] = list(value)
-        elif isinstance(value, Prospect):
+        elif isinstance(value, Prospect | Timing):
             fields[name] = value.plain()
         elif isinstance(value, float) and not math.isfinite(value):
             fields[name] = repr(value)
@@ -42,6 +44,10 @@ def from_plain(kind: str, fields: Mapping[str, Any]) -> Any:
             values[name] = spec_from_plain(value)
         elif name == "loss" and isinstance(value, list):
             values[name] = LossCurve(*value)
+        elif name in _VALUES and value is not None:
+            values[name] = _VALUES[name](*value)
+        elif name == "timing" and value is not None:
+            values[name] = Timing.from_plain(value)
         elif name == "prospect" and value is not None:
             values[name] = Prospect.from_plain(value)
         elif name in _TUPLES:
