@@ -25,8 +25,8 @@ class Facts(NamedTuple):
     `scaling` is its steps per second on 1, 2, … GPUs. `ran_s` is how long it computed in the last round in which it
     ran, where an engine counts that by rounds. `prospect` is what its owner announced about its training; `entries` are
     the regimes that it was seen to enter. `seen_loss` is the training loss that a live job reported after
-    `seen_epochs`, and `noise_scale` the gradient noise scale that it measured. `adaptive` is there for a job whose batch
-    size a scheduler may choose.
+    `seen_epochs`, and `noise_scale` the gradient noise scale that it measured. `adaptive` is there for a job whose
+    batch size a scheduler may choose.
     """
 
     skew: float = math.nan

@@ -178,9 +178,7 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
             if job is not None and not job.gpus and not job.timed:
                 events.append(JobMeasured(now_s, number, limits=self._announcer.limits(job.spec)))
             elif job is not None and job.gpus and job.split is not None:
-                timing, noise = self.rates.measured(
-                    job.spec, job.regime, job.kind, job.gpus, self.located, job.split
-                )
+                timing, noise = self.rates.measured(job.spec, job.regime, job.kind, job.gpus, self.located, job.split)
                 if now_s < job.warm_s + timing.step_s:
                     continue
                 key = timing[:4]

@@ -22,7 +22,7 @@ from fairway.core.texts import Texts
 from fairway.models.speedup_table import speedup_table
 from fairway.models.step_fit import most_replicas
 from fairway.policies.pollux.floor import Floor
-from fairway.policies.pollux.jobs import Jobs, learned
+from fairway.policies.pollux.jobs import LearnedJobs, learned
 from fairway.policies.pollux.splits import about_split, chosen_splits
 from fairway.policies.registry import register
 from fairway.solvers.goodput_genetic import genetic_search
@@ -75,7 +75,7 @@ class Pollux:
         # Without rounds of a fixed length, the policy asks for them.
         return decision if snapshot.round_s > 0 else decision.waking(snapshot.now_s + self.round_s)
 
-    def _placed(self, snapshot: Snapshot, jobs: Jobs, floor: Floor) -> Ints:
+    def _placed(self, snapshot: Snapshot, jobs: LearnedJobs, floor: Floor) -> Ints:
         """Jobs by nodes, for each GPU type by itself."""
         least = _least(snapshot, jobs)
         kinds = floor.kinds(least)
@@ -87,7 +87,7 @@ class Pollux:
                 here = np.ix_(rows, nodes)
                 found[here] = self._searched(_problem(snapshot, jobs, floor, kind, len(mine), rows, self.p), snapshot)
         found[found.sum(axis=1) < least] = 0
-        return found
+        return floor.filled(found, least)
 
     def _searched(self, placing: Placing, snapshot: Snapshot) -> Ints:
         if self.search == "own":
@@ -95,14 +95,14 @@ class Pollux:
         return genetic_search(placing, [snapshot.seed, snapshot.round])[0]
 
 
-def _least(snapshot: Snapshot, jobs: Jobs) -> Ints:
+def _least(snapshot: Snapshot, jobs: LearnedJobs) -> Ints:
     """The fewest GPUs with which each row runs: a rigid job has all that it asks for."""
     rigid = np.array([limits is None for limits in jobs.limits])
     return np.asarray(np.where(rigid, snapshot.gpus, snapshot.gpus_min))
 
 
 def _problem(
-    snapshot: Snapshot, jobs: Jobs, floor: Floor, kind: int, sharing: int, rows: Ints, p: float | str
+    snapshot: Snapshot, jobs: LearnedJobs, floor: Floor, kind: int, sharing: int, rows: Ints, p: float | str
 ) -> Placing:
     """The allocation of the GPUs of one type to some rows; `sharing` jobs have a fair share of them."""
     nodes = (floor.node_kind == kind).nonzero()[0]
@@ -130,7 +130,7 @@ def _problem(
     )
 
 
-def _most(snapshot: Snapshot, jobs: Jobs, row: int, total: int) -> int:
+def _most(snapshot: Snapshot, jobs: LearnedJobs, row: int, total: int) -> int:
     """The most GPUs that a row may get now."""
     limits = jobs.limits[row]
     if limits is None:
@@ -148,7 +148,7 @@ def _types(snapshot: Snapshot, floor: Floor, rows: Ints) -> Ints | None:
     return np.where(floor.pinned, snapshot.gpu_type, kinds)
 
 
-def _texts(jobs: Jobs, decision: Decision, rows: Ints, least: Ints) -> Texts:
+def _texts(jobs: LearnedJobs, decision: Decision, rows: Ints, least: Ints) -> Texts:
     """What adapted jobs do, and why the others wait or are not adapted."""
     nodes, gpus, batches = (rows > 0).sum(axis=1), decision.gpus, decision.batches
 

@@ -56,6 +56,23 @@ class Floor:
                 load[found[row]] += gangs[row]
         return found
 
+    def filled(self, rows: Ints, gangs: Ints) -> Ints:
+        """Jobs by nodes, with idle GPUs given to jobs that wait, in their order: the least that they need."""
+        free = self.capacity - rows[~self.pinned].sum(axis=0)
+        waiting = (~rows.any(axis=1) & ~self.pinned).nonzero()[0].tolist() if free.any() else []
+        spread = rows[(rows > 0).sum(axis=1) > 1]
+        apart = (spread > 0).any(axis=0) | self.closed
+        for row in waiting:
+            speeds, gang = self.snapshot.speeds[:, row], int(gangs[row])
+            for kind in np.argsort(-speeds, kind="stable").tolist():
+                mine = _fit(np.where(self.node_kind == kind, free, 0), apart, gang) if speeds[kind] > 0 else None
+                if mine is not None:
+                    rows[row] = mine
+                    free -= mine
+                    apart |= (mine > 0) & ((mine > 0).sum() > 1)
+                    break
+        return rows
+
     def concrete(self, rows: Ints) -> dict[int, tuple[int, ...]]:
         """GPUs for the rows that change, from jobs by nodes; nodes in rising order."""
         snapshot, cluster = self.snapshot, self.snapshot.cluster
@@ -76,6 +93,21 @@ class Floor:
             taken.update(gpus)
             placed[row] = tuple(gpus)
         return placed
+
+
+def _fit(free: Ints, apart: Bools, gang: int) -> Ints | None:
+    """GPUs by node for a gang: on the node with the least room that is enough, else on nodes without distributed jobs,
+    those with most room first; None if there is no room."""
+    mine = np.zeros_like(free)
+    if (free >= gang).any():
+        mine[int(np.where(free >= gang, free, free.max() + 1).argmin())] = gang
+        return mine
+    room = np.where(apart, 0, free)
+    if int(room.sum()) < gang:
+        return None
+    for node in np.argsort(-room, kind="stable").tolist():
+        mine[node] = min(int(room[node]), gang - int(mine.sum()))
+    return mine
 
 
 def _by_node(snapshot: Snapshot) -> Ints:

@@ -20,7 +20,7 @@ from fairway.models.step_fit import averaged, fit
 from fairway.models.step_time import StepModel
 
 
-class Jobs(NamedTuple):
+class LearnedJobs(NamedTuple):
     """The jobs of a snapshot, by row. `limits` is None for a rigid job, `models` for one that has not run yet.
 
     `seen` is the largest number of GPUs on which a job has timed its steps. `strange` says what is wrong with jobs that
@@ -35,7 +35,7 @@ class Jobs(NamedTuple):
     memory: dict[str, Any]
 
 
-def learned(snapshot: Snapshot) -> Jobs:
+def learned(snapshot: Snapshot) -> LearnedJobs:
     """What the jobs have reported, with new fits for those that have reported more."""
     count = len(snapshot)
     fitted, parameters = snapshot.recall("fitted", -1), snapshot.recall("models", np.full((count, 7), np.nan))
@@ -61,7 +61,7 @@ def learned(snapshot: Snapshot) -> Jobs:
         StepModel(*parameters[row].tolist()) if limits[row] is not None and fitted[row] > 0 else None
         for row in range(count)
     ]
-    return Jobs(
+    return LearnedJobs(
         limits, models, noise, seen, strange, {"jobs": snapshot.jobs.copy(), "fitted": fitted, "models": parameters}
     )
 

@@ -10,7 +10,7 @@ from fairway.core.arrays import Ints
 from fairway.core.batch import BatchLimits, Split
 from fairway.models.goodput import best_splits, efficiency, within
 from fairway.models.step_time import StepModel
-from fairway.policies.pollux.jobs import Jobs
+from fairway.policies.pollux.jobs import LearnedJobs
 
 _NEARLY = 1e-8
 
@@ -24,7 +24,7 @@ def first_split(limits: BatchLimits, gpus: int) -> Split:
     return _capped(limits, Split(local, accumulation), gpus)
 
 
-def chosen_splits(jobs: Jobs, rows: Ints) -> dict[int, Split]:
+def chosen_splits(jobs: LearnedJobs, rows: Ints) -> dict[int, Split]:
     """The split of every row that gets GPUs (jobs by nodes) and may be adapted: the one of the largest goodput."""
     gpus, nodes = rows.sum(axis=1), (rows > 0).sum(axis=1)
     granted = [row for row in gpus.nonzero()[0].tolist() if jobs.limits[row] is not None]
@@ -39,7 +39,7 @@ def chosen_splits(jobs: Jobs, rows: Ints) -> dict[int, Split]:
     return found
 
 
-def _best(jobs: Jobs, rows: list[int], gpus: Ints, nodes: Ints) -> dict[int, Split]:
+def _best(jobs: LearnedJobs, rows: list[int], gpus: Ints, nodes: Ints) -> dict[int, Split]:
     """The splits of the largest goodput, as far as there are any."""
     if not rows:
         return {}
@@ -56,7 +56,7 @@ def _capped(limits: BatchLimits, split: Split, gpus: int) -> Split:
     return Split(most, split.accumulation)
 
 
-def about_split(jobs: Jobs, row: int, gpus: int, nodes: int, split: Split) -> str:
+def about_split(jobs: LearnedJobs, row: int, gpus: int, nodes: int, split: Split) -> str:
     """What a job does with its GPUs, and what its batch is worth."""
     limits, model, noise = jobs.limits[row], jobs.models[row], float(jobs.noise[row])
     batch = split.batch(gpus)
