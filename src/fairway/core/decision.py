@@ -79,8 +79,8 @@ class Decision(NamedTuple):
     Adapting: `batches` maps a row that gets GPUs to the split of its batch, for jobs that allow it. Another split alone
     interrupts no job. A row that is missing here keeps its batch, or starts with the one that its owner chose.
 
-    `texts` explains why rows wait, where a reason code is not enough. `blocked` GPUs count in the snapshot's capacity
-    although no job can start on them now.
+    `texts` explains why rows wait, or what rows do that run, where a reason code is not enough. `blocked` GPUs count in
+    the snapshot's capacity although no job can start on them now.
     """
 
     gpus: Ints
