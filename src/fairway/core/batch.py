@@ -8,7 +8,7 @@ batch size together with the GPUs that it gets. What a policy needs in order to 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fairway.core.errors import InputError
@@ -51,6 +51,21 @@ class BatchLimits(NamedTuple):
         """The most GPUs that its largest batch can feed."""
         return max((self.largest or self.first) // max(self.smallest_local, 1), 1)
 
+    def split(self, batch: int, gpus: int) -> Split:
+        """How a gang works through a batch without overfilling a GPU.
+
+        >>> BatchLimits(8, 512, 4, 8, True).split(batch=64, gpus=4)
+        Split(local=8, accumulation=1)
+        """
+        share, accumulation = math.ceil(batch / gpus), 0
+        if self.accumulation and self.largest_local:
+            accumulation = math.ceil(share / self.largest_local) - 1
+        if self.accumulation and gpus == 1 and batch > self.first:
+            # One GPU alone measures the gradient noise by comparing passes, so it makes at least two.
+            accumulation = max(accumulation, 1)
+        local, most = math.ceil(share / (accumulation + 1)), (self.largest or batch) // (gpus * (accumulation + 1))
+        return Split(max(min(local, most), 1), accumulation)
+
     def problem(self, split: Split, gpus: int) -> str | None:
         """Why a gang cannot have a split, or None. A batch may be below the first by what does not divide evenly."""
         local, accumulation = split
@@ -91,6 +106,55 @@ def limits_of(
     if largest is not None and largest < least:
         raise InputError(f"the largest batch {largest} is below the smallest local batch {least}")
     return BatchLimits(first, largest or 0, least, most, accumulation)
+
+
+class Tuning(NamedTuple):
+    """How a job of a trace trains with other GPUs and batches, for simulations.
+
+    Local batches are of one replica and pass. `step_times` are the seven parameters of `models.step_time.StepModel`.
+    `noise` are stretches of the work: until what part of it, and the noise scale of the gradients there.
+    """
+
+    first_batch: int
+    largest_batch: int
+    smallest_local: int
+    largest_local: int
+    step_times: tuple[float, ...]
+    noise: tuple[tuple[float, float], ...]
+
+    @property
+    def limits(self) -> BatchLimits:
+        """What batch sizes a scheduler may choose."""
+        return BatchLimits(
+            self.first_batch, self.largest_batch, self.smallest_local, self.largest_local, accumulation=True
+        )
+
+    def problem(self) -> str | None:
+        """What is wrong with it, or None."""
+        try:
+            limits_of(*self[:4], accumulation=True)
+        except InputError as error:
+            return str(error)
+        if len(self.step_times) != 7 or not all(0 <= value < math.inf for value in self.step_times):
+            return f"{list(self.step_times)} are not the seven parameters of step times"
+        if not (self.step_times[0] > 0 and self.step_times[6] >= 1):
+            return "a pass takes more than 0 s, and the overlap is at least 1"
+        last = 0.0
+        for until, scale in self.noise:
+            if not (last < until <= 1 and 0 <= scale < math.inf):
+                return "noise scales are not negative, and hold until rising parts of the work, within (0, 1]"
+            last = until
+        return None if last == 1.0 else "the last noise scale must hold until 1"
+
+    def plain(self) -> dict[str, Any]:
+        """This as JSON values."""
+        return self._asdict() | {"step_times": list(self.step_times), "noise": [list(part) for part in self.noise]}
+
+    @staticmethod
+    def from_plain(values: Mapping[str, Any]) -> Tuning:
+        """Read what `plain` gave."""
+        noise = tuple((float(until), float(scale)) for until, scale in values["noise"])
+        return Tuning(**{**values, "step_times": tuple(map(float, values["step_times"])), "noise": noise})
 
 
 class Timing(NamedTuple):

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from itertools import accumulate
 
-from fairway.core.batch import BatchLimits, Split, Timing, limits_of
+from fairway.core.batch import BatchLimits, Split, Timing
 from fairway.core.cluster import Cluster
 from fairway.core.job import JobSpec, Regime
 from fairway.core.prospect import Prospect, Stage
@@ -83,17 +83,18 @@ class EpochRates(Rates):
         return self._goodput(spec, kind, self._shape_of(kind, gpus, located))[regime.number]
 
     def limits(self, spec: JobSpec) -> BatchLimits | None:
-        """From the smallest batch that was run to the largest, and the mini-batches that were timed on every type."""
+        """Those of the application, with the mini-batches that were timed on every type."""
         if spec.steps is None or spec.adaptation != "tuned":
             return None
         found = self._limits.get(spec.model)
         if found is None:
             application = self._application(spec)
             every = [application.timings(gpu.name) for gpu in self.cluster.types]
-            locals_ = [(timings.least_local, timings.most_local) for timings in every if timings is not None]
-            least, most = max(low for low, _ in locals_), min(high for _, high in locals_)
-            found = limits_of(application.first_batch, int(application.batches[-1]), least, most, accumulation=True)
-            self._limits[spec.model] = found
+            known = [application.limits(timings) for timings in every if timings is not None]
+            found = self._limits[spec.model] = known[0]._replace(
+                smallest_local=max(limits.smallest_local for limits in known),
+                largest_local=min(limits.largest_local for limits in known),
+            )
         return found
 
     def rate_split(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from fairway.core.arrays import Ints
@@ -12,16 +10,10 @@ from fairway.models.goodput import best_splits, efficiency, within
 from fairway.models.step_time import StepModel
 from fairway.policies.pollux.jobs import LearnedJobs
 
-_NEARLY = 1e-8
-
 
 def first_split(limits: BatchLimits, gpus: int) -> Split:
     """The split of a job that has not run yet: its first batch, or the smallest that feeds all GPUs."""
-    share = max(limits.first, limits.smallest_local * gpus) / gpus
-    most = limits.largest_local if limits.accumulation and limits.largest_local else math.inf
-    accumulation = max(math.ceil(share / most - _NEARLY) - 1, 0) if most < math.inf else 0
-    local = math.ceil(share / (accumulation + 1) - _NEARLY)
-    return _capped(limits, Split(local, accumulation), gpus)
+    return limits.split(max(limits.first, limits.smallest_local * gpus), gpus)
 
 
 def chosen_splits(jobs: LearnedJobs, rows: Ints) -> dict[int, Split]:
@@ -49,11 +41,6 @@ def _best(jobs: LearnedJobs, rows: list[int], gpus: Ints, nodes: Ints) -> dict[i
     local = within(limits[1], gpus[rows], found.local, found.accumulation)
     each = zip(rows, local.tolist(), found.accumulation.tolist(), found.goodput.tolist(), strict=True)
     return {row: Split(samples, accumulation) for row, samples, accumulation, goodput in each if goodput > 0}
-
-
-def _capped(limits: BatchLimits, split: Split, gpus: int) -> Split:
-    most = int(within(limits.largest, gpus, split.local, split.accumulation))
-    return Split(most, split.accumulation)
 
 
 def about_split(jobs: LearnedJobs, row: int, gpus: int, nodes: int, split: Split) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from fairway.core.action import Action
-from fairway.core.batch import BatchLimits, Split, Timing
+from fairway.core.batch import BatchLimits, Split, Timing, Tuning
 from fairway.core.errors import InputError
 from fairway.core.event import Event
 from fairway.core.job import JobSpec, LossCurve, Regime, job_to_dict
@@ -69,4 +69,6 @@ def spec_from_plain(fields: Mapping[str, Any]) -> JobSpec:
         values["gpu_types"] = tuple(values["gpu_types"])
     if values.get("loss") is not None:
         values["loss"] = LossCurve(**values["loss"])
+    if values.get("tuning") is not None:
+        values["tuning"] = Tuning.from_plain(values["tuning"])
     return JobSpec(**values)
