@@ -64,7 +64,8 @@ _SHORT_H, _LONGEST_H = 0.25, 12.0
 def pollux_like(jobs: int = 160, seed: int = 0, span_h: float = 8.0, rigid: float = 0.2) -> Workload:
     """Jobs that come evenly over `span_h` hours; most of them are short, and a few need hundreds of GPU-hours.
 
-    A job asks for 1, 2, 4, 8 or 16 GPUs and a batch that grows with them. A part `rigid` of the jobs may not be adapted.
+    A job asks for 1, 2, 4, 8 or 16 GPUs, and for a batch that grows with them. A part `rigid` of all jobs may not be
+    adapted.
     """
     rng = generator_of(jobs, seed)
     need_at_least(span_h, 0, "span_h")
