@@ -135,9 +135,10 @@ def _most(snapshot: Snapshot, jobs: LearnedJobs, row: int, total: int) -> int:
     limits = jobs.limits[row]
     if limits is None:
         return min(int(snapshot.gpus[row]), total)
-    seen = max(int(jobs.seen[row]), -(-int(max(snapshot.held[row], snapshot.gpus_min[row])) // 2))
-    most = most_replicas(seen, total, limits.largest or limits.first, limits.smallest_local)
-    return min(most, int(snapshot.gpus_max[row]))
+    grown = most_replicas(int(jobs.seen[row]), total, limits.largest or limits.first, limits.smallest_local)
+    # A job that has not timed a step yet keeps what it has.
+    least = min(int(max(snapshot.held[row], snapshot.gpus_min[row])), limits.most_gpus)
+    return min(max(grown, least), int(snapshot.gpus_max[row]), total)
 
 
 def _types(snapshot: Snapshot, floor: Floor, rows: Ints) -> Ints | None:
