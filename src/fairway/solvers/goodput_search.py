@@ -28,7 +28,7 @@ MENDED, PASSES = 24, 10
 """How many jobs that miss most are mended, and how often."""
 PRICED = (1.0, 0.5, 2.0, 4.0)
 """Parts of the price with which a placement is begun."""
-MOST_EFFORT = 6000
+MOST_EFFORT = 2000
 """After this number of rows was looked for, no more exchanges are tried; after half of them, no other beginning."""
 _BETTER = 1e-9
 """Gains below this part are rounding."""
@@ -124,10 +124,15 @@ def _exchange(board: Board, counts: list[int]) -> bool:
 
 def _exchanged(board: Board, one: int, other: int) -> bool:
     """Place two jobs again, in all ways for the first and the best for the second, if that is better."""
-    old = board.take(one), board.take(other)
-    worth = board.worth[one] + board.worth[other]
-    best, change = worth + _BETTER * abs(worth), old
-    for row in board.choices(one):
+    worth, peak = board.worth[one] + board.worth[other], board.tables.peak
+    best = worth + _BETTER * abs(worth)
+    if peak[one] + peak[other] <= best:
+        return False
+    old = change = board.take(one), board.take(other)
+    for row in board.choices(one, best - peak[other]):
+        if board.worth_of(one, row) + peak[other] <= best:
+            board.tables.effort += 1
+            continue
         board.put(one, row)
         then = board.best_row(other, board.tables.most[other], 0.0)
         found = board.worth[one] + board.worth_of(other, then)
