@@ -9,13 +9,14 @@ searched completely. There is no chance in it, and the count bound says how good
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import product
 from math import fsum, prod
 from typing import NamedTuple
 
 import numpy as np
 
-from fairway.core.arrays import Floats, Ints
+from fairway.core.arrays import Floats, Ints, frozen
 from fairway.solvers.goodput_board import Board, Row, UtilityTables
 from fairway.solvers.goodput_counts import best_counts
 from fairway.solvers.goodput_placement import Placing, distributed
@@ -48,9 +49,6 @@ def search(placing: Placing) -> FoundPlacement:
         return FoundPlacement(np.zeros_like(placing.held), 0.0, 0.0)
     tables = UtilityTables(placing)
     counts, price, bound = _planned(tables)
-    complete = _complete(placing)
-    if complete is not None:
-        return FoundPlacement(complete, float(_utilities(placing, complete)), bound)
     found: Board | None = None
     for keeps, priced in product((True, False) if placing.held.any() else (False,), PRICED):
         board = Board(tables, price * priced)
@@ -61,7 +59,11 @@ def search(placing: Placing) -> FoundPlacement:
         if found.utility() >= bound - _BETTER * abs(bound) or 2 * tables.effort > MOST_EFFORT:
             break
     assert found is not None
-    return FoundPlacement(found.matrix(), found.utility(), bound)
+    utility, enough = found.utility(), bound - _BETTER * abs(bound)
+    complete = _complete(placing) if utility < enough else None
+    if complete is not None and float(_utilities(placing, complete)) > utility + _BETTER * abs(utility):
+        return FoundPlacement(complete, float(_utilities(placing, complete)), bound)
+    return FoundPlacement(found.matrix(), utility, bound)
 
 
 def _planned(tables: UtilityTables) -> tuple[Ints, float, float]:
@@ -191,12 +193,18 @@ def _mend(board: Board, job: int, counts: list[int]) -> None:
             board.put(each, row)
 
 
+@lru_cache(maxsize=8)
+def _every_row(capacity: tuple[int, ...]) -> Ints:
+    """All rows that nodes of this capacity have room for."""
+    return frozen(np.array(list(product(*(range(gpus + 1) for gpus in capacity))), dtype=np.int64))
+
+
 def _complete(placing: Placing) -> Ints | None:
     """The best of all placements, None if they are too many."""
     capacity, jobs = placing.capacity.tolist(), len(placing.held)
     if prod(gpus + 1 for gpus in capacity) > SMALL:
         return None
-    every = np.array(list(product(*(range(gpus + 1) for gpus in capacity))), dtype=np.int64)
+    every = _every_row(tuple(capacity))
     found = np.zeros((1, 0, len(capacity)), dtype=np.int64)
     for job in range(jobs):
         rows = every[every.sum(axis=1) <= placing.most[job]]
