@@ -91,6 +91,8 @@ class EpochRates(Rates):
             application = self._application(spec)
             every = [application.timings(gpu.name) for gpu in self.cluster.types]
             known = [application.limits(timings) for timings in every if timings is not None]
+            if not known:
+                return None
             found = self._limits[spec.model] = known[0]._replace(
                 smallest_local=max(limits.smallest_local for limits in known),
                 largest_local=min(limits.largest_local for limits in known),
