@@ -12,8 +12,9 @@ from typing import Any
 
 from fairway.core import columns as c
 from fairway.core import kernels
-from fairway.core.action import Action, Launch, Start, Suspend, Throttle
+from fairway.core.action import Action, Launch, SetBatch, Start, Suspend, Throttle
 from fairway.core.arrays import Ints, frozen
+from fairway.core.batch import Split
 from fairway.core.cluster import Cluster
 from fairway.core.columns import JobTable
 from fairway.core.errors import EngineError
@@ -23,6 +24,7 @@ from fairway.core.event import (
     JobEvicted,
     JobFailed,
     JobFinished,
+    JobMeasured,
     JobStarted,
     JobSubmitted,
     JobUpdated,
@@ -91,6 +93,7 @@ class State:
         # are unstarted. Those that lost their GPUs to others before they could start are unserved.
         self._unstarted: set[int] = set()
         self._unserved: set[int] = set()
+        self._adaptive: set[int] = set()
         self._last_job = -1
         self._demand = 0
         self._guests = 0
@@ -108,6 +111,7 @@ class State:
             JobStarted: self._job_started,
             RateChanged: self._rate_changed,
             RegimeEntered: self._regime_entered,
+            JobMeasured: self._job_measured,
             JobUpdated: self._job_updated,
             RestartMeasured: self._restart_measured,
             JobEvicted: self._job_evicted,
@@ -178,9 +182,13 @@ class State:
         `occupancy` is the state of the GPUs afterwards, if the planner has worked it out already.
         """
         for action in actions:
+            if isinstance(action, Launch):
+                continue
             if isinstance(action, Throttle):
                 self.table.f[c.THROTTLE, self._row(action.job)] = action.throttle
-            elif not isinstance(action, Launch):
+            elif isinstance(action, SetBatch):
+                self._set_batch(self._row(action.job), action.job, action.batch)
+            else:
                 row = self._row(action.job)
                 if type(action) is Suspend:
                     self.table.i[c.PREEMPTIONS, row] += 1
@@ -190,7 +198,7 @@ class State:
                 if occupancy is None:
                     self.occupancy.give(gpus)
         for action in actions:
-            if not isinstance(action, (Suspend, Throttle)):
+            if not isinstance(action, (Suspend, Throttle, SetBatch)):
                 if occupancy is None:
                     self.occupancy.take(action.gpus)
                 self._start(self._row(action.job), action)
@@ -213,6 +221,13 @@ class State:
         self._unstarted.add(start.job)
         self._guests += start.host >= 0
         self._demand += len(gpus) - gang
+        if start.batch is not None or start.job in self._adaptive:
+            self._set_batch(row, start.job, start.batch)
+
+    def _set_batch(self, row: int, job: int, split: Split | None) -> None:
+        """Note how a job works through its batch from now on; None: with the batch size that its owner chose."""
+        self.facts[job] = self.facts.get(job, NO_FACTS).given(split)
+        self.table.i[c.BATCH_SIZE, row] = split.local if split is not None else self.specs[job].batch_size or 0
 
     def _protected_until_s(self, row: int, job: int) -> float:
         """Until when a job that gets GPUs or starts now may not be stopped. An unserved one will get to its start."""
@@ -351,6 +366,13 @@ class State:
         )
         self._anchor(row)
 
+    def _job_measured(self, event: JobMeasured) -> None:
+        self._row(event.job)
+        known = self.facts.get(event.job, NO_FACTS)
+        self.facts[event.job] = known.measured(event.limits, event.timing, event.noise_scale)
+        if event.limits is not None:
+            self._adaptive.add(event.job)
+
     def _job_updated(self, event: JobUpdated) -> None:
         row, f = self._row(event.job), self.table.f
         f[c.WEIGHT, row], f[c.DEADLINE_S, row] = event.weight, event.deadline_s
@@ -378,6 +400,7 @@ class State:
             service = float(f[c.ATTAINED0_GPU_S, row]), float(f[c.ATTAINED0_S, row])
             self.history.add(*service, gang, int(i[c.MODEL, row]), int(i[c.USER, row]))
         self.table.remove(row)
+        self._adaptive.discard(job)
         self._unserved.discard(job)
         del self.specs[job], self.ids[job]
         self.facts.pop(job, None)
