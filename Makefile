@@ -6,6 +6,9 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 UV := $(BIN)/uv --quiet
 
+# Tests start Fairway hundreds of times. Its modules are compiled once, even where the user's Python does not keep that.
+export PYTHONDONTWRITEBYTECODE :=
+
 LOCK := requirements.lock
 # Pythons and machines that the lock is made for.
 PYTHONS := 3.11 3.12 3.13 3.14

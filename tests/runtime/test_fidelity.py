@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fairway.testing.seeds import some
 from fairway.testing.twin import TwinTerms, forecast, random_jobs, run_live
 
 BOUND = 0.05
@@ -34,7 +35,7 @@ def _differences(terms: TwinTerms, folder: Path) -> tuple[float, float, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("terms", TERMS, ids=lambda terms: terms.policy)
+@pytest.mark.parametrize("terms", some(TERMS, 2), ids=lambda terms: terms.policy)
 def test_the_simulator_tells_what_really_happens(terms: TwinTerms, tmp_path: Path) -> None:
     """Where a policy preempts, the live run has to show it: without, this would test little."""
     told = []

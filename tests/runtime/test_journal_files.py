@@ -223,6 +223,24 @@ def test_a_record_that_makes_no_sense_is_refused_when_it_is_read(tmp_path: Path)
     assert (saved.jobs, saved.unreadable) == (4, 1)
 
 
+def test_a_journal_of_the_second_schema_gets_the_indexes_of_the_third(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    _filled(path, 8)
+    with closing(sqlite3.connect(path)) as db:
+        made = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'index' AND sql != ''")}
+        for name in made - {"log_job"}:
+            db.execute(f"DROP INDEX {name}")
+        db.execute("CREATE INDEX jobs_settled ON jobs (settled, ended_s)")
+        db.execute("CREATE INDEX jobs_family ON jobs (family, settled, ended_s)")
+        db.execute("PRAGMA user_version = 2")
+        db.commit()
+    journal = Journal(path)
+    found = journal._db.execute("SELECT name FROM sqlite_master WHERE type = 'index' AND sql != ''")
+    assert {name for (name,) in found} == made
+    assert len(list(journal.jobs())) == 8
+    journal.close()
+
+
 @pytest.mark.usefixtures("open_umask")
 def test_only_its_owner_can_read_a_journal_from_the_first_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []

@@ -13,6 +13,7 @@ from real_processes import attempt_alone, end_of, log_of, processes_of, python, 
 
 from fairway.runtime.processes import keeper, local
 from fairway.runtime.processes.local import HURRY_S, Running
+from fairway.testing.seeds import some
 
 BUSY = "print('ready')\nwhile True: pass"
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
@@ -64,7 +65,7 @@ def test_a_throttled_job_computes_for_its_part_of_the_time_and_one_of_1_for_all_
     assert 0.0 < low < 0.6
 
 
-@pytest.mark.parametrize("part", [0.05, 0.8])
+@pytest.mark.parametrize("part", some([0.05, 0.8], 1))
 def test_parts_near_none_and_near_all_are_kept_to(folder: Path, part: float) -> None:
     running, free = busy(folder), busy(folder.with_name(folder.name + "-free"))
     running.throttle(part)
@@ -185,7 +186,7 @@ def test_one_rank_that_says_nothing_is_enough_for_the_keeper_to_do_it(folder: Pa
     end_of(running)
 
 
-@pytest.mark.parametrize("word", ["", "nonsense", "0", "-1", "nan", "7"])
+@pytest.mark.parametrize("word", some(["nan", "", "nonsense", "0", "-1", "7"], 2))
 def test_a_throttle_that_makes_no_sense_is_none(folder: Path, word: str) -> None:
     running = busy(folder)
     (folder / "throttle").write_text(word)

@@ -17,8 +17,6 @@ from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.daemon.settings import FILE_NAME, Settings
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest
-from fairway.runtime.journal.job_folders import RECORD
-from fairway.runtime.processes.attempts import Attempts, AttemptTarget, BlockedGpus, LaunchOrder
 from fairway.testing.simulated_site import Behaviour, SimulatedJournal, SimulatedSite, SimulatedTime
 
 
@@ -349,46 +347,3 @@ def test_speeds_count_by_the_time_since_the_boot(told: Callable[..., Story]) -> 
         story.time.set_date(HOUR_S)
         story.pass_s(1.0)
     assert story.record(job).progress.steps_per_s == pytest.approx(5.0, rel=0.01)
-
-
-class Wishes:
-    """Targets as a test sets them, for stubborn jobs."""
-
-    def __init__(self) -> None:
-        self.targets: dict[int, AttemptTarget] = {}
-        self._begun = 0
-
-    def wanted(self) -> list[int]:
-        return list(self.targets)
-
-    def target(self, job: int) -> AttemptTarget | None:
-        return self.targets.get(job)
-
-    def stays(self, job: int) -> bool:
-        return False
-
-    def begin(self, job: int, gpus: tuple[int, ...]) -> LaunchOrder:
-        self._begun += 1
-        record = {"id": str(job), "attempts": [{"gpus": gpus}]}
-        ranks = [{"argv": Behaviour(1e9, on_term="ignores").command()}]
-        return LaunchOrder(
-            Path(f"/{self._begun}"), "", {RECORD: record, "ranks": ranks, "grace_s": 60.0, "limit_s": None}
-        )
-
-
-def test_no_job_starts_beside_one_that_stops_even_if_that_is_to_come_back_as_its_guest() -> None:
-    time, wishes = SimulatedTime(), Wishes()
-    attempts = Attempts(SimulatedSite(time, lambda name: None), wishes, BlockedGpus(), anywhere=False)
-    wishes.targets = {1: AttemptTarget((0,))}
-    attempts.aim([], [1])
-    wishes.targets = {2: AttemptTarget((0,))}
-    attempts.aim([1], [2])
-    wishes.targets = {2: AttemptTarget((0,)), 1: AttemptTarget((0,), host=2, throttle=0.2)}
-    attempts.aim([], [1])
-    attempts.settle()
-    assert {job: live.status for job, live in attempts.live.items()} == {1: "stopping"}
-    time.sleep(60.0)
-    attempts.noticed()
-    attempts.wait(0.0)
-    attempts.settle()
-    assert attempts.live[2].status == "running"

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -80,46 +81,42 @@ def _room(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-def _imports(path: Path) -> Iterator[tuple[str, bool]]:
-    """Every imported module by its full name, and whether it is only for the type checker."""
-    tree = ast.parse(path.read_text())
-    for_types = {
-        inner
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        for inner in ast.walk(node)
-    }
-    for node in ast.walk(tree):
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
+def _imports(path: Path) -> tuple[str, ...]:
+    """Every imported module by its full name."""
+    found: list[str] = []
+    for node in ast.walk(_tree(path)):
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield alias.name, node in for_types
+            found += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{_name(path)}: imports are absolute"
             base = node.module or ""
-            if base == "fairway":
-                for alias in node.names:
-                    yield f"fairway.{alias.name}", node in for_types
-            else:
-                yield base, node in for_types
+            found += (f"fairway.{alias.name}" for alias in node.names) if base == "fairway" else (base,)
+    return tuple(found)
 
 
-@pytest.mark.parametrize("path", _modules(), ids=_name)
-def test_imports_go_downward_only(path: Path) -> None:
-    room = _room(path)
-    if room not in BELOW:
-        return
-    below = BELOW[room] | {room} | ({"published"} if _name(path) in SEAMS else set())
-    for name, _ in _imports(path):
-        parts = name.split(".")
-        if parts[0] == "fairway" and len(parts) > 1 and parts[1] in BELOW.keys() | {"testing"}:
-            assert parts[1] in below, f"{_name(path)} imports {name}: {room} is not above {parts[1]}"
+def test_imports_go_downward_only() -> None:
+    for path in _modules():
+        room = _room(path)
+        if room not in BELOW:
+            continue
+        below = BELOW[room] | {room} | ({"published"} if _name(path) in SEAMS else set())
+        for name in _imports(path):
+            parts = name.split(".")
+            if parts[0] == "fairway" and len(parts) > 1 and parts[1] in BELOW.keys() | {"testing"}:
+                assert parts[1] in below, f"{_name(path)} imports {name}: {room} is not above {parts[1]}"
 
 
 @pytest.mark.parametrize("room", RUNTIME_BELOW)
 def test_a_room_of_the_live_scheduler_imports_only_what_it_may(room: str) -> None:
     below = RUNTIME_BELOW[room] | {room}
     for path in sorted((SOURCE / "runtime" / room).rglob("*.py")):
-        for name, _ in _imports(path):
+        for name in _imports(path):
             parts = name.split(".")[2:] if name.startswith("fairway.runtime") else []
             # `from fairway.runtime.room import module` names the room only.
             assert not parts or {parts[0], ".".join(parts)} & below, f"{_name(path)} imports {name}"
@@ -128,7 +125,7 @@ def test_a_room_of_the_live_scheduler_imports_only_what_it_may(room: str) -> Non
 def _imported_modules(path: Path, names: set[str]) -> set[str]:
     """The modules of Fairway that a module imports, wherever in it, without the seams to the published room."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(_tree(path)):
         if isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if _name(path) in SEAMS and base.startswith("fairway.published"):
@@ -180,50 +177,48 @@ print(any(name.startswith("fairway.published") for name in sys.modules))
     assert loads_it("gavel", "fifo")
 
 
-@pytest.mark.parametrize("path", _modules(), ids=_name)
-def test_no_heavy_import(path: Path) -> None:
-    found = {name.split(".")[0] for name, _ in _imports(path)} & HEAVY
-    if _room(path) == "api":
-        # It is only loaded by whoever serves it.
-        found -= {"fastapi", "uvicorn"}
-    # SciPy and HiGHS are dependencies, but slow to load, so they are loaded where they are used.
-    lazily = found <= {"scipy", "highspy"}
-    if lazily and not re.search(r"^(import|from) (scipy|highspy)", path.read_text(), re.MULTILINE):
-        return
-    assert not found, f"{_name(path)} imports {found}"
+def test_no_heavy_import() -> None:
+    for path in _modules():
+        found = {name.split(".")[0] for name in _imports(path)} & HEAVY
+        if _room(path) == "api":
+            # It is only loaded by whoever serves it.
+            found -= {"fastapi", "uvicorn"}
+        # SciPy and HiGHS are dependencies, but slow to load, so they are loaded where they are used.
+        if not re.search(r"^(import|from) (scipy|highspy)", path.read_text(), re.MULTILINE):
+            found -= {"scipy", "highspy"}
+        assert not found, f"{_name(path)} imports {found}"
 
 
 def test_the_core_needs_only_numpy_and_the_standard_library() -> None:
     allowed = sys.stdlib_module_names | {"numpy", "fairway", "numba"}
     for path in sorted((SOURCE / "core").rglob("*.py")):
-        for name, _ in _imports(path):
+        for name in _imports(path):
             assert name.split(".")[0] in allowed, f"{_name(path)} imports {name}"
 
 
 def test_the_training_library_needs_only_the_standard_library() -> None:
     # It is loaded into other people's training scripts, so it brings nothing along, not even NumPy.
     for path in sorted((SOURCE / "train").rglob("*.py")):
-        for name, _ in _imports(path):
+        for name in _imports(path):
             assert name.split(".")[0] in sys.stdlib_module_names | {"fairway"}, f"{_name(path)} imports {name}"
 
 
 @pytest.mark.parametrize("room", PURE_ROOMS)
 def test_pure_rooms_read_no_clock_and_no_environment(room: str) -> None:
     for path in sorted((SOURCE / room).rglob("*.py")):
-        found = {name.split(".")[0] for name, _ in _imports(path)} & IMPURE
+        found = {name.split(".")[0] for name in _imports(path)} & IMPURE
         assert not found, f"{_name(path)} imports {found}"
 
 
 def test_hypothesis_is_needed_by_the_strategies_only() -> None:
-    users = [_name(path) for path in _modules() if any(name.startswith("hypothesis") for name, _ in _imports(path))]
+    users = [_name(path) for path in _modules() if any(name.startswith("hypothesis") for name in _imports(path))]
     assert users == ["src/fairway/testing/strategies.py"]
 
 
-@pytest.mark.parametrize("path", _modules(), ids=_name)
-def test_the_word_simulate_stays_where_it_belongs(path: Path) -> None:
-    if _room(path) in MAY_SAY_SIMULATE:
-        return
-    assert not re.search(r"\bsimulate\b", path.read_text()), f"{_name(path)} says `simulate`"
+def test_the_word_simulate_stays_where_it_belongs() -> None:
+    for path in _modules():
+        if _room(path) not in MAY_SAY_SIMULATE:
+            assert not re.search(r"\bsimulate\b", path.read_text()), f"{_name(path)} says `simulate`"
 
 
 def test_the_loop_reads_no_policy_name() -> None:
@@ -231,28 +226,28 @@ def test_the_loop_reads_no_policy_name() -> None:
 
 
 def _functions(path: Path) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(_tree(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.name, (node.end_lineno or node.lineno) - node.lineno + 1
 
 
-@pytest.mark.parametrize("path", [*_modules(), *sorted(TESTS.rglob("*.py"))], ids=_name)
-def test_a_function_fits_a_screen_and_a_file_holds_one_idea(path: Path) -> None:
-    lines = path.read_text().count("\n")
-    assert lines <= MAX_FILE_LINES, f"{_name(path)} has {lines} lines"
-    for name, length in _functions(path):
-        assert length <= MAX_FUNCTION_LINES, f"{_name(path)}: {name} has {length} lines"
+def test_a_function_fits_a_screen_and_a_file_holds_one_idea() -> None:
+    for path in (*_modules(), *sorted(TESTS.rglob("*.py"))):
+        lines = path.read_text().count("\n")
+        assert lines <= MAX_FILE_LINES, f"{_name(path)} has {lines} lines"
+        for name, length in _functions(path):
+            assert length <= MAX_FUNCTION_LINES, f"{_name(path)}: {name} has {length} lines"
 
 
-@pytest.mark.parametrize("path", _modules(), ids=_name)
-def test_a_module_says_what_it_is(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text())), f"{_name(path)} has no docstring"
+def test_a_module_says_what_it_is() -> None:
+    for path in _modules():
+        assert ast.get_docstring(_tree(path)), f"{_name(path)} has no docstring"
 
 
 def test_a_class_name_means_one_thing() -> None:
     homes: dict[str, list[str]] = {}
     for path in _modules():
-        for node in ast.parse(path.read_text()).body:
+        for node in _tree(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault(node.name, []).append(_name(path))
     assert not {name: paths for name, paths in homes.items() if len(paths) > 1}

@@ -153,6 +153,10 @@ class Laws:
         settled = scheduler.loop.decision is not None and not scheduler.loop.owes_round
         for record in scheduler.store:
             holds = record.number in state.held_gpus
+            over = [attempt.ended_s is not None for attempt in record.attempts]
+            demand(all(over[:-1]), f"job {record.id} has one attempt that is not over")
+            lives = scheduler.engine.lives(record.number)
+            demand(not lives or not over[-1], f"the latest attempt of job {record.id} is not over")
             if record.state.ended:
                 demand(not holds, f"job {record.id} is {record.state} and holds nothing")
                 demand(record.number not in state.specs, f"job {record.id} has left the state")
@@ -164,7 +168,7 @@ class Laws:
                 least, most, gpus = record.request.gpus_min, record.request.gpus_max, state.held_gpus[record.number]
                 demand(least <= len(gpus) <= most, f"job {record.id} has {least} to {most} GPUs, not {len(gpus)}")
             if record.state is JobState.RUNNING:
-                demand(holds and scheduler.engine.lives(record.number), f"job {record.id} runs and has its GPUs")
+                demand(holds and lives, f"job {record.id} runs and has its GPUs")
             elif settled and record.state.waits and not holds:
                 why = scheduler.guard.outside.get(record.number) or reasons.get(record.number)
                 demand(bool(why), f"job {record.id} waits for a reason")
@@ -269,12 +273,6 @@ def _is_met(dependency: Dependency, others: list[JobRecord]) -> bool:
     completed = [other.state is JobState.COMPLETED for other in others]
     wanted = {"afterok": all(completed), "afternotok": not all(completed), "afterany": True}
     return bool(others) and all(other.state.ended for other in others) and wanted[dependency.kind]
-
-
-def _known(scheduler: Scheduler, name: str) -> JobRecord:
-    record = scheduler.store.get(name)
-    assert record is not None
-    return record
 
 
 def _overlapping(scheduler: Scheduler) -> dict[frozenset[int], int]:

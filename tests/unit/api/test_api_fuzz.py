@@ -77,6 +77,8 @@ schema = schemathesis.openapi.from_dict(site.document())
 schema.app, schema.location = site, "/v1/openapi.json"
 schema = schema.exclude(path=ENDLESS)
 schema.config.generation.update(modes=[schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE])
+# It takes seconds to list the limits of all fields, in every process that collects tests.
+schema.config.phases.coverage.enabled = ALL
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -178,6 +178,15 @@ def test_who_had_to_leave_goes_on_elsewhere() -> None:
     assert decision.placements == {2: (4, 5, 6, 7), 1: (3,)}
 
 
+def test_an_elastic_job_that_has_to_leave_goes_on_with_what_it_asks_for() -> None:
+    jobs = [job("host", 1, 9000.0), spare("wide", 1, gpus_min=1, gpus_max=3), job("late", 1), job("later", 2)]
+    about: Any = {"now_s": 100.0, "running": {"host": 1, "wide": 3}, "attained": {"host": 100.0}}
+    assert decided(jobs[:3], **about).gpus.tolist() == [1, 1, 1]
+    decision = decided(jobs, **about)
+    assert decision.gpus.tolist() == [1, 1, 1, 2]
+    assert decision.partners == {1: 0}
+
+
 def test_a_gang_over_several_nodes_takes_as_few_as_without_opportunistic_jobs() -> None:
     jobs = [job("g0", 2, 900.0), spare("wide", 6), job("g1", 6, 900.0)]
     decision = decided(jobs, "v100:3x4", "share=off", now_s=100.0, running={"g0": (0, 1), "wide": (2, 3, 4, 5, 6, 7)})

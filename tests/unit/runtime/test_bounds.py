@@ -8,6 +8,7 @@ from fairway.runtime.daemon.bounds import BoundsGuard, TooOftenError
 from fairway.runtime.daemon.config import Bounds, NotAdmittedError, parse_config
 from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.jobs.shared_environment import sharing
 from fairway.runtime.jobs.store import Holdings
 
 
@@ -47,7 +48,7 @@ def test_each_bound_refuses_and_says_how_to_raise_it() -> None:
 
 def test_an_array_counts_its_environment_once_and_its_commands_each() -> None:
     env = {"A": "x" * 900_000}
-    tasks = [_one(env=env).task(number) for number in range(4000)]
+    tasks = sharing(_one(env=env).task(number) for number in range(4000))
     BoundsGuard().check(tasks, Bounds(), Holdings(), 0.0)
     long = [JobRequest(command=("x" * 100_000,), user="ann").task(number) for number in range(4000)]
     assert "bytes_per_user" in _refusal(long, Bounds())

@@ -102,7 +102,7 @@ class AntMan:
             if watch.step(snapshot.now_s, slowdown, limits):
                 notes.watches[str(job)] = watch
                 for guest in guests:
-                    seats.sit_with(guest, at)
+                    seats.sit_with(guest, seats.held[guest], at)
             else:
                 notes.closed[str(job)] = snapshot.now_s + self.cooldown_s
                 notes.paused |= {str(jobs[guest]): [job, slowdown] for guest in guests}
@@ -157,7 +157,7 @@ class AntMan:
             notes.watches[host].reopen(now_s, self.start, self.interval_s)
         else:
             notes.watches[host] = HostWatch(_speed(snapshot, at), self.start, now_s + self.interval_s)
-        seats.sit_with(guest, at)
+        seats.sit_with(guest, seats.wanted[guest], at)
         notes.joined[str(snapshot.jobs[guest])] = int(snapshot.jobs[at])
 
     def _decision(self, seats: Seats, notes: AntManNotes, head: int, wake_s: float) -> Decision:

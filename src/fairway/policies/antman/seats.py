@@ -23,6 +23,7 @@ CAREFUL_STARTS = 32
 class Seats:
     """A decision in the making. `gpus` and `kinds` are what each row shall hold; `host` maps guests to hosts.
 
+    A row that stays keeps as many GPUs as it holds (`held`). One that starts or moves gets what it asks for (`wanted`).
     `free` counts the GPUs of each type that no guaranteed job needs and no opportunistic one has for itself. Jobs that
     may not be stopped are guaranteed while they run. Guests that are guaranteed are neither in `guaranteed` nor in
     `opportunistic`: they stay where they are. `placements` are the GPUs of gangs that cannot be placed just anywhere.
@@ -64,9 +65,8 @@ class Seats:
             bound,
         )
 
-    def sit_alone(self, row: int, kinds: list[int]) -> bool:
-        """Give a row its gang on the first of these types with room for it."""
-        need = self.held[row] or self.wanted[row]
+    def sit_alone(self, row: int, need: int, kinds: list[int]) -> bool:
+        """Give a row the GPUs that it needs, of the first of these types with room for it."""
         kind = next((kind for kind in kinds if self.free[kind] >= need), -1)
         if kind < 0:
             return False
@@ -75,9 +75,9 @@ class Seats:
         self.host.pop(row, None)
         return True
 
-    def sit_with(self, guest: int, host: int) -> None:
-        """Make a row a guest."""
-        self.gpus[guest] = self.held[guest] or self.wanted[guest]
+    def sit_with(self, guest: int, need: int, host: int) -> None:
+        """Make a row a guest on as many of its host's GPUs as it needs."""
+        self.gpus[guest] = need
         self.kinds[guest], self.host[guest] = self.kinds[host], host
 
     def choices(self, row: int) -> list[int]:
@@ -93,7 +93,7 @@ class Seats:
         Returns the row that blocks a strict queue, or -1.
         """
         for row in self.guaranteed:
-            if not self.gpus[row] and not self.sit_alone(row, self.choices(row)) and strict:
+            if not self.gpus[row] and not self.sit_alone(row, self.wanted[row], self.choices(row)) and strict:
                 return row
         return -1
 
@@ -104,7 +104,7 @@ class Seats:
         evicted = self._make_room(tenants) if tenants else ()
         for row in tenants:
             if row not in evicted:
-                self.sit_alone(row, [self.kinds[row]])
+                self.sit_alone(row, self.held[row], [self.kinds[row]])
 
     def _make_room(self, tenants: list[int]) -> set[int]:
         """Name the GPUs of guaranteed gangs that start, the largest first. Returns the tenants that have to leave."""
@@ -127,7 +127,7 @@ class Seats:
                 if not any(self.free):
                     return
                 if (row in self.host) == guests and (guests or not self.gpus[row]):
-                    self.sit_alone(row, self.choices(row))
+                    self.sit_alone(row, self.wanted[row], self.choices(row))
 
     def place_evicted(self) -> None:
         """Name other GPUs for evicted jobs that may have their own elsewhere; otherwise they would seem to stay."""

@@ -19,7 +19,6 @@ from fairway.runtime.jobs.commands import Inbox
 from fairway.runtime.jobs.life import (
     Asked,
     AttemptEnded,
-    AttemptMoved,
     AttemptStarted,
     Command,
     Converge,
@@ -36,7 +35,7 @@ from fairway.runtime.jobs.observations import number
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.journal.job_folders import FACTS, RECORD
 from fairway.runtime.processes import environment
-from fairway.runtime.processes.attempts import Attempts, AttemptTarget, LaunchOrder, Moved, Notice, Started
+from fairway.runtime.processes.attempts import Attempts, AttemptTarget, LaunchOrder, Notice, Started
 from fairway.runtime.processes.site import Moment, Outcome, Report, Site
 
 REPORTS_EVERY_S = 0.5
@@ -297,8 +296,6 @@ class LiveEngine:
     def _noticed(self, notice: Notice, now_s: float) -> list[Happening]:
         if isinstance(notice, Started):
             return [AttemptStarted(now_s, *notice)]
-        if isinstance(notice, Moved):
-            return [AttemptMoved(now_s, *notice)]
         over = AttemptEnded(now_s, notice.job, notice.outcome, self._ended_s(notice.outcome, now_s))
         return [*self._report(self._jobs.store[notice.job], now_s), over]
 

@@ -41,7 +41,7 @@ from fairway.runtime.jobs.store import RECENT, with_gone
 from fairway.runtime.jobs.waiting import Reasons
 from fairway.runtime.journal.database import CERTAIN, Journal
 from fairway.runtime.journal.job_lists import JobLists
-from fairway.runtime.journal.recovery import Recovered, Recovery
+from fairway.runtime.journal.recovery import Recovered, Recovery, no_collection
 from fairway.runtime.journal.writer import JournalWriter
 from fairway.runtime.processes.environment import LOG_BYTES, own_account
 from fairway.runtime.processes.local import LocalSite
@@ -127,7 +127,8 @@ class Scheduler:
         length_s = policy.round_s if round_s is None else round_s
         terms = terms or NoTerms()
         new_state = partial(State, cluster, min_run_s=min_run_s, round_s=length_s)
-        recovered = Recovered(self.journal, facts, cluster, devices, new_state, clock.origin_s, restart_s, recent)
+        with no_collection():
+            recovered = Recovered(self.journal, facts, cluster, devices, new_state, clock.origin_s, restart_s, recent)
         self.state, self.store, self.problem = recovered.state, recovered.store, recovered.problem
         self.observations, self.archive = recovered.observations, recovered.archive
         self.lists = JobLists(self.store, self.archive)
@@ -243,7 +244,7 @@ class Scheduler:
         for request in requests:
             self.commands.refuse_impossible(request)
         self.journal.refuse_if_full()
-        made = sharing(requests)
+        made = sharing(requests, account=self.commands.account)
         return self.engine.ask(lambda now_s: self.commands.take_in(made, now_s, array=array))
 
     def cancel(self, name: str) -> list[JobRecord]:

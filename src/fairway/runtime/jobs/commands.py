@@ -79,7 +79,7 @@ class Commands:
         self._store = jobs.store
         self._reasons = reasons
         self._terms = terms
-        self._account = account
+        self.account = account
         self._lives = lives
         self._tell_limit = tell_limit
 
@@ -238,7 +238,7 @@ class Commands:
     def _taken(self, request: JobRequest, name: str, now_s: float) -> JobRecord:
         date_s = self._jobs.date_s(now_s)
         if not request.account:
-            request = replace(request, account=self._account)
+            request = replace(request, account=self.account)
         record = JobRecord(self._store.next_number, name, request, date_s, held=request.hold)
         self._store.add(record)
         self._store.touch(record)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from statistics import median
 
 from fairway.core import portable
@@ -72,6 +73,7 @@ def speeds_of(request: JobRequest, cluster: Cluster) -> tuple[float, ...]:
     return tuple(speed / best if best else 0.0 for speed in usable)
 
 
+@lru_cache(maxsize=4096)
 def gang_factor(gpus: int, known_gpus: int) -> float:
     """How many times as fast a job is assumed to be on `gpus` GPUs as on the `known_gpus` where its speed is known."""
     return portable.power(gpus / known_gpus, ELASTIC_EXPONENT)

@@ -45,20 +45,12 @@ TRANSITIONS: dict[tuple[str, str], Edge] = {}
 
 
 class AttemptStarted(NamedTuple):
-    """A job's processes compute: they were started, or continued (`resumed`)."""
+    """A job's processes compute: they were started, or go on (`resumed`), maybe on other GPUs than before."""
 
     time_s: float
     job: int
     gpus: tuple[int, ...]
     resumed: bool
-
-
-class AttemptMoved(NamedTuple):
-    """An attempt that is about to end has its GPUs under other numbers."""
-
-    time_s: float
-    job: int
-    gpus: tuple[int, ...]
 
 
 class AttemptEnded(NamedTuple):
@@ -100,7 +92,7 @@ class TimeOfDaySet(NamedTuple):
     shift_s: float
 
 
-Happening: TypeAlias = AttemptStarted | AttemptMoved | AttemptEnded | Reported | Asked | Looked | TimeOfDaySet | Woken
+Happening: TypeAlias = AttemptStarted | AttemptEnded | Reported | Asked | Looked | TimeOfDaySet | Woken
 
 
 class Stop(NamedTuple):

@@ -24,7 +24,6 @@ from fairway.runtime.jobs.life import (
     RECLAIMED,
     Asked,
     AttemptEnded,
-    AttemptMoved,
     AttemptStarted,
     Converge,
     Happening,
@@ -67,7 +66,6 @@ class LiveJobs:
         self._ends = AttemptEnds(self)
         self._handle: dict[type[Any], Callable[[Any], list[Event]]] = {
             AttemptStarted: self._started,
-            AttemptMoved: self._moved,
             AttemptEnded: self._ended,
             Reported: self._reported,
             Asked: self._asked,
@@ -166,13 +164,6 @@ class LiveJobs:
         self.observations.started(record)
         self.store.touch(record)
         return [JobStarted(one.time_s, one.job, self.observations.rate(record), one.time_s)]
-
-    def _moved(self, one: AttemptMoved) -> list[Event]:
-        record = self.store[one.job]
-        if record.attempt is not None:
-            record.attempt.gpus = list(one.gpus)
-            self.store.touch(record)
-        return []
 
     def _ended(self, one: AttemptEnded) -> list[Event]:
         self.instructions.append(Settle())

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from fairway.runtime.jobs.request import JobRequest
-from fairway.runtime.jobs.shared_environment import SharedEnvironment
+from fairway.runtime.jobs.shared_environment import NO_VARIABLES, SharedEnvironment, shared
 
 
 class JobState(StrEnum):
@@ -218,14 +218,13 @@ class JobRecord:
         """Read what `plain` gave."""
         known = dict(values)
         asked = dict(known["request"])
-        env = asked.get("env")
+        env = asked.get("env", NO_VARIABLES)
         if isinstance(env, SharedEnvironment):
             # It was checked when it was first read, and stays one object for all jobs that have it.
-            del asked["env"]
+            asked.pop("env", None)
         request = known["request"] = JobRequest.from_plain(asked)
-        if isinstance(env, SharedEnvironment):
-            # Nobody else has this request yet. To replace it would take as long as to check it.
-            object.__setattr__(request, "env", env)
+        # Nobody else has this request yet. To make another one would take as long as to check it.
+        object.__setattr__(request, "env", env if isinstance(env, SharedEnvironment) else shared(request.env))
         known["_state"] = JobState(known.pop("state"))
         # Journals of earlier versions have this field, which follows from the state.
         known.pop("cancelled", None)

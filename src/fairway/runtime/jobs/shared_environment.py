@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from copy import copy
 from weakref import WeakValueDictionary
 
 from fairway.runtime.jobs.request import JobRequest
@@ -32,10 +32,15 @@ def hash_of(variables: Mapping[str, str]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
 
 
+NO_VARIABLES = SharedEnvironment({}, hash_of({}))
+
+
 def shared(variables: Mapping[str, str]) -> SharedEnvironment:
     """The one object for these variables."""
     if isinstance(variables, SharedEnvironment):
         return variables
+    if not variables:
+        return NO_VARIABLES
     content_hash = hash_of(variables)
     found = _known.get(content_hash)
     if found is None:
@@ -43,9 +48,21 @@ def shared(variables: Mapping[str, str]) -> SharedEnvironment:
     return found
 
 
-def sharing(requests: Iterable[JobRequest]) -> list[JobRequest]:
-    """The requests, with environments that they share. Tasks of an array come with one object; it is hashed once."""
+def sharing(requests: Iterable[JobRequest], *, account: str = "") -> list[JobRequest]:
+    """The requests, with environments that they share, and with an account if they have none.
+
+    Tasks of an array come with one object, which is hashed once.
+    """
     requests = list(requests)
     made = {id(one.env): one.env for one in requests}
     known = {key: shared(env) for key, env in made.items()}
-    return [one if isinstance(one.env, SharedEnvironment) else replace(one, env=known[id(one.env)]) for one in requests]
+    return [with_environment(one, known[id(one.env)], one.account or account) for one in requests]
+
+
+def with_environment(request: JobRequest, env: SharedEnvironment, account: str | None = None) -> JobRequest:
+    """The request with another environment and account. Nothing else of it is checked again, which would take long."""
+    made = copy(request)
+    object.__setattr__(made, "env", env)
+    if account is not None:
+        object.__setattr__(made, "account", account)
+    return made

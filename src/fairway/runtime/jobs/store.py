@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fairway.runtime.jobs.records import JobRecord, JobState, family_of, key_of
 from fairway.runtime.jobs.request import JobRequest
-from fairway.runtime.jobs.shared_environment import SharedEnvironment, shared
+from fairway.runtime.jobs.shared_environment import SharedEnvironment, shared, with_environment
 
 RECENT = 1000
 """How many settled jobs stay in memory."""
@@ -173,7 +173,8 @@ class Holdings:
 class JobStore:
     """All jobs by number and id, and which records have changed since they were last stored.
 
-    To iterate gives the jobs in memory: all that are not settled, and the latest `recent` others.
+    To iterate gives the jobs in memory: all that are not settled, and the latest `recent` others. `some_away` says
+    whether there are more, only on disk.
     """
 
     def __init__(self, archive: Archive | None = None, *, recent: int = RECENT) -> None:
@@ -181,6 +182,7 @@ class JobStore:
         self.held = Holdings()
         self.next_number = 0
         self.next_id = 1
+        self.some_away = False
         self._archive: Archive = archive or NoArchive()
         self._most_recent = recent if archive is not None else None
         self._by_number: dict[int, JobRecord] = {}
@@ -199,7 +201,7 @@ class JobStore:
     def add(self, record: JobRecord) -> None:
         """Add a job."""
         if not isinstance(record.request.env, SharedEnvironment):
-            record.request = replace(record.request, env=shared(record.request.env))
+            record.request = with_environment(record.request, shared(record.request.env))
         self._by_number[record.number] = record
         self._by_id[record.id] = record
         self._by_family.setdefault(family_of(record.id), {})[record.number] = record
@@ -230,6 +232,7 @@ class JobStore:
                 self._recent[record.number] = record
                 self.past.add(record)
         while self._most_recent is not None and len(self._recent) > self._most_recent:
+            self.some_away = True
             self._leave_memory(next(iter(self._recent)))
 
     def drop(self, gone: Iterable[JobRecord]) -> None:
@@ -261,7 +264,7 @@ class JobStore:
         """For each request the job that the same user has submitted before under the same key."""
         keys = [key_of(request) for request in requests]
         away = [key for key in keys if key is not None and key not in self._by_key]
-        archived = self._archive.with_keys(away) if away else {}
+        archived = self._archive.with_keys(away) if away and self.some_away else {}
         return [None if key is None else self._by_key.get(key) or archived.get(key) for key in keys]
 
     def __getitem__(self, number: int) -> JobRecord:

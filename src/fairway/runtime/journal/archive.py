@@ -142,8 +142,8 @@ class JobArchive:
 
     def next(self) -> tuple[int, int]:
         """The first number and the first id after those of all jobs."""
-        number, family = self._rows("SELECT max(number), max(family) FROM jobs", ())[0]
-        return (0, 1) if number is None else (number + 1, family + 1)
+        found = self._rows("SELECT number, family FROM jobs ORDER BY number DESC LIMIT 1", ())
+        return (found[0][0] + 1, found[0][1] + 1) if found else (0, 1)
 
     def oldest_s(self) -> float | None:
         """When the first job that is here ended."""
@@ -153,8 +153,9 @@ class JobArchive:
     def families(self) -> list[Family]:
         """All jobs and arrays that are settled as a whole; those that ended first come first."""
         query = (
-            "SELECT family, group_concat(number), max(ended_s) FROM jobs GROUP BY family HAVING min(settled) = 1 "
-            "ORDER BY 3, 1"
+            "SELECT family, group_concat(number), max(ended_s) FROM jobs WHERE settled = 1 "
+            "AND family NOT IN (SELECT family FROM jobs INDEXED BY jobs_unsettled WHERE settled = 0) "
+            "GROUP BY family ORDER BY 3, 1"
         )
         return [
             Family(family, tuple(map(int, numbers.split(","))), ended_s or 0.0)

@@ -26,9 +26,20 @@ from fairway.runtime.jobs.records import StoredJob
 from fairway.runtime.jobs.shared_environment import shared
 from fairway.runtime.journal.disk_room import ROOM_FILES, is_read_only, room_in
 from fairway.runtime.journal.entries import from_plain, to_plain
-from fairway.runtime.journal.job_rows import ADD, COLUMNS, JOBS, SAVE, JobReader, compact, row_of, share_environments
+from fairway.runtime.journal.job_rows import (
+    ADD,
+    COLUMNS,
+    INDEXES,
+    JOBS,
+    SAVE,
+    JobReader,
+    compact,
+    divide_indexes,
+    row_of,
+    share_environments,
+)
 
-SCHEMA = 2
+SCHEMA = 3
 APPLICATION = 0x46574159
 """The application id that marks a database as a journal of Fairway."""
 LOCKED_S = 1.0
@@ -61,11 +72,11 @@ CERTAIN: dict[str, type | tuple[type, ...]] = {
 
 _TABLES = f"""
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-{JOBS}
+{JOBS}{INDEXES}
 CREATE TABLE log (seq INTEGER PRIMARY KEY, job INTEGER, round INTEGER, kind TEXT NOT NULL, fields TEXT NOT NULL);
 CREATE INDEX log_job ON log (job);
 """
-_MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {1: share_environments}
+_MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {1: share_environments, 2: divide_indexes}
 """For each older schema, what leads to the next one, inside a transaction."""
 
 
@@ -100,7 +111,7 @@ class Journal:
         self.locked_since_s: float | None = None
         self._given_up = False
         self._db = _opened(path)
-        self._sincecompaction = 0
+        self._since_compaction = 0
 
     def close(self) -> None:
         """Fold the write-ahead log into the file and close it."""
@@ -156,7 +167,7 @@ class Journal:
             rows.append((fields.get("job"), round_number, kind, compact(fields)))
         if rows:
             self._db.executemany("INSERT INTO log (job, round, kind, fields) VALUES (?, ?, ?, ?)", rows)
-            self._sincecompaction += len(rows)
+            self._since_compaction += len(rows)
 
     def save_jobs(self, jobs: Iterable[StoredJob], *, unless_known: bool = False) -> None:
         """Add or replace records. This deletes the log of jobs that have ended, so call it after `append`.
@@ -182,7 +193,8 @@ class Journal:
         query = f"SELECT DISTINCT environment FROM jobs WHERE number IN ({marks}) AND environment IS NOT NULL"
         hashes = self._db.execute(query, tuple(numbers)).fetchall()
         self._db.execute(f"DELETE FROM jobs WHERE number IN ({marks}) AND settled = 1", tuple(numbers))
-        unused = "NOT EXISTS (SELECT 1 FROM jobs WHERE environment = hash)"
+        having = "SELECT 1 FROM jobs WHERE environment = hash AND settled ="
+        unused = f"NOT EXISTS ({having} 0) AND NOT EXISTS ({having} 1)"
         self._db.executemany(f"DELETE FROM environments WHERE hash = ? AND {unused}", hashes)
 
     def set_facts(self, facts: Mapping[str, Any]) -> None:
@@ -205,12 +217,12 @@ class Journal:
 
     def jobs(self, *, ended: bool | None = None) -> Iterator[StoredJob]:
         """The records in order of submission. `ended` selects those that have ended, or those that have not."""
-        where = "" if ended is None else f" WHERE ended = {int(ended)}{'' if ended else ' AND settled = 0'}"
+        where = {None: "", True: " WHERE ended = 1", False: f"{_UNSETTLED} AND ended = 0"}[ended]
         yield from self._chosen(f"{where} ORDER BY number")
 
     def unsettled(self) -> Iterator[StoredJob]:
         """The records of jobs that have not ended, or whose processes may still run."""
-        yield from self._chosen(" WHERE settled = 0 ORDER BY number")
+        yield from self._chosen(f"{_UNSETTLED} ORDER BY number")
 
     def _chosen(self, which: str) -> Iterator[StoredJob]:
         with self._readable():
@@ -243,7 +255,7 @@ class Journal:
 
     def tidy(self) -> int:
         """Compact if much has been written since the last time. Returns how many entries were deleted."""
-        return self.compact() if self._sincecompaction >= COMPACT_EVERY else 0
+        return self.compact() if self._since_compaction >= COMPACT_EVERY else 0
 
     def compact(self) -> int:
         """Delete entries that make no difference to a replay of the log. Returns how many there were.
@@ -251,7 +263,7 @@ class Journal:
         These are the entries of jobs that have ended, reports of speed that another one of the same job follows
         directly, and instants at which nothing was done.
         """
-        self._sincecompaction = 0
+        self._since_compaction = 0
         try:
             with self.transaction():
                 gone = sum(self._db.execute(statement).rowcount for statement in _USELESS)
@@ -282,6 +294,7 @@ def _is_busy(error: sqlite3.Error) -> bool:
     return getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
 
 
+_UNSETTLED = " INDEXED BY jobs_unsettled WHERE settled = 0"
 _NO_ROOM = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHMSIZE")
 _NEXT = "SELECT seq FROM (SELECT seq, kind, lead(kind) OVER ({}) AS next FROM log) WHERE kind = '{}' AND next = kind"
 _USELESS = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 from fairway.core.action import Action
@@ -16,20 +16,25 @@ from fairway.core.prospect import Prospect
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (*get_args(Event), *get_args(Action))}
 _TUPLES = ("gpus", "speeds", "scaling")
 _VALUES: dict[str, type[Any]] = {"batch": Split, "limits": BatchLimits}
+_PLAIN: dict[type[Any], Callable[[Any], Any]] = {
+    JobSpec: job_to_dict,
+    LossCurve: list,
+    Split: list,
+    BatchLimits: list,
+    Prospect: Prospect.plain,
+    Timing: Timing.plain,
+    float: lambda value: value if math.isfinite(value) else repr(value),
+}
+"""For each type that JSON does not know, or does not know well, what it becomes."""
 
 
 def to_plain(thing: Event | Action) -> tuple[str, dict[str, Any]]:
     """The kind of an event or action, and its fields as JSON values."""
     fields: dict[str, Any] = thing._asdict()
     for name, value in fields.items():
-        if isinstance(value, JobSpec):
-            fields[name] = job_to_dict(value)
-        elif isinstance(value, LossCurve | Split | BatchLimits):
-            fields[name] = list(value)
-        elif isinstance(value, Prospect | Timing):
-            fields[name] = value.plain()
-        elif isinstance(value, float) and not math.isfinite(value):
-            fields[name] = repr(value)
+        plain = _PLAIN.get(type(value))
+        if plain is not None:
+            fields[name] = plain(value)
     return type(thing).__name__, fields
 
 

@@ -21,14 +21,14 @@ class JobLists:
         # First those in memory: a job that leaves the memory in between is on disk then.
         here = {record.number: record for record in self._store}
         numbers = {number for number, record in here.items() if wanted.has(record)}
-        if wanted.states is None or any(state.ended for state in wanted.states):
+        if self._store.some_away and (wanted.states is None or any(state.ended for state in wanted.states)):
             numbers.update(number for number, _ in self._archive.listed(wanted, most))
         return self._read(sorted(numbers)[-most:], here)
 
     def ended(self, wanted: Wanted, most: int) -> Iterator[JobRecord]:
         """Jobs that have ended, the latest `most` of those that are wanted; the latest first."""
         here = {record.number: record for record in self._store}
-        ends = dict(self._archive.listed(wanted, most, by_end=True))
+        ends = dict(self._archive.listed(wanted, most, by_end=True)) if self._store.some_away else {}
         ends.update((number, record.ended_s or 0.0) for number, record in here.items() if wanted.has(record))
         latest = sorted(ends, key=lambda number: (-ends[number], -number))
         return self._read(latest[:most], here)

@@ -19,11 +19,15 @@ CREATE TABLE jobs (
     settled INTEGER NOT NULL, family INTEGER NOT NULL, state TEXT NOT NULL, user TEXT NOT NULL, queue TEXT NOT NULL,
     submitted_s REAL, ended_s REAL, gpu_s REAL, preemptions INTEGER, environment TEXT, record TEXT NOT NULL
 );
-CREATE INDEX jobs_settled ON jobs (settled, ended_s);
-CREATE INDEX jobs_family ON jobs (family, settled, ended_s);
-CREATE INDEX jobs_environment ON jobs (environment) WHERE environment IS NOT NULL;
 CREATE TABLE environments (number INTEGER PRIMARY KEY, hash TEXT NOT NULL UNIQUE, variables TEXT NOT NULL);
 """
+INDEXES = """
+CREATE INDEX jobs_unsettled ON jobs (environment, family) WHERE settled = 0;
+CREATE INDEX jobs_ended ON jobs (ended_s) WHERE settled = 1;
+CREATE INDEX jobs_family ON jobs (family, ended_s) WHERE settled = 1;
+CREATE INDEX jobs_environment ON jobs (environment) WHERE settled = 1;
+"""
+"""A job is in one of them until it is settled, and in the others after that. So a submission writes few pages."""
 WIDTH = 15
 SAVE, ADD = (f"INSERT OR {word} INTO jobs VALUES ({', '.join('?' * WIDTH)})" for word in ("REPLACE", "IGNORE"))
 COLUMNS = "number, id, client_key, ended, environment, record"
@@ -85,16 +89,15 @@ def row_of(job: StoredJob, environment: str | None) -> tuple[Any, ...]:
     )
 
 
-def compact(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"))
+compact = json.JSONEncoder(separators=(",", ":")).encode
+"""A value as JSON without spaces."""
 
 
 def share_environments(db: sqlite3.Connection) -> None:
     """Lead from schema 1, where each record had its own environment, to schema 2."""
     db.execute("ALTER TABLE jobs RENAME TO old_jobs")
     db.execute("DROP INDEX jobs_ended")
-    for statement in JOBS.split(";"):
-        db.execute(statement)
+    _execute(db, JOBS)
     for number, name, key, done, text in db.execute("SELECT * FROM old_jobs ORDER BY number"):
         job = StoredJob(number, name, key, bool(done), json.loads(text))
         request = job.record["request"]
@@ -106,3 +109,16 @@ def share_environments(db: sqlite3.Connection) -> None:
             db.execute("INSERT OR IGNORE INTO environments (hash, variables) VALUES (?, ?)", (env.hash, compact(env)))
         db.execute(SAVE, row_of(job, env.hash if env else None))
     db.execute("DROP TABLE old_jobs")
+
+
+def divide_indexes(db: sqlite3.Connection) -> None:
+    """Lead from schema 2, whose indexes had all jobs, to schema 3."""
+    for name in ("jobs_settled", "jobs_family", "jobs_environment"):
+        db.execute(f"DROP INDEX IF EXISTS {name}")
+    _execute(db, INDEXES)
+
+
+def _execute(db: sqlite3.Connection, statements: str) -> None:
+    """Not `executescript`, which would end the transaction."""
+    for statement in statements.split(";"):
+        db.execute(statement)

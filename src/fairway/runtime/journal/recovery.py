@@ -7,7 +7,9 @@ only when the scheduler runs: they are brought to the targets that had been deci
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import gc
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -120,7 +122,7 @@ def without_pause(
     return [one for one in back if one.job not in ended and one.host not in ended]
 
 
-def queued_anew(
+def queued_again(
     records: Iterable[JobRecord],
     cluster: Cluster,
     seen: Observations,
@@ -163,11 +165,23 @@ def renumber(records: Iterable[JobRecord], before: Sequence[str] | None, devices
     return gone
 
 
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """While many records are read, Python's collector finds no garbage, and takes a quarter of the time."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
+
+
 class Recovered:
     """What a journal says: its records, and the state that its log leads to.
 
-    `facts` are those of the journal. If the log cannot be used, the state has no jobs and `anew` is true: the jobs have
-    to be queued again. `problem` says why, if the log itself is unsound.
+    `facts` are those of the journal. If the log cannot be used, the state has no jobs and `requeue` is true: the jobs
+    have to be queued again. `problem` says why, if the log itself is unsound.
     """
 
     def __init__(
@@ -191,8 +205,8 @@ class Recovered:
         self._done = [record for record in latest if record.state is JobState.COMPLETED]
         self.state = self._known_state(new_state)
         moved = facts.get("machine", self.machine) != self.machine
-        self.anew = moved or bool(facts.get("salvaged"))
-        told = [] if self.anew else self._replayed(journal, new_state)
+        self.requeue = moved or bool(facts.get("salvaged"))
+        told = [] if self.requeue else self._replayed(journal, new_state)
         self.observations = Observations(self.store, cluster, self.state, origin_s, restart_s)
         for event in told:
             self.observations.recall(event)
@@ -208,6 +222,7 @@ class Recovered:
         latest = [*kept, *self.archive.records(numbers[recent:], environments=False)]
         for record in sorted([*kept, *unsettled], key=lambda one: one.number):
             self.store.add(record)
+        self.store.some_away = len(numbers) > min(recent, LEARNT_FROM - 1)
         self.store.past = self.archive.past()
         self.store.past.add_gone(self.facts.get("gone"))
         self.store.skip(*self.archive.next())
@@ -231,7 +246,7 @@ class Recovered:
             return told
         except EngineError as error:
             self.problem = f"the journal's log is not sound ({error}); all jobs are queued again, those that run go on"
-            self.state, self.anew = self._known_state(new_state), True
+            self.state, self.requeue = self._known_state(new_state), True
             return []
 
 
@@ -250,7 +265,7 @@ class Recovery:
         self._journal = journal
         self._recovered = recovered
         self._facts = recovered.facts
-        self._anew = recovered.anew
+        self._requeue = recovered.requeue
         self._jobs = jobs
         self._store = jobs.store
         self._state = jobs.state
@@ -262,7 +277,7 @@ class Recovery:
     def take_over(self, policy_text: str, cluster: Cluster) -> None:
         """Find out what has become of all jobs, and write it down. `policy_text` is the policy to go on with."""
         facts, clock, eligibility = self._facts, self._clock, self._jobs.eligibility
-        keep = facts.get("policy") == policy_text and not self._anew
+        keep = facts.get("policy") == policy_text and not self._requeue
         self._state.memory = facts.get("memory", {}) if keep else {}
         self._state.round = int(facts.get("round", 0))
         told = {"origin_s": clock.origin_s, "policy": policy_text, "machine": self._recovered.machine}
@@ -271,13 +286,13 @@ class Recovery:
         # All or nothing: the next scheduler would believe what a half-made state says about GPUs.
         with self._journal.transaction():
             self._journal.set_facts(told if keep else {**told, "memory": {}})
-            if self._anew:
+            if self._requeue:
                 impossible = self._rebuild(cluster)
                 eligibility.rule_out(impossible)
             clock.at_least(self._state.now_s)
             eligibility.shift_s = clock.shift_s
             self._take_in(self._found())
-            if self._anew:
+            if self._requeue:
                 self._book_running(impossible, cluster)
             elif not keep:
                 self._note(self._commands.guests_off(clock.now_s()))
@@ -314,7 +329,7 @@ class Recovery:
     def _rebuild(self, cluster: Cluster) -> set[int]:
         """Queue all jobs again if the log cannot be used. Returns the jobs that cannot run here."""
         seen, before = self._jobs.observations, self._facts.get("machine")
-        events, impossible = queued_anew(self._store, cluster, seen, self._clock)
+        events, impossible = queued_again(self._store, cluster, seen, self._clock)
         for event in events:
             seen.recall(event)
             self._state.apply(event)
@@ -337,7 +352,7 @@ class Recovery:
     def _take_in(self, events: list[Event]) -> None:
         """Apply what has happened meanwhile. Jobs that were suspended all the time go on where they were."""
         since_s = self._facts.get(STOOD_STILL)
-        if since_s is None or self._anew:
+        if since_s is None or self._requeue:
             self._note(events)
             return
         back = without_pause(self._state, float(since_s) - self._clock.origin_s, events, self._note)

@@ -85,18 +85,11 @@ class Live:
 
 
 class Started(NamedTuple):
-    """A job's processes compute: they were started, or continued (`resumed`)."""
+    """A job's processes compute: they were started, or go on (`resumed`), maybe on other GPUs than before."""
 
     job: int
     gpus: tuple[int, ...]
     resumed: bool
-
-
-class Moved(NamedTuple):
-    """An attempt that is about to end has its GPUs under other numbers: virtual GPUs are interchangeable."""
-
-    job: int
-    gpus: tuple[int, ...]
 
 
 class Ended(NamedTuple):
@@ -106,7 +99,7 @@ class Ended(NamedTuple):
     outcome: Outcome
 
 
-Notice = Started | Moved | Ended
+Notice = Started | Ended
 
 
 class Attempts:
@@ -120,10 +113,14 @@ class Attempts:
         self._anywhere = anywhere
         self._by_handle: dict[int, Live] = {}
         self._notices: list[Notice] = []
+        self._refused: set[int] = set()
 
     def aim(self, off: Sequence[int], on: Sequence[int]) -> None:
         """Bring attempts to new targets: jobs in `off` give up their GPUs, then jobs in `on` start, move or go on."""
-        self._relabel(on)
+        for job in dict.fromkeys((*on, *self._relabel())):
+            live = self.live.get(job)
+            if live is not None and live.status == "running" and not live.adopted and not self._leaves(live):
+                self._notices.append(Started(job, live.gpus, resumed=True))
         for job in (*off, *on):
             self.converge(job)
 
@@ -131,7 +128,8 @@ class Attempts:
         """Take the next step towards the target of a job, if it can be taken now."""
         live, target = self.live.get(job), self._wishes.target(job)
         if live is None:
-            if target is not None and self._are_free(job, target):
+            # A refusal is handled before the next try: otherwise the new attempt would be taken for the refused one.
+            if target is not None and job not in self._refused and self._are_free(job, target):
                 self._start(job, target)
             return
         if live.status == "stopping":
@@ -170,11 +168,13 @@ class Attempts:
     def noticed(self) -> list[Notice]:
         """What we have done ourselves. Ends of processes are left for `wait`, after which a round is due."""
         notices, self._notices = self._notices, []
+        self._refused.clear()
         return notices
 
     def settle(self) -> None:
-        """Start the jobs that wait for GPUs that have become free."""
-        self._retry_others(-1)
+        """GPUs have become free: jobs that wait for them start, move or go on."""
+        computing = {job for job, live in self.live.items() if live.status != "paused" and not live.adopted}
+        self.aim((), [job for job in self._wishes.wanted() if job not in computing])
 
     def follow_guests(self) -> None:
         """Give guests their present throttle, which also changes with their hosts."""
@@ -195,30 +195,26 @@ class Attempts:
     def _is_at(self, live: Live, target: AttemptTarget) -> bool:
         return live.gpus == target.gpus or (self._anywhere and len(live.gpus) == len(target.gpus))
 
-    def _relabel(self, jobs: Sequence[int]) -> None:
-        """Attempts whose GPUs are interchangeable with those of their targets are on the targets' from now on.
+    def _relabel(self) -> list[int]:
+        """Give running attempts the numbers of their targets' GPUs, where GPUs are interchangeable. Returns the jobs.
 
-        All at once: one attempt may be on GPUs that are another's target.
+        An attempt keeps its numbers while others are on those GPUs. All changes are made at once: an attempt may be on
+        GPUs that are another's target.
         """
-        moved: list[Live] = []
-        old, new = set[int](), set[int]()
-        for job in jobs:
-            live, target = self.live.get(job), self._wishes.target(job)
-            if live is None or target is None or live.status != "running" or not self._is_at(live, target):
+        old: dict[int, tuple[int, ...]] = {}
+        new: dict[int, AttemptTarget] = {}
+        for job, live in self.live.items() if self._anywhere else ():
+            target = self._wishes.target(job)
+            if target is None or live.status != "running" or live.gpus == target.gpus:
                 continue
-            old.update(live.gpus)
-            new.update(target.gpus)
-            live.gpus = target.gpus
-            moved.append(live)
-        self._trade(dict(zip(sorted(new - old), sorted(old - new), strict=False)))
-        self._notices += [Started(live.job, live.gpus, resumed=True) for live in moved if not live.adopted]
-
-    def _trade(self, trade: Mapping[int, int]) -> None:
-        """Attempts that are about to leave GPUs which others have now are on those that the others had before."""
-        for other in self.live.values():
-            if self._leaves(other) and not trade.keys().isdisjoint(other.gpus):
-                other.gpus = tuple(trade.get(gpu, gpu) for gpu in other.gpus)
-                self._notices.append(Moved(other.job, other.gpus))
+            if self._is_at(live, target):
+                old[job], new[job] = live.gpus, target
+                live.gpus = target.gpus
+        while stuck := [job for job, target in new.items() if not self._are_free(job, target)]:
+            for job in stuck:
+                self.live[job].gpus = old[job]
+                del new[job]
+        return list(new)
 
     def _leaves(self, live: Live) -> bool:
         """Whether an attempt stops, is about to be taken off its GPUs, or about to be stopped for another number."""
@@ -239,9 +235,9 @@ class Attempts:
     def _share(self, job: int, other: int, target: AttemptTarget) -> bool:
         """Whether two jobs share GPUs: one is the other's host, or both are guests of the same host.
 
-        The target of a job whose attempt is stopping is about its next attempt. The stopping one shares with nobody.
+        The target of a job whose attempt leaves is about its next attempt. The one that leaves shares with nobody.
         """
-        if self.live[other].status == "stopping":
+        if self._leaves(self.live[other]):
             return False
         theirs = self._wishes.target(other)
         host = -1 if theirs is None else theirs.host
@@ -254,6 +250,7 @@ class Attempts:
         except OSError as error:
             # A full disk or too many processes: the machine's fault, not the job's.
             self._notices.append(Ended(job, Outcome((), REFUSED, problem=f"cannot be started here: {error}")))
+            self._refused.add(job)
             return
         live = Live(job, target.gpus, handle)
         self._watch(live)
@@ -279,7 +276,7 @@ class Attempts:
         elif self._wishes.stays(live.job):
             live.status = "paused"
             live.handle.pause()
-            self._retry_others(live.job)
+            self.settle()
         else:
             self._stop(live)
 
@@ -287,9 +284,3 @@ class Attempts:
         if live.status != "stopping":
             live.status = "stopping"
             live.handle.stop(hurry=hurry)
-
-    def _retry_others(self, job: int) -> None:
-        for other in list(self._wishes.wanted()):
-            live = self.live.get(other)
-            if other != job and (live is None or live.status == "paused" or live.adopted):
-                self.converge(other)

@@ -1,6 +1,6 @@
 """The keeper of one attempt of a job: starts its ranks, passes signals on, and writes down how they ended.
 
-It is a program of its own (`python keeper.py DIRECTORY`), needs only the standard library, and outlives the scheduler.
+It is a program of its own, needs only the standard library, and outlives the scheduler.
 A scheduler that starts again finds in the attempt's directory which processes run and how they ended.
 
     launch.json   what to start, written by the scheduler
@@ -27,30 +27,21 @@ lets them go on, SIGURG says that the throttle has changed.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
-import functools
 import json
 import os
 import pwd
-import resource
-import select
 import signal
 import stat
-import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-HANDLED = (
-    *(signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2),
-    # A keeper of an earlier version ignores this one.
-    signal.SIGURG,
-)
+from fairway.runtime.processes.ranks import HANDLED, RankLogs, RankTerms, prctl, problem_with, say, start_rank
+
+_PR_SET_CHILD_SUBREAPER = 36
 _POLL_S = 1.0
 """How often changes of the time limit are looked for."""
 _GANG_GRACE_S = 10.0
@@ -63,10 +54,6 @@ _SIGN_EVERY_S = 5.0
 _SIGN_BYTES = 128
 _CHECKPOINTED = 75
 _RESERVE_BYTES = 65_536
-_PIECE_BYTES = 1 << 20
-"""The most that is moved from a rank's pipe to its log at a time."""
-_DRAIN_S = 2.0
-"""How long the last words of ranks that have ended may take to arrive in their logs."""
 _FULL_RETRY_S = 1.0
 _PERIOD_S, _LEAST_TURN_S, _LONGEST_PERIOD_S = 0.2, 0.05, 5.0
 """Throttled ranks compute and rest once in every period. The period is longer if a turn would be too short."""
@@ -117,12 +104,6 @@ def read_own(path: Path) -> str:
         if about.st_uid != os.geteuid() or about.st_mode & 0o022 or not stat.S_ISREG(about.st_mode):
             raise PermissionError(errno.EPERM, "is not a file that only this user can write", str(path))
         return file.read()
-
-
-def say(text: str) -> None:
-    """Write a line to the keeper's own log. It is only talk: if that fails, nothing else may."""
-    with contextlib.suppress(OSError):
-        os.write(2, f"{text}\n".encode(errors="replace"))
 
 
 def stat_fields(pid: int) -> list[str]:
@@ -178,7 +159,6 @@ class Keeper:
         self.launch: dict[str, Any] = json.loads(read_own(directory / "launch.json"))
         self.ranks: dict[int, int] = {}
         self.codes: dict[int, int] = {}
-        self.handles: list[subprocess.Popen[bytes]] = []
         self.cause = ""
         self.kill_at_s = float("inf")
         self.sign_at_s = 0.0
@@ -200,9 +180,9 @@ class Keeper:
             return
         self._reserve()
         self._leave_sign()
-        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        prctl(_PR_SET_CHILD_SUBREAPER, 1)
         kills = memory_kills()
-        problem = self._start_all(self._opened_group())
+        problem = self._start_all()
         self._note_ranks()
         # Only now: a process with several threads should not fork.
         self.logs.start()
@@ -283,10 +263,6 @@ class Keeper:
         limit_s = float("inf") if self.stopped or self.cause else self.limit_s - self.ran_s
         return min(self.kill_at_s - now_s, limit_s, self.turns.next_s - now_s)
 
-    def _opened_group(self) -> int | None:
-        """The file of the control group that a rank writes to in order to join, with our rights, not its own."""
-        return None if self.group is None else os.open(self.group / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
-
     def _group_kills(self) -> int | None:
         """How many processes of the control group were killed because its memory was used up, if that is counted."""
         if self.group is not None:
@@ -307,54 +283,35 @@ class Keeper:
                 return [int(pid) for pid in (self.group / "cgroup.procs").read_text(encoding="ascii").split()]
         return descendants(os.getpid())
 
-    def _start_all(self, group: int | None) -> str:
+    def _start_all(self) -> str:
         """Start every rank. Returns what went wrong, if something did; the ranks before it are then stopped."""
         for rank in self.launch["ranks"]:
             log = Path(rank["log"])
             try:
-                account = self._account()
-                with self.logs.pipe(log, account.get("user", -1), account.get("group", -1)) as out:
-                    process = subprocess.Popen(
-                        rank["argv"],
-                        cwd="/" if account else self.launch["cwd"],
-                        env=rank["env"],
-                        stdin=subprocess.DEVNULL,
-                        stdout=out,
-                        stderr=subprocess.STDOUT,
-                        start_new_session=True,
-                        preexec_fn=functools.partial(
-                            _prepare_rank,
-                            os.getpid(),
-                            group,
-                            self.launch["cwd"] if account else None,
-                            self.launch.get("open_files"),
-                        ),
-                        umask=int(self.launch.get("umask", 0o022)),
-                        **account,
-                    )
-            except (KeyError, OSError, ValueError, subprocess.SubprocessError) as error:
-                problem = _problem(error, rank["argv"][0], self.launch["cwd"])
+                terms = self._terms()
+                with self.logs.pipe(log, terms.user, terms.group) as out:
+                    pid = start_rank(rank["argv"], rank["env"], out, terms)
+            except (KeyError, OSError, ValueError) as error:
+                problem = problem_with(error, rank["argv"][0], self.launch["cwd"])
                 with contextlib.suppress(OSError), log.open("a", encoding="utf-8", errors="replace") as out_text:
                     out_text.write(f"fairway: cannot start: {problem}\n")
                 self._stop("start", 0.0)
                 return problem
-            # Keep it: otherwise Python would reap a rank that has ended before the next one is started.
-            self.handles.append(process)
-            self.ranks[process.pid] = len(self.ranks)
+            self.ranks[pid] = len(self.ranks)
         return ""
 
-    def _account(self) -> dict[str, Any]:
-        """The user that the ranks run as, if it is not ours. That user then owns a directory for files."""
+    def _terms(self) -> RankTerms:
+        """On what terms ranks run. A user that is not ours owns a directory for files."""
+        about = (self.launch["cwd"], int(self.launch.get("umask", 0o022)), self.launch.get("open_files"), self.group)
         name = self.launch.get("account")
         if not name:
-            return {}
+            return RankTerms(*about)
         found = pwd.getpwnam(name)
         shared = self.directory / "shared"
         if not shared.exists():
             shared.mkdir(mode=0o700)
             os.chown(shared, found.pw_uid, found.pw_gid)
-        groups = os.getgrouplist(name, found.pw_gid)
-        return {"user": found.pw_uid, "group": found.pw_gid, "extra_groups": groups}
+        return RankTerms(*about, found.pw_uid, found.pw_gid, tuple(os.getgrouplist(name, found.pw_gid)))
 
     def _handle(self, signo: int) -> None:
         if signo in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -491,95 +448,6 @@ class Keeper:
             pause_s = min(2 * pause_s, _KILL_EVERY_S)
 
 
-class RankLogs:
-    """Moves what ranks write from their pipes to their logs, in a thread, and keeps each log within bounds.
-
-    A log that has grown to `most_bytes` becomes the older piece, `NAME.1`, in place of the one before. If the disk is
-    full, what ranks write is dropped: they should not fail because of it.
-    """
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
-        self._logs: dict[int, _Log] = {}
-        self._thread = threading.Thread(target=self._run, name="logs", daemon=True)
-
-    @contextlib.contextmanager
-    def pipe(self, log: Path, user: int, group: int) -> Iterator[int]:
-        """The end of a pipe for a rank to write to. Its user owns it and the log; -1 is our own user."""
-        end, beginning = os.pipe()
-        try:
-            # Owned by its user, who may open /dev/stdout again.
-            os.fchown(beginning, user, group)
-            self._logs[end] = _Log(log, self._most_bytes, user, group)
-            yield beginning
-        finally:
-            os.close(beginning)
-
-    def start(self) -> None:
-        """Move from now on."""
-        self._thread.start()
-
-    def finish(self) -> None:
-        """The ranks have ended: wait until their last words have arrived."""
-        self._thread.join(_DRAIN_S)
-
-    def _run(self) -> None:
-        poll = select.poll()
-        for end in self._logs:
-            poll.register(end, select.POLLIN)
-        left = len(self._logs)
-        while left:
-            for end, _ in poll.poll():
-                piece = os.read(end, _PIECE_BYTES)
-                if piece:
-                    self._logs[end].write(piece)
-                else:
-                    poll.unregister(end)
-                    left -= 1
-
-
-class _Log:
-    """The log of one rank."""
-
-    def __init__(self, path: Path, most_bytes: int, user: int, group: int) -> None:
-        self._path = path
-        self._most_bytes = most_bytes
-        self._owner = user, group
-        self._fd = self._opened()
-        self._size = os.fstat(self._fd).st_size
-
-    def write(self, text: bytes) -> None:
-        """Add to the log, as far as there is room for it."""
-        while text:
-            if self._size >= self._most_bytes:
-                self._begin_another()
-            part = text[: max(self._most_bytes - self._size, 1)]
-            try:
-                done = os.write(self._fd, part)
-            except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                    say(f"{self._path} cannot be written: {error}")
-                return
-            self._size += done
-            text = text[done:]
-
-    def _begin_another(self) -> None:
-        try:
-            self._path.replace(self._path.with_name(f"{self._path.name}.1"))
-            fd, self._fd = self._fd, self._opened()
-            os.close(fd)
-        except OSError as error:
-            say(f"{self._path} is cut without keeping the old part: {error}")
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._fd, 0)
-        self._size = 0
-
-    def _opened(self) -> int:
-        fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        os.fchown(fd, *self._owner)
-        return fd
-
-
 class Turns:
     """Throttles ranks that may compute only a part of the time: they are stopped for the rest of every period.
 
@@ -680,33 +548,6 @@ class Turns:
         return True
 
 
-def _prepare_rank(keeper: int, group: int | None, cwd: str | None, open_files: int | None = None) -> None:
-    """Runs in the new process, which has its owner's rights already. It enters `cwd` if that needs these rights.
-
-    `group` is the open file of the control group that it joins. `open_files` is how many files it may have open.
-    """
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != keeper:
-        # The keeper was killed before it could be noticed, so no signal will come. Nothing has been done yet.
-        os._exit(126)
-    if group is not None:
-        os.write(group, b"0")
-    if open_files is not None:
-        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, hard))
-    if cwd is not None:
-        try:
-            os.chdir(cwd)
-        except OSError as error:
-            os.write(2, f"fairway: the working directory {cwd!r}: {error.strerror}\n".encode())
-            os._exit(126)
-
-
-def _prctl(option: int, value: int) -> None:
-    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
-
-
 def _kill(pid: int, signo: int) -> None:
     try:
         os.kill(pid, signo)
@@ -760,16 +601,6 @@ def _family() -> Callable[[int], list[int]]:
     return lambda pid: known.get(pid, [])
 
 
-def _problem(error: Exception, program: str, cwd: str) -> str:
-    """Why a program could not be started, for its owner."""
-    if not Path(cwd).is_dir():
-        return f"the working directory {cwd!r} does not exist"
-    if isinstance(error, OSError) and error.strerror:
-        if error.errno == errno.E2BIG:
-            return f"{program!r}: its arguments and environment are too large for this machine"
-        return f"{program!r}: {error.strerror}"
-    return f"{program!r}: {type(error).__name__}: {error}"
-
-
-if __name__ == "__main__":
-    Keeper(Path(sys.argv[1])).run()
+def main() -> None:
+    """Keep the attempt in the directory that is the last argument."""
+    Keeper(Path(sys.argv[-1])).run()

@@ -22,9 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import fairway
 from fairway.runtime.processes import environment, keeper
 from fairway.runtime.processes.containment import TOKEN, Containment, HostLimits, keeper_of, kill_strays
 from fairway.runtime.processes.environment import ReportReader
+from fairway.runtime.processes.ranks import HANDLED
 from fairway.runtime.processes.site import LOST, Moment, Outcome, Over, Report
 
 NOBODY = [0, -1]
@@ -34,7 +36,12 @@ _READ_AGAIN_S = 0.5
 """How long to wait before files of an attempt that could not be read are read again."""
 _GONE = "gone-"
 """How the names of folders begin whose jobs are gone."""
-_KEEPER = str(Path(keeper.__file__).resolve())
+_ROOT = str(Path(fairway.__file__).resolve().parents[1])
+_KEEPER = (
+    "import sys; sys.path.append(sys.argv[1]); from fairway.runtime.processes import keeper; keeper.main()",
+    _ROOT,
+)
+"""The program of a keeper. It is imported, so that it does not have to be compiled each time."""
 _TAIL_BYTES = 8192
 _OUT_OF_MEMORY = (b"out of memory", b"outofmemoryerror", b"memoryerror", b"cannot allocate memory", b"bad_alloc")
 
@@ -152,11 +159,11 @@ def start_keeper(directory: Path, launch: Mapping[str, Any]) -> Running:
     make_folder(directory)
     keeper.write_over(directory / "launch.json", launch)
     # Signals that come before the keeper is ready for them must wait, not end it.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, keeper.HANDLED)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
     try:
         with _private_log(directory / "keeper.log") as errors:
             child = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-X", "utf8", _KEEPER, str(directory)],
+                [sys.executable, "-I", "-S", "-X", "utf8", "-c", *_KEEPER, str(directory)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
