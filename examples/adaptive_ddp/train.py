@@ -19,20 +19,20 @@ from torch.nn.parallel import DistributedDataParallel
 from fairway import train
 
 options = argparse.ArgumentParser()
-options.add_argument("--target", type=float, default=0.02, help="the loss at which the training is done")
+options.add_argument("--target", type=float, default=0.1, help="the loss at which the training is done")
 options.add_argument("--seed", type=int, default=0)
-options.add_argument("--pause", type=float, default=0.0, help="seconds per sample, for the computing of a real model")
+options.add_argument("--pause", type=float, nargs=2, default=(0.0, 0.0), help="seconds per pass and per sample")
 asked = options.parse_args()
 
 torch.set_num_threads(1)
-gpu = torch.cuda.is_available()
+gpus, rank = torch.cuda.device_count(), int(os.environ.get("LOCAL_RANK", "0"))
 if "RANK" in os.environ:
-    dist.init_process_group("nccl" if gpu else "gloo")
-device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count() if gpu else 0)
-device = device if gpu else torch.device("cpu")
+    # NCCL wants a GPU for each process.
+    dist.init_process_group("nccl" if gpus >= int(os.environ["WORLD_SIZE"]) else "gloo")
+device = torch.device("cuda", rank % gpus) if gpus else torch.device("cpu")
 draw = torch.Generator().manual_seed(asked.seed)
 inputs = torch.randn(8192, 16, generator=draw)
-targets = torch.tanh(inputs @ torch.randn(16, 1, generator=draw)) + 0.1 * torch.randn(8192, 1, generator=draw)
+targets = torch.tanh(inputs @ torch.randn(16, 1, generator=draw)) + 0.3 * torch.randn(8192, 1, generator=draw)
 inputs, targets = inputs.to(device), targets.to(device)
 
 torch.manual_seed(asked.seed)
@@ -66,12 +66,12 @@ for step in session.batches(session.sampler(len(inputs)), batch, 200, save, load
             loss = torch.nn.functional.mse_loss(model(inputs[rows]), targets[rows]) / len(step.parts)
             loss.backward()
         mean += loss.item()
-        time.sleep(asked.pause * len(rows))
+        time.sleep(asked.pause[0] + asked.pause[1] * len(rows))
     batch.observe(train.gradients_of(net.parameters()), len(step.rows))
     for group in optimiser.param_groups:
         group["lr"] = 0.05 * step.rate_factor
     optimiser.step()
-    seen["loss"] += 0.02 * (session.mean(mean) - seen["loss"])
+    seen["loss"] += min(step.batch_size / 2048, 1.0) * (session.mean(mean) - seen["loss"])
     session.report(loss=seen["loss"])
     if seen["loss"] < asked.target:
         break

@@ -16,12 +16,15 @@ from fairway.train.adaptive import Batch
 from fairway.train.course import Step
 from fairway.train.gradients import Gradient
 from fairway.train.learning_rate import adascale_factor
+from fairway.train.noise_scale import Noise
 from fairway.train.probe import NoiseProbe
 from fairway.train.sampler import Sampler
 from fairway.train.states import State, read_state
 
 WARM_UP = 3
 """How many steps after a change of the batch are not timed, because memory and caches are being filled."""
+PROBE_EVERY = 8
+"""One process with one pass makes every so many steps in two passes, because the noise is the difference of two."""
 _MEMORY = 0.9
 
 
@@ -37,8 +40,9 @@ class TunedBatch(Batch):
     """The batch size that the scheduler chooses between `first` and `largest`; `first` while it chooses none.
 
     Each process makes `accumulation + 1` passes of `local` samples, between `smallest_local` and `largest_local`, which
-    is what the memory of a GPU allows. `noise` measures the gradients of the model. For an `adaptive` optimiser like
-    Adam the learning rate grows with the square root of the gain.
+    is what the memory of a GPU allows. `noise` measures the gradients of the model, by comparing passes: some steps of
+    one process with one pass are `probing`, in two passes. For an `adaptive` optimiser like Adam the learning rate
+    grows with the square root of the gain.
     """
 
     kind = "tuned_batch"
@@ -59,9 +63,11 @@ class TunedBatch(Batch):
         if not 1 <= smallest_local <= (largest_local or smallest_local):
             raise ValueError(f"a process has from {smallest_local} to {largest_local} samples, which makes no sense")
         self.noise = noise
+        self._seen: Noise | None = None
         self.limits = (first, largest, smallest_local, largest_local or 0)
         self.adaptive = adaptive
         self.processes, self.local, self.accumulation = 1, first, 0
+        self.probing = False
         self.begin(1)
 
     def begin(self, processes: int) -> None:
@@ -85,7 +91,15 @@ class TunedBatch(Batch):
 
     def _use(self, wish: Wish) -> None:
         self.local, self.accumulation, self.processes = wish
-        self.noise.set_parts(self.accumulation + 1)
+        self.enter(0)
+
+    def enter(self, number: int) -> list[int]:
+        """Begin a step of this number. Returns how many samples each pass of this process has."""
+        alone = self.processes == 1 and not self.accumulation and self.local > 1
+        self.probing = alone and (number < PROBE_EVERY or number % PROBE_EVERY == 0)
+        passes = [-(-self.local // 2), self.local // 2] if self.probing else [self.local] * (self.accumulation + 1)
+        self.noise.set_parts(len(passes))
+        return passes
 
     @property
     def size(self) -> int:
@@ -95,22 +109,29 @@ class TunedBatch(Batch):
     @property
     def gain(self) -> float:
         """How many steps of the first batch size the present step is worth."""
-        noise, ratio = self.noise.noise, max(self.size / self.first, 1.0)
-        return 1.0 if noise is None else noise.gain(ratio, self.first)
+        noise = self._last_noise()
+        return 1.0 if noise is None else noise.gain(max(self.size / self.first, 1.0), self.first)
 
     @property
     def rate_factor(self) -> float:
         """By AdaScale."""
-        return adascale_factor(self.noise.noise, max(self.size, self.first), self.first, adaptive=self.adaptive)
+        return adascale_factor(self._last_noise(), max(self.size, self.first), self.first, adaptive=self.adaptive)
 
     @property
     def noise_scale(self) -> float | None:
         """As measured."""
-        return self.noise.noise_scale
+        noise = self._last_noise()
+        return None if noise is None else noise.scale
+
+    def _last_noise(self) -> Noise | None:
+        """The present estimate, or the last one while the gradient cannot be told from noise."""
+        self._seen = self.noise.noise or self._seen
+        return self._seen
 
     def observe(self, gradient: Gradient, batch: float) -> None:
         """Measure the noise of a step; `batch` counts the samples of this process."""
-        self.noise.observe(gradient, batch)
+        if self.probing or self.processes > 1 or self.accumulation:
+            self.noise.observe(gradient, batch)
 
     def state(self) -> State:
         """The measurements. The split belongs to the GPUs of an attempt, and is not kept."""
@@ -168,12 +189,15 @@ class TunedCourse:
 
     def __iter__(self) -> Iterator[Step]:
         while not self.done:
-            size, local = self.batch.size, self.batch.local
+            size, passes = self.batch.size, self.batch.enter(self.steps)
             if self.taken + size > self.sampler.samples:
                 self.epoch, self.taken = self.epoch + 1, 0
-            rows = self.sampler.between(self.epoch, self.taken, size)
-            mine = range(self.sampler.rank, size // local, self.sampler.world_size)
-            parts = [rows[part * local : (part + 1) * local] for part in mine]
+            rows, ranks, at = self.sampler.between(self.epoch, self.taken, size), self.sampler.world_size, 0
+            parts = []
+            for samples in passes:
+                mine = at + self.sampler.rank * samples
+                parts.append(rows[mine : mine + samples])
+                at += ranks * samples
             with self.timer.timing(self.batch):
                 yield Step(self.steps, self.epoch, self.taken // size, size, self.batch.rate_factor, parts)
 
@@ -204,11 +228,11 @@ class StepTimer:
         self._mean_s = 0.0
 
     def timing(self, batch: TunedBatch) -> _Timing:
-        """Times one step, as a context."""
+        """Times one step, as a context. Probing steps are not what a step usually takes."""
         present = (batch.processes, batch.local, batch.accumulation)
         if present != self._of:
             self._of, self._count, self._mean_s = present, 0, 0.0
-        return _Timing(self)
+        return _Timing(self, counts=not batch.probing)
 
     def note(self, step_s: float) -> None:
         """A step has taken this long."""
@@ -226,13 +250,14 @@ class StepTimer:
 
 
 class _Timing:
-    def __init__(self, timer: StepTimer) -> None:
+    def __init__(self, timer: StepTimer, *, counts: bool) -> None:
         self._timer = timer
+        self._counts = counts
         self._began_s = 0.0
 
     def __enter__(self) -> None:
         self._began_s = time.monotonic()
 
     def __exit__(self, kind: type[BaseException] | None, *about: object) -> None:
-        if kind is None:
+        if kind is None and self._counts:
             self._timer.note(time.monotonic() - self._began_s)

@@ -40,8 +40,8 @@ class KnownNoise:
         assert state == {"kind": "known"}
 
 
-def _batch(scale: float | None = None, largest: int = 512, **about: Any) -> TunedBatch:
-    return TunedBatch(32, largest, KnownNoise(scale), **about)  # type: ignore[arg-type]
+def _batch(scale: float | None = None, largest: int = 512, first: int = 32, **about: Any) -> TunedBatch:
+    return TunedBatch(first, largest, KnownNoise(scale), **about)  # type: ignore[arg-type]
 
 
 def _course(batch: TunedBatch, rank: int = 0, world_size: int = 1, samples: int = 1024) -> TunedCourse:
@@ -70,6 +70,7 @@ def test_a_wish_changes_batch_passes_and_learning_rate() -> None:
     assert batch.rate_factor == batch.gain == 1.0
     assert batch.take(Wish(64, 1, 1))
     assert batch.size == 128
+    assert batch.enter(9) == [64, 64]
     assert batch.noise.parts == 2
     assert batch.gain == batch.rate_factor == pytest.approx((96 / 32 + 1) / (96 / 128 + 1))
     assert _batch(scale=None).gain == 1.0
@@ -84,12 +85,26 @@ def test_every_sample_of_an_epoch_is_trained_once_by_one_process_while_batches_c
             break
         for course, step in zip(courses, steps, strict=True):
             assert len(step.parts) == course.batch.accumulation + 1
+            assert {len(part) for part in step.parts} == {course.batch.local}
             trained += step.rows
             course.advance()
             if step.number in wishes:
                 assert course.batch.take(wishes[step.number])
     assert len(trained) == len(set(trained))
     assert len(trained) > 1024 - 64
+
+
+def test_a_process_alone_makes_some_steps_in_two_passes_to_measure_the_noise() -> None:
+    batch, passes = _batch(scale=96.0), []
+    course = _course(batch)
+    for step in course:
+        passes.append(len(step.parts))
+        assert len(step.rows) == 32
+        assert batch.noise.parts == len(step.parts)
+        course.advance()
+    assert passes[:18] == [2] * 9 + [1] * 7 + [2, 1]
+    alone = _batch(first=1, largest=8)
+    assert alone.enter(0) == [1]
 
 
 def test_the_training_ends_when_its_steps_are_worth_what_was_asked_for() -> None:
