@@ -195,6 +195,10 @@ class Adaptive(NamedTuple):
         others = [one for one in self.timings if one[:4] != timing[:4]]
         return self._replace(timings=(*others, timing)[-MOST_TIMINGS:], reports=self.reports + 1)
 
+    def last(self, timing: Timing | None) -> float | None:
+        """The step time that it last reported for the same allocation and batch as another timing, if it did."""
+        return next((one.step_s for one in self.timings if timing is not None and one[:4] == timing[:4]), None)
+
     def plain(self) -> list[Any]:
         """This as JSON values."""
         split = None if self.split is None else list(self.split)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from fairway.core.batch import Split
 from fairway.runtime.daemon.clock import JUMP_S
 from fairway.runtime.journal.database import DiskFullError, Journal
 from fairway.runtime.journal.job_folders import RECORD
@@ -135,6 +136,7 @@ class SimulatedAttempt:
     lost: bool = False
     ran_before_stop_s: float | None = None
     throttled: float = 1.0
+    wanted: tuple[Split, int] | None = None
     words: list[str] = field(default_factory=list)
 
     @property
@@ -178,6 +180,11 @@ class SimulatedAttempt:
             self._count(self.site.time.monotonic())
         self.throttled = part
         self.site.expect(self)
+        return True
+
+    def want(self, batch: Split, gpus: int) -> bool:
+        """Note what was asked for."""
+        self.wanted = (batch, gpus)
         return True
 
     def set_limit(self, limit_s: float | None) -> None:

@@ -21,6 +21,7 @@ from fairway.train.probe import NoiseProbe
 from fairway.train.sampler import Position, Sampler
 from fairway.train.scheduled import Session, session
 from fairway.train.stopping import shield_worker
+from fairway.train.tuned import TunedBatch
 
 __all__ = [
     "AccordionBatch",
@@ -40,6 +41,7 @@ __all__ = [
     "ReplicaNoiseEstimator",
     "Sampler",
     "Session",
+    "TunedBatch",
     "adascale_factor",
     "gradients_of",
     "legw_factor",

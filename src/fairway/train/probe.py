@@ -25,16 +25,25 @@ class NoiseProbe(ConsecutiveNoiseEstimator):
 
     def __init__(self, model: Any, *, parts: int = 1, decay: float = 0.9) -> None:
         super().__init__(decay)
+        self._model: Any = model
+        self._hooked = False
+        self._seen: set[int] = set()
+        self.set_parts(parts)
+
+    def set_parts(self, parts: int) -> None:
+        """From the next step on a step consists of another number of backward passes."""
         if parts < 1:
             raise ValueError(f"a step has at least one backward pass, not {parts}")
         self.parts = parts
         module = distributed()
         self._compares = parts > 1 or (module is not None and int(module.get_world_size()) > 1)
         self._passes: deque[Any] = deque(maxlen=parts)
-        self._seen: set[int] = set()
-        for place, parameter in enumerate(model.parameters()):
-            if self._compares and parameter.requires_grad:
-                parameter.register_hook(lambda gradient, place=place: self._take(place, gradient))
+        self._seen.clear()
+        if self._compares and not self._hooked:
+            self._hooked = True
+            for place, parameter in enumerate(self._model.parameters()):
+                if parameter.requires_grad:
+                    parameter.register_hook(lambda gradient, place=place: self._take(place, gradient))
 
     def observe(self, gradient: Gradient, batch: float) -> bool:
         """After the last backward pass of a step: take `gradients_of(model.parameters())`, before they are changed.
@@ -59,6 +68,8 @@ class NoiseProbe(ConsecutiveNoiseEstimator):
 
     def _take(self, place: int, gradient: Any) -> None:
         """Add the gradient of one parameter to the squared norm of this pass; it stays on its device."""
+        if not self._compares:
+            return
         row = wide(gradient)
         if not self._passes or place in self._seen:
             # A parameter that comes again belongs to the next pass.

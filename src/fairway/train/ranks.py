@@ -17,6 +17,8 @@ from fairway.train.noise_scale import mean_over_processes
 
 GO_ON, SAVE, STOP = 0, 1, 2
 """What to do after a step; of several wishes the highest counts."""
+NOTE_BITS = 60
+"""A note is a number of at most this many bits."""
 _LOOK_EVERY_S = 0.01
 
 
@@ -56,21 +58,23 @@ class Ranks:
         """Whether every rank learns the wishes of every other rank after each step."""
         return self.size == 1 or distributed() is not None
 
-    def decide(self, wish: int) -> int:
-        """What all ranks do after this step. Every rank must ask after every step.
+    def decide(self, wish: int, note: int = 0) -> tuple[int, int]:
+        """What all ranks do after this step, and rank 0's note, or 0. Every rank must ask after every step.
 
-        If ranks are not connected, they agree only on stopping; each rank decides for itself when to save.
+        If ranks are not connected, they agree only on stopping; each rank decides for itself when to save, and has its
+        own note. A note may be lost in a step after which ranks save or stop.
         """
         if self.size == 1:
-            return wish
+            return wish, note
         self._steps += 1
         if self._steps % self._agree_every:
-            return GO_ON
+            return GO_ON, 0
         if distributed() is not None:
-            return self.highest(wish)
+            highest = self.highest(wish << NOTE_BITS | (note if self.rank == 0 else 0))
+            return highest >> NOTE_BITS, highest & ((1 << NOTE_BITS) - 1)
         if self._by_file.stops(wish == STOP):
-            return STOP
-        return GO_ON if wish == STOP else wish
+            return STOP, note
+        return GO_ON if wish == STOP else wish, note
 
     def highest(self, value: int) -> int:
         """The largest value of any rank, for all of them; without a process group, this rank's own."""

@@ -77,6 +77,7 @@ class Reporter:
         self.batch_size = batch_size
         self.epoch: float | None = None
         self.noise_scale: float | None = None
+        self.timing: list[float] | None = None
         self.at: float = 0
         self.samples = 0.0
         self.samples_per_step: float | None = None
@@ -129,6 +130,7 @@ class Reporter:
                 "epoch": self.epoch,
                 "batch_size": self.batch_size,
                 "noise_scale": number(self.noise_scale),
+                "timing": self.timing,
                 "samples": self.samples or None,
                 "samples_per_s": rate,
                 **more,

@@ -40,6 +40,8 @@ class Sampler:
             raise ValueError(f"{shards} shards cannot be shared evenly by {world_size} processes")
         self.samples = samples
         self.seed = seed
+        self.rank = rank
+        self.world_size = world_size
         self.shards = shards
         per_process = shards // world_size
         self.mine = range(rank * per_process, (rank + 1) * per_process)
@@ -64,6 +66,12 @@ class Sampler:
             raise ValueError(f"epoch {where.epoch} has no batch {where.batch} of {batch_size}")
         start = where.batch * batch_size
         return self._shuffled(where.epoch)[start : start + batch_size].tolist()
+
+    def between(self, epoch: int, start: int, count: int) -> list[int]:
+        """`count` samples of an epoch, after the first `start` of them."""
+        if not 0 <= start <= start + count <= self.samples:
+            raise ValueError(f"an epoch of {self.samples} samples has no {count} after the first {start}")
+        return self._shuffled(epoch)[start : start + count].tolist()
 
     def parts(self, where: Position, batch_size: int) -> list[list[int]]:
         """This process's shards of a batch, in their order."""

@@ -28,6 +28,9 @@ from fairway.train.reporter import Lines, Reporter
 from fairway.train.sampler import Sampler
 from fairway.train.saving import Load, Save, Saving
 from fairway.train.stopping import REQUEUE_CODE, StopFlag
+from fairway.train.tuned import TunedBatch, TunedCourse, Wish
+
+_WISH_EVERY_S = 0.25
 
 
 class Session:
@@ -53,6 +56,9 @@ class Session:
         self._reporter = Reporter(lines, total=steps, batch_size=batch_size)
         self._checkpoints = _checkpoints(context, checkpoint_dir, keep)
         self._saved_step: int | None = None
+        self._wish_file = _wish_file(context)
+        self._wish_at_s = 0.0
+        self._wished: Wish | None = None
         if context.scheduled:
             self._stop.install()
             atexit.register(self._reporter.flush)
@@ -213,7 +219,7 @@ class Session:
 
     def should_stop(self) -> bool:
         """Whether to save and leave now. All ranks get the same answer after the same step, so all must ask."""
-        return self._decide(GO_ON) == STOP
+        return self._decide(GO_ON)[0] == STOP
 
     def exit_for_requeue(self) -> NoReturn:
         """End the process and ask to be run again: the state is saved."""
@@ -264,10 +270,15 @@ class Session:
     ) -> Iterator[Step]:
         """Go through epochs batch by batch, at batch sizes that may change from epoch to epoch; else like `steps`.
 
-        Position, batch size and measurements are saved with each checkpoint and are there again when it is loaded.
+        Position, batch size and measurements are saved with each checkpoint and are there again when it is loaded. A
+        `TunedBatch` may change after every step.
         """
         saving = Saving(save, self.ranks, every=every, every_s=every_s, everyone=everyone)
-        course = Course(sampler, Batch(batch) if isinstance(batch, int) else batch, epochs)
+        course: Course | TunedCourse
+        if isinstance(batch, TunedBatch):
+            course = TunedCourse(sampler, batch, epochs)
+        else:
+            course = Course(sampler, Batch(batch) if isinstance(batch, int) else batch, epochs)
         found = self._loaded(load)
         if found is not None:
             course.restore(found.state["course"])
@@ -277,13 +288,23 @@ class Session:
             self._reporter.epoch = course.epochs_done(ahead=1)
             yield step
             self._reporter.noise_scale = course.batch.noise_scale
-            self._reporter.pass_step(self._reporter.at)
             course.advance()
+            if isinstance(course, TunedCourse):
+                # What the step was worth is known only now.
+                self._reporter.at, self._reporter.timing = course.progress(), course.timer.known
+            self._reporter.pass_step(self._reporter.at)
             if course.batch.size != step.batch_size:
                 self.report(course.progress(), samples=0, batch_size=course.batch.size, epoch=course.epochs_done())
             self._reporter.samples_per_step = course.samples_per_step
             if not course.done:
-                self._end_step(course.steps, saving, progress=course.progress(), course=course.state())
+                wish = self._wish() if isinstance(course, TunedCourse) else None
+                note = self._end_step(
+                    course.steps, saving, note_of(wish), progress=course.progress(), course=course.state()
+                )
+                if isinstance(course, TunedCourse) and note and course.batch.take(wish_in(note)):
+                    self._reporter.timing = None
+                    self._reporter.samples_per_step = course.samples_per_step
+                    self.report(course.progress(), samples=0, batch_size=course.batch.size)
         self._reporter.flush()
 
     def _loaded(self, load: Load | None) -> Checkpoint | None:
@@ -295,22 +316,25 @@ class Session:
             load(path)
         return found
 
-    def _set_out(self, course: Course) -> None:
+    def _set_out(self, course: Course | TunedCourse) -> None:
         """Announce a course, from where it is."""
         batch = course.batch
         self._reporter.begin_at(course.progress(), self._reporter.samples)
         self._reporter.total, self._reporter.batch_size = course.total, batch.size
         self._reporter.samples_per_step = course.samples_per_step
         sizes = list(batch.sizes) if len(batch.sizes) > 1 else None
-        self.announce(steps=course.total, epochs=course.epochs, batch_sizes=sizes, batch_size=batch.size)
+        limits = list(batch.limits) if isinstance(batch, TunedBatch) else None
+        about = {"batch_sizes": sizes, "batch_size": batch.size, "batch_limits": limits}
+        self.announce(steps=course.total, epochs=course.epochs, **about)
 
-    def _end_step(self, step: int, saving: Saving, **state: Any) -> None:
-        """After a step: save if it is time, and leave if the scheduler asks for it."""
-        told = self._decide(saving.wish())
+    def _end_step(self, step: int, saving: Saving, note: int = 0, **state: Any) -> int:
+        """After a step: save if it is time, and leave if the scheduler asks for it. Returns rank 0's note, or 0."""
+        told, note = self._decide(saving.wish(), note)
         if saving.save is not None and (told != GO_ON or saving.due(step)):
             saving.note(self._try_to_save(step, saving.save, saving.everyone, state))
         if told == STOP:
             self.exit_for_requeue()
+        return note
 
     def _try_to_save(self, step: int, save: Save, everyone: bool, state: Mapping[str, Any]) -> float:
         """Save. A full disk costs the checkpoint, not the training: the one before still counts."""
@@ -323,11 +347,19 @@ class Session:
             warnings.warn(f"fairway: step {step} could not be saved: {error}", RuntimeWarning, stacklevel=4)
         return time.monotonic() - began_s
 
-    def _decide(self, wish: int) -> int:
+    def _decide(self, wish: int, note: int = 0) -> tuple[int, int]:
         if not self.scheduled and self._checkpoints is None:
-            return GO_ON
+            return GO_ON, 0
         self._pace.rest()
-        return self.ranks.decide(STOP if self._stop.is_set else wish)
+        return self.ranks.decide(STOP if self._stop.is_set else wish, note)
+
+    def _wish(self) -> Wish | None:
+        """The split of the batch that the scheduler wants, looked for a few times per second."""
+        now_s = time.monotonic()
+        if self._wish_file is not None and now_s >= self._wish_at_s:
+            self._wish_at_s = now_s + _WISH_EVERY_S
+            self._wished = _wish_in_file(self._wish_file)
+        return self._wished
 
 
 def session(
@@ -368,13 +400,36 @@ def _checkpoints(context: Context, otherwise: str | Path | None, keep: int) -> C
     return Checkpoints(context.checkpoints, keep=keep, resume=context.resume, mark=mark)
 
 
+def _wish_file(context: Context) -> Path | None:
+    """Where the scheduler writes which batch it wants: in the directory of the attempt."""
+    folder = context.attempt
+    if folder is None:
+        return None
+    return (folder.parent if folder.name == "shared" else folder) / "wanted.json"
+
+
+def _wish_in_file(path: Path) -> Wish | None:
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        wish = Wish(told["local"], told["accumulation"], told["gpus"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return wish if all(type(one) is int and 0 <= one < 1 << 20 for one in wish) and min(wish[0], wish[2]) else None
+
+
+def note_of(wish: Wish | None) -> int:
+    """A wish as a note of one rank for the others; 0 for none."""
+    return 0 if wish is None else (wish.local << 20 | wish.accumulation) << 20 | wish.processes
+
+
+def wish_in(note: int) -> Wish:
+    """Read what `note_of` gave."""
+    mask = (1 << 20) - 1
+    return Wish(note >> 40, note >> 20 & mask, note & mask)
+
+
 def _wanted(context: Context) -> int | None:
-    """What the scheduler has written beside the reports, else what it said at the start."""
-    if context.report is not None:
-        try:
-            size = json.loads((context.report.parent / "wanted.json").read_text(encoding="utf-8"))["batch_size"]
-        except (OSError, ValueError, KeyError, TypeError):
-            size = None
-        if isinstance(size, int) and not isinstance(size, bool) and 0 < size < 2**40:
-            return size
-    return context.batch_size
+    """The batch size that the scheduler wants now, else what it said at the start."""
+    path = _wish_file(context)
+    wish = None if path is None else _wish_in_file(path)
+    return context.batch_size if wish is None else wish.processes * wish.local * (wish.accumulation + 1)

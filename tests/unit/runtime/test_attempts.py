@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fairway.core.batch import Split
 from fairway.runtime.journal.job_folders import RECORD
 from fairway.runtime.processes.attempts import Attempts, AttemptTarget, BlockedGpus, Ended, LaunchOrder, Started
 from fairway.testing.simulated_site import Behaviour, SimulatedSite, SimulatedTime
@@ -100,3 +101,18 @@ def test_a_start_that_was_refused_is_not_tried_again_before_that_is_known() -> N
     assert [type(notice) for notice in attempts.noticed()] == [Ended]
     attempts.settle()
     assert attempts.noticed() == [Started(1, (0,), resumed=False)]
+
+
+def test_an_attempt_is_told_its_batch_at_its_start_and_when_that_changes() -> None:
+    wishes = Wishes()
+    attempts = Attempts(SimulatedSite(SimulatedTime(), lambda name: None), wishes, BlockedGpus(), anywhere=True)
+    wishes.targets = {1: AttemptTarget((0, 1), batch=Split(32)), 2: AttemptTarget((2,))}
+    attempts.aim([], [1, 2])
+    assert attempts.live[1].handle.wanted == (Split(32), 2)
+    assert attempts.live[2].handle.wanted is None
+    wishes.targets[1] = AttemptTarget((0, 1), batch=Split(64, 1))
+    attempts.tell()
+    assert attempts.live[1].handle.wanted == (Split(64, 1), 2)
+    wishes.targets[1] = AttemptTarget((0,), batch=Split(128))
+    attempts.tell()
+    assert attempts.live[1].handle.wanted == (Split(64, 1), 2), "it stops, and is started with the new batch"

@@ -139,3 +139,22 @@ def test_of_long_lines_few_are_taken_in(tmp_path: Path) -> None:
     path = tmp_path / "reports.jsonl"
     path.write_text("".join(json.dumps({"step": step, "x": "y" * 60_000}) + "\n" for step in range(50)))
     assert [one["step"] for one in _read(path)] == [47, 48, 49]
+
+
+def test_limits_and_step_times_are_taken_as_far_as_they_make_sense() -> None:
+    progress = Progress()
+    take_in(progress, {"started": True, "batch_limits": [32, 512, 8, 128]}, 1000.0)
+    assert (progress.batch_limits, progress.timing) == ([32, 512, 8, 128], None)
+    take_in(progress, {"step": 3, "timing": [2, 16, 0, 0.5]}, 1001.0)
+    assert progress.timing == [2, 16, 0, 0.5]
+    take_in(progress, {"step": 4}, 1002.0)
+    assert progress.timing == [2, 16, 0, 0.5]
+    for limits in ([32, 16, 8, 128], [32, 512, 8], [0, 1, 1, 1], [32, 512, 9, 8], "all", [32.5, 64, 1, 1], [True] * 4):
+        take_in(progress, {"step": 5, "batch_limits": limits}, 1003.0)
+        assert progress.batch_limits == [32, 512, 8, 128]
+    for timing in ([2, 0, 0, 0.5], [2, 16], "fast", [2, 16, -1, 0.5], [2.5, 16, 0, 0.5]):
+        take_in(progress, {"step": 6, "timing": timing}, 1004.0)
+        assert progress.timing is None
+    for nonsense in (-3.0, float("nan"), 0.0, None, 1e300):
+        take_in(progress, {"step": 7, "timing": [2, 16, 0, nonsense]}, 1005.0)
+        assert progress.timing == [2, 16, 0, -1.0]

@@ -140,7 +140,8 @@ def test_the_scheduler_gives_the_batch_size(tmp_path: Path) -> None:
         assert (batch.size, batch.rate_factor) == (16, 2.0)
         sizes = []
         for wish in (27, 1000, 3, None):
-            (tmp_path / "wanted.json").write_text(json.dumps({"batch_size": wish}))
+            told = {"local": wish, "accumulation": 0, "gpus": 1}
+            (tmp_path / "attempt-1" / "wanted.json").write_text(json.dumps(told))
             sizes.append(batch.end_epoch())
     assert sizes == [24, 32, 32, 16]
     other = GivenBatch(8, lambda: None)

@@ -106,8 +106,10 @@ def test_the_scheduler_may_want_a_batch_size(tmp_path: Path) -> None:
         assert training.wanted_batch() is None
     with session(env=environment(tmp_path) | {"FAIRWAY_BATCH_SIZE": "64"}) as training:
         assert training.wanted_batch() == 64
-        for told, wanted in (({"batch_size": 128}, 128), ({"batch_size": "x"}, 64), ({"batch_size": -1}, 64), ([], 64)):
-            (tmp_path / "wanted.json").write_text(json.dumps(told))
+        wishes = [({"local": 32, "accumulation": 1, "gpus": 2}, 128), ({"local": "x"}, 64), ([], 64)]
+        wishes += [({"local": -1, "accumulation": 0, "gpus": 1}, 64), ({"local": 8, "accumulation": 0, "gpus": 0}, 64)]
+        for told, wanted in wishes:
+            (tmp_path / "attempt-1" / "wanted.json").write_text(json.dumps(told))
             assert training.wanted_batch() == wanted
 
 

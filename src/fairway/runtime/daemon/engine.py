@@ -98,7 +98,7 @@ class LiveEngine:
     def poll(self, until_s: float) -> Sequence[Happening]:
         """Wait for something to happen, until `until_s` at the latest."""
         self._rest()
-        self.attempts.follow_guests()
+        self.attempts.tell()
         until_s = self._latest_round_s(until_s)
         while not self._inbox.closed:
             now_s = self._now_s(until_s)

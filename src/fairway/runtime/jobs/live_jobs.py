@@ -148,13 +148,15 @@ class LiveJobs:
         return self.state.held_gpus
 
     def target(self, job: int) -> AttemptTarget | None:
-        """The GPUs that the state holds for a job, its host, and the part of the time in which it may compute."""
+        """The GPUs that the state holds for a job, its host, its part of the time, and the split of its batch."""
         gpus = self.state.held_gpus.get(job)
         if gpus is None:
             return None
         table = self.state.table
         row = table.position(job)
-        return AttemptTarget(gpus, int(table.i[columns.HOST, row]), float(table.f[columns.THROTTLE, row]))
+        host, throttle = int(table.i[columns.HOST, row]), float(table.f[columns.THROTTLE, row])
+        facts = self.state.facts.get(job)
+        return AttemptTarget(gpus, host, throttle, None if facts is None else facts.split)
 
     def stays(self, job: int) -> bool:
         """Whether a job that loses its GPUs is suspended in place, rather than stopped."""

@@ -12,8 +12,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from fairway.core import columns
+from fairway.core.batch import BatchLimits, Timing
 from fairway.core.cluster import Cluster
-from fairway.core.event import Event, JobSubmitted, RateChanged, RegimeEntered, RestartMeasured
+from fairway.core.event import Event, JobMeasured, JobSubmitted, RateChanged, RegimeEntered, RestartMeasured
+from fairway.core.facts import NO_FACTS
 from fairway.core.state import State
 from fairway.runtime.jobs.estimates import (
     RESTART_S,
@@ -31,6 +33,8 @@ from fairway.runtime.jobs.records import JobRecord, JobState, Progress
 from fairway.runtime.jobs.store import JobStore
 from fairway.runtime.processes.site import Report
 
+LEAST_CHANGE = 0.05
+"""A step time that differs by less from the last one in the same place is no news."""
 RATE_EVERY_S = 5.0
 """How often the measured speed of a job becomes an event."""
 LEARNT = 0.25
@@ -68,6 +72,7 @@ class Observations:
         self._origin_s = origin_s
         self._rated_s: dict[int, float] = {}
         self._in_steps: set[int] = set()
+        self._measured_s: dict[int, float] = {}
         self._told: dict[int, tuple[Place, int | None, float]] = {}
 
     def recall(self, event: Event) -> None:
@@ -83,7 +88,7 @@ class Observations:
 
     def forget(self, record: JobRecord) -> None:
         """Drop what is expected of a job that has ended."""
-        for kept in (self._rated_s, self.expected_s, self._told):
+        for kept in (self._rated_s, self._measured_s, self.expected_s, self._told):
             kept.pop(record.number, None)
         self._in_steps.discard(record.number)
 
@@ -132,7 +137,31 @@ class Observations:
             if now_s >= self._rated_s.get(job, 0.0) or self._told.get(job, about) != about:
                 self._rated_s[job] = now_s + RATE_EVERY_S
                 events.append(self._trained(record, about, now_s))
-        return events
+        return events + self._measured(record, now_s)
+
+    def _measured(self, record: JobRecord, now_s: float) -> list[Event]:
+        """What a job whose batch size may be chosen says about itself, if that is new."""
+        progress, job, gpus = record.progress, record.number, self._state.held_gpus.get(record.number, ())
+        if progress.batch_limits is None or record.state is not JobState.RUNNING or not gpus:
+            return []
+        first, largest, least, most = progress.batch_limits
+        limits, timing = BatchLimits(first, largest, least, most, accumulation=True), None
+        replicas, local, accumulation, step_s = progress.timing or (0, 0, 0, 0.0)
+        if replicas == len(gpus):
+            nodes = len({self.cluster.node_of_gpu[gpu] for gpu in gpus})
+            timing = Timing(nodes, len(gpus), int(local), int(accumulation), step_s)
+        known = self._state.facts.get(job, NO_FACTS).adaptive
+        before = None if known is None else known.last(timing)
+        new = known is None or known.limits != limits
+        if timing is not None and (before is None or abs(timing.step_s - before) > LEAST_CHANGE * abs(before)):
+            new |= now_s >= self._measured_s.get(job, 0.0) or before is None
+        else:
+            timing = None
+        if not new:
+            return []
+        self._measured_s[job] = now_s + RATE_EVERY_S
+        noise = math.nan if progress.noise_scale is None else progress.noise_scale
+        return [JobMeasured(now_s, job, limits, timing, noise)]
 
     def restart_cost(self, record: JobRecord, now_s: float) -> list[Event]:
         """An event with what a stop and restart of a job costs, if the state has another figure."""
@@ -248,6 +277,9 @@ def take_in(progress: Progress, report: Mapping[str, Any], now_s: float) -> bool
     sizes = report.get("batch_sizes")
     if isinstance(sizes, list) and 0 < len(sizes) <= MOST_BATCH_SIZES and all(_is_count(size) for size in sizes):
         progress.batch_sizes = sizes
+    progress.batch_limits = _limits(report.get("batch_limits")) or progress.batch_limits
+    if report.get("started") is True or "timing" in report:
+        progress.timing = _timing(report.get("timing"))
     batch = report.get("batch_size")
     changed = _is_count(batch) and batch != progress.batch_size
     if changed:
@@ -257,6 +289,25 @@ def take_in(progress: Progress, report: Mapping[str, Any], now_s: float) -> bool
             # A step is something else now.
             progress.steps_per_s, progress.speeds = None, {}
     return changed
+
+
+def _limits(value: Any) -> list[int] | None:
+    """The first and the largest batch size of a job, and the fewest and most samples per GPU, if they make sense."""
+    if not isinstance(value, list) or len(value) != 4 or not all(_is_count(one) or one == 0 for one in value):
+        return None
+    first, largest, least, most = value
+    return list(value) if 0 < first <= largest and 0 < least <= (most or least) else None
+
+
+def _timing(value: Any) -> list[float] | None:
+    """GPUs, samples per GPU and pass, passes before the last one, and seconds per step, if they are numbers."""
+    if not isinstance(value, list) or len(value) != 4:
+        return None
+    *counts, step_s = value
+    if not all(_is_count(one) or one == 0 for one in counts) or not min(counts[:2]):
+        return None
+    # A time that cannot be is told as such, so that the owner learns why the job is not adapted.
+    return [*counts, max(number(step_s) or -1.0, -1.0)]
 
 
 def _is_path(value: Any) -> bool:

@@ -91,6 +91,8 @@ class Progress:
     samples: float | None = None
     epochs: float | None = None
     batch_sizes: list[int] | None = None
+    batch_limits: list[int] | None = None
+    timing: list[float] | None = None
     epoch_speeds: dict[str, float] = field(default_factory=dict)
     save_s: float | None = None
     speeds: dict[str, float] = field(default_factory=dict)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
+from fairway.core.batch import Split
 from fairway.runtime.processes.site import REFUSED, Handle, Outcome, Site
 
 AttemptStatus = Literal["running", "paused", "stopping"]
@@ -37,11 +38,15 @@ class BlockedGpus:
 
 
 class AttemptTarget(NamedTuple):
-    """The GPUs that a job should have. A guest of `host` (a job number) shares them, for a part of the time."""
+    """The GPUs that a job should have. A guest of `host` (a job number) shares them, for a part of the time.
+
+    `batch` is how it should work through its batch; None leaves that to the job.
+    """
 
     gpus: tuple[int, ...]
     host: int = -1
     throttle: float = 1.0
+    batch: Split | None = None
 
 
 class LaunchOrder(NamedTuple):
@@ -82,6 +87,7 @@ class Live:
     status: AttemptStatus = "running"
     adopted: bool = False
     throttle: float = 1.0
+    batch: Split | None = None
 
 
 class Started(NamedTuple):
@@ -139,7 +145,7 @@ class Attempts:
         elif not self._is_at(live, target):
             self._stop(live)
         else:
-            self._ease(live, target)
+            self._tell(live, target)
             if (live.status == "paused" or live.adopted) and self._are_free(job, target):
                 live.gpus, live.status, live.adopted = target.gpus, "running", False
                 live.handle.go_on()
@@ -176,12 +182,12 @@ class Attempts:
         computing = {job for job, live in self.live.items() if live.status != "paused" and not live.adopted}
         self.aim((), [job for job in self._wishes.wanted() if job not in computing])
 
-    def follow_guests(self) -> None:
-        """Give guests their present throttle, which also changes with their hosts."""
+    def tell(self) -> None:
+        """Tell running attempts their present throttle, which also changes with their hosts, and their batch."""
         for live in self.live.values():
             target = self._wishes.target(live.job) if live.status == "running" else None
-            if target is not None and target.throttle != live.throttle:
-                self._ease(live, target)
+            if target is not None and self._is_at(live, target):
+                self._tell(live, target)
 
     def busy(self) -> dict[int, list[int]]:
         """The jobs whose processes are on each GPU, without suspended ones."""
@@ -254,13 +260,15 @@ class Attempts:
             return
         live = Live(job, target.gpus, handle)
         self._watch(live)
-        self._ease(live, target)
+        self._tell(live, target)
         self._notices.append(Started(job, target.gpus, resumed=False))
 
-    def _ease(self, live: Live, target: AttemptTarget) -> None:
-        """Tell an attempt its throttle. If that fails now, it is tried again later."""
+    def _tell(self, live: Live, target: AttemptTarget) -> None:
+        """Tell an attempt its throttle and its batch. If that fails now, it is tried again later."""
         if live.throttle != target.throttle and live.handle.throttle(target.throttle):
             live.throttle = target.throttle
+        if target.batch is not None and live.batch != target.batch and live.handle.want(target.batch, len(target.gpus)):
+            live.batch = target.batch
 
     def _watch(self, live: Live) -> None:
         self.live[live.job] = live

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import fairway
+from fairway.core.batch import Split
 from fairway.runtime.processes import environment, keeper
 from fairway.runtime.processes.containment import TOKEN, Containment, HostLimits, keeper_of, kill_strays
 from fairway.runtime.processes.environment import ReportReader
@@ -108,6 +109,11 @@ class Running:
         except (OSError, ValueError):
             return 1.0
 
+    def want(self, batch: Split, gpus: int) -> bool:
+        """Ask the ranks to work through their batch like this. False if that could not be written."""
+        told = {"local": batch.local, "accumulation": batch.accumulation, "gpus": gpus}
+        return self._leave_word("wanted.json", json.dumps(told))
+
     def set_limit(self, limit_s: float | None) -> None:
         """Give the attempt another time limit, counted over all attempts. Its keeper reads it within a second."""
         path = self.directory / "launch.json"
@@ -119,10 +125,12 @@ class Running:
         keeper.write_over(path, launch)
 
     def _leave_word(self, name: str, text: str) -> bool:
-        """Write a file for the keeper, completely or not at all. Returns whether there was room for it."""
+        """Write a file for the keeper or the ranks, whole or not at all. Returns whether there was room for it."""
         scratch = self.directory / f"{name}.{os.getpid()}"
         try:
             scratch.write_text(text, encoding="ascii")
+            # Ranks of other users read some of them.
+            scratch.chmod(0o644)
             scratch.replace(self.directory / name)
         except OSError:
             with contextlib.suppress(OSError):

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from fairway.core.batch import Split
+
 
 class Moment(NamedTuple):
     """A moment: the time of day, and the seconds since the boot `boot` of the machine, which cannot be set.
@@ -79,6 +81,10 @@ class Handle(Protocol):
 
     def throttle(self, part: float) -> bool:
         """Let the ranks compute for a part of the time. False if that could not be written."""
+        ...
+
+    def want(self, batch: Split, gpus: int) -> bool:
+        """Ask the ranks to work through their batch like this. False if that could not be written."""
         ...
 
     def set_limit(self, limit_s: float | None) -> None:
