@@ -141,9 +141,11 @@ def forecast(run: Trained) -> fairway.Result:
     model = fit(averaged(seen))
     if model is None:
         raise RuntimeError("no job has timed its steps")
-    costs = [start for one in run.records for start in _starts_s(run, one)]
-    jobs = [_spec(run, one, model, statistics.fmean(costs)) for one in run.records]
-    rules = Rules("twin", spread_matters=False)
+    starts_s = [start_s for one in run.records for start_s in _starts_s(run, one)]
+    stops_s = [attempt.stop_s for one in run.records for attempt in one.attempts if attempt.stop_s is not None]
+    costs_s = statistics.fmean(starts_s), statistics.fmean(stops_s or [0.0])
+    jobs = [_spec(run, one, model, *costs_s) for one in run.records]
+    rules = Rules("twin", spread_matters=False, adapts="regimes")
     cluster = virtual_machine(GPUS).cluster
     return simulate(
         Workload.of(jobs), cluster=cluster, policy="pollux", rules=rules, round_s=ROUND_S, placement="packed"
@@ -156,13 +158,13 @@ def _starts_s(run: Trained, record: JobRecord) -> list[float]:
     return [begin_s - attempt.launched_s for begin_s, attempt in zip(begun, record.attempts, strict=False)]
 
 
-def _spec(run: Trained, record: JobRecord, model: StepModel, start_s: float) -> JobSpec:
+def _spec(run: Trained, record: JobRecord, model: StepModel, start_s: float, stop_s: float) -> JobSpec:
     lines = [line for line in _reports(run, record) if "noise_scale" in line and "step" in line]
     total = max(line["step"] for line in lines)
     noise: list[tuple[float, float]] = []
     for at in range(STRETCHES):
         here = [one["noise_scale"] for one in lines if at / STRETCHES <= one["step"] / total <= (at + 1) / STRETCHES]
-        noise.append(((at + 1) / STRETCHES, statistics.median(here) if here else noise[-1][1] if noise else 0.0))
+        noise.append(((at + 1) / STRETCHES, _mean_noise(here) if here else noise[-1][1] if noise else 0.0))
     return JobSpec(
         id=record.id,
         submitted_s=record.submitted_s - run.origin_s,
@@ -170,10 +172,17 @@ def _spec(run: Trained, record: JobRecord, model: StepModel, start_s: float) -> 
         gpus_min=1,
         gpus_max=GPUS,
         duration_s=start_s + total * float(step_s(model, 1, 1, LIMITS[0])),
-        checkpoint_s=start_s,
+        checkpoint_s=stop_s + start_s,
         adaptation="tuned",
         tuning=Tuning(*LIMITS, tuple(float(value) for value in model), tuple(noise)),
     )
+
+
+def _mean_noise(scales: Sequence[float]) -> float:
+    """The noise scale at which a batch of usual size is worth the mean of what it is worth at these."""
+    first, usual = LIMITS[0], 8 * LIMITS[0]
+    worth = statistics.fmean((scale + first) / (scale + usual) for scale in scales)
+    return (worth * usual - first) / (1.0 - worth)
 
 
 if __name__ == "__main__":
