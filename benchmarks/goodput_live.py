@@ -1,6 +1,6 @@
 """Four real trainings on four virtual GPUs: batches and GPUs by `pollux`, against fixed batches under `tiresias`.
 
-    python benchmarks/goodput_live.py [--seeds 1 2 3] [--python PYTHON_WITH_TORCH]
+    python benchmarks/goodput_live.py [--seeds 1 2 3] [--python PYTHON_WITH_TORCH] [--picture FILE.svg]
 
 Each job trains with PyTorch (DDP over gloo) until its loss reaches a target. A pass takes 60 ms and 1 ms per sample, as
 on a GPU that a small batch does not fill. What the live run has shown (step times, noise scales, the cost of a start)
@@ -28,6 +28,7 @@ from fairway.models.step_fit import averaged, fit
 from fairway.models.step_time import StepModel, step_s
 from fairway.placement import placement
 from fairway.policies import make_policy
+from fairway.report.line_chart import Axis, line_chart, staircase
 from fairway.runtime.daemon.machine import virtual_machine
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.records import JobRecord, JobState
@@ -65,6 +66,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--target", default="0.1")
+    parser.add_argument("--picture", type=Path, help="the life of the first job under pollux, of the last seed")
     options = parser.parse_args()
     print(f"{'seed':>4}  {'policy':<9}{'mean time to target':>20}{'all':>9}{'restarts':>10}{'largest batch':>15}")
     for seed in options.seeds:
@@ -76,6 +78,8 @@ def main() -> None:
                 about = f"{run.mean_jct_s:>18.1f} s{run.makespan_s:>7.1f} s{restarts:>10}{largest:>15}"
                 print(f"{seed:>4}  {policy:<9}{about}", flush=True)
                 if policy == "pollux":
+                    if options.picture is not None:
+                        options.picture.write_text(life_of(run, run.records[0]), encoding="utf-8")
                     result = forecast(run)
                     off = (result.mean_jct_s or 0.0) / run.mean_jct_s - 1.0
                     about = f"{result.mean_jct_s or 0.0:>18.1f} s{result.makespan_s or 0.0:>7.1f} s"
@@ -133,6 +137,25 @@ def _reports(run: Trained, record: JobRecord) -> list[dict[str, float]]:
 
 def _batches(run: Trained) -> list[int]:
     return [int(line["batch_size"]) for one in run.records for line in _reports(run, one) if "batch_size" in line]
+
+
+def life_of(run: Trained, record: JobRecord) -> str:
+    """GPUs, batch and efficiency of a job over its life, as a picture."""
+    first, began_s = LIMITS[0], record.submitted_s
+    gpus = [(attempt.launched_s - began_s, len(attempt.gpus)) for attempt in record.attempts]
+    gpus.append(((record.ended_s or began_s) - began_s, gpus[-1][1]))
+    told = [line for line in _reports(run, record) if "noise_scale" in line and "batch_size" in line]
+    seen = [(line["time"] - began_s, line["batch_size"], line["noise_scale"]) for line in told]
+    most_gpus, most_batch = max(count for _, count in gpus), max(batch for _, batch, _ in seen)
+    lines = {
+        f"GPUs, of {most_gpus}": staircase([(at_s, count / most_gpus) for at_s, count in gpus]),
+        f"batch, of {most_batch:,}": staircase([(at_s, batch / most_batch) for at_s, batch, _ in seen]),
+        "efficiency": [(at_s, (noise + first) / (noise + batch)) for at_s, batch, noise in seen],
+    }
+    share = Axis("part of the most that it had, and of full efficiency", " %", 100.0, 100.0)
+    return line_chart(
+        "Live, under pollux: one of four trainings", lines, Axis("time since its submission", " s"), share
+    )
 
 
 def forecast(run: Trained) -> fairway.Result:

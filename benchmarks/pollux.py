@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 
 from rich.console import Console
@@ -25,7 +24,7 @@ from fairway.core.event import Event
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
 from fairway.models.goodput import efficiency
-from fairway.report.line_chart import Axis, line_chart
+from fairway.report.line_chart import Axis, line_chart, staircase
 from fairway.traces import pollux_like
 
 POLICIES = ("pollux", "tiresias", "optimus")
@@ -63,22 +62,14 @@ def life_of_one_job(workload: Workload) -> str:
     life = diary.lives[name]
     most_gpus, most_batch = max(gpus for _, gpus, _, _ in life), max(batch for _, _, batch, _ in life)
     lines = {
-        f"GPUs, of {most_gpus}": _steps([(age_s, gpus / most_gpus) for age_s, gpus, _, _ in life]),
-        f"batch, of {most_batch:,}": _steps([(age_s, batch / most_batch) for age_s, _, batch, _ in life]),
-        "efficiency": _steps([(age_s, worth) for age_s, _, _, worth in life]),
+        f"GPUs, of {most_gpus}": staircase([(age_s, gpus / most_gpus) for age_s, gpus, _, _ in life]),
+        f"batch, of {most_batch:,}": staircase([(age_s, batch / most_batch) for age_s, _, batch, _ in life]),
+        "efficiency": staircase([(age_s, worth) for age_s, _, _, worth in life]),
     }
     title = f"Under pollux: a job that trains {spec.model}, and asked for {spec.gpus} GPUs"
     minutes = Axis("time since its submission", " min", 1.0 / 60.0)
     share = Axis("part of the most that it had, and of full efficiency", " %", 100.0, 100.0)
     return line_chart(title, lines, minutes, share)
-
-
-def _steps(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points as a staircase."""
-    found = [points[0]]
-    for (_, before), (at, value) in pairwise(points):
-        found += [(at, before), (at, value)]
-    return found
 
 
 def row_of(name: str, policy: str, result: Result) -> list[str]:

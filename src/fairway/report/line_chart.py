@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
-from itertools import cycle
+from itertools import cycle, pairwise
 from typing import NamedTuple
 
 WIDTH, HEIGHT = 760, 400
@@ -51,6 +51,14 @@ def line_chart(title: str, lines: Mapping[str, Sequence[tuple[float, float]]], x
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
+
+
+def staircase(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points of a line that stays where it is until the next point."""
+    found = list(points[:1])
+    for (_, before), (at, value) in pairwise(points):
+        found += [(at, before), (at, value)]
+    return found
 
 
 def _grid(y_ticks: Sequence[float], y: Axis, x_ticks: Sequence[float], most_x: float, x: Axis) -> list[str]:
