@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import fairway
 from fairway.core.batch import Timing, Tuning
@@ -130,7 +130,7 @@ def _request(seed: str, python: str, target: str) -> JobRequest:
     return JobRequest.from_plain({"command": list(command), "cwd": "/", "user": "load", "gpus": 1, **about})
 
 
-def _reports(run: Trained, record: JobRecord) -> list[dict[str, float]]:
+def _reports(run: Trained, record: JobRecord) -> list[dict[str, Any]]:
     text = (run.folder / "jobs" / record.id / "reports.jsonl").read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()]
 
@@ -166,9 +166,10 @@ def forecast(run: Trained) -> fairway.Result:
         raise RuntimeError("no job has timed its steps")
     starts_s = [start_s for one in run.records for start_s in _starts_s(run, one)]
     stops_s = [attempt.stop_s for one in run.records for attempt in one.attempts if attempt.stop_s is not None]
-    costs_s = statistics.fmean(starts_s), statistics.fmean(stops_s or [0.0])
-    jobs = [_spec(run, one, model, *costs_s) for one in run.records]
-    rules = Rules("twin", spread_matters=False, adapts="regimes")
+    cost_s, slower = (sum(starts_s) + sum(stops_s)) / len(starts_s), _between_steps(run)
+    model = StepModel(*[slower * float(value) for value in model[:6]], float(model[6]))
+    jobs = [_spec(run, one, model, cost_s) for one in run.records]
+    rules = Rules("twin", spread_matters=False, adapts="regimes", charge="start")
     cluster = virtual_machine(GPUS).cluster
     return simulate(
         Workload.of(jobs), cluster=cluster, policy="pollux", rules=rules, round_s=ROUND_S, placement="packed"
@@ -181,7 +182,18 @@ def _starts_s(run: Trained, record: JobRecord) -> list[float]:
     return [begin_s - attempt.launched_s for begin_s, attempt in zip(begun, record.attempts, strict=False)]
 
 
-def _spec(run: Trained, record: JobRecord, model: StepModel, start_s: float, stop_s: float) -> JobSpec:
+def _between_steps(run: Trained) -> float:
+    """How many times as long training takes as its steps, because of what lies between them."""
+    parts = []
+    for record in run.records:
+        for line in _reports(run, record):
+            if line.get("timing") and line.get("samples_per_s"):
+                gpus, local, accumulation, took_s = line["timing"]
+                parts.append(gpus * local * (accumulation + 1) / took_s / line["samples_per_s"])
+    return statistics.fmean(parts)
+
+
+def _spec(run: Trained, record: JobRecord, model: StepModel, start_s: float) -> JobSpec:
     lines = [line for line in _reports(run, record) if "noise_scale" in line and "step" in line]
     total = max(line["step"] for line in lines)
     noise: list[tuple[float, float]] = []
@@ -194,8 +206,8 @@ def _spec(run: Trained, record: JobRecord, model: StepModel, start_s: float, sto
         gpus=1,
         gpus_min=1,
         gpus_max=GPUS,
-        duration_s=start_s + total * float(step_s(model, 1, 1, LIMITS[0])),
-        checkpoint_s=stop_s + start_s,
+        duration_s=total * float(step_s(model, 1, 1, LIMITS[0])),
+        checkpoint_s=start_s,
         adaptation="tuned",
         tuning=Tuning(*LIMITS, tuple(float(value) for value in model), tuple(noise)),
     )
