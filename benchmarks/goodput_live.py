@@ -167,7 +167,7 @@ def forecast(run: Trained) -> fairway.Result:
     starts_s = [start_s for one in run.records for start_s in _starts_s(run, one)]
     stops_s = [attempt.stop_s for one in run.records for attempt in one.attempts if attempt.stop_s is not None]
     cost_s, slower = (sum(starts_s) + sum(stops_s)) / len(starts_s), _between_steps(run)
-    model = StepModel(*[slower * float(value) for value in model[:6]], float(model[6]))
+    model = StepModel(*(float(value) * factor for value, factor in zip(model, [slower] * 6 + [1.0], strict=True)))
     jobs = [_spec(run, one, model, cost_s) for one in run.records]
     rules = Rules("twin", spread_matters=False, adapts="regimes", charge="start")
     cluster = virtual_machine(GPUS).cluster
