@@ -20,9 +20,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from fairway.models.goodput import BatchLimits, limits_of
+from fairway.core.batch import BatchLimits, Timing, limits_of
 from fairway.models.speedup_table import speedup_table
-from fairway.models.step_fit import Timing, averaged, fit
+from fairway.models.step_fit import averaged, fit
 from fairway.models.step_time import StepModel, gradient_s, step_s
 from fairway.solvers.goodput_genetic import genetic_search
 from fairway.solvers.goodput_placement import Placing, restart_factor

@@ -23,7 +23,7 @@ import numpy
 from fairway import Result, Workload, simulate
 from fairway.core import kernels
 from fairway.policies import policies
-from fairway.traces import gavel_like, shockwave_like
+from fairway.traces import gavel_like, pollux_like, shockwave_like
 
 FILE = Path(__file__).parent / "digests.json"
 QUICK = 8
@@ -36,6 +36,8 @@ VARIANTS = (
     "tiresias:service=4/8/12",
     "optimus:estimates=oracle",
 )
+TUNED = {f"{name} with other batches": name for name in ("pollux", "pollux:search=genetic")}
+"""Runs of jobs whose batch size the policy chooses."""
 PUBLISHED = ("max_min_fairness", "max_min_fairness:heterogeneity=agnostic", "min_makespan", "max_throughput", "allox")
 
 
@@ -54,9 +56,16 @@ def workload(jobs: int) -> Workload:
     return Workload.of(sorted([*plain.jobs, *named], key=lambda job: (job.submitted_s, job.id)))
 
 
+def tuned_workload(jobs: int) -> Workload:
+    """Jobs whose batch size a policy may choose, without the longest ones."""
+    drawn = pollux_like(jobs, seed=7, span_h=0.2).jobs
+    return Workload.of([job for job in drawn if job.duration_s is not None and job.duration_s < 3600.0])
+
+
 def runs(only: str = "") -> list[tuple[str, str, str]]:
     """Name, policy and rules of each run."""
     native = [(name, name, "native") for name in (*policies(), *VARIANTS)]
+    native += [(name, policy, "native") for name, policy in TUNED.items()]
     published = [(f"{name} by the rules of gavel", name, "gavel") for name in PUBLISHED]
     return [run for run in [*native, *published] if only in run[0]]
 
@@ -64,6 +73,7 @@ def runs(only: str = "") -> list[tuple[str, str, str]]:
 def digest_of(result: Result) -> str:
     """Who held which GPUs from when to when, and when each job ended."""
     held = [(job, start_s.hex(), end_s.hex(), gpus) for job, start_s, end_s, gpus in result.ledger.segments]
+    held += [(job, since_s.hex(), batch, ()) for job, since_s, batch in result.ledger.batches]
     ends = [end_s.hex() for end_s in result.finished_s.tolist()]
     return hashlib.sha256(repr((held, ends)).encode()).hexdigest()[:16]
 
@@ -71,9 +81,10 @@ def digest_of(result: Result) -> str:
 def digests(jobs: int, only: str = "") -> dict[str, str]:
     """The digest of each run."""
     found = {}
-    work = workload(jobs)
+    work, tuned = workload(jobs), tuned_workload(2 * jobs)
     for name, policy, rules in runs(only):
-        result = simulate(work, cluster=CLUSTER, policy=policy, rules=rules, any_type=True, skip_impossible=True)
+        jobs_here, where = (tuned, "t4:3x4") if name in TUNED else (work, CLUSTER)
+        result = simulate(jobs_here, cluster=where, policy=policy, rules=rules, any_type=True, skip_impossible=True)
         found[name] = digest_of(result)
     return found
 

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fairway.models.goodput import BatchLimits, best_splits, efficiency, goodput, limits_of, noise_scale, speedups
+from fairway.core.batch import BatchLimits, limits_of
+from fairway.models.goodput import best_splits, efficiency, goodput, noise_scale, speedups
 from fairway.models.step_fit import fit
 from fairway.models.step_loss import Seen, loss
 from fairway.models.step_time import StepModel, throughput

@@ -68,4 +68,5 @@ def write_timeline_of(result: Result, path: str) -> None:
         job_names=[job.id for job in result.specs],
         segments=result.ledger.segments,
         series=result.series(),
+        batches=result.ledger.batches,
     )

@@ -79,7 +79,7 @@ def convert(
 
 @trace.command()
 def generate(
-    name: Annotated[str, typer.Argument(help="gavel-like, shockwave-like or philly-like", metavar="NAME")],
+    name: Annotated[str, typer.Argument(help="gavel-like, shockwave-like, philly-like or pollux-like", metavar="NAME")],
     target: Annotated[
         str, typer.Option("--output", "-o", help="The file to write; - is the standard output", metavar="FILE")
     ],
@@ -104,6 +104,7 @@ def generate(
     gavel-like      mean_interarrival_s durations multi_gpu priorities min_h max_h
     shockwave-like  mean_interarrival_s min_h max_h static accordion gns scale_mix
     philly-like     load gpus users longest_h
+    pollux-like     span_h rigid
     \b
     fairway trace generate philly-like --jobs 5000 --set load=0.9 -o busy.jsonl
     fairway trace generate shockwave-like --profile tacc.json -o adaptive.jsonl

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
+from fairway.core.batch import Split
+
 
 class Suspend(NamedTuple):
     """Take all GPUs from a running job; it keeps its progress and will wait.
@@ -23,7 +25,7 @@ class Launch(NamedTuple):
     """Start or resume a waiting job on these GPUs.
 
     `host` is the job whose GPUs it shares as a guest, or -1. A guest may be throttled: it then computes only that part
-    of the time.
+    of the time. `batch` is how it works through its batch; None: with the batch size that its owner chose.
     """
 
     job: int
@@ -31,6 +33,7 @@ class Launch(NamedTuple):
     gpu_type: int
     host: int = -1
     throttle: float = 1.0
+    batch: Split | None = None
 
 
 class Resize(NamedTuple):
@@ -42,6 +45,7 @@ class Resize(NamedTuple):
     host: int = -1
     throttle: float = 1.0
     warm: bool = False
+    batch: Split | None = None
 
 
 class Move(NamedTuple):
@@ -53,6 +57,7 @@ class Move(NamedTuple):
     host: int = -1
     throttle: float = 1.0
     warm: bool = False
+    batch: Split | None = None
 
 
 class Throttle(NamedTuple):
@@ -62,5 +67,12 @@ class Throttle(NamedTuple):
     throttle: float
 
 
+class SetBatch(NamedTuple):
+    """Let a running job train with another batch from its next step on; it is not interrupted."""
+
+    job: int
+    batch: Split
+
+
 Start: TypeAlias = Launch | Resize | Move
-Action: TypeAlias = Suspend | Launch | Resize | Move | Throttle
+Action: TypeAlias = Suspend | Launch | Resize | Move | Throttle | SetBatch

@@ -1,7 +1,8 @@
 """The laws that every decision must keep. The loop checks each one before it acts; a breach names the job.
 
 No more GPUs than there are; gangs whole, between their minimum and maximum; a type that the job can use; no stop or
-resize of a job that has just started; a reason for every wait; a wake-up in the future.
+resize of a job that has just started; a batch within the limits of the job; a reason for every wait; a wake-up in the
+future.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ def check(snapshot: Snapshot, decision: Decision) -> None:
         _check_types(snapshot, decision, gpus)
     if decision.placements:
         _check_placements(snapshot, decision)
+    if decision.batches:
+        _check_batches(snapshot, decision)
 
 
 def _refuse(snapshot: Snapshot, rows: Ints, law: str) -> None:
@@ -91,6 +94,22 @@ def _check_placements(snapshot: Snapshot, decision: Decision) -> None:
             _refuse(snapshot, np.array([row]), f"cannot be placed on GPUs {gpus}")
         if row in protected and gpus != snapshot.gpus_held(row):
             _refuse(snapshot, np.array([row]), "was started a moment ago and may not be moved yet")
+
+
+def _check_batches(snapshot: Snapshot, decision: Decision) -> None:
+    """Only jobs that get GPUs and may be adapted are given a batch, and it is within their limits."""
+    for row, split in decision.batches.items():
+        if not 0 <= row < len(snapshot):
+            raise PolicyError(f"there is no row {row} to give a batch to")
+        adaptive, gpus = snapshot.facts(row).adaptive, int(decision.gpus[row])
+        if not gpus:
+            problem: str | None = "it gets no GPUs"
+        elif adaptive is None:
+            problem = "it has not said that it may be adapted"
+        else:
+            problem = adaptive.limits.problem(split, gpus)
+        if problem is not None:
+            _refuse(snapshot, np.array([row]), f"cannot train with {split.local} samples per GPU: {problem}")
 
 
 def _moves(snapshot: Snapshot, decision: Decision, row: int) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 
 from fairway.core import texts as words
 from fairway.core.arrays import Codes, Ints
+from fairway.core.batch import Split
 from fairway.core.holders import counted, holders_text, usable_types
 from fairway.core.snapshot import Snapshot
 
@@ -75,8 +76,11 @@ class Decision(NamedTuple):
     which the other gangs are placed (otherwise the largest first). `warm` asks that jobs which are stopped now stay in
     the memory of their hosts, so that they resume in place within a second, and that moves need no checkpoint.
 
-    `texts` explains why rows wait, where a reason code is not enough. `blocked` GPUs count in the snapshot's capacity
-    although no job can start on them now.
+    Adapting: `batches` maps a row that gets GPUs to the split of its batch, for jobs that allow it. Another split alone
+    interrupts no job. A row that is missing here keeps its batch, or starts with the one that its owner chose.
+
+    `texts` explains why rows wait, or what rows do that run, where a reason code is not enough. `blocked` GPUs count in
+    the snapshot's capacity although no job can start on them now.
     """
 
     gpus: Ints
@@ -92,6 +96,7 @@ class Decision(NamedTuple):
     warm: bool = False
     texts: Mapping[int, str] = _NOTHING
     blocked: int = 0
+    batches: Mapping[int, Split] = _NOTHING
 
     def free(self, snapshot: Snapshot) -> int:
         """How many GPUs the decision leaves free and ready for a start."""
@@ -132,6 +137,7 @@ class Decision(NamedTuple):
             partners=_less(self.partners, gone),
             placements=_less(self.placements, gone),
             throttles=_less(self.throttles, gone),
+            batches=_less(self.batches, gone),
             texts=words.over(texts, self.texts),
         )
 
@@ -146,7 +152,7 @@ class Decision(NamedTuple):
         typed = any(part.gpu_types is not None for _, part in parts)
         kinds = np.full(rows, -1, dtype=np.int64) if typed else None
         partners, placements = dict[int, int](), dict[int, tuple[int, ...]]()
-        throttles, order = dict[int, float](), list[int]()
+        throttles, order, batches = dict[int, float](), list[int](), dict[int, Split]()
         for mine, part in parts:
             gpus[mine], reasons[mine] = part.gpus, part.reasons
             if kinds is not None and part.gpu_types is not None:
@@ -157,6 +163,8 @@ class Decision(NamedTuple):
                 placements |= {at[row]: named for row, named in part.placements.items()}
                 throttles |= {at[row]: share for row, share in part.throttles.items()}
                 order += [at[row] for row in part.order]
+            if part.batches:
+                batches |= {int(mine[row]): split for row, split in part.batches.items()}
         return Decision(
             gpus,
             reasons,
@@ -169,6 +177,7 @@ class Decision(NamedTuple):
             order=order,
             warm=any(part.warm for _, part in parts),
             texts=words.joined([(mine, part.texts) for mine, part in parts]),
+            batches=batches,
         )
 
 

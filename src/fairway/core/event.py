@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, TypeAlias
 
+from fairway.core.batch import BatchLimits, Timing
 from fairway.core.job import JobSpec, LossCurve
 from fairway.core.prospect import Prospect
 
@@ -80,6 +81,20 @@ class RegimeEntered(NamedTuple):
     work: float = math.nan
     scaling: tuple[float, ...] = ()
     prospect: Prospect | None = None
+
+
+class JobMeasured(NamedTuple):
+    """A job whose batch size a scheduler may choose has said something about itself.
+
+    `limits` are the batch sizes that it allows, `timing` is how long its steps take where it is, and `noise_scale` is
+    that of its gradients. What it does not say this time is None or NaN.
+    """
+
+    time_s: float
+    job: int
+    limits: BatchLimits | None = None
+    timing: Timing | None = None
+    noise_scale: float = math.nan
 
 
 class JobUpdated(NamedTuple):
@@ -156,6 +171,7 @@ Event: TypeAlias = (
     | JobStarted
     | RateChanged
     | RegimeEntered
+    | JobMeasured
     | JobUpdated
     | RestartMeasured
     | JobEvicted

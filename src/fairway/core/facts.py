@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fairway.core.arrays import Floats, Ints, frozen
+from fairway.core.batch import Adaptive, Split
 from fairway.core.job import JobSpec, LossCurve
 from fairway.core.prospect import Entry, Prospect
 
@@ -24,7 +25,8 @@ class Facts(NamedTuple):
     `scaling` is its steps per second on 1, 2, … GPUs. `ran_s` is how long it computed in the last round in which it
     ran, where an engine counts that by rounds. `prospect` is what its owner announced about its training; `entries` are
     the regimes that it was seen to enter. `seen_loss` is the training loss that a live job reported after
-    `seen_epochs`, and `noise_scale` the gradient noise scale that it measured.
+    `seen_epochs`, and `noise_scale` the gradient noise scale that it measured. `adaptive` is there for a job whose
+    batch size a scheduler may choose.
     """
 
     skew: float = math.nan
@@ -38,6 +40,12 @@ class Facts(NamedTuple):
     seen_epochs: float = math.nan
     seen_loss: float = math.nan
     noise_scale: float = math.nan
+    adaptive: Adaptive | None = None
+
+    @property
+    def split(self) -> Split | None:
+        """How the job works through its batch, where a scheduler has chosen that."""
+        return None if self.adaptive is None else self.adaptive.split
 
     @staticmethod
     def of(
@@ -56,13 +64,15 @@ class Facts(NamedTuple):
         prospect = None if self.prospect is None else self.prospect.plain()
         known = [self.skew, self.memory_bytes, self.scaling, self.loss, self.steps_left, self.ran_s]
         seen = [self.seen_epochs, self.seen_loss, self.noise_scale]
-        return [*known, prospect, [list(entry) for entry in self.entries], *seen]
+        adaptive = [] if self.adaptive is None else [self.adaptive.plain()]
+        return [*known, prospect, [list(entry) for entry in self.entries], *seen, *adaptive]
 
     @staticmethod
     def from_plain(values: list[Any]) -> Facts:
         """Read what `plain` gave."""
         skew, memory_bytes, scaling, loss, steps_left, ran_s, *rest = values
         prospect, entries, *seen = rest or (None, ())
+        adaptive = Adaptive.from_plain(seen.pop()) if len(seen) > 3 else None
         return Facts(
             skew,
             memory_bytes,
@@ -73,7 +83,7 @@ class Facts(NamedTuple):
             Prospect.from_plain(prospect) if prospect else None,
             tuple(Entry(*entry) for entry in entries),
             *seen,
-        )
+        )._replace(adaptive=adaptive)
 
 
 NO_FACTS = Facts()

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
+from fairway.core.batch import Tuning
 from fairway.core.errors import InputError
 from fairway.core.units import MOST_PRIORITY, MOST_SECONDS
 
@@ -53,7 +54,8 @@ class JobSpec:
     the job knows it; None leaves it to the rules. `gpu_types` limits where it may run; empty means anywhere.
     `batch_size` is per GPU and pass; `global_batch` counts the samples of one update of the weights, where gradients
     of several passes are accumulated (None: `batch_size` on every GPU of the gang). A job that is not `preemptible`
-    keeps its GPUs from its start to its end.
+    keeps its GPUs from its start to its end. `tuning` says how a job whose `adaptation` is "tuned" trains with other
+    GPUs and batches.
     """
 
     id: str
@@ -84,6 +86,7 @@ class JobSpec:
     status: str = ""
     loss: LossCurve | None = None
     preemptible: bool = True
+    tuning: Tuning | None = None
 
     def __post_init__(self) -> None:
         if self.gpus_min == 0:
@@ -157,6 +160,11 @@ class JobSpec:
             return "the last regime must end at 1"
         if self.adaptation == "schedule" and not self.regimes:
             return "the adaptation 'schedule' needs regimes"
+        if self.tuning is not None and (self.adaptation != "tuned" or self.regimes):
+            return "tuning is for jobs of the adaptation 'tuned', which have no regimes of their own"
+        problem = None if self.tuning is None else self.tuning.problem()
+        if problem is not None:
+            return f"tuning: {problem}"
         return None if self.loss is None else _problem_in_loss(self.loss)
 
 
@@ -190,6 +198,8 @@ def job_to_dict(job: JobSpec) -> dict[str, Any]:
         out["gpu_types"] = list(job.gpu_types)
     if job.loss is not None:
         out["loss"] = job.loss._asdict()
+    if job.tuning is not None:
+        out["tuning"] = job.tuning.plain()
     return out
 
 

@@ -57,8 +57,8 @@ class Target(NamedTuple):
 class Plan(NamedTuple):
     """The targets of all rows whose allocation changes, stops first, and how GPUs are taken once they are met.
 
-    `throttles` are rows of running guests that stay where they are with another throttle. `refused` are rows that found
-    no place; they may find one at `retry_s` although nothing happens.
+    `throttles` are rows of running guests that stay where they are with another throttle, `batches` rows that stay and
+    get another batch. `refused` are rows that found no place; they may find one at `retry_s` although nothing happens.
     """
 
     targets: list[Target]
@@ -66,6 +66,7 @@ class Plan(NamedTuple):
     throttles: tuple[int, ...] = ()
     refused: frozenset[int] = frozenset()
     retry_s: float = math.inf
+    batches: tuple[int, ...] = ()
 
     def kept(self, decision: Decision) -> Decision:
         """The decision without what the plan refuses."""
@@ -78,8 +79,9 @@ def plan(snapshot: Snapshot, decision: Decision, occupancy: Occupancy, placer: P
     """Work out which GPUs each job holds from now on."""
     rows = _changed(snapshot, decision, occupancy.shared)
     throttles = _rethrottled(snapshot, decision, rows) if occupancy.shared else ()
+    batches = _rebatched(snapshot, decision, rows) if decision.batches else ()
     if not rows:
-        return Plan([], occupancy, throttles)
+        return Plan([], occupancy, throttles, batches=batches)
     held, partners = snapshot.held, decision.partners
     wanted = {row: int(decision.gpus[row]) for row in rows}
     stops = [Target(row, (), -1) for row in rows if not wanted[row]]
@@ -106,9 +108,9 @@ def plan(snapshot: Snapshot, decision: Decision, occupancy: Occupancy, placer: P
                 scratch.take(target.gpus)
                 starts.append(target)
     if not refused:
-        return Plan(stops + starts, scratch, throttles)
+        return Plan(stops + starts, scratch, throttles, batches=batches)
     stops += [Target(row, (), -1) for row in refused if held[row]]
-    return Plan(stops + starts, scratch, throttles, frozenset(refused), min(refused.values()))
+    return Plan(stops + starts, scratch, throttles, frozenset(refused), min(refused.values()), batches)
 
 
 def _placing_order(decision: Decision, wanted: dict[int, int]) -> list[int]:
@@ -161,6 +163,13 @@ def _rethrottled(snapshot: Snapshot, decision: Decision, changed: list[int]) -> 
         for row in sorted(decision.partners)
         if decision.gpus[row] and row not in changed and throttle[row] != decision.throttles.get(row, 1.0)
     )
+
+
+def _rebatched(snapshot: Snapshot, decision: Decision, changed: list[int]) -> tuple[int, ...]:
+    """Running rows that keep their GPUs but get another batch."""
+    moved = set(changed)
+    stay = (row for row in sorted(decision.batches) if row not in moved)
+    return tuple(row for row in stay if snapshot.facts(row).split != decision.batches[row])
 
 
 def _place(

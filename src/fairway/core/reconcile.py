@@ -3,7 +3,7 @@ difference left."""
 
 from __future__ import annotations
 
-from fairway.core.action import Action, Launch, Move, Resize, Start, Suspend, Throttle
+from fairway.core.action import Action, Launch, Move, Resize, SetBatch, Start, Suspend, Throttle
 from fairway.core.decision import Decision
 from fairway.core.plan import Plan
 from fairway.core.snapshot import Snapshot
@@ -11,14 +11,14 @@ from fairway.core.snapshot import Snapshot
 
 def reconcile(snapshot: Snapshot, decision: Decision, planned: Plan) -> list[Action]:
     """Actions that bring every target about: first what only frees GPUs, then changes, then launches."""
-    if not planned.targets and not planned.throttles:
+    if not planned.targets and not planned.throttles and not planned.batches:
         return []
     suspends: list[Action] = []
     changes: list[Action] = []
     launches: list[Action] = []
     joins: list[Action] = []
     jobs, held, warm, throttles = snapshot.jobs, snapshot.held, decision.warm, decision.throttles
-    changed: set[int] = set()
+    batches, changed = decision.batches, set[int]()
     start: Start
     for row, gpus, gpu_type, host in planned.targets:
         job, holds = int(jobs[row]), int(held[row])
@@ -26,18 +26,19 @@ def reconcile(snapshot: Snapshot, decision: Decision, planned: Plan) -> list[Act
             if holds:
                 suspends.append(Suspend(job, warm))
             continue
-        throttle = throttles.get(row, 1.0)
+        throttle, batch = throttles.get(row, 1.0), batches.get(row)
         if not holds:
-            start, place = Launch(job, gpus, gpu_type, host, throttle), launches
+            start, place = Launch(job, gpus, gpu_type, host, throttle, batch), launches
         elif len(gpus) != holds:
-            start, place = Resize(job, gpus, gpu_type, host, throttle, warm), changes
+            start, place = Resize(job, gpus, gpu_type, host, throttle, warm, batch), changes
         elif gpus != snapshot.gpus_held(row) or host != int(snapshot.host[row]) or host in changed:
             # A guest whose host gives up its GPUs stops being a guest, even if both shall be where they were.
-            start, place = Move(job, gpus, gpu_type, host, throttle, warm), changes
+            start, place = Move(job, gpus, gpu_type, host, throttle, warm, batch), changes
         else:
             continue
         changed.add(job)
         # A guest joins its host, so the host must be there first.
         (place if host < 0 else joins).append(start)
     eased: list[Action] = [Throttle(int(jobs[row]), throttles.get(row, 1.0)) for row in planned.throttles]
+    eased += [SetBatch(int(jobs[row]), batches[row]) for row in planned.batches]
     return suspends + changes + launches + joins + eased

@@ -12,8 +12,9 @@ from typing import Any
 
 from fairway.core import columns as c
 from fairway.core import kernels
-from fairway.core.action import Action, Launch, Start, Suspend, Throttle
+from fairway.core.action import Action, Launch, SetBatch, Start, Suspend, Throttle
 from fairway.core.arrays import Ints, frozen
+from fairway.core.batch import Adaptive, Split
 from fairway.core.cluster import Cluster
 from fairway.core.columns import JobTable
 from fairway.core.errors import EngineError
@@ -23,6 +24,7 @@ from fairway.core.event import (
     JobEvicted,
     JobFailed,
     JobFinished,
+    JobMeasured,
     JobStarted,
     JobSubmitted,
     JobUpdated,
@@ -91,6 +93,7 @@ class State:
         # are unstarted. Those that lost their GPUs to others before they could start are unserved.
         self._unstarted: set[int] = set()
         self._unserved: set[int] = set()
+        self._adaptive: set[int] = set()
         self._last_job = -1
         self._demand = 0
         self._guests = 0
@@ -108,6 +111,7 @@ class State:
             JobStarted: self._job_started,
             RateChanged: self._rate_changed,
             RegimeEntered: self._regime_entered,
+            JobMeasured: self._job_measured,
             JobUpdated: self._job_updated,
             RestartMeasured: self._restart_measured,
             JobEvicted: self._job_evicted,
@@ -180,6 +184,8 @@ class State:
         for action in actions:
             if isinstance(action, Throttle):
                 self.table.f[c.THROTTLE, self._row(action.job)] = action.throttle
+            elif isinstance(action, SetBatch):
+                self._set_batch(self._row(action.job), action.job, action.batch)
             elif not isinstance(action, Launch):
                 row = self._row(action.job)
                 if type(action) is Suspend:
@@ -190,7 +196,7 @@ class State:
                 if occupancy is None:
                     self.occupancy.give(gpus)
         for action in actions:
-            if not isinstance(action, (Suspend, Throttle)):
+            if not isinstance(action, (Suspend, Throttle, SetBatch)):
                 if occupancy is None:
                     self.occupancy.take(action.gpus)
                 self._start(self._row(action.job), action)
@@ -213,6 +219,15 @@ class State:
         self._unstarted.add(start.job)
         self._guests += start.host >= 0
         self._demand += len(gpus) - gang
+        if start.batch is not None or start.job in self._adaptive:
+            self._set_batch(row, start.job, start.batch)
+
+    def _set_batch(self, row: int, job: int, split: Split | None) -> None:
+        """Note how a job works through its batch from now on; None: with the batch size that its owner chose."""
+        facts = self.facts.get(job, NO_FACTS)
+        if facts.adaptive is not None:
+            self.facts[job] = facts._replace(adaptive=facts.adaptive._replace(split=split))
+        self.table.i[c.BATCH_SIZE, row] = split.local if split is not None else self.specs[job].batch_size or 0
 
     def _protected_until_s(self, row: int, job: int) -> float:
         """Until when a job that gets GPUs or starts now may not be stopped. An unserved one will get to its start."""
@@ -349,6 +364,18 @@ class State:
         )
         self._anchor(row)
 
+    def _job_measured(self, event: JobMeasured) -> None:
+        self._row(event.job)
+        facts = self.facts.get(event.job, NO_FACTS)
+        adaptive = facts.adaptive
+        if event.limits is not None:
+            adaptive = Adaptive(event.limits) if adaptive is None else adaptive._replace(limits=event.limits)
+            self._adaptive.add(event.job)
+        if event.timing is not None and adaptive is not None:
+            adaptive = adaptive.timed(event.timing)
+        noise = facts.noise_scale if math.isnan(event.noise_scale) else event.noise_scale
+        self.facts[event.job] = facts._replace(adaptive=adaptive, noise_scale=noise)
+
     def _job_updated(self, event: JobUpdated) -> None:
         row, f = self._row(event.job), self.table.f
         f[c.WEIGHT, row], f[c.DEADLINE_S, row] = event.weight, event.deadline_s
@@ -376,6 +403,7 @@ class State:
             service = float(f[c.ATTAINED0_GPU_S, row]), float(f[c.ATTAINED0_S, row])
             self.history.add(*service, gang, int(i[c.MODEL, row]), int(i[c.USER, row]))
         self.table.remove(row)
+        self._adaptive.discard(job)
         self._unserved.discard(job)
         del self.specs[job], self.ids[job]
         self.facts.pop(job, None)

@@ -37,6 +37,8 @@ def resumed(snapshot: Snapshot, specs: Mapping[int, JobSpec], *, min_run_s: floa
         state.specs[job], state.ids[job] = specs[job], snapshot.job_id(job)
         if job in frame.facts:
             state.facts[job] = frame.facts[job]
+            if frame.facts[job].adaptive is not None:
+                state._adaptive.add(job)
     _take_gpus(state, snapshot)
     _extend_overdue(state, snapshot)
     state.history._f, state.history._i = frame.history._f.copy(), frame.history._i.copy()

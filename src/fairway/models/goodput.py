@@ -7,13 +7,13 @@ an allocation, as AdaptDL does: it tries batch sizes in geometric steps. All fun
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from fairway.core import portable
-from fairway.core.arrays import Bools, Floats, Ints
-from fairway.core.errors import InputError
+from fairway.core.arrays import Floats, Ints
 from fairway.models.step_time import Numbers, StepModel, throughput
 
 TRIED = 50
@@ -24,50 +24,12 @@ _BLOCK = 1024
 """Allocations that are worked out together, so that their arrays stay in the cache of a CPU."""
 
 
-class BatchLimits(NamedTuple):
-    """What batch sizes a job may have, or columns of that: one entry for each job."""
-
-    first: Numbers
-    """The global batch size that its owner chose. It is never smaller."""
-    largest: Numbers
-    """The largest global batch size, 0 for no other than the first."""
-    smallest_local: Numbers = 1
-    """The fewest samples of a replica and pass."""
-    largest_local: Numbers = 0
-    """The most samples of a replica and pass, 0 for no limit of its own."""
-    accumulation: bool | Bools = False
-    """Whether a step may have several passes."""
-
-
 class Splits(NamedTuple):
     """Batch sizes for allocations: samples per replica and pass, passes before the last, and the goodput."""
 
     local: Ints
     accumulation: Ints
     goodput: Floats
-
-
-def limits_of(
-    first: int,
-    largest: int | None = None,
-    smallest_local: int | None = None,
-    largest_local: int | None = None,
-    accumulation: bool = False,
-) -> BatchLimits:
-    """The limits of one job; limits that contradict each other are an error."""
-    given = {"first batch": first, "largest batch": largest}
-    given |= {"smallest local batch": smallest_local, "largest local batch": largest_local}
-    for name, value in given.items():
-        if value is not None and not value >= 1:
-            raise InputError(f"the {name} must be at least 1, not {value}")
-    if largest is not None and largest < first:
-        raise InputError(f"the largest batch {largest} is below the first batch {first}")
-    least, most = smallest_local or 1, largest_local or 0
-    if most and most < least:
-        raise InputError(f"the largest local batch {most} is below the smallest local batch {least}")
-    if largest is not None and largest < least:
-        raise InputError(f"the largest batch {largest} is below the smallest local batch {least}")
-    return BatchLimits(first, largest or 0, least, most, accumulation)
 
 
 def noise_scale(squared_gradient: Numbers, variance: Numbers, first: Numbers) -> Floats:
@@ -108,9 +70,15 @@ def goodput(
 
 
 def best_splits(
-    model: StepModel, noise: Numbers, limits: BatchLimits, nodes: Numbers, replicas: Numbers, *, clamped: bool = True
+    model: StepModel,
+    noise: Numbers,
+    limits: Sequence[Numbers],
+    nodes: Numbers,
+    replicas: Numbers,
+    *,
+    clamped: bool = True,
 ) -> Splits:
-    """The batch size of the largest goodput for each allocation.
+    """The batch size of the largest goodput for each allocation. `limits` are a `BatchLimits`, or columns of that.
 
     An allocation that cannot keep the limits has the goodput 0: if even the smallest local batches make a batch
     above the largest one, or if the largest make one below the first. A pass outside of the limits of a replica is
@@ -157,14 +125,14 @@ def _geometric(start: Floats, end: Floats) -> Floats:
     return np.concatenate([start[None], portable.exp(low + inner * (high - low)), end[None]])
 
 
-def within(limits: BatchLimits, replicas: Numbers, local: Numbers, accumulation: Numbers) -> Ints:
+def within(largest: Numbers, replicas: Numbers, local: Numbers, accumulation: Numbers) -> Ints:
     """The local batch, made smaller where rounding has brought the global batch above the largest one."""
-    most = np.asarray(limits.largest) // (replicas * (np.asarray(accumulation) + 1))
-    return np.asarray(np.where(np.asarray(limits.largest) > 0, np.minimum(local, np.maximum(most, 1)), local))
+    most = np.asarray(largest) // (replicas * (np.asarray(accumulation) + 1))
+    return np.asarray(np.where(np.asarray(largest) > 0, np.minimum(local, np.maximum(most, 1)), local))
 
 
 def speedups(
-    model: StepModel, noise: Numbers, limits: BatchLimits, nodes: Numbers, replicas: Numbers, share: Numbers = 1
+    model: StepModel, noise: Numbers, limits: Sequence[Numbers], nodes: Numbers, replicas: Numbers, share: Numbers = 1
 ) -> Floats:
     """How many times the best goodput of `share` replicas on one node an allocation has; 0 without GPUs."""
     some = np.asarray(replicas) > 0

@@ -8,17 +8,17 @@ any placement: goodput = progress per iteration / seconds per iteration.
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import numpy as np
 
 from fairway.core import portable
 from fairway.core.arrays import Floats
+from fairway.core.batch import BatchLimits, Split, limits_of
 from fairway.core.errors import InputError
 from fairway.core.hardware import known_gpu
 from fairway.models.names import ModelNames, ProfileKey
-from fairway.models.pollux_timings import Split, Timings, numbers, packed_shape
+from fairway.models.pollux_timings import Timings, numbers, packed_shape
 
 MODEL_OF_APPLICATION = {
     "cifar10": "ResNet-18",
@@ -53,6 +53,7 @@ class Application:
         self.types = tuple(sorted(_type_of(path) for path in folder.glob("placements*.csv")))
         self._timings: dict[str, Timings] = {}
         self._gains: dict[int, Floats] = {}
+        self._statistics: dict[int, tuple[Floats, Floats]] = {}
 
     @property
     def first_batch(self) -> int:
@@ -77,18 +78,19 @@ class Application:
 
     def split(self, batch: int, gpus: int, timings: Timings) -> Split:
         """How a gang works through a fixed global batch without overfilling a GPU."""
-        share = math.ceil(batch / gpus)
-        accumulation = math.ceil(share / timings.most_local) - 1
-        if gpus == 1 and batch > self.first_batch:
-            # One GPU alone measures the gradient noise by comparing passes, so it makes at least two.
-            accumulation = max(accumulation, 1)
-        local = math.ceil(share / (accumulation + 1))
-        most = int(self.batches[-1]) // (gpus * (accumulation + 1))
-        return Split(max(min(local, most), 1), accumulation)
+        return self.limits(timings).split(batch, gpus)
+
+    def limits(self, timings: Timings) -> BatchLimits:
+        """From the smallest batch that was run to the largest, and the mini-batches that were timed."""
+        local = timings.least_local, timings.most_local
+        return limits_of(self.first_batch, int(self.batches[-1]), *local, accumulation=True)
 
     def statistics(self, batch: int) -> tuple[Floats, Floats]:
         """The squared norm of the gradient and its variance at a global batch, for every epoch."""
-        return self._between(batch, self._sqr), self._between(batch, self._var)
+        found = self._statistics.get(batch)
+        if found is None:
+            found = self._statistics[batch] = self._between(batch, self._sqr), self._between(batch, self._var)
+        return found
 
     def gains(self, batch: int) -> Floats:
         """Progress per iteration at a global batch, for every epoch (AdaScale's gain)."""

@@ -11,12 +11,13 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fairway.core import portable
 from fairway.core.arrays import Floats
+from fairway.core.batch import Split
 from fairway.core.errors import InputError
 
 Shape = tuple[int, ...]
@@ -29,13 +30,6 @@ LARGEST_LOCAL = {("yolov3", ""): 8, ("yolov3", "aws"): 8, ("deepspeech2", "rtx")
 
 _PLACEMENTS = ("placement", "local_bsz", "step_time", "sync_time")
 _SCALABILITY = ("num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
-
-
-class Split(NamedTuple):
-    """How a gang works through a global batch: samples per GPU and pass, and passes before the one that updates."""
-
-    local: int
-    accumulation: int
 
 
 class Timings:
@@ -52,6 +46,7 @@ class Timings:
         scalability = folder / f"scalability{suffix}.csv"
         self._scalability = list(numbers(scalability, _SCALABILITY)) if scalability.exists() else []
         locals_seen = [row[0] for rows in groups.values() for row in rows]
+        self.least_local = int(min(locals_seen))
         self.most_local = LARGEST_LOCAL.get((folder.name, gpu_type), int(max(locals_seen)))
         self.node_gpus = max(max(shape) for shape in groups)
         self._known: dict[tuple[Shape, int], tuple[float, float]] = {}

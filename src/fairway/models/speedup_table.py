@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fairway.core.arrays import Floats, Ints
-from fairway.models.goodput import BatchLimits, best_splits
+from fairway.core.batch import BatchLimits
+from fairway.models.goodput import best_splits
 from fairway.models.step_time import StepModel
 
 
@@ -54,5 +55,5 @@ def speedup_table(
 
 
 def _goodputs(columns: Floats, nodes: Floats | Ints, replicas: Floats | Ints) -> Floats:
-    model, noise, limits = StepModel(*columns[:, :7].T), columns[:, 7], BatchLimits(*columns[:, 8:].T)
+    model, noise, limits = StepModel(*columns[:, :7].T), columns[:, 7], tuple(columns[:, 8:].T)
     return best_splits(model, noise, limits, nodes, replicas).goodput

@@ -20,6 +20,7 @@ import numpy as np
 
 from fairway.core import portable
 from fairway.core.arrays import Floats
+from fairway.core.batch import Timing
 from fairway.models.step_loss import (
     ACROSS,
     ACROSS_REPLICA,
@@ -47,17 +48,6 @@ _LOW, _HIGH = (TINY_S,) * 6 + (1.0,), (math.inf,) * 6 + (MOST_OVERLAP,)
 _LEAST_DAMPING, _FIRST_DAMPING, _MOST_DAMPING = 1e-4, 1e-3, 1e3
 _UNDAMPED = 1e-2
 """A step with at most this damping says what is left to gain."""
-
-
-class Timing(NamedTuple):
-    """The step time of a job on one allocation; `gradient_s`, the time of a single pass, may be unknown (NaN)."""
-
-    nodes: int
-    replicas: int
-    local: int
-    accumulation: int
-    step_s: float
-    gradient_s: float = math.nan
 
 
 def averaged(timings: Iterable[Timing]) -> Seen:

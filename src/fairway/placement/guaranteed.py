@@ -252,6 +252,7 @@ class Guaranteed:
             partners=guests,
             placements={row: self._real(gpus) for row, gpus in self.placed.items() if row not in guests},
             throttles=self._throttles(guests),
+            batches=decision.batches if self._view is not None else {},
             warm=decision.warm,
         )
 

@@ -20,7 +20,7 @@ from fairway.core.decision import Decision, Reason, reason_text
 from fairway.core.holders import named
 from fairway.core.policy import Layer, Policy
 from fairway.core.snapshot import Snapshot
-from fairway.core.texts import Texts
+from fairway.core.texts import Texts, over
 from fairway.policies.priority_booking import Served
 
 _MEMORY = "by_priority"
@@ -211,7 +211,7 @@ def _composed(snapshot: Snapshot, groups: _Groups, parts: Sequence[_Part], serve
     return whole._replace(
         gpu_types=served.kinds if len(snapshot.capacity) > 1 else None,
         placements=served.placements(whole),
-        texts=_texts(snapshot, groups, parts, whole.gpus, served.kinds),
+        texts=over(_texts(snapshot, groups, parts, whole.gpus, served.kinds), whole.texts),
     )
 
 

@@ -160,6 +160,8 @@ def _convert(policy: str, key: str, value: str, kind: Any) -> Any:
             return _from_file(policy, key, value[1:], get_args(kind)[0])
         return tuple(_convert(policy, key, part, get_args(kind)[0]) for part in value.split("/"))
     choices = get_args(kind)
+    if choices and choices[0] in _KINDS:  # a number, or one of some words for what is no number
+        return value if value in get_args(choices[1]) else _convert(policy, key, value, choices[0])
     if choices and all(isinstance(choice, str) for choice in choices):
         if value not in choices:
             raise InputError(f"policy {policy!r}: {key} must be one of {', '.join(choices)}, not {value!r}")

@@ -11,9 +11,11 @@ import math
 from dataclasses import dataclass
 from itertools import accumulate
 
+from fairway.core.batch import BatchLimits, Split, Timing
 from fairway.core.cluster import Cluster
 from fairway.core.job import JobSpec, Regime
 from fairway.core.prospect import Prospect, Stage
+from fairway.models.goodput import noise_scale
 from fairway.models.pollux_profile import Application, PolluxProfile
 from fairway.models.pollux_timings import Shape, packed_shape
 from fairway.simulator.rates import Rates
@@ -40,6 +42,7 @@ class EpochRates(Rates):
         self._own: dict[_Asks, list[list[float]]] = {}
         self._tails: dict[_Asks, list[float]] = {}
         self._steps_left: dict[tuple[str, int], list[float]] = {}
+        self._limits: dict[str, BatchLimits] = {}
         sizes: dict[int, int] = {}
         for node, kind in zip(cluster.nodes, cluster.node_type, strict=True):
             sizes[kind] = max(node.gpus, sizes.get(kind, 0))
@@ -77,8 +80,45 @@ class EpochRates(Rates):
         """Goodput of an epoch on concrete GPUs."""
         if not isinstance(regime, Epoch):
             return super().rate_in(spec, regime, kind, gpus, located)
-        shape = self._shape(gpus) if located and self.spread_matters else packed_shape(len(gpus), self._node_gpus[kind])
-        return self._goodput(spec, kind, shape)[regime.number]
+        return self._goodput(spec, kind, self._shape_of(kind, gpus, located))[regime.number]
+
+    def limits(self, spec: JobSpec) -> BatchLimits | None:
+        """Those of the application, with the mini-batches that were timed on every type."""
+        if spec.steps is None or spec.adaptation != "tuned":
+            return None
+        found = self._limits.get(spec.model)
+        if found is None:
+            application = self._application(spec)
+            every = [application.timings(gpu.name) for gpu in self.cluster.types]
+            known = [application.limits(timings) for timings in every if timings is not None]
+            found = self._limits[spec.model] = known[0]._replace(
+                smallest_local=max(limits.smallest_local for limits in known),
+                largest_local=min(limits.largest_local for limits in known),
+            )
+        return found
+
+    def rate_split(
+        self, spec: JobSpec, regime: Regime, kind: int, gpus: tuple[int, ...], located: bool, split: Split
+    ) -> float:
+        """Goodput of an epoch on concrete GPUs with a given batch."""
+        timings = self._curves.timings(spec.model, self.cluster.types[kind].name)
+        if not isinstance(regime, Epoch) or timings is None:
+            return self.rate_in(spec, regime, kind, gpus, located)
+        gains = self._application(spec).gains(split.batch(len(gpus)))
+        return float(gains[regime.number]) / timings.iteration_s(self._shape_of(kind, gpus, located), split)
+
+    def measured(
+        self, spec: JobSpec, regime: Regime, kind: int, gpus: tuple[int, ...], located: bool, split: Split
+    ) -> tuple[Timing, float]:
+        """The time of a pass that updates weights, that of one that does not, and the noise scale of the epoch."""
+        timings, application = self._curves.timings(spec.model, self.cluster.types[kind].name), self._application(spec)
+        if not isinstance(regime, Epoch) or timings is None:
+            return super().measured(spec, regime, kind, gpus, located, split)
+        shape = self._shape_of(kind, gpus, located)
+        step_s, sync_s = timings.pass_s(shape, split.local)
+        sqr, var = application.statistics(split.batch(len(gpus)))
+        noise = noise_scale(float(sqr[regime.number]), float(var[regime.number]), application.first_batch)
+        return Timing(len(shape), len(gpus), split.local, 0, step_s, step_s - sync_s), float(noise)
 
     def tail_s(self, spec: JobSpec, regime: Regime, work: float) -> float:
         """How long the epochs after this one will take on the job's own gang, on the best GPU type."""
@@ -141,6 +181,10 @@ class EpochRates(Rates):
 
     def _application(self, spec: JobSpec) -> Application:
         return self._curves.application(spec.model)
+
+    def _shape_of(self, kind: int, gpus: tuple[int, ...], located: bool) -> Shape:
+        """The shape of a placement; a packed one where positions do not matter."""
+        return self._shape(gpus) if located and self.spread_matters else packed_shape(len(gpus), self._node_gpus[kind])
 
     def _shape(self, gpus: tuple[int, ...]) -> Shape:
         """GPUs per node in the order in which the nodes were taken."""

@@ -111,7 +111,16 @@ def _segments(gantt: Mapping[str, Any], segments: Array) -> dict[str, Any]:
     pieces = ordered.astype(np.int64)
     flat = np.column_stack([pieces, _lanes(pieces)]).ravel().tolist()
     rows, jobs = ([str(name) for name in gantt[key]] for key in ("gpus", "jobs"))
-    return {"kind": "segments", "rows": rows, "jobs": jobs, "t0_s": t0_s, "unit_s": unit_s, "flat": flat}
+    found = {"kind": "segments", "rows": rows, "jobs": jobs, "t0_s": t0_s, "unit_s": unit_s, "flat": flat}
+    return found | ({"batches": _batches(gantt["batches"], t0_s, unit_s)} if gantt.get("batches") else {})
+
+
+def _batches(batches: Sequence[Sequence[float]], t0_s: float, unit_s: float) -> dict[int, list[int]]:
+    """For each job, instants in units and the batch size from then on, alternating."""
+    found: dict[int, list[int]] = {}
+    for job, since_s, batch in batches:
+        found.setdefault(int(job), []).extend((round((since_s - t0_s) / unit_s), int(batch)))
+    return found
 
 
 def _raster_of_segments(gpus: Sequence[object], segments: Array) -> dict[str, Any] | None:

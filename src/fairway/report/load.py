@@ -129,6 +129,9 @@ def _check_gantt(gantt: Mapping[str, Any]) -> None:
     lists = ("gpus", "jobs", "segments") if kind == "segments" else ("rows", "busy")
     for key in lists:
         _require(isinstance(gantt.get(key), list), f"gantt.{key}", "a list", gantt.get(key))
+    batches = gantt.get("batches", [])
+    rows = isinstance(batches, list) and all(isinstance(row, list) and len(row) == 3 for row in batches)
+    _require(rows, "gantt.batches", "a list of rows of 3 numbers", batches)
     if kind == "raster":
         for row, cells in enumerate(gantt["busy"]):
             well_formed = isinstance(cells, list) and all(_is_number(cell) for cell in cells)

@@ -34,8 +34,11 @@ def write_timeline(
     job_names: Sequence[str],
     segments: Iterable[Segment],
     series: Mapping[str, Sequence[float]],
+    batches: Sequence[tuple[int, float, int]] = (),
 ) -> None:
     """Write the timeline of one run; a segment is `(job, start_s, end_s, gpus)` with indices into the names.
+
+    `batches` are the batch sizes that a policy chose, as `(job, since_s, samples)`; each job gets a counter track.
 
     Segments may come in any order; a list of them is read in place, anything else is copied into one.
     """
@@ -52,6 +55,10 @@ def write_timeline(
             stream.write(",\n" + _named("thread", _pid(node_of_gpu[gpu]), tid, name, gpu * 64 + lane))
         for event in _counts(series):
             stream.write(event)
+        if batches:
+            stream.write(",\n" + _named("process", _pid(len(node_names)), 0, "batch sizes", len(node_names) + 1))
+        for job, since_s, batch in batches:
+            stream.write(",\n" + _counter(f"batch of {job_names[job]}", _pid(len(node_names)), since_s, batch))
         stream.write("\n]}\n")
 
 
@@ -118,8 +125,12 @@ def _counts(series: Mapping[str, Sequence[float]]) -> Iterator[str]:
     for key, name in _COUNTERS.items():
         for time_s, value in zip(times_s, series.get(key, ()), strict=False):
             if value is not None and math.isfinite(value):
-                event = {"ph": "C", "name": name, "pid": _CLUSTER_PID, "ts": round(time_s * 1e6), "args": {"n": value}}
-                yield ",\n" + json.dumps(event, separators=(",", ":"))
+                yield ",\n" + _counter(name, _CLUSTER_PID, time_s, value)
+
+
+def _counter(name: str, pid: int, time_s: float, value: float) -> str:
+    event = {"ph": "C", "name": name, "pid": pid, "ts": round(time_s * 1e6), "args": {"n": value}}
+    return json.dumps(event, separators=(",", ":"))
 
 
 def _named(what: str, pid: int, tid: int, name: str, order: int) -> str:

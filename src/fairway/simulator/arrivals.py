@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from zlib import crc32
 
+from fairway.core.batch import BatchLimits
 from fairway.core.event import JobSubmitted
 from fairway.core.job import JobSpec, Regime
 from fairway.models.convergence import drawn_curve
@@ -46,10 +48,11 @@ class Announcer:
         """The event of a job that the engine submits now. `since_s` is its submission, if that was earlier."""
         rates, tells = self._rates, self._tells
         work, first = rates.work(spec), rates.regimes(spec)[0]
+        limits = self.limits(spec)
         return JobSubmitted(
             now_s,
             number,
-            spec,
+            spec if limits is None else replace(spec, gpus_min=1, gpus_max=max(limits.most_gpus, spec.gpus)),
             work,
             rates.speeds_in(spec, first),
             restart_cost_s(spec, self._rules.restart_cost_s),
@@ -61,6 +64,10 @@ class Announcer:
             since_s,
             rates.prospect(spec) if "regimes" in tells else None,
         )
+
+    def limits(self, spec: JobSpec) -> BatchLimits | None:
+        """What batch sizes the policy may choose; None if it does not ask. Such a job may have as many GPUs as fit."""
+        return self._rates.limits(spec) if "goodput" in self._tells else None
 
     def scaling(self, spec: JobSpec, regime: Regime) -> tuple[float, ...]:
         """The speeds on 1, 2, … GPUs that are told when a job enters a regime; empty if they stay as they were."""

@@ -18,6 +18,7 @@ from fairway.core.event import (
     Event,
     JobEvicted,
     JobFinished,
+    JobMeasured,
     NodeLost,
     NodeRestored,
     RateChanged,
@@ -39,7 +40,8 @@ class _SimulatedJob(EngineJob):
 
     `since_s`, `warm_s` and `marks` belong to the present allocation: its start, the end of its restart, and the (time,
     progress, rate) at each change of speed. If nothing happens before, the present regime's work is done at `done_s`;
-    what counts as its end is `finish_s`. `left_gpus` are the GPUs on which it was suspended warm, at `left_s`.
+    what counts as its end is `finish_s`. `left_gpus` are the GPUs on which it was suspended warm, at `left_s`. `timed`
+    are the allocations and batches of which it has reported a timing.
     """
 
     __slots__ = (
@@ -50,6 +52,7 @@ class _SimulatedJob(EngineJob):
         "marks",
         "progress",
         "ready_s",
+        "timed",
         "version",
         "warm_s",
     )
@@ -66,6 +69,7 @@ class _SimulatedJob(EngineJob):
         self.finish_s = math.nan
         self.left_gpus: tuple[int, ...] = ()
         self.left_s = 0.0
+        self.timed: set[tuple[float, ...]] = set()
         self.version = 0
 
     def done_at(self, now_s: float) -> float:
@@ -82,6 +86,8 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
     ) -> None:
         self._grid = 1.0 / rules.time_quantum_s
         self._queue: list[tuple[float, int, int, int]] = []
+        # Jobs that have something to say about themselves, in order.
+        self._unmeasured: dict[int, None] = {}
         super().__init__(cluster, jobs, rates, rules, **about)
 
     def poll(self, until_s: float) -> Sequence[Event]:
@@ -94,7 +100,7 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
         next_s = self._next_instant_s(until_s)
         if until_s < next_s:
             self.now_s = until_s
-            return (Woken(until_s),) if self._may_go_on(next_s) else ()
+            return (*self._measured(until_s), Woken(until_s)) if self._may_go_on(next_s) else ()
         if next_s == math.inf:
             return ()
         self.now_s = now_s = next_s
@@ -106,6 +112,8 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
             self._outage = next(self._outages, None)
         if self._arrivals.next_s <= now_s:
             events.extend(self._submit(now_s, number, spec) for number, spec in self._arrivals.due(now_s))
+        if self._unmeasured:
+            events += self._measured(now_s)
         return events or (Woken(now_s),)
 
     def _on_clock(self, time_s: float) -> float:
@@ -155,7 +163,29 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
         event = self._announcer.submitted(now_s, number, spec)
         self._active[number] = _SimulatedJob(number, spec, event.work, self.rates.regimes(spec)[0])
         self.ledger.exclusive_s[number] = self.rates.alone_s(spec)
+        if self._announcer.limits(spec) is not None:
+            self._unmeasured[number] = None
         return event
+
+    def _measured(self, now_s: float) -> list[Event]:
+        """What jobs that may be adapted have to say since they last did: limits, a new timing, another noise scale.
+
+        A job says it when something else happens, or at the next round, and not before it has done a step.
+        """
+        events: list[Event] = []
+        for number in list(self._unmeasured):
+            job = self._active.get(number)
+            if job is not None and not job.gpus and not job.timed:
+                events.append(JobMeasured(now_s, number, limits=self._announcer.limits(job.spec)))
+            elif job is not None and job.gpus and job.split is not None:
+                timing, noise = self.rates.measured(job.spec, job.regime, job.kind, job.gpus, self.located, job.split)
+                if now_s < job.warm_s + timing.step_s:
+                    continue
+                key = timing[:4]
+                events.append(JobMeasured(now_s, number, None, None if key in job.timed else timing, noise))
+                job.timed.add(key)
+            del self._unmeasured[number]
+        return events
 
     def _begin(self, now_s: float, job: _SimulatedJob, action: Start, rate: float) -> float:
         job.ready_s = job.warm_s = now_s + self._start_delay_s(now_s, job, action)
@@ -190,6 +220,8 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
         job.rate = rate
         job.marks.append((job.ready_s, job.progress, job.rate))
         job.version += 1
+        if job.split is not None:
+            self._unmeasured[job.job] = None
         until = job.work if job.regime.until >= 1.0 else job.regime.until * job.work
         change_s = job.ready_s + (until - job.progress) / job.rate
         heapq.heappush(self._queue, (self._change_time_s(job, change_s), _CHANGE, job.job, job.version))

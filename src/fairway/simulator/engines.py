@@ -14,6 +14,7 @@ from fairway.simulator.engine import SimulatedEngine
 from fairway.simulator.job_engine import EngineOptions, JobEngine
 from fairway.simulator.rates import Rates
 from fairway.simulator.rules import Rules
+from fairway.simulator.tuned import TunedRates
 
 
 def rates_of(rules: Rules, cluster: Cluster, profile: Profile, jobs: Sequence[JobSpec]) -> Rates:
@@ -26,7 +27,9 @@ def rates_of(rules: Rules, cluster: Cluster, profile: Profile, jobs: Sequence[Jo
         if any(job.steps is not None for job in jobs):
             wanted = "a directory of applications with validation-*.csv files (--profile DIR)"
             raise InputError(f"the {rules.name} rules train in epochs: they need {wanted}, not {profile.name}")
-    return Rates(cluster, profile, spread_matters=rules.spread_matters, adapts=rules.adapts)
+    tuned = rules.adapts == "regimes" and any(job.tuning is not None for job in jobs)
+    kind = TunedRates if tuned else Rates
+    return kind(cluster, profile, spread_matters=rules.spread_matters, adapts=rules.adapts)
 
 
 def engine_of(

@@ -9,7 +9,8 @@ import math
 from collections.abc import Sequence
 from typing import Generic, TypedDict, TypeVar
 
-from fairway.core.action import Action, Launch, Move, Resize, Start, Suspend, Throttle
+from fairway.core.action import Action, Launch, Move, Resize, SetBatch, Start, Suspend, Throttle
+from fairway.core.batch import Split
 from fairway.core.cluster import Cluster
 from fairway.core.errors import FairwayError
 from fairway.core.event import Event, JobEvicted, JobStarted
@@ -31,9 +32,12 @@ FEEDBACK_BATCHES = 100
 
 
 class EngineJob(SeatedJob):
-    """The truth about an active job: its total `work`, its `regime`, its `rate` now, and since when it has its GPUs."""
+    """The truth about an active job: its total `work`, its `regime`, its `rate` now, and since when it has its GPUs.
 
-    __slots__ = ("rate", "regime", "since_s", "work")
+    `split` is how it works through its batch, if a scheduler has chosen that.
+    """
+
+    __slots__ = ("rate", "regime", "since_s", "split", "work")
 
     def __init__(self, job: int, spec: JobSpec, work: float, regime: Regime) -> None:
         super().__init__(job, spec)
@@ -41,6 +45,7 @@ class EngineJob(SeatedJob):
         self.regime = regime
         self.rate = 0.0
         self.since_s = 0.0
+        self.split: Split | None = None
 
     @property
     def progress(self) -> float:
@@ -111,7 +116,7 @@ class JobEngine(Generic[J]):
     def enact(self, now_s: float, actions: Sequence[Action]) -> Sequence[Event]:
         """Carry out the actions of one round: first jobs give up GPUs, then others start."""
         events: list[Event] = []
-        leaving = [action for action in actions if not isinstance(action, (Launch, Throttle))]
+        leaving = [action for action in actions if not isinstance(action, (Launch, Throttle, SetBatch))]
         gone = {stop.job for stop in leaving}
         for stop in leaving:
             job = self._active[stop.job]
@@ -124,6 +129,8 @@ class JobEngine(Generic[J]):
         for action in actions:
             if isinstance(action, Throttle):
                 self._throttle(now_s, self._active[action.job], action.throttle, events)
+            elif isinstance(action, SetBatch):
+                self._set_batch(now_s, self._active[action.job], action.batch, events)
             elif not isinstance(action, Suspend):
                 self._start(now_s, action, events)
         return events
@@ -155,6 +162,7 @@ class JobEngine(Generic[J]):
         if action.host >= 0 and not self._sharing.seat(job, self._active[action.host]):
             self._refuse(now_s, job, "does not fit beside its partner", events)
             return
+        job.split = action.batch
         rate = self._rate(job)
         if not rate > 0:
             self._refuse(now_s, job, "cannot run on these GPUs", events)
@@ -167,6 +175,8 @@ class JobEngine(Generic[J]):
         if math.isnan(self.ledger.started_s[job.job]):
             self.ledger.started_s[job.job] = now_s
         self.ledger.starts[job.job] += 1
+        if job.split is not None:
+            self.ledger.batches.append((job.job, now_s, job.split.batch(len(job.gpus))))
         events.append(JobStarted(now_s, job.job, job.rate, ready_s))
 
     def _refuse(self, now_s: float, job: J, why: str, events: list[Event]) -> None:
@@ -183,13 +193,21 @@ class JobEngine(Generic[J]):
 
     def _rate(self, job: J) -> float:
         """Work per second on the job's GPUs, in its regime and beside its mates."""
-        return self.rates.rate_in(job.spec, job.regime, job.kind, job.gpus, self.located) * job.factor
+        where = (job.spec, job.regime, job.kind, job.gpus, self.located)
+        rate = self.rates.rate_in(*where) if job.split is None else self.rates.rate_split(*where, job.split)
+        return rate * job.factor
 
     def _throttle(self, now_s: float, job: J, throttle: float, events: list[Event]) -> None:
         """A guest gets another throttle. It and its mates change their speed."""
         job.throttle = throttle
         for one in (job, *job.mates.values()):
             self._change_factor(now_s, one, events)
+
+    def _set_batch(self, now_s: float, job: J, split: Split, events: list[Event]) -> None:
+        """A running job works through another batch. It changes its speed."""
+        job.split = split
+        self.ledger.batches.append((job.job, now_s, split.batch(len(job.gpus))))
+        self._change_factor(now_s, job, events)
 
     def _part(self, now_s: float, job: J, leaving: set[int], events: list[Event]) -> None:
         """A job leaves the GPUs that it shares. The mates that stay change their speed."""

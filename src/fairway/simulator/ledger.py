@@ -19,6 +19,7 @@ class Ledger:
 
     An engine that works in rounds counts two things by rounds: `present`, the mean number of active jobs in the rounds
     of each job, and `computed_gpu_s`, the GPU time in which a job computed. With other engines both are NaN.
+    `batches` are the batch sizes that a policy has chosen: (job, since when, samples).
     """
 
     def __init__(self, cluster: Cluster, jobs: int) -> None:
@@ -37,6 +38,7 @@ class Ledger:
         self.preemptions: Ints = np.zeros(jobs, dtype=np.int64)
         self.evictions: Ints = np.zeros(jobs, dtype=np.int64)
         self.segments: list[Segment] = []
+        self.batches: list[tuple[int, float, int]] = []
         self._series = array("d")
 
     def held(

@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Literal
 
 from fairway.core import portable
+from fairway.core.batch import BatchLimits, Split, Timing
 from fairway.core.cluster import Cluster
 from fairway.core.errors import EngineError, InputError
 from fairway.core.hardware import known_gpu
@@ -149,6 +150,22 @@ class Rates:
             own = self.speeds(spec, batch_size)[kind]
             rate *= self.regime_speeds(spec, regime)[kind] / own if own else 0.0
         return rate
+
+    def limits(self, spec: JobSpec) -> BatchLimits | None:
+        """What batch sizes a scheduler may choose for a job; None for a job that it may not adapt."""
+        return None
+
+    def rate_split(
+        self, spec: JobSpec, regime: Regime, kind: int, gpus: tuple[int, ...], located: bool, split: Split
+    ) -> float:
+        """The rate on concrete GPUs with a batch that a scheduler has chosen."""
+        return self.rate_in(spec, regime, kind, gpus, located)
+
+    def measured(
+        self, spec: JobSpec, regime: Regime, kind: int, gpus: tuple[int, ...], located: bool, split: Split
+    ) -> tuple[Timing, float]:
+        """What a job that can be adapted measures while it trains: a timing, and the noise scale of its gradients."""
+        raise EngineError(f"job {spec.id!r} measures nothing")
 
     def tail_s(self, spec: JobSpec, regime: Regime, work: float) -> float:
         """How long the regimes after this one will take on the best GPU type."""

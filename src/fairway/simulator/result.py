@@ -236,15 +236,18 @@ class Result:
         }
 
     def gantt(self) -> dict[str, Any]:
-        """Which job held which GPU when; for large runs, how busy each group of GPUs was."""
+        """Which job held which GPU when, and the batch sizes that the policy chose; for large runs, how busy each
+        group of GPUs was."""
         segments = self.ledger.segments
         pieces = sum(len(segment[3]) for segment in segments)
         if pieces <= GANTT_SEGMENTS:
+            batches = {"batches": [list(batch) for batch in self.ledger.batches]} if self.ledger.batches else {}
             return {
                 "kind": "segments",
                 "gpus": list(self.cluster.node_names_of_gpus),
                 "jobs": [job.id for job in self.specs],
                 "segments": [[gpu, start, end, job] for job, start, end, gpus in segments for gpu in gpus],
+                **batches,
             }
         return _raster(self.cluster, self.ledger)
 

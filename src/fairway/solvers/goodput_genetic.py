@@ -7,6 +7,8 @@ Draws come from a seed and all arithmetic is on whole numbers, so the result is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fairway.core.arrays import Bools, Floats, Ints
@@ -18,7 +20,7 @@ MUTATED = 0.1
 
 
 def genetic_search(
-    placing: Placing, seed: int, population: Ints | None = None, generations: int = GENERATIONS
+    placing: Placing, seed: int | Sequence[int], population: Ints | None = None, generations: int = GENERATIONS
 ) -> tuple[Ints, Ints]:
     """The fittest placement found, and the last population, from which the search can go on."""
     if not placing.held.size:

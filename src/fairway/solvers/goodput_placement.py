@@ -90,7 +90,7 @@ def distributed(rows: Ints) -> Bools:
     return np.asarray(there & (there.sum(axis=-1, keepdims=True) > 1))
 
 
-def restart_factor(age_s: Floats, restarts: Floats, restart_s: float) -> Floats:
+def restart_factor(age_s: Floats, restarts: Floats, restart_s: float | Floats) -> Floats:
     """What part of its speedup a job keeps if it restarts once more: its useful time so far, of all its time."""
     return np.maximum(age_s - restarts * restart_s, 0.0) / (age_s + restart_s)
 

@@ -50,6 +50,7 @@ from fairway.testing.builders import (
 )
 from fairway.testing.harness import Check, run_policy, unfinished
 from fairway.testing.invariants import InvariantError
+from fairway.traces import pollux_like
 
 Maker = Callable[[], Policy]
 HASH_SEEDS = ("1", "271828")
@@ -150,6 +151,8 @@ def decision_digest(decision: Decision, *, names: bool = True) -> str:
         "order": [int(row) for row in decision.order],
         "warm": decision.warm,
     }
+    if decision.batches:
+        about["batches"] = sorted(decision.batches.items())
     if names:
         about["texts"] = sorted(decision.texts.items())
         about["memory"] = decision.memory
@@ -304,6 +307,19 @@ def _check_adaptive(make: Maker) -> None:
         undone = unfinished(run_policy(make(), jobs, cluster(where), seed=seed), jobs)
         if undone:
             raise AssertionError(f"these jobs, some of which adapt, are never finished: {', '.join(undone)}")
+    if "goodput" in make().knows:
+        _check_tuned(make)
+
+
+def _check_tuned(make: Maker) -> None:
+    """Jobs whose batch the policy may choose all end, and the decisions on the way are the same in every way."""
+    jobs = [spec for spec in pollux_like(16, seed=1, span_h=0.2).jobs if (spec.duration_s or 0.0) < 7200.0]
+    run = run_policy(make(), jobs, cluster("t4:4x4"), keep_every=10)
+    for snapshot in run.snapshots[:6]:
+        check_decision(make, snapshot)
+    undone = unfinished(run, jobs)
+    if undone:
+        raise AssertionError(f"these jobs, whose batch it may choose, are never finished: {', '.join(undone)}")
 
 
 def _check_all_down(make: Maker) -> None:

@@ -19,10 +19,9 @@ from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
 from fairway.models.profile import load_profile
 from fairway.placement import placement as placement_named
-from fairway.simulator.engines import engine_of
+from fairway.simulator.engines import engine_of, rates_of
 from fairway.simulator.faults import Faults
 from fairway.simulator.job_engine import EngineOptions, JobEngine
-from fairway.simulator.rates import Rates
 from fairway.simulator.rules import Rules, rules_named
 from fairway.testing.invariants import InvariantError, Invariants
 
@@ -119,7 +118,7 @@ def run_policy(
     """Simulate jobs, sorted by submit time, under a policy with the invariants on."""
     world = rules_named(rules)
     placer = placement_named(placement)
-    rates = Rates(cluster, load_profile(None), spread_matters=world.spread_matters, adapts=world.adapts)
+    rates = rates_of(world, cluster, load_profile(None), jobs)
     round_s = policy.round_s if world.round_s is None else world.round_s
     about: EngineOptions = {"located": placer.located, "faults": faults, "tells": policy.knows, "seed": seed}
     engine, round_s = engine_of(cluster, jobs, rates, world, **about | {"round_s": round_s})

@@ -4,6 +4,7 @@ from fairway.traces.cluster_files import read_cluster
 from fairway.traces.describe import describe
 from fairway.traces.generate import GENERATORS, gavel_like, generate, philly_like, shockwave_like
 from fairway.traces.native import write_trace
+from fairway.traces.pollux_like import pollux_like
 from fairway.traces.registry import FORMATS, read_trace
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "gavel_like",
     "generate",
     "philly_like",
+    "pollux_like",
     "read_cluster",
     "read_trace",
     "shockwave_like",

@@ -20,12 +20,21 @@ from fairway.core.arrays import Floats
 from fairway.core.cluster import MAX_GPUS
 from fairway.core.errors import InputError
 from fairway.core.job import Adaptation, JobSpec, Regime, Workload
+from fairway.traces.draws import (
+    MAX_JOBS,
+    generator_of,
+    need_at_least,
+    need_whole,
+    poisson_arrivals,
+    shares_of,
+    whole_ms,
+)
 from fairway.traces.fields import parse_number, shown
+from fairway.traces.pollux_like import pollux_like
 
 Rate = Callable[[str, int, int], float]
 """Steps per second of a model, with a batch size per GPU, on a number of GPUs."""
 
-MAX_JOBS = 10_000_000
 BATCH_SIZES: dict[str, tuple[int, ...]] = {
     "ResNet-18": (16, 32, 64, 128, 256),
     "ResNet-50": (16, 32, 64, 128),
@@ -77,8 +86,8 @@ def gavel_like(
     with probability .70, .10, .15, .05; with `priorities` one job in five has weight 5. A `rate` turns the durations
     into steps.
     """
-    rng = _generator(jobs, seed)
-    _at_least(mean_interarrival_s, 0, "mean_interarrival_s")
+    rng = generator_of(jobs, seed)
+    need_at_least(mean_interarrival_s, 0, "mean_interarrival_s")
     if durations == "log-uniform":
         # Not `uniform`: on some CPUs it multiplies and adds in one step.
         power = np.where(rng.random(jobs) < 0.8, 1.5 + 1.5 * rng.random(jobs), 3.0 + rng.random(jobs))
@@ -90,16 +99,16 @@ def gavel_like(
         raise InputError(f"durations {shown(durations)} is not one of log-uniform, uniform-hours")
     gpus = rng.choice([1, 2, 4, 8], jobs, p=[0.70, 0.10, 0.15, 0.05]) if multi_gpu else np.ones(jobs, dtype=np.int64)
     weights = np.where(rng.random(jobs) < 0.2, 5.0, 1.0) if priorities else np.ones(jobs)
-    arrivals = _poisson_arrivals(rng, jobs, mean_interarrival_s)
+    arrivals = poisson_arrivals(rng, jobs, mean_interarrival_s)
     out = []
     for index in range(jobs):
         table = _TABLE if gpus[index] == 1 else _TABLE_MULTI_GPU
         model, batch = table[int(rng.integers(len(table)))]
-        work = _work(model, batch, int(gpus[index]), _ms(seconds[index]), rate)
+        work = _work(model, batch, int(gpus[index]), whole_ms(seconds[index]), rate)
         out.append(
             JobSpec(
                 id=str(index),
-                submitted_s=_ms(arrivals[index]),
+                submitted_s=whole_ms(arrivals[index]),
                 gpus=int(gpus[index]),
                 model=model,
                 dataset=DATASETS[model],
@@ -131,13 +140,13 @@ def shockwave_like(
     regimes say how much faster the later ones go (see `regimes_of`). A `rate` turns durations into steps, whose regimes
     then follow from the job's model and mode.
     """
-    rng = _generator(jobs, seed)
-    _at_least(mean_interarrival_s, 0, "mean_interarrival_s")
+    rng = generator_of(jobs, seed)
+    need_at_least(mean_interarrival_s, 0, "mean_interarrival_s")
     _check_hours(min_h, max_h)
-    modes = _shares({"static": static, "accordion": accordion, "gns": gns})
-    scales = _shares({f"scale_mix[{i}]": share for i, share in enumerate(scale_mix)}, width=4)
+    modes = shares_of({"static": static, "accordion": accordion, "gns": gns})
+    scales = shares_of({f"scale_mix[{i}]": share for i, share in enumerate(scale_mix)}, width=4)
     steps = np.linspace(min_h * 3600, max_h * 3600, 100)
-    arrivals = _poisson_arrivals(rng, jobs, mean_interarrival_s)
+    arrivals = poisson_arrivals(rng, jobs, mean_interarrival_s)
     names: tuple[Adaptation, ...] = ("none", "accordion", "gns")
     table = [(model, batch) for model, batch in _TABLE_SHOCKWAVE if rate is None or rate(model, batch, 1) > 0]
     if not table:
@@ -146,7 +155,7 @@ def shockwave_like(
     for index in range(jobs):
         model, batch = table[int(rng.integers(len(table)))]
         low, high = ((0, 20), (20, 50), (50, 90), (90, 100))[int(rng.choice(4, p=[0.72, 0.20, 0.05, 0.03]))]
-        duration_s = _ms(steps[int(rng.integers(low, high))])
+        duration_s = whole_ms(steps[int(rng.integers(low, high))])
         gpus = 2 ** int(rng.choice(4, p=scales))
         mode = names[int(rng.choice(3, p=modes))]
         if mode == "accordion" and duration_s < 1000:
@@ -155,7 +164,7 @@ def shockwave_like(
         out.append(
             JobSpec(
                 id=str(index),
-                submitted_s=_ms(arrivals[index]),
+                submitted_s=whole_ms(arrivals[index]),
                 gpus=gpus,
                 model=model,
                 dataset=DATASETS[model],
@@ -201,11 +210,11 @@ def philly_like(
     jobs ask for `load` times what `gpus` GPUs can give. No job asks for more than `gpus`. Among a few hundred jobs the
     longest one can be most of the work: a smaller `longest_h` makes short traces that keep a cluster busy.
     """
-    rng = _generator(jobs, seed)
-    _at_least(load, 1e-6, "load")
-    _whole(gpus, 1, MAX_GPUS, "gpus")
-    _whole(users, 1, MAX_JOBS, "users")
-    _at_least(longest_h, 0.1, "longest_h")
+    rng = generator_of(jobs, seed)
+    need_at_least(load, 1e-6, "load")
+    need_whole(gpus, 1, MAX_GPUS, "gpus")
+    need_whole(users, 1, MAX_JOBS, "users")
+    need_at_least(longest_h, 0.1, "longest_h")
     seconds = _philly_durations(rng, jobs)
     while (too_long := seconds > longest_h * 3600.0).any():
         seconds[too_long] = _philly_durations(rng, int(too_long.sum()))
@@ -221,7 +230,7 @@ def philly_like(
     out = [
         JobSpec(
             id=str(index),
-            submitted_s=_ms(arrivals[index]),
+            submitted_s=whole_ms(arrivals[index]),
             gpus=int(demand[index]),
             duration_s=float(seconds[index]),
             user=f"user-{owners[index]:0{digits}}",
@@ -240,6 +249,7 @@ GENERATORS: dict[str, Callable[..., Workload]] = {
     "gavel-like": gavel_like,
     "shockwave-like": shockwave_like,
     "philly-like": philly_like,
+    "pollux-like": pollux_like,
 }
 """The generators by name, as the command line offers them."""
 
@@ -287,42 +297,9 @@ def _read_option(key: str, text: str, hint: Any) -> Any:
     return numbers[0] if hint is float else tuple(numbers)
 
 
-def _generator(jobs: int, seed: int) -> np.random.Generator:
-    _whole(jobs, 1, MAX_JOBS, "jobs")
-    _whole(seed, 0, 2**63 - 1, "seed")
-    return np.random.Generator(np.random.PCG64(seed))
-
-
-def _whole(value: Any, low: int, high: int, name: str) -> None:
-    if type(value) is not int or not low <= value <= high:
-        raise InputError(f"{name} {shown(value)} is not a whole number from {low} to {high}")
-
-
-def _at_least(value: Any, low: float, name: str) -> None:
-    if type(value) not in (int, float) or not math.isfinite(value) or value < low:
-        raise InputError(f"{name} {shown(value)} is not a number of at least {low:g}")
-
-
 def _check_hours(min_h: float, max_h: float) -> None:
-    _at_least(min_h, 0, "min_h")
-    _at_least(max_h, min_h, "max_h")
-
-
-def _shares(named: dict[str, float], width: int | None = None) -> list[float]:
-    """Probabilities from shares of any sum."""
-    for name, share in named.items():
-        _at_least(share, 0, name)
-    total = math.fsum(named.values())
-    if total <= 0 or (width is not None and len(named) != width):
-        raise InputError(f"{', '.join(named)}: expected {width or len(named)} shares with a positive sum")
-    return [share / total for share in named.values()]
-
-
-def _poisson_arrivals(rng: np.random.Generator, jobs: int, mean_s: float) -> np.ndarray:
-    """The first job comes at 0, the gaps are exponential."""
-    gaps = rng.exponential(mean_s, jobs) if mean_s > 0 else np.zeros(jobs)
-    gaps[0] = 0.0
-    return np.cumsum(gaps)
+    need_at_least(min_h, 0, "min_h")
+    need_at_least(max_h, min_h, "max_h")
 
 
 def _diurnal_arrivals(rng: np.random.Generator, jobs: int, span_s: float) -> np.ndarray:
@@ -357,7 +334,3 @@ def _work(model: str, batch: int, gpus: int, duration_s: float, rate: Rate | Non
     if not (math.isfinite(steps_per_s) and steps_per_s > 0):
         raise InputError(f"the rate of {model} (batch size {batch}) on {gpus} GPUs is {steps_per_s}, not positive")
     return {"steps": max(1.0, float(int(duration_s * steps_per_s)))}
-
-
-def _ms(seconds: float) -> float:
-    return round(float(seconds), 3)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from fairway.core.batch import Tuning
 from fairway.core.errors import InputError
 from fairway.core.job import ADAPTATIONS, JobSpec, LossCurve, Regime, Workload, job_to_dict
 from fairway.traces.fields import Jobs, Parsed, shown
@@ -136,6 +137,8 @@ def _value(key: str, value: Any, hint: Any) -> Any:
         return _regimes(value)
     if key == "loss":
         return _loss(value)
+    if key == "tuning":
+        return _tuning(value)
     if key == "gpu_types":
         if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
             raise _LineError(f"{key} {shown(value)} is not a list of texts")
@@ -172,6 +175,22 @@ def _regimes(value: Any) -> tuple[Regime, ...]:
     if not isinstance(value, list) or not all(isinstance(part, dict) and "until" in part for part in value):
         raise _LineError(f"regimes {shown(value)} is not a list of objects with the key 'until'")
     return tuple(Regime(**_typed(part, _REGIME_FIELDS)) for part in value)
+
+
+def _tuning(value: Any) -> Tuning | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict) or value.keys() != set(Tuning._fields):
+        raise _LineError(f"tuning {shown(value)} is not an object with the keys {', '.join(Tuning._fields)}")
+    for name in Tuning._fields[:4]:
+        _value(f"tuning: {name}", value[name], int)
+    times, noise = value["step_times"], value["noise"]
+    rows = isinstance(noise, list) and all(isinstance(row, list) and len(row) == 2 for row in noise)
+    if not isinstance(times, list) or not rows:
+        raise _LineError("tuning: step_times is a list of numbers, and noise a list of [until, noise scale]")
+    for number in (*times, *(number for row in noise for number in row)):
+        _float("tuning", number)
+    return Tuning.from_plain(value)
 
 
 def _loss(value: Any) -> LossCurve | None:

@@ -79,5 +79,6 @@ def read_pollux(text: str, path: str) -> Parsed:
             dataset=name,
             batch_size=-(-global_batch // (gpus * passes)),
             global_batch=global_batch,
+            adaptation="none" if application.most_gpus == 1 else "tuned",
         )
     return jobs.finish()

@@ -9,15 +9,14 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from fairway.core.batch import limits_of
 from fairway.core.errors import InputError
 from fairway.models import goodput as goodput_module
 from fairway.models import step_time
 from fairway.models.goodput import (
-    BatchLimits,
     best_splits,
     efficiency,
     goodput,
-    limits_of,
     noise_scale,
     speedups,
     within,
@@ -96,7 +95,7 @@ def test_chosen_batches_keep_their_limits_and_none_tried_is_better(
     assert accumulation or not found.accumulation.any()
     again = goodput(model, 700.0, 128, nodes, replicas, found.local, found.accumulation)
     assert found.goodput[there].tolist() == again[there].tolist()
-    smaller = within(limits, replicas, found.local, found.accumulation)
+    smaller = within(limits.largest, replicas, found.local, found.accumulation)
     assert (replicas * smaller * (found.accumulation + 1) <= 4096).all()
     for batch_size in (128, 512, 2048):
         kept = -(-batch_size // replicas)
@@ -123,7 +122,7 @@ def test_many_jobs_at_once_get_what_each_gets_alone() -> None:
     models = [any_model(seed) for seed in range(40)]
     noise, replicas = np.linspace(1, 5000, 40)[:, None], np.arange(1, 65)
     first = np.array([64, 128] * 20)[:, None]
-    limits = BatchLimits(first, 4096, 8, 256, np.array([[True], [False]] * 20))
+    limits = (first, 4096, 8, 256, np.array([[True], [False]] * 20))
     together = best_splits(stacked(models), noise, limits, 2, replicas)
     assert together.goodput.shape == (40, 64)
     for row in (0, 1, 17, 39):

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fairway.core.batch import Split
 from fairway.core.errors import InputError
 from fairway.models.pollux_profile import Application, PolluxProfile
-from fairway.models.pollux_timings import Split, Timings, packed_shape, smallest_rotation
+from fairway.models.pollux_timings import Timings, packed_shape, smallest_rotation
 from fairway.models.profile import ProfileKey, load_profile
 
 PLACEMENTS = {1: 1.0, 2: 0.8, 4: 0.6, 11: 1.2, 12: 1.5, 112: 2.0, 44: 1.1}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fairway.models.goodput import limits_of, speedups
+from fairway.core.batch import limits_of
+from fairway.models.goodput import speedups
 from fairway.models.speedup_table import speedup_table
 from fairway.models.step_time import StepModel
 

@@ -8,8 +8,9 @@ import time
 import numpy as np
 import pytest
 
-from fairway.models.goodput import best_splits, limits_of
-from fairway.models.step_fit import Timing, averaged, fit, most_replicas
+from fairway.core.batch import Timing, limits_of
+from fairway.models.goodput import best_splits
+from fairway.models.step_fit import averaged, fit, most_replicas
 from fairway.models.step_loss import Growth, Seen, StepLoss, loss
 from fairway.models.step_time import StepModel, gradient_s, overlapped, step_s, sync_s
 

@@ -202,9 +202,19 @@ class Gantt {
     const count = this.outline(job, flat[hit + 1]);
     rows.unshift({ name: "ran here for", value: duration((flat[hit + 2] - flat[hit + 1]) * unit) });
     rows.unshift({ name: "GPUs", value: String(count) });
+    const batch = this.batchAt(job, (time - this.gantt.t0_s) / unit);
+    if (batch !== undefined) rows.splice(1, 0, { name: "batch", value: batch.toLocaleString("en") });
     if (users !== undefined) rows.unshift({ name: "user", value: data.names[users][job] });
     rows.push({ name: "on", value: this.names[row] });
     showTip(event.clientX, event.clientY, data.names[this.gantt.jobs][job], rows);
+  }
+
+  // The batch size that the policy had chosen for a job by then.
+  batchAt(job, units) {
+    const changes = (this.gantt.batches || {})[job] || [];
+    let batch;
+    for (let i = 0; i < changes.length && changes[i] <= units; i += 2) batch = changes[i + 1];
+    return batch;
   }
 
   segmentAt(y, units) {

@@ -114,6 +114,8 @@ def _look(scheduler: Scheduler, record: JobRecord, now_s: float) -> tuple[list[E
     outside = scheduler.guard.outside.get(job, "")
     if record.state is JobState.RUNNING:
         told: dict[str, Any] = {"ahead": [], "frees": [], "expected_end_in_s": _left_s(snapshot, row)}
+        if decision.gpus[row] and row in decision.texts:
+            told["reason"] = decision.texts[row]
     elif job in state.held_gpus:
         told = _about_to_start(scheduler, job)
     elif outside:

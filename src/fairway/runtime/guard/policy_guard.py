@@ -207,8 +207,13 @@ def _cut(decision: Decision, cuts: Mapping[int, Cut], shut: Mapping[int, str]) -
     gpus = decision.gpus.copy()
     for row in beyond:
         gpus[row] = beyond[row]
-    placed = decision.placements.items()
-    cut = decision._replace(gpus=gpus, placements={row: named for row, named in placed if gpus[row] == len(named)})
+    placed, batches = decision.placements.items(), decision.batches.items()
+    cut = decision._replace(
+        gpus=gpus,
+        placements={row: named for row, named in placed if gpus[row] == len(named)},
+        # A split is for the GPUs that the policy gave.
+        batches={row: split for row, split in batches if row not in beyond},
+    )
     # A guest has no place on fewer GPUs than its own.
     large = [guest for guest, host in cut.partners.items() if gpus[guest] > gpus[host]]
     return cut.without(large, texts=dict.fromkeys(large, "a limit leaves its host fewer GPUs than it needs"))

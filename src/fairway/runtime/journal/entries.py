@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 from fairway.core.action import Action
+from fairway.core.batch import BatchLimits, Split, Timing, Tuning
 from fairway.core.errors import InputError
 from fairway.core.event import Event
 from fairway.core.job import JobSpec, LossCurve, Regime, job_to_dict
@@ -17,10 +18,14 @@ _TUPLES = ("gpus", "speeds", "scaling")
 _PLAIN: dict[type[Any], Callable[[Any], Any]] = {
     JobSpec: job_to_dict,
     LossCurve: list,
+    Split: list,
+    BatchLimits: list,
     Prospect: Prospect.plain,
+    Timing: Timing.plain,
     float: lambda value: value if math.isfinite(value) else repr(value),
 }
 """For each type that JSON does not know, or does not know well, what it becomes."""
+_VALUES: dict[str, type[Any]] = {"batch": Split, "limits": BatchLimits}
 
 
 def to_plain(thing: Event | Action) -> tuple[str, dict[str, Any]]:
@@ -44,6 +49,10 @@ def from_plain(kind: str, fields: Mapping[str, Any]) -> Any:
             values[name] = spec_from_plain(value)
         elif name == "loss" and isinstance(value, list):
             values[name] = LossCurve(*value)
+        elif name in _VALUES and value is not None:
+            values[name] = _VALUES[name](*value)
+        elif name == "timing" and value is not None:
+            values[name] = Timing.from_plain(value)
         elif name == "prospect" and value is not None:
             values[name] = Prospect.from_plain(value)
         elif name in _TUPLES:
@@ -65,4 +74,6 @@ def spec_from_plain(fields: Mapping[str, Any]) -> JobSpec:
         values["gpu_types"] = tuple(values["gpu_types"])
     if values.get("loss") is not None:
         values["loss"] = LossCurve(**values["loss"])
+    if values.get("tuning") is not None:
+        values["tuning"] = Tuning.from_plain(values["tuning"])
     return JobSpec(**values)

@@ -110,7 +110,10 @@ def without_pause(
     kinds, throttle, progress = snapshot.gpu_type.tolist(), snapshot.throttle.tolist(), snapshot.progress.tolist()
     # Hosts first: guests are put on the GPUs of their hosts.
     rows = sorted(snapshot.running_rows.tolist(), key=lambda row: host[row] >= 0)
-    back = [Launch(jobs[row], snapshot.gpus_held(row), kinds[row], host[row], throttle[row]) for row in rows]
+    back = [
+        Launch(jobs[row], snapshot.gpus_held(row), kinds[row], host[row], throttle[row], snapshot.facts(row).split)
+        for row in rows
+    ]
     why = "suspended with its scheduler"
     note([JobEvicted(since_s, jobs[row], progress[row], why) for row in reversed(rows)])
     later = [event for event in events if event.time_s > since_s]

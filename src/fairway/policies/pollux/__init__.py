@@ -1,0 +1,166 @@
+"""Pollux (Qiao et al., OSDI 2021): GPUs and batch size of each job are chosen together, by goodput.
+
+Goodput is throughput times what a sample is worth at the batch size. A model of each job's step times is fitted to what
+it reports, so its best goodput on any GPUs can be foretold. Every minute the placement is sought whose mean speedup
+over a fair share is largest; a job that would have to restart counts for less. Jobs explore by growing to twice the
+GPUs that they ever had.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from fairway.core.arrays import Floats, Ints
+from fairway.core.batch import BatchLimits
+from fairway.core.decision import Decision, Reason, nothing_granted
+from fairway.core.snapshot import Snapshot
+from fairway.core.texts import Texts
+from fairway.models.speedup_table import speedup_table
+from fairway.models.step_fit import most_replicas
+from fairway.policies.pollux.floor import Floor
+from fairway.policies.pollux.jobs import LearnedJobs, learned
+from fairway.policies.pollux.splits import about_split, chosen_splits
+from fairway.policies.registry import register
+from fairway.solvers.goodput_genetic import genetic_search
+from fairway.solvers.goodput_placement import Placing, restart_factor
+from fairway.solvers.goodput_search import search
+
+LEAST_AGE_S = 1.0
+"""A job counts as at least this old, or a start at the instant of its submission would seem to be worth nothing."""
+_NO_LIMITS = BatchLimits(1, 1)
+
+
+@register
+@dataclass(frozen=True)
+class Pollux:
+    """GPUs and batch sizes chosen together by goodput, with the best mean speedup over a fair share.
+
+    Knows: step times, gradient noise and limits of the batch that jobs report. Preempts, moves and resizes.
+
+    The mean has the exponent `p`: 1 counts the sum of speedups, -1 cares for the slow jobs, -inf only for the slowest.
+    `search=genetic` is the search of the paper.
+    """
+
+    p: float | Literal["-inf"] = -1.0
+    search: Literal["own", "genetic"] = "own"
+
+    name: ClassVar[str] = "pollux"
+    knows: ClassVar[frozenset[str]] = frozenset({"goodput"})
+    round_s: ClassVar[float] = 60.0
+
+    def __post_init__(self) -> None:
+        if not float(self.p) <= 1:
+            raise ValueError(f"p must be at most 1, not {self.p}")
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        if not len(snapshot):
+            return nothing_granted(0)
+        jobs, floor = learned(snapshot), Floor(snapshot)
+        rows = self._placed(snapshot, jobs, floor)
+        gpus = np.where(floor.pinned, snapshot.held, rows.sum(axis=1))
+        decision = Decision(
+            gpus,
+            np.where(gpus > 0, Reason.RUNS, Reason.OUTRANKED).astype(np.int8),
+            _types(snapshot, floor, rows),
+            partners=floor.partners,
+            placements=floor.concrete(rows),
+            memory=jobs.memory,
+            batches=chosen_splits(jobs, rows),
+        )
+        decision = decision._replace(texts=_texts(jobs, decision, rows, _least(snapshot, jobs)))
+        # Without rounds of a fixed length, the policy asks for them.
+        return decision if snapshot.round_s > 0 else decision.waking(snapshot.now_s + self.round_s)
+
+    def _placed(self, snapshot: Snapshot, jobs: LearnedJobs, floor: Floor) -> Ints:
+        """Jobs by nodes, for each GPU type by itself."""
+        least = _least(snapshot, jobs)
+        kinds = floor.kinds(least)
+        found = np.where(floor.pinned[:, None], floor.held, 0)
+        for kind in range(len(snapshot.capacity)):
+            mine = (kinds == kind).nonzero()[0]
+            rows, nodes = mine[~floor.pinned[mine]], (floor.node_kind == kind).nonzero()[0]
+            if len(rows) and floor.capacity[nodes].any():
+                here = np.ix_(rows, nodes)
+                found[here] = self._searched(_problem(snapshot, jobs, floor, kind, len(mine), rows, self.p), snapshot)
+        found[found.sum(axis=1) < least] = 0
+        return floor.filled(found, least)
+
+    def _searched(self, placing: Placing, snapshot: Snapshot) -> Ints:
+        if self.search == "own":
+            return search(placing).rows
+        return genetic_search(placing, [snapshot.seed, snapshot.round])[0]
+
+
+def _least(snapshot: Snapshot, jobs: LearnedJobs) -> Ints:
+    """The fewest GPUs with which each row runs: a rigid job has all that it asks for."""
+    rigid = np.array([limits is None for limits in jobs.limits])
+    return np.asarray(np.where(rigid, snapshot.gpus, snapshot.gpus_min))
+
+
+def _problem(
+    snapshot: Snapshot, jobs: LearnedJobs, floor: Floor, kind: int, sharing: int, rows: Ints, p: float | str
+) -> Placing:
+    """The allocation of the GPUs of one type to some rows; `sharing` jobs have a fair share of them."""
+    nodes = (floor.node_kind == kind).nonzero()[0]
+    total = int(snapshot.capacity[kind])
+    most = np.array([_most(snapshot, jobs, row, total) for row in rows.tolist()], dtype=np.int64)
+    table = speedup_table(
+        [jobs.models[row] for row in rows.tolist()],
+        jobs.noise[rows],
+        [jobs.limits[row] or _NO_LIMITS for row in rows.tolist()],
+        most,
+        int(floor.capacity[nodes].max()),
+        math.ceil(total / sharing),
+    )
+    table[np.arange(table.shape[2]) < _least(snapshot, jobs)[rows, None, None] + np.zeros((1, 2, 1))] = 0.0
+    age_s = np.maximum(snapshot.now_s - snapshot.submitted_s[rows], LEAST_AGE_S)
+    restart: Floats = restart_factor(age_s, np.maximum(snapshot.launches[rows] - 1.0, 0.0), snapshot.restart_s[rows])
+    return Placing(
+        table * (len(nodes) / total),
+        floor.capacity[nodes],
+        most,
+        floor.held[np.ix_(rows, nodes)],
+        restart,
+        float(p),
+        floor.closed[nodes],
+    )
+
+
+def _most(snapshot: Snapshot, jobs: LearnedJobs, row: int, total: int) -> int:
+    """The most GPUs that a row may get now."""
+    limits = jobs.limits[row]
+    if limits is None:
+        return min(int(snapshot.gpus[row]), total)
+    grown = most_replicas(int(jobs.seen[row]), total, limits.largest or limits.first, limits.smallest_local)
+    # A job that has not timed a step yet keeps what it has.
+    least = min(int(max(snapshot.held[row], snapshot.gpus_min[row])), limits.most_gpus)
+    return min(max(grown, least), int(snapshot.gpus_max[row]), total)
+
+
+def _types(snapshot: Snapshot, floor: Floor, rows: Ints) -> Ints | None:
+    """The GPU type of each row; None where there is only one type."""
+    if len(snapshot.capacity) == 1:
+        return None
+    kinds = np.where(rows.any(axis=1), floor.node_kind[rows.argmax(axis=1)], -1)
+    return np.where(floor.pinned, snapshot.gpu_type, kinds)
+
+
+def _texts(jobs: LearnedJobs, decision: Decision, rows: Ints, least: Ints) -> Texts:
+    """What adapted jobs do, and why the others wait or are not adapted."""
+    nodes, gpus, batches = (rows > 0).sum(axis=1), decision.gpus, decision.batches
+
+    def say(row: int) -> str:
+        strange = f"it is not adapted: {jobs.strange[row]}" if row in jobs.strange else ""
+        if row in batches:
+            return about_split(jobs, row, int(gpus[row]), int(nodes[row]), batches[row])
+        if gpus[row]:
+            return f"it runs; {strange}"
+        asked = f"needs {least[row]} GPU{'s' if least[row] > 1 else ''}; other jobs gain more from them now"
+        return f"{asked}; {strange}" if strange else asked
+
+    told = [row for row in range(len(gpus)) if not gpus[row] or row in batches or row in jobs.strange]
+    return Texts(np.array(told, dtype=np.int64), say)
