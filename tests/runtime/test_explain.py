@@ -13,7 +13,9 @@ import pytest
 
 from fairway.api import what_if as looking
 from fairway.api.what_if import what_if, why
+from fairway.core.batch import Timing, limits_of
 from fairway.core.errors import InputError
+from fairway.core.event import JobMeasured
 from fairway.placement import placement
 from fairway.policies import make_policy
 from fairway.runtime.daemon.explain import explain
@@ -419,3 +421,13 @@ def test_rounds_that_should_have_been_are_not_all_made_up_for(start: Start) -> N
     scheduler.ask(lambda now_s: ([], time.sleep(2.0)))
     wait_for(lambda: scheduler.state.now_s > scheduler.clock.now_s() - 0.3)
     assert scheduler.state.round - first < 15
+
+
+def test_why_tells_the_batch_of_a_job_that_is_adapted(start: Start) -> None:
+    scheduler = start("pollux", round_s=0.5)
+    (record,) = submit(scheduler, job(60.0))
+    limits = limits_of(32, 512, 8, 64, True)
+    measured = JobMeasured(0.0, record.number, limits, Timing(1, 1, 32, 0, 0.2, 0.15), 200.0)
+    scheduler.ask(lambda now_s: ([measured._replace(time_s=now_s)], None))
+    wait_for(lambda: explain(scheduler, record.id)["state"] == "RUNNING")
+    wait_for(lambda: explain(scheduler, record.id)["reason"].startswith("trains with a batch of"))

@@ -131,7 +131,8 @@ def _check_gantt(gantt: Mapping[str, Any]) -> None:
         _require(isinstance(gantt.get(key), list), f"gantt.{key}", "a list", gantt.get(key))
     batches = gantt.get("batches", [])
     rows = isinstance(batches, list) and all(isinstance(row, list) and len(row) == 3 for row in batches)
-    _require(rows, "gantt.batches", "a list of rows of 3 numbers", batches)
+    well_formed = rows and all(_is_number(value) for row in batches for value in row)
+    _require(well_formed, "gantt.batches", "a list of rows of 3 numbers", batches)
     if kind == "raster":
         for row, cells in enumerate(gantt["busy"]):
             well_formed = isinstance(cells, list) and all(_is_number(cell) for cell in cells)

@@ -40,6 +40,8 @@ class UtilityTables:
         self.counts: list[int] = placing.held.sum(axis=1).tolist()
         self.kept: list[float] = placing.kept.tolist()
         self.moved = moved.tolist()
+        # No row of a job is worth more.
+        self.peak: list[float] = np.maximum(moved.max(axis=(1, 2), initial=-np.inf), placing.kept).tolist()
         self.most: list[int] = placing.most.tolist()
         self.best_inside = _best_up_to(inside)
         self.wanted = self.by_count(0.0).tolist()
@@ -189,19 +191,22 @@ class Board:
         for job in sorted(waiting, key=lambda each: -counts[each]):
             self.put(job, self.best_row(job, counts[job], self.price))
 
-    def choices(self, job: int) -> list[Row]:
-        """Rows for a job that has no place: by replicas, on one node or on several, with most or least room first."""
-        held = self.tables.held[job]
+    def choices(self, job: int, above: float) -> list[Row]:
+        """Rows for a job that has no place: by replicas, on one node or on several, with most or least room first.
+
+        Only those whose utility is larger than `above` are listed.
+        """
+        held, (inside, across) = self.tables.held[job], self.tables.moved[job]
         found: dict[Row, None] = {}
         if held and self.tables.counts[job] <= self.tables.most[job] and self.fits(held):
             found[held] = None
         nodes = [node for node, gpus in enumerate(self.free) if gpus > 0 and self.apart[node] < 0]
         largest, room = max(self.free, default=0), sum(self.free[node] for node in nodes)
         for gpus in range(1, min(self.tables.most[job], max(largest, room)) + 1):
-            if gpus <= largest:
+            if gpus <= largest and inside[gpus] > above:
                 found[((self._tightest(gpus), gpus),)] = None
                 found[((self.free.index(largest), gpus),)] = None
-            if 1 < gpus <= room and len(nodes) > 1:
+            if 1 < gpus <= room and len(nodes) > 1 and across[gpus] > above:
                 found[self._spread(nodes, gpus)] = None
                 found[self._spread(nodes, gpus, tight=True)] = None
         return list(found)

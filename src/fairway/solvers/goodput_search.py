@@ -9,13 +9,14 @@ searched completely. There is no chance in it, and the count bound says how good
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import product
 from math import fsum, prod
 from typing import NamedTuple
 
 import numpy as np
 
-from fairway.core.arrays import Floats, Ints
+from fairway.core.arrays import Floats, Ints, frozen
 from fairway.solvers.goodput_board import Board, Row, UtilityTables
 from fairway.solvers.goodput_counts import best_counts
 from fairway.solvers.goodput_placement import Placing, distributed
@@ -28,7 +29,7 @@ MENDED, PASSES = 24, 10
 """How many jobs that miss most are mended, and how often."""
 PRICED = (1.0, 0.5, 2.0, 4.0)
 """Parts of the price with which a placement is begun."""
-MOST_EFFORT = 6000
+MOST_EFFORT = 2000
 """After this number of rows was looked for, no more exchanges are tried; after half of them, no other beginning."""
 _BETTER = 1e-9
 """Gains below this part are rounding."""
@@ -48,9 +49,6 @@ def search(placing: Placing) -> FoundPlacement:
         return FoundPlacement(np.zeros_like(placing.held), 0.0, 0.0)
     tables = UtilityTables(placing)
     counts, price, bound = _planned(tables)
-    complete = _complete(placing)
-    if complete is not None:
-        return FoundPlacement(complete, float(_utilities(placing, complete)), bound)
     found: Board | None = None
     for keeps, priced in product((True, False) if placing.held.any() else (False,), PRICED):
         board = Board(tables, price * priced)
@@ -61,7 +59,11 @@ def search(placing: Placing) -> FoundPlacement:
         if found.utility() >= bound - _BETTER * abs(bound) or 2 * tables.effort > MOST_EFFORT:
             break
     assert found is not None
-    return FoundPlacement(found.matrix(), found.utility(), bound)
+    utility, enough = found.utility(), bound - _BETTER * abs(bound)
+    complete = _complete(placing) if utility < enough else None
+    if complete is not None and float(_utilities(placing, complete)) > utility + _BETTER * abs(utility):
+        return FoundPlacement(complete, float(_utilities(placing, complete)), bound)
+    return FoundPlacement(found.matrix(), utility, bound)
 
 
 def _planned(tables: UtilityTables) -> tuple[Ints, float, float]:
@@ -124,10 +126,15 @@ def _exchange(board: Board, counts: list[int]) -> bool:
 
 def _exchanged(board: Board, one: int, other: int) -> bool:
     """Place two jobs again, in all ways for the first and the best for the second, if that is better."""
-    old = board.take(one), board.take(other)
-    worth = board.worth[one] + board.worth[other]
-    best, change = worth + _BETTER * abs(worth), old
-    for row in board.choices(one):
+    worth, peak = board.worth[one] + board.worth[other], board.tables.peak
+    best = worth + _BETTER * abs(worth)
+    if peak[one] + peak[other] <= best:
+        return False
+    old = change = board.take(one), board.take(other)
+    for row in board.choices(one, best - peak[other]):
+        if board.worth_of(one, row) + peak[other] <= best:
+            board.tables.effort += 1
+            continue
         board.put(one, row)
         then = board.best_row(other, board.tables.most[other], 0.0)
         found = board.worth[one] + board.worth_of(other, then)
@@ -186,12 +193,18 @@ def _mend(board: Board, job: int, counts: list[int]) -> None:
             board.put(each, row)
 
 
+@lru_cache(maxsize=8)
+def _every_row(capacity: tuple[int, ...]) -> Ints:
+    """All rows that nodes of this capacity have room for."""
+    return frozen(np.array(list(product(*(range(gpus + 1) for gpus in capacity))), dtype=np.int64))
+
+
 def _complete(placing: Placing) -> Ints | None:
     """The best of all placements, None if they are too many."""
     capacity, jobs = placing.capacity.tolist(), len(placing.held)
     if prod(gpus + 1 for gpus in capacity) > SMALL:
         return None
-    every = np.array(list(product(*(range(gpus + 1) for gpus in capacity))), dtype=np.int64)
+    every = _every_row(tuple(capacity))
     found = np.zeros((1, 0, len(capacity)), dtype=np.int64)
     for job in range(jobs):
         rows = every[every.sum(axis=1) <= placing.most[job]]

@@ -53,13 +53,15 @@ def decided(state: State, policy: str = "pollux") -> Decision:
     return decision
 
 
-def test_a_new_job_begins_with_one_gpu_and_its_first_batch() -> None:
+def test_a_new_job_begins_with_few_gpus_and_its_first_batch() -> None:
     state = cluster_of(1)
     adapt(state, 0, noise=math.nan)
-    decision = decided(state)
-    assert decision.gpus.tolist() == [1]
-    assert decision.batches == {0: Split(128)}
-    assert decision.texts[0] == "trains with a batch of 128 on 1 GPU; its step times are not known yet"
+    assert decided(state).gpus.tolist() == [2]
+    assert decided(state).batches == {0: Split(64)}
+    paper = decided(state, "pollux:begin_gpus=1")
+    assert paper.gpus.tolist() == [1]
+    assert paper.batches == {0: Split(128)}
+    assert paper.texts[0] == "trains with a batch of 128 on 1 GPU; its step times are not known yet"
 
 
 @pytest.mark.parametrize("seen", [1, 2, 4])
@@ -240,7 +242,8 @@ def test_p_of_1_favours_the_jobs_that_scale_best() -> None:
 
 
 @pytest.mark.parametrize(
-    ("knob", "why"), [("p=2", "p must be at most 1"), ("p=inf", "must be finite"), ("p=x", "a number")]
+    ("knob", "why"),
+    [("p=2", "at most 1"), ("p=inf", "must be finite"), ("p=x", "a number"), ("begin_gpus=0", "at least 1")],
 )
 def test_senseless_knobs_are_refused(knob: str, why: str) -> None:
     with pytest.raises(InputError, match=why):

@@ -61,6 +61,22 @@ def test_segments_survive_to_a_thousandth_of_a_percent() -> None:
     assert gantt["unit_s"] == pytest.approx(0.001)
 
 
+def test_batch_sizes_are_kept_by_job_with_the_instants_of_their_changes() -> None:
+    gantt = {
+        "kind": "segments",
+        "gpus": ["n0/0"],
+        "jobs": ["a", "b"],
+        "segments": [[0, 0.0, 100.0, 1]],
+        "batches": [[1, 0.0, 128], [1, 50.0, 512]],
+    }
+    found = condense_gantt(gantt, 1)
+    assert found is not None
+    (changes,) = found["batches"].values()
+    assert [round(at * found["unit_s"]) for at in changes[::2]] == [0, 50]
+    assert changes[1::2] == [128, 512]
+    assert list(found["batches"]) == [1]
+
+
 def test_too_many_segments_become_the_busy_share_of_each_node() -> None:
     gpus = [f"n{node}/{gpu}" for node in range(2) for gpu in range(2)]
     segments = [[0, float(t), float(t + 1), 0] for t in range(60_000)] + [[2, 0.0, 30_000.0, 0], [3, 0.0, 30_000.0, 0]]

@@ -79,6 +79,10 @@ def test_a_file_that_is_no_result_says_why(tmp_path: Path, content: str, says: s
         ({"gantt": {"kind": "raster", "rows": ["n"], "busy": [3]}}, r"gantt.busy\[0\]"),
         ({"gantt": {"kind": "segments", "gpus": ["g"], "jobs": ["j"], "segments": [[0, 1]]}}, "four numbers"),
         (
+            {"gantt": {"kind": "segments", "gpus": ["g"], "jobs": ["j"], "segments": [], "batches": [[0, "x", 2]]}},
+            "gantt.batches should be a list of rows of 3 numbers",
+        ),
+        (
             {"gantt": {"kind": "segments", "gpus": ["g"], "jobs": ["j"], "segments": [[0, 1, 2, 9]]}},
             "a known GPU and job",
         ),

@@ -62,6 +62,17 @@ def test_counters_follow_the_series(tmp_path: Path) -> None:
     assert {name for name, _, _ in counts} == {"busy GPUs", "running jobs", "waiting jobs"}
 
 
+def test_each_job_whose_batch_was_chosen_has_a_counter(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    about: dict[str, Any] = {"policy": "pollux", "gpu_names": ["n0/0"], "node_names": ["n0"], "node_of_gpu": [0]}
+    batches = [(1, 0.0, 128), (1, 30.0, 512)]
+    write_timeline(path, **about, job_names=["a", "b"], segments=[], series=SERIES, batches=batches)
+    events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+    counts = [(e["pid"], e["ts"], e["args"]["n"]) for e in events if e["name"] == "batch of b"]
+    assert [count[1:] for count in counts] == [(0, 128), (30_000_000, 512)]
+    assert names_of(events, "process")[counts[0][0], 0] == "batch sizes"
+
+
 def test_jobs_that_share_a_gpu_never_cross_on_one_track(tmp_path: Path) -> None:
     shared: list[Segment] = [(0, 0.0, 10.0, (1,)), (1, 5.0, 15.0, (1,)), (0, 10.0, 20.0, (1,))]
     events = timeline(tmp_path / "t.json", shared)

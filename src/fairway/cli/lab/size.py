@@ -70,15 +70,22 @@ def _figures(
     from fairway.core.units import duration_s
     from fairway.models.profile import load_profile
     from fairway.simulator.engines import rates_of
+    from fairway.simulator.rates import impossible
     from fairway.simulator.rules import rules_named
     from fairway.traces import read_cluster, read_trace
 
     workload, machines = read_trace(trace), read_cluster(cluster)
+    if len({(node.gpu_type, node.gpus) for node in machines.nodes}) > 1:
+        raise InputError(f"the nodes of {cluster} are not all alike")
     rates = rates_of(rules_named(rules), machines, load_profile(profile), workload.jobs)
-    jobs, at_s = active_jobs(workload.jobs, rates, None if at is None else duration_s(at))
+    possible = [job for job in workload.jobs if impossible(job, rates) is None]
+    if not possible:
+        raise InputError(f"no job can run on {cluster}", path=trace)
+    jobs, at_s = active_jobs(possible, rates, None if at is None else duration_s(at))
     sizes, tried = sizes_for(jobs, rates, machines, band)
     return {
         "trace": workload.source or trace,
+        "impossible": len(workload.jobs) - len(possible),
         "at_s": at_s,
         "jobs": len(jobs),
         "adaptive": sum(rates.limits(job) is not None for job in jobs),
@@ -106,9 +113,12 @@ def _shown(document: dict[str, Any]) -> list[Table]:
         answer += "; no size is within the band, this one is nearest"
     elif fewest < most:
         answer = f"{fewest} to {most} nodes{size}; {nearest} nearest to the middle of the band"
+    jobs = f"{document['jobs']:,} at {output.duration(document['at_s'])}, {document['adaptive']:,} adaptive"
+    if document["impossible"]:
+        jobs += f"; left out because they never fit: {document['impossible']:,}"
     about = output.pairs_table(
         [
-            ("jobs", f"{document['jobs']:,} at {output.duration(document['at_s'])}, {document['adaptive']:,} adaptive"),
+            ("jobs", jobs),
             ("utility", f"{low} to {high}"),
             ("cluster", answer),
         ]

@@ -54,7 +54,7 @@ def active_jobs(jobs: Sequence[JobSpec], rates: Rates, at_s: float | None) -> tu
         at_s = float(starts[int(np.argmax(wanted))])
     active = [job for job, start, end in zip(jobs, starts, ends, strict=True) if start <= at_s < end]
     if not active:
-        raise InputError(f"no job is there at {at_s:g} s")
+        raise InputError(f"no job is there at {at_s:.0f} s")
     return active, at_s
 
 
@@ -62,11 +62,8 @@ def sizes_for(
     jobs: Sequence[JobSpec], rates: Rates, cluster: Cluster, band: tuple[float, float]
 ) -> tuple[Sizes, list[TriedSize]]:
     """The numbers of nodes whose utility is in a band, and the sizes that were tried, in their order."""
-    node_gpus = {node.gpus for node in cluster.nodes}
-    if len(cluster.types) > 1 or len(node_gpus) > 1:
-        raise InputError(f"the nodes of {cluster.text} are not all alike")
     known = [_known(job, rates, cluster) for job in jobs]
-    each, tried = node_gpus.pop(), dict[int, TriedSize]()
+    each, tried = cluster.nodes[0].gpus, dict[int, TriedSize]()
 
     @cache
     def utility_of(nodes: int) -> float:

@@ -42,11 +42,12 @@ class Pollux:
     Knows: step times, gradient noise and limits of the batch that jobs report. Preempts, moves and resizes.
 
     The mean has the exponent `p`: 1 counts the sum of speedups, -1 cares for the slow jobs, -inf only for the slowest.
-    `search=genetic` is the search of the paper.
+    `search=genetic` is the search of the paper. A job may begin with `begin_gpus`, with 1 in the paper.
     """
 
     p: float | Literal["-inf"] = -1.0
     search: Literal["own", "genetic"] = "own"
+    begin_gpus: int = 2
 
     name: ClassVar[str] = "pollux"
     knows: ClassVar[frozenset[str]] = frozenset({"goodput"})
@@ -55,6 +56,8 @@ class Pollux:
     def __post_init__(self) -> None:
         if not float(self.p) <= 1:
             raise ValueError(f"p must be at most 1, not {self.p}")
+        if self.begin_gpus < 1:
+            raise ValueError(f"begin_gpus must be at least 1, not {self.begin_gpus}")
 
     def decide(self, snapshot: Snapshot) -> Decision:
         if not len(snapshot):
@@ -85,7 +88,7 @@ class Pollux:
             rows, nodes = mine[~floor.pinned[mine]], (floor.node_kind == kind).nonzero()[0]
             if len(rows) and floor.capacity[nodes].any():
                 here = np.ix_(rows, nodes)
-                found[here] = self._searched(_problem(snapshot, jobs, floor, kind, len(mine), rows, self.p), snapshot)
+                found[here] = self._searched(self._problem(snapshot, jobs, floor, kind, len(mine), rows), snapshot)
         found[found.sum(axis=1) < least] = 0
         return floor.filled(found, least)
 
@@ -94,51 +97,50 @@ class Pollux:
             return search(placing).rows
         return genetic_search(placing, [snapshot.seed, snapshot.round])[0]
 
+    def _problem(
+        self, snapshot: Snapshot, jobs: LearnedJobs, floor: Floor, kind: int, sharing: int, rows: Ints
+    ) -> Placing:
+        """The allocation of the GPUs of one type to some rows; `sharing` jobs have a fair share of them."""
+        nodes = (floor.node_kind == kind).nonzero()[0]
+        total = int(snapshot.capacity[kind])
+        most = np.array([self._most(snapshot, jobs, row, total) for row in rows.tolist()], dtype=np.int64)
+        table = speedup_table(
+            [jobs.models[row] for row in rows.tolist()],
+            jobs.noise[rows],
+            [jobs.limits[row] or _NO_LIMITS for row in rows.tolist()],
+            most,
+            int(floor.capacity[nodes].max()),
+            math.ceil(total / sharing),
+        )
+        too_few = np.arange(table.shape[2]) < _least(snapshot, jobs)[rows, None]
+        age_s = np.maximum(snapshot.now_s - snapshot.submitted_s[rows], LEAST_AGE_S)
+        restarts = np.maximum(snapshot.launches[rows] - 1.0, 0.0)
+        restart: Floats = restart_factor(age_s, restarts, snapshot.restart_s[rows])
+        return Placing(
+            np.where(too_few[:, None], 0.0, table * (len(nodes) / total)),
+            floor.capacity[nodes],
+            most,
+            floor.held[np.ix_(rows, nodes)],
+            restart,
+            float(self.p),
+            floor.closed[nodes],
+        )
+
+    def _most(self, snapshot: Snapshot, jobs: LearnedJobs, row: int, total: int) -> int:
+        """The most GPUs that a row may get now."""
+        limits = jobs.limits[row]
+        if limits is None:
+            return min(int(snapshot.gpus[row]), total)
+        grown = most_replicas(int(jobs.seen[row]), total, limits.largest or limits.first, limits.smallest_local)
+        # A job that has not timed a step yet keeps what it has.
+        least = min(int(max(snapshot.held[row], snapshot.gpus_min[row], self.begin_gpus)), limits.most_gpus)
+        return min(max(grown, least), int(snapshot.gpus_max[row]), total)
+
 
 def _least(snapshot: Snapshot, jobs: LearnedJobs) -> Ints:
     """The fewest GPUs with which each row runs: a rigid job has all that it asks for."""
     rigid = np.array([limits is None for limits in jobs.limits])
     return np.asarray(np.where(rigid, snapshot.gpus, snapshot.gpus_min))
-
-
-def _problem(
-    snapshot: Snapshot, jobs: LearnedJobs, floor: Floor, kind: int, sharing: int, rows: Ints, p: float | str
-) -> Placing:
-    """The allocation of the GPUs of one type to some rows; `sharing` jobs have a fair share of them."""
-    nodes = (floor.node_kind == kind).nonzero()[0]
-    total = int(snapshot.capacity[kind])
-    most = np.array([_most(snapshot, jobs, row, total) for row in rows.tolist()], dtype=np.int64)
-    table = speedup_table(
-        [jobs.models[row] for row in rows.tolist()],
-        jobs.noise[rows],
-        [jobs.limits[row] or _NO_LIMITS for row in rows.tolist()],
-        most,
-        int(floor.capacity[nodes].max()),
-        math.ceil(total / sharing),
-    )
-    table[np.arange(table.shape[2]) < _least(snapshot, jobs)[rows, None, None] + np.zeros((1, 2, 1))] = 0.0
-    age_s = np.maximum(snapshot.now_s - snapshot.submitted_s[rows], LEAST_AGE_S)
-    restart: Floats = restart_factor(age_s, np.maximum(snapshot.launches[rows] - 1.0, 0.0), snapshot.restart_s[rows])
-    return Placing(
-        table * (len(nodes) / total),
-        floor.capacity[nodes],
-        most,
-        floor.held[np.ix_(rows, nodes)],
-        restart,
-        float(p),
-        floor.closed[nodes],
-    )
-
-
-def _most(snapshot: Snapshot, jobs: LearnedJobs, row: int, total: int) -> int:
-    """The most GPUs that a row may get now."""
-    limits = jobs.limits[row]
-    if limits is None:
-        return min(int(snapshot.gpus[row]), total)
-    grown = most_replicas(int(jobs.seen[row]), total, limits.largest or limits.first, limits.smallest_local)
-    # A job that has not timed a step yet keeps what it has.
-    least = min(int(max(snapshot.held[row], snapshot.gpus_min[row])), limits.most_gpus)
-    return min(max(grown, least), int(snapshot.gpus_max[row]), total)
 
 
 def _types(snapshot: Snapshot, floor: Floor, rows: Ints) -> Ints | None:
