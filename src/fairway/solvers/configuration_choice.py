@@ -1,0 +1,166 @@
+"""One configuration for each job, of the least total cost: the integer program of Sia (Jayaram Subramanya, SOSP 2023).
+
+A configuration is a number of GPUs of one type. Each job gets at most one, and no type has more GPUs than there are.
+Prices of the GPU types give a bound: at such prices each job chooses by itself. The jobs are then gone through one
+after the other, and for every combination of GPUs in use the cheapest way there is kept. Choices that the bound shows
+to be too dear are left out, so few combinations are left, and the answer is mostly the best there is. If there are more
+than `width`, the cheapest of them are kept and the answer says how far from the best it can be.
+
+Costs are whole numbers, so nothing is ever rounded and equals are equal: of equally good answers the same is found on
+every CPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from fairway.core.arrays import Bools, Floats, Ints
+
+UNIT = 1 << 20
+"""Costs are counted in parts of this."""
+WAITS = -1
+PRICE_STEPS = 150
+FIRST_WIDTH, WIDTH = 64, 2000
+
+
+@dataclass(frozen=True)
+class Choosing:
+    """One program. Configurations are columns with a GPU type and a number of GPUs."""
+
+    costs: Ints
+    """Jobs by configurations, in parts of `UNIT`."""
+    allowed: Bools
+    """Jobs by configurations."""
+    waiting: Ints
+    """The cost of each job without GPUs."""
+    kind: Ints
+    gpus: Ints
+    capacity: Ints
+    """GPUs of each type."""
+
+    def __post_init__(self) -> None:
+        jobs, count = self.costs.shape
+        if self.allowed.shape != (jobs, count) or self.waiting.shape != (jobs,) or self.kind.shape != (count,):
+            raise ValueError("costs, waiting and configurations differ in size")
+        if (self.gpus <= 0).any() or (self.capacity < 0).any():
+            raise ValueError("a configuration needs GPUs, and a type has no fewer than none")
+
+
+class Chosen(NamedTuple):
+    """The configuration of each job, `WAITS` for none, what that costs, and what every answer costs at least."""
+
+    configurations: Ints
+    cost: int
+    bound: int
+
+
+def choose(problem: Choosing, width: int = WIDTH) -> Chosen:
+    """The cheapest choice; of equally cheap ones always the same."""
+    jobs, count = problem.costs.shape
+    if not jobs:
+        return Chosen(np.zeros(0, dtype=np.int64), 0, 0)
+    table = _Table(problem)
+    prices = _prices(table)
+    priced = table.costs + prices[table.kind] * table.gpus
+    least = np.where(table.allowed, priced, np.iinfo(np.int64).max).min(axis=1)
+    bound = int(least.sum() - (prices * table.capacity).sum())
+    extra = priced - least[:, None]
+    found = _cheapest(table, extra, prices, table.allowed, np.iinfo(np.int64).max, FIRST_WIDTH)
+    if found.over > 0 and not found.whole:
+        near = table.allowed & (extra < found.over)
+        better = _cheapest(table, extra, prices, near, found.over, width)
+        if better.whole:
+            # All that is cheaper was looked at: the better of both is the best there is.
+            found = (better if better.over < found.over else found)._replace(whole=True)
+        elif better.over < found.over:
+            found = better
+    chosen = np.where(found.chosen == count, WAITS, found.chosen)
+    return Chosen(chosen, bound + found.over, bound + found.over if found.whole else bound)
+
+
+class _Table:
+    """A program in which waiting is one more configuration, without GPUs."""
+
+    def __init__(self, problem: Choosing) -> None:
+        jobs = len(problem.costs)
+        fits = problem.gpus <= problem.capacity[problem.kind]
+        self.costs: Ints = np.concatenate([problem.costs, problem.waiting[:, None]], axis=1)
+        self.allowed: Bools = np.concatenate([problem.allowed & fits, np.ones((jobs, 1), dtype=np.bool_)], axis=1)
+        self.kind: Ints = np.append(problem.kind, 0)
+        self.gpus: Ints = np.append(problem.gpus, 0)
+        self.capacity: Ints = problem.capacity
+
+
+def _prices(table: _Table) -> Ints:
+    """Prices of GPUs by type, at which choices that are made job by job nearly use what there is.
+
+    The bound is a concave function of the prices. They rise where too many GPUs are wanted and fall where too few are,
+    in steps that are halved when the bound no longer rises.
+    """
+    costs = np.where(table.allowed, table.costs, np.int64(1) << 50)
+    room: Floats = np.maximum(table.capacity, 1).astype(np.float64)
+    prices: Floats = np.zeros(len(room))
+    best, best_bound, misses = np.zeros(len(room), dtype=np.int64), -(1 << 62), 0
+    step = float(np.abs(table.costs[:, -1]).max()) / 4.0
+    jobs = np.arange(len(costs))
+    for _ in range(PRICE_STEPS):
+        whole: Ints = np.rint(prices).astype(np.int64)
+        priced = costs + whole[table.kind] * table.gpus
+        at = priced.argmin(axis=1)
+        bound = int(priced[jobs, at].sum() - (whole * table.capacity).sum())
+        if bound > best_bound:
+            best, best_bound, misses = whole, bound, 0
+        else:
+            misses += 1
+            if misses == 4:
+                step, misses, prices = step / 2.0, 0, best.astype(np.float64)
+        used = np.bincount(table.kind[at], weights=table.gpus[at], minlength=len(room))
+        prices = np.maximum(prices + step * ((used - table.capacity) / room), 0.0)
+    return best
+
+
+class _Found(NamedTuple):
+    """A choice, by how much it is `over` the bound, and whether nothing was left out on the way to it."""
+
+    chosen: Ints
+    over: int
+    whole: bool
+
+
+def _cheapest(table: _Table, extra: Ints, prices: Ints, allowed: Bools, most: int, width: int) -> _Found:
+    """The cheapest choice among those that are allowed and less than `most` over the bound.
+
+    A state is a number of GPUs in use of each type; `over` is what its cheapest choice so far costs above the bound.
+    Jobs with many choices go first.
+    """
+    kinds, capacity = len(table.capacity), table.capacity
+    needs = np.zeros((len(table.gpus), kinds), dtype=np.int64)
+    needs[np.arange(len(table.gpus)), table.kind] = table.gpus
+    radix = np.concatenate([[1], np.cumprod(capacity[:-1] + 1)]).astype(np.int64)
+    used, over, whole = np.zeros((1, kinds), dtype=np.int64), np.zeros(1, dtype=np.int64), True
+    trail: list[tuple[int, Ints, Ints]] = []
+    for job in np.argsort(-allowed.sum(axis=1), kind="stable").tolist():
+        options = allowed[job].nonzero()[0]
+        more: Ints = (used[:, None] + needs[options]).reshape(-1, kinds)
+        cost: Ints = (over[:, None] + extra[job, options]).ravel()
+        fits = ((more <= capacity).all(axis=1) & (cost < most)).nonzero()[0]
+        if not len(fits):
+            return _Found(np.zeros(0, dtype=np.int64), most, whole)
+        key = (more[fits] * radix).sum(axis=1)
+        order = np.lexsort((cost[fits], key))
+        first = np.append(True, key[order][1:] != key[order][:-1])
+        kept = fits[order[first]]
+        if len(kept) > width:
+            kept, whole = np.sort(kept[np.argsort(cost[kept], kind="stable")[:width]]), False
+        trail.append((job, kept // len(options), options[kept % len(options)]))
+        used, over = more[kept], cost[kept]
+    total = over + ((capacity - used) * prices).sum(axis=1)
+    at = int(total.argmin())
+    least = int(total[at])
+    chosen = np.zeros(len(allowed), dtype=np.int64)
+    for job, before, option in reversed(trail):
+        chosen[job], at = option[at], int(before[at])
+    return _Found(chosen, least, whole)
