@@ -365,14 +365,18 @@ class State:
         self._anchor(row)
 
     def _job_measured(self, event: JobMeasured) -> None:
-        self._row(event.job)
+        row = self._row(event.job)
         facts = self.facts.get(event.job, NO_FACTS)
         adaptive = facts.adaptive
         if event.limits is not None:
-            adaptive = Adaptive(event.limits) if adaptive is None else adaptive._replace(limits=event.limits)
+            adaptive = (adaptive or Adaptive(event.limits))._replace(
+                limits=event.limits, local_limits=event.local_limits
+            )
             self._adaptive.add(event.job)
         if event.timing is not None and adaptive is not None:
-            adaptive = adaptive.timed(event.timing)
+            kind = int(self.table.i[c.GPU_TYPE, row])
+            name = self.cluster.types[kind].name if kind >= 0 else ""
+            adaptive = adaptive.timed(event.timing._replace(gpu_type=name))
         noise = facts.noise_scale if math.isnan(event.noise_scale) else event.noise_scale
         self.facts[event.job] = facts._replace(adaptive=adaptive, noise_scale=noise)
 

@@ -66,9 +66,8 @@ def goodputs(
     if it cannot run there. `seen` are the most GPUs on which it has run by type: the type with most is projected from.
     """
     known = ~np.isnan(models[:, :, 0]) & (speeds > 0)
-    jobs, kinds = known.shape
-    source = np.where(known, np.arange(kinds), np.where(known, seen, -1).argmax(axis=1)[:, None])
-    usable = known.any(axis=1)[:, None] & (speeds > 0)
+    source = np.where(known, np.arange(known.shape[1]), np.where(known, seen, -1).argmax(axis=1)[:, None])
+    usable = known.any(axis=1, keepdims=True) & (speeds > 0)
     found = np.zeros(asked.shape)
     job, column = (asked & usable[:, where.kind]).nonzero()
     kind = where.kind[column]

@@ -176,12 +176,13 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
         for number in list(self._unmeasured):
             job = self._active.get(number)
             if job is not None and not job.gpus and not job.timed:
-                events.append(JobMeasured(now_s, number, limits=self._announcer.limits(job.spec)))
+                limits, local_limits = self._announcer.limits(job.spec), self.rates.local_limits(job.spec)
+                events.append(JobMeasured(now_s, number, limits=limits, local_limits=local_limits))
             elif job is not None and job.gpus and job.split is not None:
                 timing, noise = self.rates.measured(job.spec, job.regime, job.kind, job.gpus, self.located, job.split)
                 if now_s < job.warm_s + timing.step_s:
                     continue
-                key = timing[:4]
+                key = (job.kind, *timing[:4])
                 events.append(JobMeasured(now_s, number, None, None if key in job.timed else timing, noise))
                 job.timed.add(key)
             del self._unmeasured[number]

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Literal
 
 from fairway.core import portable
-from fairway.core.batch import BatchLimits, Split, Timing
+from fairway.core.batch import BatchLimits, LocalLimits, Split, Timing
 from fairway.core.cluster import Cluster
 from fairway.core.errors import EngineError, InputError
 from fairway.core.hardware import known_gpu
@@ -154,6 +154,10 @@ class Rates:
     def limits(self, spec: JobSpec) -> BatchLimits | None:
         """What batch sizes a scheduler may choose for a job; None for a job that it may not adapt."""
         return None
+
+    def local_limits(self, spec: JobSpec) -> LocalLimits:
+        """What mini-batches are possible on GPU types where they are not those of the limits."""
+        return ()
 
     def rate_split(
         self, spec: JobSpec, regime: Regime, kind: int, gpus: tuple[int, ...], located: bool, split: Split

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -114,6 +114,7 @@ def simulate(
     rates = rates_of(world, machines, table, workload.jobs)
     shared = tenants_of(tenants, machines)
     jobs, skipped = _possible(_of_any_type(workload) if any_type else workload, rates, skip_impossible, shared)
+    jobs = _charged(jobs, world.restart_costs if restart_cost_s is None else {})
     length_s = chosen.round_s if world.round_s is None else world.round_s
     about: dict[str, Any] = {"located": placer.located, "round_s": length_s, "faults": faults, "seed": seed}
     engine, loop_round_s = engine_of(machines, jobs, rates, world, tells=chosen.knows, **about)
@@ -139,6 +140,18 @@ def simulate(
         **_told(world, inner is not chosen),
     )
     return Result(settings, costs, machines, jobs, engine.ledger, skipped)
+
+
+def _charged(jobs: tuple[JobSpec, ...], costs: Mapping[str, float]) -> tuple[JobSpec, ...]:
+    """Jobs with the restart costs of their applications, where rules give some."""
+    return (
+        tuple(
+            replace(job, checkpoint_s=costs[job.dataset]) if job.checkpoint_s is None and job.dataset in costs else job
+            for job in jobs
+        )
+        if costs
+        else jobs
+    )
 
 
 def _of_any_type(workload: Workload) -> Workload:

@@ -12,9 +12,7 @@ import numpy as np
 from fairway.core.arrays import Bools, Ints
 
 
-def placed(
-    kind: Ints, nodes: Ints, gpus: Ints, held: Ints, node_kind: Ints, capacity: Ints, closed: Bools
-) -> Ints:
+def placed(kind: Ints, nodes: Ints, gpus: Ints, held: Ints, node_kind: Ints, capacity: Ints, closed: Bools) -> Ints:
     """Jobs by nodes. `kind`, `nodes` and `gpus` are what each job gets; 0 GPUs for none.
 
     `held` is where jobs are now, jobs by nodes. `closed` are nodes that no job on several nodes may use unless it holds

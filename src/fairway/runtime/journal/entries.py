@@ -55,6 +55,8 @@ def from_plain(kind: str, fields: Mapping[str, Any]) -> Any:
             values[name] = Timing.from_plain(value)
         elif name == "prospect" and value is not None:
             values[name] = Prospect.from_plain(value)
+        elif name == "local_limits":
+            values[name] = tuple((kind, least, most) for kind, least, most in value)
         elif name in _TUPLES:
             values[name] = tuple(value)
         elif value in ("nan", "inf", "-inf"):
