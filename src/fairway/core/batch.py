@@ -163,7 +163,7 @@ class Tuning(NamedTuple):
 class Timing(NamedTuple):
     """The step time of a job on one allocation; `gradient_s`, the time of a single pass, may be unknown (NaN).
 
-    `gpu_type` is where it was measured, as the state of the cluster knows it.
+    `gpu_type` is where it was measured; if it is not given, that is the type that the job holds when it is reported.
     """
 
     nodes: int

@@ -374,11 +374,17 @@ class State:
             )
             self._adaptive.add(event.job)
         if event.timing is not None and adaptive is not None:
-            kind = int(self.table.i[c.GPU_TYPE, row])
-            name = self.cluster.types[kind].name if kind >= 0 else ""
-            adaptive = adaptive.timed(event.timing._replace(gpu_type=name))
+            timing = event.timing
+            if not timing.gpu_type:
+                timing = timing._replace(gpu_type=self._type_held(row))
+            adaptive = adaptive.timed(timing)
         noise = facts.noise_scale if math.isnan(event.noise_scale) else event.noise_scale
         self.facts[event.job] = facts._replace(adaptive=adaptive, noise_scale=noise)
+
+    def _type_held(self, row: int) -> str:
+        """The GPU type of a row; empty for one that holds no GPUs, unless there is only one type."""
+        types, kind = self.cluster.types, int(self.table.i[c.GPU_TYPE, row])
+        return types[kind].name if kind >= 0 else types[0].name if len(types) == 1 else ""
 
     def _job_updated(self, event: JobUpdated) -> None:
         row, f = self._row(event.job), self.table.f

@@ -3,8 +3,8 @@
 A configuration is a number of GPUs of one type. Each job gets at most one, and no type has more GPUs than there are.
 Prices of the GPU types give a bound: at such prices each job chooses by itself. The jobs are then gone through one
 after the other, and for every combination of GPUs in use the cheapest way there is kept. Choices that the bound shows
-to be too dear are left out, so few combinations are left, and the answer is mostly the best there is. If there are more
-than `width`, the cheapest of them are kept and the answer says how far from the best it can be.
+to be too dear are left out, so few combinations are left, and the answer is mostly the best there is. If there are too
+many, some are left out, and the answer says how far from the best it can be.
 
 Costs are whole numbers, so nothing is ever rounded and equals are equal: of equally good answers the same is found on
 every CPU.
@@ -23,7 +23,9 @@ UNIT = 1 << 20
 """Costs are counted in parts of this."""
 WAITS = -1
 PRICE_STEPS = 150
-FIRST_WIDTH, WIDTH = 64, 2000
+WIDTHS = (64, 1000)
+"""How many combinations of GPUs in use are kept: at first, and when that finds nothing cheaper."""
+MOST_REPEATS = 4
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Chosen(NamedTuple):
     bound: int
 
 
-def choose(problem: Choosing, width: int = WIDTH) -> Chosen:
+def choose(problem: Choosing, widths: tuple[int, ...] = WIDTHS) -> Chosen:
     """The cheapest choice; of equally cheap ones always the same."""
     jobs, count = problem.costs.shape
     if not jobs:
@@ -67,18 +69,20 @@ def choose(problem: Choosing, width: int = WIDTH) -> Chosen:
     priced = table.costs + prices[table.kind] * table.gpus
     least = np.where(table.allowed, priced, np.iinfo(np.int64).max).min(axis=1)
     bound = int(least.sum() - (prices * table.capacity).sum())
-    extra = priced - least[:, None]
-    found = _cheapest(table, extra, prices, table.allowed, np.iinfo(np.int64).max, FIRST_WIDTH)
-    if found.over > 0 and not found.whole:
-        near = table.allowed & (extra < found.over)
-        better = _cheapest(table, extra, prices, near, found.over, width)
-        if better.whole:
-            # All that is cheaper was looked at: the better of both is the best there is.
-            found = (better if better.over < found.over else found)._replace(whole=True)
-        elif better.over < found.over:
-            found = better
-    chosen = np.where(found.chosen == count, WAITS, found.chosen)
-    return Chosen(chosen, bound + found.over, bound + found.over if found.whole else bound)
+    search = _Search(table, priced - least[:, None], prices)
+    chosen = search.repaired()
+    over = search.over(chosen)
+    best = over == 0
+    for width in widths:
+        for _ in range(MOST_REPEATS):
+            if best:
+                break
+            found = search.cheaper(chosen, over, width)
+            best = found.whole
+            if found.over >= over:
+                break
+            chosen, over = found.chosen, found.over
+    return Chosen(np.where(chosen == count, WAITS, chosen), bound + over, bound + over if best else bound)
 
 
 class _Table:
@@ -130,37 +134,73 @@ class _Found(NamedTuple):
     whole: bool
 
 
-def _cheapest(table: _Table, extra: Ints, prices: Ints, allowed: Bools, most: int, width: int) -> _Found:
-    """The cheapest choice among those that are allowed and less than `most` over the bound.
+class _Search:
+    """The search for choices that cost little more than the bound: `extra` is what each option adds to it."""
 
-    A state is a number of GPUs in use of each type; `over` is what its cheapest choice so far costs above the bound.
-    Jobs with many choices go first.
-    """
-    kinds, capacity = len(table.capacity), table.capacity
-    needs = np.zeros((len(table.gpus), kinds), dtype=np.int64)
-    needs[np.arange(len(table.gpus)), table.kind] = table.gpus
-    radix = np.concatenate([[1], np.cumprod(capacity[:-1] + 1)]).astype(np.int64)
-    used, over, whole = np.zeros((1, kinds), dtype=np.int64), np.zeros(1, dtype=np.int64), True
-    trail: list[tuple[int, Ints, Ints]] = []
-    for job in np.argsort(-allowed.sum(axis=1), kind="stable").tolist():
-        options = allowed[job].nonzero()[0]
-        more: Ints = (used[:, None] + needs[options]).reshape(-1, kinds)
-        cost: Ints = (over[:, None] + extra[job, options]).ravel()
-        fits = ((more <= capacity).all(axis=1) & (cost < most)).nonzero()[0]
-        if not len(fits):
-            return _Found(np.zeros(0, dtype=np.int64), most, whole)
-        key = (more[fits] * radix).sum(axis=1)
-        order = np.lexsort((cost[fits], key))
-        first = np.append(True, key[order][1:] != key[order][:-1])
-        kept = fits[order[first]]
-        if len(kept) > width:
-            kept, whole = np.sort(kept[np.argsort(cost[kept], kind="stable")[:width]]), False
-        trail.append((job, kept // len(options), options[kept % len(options)]))
-        used, over = more[kept], cost[kept]
-    total = over + ((capacity - used) * prices).sum(axis=1)
-    at = int(total.argmin())
-    least = int(total[at])
-    chosen = np.zeros(len(allowed), dtype=np.int64)
-    for job, before, option in reversed(trail):
-        chosen[job], at = option[at], int(before[at])
-    return _Found(chosen, least, whole)
+    def __init__(self, table: _Table, extra: Ints, prices: Ints) -> None:
+        self.table, self.extra, self.prices = table, extra, prices
+        self.needs: Ints = np.zeros((len(table.gpus), len(table.capacity)), dtype=np.int64)
+        self.needs[np.arange(len(table.gpus)), table.kind] = table.gpus
+        self.radix: Ints = np.concatenate([[1], np.cumprod(table.capacity[:-1] + 1)]).astype(np.int64)
+
+    def over(self, chosen: Ints) -> int:
+        """By how much a choice is above the bound."""
+        unused = self.table.capacity - self.needs[chosen].sum(axis=0)
+        return int(self.extra[np.arange(len(chosen)), chosen].sum() + (self.prices * unused).sum())
+
+    def repaired(self) -> Ints:
+        """The choice at the prices, with changes until no type is overbooked, and then until none makes it cheaper.
+
+        First the changes that cost least for each GPU that is too many, then those that save most.
+        """
+        table, jobs = self.table, np.arange(len(self.extra))
+        chosen: Ints = np.where(table.allowed, self.extra, np.iinfo(np.int64).max).argmin(axis=1)
+        while True:
+            used = self.needs[chosen].sum(axis=0)
+            after = used + self.needs - self.needs[chosen][:, None]
+            excess = np.maximum(used - table.capacity, 0).sum()
+            relief = excess - np.maximum(after - table.capacity, 0).sum(axis=2)
+            if excess:
+                dearer = self.extra - self.extra[jobs, chosen][:, None]
+                rank = np.where(table.allowed & (relief > 0), dearer / np.maximum(relief, 1), np.inf)
+            else:
+                saved = table.costs - table.costs[jobs, chosen][:, None]
+                rank = np.where(table.allowed & (relief == 0) & (saved < 0), saved, np.inf)
+            job, option = divmod(int(rank.argmin()), rank.shape[1])
+            if rank[job, option] == np.inf:
+                return chosen
+            chosen[job] = option
+
+    def cheaper(self, guide: Ints, most: int, width: int) -> _Found:
+        """The cheapest choice among those that are less than `most` over the bound.
+
+        A state is a number of GPUs in use of each type, with the cheapest way there. Jobs with few options go first. If
+        there are more than `width` states, those are kept that use about as many GPUs as the choice `guide`.
+        """
+        capacity, kinds = self.table.capacity, len(self.table.capacity)
+        allowed = self.table.allowed & (self.extra < most)
+        used, over, whole = np.zeros((1, kinds), dtype=np.int64), np.zeros(1, dtype=np.int64), True
+        guided = np.zeros(kinds, dtype=np.int64)
+        trail: list[tuple[int, Ints, Ints]] = []
+        for job in np.argsort(allowed.sum(axis=1), kind="stable").tolist():
+            options = allowed[job].nonzero()[0]
+            more: Ints = (used[:, None] + self.needs[options]).reshape(-1, kinds)
+            cost: Ints = (over[:, None] + self.extra[job, options]).ravel()
+            fits = ((more <= capacity).all(axis=1) & (cost < most)).nonzero()[0]
+            if not len(fits):
+                return _Found(guide, most, whole)
+            key = (more[fits] * self.radix).sum(axis=1)
+            order = np.lexsort((cost[fits], key))
+            kept = fits[order[np.append(True, key[order][1:] != key[order][:-1])]]
+            guided = guided + self.needs[guide[job]]
+            if len(kept) > width:
+                score = cost[kept] + (np.abs(more[kept] - guided) * self.prices).sum(axis=1)
+                kept, whole = np.sort(kept[np.argsort(score, kind="stable")[:width]]), False
+            trail.append((job, kept // len(options), options[kept % len(options)]))
+            used, over = more[kept], cost[kept]
+        total = over + ((capacity - used) * self.prices).sum(axis=1)
+        at = int(total.argmin())
+        least, chosen = int(total[at]), np.zeros(len(allowed), dtype=np.int64)
+        for job, before, option in reversed(trail):
+            chosen[job], at = option[at], int(before[at])
+        return _Found(chosen, least, whole) if least < most else _Found(guide, most, whole)

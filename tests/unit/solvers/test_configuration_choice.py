@@ -98,7 +98,7 @@ def test_it_is_as_good_as_highs(jobs: int, seed: int) -> None:
 
 def test_a_narrow_search_keeps_the_laws_and_says_how_far_it_may_be_from_the_best() -> None:
     problem = program(60, 5, ((16, 8), (8, 8), (20, 4), (4, 16)))
-    best, narrow = choose(problem), choose(problem, width=2)
+    best, narrow = choose(problem), choose(problem, widths=(2,))
     assert cost_of(problem, narrow.configurations) == narrow.cost
     assert narrow.bound <= best.cost <= narrow.cost
 

@@ -66,6 +66,8 @@ class Sia:
         """Jobs by nodes: the best configurations, and nodes for them."""
         gangs = snapshot.gpus[~jobs.adapts | (snapshot.gpus_min > 1)].tolist()
         where = configurations(floor.node_kind, floor.capacity, gangs)
+        if not len(where.kind):
+            return np.zeros_like(floor.held)
         offered = offers(snapshot, jobs, where, _present(floor, where), self.begin_gpus)
         offered.allowed[floor.pinned] = False
         free = np.bincount(floor.node_kind, weights=floor.capacity, minlength=len(snapshot.capacity))

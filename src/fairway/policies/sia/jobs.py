@@ -50,8 +50,10 @@ class TypedJobs(NamedTuple):
 def learned_by_type(snapshot: Snapshot) -> TypedJobs:
     """What the jobs have reported, with new fits for those that have reported more."""
     count, names = len(snapshot), [gpu.name for gpu in snapshot.cluster.types]
-    fitted = snapshot.recall("fitted", -1)
-    models = snapshot.recall("models", np.full((count, len(names) * _PARAMETERS), np.nan))
+    # What was learned on another set of types is not aligned to these.
+    columns = [f"{column} on {', '.join(names)}" for column in ("fitted", "models")]
+    fitted = snapshot.recall(columns[0], -1)
+    models = snapshot.recall(columns[1], np.full((count, len(names) * _PARAMETERS), np.nan))
     models = models.reshape(count, len(names), _PARAMETERS)
     adapts = np.zeros(count, dtype=np.bool_)
     limits = np.ones((count, len(names), len(BatchLimits._fields)), dtype=np.int64)
@@ -65,7 +67,8 @@ def learned_by_type(snapshot: Snapshot) -> TypedJobs:
             _refit(models[row], names, adaptive, int(fitted[row]))
             fitted[row] = adaptive.reports
         problem = report_problem(facts, adaptive, int(snapshot.gpus_min[row]))
-        if problem is None and adaptive.reports and np.isnan(models[row, :, 0]).all():
+        timings = [timing for timing in adaptive.timings if timing.gpu_type in names]
+        if problem is None and timings and np.isnan(models[row, :, 0]).all():
             problem = NO_TIMES
         if problem is not None:
             strange[row] = problem
@@ -73,11 +76,10 @@ def learned_by_type(snapshot: Snapshot) -> TypedJobs:
         adapts[row] = True
         limits[row] = [adaptive.limits_on(name) for name in names]
         noise[row] = facts.noise_scale if facts.noise_scale > 0 else 0.0
-        for timing in adaptive.timings:
-            if timing.gpu_type in names:
-                kind = names.index(timing.gpu_type)
-                seen[row, kind] = max(seen[row, kind], timing.replicas)
-    memory = {"jobs": snapshot.jobs.copy(), "fitted": fitted, "models": models.reshape(count, -1)}
+        for timing in timings:
+            kind = names.index(timing.gpu_type)
+            seen[row, kind] = max(seen[row, kind], timing.replicas)
+    memory = {"jobs": snapshot.jobs.copy(), columns[0]: fitted, columns[1]: models.reshape(count, -1)}
     return TypedJobs(adapts, models, limits, noise, seen, strange, memory)
 
 
