@@ -64,9 +64,9 @@ class Plan(NamedTuple):
     targets: list[Target]
     occupancy: Occupancy
     throttles: tuple[int, ...] = ()
+    batches: tuple[int, ...] = ()
     refused: frozenset[int] = frozenset()
     retry_s: float = math.inf
-    batches: tuple[int, ...] = ()
 
     def kept(self, decision: Decision) -> Decision:
         """The decision without what the plan refuses."""
@@ -81,7 +81,7 @@ def plan(snapshot: Snapshot, decision: Decision, occupancy: Occupancy, placer: P
     throttles = _rethrottled(snapshot, decision, rows) if occupancy.shared else ()
     batches = _rebatched(snapshot, decision, rows) if decision.batches else ()
     if not rows:
-        return Plan([], occupancy, throttles, batches=batches)
+        return Plan([], occupancy, throttles, batches)
     held, partners = snapshot.held, decision.partners
     wanted = {row: int(decision.gpus[row]) for row in rows}
     stops = [Target(row, (), -1) for row in rows if not wanted[row]]
@@ -108,9 +108,9 @@ def plan(snapshot: Snapshot, decision: Decision, occupancy: Occupancy, placer: P
                 scratch.take(target.gpus)
                 starts.append(target)
     if not refused:
-        return Plan(stops + starts, scratch, throttles, batches=batches)
+        return Plan(stops + starts, scratch, throttles, batches)
     stops += [Target(row, (), -1) for row in refused if held[row]]
-    return Plan(stops + starts, scratch, throttles, frozenset(refused), min(refused.values()), batches)
+    return Plan(stops + starts, scratch, throttles, batches, frozenset(refused), min(refused.values()))
 
 
 def _placing_order(decision: Decision, wanted: dict[int, int]) -> list[int]:

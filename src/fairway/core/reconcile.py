@@ -18,7 +18,8 @@ def reconcile(snapshot: Snapshot, decision: Decision, planned: Plan) -> list[Act
     launches: list[Action] = []
     joins: list[Action] = []
     jobs, held, warm, throttles = snapshot.jobs, snapshot.held, decision.warm, decision.throttles
-    batches, changed = decision.batches, set[int]()
+    batches = decision.batches
+    changed: set[int] = set()
     start: Start
     for row, gpus, gpu_type, host in planned.targets:
         job, holds = int(jobs[row]), int(held[row])

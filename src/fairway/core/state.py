@@ -182,11 +182,13 @@ class State:
         `occupancy` is the state of the GPUs afterwards, if the planner has worked it out already.
         """
         for action in actions:
+            if isinstance(action, Launch):
+                continue
             if isinstance(action, Throttle):
                 self.table.f[c.THROTTLE, self._row(action.job)] = action.throttle
             elif isinstance(action, SetBatch):
                 self._set_batch(self._row(action.job), action.job, action.batch)
-            elif not isinstance(action, Launch):
+            else:
                 row = self._row(action.job)
                 if type(action) is Suspend:
                     self.table.i[c.PREEMPTIONS, row] += 1

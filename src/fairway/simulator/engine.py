@@ -100,7 +100,9 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
         next_s = self._next_instant_s(until_s)
         if until_s < next_s:
             self.now_s = until_s
-            return (*self._measured(until_s), Woken(until_s)) if self._may_go_on(next_s) else ()
+            if not self._may_go_on(next_s):
+                return ()
+            return (*self._measured(until_s), Woken(until_s)) if self._unmeasured else (Woken(until_s),)
         if next_s == math.inf:
             return ()
         self.now_s = now_s = next_s

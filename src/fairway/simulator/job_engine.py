@@ -193,9 +193,10 @@ class JobEngine(Generic[J]):
 
     def _rate(self, job: J) -> float:
         """Work per second on the job's GPUs, in its regime and beside its mates."""
-        where = (job.spec, job.regime, job.kind, job.gpus, self.located)
-        rate = self.rates.rate_in(*where) if job.split is None else self.rates.rate_split(*where, job.split)
-        return rate * job.factor
+        if job.split is not None:
+            where = (job.spec, job.regime, job.kind, job.gpus, self.located)
+            return self.rates.rate_split(*where, job.split) * job.factor
+        return self.rates.rate_in(job.spec, job.regime, job.kind, job.gpus, self.located) * job.factor
 
     def _throttle(self, now_s: float, job: J, throttle: float, events: list[Event]) -> None:
         """A guest gets another throttle. It and its mates change their speed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,8 +19,13 @@ from fairway.core.job import JobSpec, job_to_dict
 from fairway.core.snapshot import Snapshot
 from fairway.models.goodput import goodput
 from fairway.models.step_time import StepModel, gradient_s, step_s
+from fairway.policies import make_policy
+from fairway.policies.priorities import by_priority
 from fairway.runtime.journal.entries import spec_from_plain
+from fairway.simulator.faults import Faults
 from fairway.simulator.result import Result
+from fairway.testing import cluster
+from fairway.testing.harness import run_policy, unfinished
 from fairway.traces import pollux_like, read_trace, write_trace
 
 STEP = (0.02, 0.0007, 0.015, 0.012, 0.082, 0.0007, 1.24)
@@ -128,6 +134,31 @@ def test_pollux_is_ahead_of_policies_that_cannot_adapt() -> None:
     jobs = [job for job in pollux_like(24, seed=3, span_h=0.5, rigid=0.1).jobs if (job.duration_s or 0) < 7200]
     means = {name: run(name, *jobs, where="t4:4x4").mean_jct_s or 0.0 for name in ("pollux", "tiresias", "las")}
     assert means["pollux"] < 0.8 * min(means["tiresias"], means["las"])
+
+
+def small_jobs() -> list[JobSpec]:
+    """Generated jobs that are short and fit into four GPUs."""
+    drawn = pollux_like(30, seed=2, span_h=0.5).jobs
+    return [job for job in drawn if job.gpus <= 4 and (job.duration_s or 0.0) < 3600.0]
+
+
+def test_all_jobs_end_although_nodes_fail() -> None:
+    jobs = small_jobs()
+    ended = run_policy(make_policy("pollux"), jobs, cluster("t4:4x4"), faults=Faults(mtbf_s=10_000.0, seed=1))
+    assert unfinished(ended, jobs) == []
+
+
+def test_priorities_and_tenants_keep_the_batches(tmp_path: Path) -> None:
+    ranked = [replace(job, priority=at % 3) for at, job in enumerate(small_jobs())]
+    layered = run_policy(by_priority(make_policy("pollux")), ranked, cluster("t4:4x4"))
+    assert unfinished(layered, ranked) == []
+    (tmp_path / "tenants.toml").write_text('[tenants.a]\ncells = ["2x4"]\n[tenants.b]\ncells = ["1x4"]\n')
+    queued = [replace(job, queue="ab"[at % 2]) for at, job in enumerate(small_jobs())]
+    result = run("pollux", *queued, where="t4:4x4", tenants=str(tmp_path / "tenants.toml"))
+    assert result.finished == len(queued)
+    assert {job for job, _, _ in result.ledger.batches} == {
+        at for at, job in enumerate(result.specs) if job.tuning is not None
+    }
 
 
 def test_under_other_rules_such_jobs_are_rigid() -> None:
