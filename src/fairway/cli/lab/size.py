@@ -37,7 +37,8 @@ def size(
 
     \b
     fairway lab size jobs.jsonl --cluster t4:32x4
-    fairway lab size workload-1.csv --cluster aws:32x4 --rules pollux --profile profiles --band 40-60 --at 4h
+    fairway lab size jobs.jsonl --cluster t4:32x4 --band 40-60 --at 4h --json -
+    fairway lab size w.csv --cluster aws:9x4 --rules pollux --profile profiles
     """
     from fairway.cli import files, output
 
@@ -66,12 +67,12 @@ def _figures(
     trace: str, cluster: str, band: tuple[float, float], at: str | None, rules: str, profile: str | None
 ) -> dict[str, Any]:
     """What is printed, under the names of the JSON document."""
-    from fairway.cli.lab.sizing import active_jobs, sizes_for
     from fairway.core.units import duration_s
     from fairway.models.profile import load_profile
     from fairway.simulator.engines import rates_of
     from fairway.simulator.rates import impossible
     from fairway.simulator.rules import rules_named
+    from fairway.simulator.sizing import active_jobs, sizes_for
     from fairway.traces import read_cluster, read_trace
 
     workload, machines = read_trace(trace), read_cluster(cluster)

@@ -1,4 +1,4 @@
-"""How many nodes a set of jobs deserves: the figures behind `fairway lab size`."""
+"""How many nodes a set of jobs deserves, by the goodput that they would have on clusters of each size."""
 
 from __future__ import annotations
 
