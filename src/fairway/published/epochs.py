@@ -53,6 +53,7 @@ class EpochRates(Rates):
         self._tails: dict[_Asks, list[float]] = {}
         self._steps_left: dict[tuple[str, int], list[float]] = {}
         self._local: dict[str, dict[str, tuple[int, int]]] = {}
+        self._limits: dict[str, BatchLimits] = {}
         sizes: dict[int, int] = {}
         for node, kind in zip(cluster.nodes, cluster.node_type, strict=True):
             sizes[kind] = max(node.gpus, sizes.get(kind, 0))
@@ -96,10 +97,13 @@ class EpochRates(Rates):
         """Those of the application, with the mini-batches that were timed on every type."""
         if spec.steps is None or spec.adaptation != "tuned":
             return None
-        known = self._known_limits(spec)
-        least, most = (max(one for one, _ in known.values()), min(one for _, one in known.values()))
-        application = self._application(spec)
-        return limits_of(application.first_batch, int(application.batches[-1]), least, most, accumulation=True)
+        found = self._limits.get(spec.model)
+        if found is None:
+            known, application = self._known_limits(spec).values(), self._application(spec)
+            local = max(least for least, _ in known), min(most for _, most in known)
+            batches = application.first_batch, int(application.batches[-1])
+            found = self._limits[spec.model] = limits_of(*batches, *local, accumulation=True)
+        return found
 
     def local_limits(self, spec: JobSpec) -> LocalLimits:
         """The mini-batches that were timed on each type; nothing where there is one type."""

@@ -311,7 +311,7 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
 
     def _regime_entered(self, now_s: float, job: _SimulatedJob) -> Event:
         spec, regime, batch = job.spec, job.regime, job.batch_size or 0
-        speeds, tail_s = self.rates.speeds_in(spec, regime), self.rates.tail_s(spec, regime, job.work)
+        speeds, tail_s = self._announcer.speeds(spec, regime), self.rates.tail_s(spec, regime, job.work)
         done, end, left = job.done_at(now_s), regime.until * job.work, self.rates.steps_left(spec, regime)
         about = (batch, speeds, end, tail_s, left, math.nan, self._announcer.scaling(spec, regime))
         return RegimeEntered(now_s, job.job, done, job.rate, *about)

@@ -64,7 +64,7 @@ def types(state: State, decision: Decision) -> list[str]:
 def test_a_new_job_begins_with_few_gpus_on_one_node() -> None:
     state = cluster_of(1)
     adapt(state, 0, noise=math.nan)
-    assert decided(state).gpus.tolist() == [4]
+    assert decided(state).gpus.tolist() == [2]
     paper = decided(state, "sia:begin_gpus=1,p=-0.5")
     assert paper.gpus.tolist() == [1]
     assert paper.batches == {0: Split(128)}
@@ -180,7 +180,7 @@ def test_timings_of_a_type_that_is_gone_are_forgotten() -> None:
     state = cluster_of(1)
     adapt(state, 0, timed("v100", 4))
     decision = decided(state)
-    assert decision.gpus.tolist() == [4]
+    assert decision.gpus.tolist() == [2]
     assert decision.texts[0].endswith("its step times are not known yet")
 
 

@@ -38,7 +38,7 @@ class Sia:
     """
 
     p: float = -0.25
-    begin_gpus: int = 4
+    begin_gpus: int = 2
 
     name: ClassVar[str] = "sia"
     knows: ClassVar[frozenset[str]] = frozenset({"goodput"})

@@ -19,8 +19,8 @@ from fairway.policies.sia.jobs import TypedJobs
 from fairway.solvers.configuration_choice import UNIT, Choosing
 from fairway.solvers.goodput_placement import restart_factor
 
-WAITING = 1.3
-"""The cost of waiting; a GPU of the slowest type costs 1."""
+WAITING = 2.0
+"""The cost of waiting. The slowest GPU costs 1, so no job waits if others could do with fewer GPUs."""
 UNTRIED_SCALING = 0.8
 """A job that has not run yet is thought to be this power of its GPUs faster."""
 LEAST_AGE_S = 1.0
