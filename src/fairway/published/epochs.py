@@ -93,6 +93,10 @@ class EpochRates(Rates):
             return super().rate_in(spec, regime, kind, gpus, located)
         return self._goodput(spec, kind, self._shape_of(kind, gpus, located))[regime.number]
 
+    def timed(self, spec: JobSpec) -> bool:
+        """Whether the application was timed on some GPU type of the cluster."""
+        return spec.steps is None or bool(self._known_limits(spec))
+
     def limits(self, spec: JobSpec) -> BatchLimits | None:
         """Those of the application, with the mini-batches that were timed on every type."""
         if spec.steps is None or spec.adaptation != "tuned":

@@ -129,7 +129,7 @@ SIA = replace(
     name="sia",
     restart_costs={"cifar10": 50, "deepspeech2": 25, "bert": 120, "yolov3": 80, "imagenet": 250, "ncf": 15},
     slowdowns={"cifar10": 1.8, "deepspeech2": 1.2, "bert": 1.2, "yolov3": 1.2, "imagenet": 1.2, "ncf": 1.5},
-    unmodelled=("a move to other nodes of the same type costs nothing there; here it is a restart",),
+    unmodelled=("moves to other nodes of the same type, which cost nothing there",),
 )
 RULES: dict[str, Rules] = {rules.name: rules for rules in (NATIVE, GAVEL, SHOCKWAVE, TIRESIAS, POLLUX, SIA)}
 

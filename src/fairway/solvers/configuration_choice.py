@@ -26,6 +26,8 @@ PRICE_STEPS = 150
 WIDTHS = (64, 1000)
 """How many combinations of GPUs in use are kept: at first, and when that finds nothing cheaper."""
 MOST_REPEATS = 4
+MOST_STATES = 250_000
+"""The most combinations that are kept in all; with many jobs fewer are kept after each of them."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ def choose(problem: Choosing, widths: tuple[int, ...] = WIDTHS) -> Chosen:
         for _ in range(MOST_REPEATS):
             if best:
                 break
-            found = search.cheaper(chosen, over, width)
+            found = search.cheaper(chosen, over, max(min(width, MOST_STATES // jobs), 1))
             best = found.whole
             if found.over >= over:
                 break
@@ -105,9 +107,9 @@ def _prices(table: _Table) -> Ints:
     in steps that are halved when the bound no longer rises.
     """
     costs = np.where(table.allowed, table.costs, np.int64(1) << 50)
-    room: Floats = np.maximum(table.capacity, 1).astype(np.float64)
-    prices: Floats = np.zeros(len(room))
-    best, best_bound, misses = np.zeros(len(room), dtype=np.int64), -(1 << 62), 0
+    capacity: Floats = np.maximum(table.capacity, 1).astype(np.float64)
+    prices: Floats = np.zeros(len(capacity))
+    best, best_bound, misses = np.zeros(len(capacity), dtype=np.int64), -(1 << 62), 0
     step = float(np.abs(table.costs[:, -1]).max()) / 4.0
     jobs = np.arange(len(costs))
     for _ in range(PRICE_STEPS):
@@ -121,8 +123,8 @@ def _prices(table: _Table) -> Ints:
             misses += 1
             if misses == 4:
                 step, misses, prices = step / 2.0, 0, best.astype(np.float64)
-        used = np.bincount(table.kind[at], weights=table.gpus[at], minlength=len(room))
-        prices = np.maximum(prices + step * ((used - table.capacity) / room), 0.0)
+        used = np.bincount(table.kind[at], weights=table.gpus[at], minlength=len(capacity))
+        prices = np.maximum(prices + step * ((used - capacity) / np.maximum(used, capacity)), 0.0)
     return best
 
 
