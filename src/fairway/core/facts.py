@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fairway.core.arrays import Floats, Ints, frozen
-from fairway.core.batch import Adaptive, Split
+from fairway.core.batch import Adaptive, BatchLimits, LocalLimits, Split, Timing
 from fairway.core.job import JobSpec, LossCurve
 from fairway.core.prospect import Entry, Prospect
 
@@ -46,6 +46,26 @@ class Facts(NamedTuple):
     def split(self) -> Split | None:
         """How the job works through its batch, where a scheduler has chosen that."""
         return None if self.adaptive is None else self.adaptive.split
+
+    def given(self, split: Split | None) -> Facts:
+        """With another split, for a job that may be adapted."""
+        return self if self.adaptive is None else self._replace(adaptive=self.adaptive._replace(split=split))
+
+    def measured(
+        self,
+        limits: BatchLimits | None,
+        timing: Timing | None,
+        noise_scale: float,
+        local_limits: LocalLimits = (),
+    ) -> Facts:
+        """With what a job says about itself. Without limits it is not adaptive, whatever it measures."""
+        adaptive = self.adaptive
+        if limits is not None:
+            adaptive = (adaptive or Adaptive(limits))._replace(limits=limits, local_limits=local_limits)
+        if timing is not None and adaptive is not None:
+            adaptive = adaptive.timed(timing)
+        noise = self.noise_scale if math.isnan(noise_scale) else noise_scale
+        return self._replace(adaptive=adaptive, noise_scale=noise)
 
     @staticmethod
     def of(

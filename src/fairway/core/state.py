@@ -14,7 +14,7 @@ from fairway.core import columns as c
 from fairway.core import kernels
 from fairway.core.action import Action, Launch, SetBatch, Start, Suspend, Throttle
 from fairway.core.arrays import Ints, frozen
-from fairway.core.batch import Adaptive, Split
+from fairway.core.batch import Split
 from fairway.core.cluster import Cluster
 from fairway.core.columns import JobTable
 from fairway.core.errors import EngineError
@@ -226,9 +226,7 @@ class State:
 
     def _set_batch(self, row: int, job: int, split: Split | None) -> None:
         """Note how a job works through its batch from now on; None: with the batch size that its owner chose."""
-        facts = self.facts.get(job, NO_FACTS)
-        if facts.adaptive is not None:
-            self.facts[job] = facts._replace(adaptive=facts.adaptive._replace(split=split))
+        self.facts[job] = self.facts.get(job, NO_FACTS).given(split)
         self.table.i[c.BATCH_SIZE, row] = split.local if split is not None else self.specs[job].batch_size or 0
 
     def _protected_until_s(self, row: int, job: int) -> float:
@@ -367,21 +365,13 @@ class State:
         self._anchor(row)
 
     def _job_measured(self, event: JobMeasured) -> None:
-        row = self._row(event.job)
-        facts = self.facts.get(event.job, NO_FACTS)
-        adaptive = facts.adaptive
+        row, timing = self._row(event.job), event.timing
+        if timing is not None and not timing.gpu_type:
+            timing = timing._replace(gpu_type=self._type_held(row))
+        known = self.facts.get(event.job, NO_FACTS)
+        self.facts[event.job] = known.measured(event.limits, timing, event.noise_scale, event.local_limits)
         if event.limits is not None:
-            adaptive = (adaptive or Adaptive(event.limits))._replace(
-                limits=event.limits, local_limits=event.local_limits
-            )
             self._adaptive.add(event.job)
-        if event.timing is not None and adaptive is not None:
-            timing = event.timing
-            if not timing.gpu_type:
-                timing = timing._replace(gpu_type=self._type_held(row))
-            adaptive = adaptive.timed(timing)
-        noise = facts.noise_scale if math.isnan(event.noise_scale) else event.noise_scale
-        self.facts[event.job] = facts._replace(adaptive=adaptive, noise_scale=noise)
 
     def _type_held(self, row: int) -> str:
         """The GPU type of a row; empty for one that holds no GPUs, unless there is only one type."""

@@ -104,6 +104,8 @@ class EpochRates(Rates):
         found = self._limits.get(spec.model)
         if found is None:
             known, application = self._known_limits(spec).values(), self._application(spec)
+            if not known:
+                return None
             local = max(least for least, _ in known), min(most for _, most in known)
             batches = application.first_batch, int(application.batches[-1])
             found = self._limits[spec.model] = limits_of(*batches, *local, accumulation=True)

@@ -53,7 +53,7 @@ class Choosing:
             raise ValueError("a configuration needs GPUs, and a type has no fewer than none")
 
 
-class Chosen(NamedTuple):
+class ChosenConfigurations(NamedTuple):
     """The configuration of each job, `WAITS` for none, what that costs, and what every answer costs at least."""
 
     configurations: Ints
@@ -61,11 +61,11 @@ class Chosen(NamedTuple):
     bound: int
 
 
-def choose(problem: Choosing, widths: tuple[int, ...] = WIDTHS) -> Chosen:
+def choose(problem: Choosing, widths: tuple[int, ...] = WIDTHS) -> ChosenConfigurations:
     """The cheapest choice; of equally cheap ones always the same."""
     jobs, count = problem.costs.shape
     if not jobs:
-        return Chosen(np.zeros(0, dtype=np.int64), 0, 0)
+        return ChosenConfigurations(np.zeros(0, dtype=np.int64), 0, 0)
     table = _Table(problem)
     prices = _prices(table)
     priced = table.costs + prices[table.kind] * table.gpus
@@ -84,7 +84,7 @@ def choose(problem: Choosing, widths: tuple[int, ...] = WIDTHS) -> Chosen:
             if found.over >= over:
                 break
             chosen, over = found.chosen, found.over
-    return Chosen(np.where(chosen == count, WAITS, chosen), bound + over, bound + over if best else bound)
+    return ChosenConfigurations(np.where(chosen == count, WAITS, chosen), bound + over, bound + over if best else bound)
 
 
 class _Table:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from fairway import simulate
+from fairway.core.batch import BatchLimits, Split
 from fairway.core.decision import Decision
 from fairway.core.errors import InputError
 from fairway.core.event import RegimeEntered
@@ -212,3 +213,27 @@ def test_a_prospect_counts_the_epochs_of_the_application_at_one_batch_size(profi
     (stage,) = prospect.stages
     assert (stage.batch_size, stage.speeds) == (100, (pytest.approx(1 / 10.3),))
     assert len(rates.prospect(JobSpec("timed", 0.0, duration_s=100.0)).stages) == 1
+
+
+def test_a_batch_that_a_policy_chooses_is_within_what_was_measured(profile: PolluxProfile) -> None:
+    rates = EpochRates(cluster("aws:2x4"), profile)
+    spec = train(adaptation="tuned")
+    assert rates.limits(train()) is None
+    assert rates.limits(spec) == BatchLimits(100, 200, 1, 100, True)
+    where = (spec, rates.regimes(spec)[0], 0, (0, 1), True)
+    # At a batch of 200 the noise scale is 100, so an iteration is worth 4/3 of one at 100.
+    assert rates.rate_split(*where, Split(100)) == pytest.approx(4 / 3 / 0.53)
+    assert rates.rate_split(*where, Split(50, 1)) == pytest.approx(4 / 3 / (0.53 + 0.53 * 0.9))
+    timing, noise = rates.measured(*where, Split(100))
+    assert timing[:4] == (1, 2, 100, 0)
+    assert timing[4:6] == pytest.approx((0.53, 0.53 * 0.9))
+    assert noise == pytest.approx(100.0)
+    assert rates.measured(*where, Split(50))[1] == 0.0
+
+
+def test_pollux_adapts_the_jobs_that_allow_it_and_only_them(profile: PolluxProfile) -> None:
+    jobs = [train("a", 1, 60.0, adaptation="tuned"), train("b", 2, 60.0)]
+    result = run(profile, *jobs, where="aws:2x4", policy="pollux")
+    assert result.finished == 2
+    assert {job for job, _, _ in result.ledger.batches} == {0}
+    assert {len(gpus) for job, _, _, gpus in result.ledger.segments if job == 1} == {2}

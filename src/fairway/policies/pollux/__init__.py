@@ -1,8 +1,8 @@
 """Pollux (Qiao et al., OSDI 2021): GPUs and batch size of each job are chosen together, by goodput.
 
 Goodput is throughput times what a sample is worth at the batch size. A model of each job's step times is fitted to what
-it reports, so its best goodput on any GPUs can be foretold. Every minute the placement is sought whose mean speedup
-over a fair share is largest; a job that would have to restart counts for less. Jobs explore by growing to twice the
+the job reports, and predicts its best goodput on any GPUs. Every minute a search finds the placement with the largest
+mean speedup over a fair share; a job that would have to restart counts for less. Jobs explore by growing to twice the
 GPUs that they ever had.
 """
 
