@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairway.core.arrays import Bools, Floats, Ints
+from fairway.core.arrays import Bools, Ints
 
 UNIT = 1 << 20
 """Costs are counted in parts of this."""
 WAITS = -1
-PRICE_STEPS = 150
+FIRST_STEPS, STEP_SHRINKS, MOST_BIDS = 8, 8, 32
 WIDTHS = (64, 1000)
 """How many combinations of GPUs in use are kept: at first, and when that finds nothing cheaper."""
 MOST_REPEATS = 4
@@ -103,29 +103,28 @@ class _Table:
 def _prices(table: _Table) -> Ints:
     """Prices of GPUs by type, at which choices that are made job by job nearly use what there is.
 
-    The bound is a concave function of the prices. They rise where too many GPUs are wanted and fall where too few are,
-    in steps that are halved when the bound no longer rises.
+    They rise like bids in an auction, from too low to where nothing is overbooked, in large steps and then in smaller
+    ones. The bound is a concave function of the prices; those of the best bound are returned.
     """
-    costs = np.where(table.allowed, table.costs, np.int64(1) << 50)
-    capacity: Floats = np.maximum(table.capacity, 1).astype(np.float64)
-    prices: Floats = np.zeros(len(capacity))
-    best, best_bound, misses = np.zeros(len(capacity), dtype=np.int64), -(1 << 62), 0
-    step = float(np.abs(table.costs[:, -1]).max()) / 4.0
-    jobs = np.arange(len(costs))
-    for _ in range(PRICE_STEPS):
-        whole: Ints = np.rint(prices).astype(np.int64)
-        priced = costs + whole[table.kind] * table.gpus
-        at = priced.argmin(axis=1)
-        bound = int(priced[jobs, at].sum() - (whole * table.capacity).sum())
-        if bound > best_bound:
-            best, best_bound, misses = whole, bound, 0
-        else:
-            misses += 1
-            if misses == 4:
-                step, misses, prices = step / 2.0, 0, best.astype(np.float64)
-        used = np.bincount(table.kind[at], weights=table.gpus[at], minlength=len(capacity))
-        prices = np.maximum(prices + step * ((used - capacity) / np.maximum(used, capacity)), 0.0)
-    return best
+    costs, jobs = np.where(table.allowed, table.costs, np.int64(1) << 50), np.arange(len(table.costs))
+    kinds = len(table.capacity)
+    prices = best = np.zeros(kinds, dtype=np.int64)
+    best_bound = -(1 << 62)
+    step = max(int(np.abs(table.costs[:, -1]).max()) // FIRST_STEPS, 1)
+    while True:
+        for _ in range(MOST_BIDS * kinds):
+            priced = costs + prices[table.kind] * table.gpus
+            at = priced.argmin(axis=1)
+            bound = int(priced[jobs, at].sum() - (prices * table.capacity).sum())
+            if bound > best_bound:
+                best, best_bound = prices, bound
+            used = np.bincount(table.kind[at], weights=table.gpus[at], minlength=kinds)
+            if (used <= table.capacity).all():
+                break
+            prices = np.where(used > table.capacity, prices + step, prices)
+        if step == 1:
+            return best
+        prices, step = np.maximum(best - step, 0), max(step // STEP_SHRINKS, 1)
 
 
 class _Found(NamedTuple):
