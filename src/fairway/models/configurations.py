@@ -18,6 +18,9 @@ from fairway.core.arrays import Bools, Floats, Ints
 from fairway.models.goodput import best_splits
 from fairway.models.step_time import StepModel
 
+EVERY_NUMBER = 16
+"""Up to this many whole nodes a job can have any number of them."""
+
 
 class Configurations(NamedTuple):
     """Columns: GPU type, nodes and GPUs. Those of `regular` are offered to every job, others to single gangs."""
@@ -46,7 +49,7 @@ def configurations(node_kind: Ints, capacity: Ints, gangs: Iterable[int] = ()) -
         largest = int(sizes.max(initial=0))
         counts = {2**power: 1 for power in range(largest.bit_length())}
         counts[largest] = 1
-        counts |= {many * largest: many for many in range(2, int((sizes == largest).sum()) + 1)}
+        counts |= {many * largest: many for many in _whole_nodes(int((sizes == largest).sum()))}
         counts.pop(0, None)
         found += [(kind, nodes, gpus, True) for gpus, nodes in counts.items()]
         for gang in sorted(set(gangs) - counts.keys()):
@@ -54,6 +57,14 @@ def configurations(node_kind: Ints, capacity: Ints, gangs: Iterable[int] = ()) -
                 found.append((kind, int((np.cumsum(sizes) < gang).sum()) + 1, gang, False))
     columns = np.array(sorted(found, key=lambda each: (each[0], each[2])), dtype=np.int64).reshape(-1, 4).T
     return Configurations(columns[0], columns[1], columns[2], columns[3] > 0)
+
+
+def _whole_nodes(nodes: int) -> list[int]:
+    """On how many whole nodes a job can be: on any number up to `EVERY_NUMBER`, then on twice as many each time."""
+    counts = list(range(2, min(nodes, EVERY_NUMBER) + 1))
+    while counts and 2 * counts[-1] <= nodes and counts[-1] >= EVERY_NUMBER:
+        counts.append(2 * counts[-1])
+    return counts
 
 
 def goodputs(

@@ -37,6 +37,12 @@ def test_nodes_of_odd_or_different_sizes_and_full_nodes() -> None:
     assert not len(configurations(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)).kind)
 
 
+def test_a_large_cluster_has_few_configurations() -> None:
+    found = configurations(np.zeros(150, dtype=np.int64), np.full(150, 8))
+    assert sorted(set(found.nodes.tolist())) == [*range(1, 17), 32, 64, 128]
+    assert (found.gpus[found.nodes > 1] == 8 * found.nodes[found.nodes > 1]).all()
+
+
 def test_gangs_of_any_size_are_added_where_they_fit() -> None:
     found = configurations(np.array([0, 0, 1]), np.array([4, 4, 8]), [3, 6, 4, 9])
     odd = [each for each, regular in zip(listed(found), found.regular.tolist(), strict=True) if not regular]
