@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairway.core.arrays import Bools, Ints
+from fairway.core.arrays import Bools, Floats, Ints
 
 UNIT = 1 << 20
 """Costs are counted in parts of this."""
@@ -154,23 +154,44 @@ class _Search:
 
         First the changes that cost least for each GPU that is too many, then those that save most.
         """
-        table, jobs = self.table, np.arange(len(self.extra))
-        chosen: Ints = np.where(table.allowed, self.extra, np.iinfo(np.int64).max).argmin(axis=1)
-        while True:
-            used = self.needs[chosen].sum(axis=0)
-            after = used + self.needs - self.needs[chosen][:, None]
-            excess = np.maximum(used - table.capacity, 0).sum()
-            relief = excess - np.maximum(after - table.capacity, 0).sum(axis=2)
-            if excess:
-                dearer = self.extra - self.extra[jobs, chosen][:, None]
-                rank = np.where(table.allowed & (relief > 0), dearer / np.maximum(relief, 1), np.inf)
+        allowed = self.table.allowed
+        chosen: Ints = np.where(allowed, self.extra, np.iinfo(np.int64).max).argmin(axis=1)
+        while self._changed(chosen, self._ranks(chosen)):
+            pass
+        return chosen
+
+    def _ranks(self, chosen: Ints) -> Floats:
+        """How good it is to change a job to an option: the smallest first, infinite where it is no use."""
+        table, at = self.table, np.arange(len(chosen))
+        used = self.needs[chosen].sum(axis=0)
+        after = used + self.needs - self.needs[chosen][:, None]
+        excess = int(np.maximum(used - table.capacity, 0).sum())
+        relief = excess - np.maximum(after - table.capacity, 0).sum(axis=2)
+        if excess:
+            dearer = self.extra - self.extra[at, chosen][:, None]
+            return np.where(table.allowed & (relief > 0), dearer / np.maximum(relief, 1), np.inf)
+        saved = table.costs - table.costs[at, chosen][:, None]
+        return np.where(table.allowed & (relief == 0) & (saved < 0), saved, np.inf)
+
+    def _changed(self, chosen: Ints, ranks: Floats) -> bool:
+        """Change jobs to their best option, as far as that is still of use after the changes before."""
+        options = ranks.argmin(axis=1)
+        ranked = ranks[np.arange(len(chosen)), options]
+        kind, gpus = self.table.kind.tolist(), self.table.gpus.tolist()
+        room: list[int] = (self.table.capacity - self.needs[chosen].sum(axis=0)).tolist()
+        overbooked, any_changed = min(room) < 0, False
+        for job in np.argsort(ranked, kind="stable")[: int(np.isfinite(ranked).sum())].tolist():
+            old, new = int(chosen[job]), int(options[job])
+            before = sum(min(free, 0) for free in room)
+            room[kind[old]] += gpus[old]
+            room[kind[new]] -= gpus[new]
+            after = sum(min(free, 0) for free in room)
+            if after > before if overbooked else after == 0:
+                chosen[job], any_changed = new, True
             else:
-                saved = table.costs - table.costs[jobs, chosen][:, None]
-                rank = np.where(table.allowed & (relief == 0) & (saved < 0), saved, np.inf)
-            job, option = divmod(int(rank.argmin()), rank.shape[1])
-            if rank[job, option] == np.inf:
-                return chosen
-            chosen[job] = option
+                room[kind[old]] -= gpus[old]
+                room[kind[new]] += gpus[new]
+        return any_changed
 
     def cheaper(self, guide: Ints, most: int, width: int) -> _Found:
         """The cheapest choice among those that are less than `most` over the bound.

@@ -74,6 +74,8 @@ class _Floor:
 
     def _clear(self, node: int, gpus: int) -> None:
         """Jobs that were to stay on a node go elsewhere until there is room: those with the most GPUs first."""
+        if self.room[node] - self.pending[node] >= gpus:
+            return
         here = (self.stays & (self.held[:, node] > 0) & ~self.rows.any(axis=1)).nonzero()[0]
         for job in here[np.argsort(-self.held[here, node], kind="stable")].tolist():
             if self.room[node] - self.pending[node] >= gpus:
