@@ -36,8 +36,12 @@ VARIANTS = (
     "tiresias:service=4/8/12",
     "optimus:estimates=oracle",
 )
-TUNED = {f"{name} with other batches": name for name in ("pollux", "pollux:search=genetic")}
-"""Runs of jobs whose batch size the policy chooses."""
+TUNED = {
+    "pollux with other batches": ("pollux", "t4:3x4"),
+    "pollux:search=genetic with other batches": ("pollux:search=genetic", "t4:3x4"),
+    "sia with other batches": ("sia", "t4:2x4,v100:1x8"),
+}
+"""Runs of jobs whose batch size the policy chooses: policy and cluster."""
 PUBLISHED = ("max_min_fairness", "max_min_fairness:heterogeneity=agnostic", "min_makespan", "max_throughput", "allox")
 
 
@@ -65,7 +69,7 @@ def tuned_workload(jobs: int) -> Workload:
 def runs(only: str = "") -> list[tuple[str, str, str]]:
     """Name, policy and rules of each run."""
     native = [(name, name, "native") for name in (*policies(), *VARIANTS)]
-    native += [(name, policy, "native") for name, policy in TUNED.items()]
+    native += [(name, policy, "native") for name, (policy, _) in TUNED.items()]
     published = [(f"{name} by the rules of gavel", name, "gavel") for name in PUBLISHED]
     return [run for run in [*native, *published] if only in run[0]]
 
@@ -83,7 +87,7 @@ def digests(jobs: int, only: str = "") -> dict[str, str]:
     found = {}
     work, tuned = workload(jobs), tuned_workload(2 * jobs)
     for name, policy, rules in runs(only):
-        jobs_here, where = (tuned, "t4:3x4") if name in TUNED else (work, CLUSTER)
+        jobs_here, where = (tuned, TUNED[name][1]) if name in TUNED else (work, CLUSTER)
         result = simulate(jobs_here, cluster=where, policy=policy, rules=rules, any_type=True, skip_impossible=True)
         found[name] = digest_of(result)
     return found

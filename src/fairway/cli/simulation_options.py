@@ -37,7 +37,7 @@ class World:
         str | None,
         option("--profile", "Throughputs: Gavel's JSON, or a directory in Pollux' format. Default: estimates", "PATH"),
     ] = None
-    rules: Annotated[str, option("--rules", "native, gavel, shockwave, tiresias or pollux", "NAME")] = "native"
+    rules: Annotated[str, option("--rules", "native, gavel, shockwave, tiresias, pollux or sia", "NAME")] = "native"
     round_s: Annotated[
         float | None,
         option("--round", "Seconds between decisions; 0: at every event. Default: as the rules have it", "S"),

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from fairway.core.errors import InputError
 
 MOST_TIMINGS = 256
 """How many timings of a job are remembered."""
+
+LocalLimits: TypeAlias = tuple[tuple[str, int, int], ...]
+"""GPU types, and the fewest and most samples of a replica and pass on each."""
 
 
 class Split(NamedTuple):
@@ -158,7 +161,10 @@ class Tuning(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """The step time of a job on one allocation; `gradient_s`, the time of a single pass, may be unknown (NaN)."""
+    """The step time of a job on one allocation; `gradient_s`, the time of a single pass, may be unknown (NaN).
+
+    `gpu_type` is where it was measured; if it is not given, that is the type that the job holds when it is reported.
+    """
 
     nodes: int
     replicas: int
@@ -166,33 +172,48 @@ class Timing(NamedTuple):
     accumulation: int
     step_s: float
     gradient_s: float = math.nan
+    gpu_type: str = ""
 
     def plain(self) -> list[Any]:
         """The timing as JSON values; null stands for what is not finite."""
-        return [value if math.isfinite(value) else None for value in self]
+        times = [value if math.isfinite(value) else None for value in self[4:6]]
+        return [*self[:4], *times, self.gpu_type]
 
     @staticmethod
     def from_plain(values: Sequence[Any]) -> Timing:
         """Read what `plain` gave."""
-        *where, step_s, gradient_s = values
-        return Timing(*where, *(math.nan if value is None else value for value in (step_s, gradient_s)))
+        times = (math.nan if value is None else value for value in values[4:6])
+        return Timing(*values[:4], *times, *values[6:])
 
 
 class Adaptive(NamedTuple):
     """A job whose batch size a scheduler may choose.
 
     `split` is what it was given; None while it trains with its own. `timings` has one for each allocation and batch
-    that it has tried, the latest last. `reports` counts the timings that it has reported so far.
+    that it has tried, the latest last. `reports` counts the timings that it has reported so far. `local_limits` are the
+    fewest and the most samples of a replica and pass on single GPU types, where they are not those of `limits`.
     """
 
     limits: BatchLimits
     split: Split | None = None
     timings: tuple[Timing, ...] = ()
     reports: int = 0
+    local_limits: LocalLimits = ()
+
+    def limits_on(self, gpu_type: str) -> BatchLimits:
+        """The limits on a GPU type.
+
+        >>> Adaptive(BatchLimits(32, 512, 8, 16), local_limits=(("a100", 8, 64),)).limits_on("a100").largest_local
+        64
+        """
+        for name, least, most in self.local_limits:
+            if name == gpu_type:
+                return self.limits._replace(smallest_local=least, largest_local=most)
+        return self.limits
 
     def timed(self, timing: Timing) -> Adaptive:
         """With a new timing, which replaces an older one of the same allocation and batch."""
-        others = [one for one in self.timings if one[:4] != timing[:4]]
+        others = [one for one in self.timings if (*one[:4], one.gpu_type) != (*timing[:4], timing.gpu_type)]
         return self._replace(timings=(*others, timing)[-MOST_TIMINGS:], reports=self.reports + 1)
 
     def last(self, timing: Timing | None) -> float | None:
@@ -202,15 +223,17 @@ class Adaptive(NamedTuple):
     def plain(self) -> list[Any]:
         """This as JSON values."""
         split = None if self.split is None else list(self.split)
-        return [list(self.limits), split, [timing.plain() for timing in self.timings], self.reports]
+        local_limits = [list(each) for each in self.local_limits]
+        return [list(self.limits), split, [timing.plain() for timing in self.timings], self.reports, local_limits]
 
     @staticmethod
     def from_plain(values: Sequence[Any]) -> Adaptive:
         """Read what `plain` gave."""
-        limits, split, timings, reports = values
+        limits, split, timings, reports, *rest = values
         return Adaptive(
             BatchLimits(*limits),
             None if split is None else Split(*split),
             tuple(Timing.from_plain(timing) for timing in timings),
             reports,
+            tuple((str(name), int(least), int(most)) for name, least, most in (rest[0] if rest else ())),
         )

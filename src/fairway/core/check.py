@@ -107,9 +107,16 @@ def _check_batches(snapshot: Snapshot, decision: Decision) -> None:
         elif adaptive is None:
             problem = "it has not said that it may be adapted"
         else:
-            problem = adaptive.limits.problem(split, gpus)
+            problem = adaptive.limits_on(_type_name(snapshot, decision, row)).problem(split, gpus)
         if problem is not None:
             _refuse(snapshot, np.array([row]), f"cannot train with {split.local} samples per GPU: {problem}")
+
+
+def _type_name(snapshot: Snapshot, decision: Decision, row: int) -> str:
+    """The GPU type that a row is granted; empty where that is left open."""
+    types = snapshot.cluster.types
+    kind = int(decision.gpu_types[row]) if decision.gpu_types is not None else 0 if len(types) == 1 else -1
+    return types[kind].name if kind >= 0 else ""
 
 
 def _moves(snapshot: Snapshot, decision: Decision, row: int) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, TypeAlias
 
-from fairway.core.batch import BatchLimits, Timing
+from fairway.core.batch import BatchLimits, LocalLimits, Timing
 from fairway.core.job import JobSpec, LossCurve
 from fairway.core.prospect import Prospect
 
@@ -87,7 +87,8 @@ class JobMeasured(NamedTuple):
     """A job whose batch size a scheduler may choose has said something about itself.
 
     `limits` are the batch sizes that it allows, `timing` is how long its steps take where it is, and `noise_scale` is
-    that of its gradients. What it does not say this time is None or NaN.
+    that of its gradients. What it does not say this time is None or NaN. `local_limits` come with `limits`, and say on
+    which GPU types other mini-batches are possible.
     """
 
     time_s: float
@@ -95,6 +96,7 @@ class JobMeasured(NamedTuple):
     limits: BatchLimits | None = None
     timing: Timing | None = None
     noise_scale: float = math.nan
+    local_limits: LocalLimits = ()
 
 
 class JobUpdated(NamedTuple):

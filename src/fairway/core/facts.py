@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fairway.core.arrays import Floats, Ints, frozen
-from fairway.core.batch import Adaptive, BatchLimits, Split, Timing
+from fairway.core.batch import Adaptive, BatchLimits, LocalLimits, Split, Timing
 from fairway.core.job import JobSpec, LossCurve
 from fairway.core.prospect import Entry, Prospect
 
@@ -51,11 +51,17 @@ class Facts(NamedTuple):
         """With another split, for a job that may be adapted."""
         return self if self.adaptive is None else self._replace(adaptive=self.adaptive._replace(split=split))
 
-    def measured(self, limits: BatchLimits | None, timing: Timing | None, noise_scale: float) -> Facts:
+    def measured(
+        self,
+        limits: BatchLimits | None,
+        timing: Timing | None,
+        noise_scale: float,
+        local_limits: LocalLimits = (),
+    ) -> Facts:
         """With what a job says about itself. Without limits it is not adaptive, whatever it measures."""
         adaptive = self.adaptive
         if limits is not None:
-            adaptive = Adaptive(limits) if adaptive is None else adaptive._replace(limits=limits)
+            adaptive = (adaptive or Adaptive(limits))._replace(limits=limits, local_limits=local_limits)
         if timing is not None and adaptive is not None:
             adaptive = adaptive.timed(timing)
         noise = self.noise_scale if math.isnan(noise_scale) else noise_scale

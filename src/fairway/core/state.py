@@ -367,11 +367,18 @@ class State:
         self._anchor(row)
 
     def _job_measured(self, event: JobMeasured) -> None:
-        self._row(event.job)
+        row, timing = self._row(event.job), event.timing
+        if timing is not None and not timing.gpu_type:
+            timing = timing._replace(gpu_type=self._type_held(row))
         known = self.facts.get(event.job, NO_FACTS)
-        self.facts[event.job] = known.measured(event.limits, event.timing, event.noise_scale)
+        self.facts[event.job] = known.measured(event.limits, timing, event.noise_scale, event.local_limits)
         if event.limits is not None:
             self._adaptive.add(event.job)
+
+    def _type_held(self, row: int) -> str:
+        """The GPU type of a row; empty for one that holds no GPUs, unless there is only one type."""
+        types, kind = self.cluster.types, int(self.table.i[c.GPU_TYPE, row])
+        return types[kind].name if kind >= 0 else types[0].name if len(types) == 1 else ""
 
     def _job_updated(self, event: JobUpdated) -> None:
         row, f = self._row(event.job), self.table.f

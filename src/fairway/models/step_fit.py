@@ -58,8 +58,7 @@ def averaged(timings: Iterable[Timing]) -> Seen:
     """
     steps: dict[tuple[int, int, int, int], list[float]] = {}
     passes: dict[tuple[int, int, int, int], list[float]] = {}
-    for *where, step_s, gradient_s in timings:
-        nodes, replicas, local, accumulation = where
+    for nodes, replicas, local, accumulation, step_s, gradient_s, _ in timings:
         if not (1 <= nodes <= replicas and local >= 1 and accumulation >= 0 and 0 < step_s < math.inf):
             continue
         key = (nodes, replicas, local, accumulation)

@@ -8,10 +8,12 @@ iteration takes. An epoch lasts whole seconds. Jobs that only give a duration ar
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
+from types import MappingProxyType
 
-from fairway.core.batch import BatchLimits, Split, Timing
+from fairway.core.batch import BatchLimits, LocalLimits, Split, Timing, limits_of
 from fairway.core.cluster import Cluster
 from fairway.core.job import JobSpec, Regime
 from fairway.core.prospect import Prospect, Stage
@@ -34,14 +36,23 @@ class Epoch(Regime):
 class EpochRates(Rates):
     """Goodput by epoch and by the shape of the placement."""
 
-    def __init__(self, cluster: Cluster, profile: PolluxProfile, *, spread_matters: bool = True) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        profile: PolluxProfile,
+        *,
+        spread_matters: bool = True,
+        slowdowns: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
         super().__init__(cluster, profile, spread_matters=spread_matters)
         self._curves = profile
+        self._slowdowns = slowdowns
         self._epochs: dict[tuple[str, int | None], tuple[Epoch, ...]] = {}
         self._goodputs: dict[tuple[str, int, int, Shape], list[float]] = {}
         self._own: dict[_Asks, list[list[float]]] = {}
         self._tails: dict[_Asks, list[float]] = {}
         self._steps_left: dict[tuple[str, int], list[float]] = {}
+        self._local: dict[str, dict[str, tuple[int, int]]] = {}
         self._limits: dict[str, BatchLimits] = {}
         sizes: dict[int, int] = {}
         for node, kind in zip(cluster.nodes, cluster.node_type, strict=True):
@@ -82,22 +93,29 @@ class EpochRates(Rates):
             return super().rate_in(spec, regime, kind, gpus, located)
         return self._goodput(spec, kind, self._shape_of(kind, gpus, located))[regime.number]
 
+    def timed(self, spec: JobSpec) -> bool:
+        """Whether the application was timed on some GPU type of the cluster."""
+        return spec.steps is None or bool(self._known_limits(spec))
+
     def limits(self, spec: JobSpec) -> BatchLimits | None:
         """Those of the application, with the mini-batches that were timed on every type."""
         if spec.steps is None or spec.adaptation != "tuned":
             return None
         found = self._limits.get(spec.model)
         if found is None:
-            application = self._application(spec)
-            every = [application.timings(gpu.name) for gpu in self.cluster.types]
-            known = [application.limits(timings) for timings in every if timings is not None]
+            known, application = self._known_limits(spec).values(), self._application(spec)
             if not known:
                 return None
-            found = self._limits[spec.model] = known[0]._replace(
-                smallest_local=max(limits.smallest_local for limits in known),
-                largest_local=min(limits.largest_local for limits in known),
-            )
+            local = max(least for least, _ in known), min(most for _, most in known)
+            batches = application.first_batch, int(application.batches[-1])
+            found = self._limits[spec.model] = limits_of(*batches, *local, accumulation=True)
         return found
+
+    def local_limits(self, spec: JobSpec) -> LocalLimits:
+        """The mini-batches that were timed on each type; nothing where there is one type."""
+        if len(self.cluster.types) == 1 or self.limits(spec) is None:
+            return ()
+        return tuple((name, least, most) for name, (least, most) in self._known_limits(spec).items())
 
     def rate_split(
         self, spec: JobSpec, regime: Regime, kind: int, gpus: tuple[int, ...], located: bool, split: Split
@@ -106,8 +124,10 @@ class EpochRates(Rates):
         timings = self._curves.timings(spec.model, self.cluster.types[kind].name)
         if not isinstance(regime, Epoch) or timings is None:
             return self.rate_in(spec, regime, kind, gpus, located)
-        gains = self._application(spec).gains(split.batch(len(gpus)))
-        return float(gains[regime.number]) / timings.iteration_s(self._shape_of(kind, gpus, located), split)
+        application = self._application(spec)
+        gain = float(application.gains(split.batch(len(gpus)))[regime.number])
+        goodput = gain / timings.iteration_s(self._shape_of(kind, gpus, located), split)
+        return goodput / self._slowdowns.get(application.name, 1.0)
 
     def measured(
         self, spec: JobSpec, regime: Regime, kind: int, gpus: tuple[int, ...], located: bool, split: Split
@@ -184,6 +204,18 @@ class EpochRates(Rates):
     def _application(self, spec: JobSpec) -> Application:
         return self._curves.application(spec.model)
 
+    def _known_limits(self, spec: JobSpec) -> dict[str, tuple[int, int]]:
+        """The fewest and the most samples of a mini-batch by GPU type."""
+        found = self._local.get(spec.model)
+        if found is None:
+            every = {gpu.name: self._application(spec).timings(gpu.name) for gpu in self.cluster.types}
+            found = self._local[spec.model] = {
+                name: (timings.least_local, timings.most_local)
+                for name, timings in every.items()
+                if timings is not None
+            }
+        return found
+
     def _shape_of(self, kind: int, gpus: tuple[int, ...], located: bool) -> Shape:
         """The shape of a placement; a packed one where positions do not matter."""
         return self._shape(gpus) if located and self.spread_matters else packed_shape(len(gpus), self._node_gpus[kind])
@@ -221,7 +253,8 @@ class EpochRates(Rates):
                 gpus = sum(shape)
                 split = application.split(key[1], gpus, timings)
                 gains = application.gains(gpus * split.local * (split.accumulation + 1))
-                found = (gains / timings.iteration_s(shape, split)).tolist()
+                slowdown = self._slowdowns.get(application.name, 1.0)
+                found = (gains / timings.iteration_s(shape, split) / slowdown).tolist()
             self._goodputs[key] = found
         return found
 

@@ -43,6 +43,7 @@ class Announcer:
         self._rules = rules
         self._tells = tells
         self._seed = seed
+        self._on_one_gpu: dict[str, JobSpec] = {}
 
     def submitted(self, now_s: float, number: int, spec: JobSpec, since_s: float = math.nan) -> JobSubmitted:
         """The event of a job that the engine submits now. `since_s` is its submission, if that was earlier."""
@@ -54,7 +55,7 @@ class Announcer:
             number,
             spec if limits is None else replace(spec, gpus_min=1, gpus_max=max(limits.most_gpus, spec.gpus)),
             work,
-            rates.speeds_in(spec, first),
+            self.speeds(spec, first),
             restart_cost_s(spec, self._rules.restart_cost_s),
             first.until * work,
             rates.tail_s(spec, first, work),
@@ -68,6 +69,16 @@ class Announcer:
     def limits(self, spec: JobSpec) -> BatchLimits | None:
         """What batch sizes the policy may choose; None if it does not ask. Such a job may have as many GPUs as fit."""
         return self._rates.limits(spec) if "goodput" in self._tells else None
+
+    def speeds(self, spec: JobSpec, regime: Regime) -> tuple[float, ...]:
+        """The speeds by GPU type that are told: on the own gang, or on one GPU if the policy chooses gang and batch."""
+        limits = self.limits(spec)
+        if limits is None:
+            return self._rates.speeds_in(spec, regime)
+        alone = self._on_one_gpu.get(spec.id)
+        if alone is None:
+            alone = self._on_one_gpu[spec.id] = replace(spec, gpus=1, gpus_min=1, global_batch=limits.first)
+        return self._rates.speeds_in(alone, regime)
 
     def scaling(self, spec: JobSpec, regime: Regime) -> tuple[float, ...]:
         """The speeds on 1, 2, … GPUs that are told when a job enters a regime; empty if they stay as they were."""

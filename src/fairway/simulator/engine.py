@@ -178,12 +178,13 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
         for number in list(self._unmeasured):
             job = self._active.get(number)
             if job is not None and not job.gpus and not job.timed:
-                events.append(JobMeasured(now_s, number, limits=self._announcer.limits(job.spec)))
+                limits, local_limits = self._announcer.limits(job.spec), self.rates.local_limits(job.spec)
+                events.append(JobMeasured(now_s, number, limits=limits, local_limits=local_limits))
             elif job is not None and job.gpus and job.split is not None:
                 timing, noise = self.rates.measured(job.spec, job.regime, job.kind, job.gpus, self.located, job.split)
                 if now_s < job.warm_s + timing.step_s:
                     continue
-                key = timing[:4]
+                key = (job.kind, *timing[:4])
                 events.append(JobMeasured(now_s, number, None, None if key in job.timed else timing, noise))
                 job.timed.add(key)
             del self._unmeasured[number]
@@ -310,7 +311,7 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
 
     def _regime_entered(self, now_s: float, job: _SimulatedJob) -> Event:
         spec, regime, batch = job.spec, job.regime, job.batch_size or 0
-        speeds, tail_s = self.rates.speeds_in(spec, regime), self.rates.tail_s(spec, regime, job.work)
+        speeds, tail_s = self._announcer.speeds(spec, regime), self.rates.tail_s(spec, regime, job.work)
         done, end, left = job.done_at(now_s), regime.until * job.work, self.rates.steps_left(spec, regime)
         about = (batch, speeds, end, tail_s, left, math.nan, self._announcer.scaling(spec, regime))
         return RegimeEntered(now_s, job.job, done, job.rate, *about)

@@ -23,7 +23,7 @@ def rates_of(rules: Rules, cluster: Cluster, profile: Profile, jobs: Sequence[Jo
         if isinstance(profile, PolluxProfile):
             from fairway.published.epochs import EpochRates
 
-            return EpochRates(cluster, profile, spread_matters=rules.spread_matters)
+            return EpochRates(cluster, profile, spread_matters=rules.spread_matters, slowdowns=rules.slowdowns)
         if any(job.steps is not None for job in jobs):
             wanted = "a directory of applications with validation-*.csv files (--profile DIR)"
             raise InputError(f"the {rules.name} rules train in epochs: they need {wanted}, not {profile.name}")

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Literal
 
 from fairway.core import portable
-from fairway.core.batch import BatchLimits, Split, Timing
+from fairway.core.batch import BatchLimits, LocalLimits, Split, Timing
 from fairway.core.cluster import Cluster
 from fairway.core.errors import EngineError, InputError
 from fairway.core.hardware import known_gpu
@@ -151,9 +151,17 @@ class Rates:
             rate *= self.regime_speeds(spec, regime)[kind] / own if own else 0.0
         return rate
 
+    def timed(self, spec: JobSpec) -> bool:
+        """Whether the profile knows a job on some GPU type of the cluster, where that can be told."""
+        return True
+
     def limits(self, spec: JobSpec) -> BatchLimits | None:
         """What batch sizes a scheduler may choose for a job; None for a job that it may not adapt."""
         return None
+
+    def local_limits(self, spec: JobSpec) -> LocalLimits:
+        """What mini-batches are possible on GPU types where they are not those of the limits."""
+        return ()
 
     def rate_split(
         self, spec: JobSpec, regime: Regime, kind: int, gpus: tuple[int, ...], located: bool, split: Split
@@ -316,5 +324,7 @@ def impossible(spec: JobSpec, rates: Rates) -> str | None:
     if spec.gpu_types and not any(_matches(gpu.name, spec.gpu_types) for gpu in rates.cluster.types):
         wanted = " or ".join(spec.gpu_types)
         return f"it asks for {wanted}, which the cluster does not have (--any-type lets it run anywhere)"
+    if not rates.timed(spec):
+        return "the profile has no timings of it on any GPU type of the cluster"
     batch = f" (batch size {spec.batch_size} per GPU)" if spec.batch_size else ""
     return f"no GPU type of the cluster has the memory that it needs{batch} on as many GPUs as its gang of {spec.gpus}"

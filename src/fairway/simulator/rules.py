@@ -35,6 +35,9 @@ class Rules:
     ("regimes"), or by requests at the ends of rounds ("requests"). Explicit regimes of a job always count. `priorities`
     says whether jobs of a higher priority are served first, whatever the policy.
 
+    `restart_costs` are those of single applications or data sets; other jobs pay `restart_cost_s`. `slowdowns` say by
+    what factor some applications are slower than their profile.
+
     `progress` is "rate" if work is done at the rates of a profile, "epochs" if it is done epoch by epoch along measured
     validation curves (see `published.epochs`). `placement` is the default placement. `knobs` are the settings of
     policies in the published simulator, by policy; they apply unless the user gives others. `unmodelled` names what
@@ -61,6 +64,8 @@ class Rules:
     progress: Literal["rate", "epochs"] = "rate"
     placement: str = "packed"
     knobs: Mapping[str, str] = field(default_factory=dict)
+    restart_costs: Mapping[str, float] = field(default_factory=dict)
+    slowdowns: Mapping[str, float] = field(default_factory=dict)
     unmodelled: tuple[str, ...] = ()
 
 
@@ -119,7 +124,14 @@ POLLUX = Rules(
     placement="freest",
     knobs={"tiresias": "queues=57600,within=entry", "optimus": "estimates=oracle,interval_s=60"},
 )
-RULES: dict[str, Rules] = {rules.name: rules for rules in (NATIVE, GAVEL, SHOCKWAVE, TIRESIAS, POLLUX)}
+SIA = replace(
+    POLLUX,
+    name="sia",
+    restart_costs={"cifar10": 50, "deepspeech2": 25, "bert": 120, "yolov3": 80, "imagenet": 250, "ncf": 15},
+    slowdowns={"cifar10": 1.8, "deepspeech2": 1.2, "bert": 1.2, "yolov3": 1.2, "imagenet": 1.2, "ncf": 1.5},
+    unmodelled=("moves to other nodes of the same type, which cost nothing there",),
+)
+RULES: dict[str, Rules] = {rules.name: rules for rules in (NATIVE, GAVEL, SHOCKWAVE, TIRESIAS, POLLUX, SIA)}
 
 
 def rules_named(rules: str | Rules, **changed: float | None) -> Rules:

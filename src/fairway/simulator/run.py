@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -113,7 +113,7 @@ def simulate(
     placer = placement_named(placement or world.placement)
     rates = rates_of(world, machines, table, workload.jobs)
     shared = tenants_of(tenants, machines)
-    jobs, skipped = _possible(_of_any_type(workload) if any_type else workload, rates, skip_impossible, shared)
+    jobs, skipped = _possible(_prepared(workload, any_type, world.restart_costs), rates, skip_impossible, shared)
     length_s = chosen.round_s if world.round_s is None else world.round_s
     about: dict[str, Any] = {"located": placer.located, "round_s": length_s, "faults": faults, "seed": seed}
     engine, loop_round_s = engine_of(machines, jobs, rates, world, tells=chosen.knows, **about)
@@ -141,8 +141,16 @@ def simulate(
     return Result(settings, costs, machines, jobs, engine.ledger, skipped)
 
 
-def _of_any_type(workload: Workload) -> Workload:
-    return replace(workload, jobs=tuple(replace(job, gpu_types=()) for job in workload.jobs))
+def _prepared(workload: Workload, any_type: bool, costs: Mapping[str, float]) -> Workload:
+    """The workload with the restart costs of applications, where rules give some, and for any type if asked for."""
+    if not any_type and not costs:
+        return workload
+
+    def prepared(job: JobSpec) -> JobSpec:
+        cost_s = costs.get(job.dataset) if job.checkpoint_s is None else job.checkpoint_s
+        return replace(job, checkpoint_s=cost_s, gpu_types=() if any_type else job.gpu_types)
+
+    return replace(workload, jobs=tuple(prepared(job) for job in workload.jobs))
 
 
 def _costs(rounds: int, decide_cpu_s: float, cpu_s: float, wall_s: float) -> RunCosts:
@@ -172,7 +180,8 @@ def _world(
     if round_s is not None and not (round_s == 0 or SHORTEST_ROUND_S <= round_s <= MOST_SECONDS):
         raise InputError(f"a round must be 0 (at every event) or at least {SHORTEST_ROUND_S:g} s, not {round_s:g}")
     changed = {"round_s": round_s, "restart_cost_s": restart_cost_s, "replan_interval_s": replan_interval_s}
-    return rules_named(rules, **changed, priorities=priorities)
+    world = rules_named(rules, **changed, priorities=priorities)
+    return world if restart_cost_s is None else replace(world, restart_costs={})
 
 
 def _possible(

@@ -175,7 +175,7 @@ def test_the_journal_keeps_batches() -> None:
     assert read.timing[:5] == (1, 2, 64, 0, 0.3)
     assert math.isnan(read.timing.gradient_s)
     assert read.noise_scale == math.inf
-    assert fields["timing"] == [1, 2, 64, 0, 0.3, None]
+    assert fields["timing"] == [1, 2, 64, 0, 0.3, None, ""]
 
 
 def test_a_job_that_has_left_is_forgotten() -> None:

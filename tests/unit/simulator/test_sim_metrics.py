@@ -147,7 +147,7 @@ def test_no_two_segments_overlap_on_a_gpu() -> None:
 def test_rules_are_frozen_values() -> None:
     with pytest.raises(FrozenInstanceError):
         RULES["native"].restart_cost_s = 1.0  # type: ignore[misc]
-    assert list(RULES) == ["native", "gavel", "shockwave", "tiresias", "pollux"]
+    assert list(RULES) == ["native", "gavel", "shockwave", "tiresias", "pollux", "sia"]
     native, tiresias = RULES["native"], RULES["tiresias"]
     assert (native.restart_cost_s, native.min_run_s, native.charge, native.round_s) == (30.0, 60.0, "restart", None)
     assert (tiresias.restart_cost_s, tiresias.min_run_s, tiresias.time_quantum_s) == (0.0, 0.0, 1.0)

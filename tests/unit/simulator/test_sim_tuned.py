@@ -142,19 +142,31 @@ def small_jobs() -> list[JobSpec]:
     return [job for job in drawn if job.gpus <= 4 and (job.duration_s or 0.0) < 3600.0]
 
 
-def test_all_jobs_end_although_nodes_fail() -> None:
+ADAPTING = pytest.mark.parametrize(
+    ("policy", "where"), [("pollux", "t4:4x4"), ("sia", "t4:4x4"), ("sia", "t4:2x4,v100:2x4")]
+)
+"""Policies that choose batches, on clusters of 4 nodes."""
+
+
+@ADAPTING
+def test_all_jobs_end_although_nodes_fail(policy: str, where: str) -> None:
     jobs = small_jobs()
-    ended = run_policy(make_policy("pollux"), jobs, cluster("t4:4x4"), faults=Faults(mtbf_s=10_000.0, seed=1))
+    ended = run_policy(make_policy(policy), jobs, cluster(where), faults=Faults(mtbf_s=10_000.0, seed=1))
     assert unfinished(ended, jobs) == []
 
 
-def test_priorities_and_tenants_keep_the_batches(tmp_path: Path) -> None:
+@ADAPTING
+def test_priorities_keep_the_batches(policy: str, where: str) -> None:
     ranked = [replace(job, priority=at % 3) for at, job in enumerate(small_jobs())]
-    layered = run_policy(by_priority(make_policy("pollux")), ranked, cluster("t4:4x4"))
+    layered = run_policy(by_priority(make_policy(policy)), ranked, cluster(where))
     assert unfinished(layered, ranked) == []
+
+
+@pytest.mark.parametrize("policy", ["pollux", "sia"])
+def test_tenants_keep_the_batches(tmp_path: Path, policy: str) -> None:
     (tmp_path / "tenants.toml").write_text('[tenants.a]\ncells = ["2x4"]\n[tenants.b]\ncells = ["1x4"]\n')
     queued = [replace(job, queue="ab"[at % 2]) for at, job in enumerate(small_jobs())]
-    result = run("pollux", *queued, where="t4:4x4", tenants=str(tmp_path / "tenants.toml"))
+    result = run(policy, *queued, where="t4:4x4", tenants=str(tmp_path / "tenants.toml"))
     assert result.finished == len(queued)
     assert {job for job, _, _ in result.ledger.batches} == {
         at for at, job in enumerate(result.specs) if job.tuning is not None

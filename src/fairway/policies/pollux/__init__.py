@@ -16,14 +16,13 @@ import numpy as np
 
 from fairway.core.arrays import Floats, Ints
 from fairway.core.batch import BatchLimits
-from fairway.core.decision import Decision, Reason, nothing_granted
+from fairway.core.decision import Decision, nothing_granted
 from fairway.core.snapshot import Snapshot
-from fairway.core.texts import Texts
 from fairway.models.speedup_table import speedup_table
 from fairway.models.step_fit import most_replicas
+from fairway.policies.pollux.answer import decided, least_gpus
 from fairway.policies.pollux.floor import Floor
 from fairway.policies.pollux.jobs import LearnedJobs, learned
-from fairway.policies.pollux.splits import about_split, chosen_splits
 from fairway.policies.registry import register
 from fairway.solvers.goodput_genetic import genetic_search
 from fairway.solvers.goodput_placement import Placing, restart_factor
@@ -64,23 +63,13 @@ class Pollux:
             return nothing_granted(0)
         jobs, floor = learned(snapshot), Floor(snapshot)
         rows = self._placed(snapshot, jobs, floor)
-        gpus = np.where(floor.pinned, snapshot.held, rows.sum(axis=1))
-        decision = Decision(
-            gpus,
-            np.where(gpus > 0, Reason.RUNS, Reason.OUTRANKED).astype(np.int8),
-            _types(snapshot, floor, rows),
-            partners=floor.partners,
-            placements=floor.concrete(rows),
-            memory=jobs.memory,
-            batches=chosen_splits(jobs, rows),
-        )
-        decision = decision._replace(texts=_texts(jobs, decision, rows, _least(snapshot, jobs)))
+        decision = decided(snapshot, jobs, floor, rows)
         # Without rounds of a fixed length, the policy asks for them.
         return decision if snapshot.round_s > 0 else decision.waking(snapshot.now_s + self.round_s)
 
     def _placed(self, snapshot: Snapshot, jobs: LearnedJobs, floor: Floor) -> Ints:
         """Jobs by nodes, for each GPU type by itself."""
-        least = _least(snapshot, jobs)
+        least = least_gpus(snapshot, jobs)
         kinds = floor.kinds(least)
         found = np.where(floor.pinned[:, None], floor.held, 0)
         for kind in range(len(snapshot.capacity)):
@@ -112,7 +101,7 @@ class Pollux:
             int(floor.capacity[nodes].max()),
             math.ceil(total / sharing),
         )
-        too_few = np.arange(table.shape[2]) < _least(snapshot, jobs)[rows, None]
+        too_few = np.arange(table.shape[2]) < least_gpus(snapshot, jobs)[rows, None]
         age_s = np.maximum(snapshot.now_s - snapshot.submitted_s[rows], LEAST_AGE_S)
         restarts = np.maximum(snapshot.launches[rows] - 1.0, 0.0)
         restart: Floats = restart_factor(age_s, restarts, snapshot.restart_s[rows])
@@ -135,34 +124,3 @@ class Pollux:
         # A job that has not timed a step yet keeps what it has.
         least = min(int(max(snapshot.held[row], snapshot.gpus_min[row], self.begin_gpus)), limits.most_gpus)
         return min(max(grown, least), int(snapshot.gpus_max[row]), total)
-
-
-def _least(snapshot: Snapshot, jobs: LearnedJobs) -> Ints:
-    """The fewest GPUs with which each row runs: a rigid job has all that it asks for."""
-    rigid = np.array([limits is None for limits in jobs.limits])
-    return np.asarray(np.where(rigid, snapshot.gpus, snapshot.gpus_min))
-
-
-def _types(snapshot: Snapshot, floor: Floor, rows: Ints) -> Ints | None:
-    """The GPU type of each row; None where there is only one type."""
-    if len(snapshot.capacity) == 1:
-        return None
-    kinds = np.where(rows.any(axis=1), floor.node_kind[rows.argmax(axis=1)], -1)
-    return np.where(floor.pinned, snapshot.gpu_type, kinds)
-
-
-def _texts(jobs: LearnedJobs, decision: Decision, rows: Ints, least: Ints) -> Texts:
-    """What adapted jobs do, and why the others wait or are not adapted."""
-    nodes, gpus, batches = (rows > 0).sum(axis=1), decision.gpus, decision.batches
-
-    def say(row: int) -> str:
-        strange = f"it is not adapted: {jobs.strange[row]}" if row in jobs.strange else ""
-        if row in batches:
-            return about_split(jobs, row, int(gpus[row]), int(nodes[row]), batches[row])
-        if gpus[row]:
-            return f"it runs; {strange}"
-        asked = f"needs {least[row]} GPU{'s' if least[row] > 1 else ''}; other jobs gain more from them now"
-        return f"{asked}; {strange}" if strange else asked
-
-    told = [row for row in range(len(gpus)) if not gpus[row] or row in batches or row in jobs.strange]
-    return Texts(np.array(told, dtype=np.int64), say)

@@ -7,17 +7,20 @@ other batch is rigid: it gets the gang and the batch that its owner asked for. S
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fairway.core.arrays import Floats, Ints
-from fairway.core.batch import Adaptive, BatchLimits, limits_of
+from fairway.core.batch import Adaptive, BatchLimits, Timing, limits_of
 from fairway.core.errors import InputError
 from fairway.core.facts import Facts
 from fairway.core.snapshot import Snapshot
 from fairway.models.step_fit import averaged, fit
 from fairway.models.step_time import StepModel
+
+NO_TIMES = "none of the step times that it reports can be"
 
 
 class LearnedJobs(NamedTuple):
@@ -47,10 +50,10 @@ def learned(snapshot: Snapshot) -> LearnedJobs:
         if adaptive is None:
             continue
         if fitted[row] != adaptive.reports:
-            fitted[row], parameters[row] = adaptive.reports, _fitted(adaptive)
-        problem = _problem(facts, adaptive, int(snapshot.gpus_min[row]))
+            fitted[row], parameters[row] = adaptive.reports, parameters_of(adaptive.timings)
+        problem = report_problem(facts, adaptive, int(snapshot.gpus_min[row]))
         if problem is None and adaptive.reports and math.isnan(parameters[row, 0]):
-            problem = "none of the step times that it reports can be"
+            problem = NO_TIMES
         if problem is not None:
             strange[row] = problem
             continue
@@ -66,13 +69,13 @@ def learned(snapshot: Snapshot) -> LearnedJobs:
     )
 
 
-def _fitted(adaptive: Adaptive) -> Floats:
+def parameters_of(timings: Sequence[Timing]) -> Floats:
     """The parameters of the model of a job; NaN without a usable timing."""
-    model = fit(averaged(adaptive.timings)) if adaptive.timings else None
+    model = fit(averaged(timings)) if timings else None
     return np.full(7, np.nan) if model is None else np.array(model, dtype=np.float64)
 
 
-def _problem(facts: Facts, adaptive: Adaptive, gpus_min: int) -> str | None:
+def report_problem(facts: Facts, adaptive: Adaptive, gpus_min: int) -> str | None:
     """What makes no sense in the reports of a job, or None."""
     first, largest, least, most, accumulation = adaptive.limits
     try:

@@ -15,7 +15,6 @@ from fairway.core.prospect import Prospect
 
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (*get_args(Event), *get_args(Action))}
 _TUPLES = ("gpus", "speeds", "scaling")
-_VALUES: dict[str, type[Any]] = {"batch": Split, "limits": BatchLimits}
 _PLAIN: dict[type[Any], Callable[[Any], Any]] = {
     JobSpec: job_to_dict,
     LossCurve: list,
@@ -26,6 +25,7 @@ _PLAIN: dict[type[Any], Callable[[Any], Any]] = {
     float: lambda value: value if math.isfinite(value) else repr(value),
 }
 """For each type that JSON does not know, or does not know well, what it becomes."""
+_VALUES: dict[str, type[Any]] = {"batch": Split, "limits": BatchLimits}
 
 
 def to_plain(thing: Event | Action) -> tuple[str, dict[str, Any]]:
@@ -55,6 +55,8 @@ def from_plain(kind: str, fields: Mapping[str, Any]) -> Any:
             values[name] = Timing.from_plain(value)
         elif name == "prospect" and value is not None:
             values[name] = Prospect.from_plain(value)
+        elif name == "local_limits":
+            values[name] = tuple((kind, least, most) for kind, least, most in value)
         elif name in _TUPLES:
             values[name] = tuple(value)
         elif value in ("nan", "inf", "-inf"):
