@@ -244,7 +244,7 @@ PLANNERS = sorted({text.partition(":")[0] for text in NAMES.values()} | {"hierar
 
 
 @pytest.mark.parametrize("rules", ["gavel", "shockwave"])
-@pytest.mark.parametrize("policy", PLANNERS)
+@pytest.mark.parametrize("policy", some(PLANNERS, 2))
 def test_these_rules_ask_for_the_published_behaviour(rules: str, policy: str) -> None:
     if (rules, policy) == ("gavel", "gandiva_fair"):
         pytest.skip("Gavel's simulator has no such policy")
