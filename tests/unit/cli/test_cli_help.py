@@ -13,7 +13,6 @@ from fairway.cli.completion import active_jobs, all_jobs
 from fairway.cli.main import app
 from fairway.client import Client, NotUpError
 from fairway.testing.seeds import some
-from fairway.testing.seeds import some
 from fairway.traces.generate import GENERATORS, parameters
 
 
