@@ -17,7 +17,7 @@ import pytest
 from fairway import simulate
 from fairway.models.profile import Profile, load_profile
 from fairway.simulator.result import Result
-from fairway.testing.seeds import ALL, some
+from fairway.testing.seeds import LONG, some
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "pollux"
 pytestmark = pytest.mark.skipif(not DATA.exists(), reason="the published workloads are not here")
@@ -76,14 +76,16 @@ def test_every_job_takes_as_long_as_published(policy: str, load: str, number: in
     assert result.figures()["jct_s"]["mean"] == pytest.approx(MEANS[policy, load][number - 1], abs=0.06)
 
 
-@pytest.mark.parametrize(("load", "number"), some([(load, number) for load in LOADS for number in range(1, 7)], 1))
+@pytest.mark.parametrize(
+    ("load", "number"), some([(load, number) for load in LOADS for number in range(1, 7)], 1, long=True)
+)
 def test_pollux_completes_each_workload_about_as_fast_as_published(load: str, number: int) -> None:
     mean_s = _mean_s("pollux", load, number)
     assert mean_s <= 1.03 * MEANS["pollux", load][number - 1]
     assert mean_s < min(MEANS["tiresias", load][number - 1], MEANS["optimus", load][number - 1])
 
 
-@pytest.mark.skipif(not ALL, reason="takes minutes")
+@pytest.mark.skipif(not LONG, reason="takes minutes")
 @pytest.mark.parametrize("load", LOADS)
 def test_pollux_is_as_fast_as_published_over_all_workloads(load: str) -> None:
     means_s = [_mean_s("pollux", load, number) for number in range(1, 7)]
@@ -93,12 +95,12 @@ def test_pollux_is_as_fast_as_published_over_all_workloads(load: str) -> None:
         assert sum(means_s) <= sum(published_s)
 
 
-@pytest.mark.skipif(not ALL, reason="takes minutes")
+@pytest.mark.skipif(not LONG, reason="takes minutes")
 @pytest.mark.parametrize("policy", ["pollux:p=1", "pollux:p=0", "pollux:p=-inf", "pollux:search=genetic"])
 def test_other_knobs_are_ahead_of_policies_that_cannot_adapt(policy: str) -> None:
     assert _mean_s(policy, "1.0", 3) < MEANS["tiresias", "1.0"][2]
 
 
-@pytest.mark.skipif(not ALL, reason="takes a while")
+@pytest.mark.skipif(not LONG, reason="takes a while")
 def test_a_run_of_160_jobs_costs_less_than_20_cpu_seconds() -> None:
     assert _run("pollux", "1.0", 3).costs.cpu_s <= 20.0

@@ -1,7 +1,8 @@
 """How many cases tests try: some of them, so that they are quick, or all of them.
 
-`FAIRWAY_SEEDS=all` asks for all cases, as `make soak` and continuous integration do. `FAIRWAY_SEEDS=rotating` tries
-other cases every day. Otherwise the cases are the same every time.
+`FAIRWAY_SEEDS=all` asks for all cases, as `make soak` does, and `FAIRWAY_SEEDS=many` for all that do not take minutes, as
+`make test-all` and continuous integration do. `FAIRWAY_SEEDS=rotating` tries other cases every day. Otherwise the cases
+are the same every time.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from typing import TypeVar
 
 Case = TypeVar("Case")
 _SEEDS = os.environ.get("FAIRWAY_SEEDS", "")
-ALL = _SEEDS == "all"
+ALL = _SEEDS in ("all", "many")
+LONG = _SEEDS == "all"
+"""Whether tests that take minutes are run."""
 
 
-def some(cases: Iterable[Case], count: int) -> list[Case]:
-    """`count` of the cases, from all over their range; or all of them."""
+def some(cases: Iterable[Case], count: int, *, long: bool = False) -> list[Case]:
+    """`count` of the cases, from all over their range; or all of them. `long`: all of them would take minutes."""
     known = list(cases)
-    if ALL or count >= len(known):
+    if (LONG if long else ALL) or count >= len(known):
         return known
     turn = first_seed() % len(known)
     return [known[(turn + at * len(known) // count) % len(known)] for at in range(count)]
