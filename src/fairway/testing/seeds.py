@@ -1,8 +1,8 @@
 """How many cases tests try: some of them, so that they are quick, or all of them.
 
-`FAIRWAY_SEEDS=all` asks for all cases, as `make soak` does, and `FAIRWAY_SEEDS=many` for all that do not take minutes, as
-`make test-all` and continuous integration do. `FAIRWAY_SEEDS=rotating` tries other cases every day. Otherwise the cases
-are the same every time.
+`FAIRWAY_SEEDS=all` asks for all cases, as `make soak` does. `FAIRWAY_SEEDS=many` asks for all that do not take minutes,
+as `make test-all` and continuous integration do. `FAIRWAY_SEEDS=rotating` tries other cases every day. Otherwise the
+cases are the same every time.
 """
 
 from __future__ import annotations
