@@ -20,7 +20,7 @@ from fairway.testing.harness import run_engine
 from fairway.testing.seeds import ALL, some
 
 BLOCKS_AT_THE_HEAD = {"allox", "fifo", "capacity", "gavel_fifo"}
-AVOIDS_INTERFERENCE = {"pollux"}
+AVOIDS_INTERFERENCE = {"pollux", "sia"}
 """Policies that put at most one distributed job on a node, and rather leave GPUs idle."""
 KNOBS = ["las:levels=100/1000/3333.3", "las:metric=time,levels=333.3", "proportional:quantum_s=33.3,by=user"]
 
