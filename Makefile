@@ -59,7 +59,7 @@ test-processes:
 	$(BIN)/python -m pytest -n 3 tests/runtime
 
 test-others:
-	nice -n 5 $(BIN)/python -m pytest -n auto --ignore tests/runtime
+	nice -n 5 $(BIN)/python -m pytest -n 3 --ignore tests/runtime
 
 # `make test` tries some of the cases of these tests. This tries all of them that do not take minutes.
 test-all: setup
