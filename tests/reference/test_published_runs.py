@@ -194,7 +194,7 @@ def _param(trace: str, policy: str, *values: Any) -> Any:
     return pytest.param(*values, marks=marks, id=f"{trace}-{policy}")
 
 
-@pytest.mark.parametrize("row", [_param(row["trace"], row["policy"], row) for row in some(GAVEL, 5)])
+@pytest.mark.parametrize("row", [_param(row["trace"], row["policy"], row) for row in some(GAVEL, 3)])
 def test_the_runs_of_gavels_simulator(row: dict[str, str]) -> None:
     result = _gavel(row["trace"], row["cluster"], NAMES[row["policy"]])
     assert result.finished == len(_trace(row["trace"]).jobs)

@@ -17,8 +17,8 @@ from fairway.testing import FakeEngine, Invariants, Troubles, random_cluster, ra
 from fairway.testing.harness import Run, run_engine, run_policy, unfinished
 from fairway.testing.seeds import some
 
-SEEDS_OF_FAKE = some(range(20), 5)
-SEEDS_OF_SIMULATED = some(range(10), 3)
+SEEDS_OF_FAKE = some(range(20), 3)
+SEEDS_OF_SIMULATED = some(range(10), 2)
 
 
 def _under_fire(policy: str, seed: int, troubles: Troubles | None = None, **about: float) -> tuple[Run, FakeEngine]:
