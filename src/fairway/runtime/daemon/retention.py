@@ -13,10 +13,9 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from fairway.core.errors import FairwayError
+from fairway.runtime.daemon.background import Background
 from fairway.runtime.daemon.config import Keep
 from fairway.runtime.daemon.scheduler import Scheduler
-from fairway.runtime.jobs.commands import StoppedError
 from fairway.runtime.journal.archive import Family
 
 EVERY_S = 300.0
@@ -24,7 +23,6 @@ STEP = 50
 """How many jobs leave at a time."""
 PAUSE_S = 0.1
 """How long others have the scheduler to themselves between two steps."""
-JOIN_S = 5.0
 
 
 class Collected(NamedTuple):
@@ -51,26 +49,15 @@ def due(families: Sequence[Family], keep: Keep, date_s: float) -> list[Family]:
     return found
 
 
-class Retention:
+class Retention(Background):
     """Lets jobs of a scheduler go. `keep` says what stays, as the configuration has it now."""
 
     def __init__(self, scheduler: Scheduler, keep: Callable[[], Keep], tell: Callable[[str], None]) -> None:
+        super().__init__("retention", EVERY_S)
         self._scheduler = scheduler
         self._keep = keep
         self._tell = tell
-        self._over = threading.Event()
         self._alone = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="retention", daemon=True)
-
-    def start(self) -> None:
-        """Let jobs go from now on, in a thread."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop after the present step."""
-        self._over.set()
-        if self._thread.is_alive():
-            self._thread.join(JOIN_S)
 
     def collect(self, keep: Keep | None = None, *, dry_run: bool = False) -> Collected:
         """Let all jobs go that are not to be kept now. `dry_run`: only count them."""
@@ -102,13 +89,10 @@ class Retention:
             return []
         return due(scheduler.archive.families(), keep, date_s)
 
-    def _run(self) -> None:
-        while not self._over.wait(EVERY_S):
-            try:
-                self.collect()
-            except StoppedError:
-                return
-            except (FairwayError, OSError) as error:
-                self._tell(f"jobs that have ended could not be deleted: {error}")
-            except Exception as error:
-                self._tell(f"jobs that have ended could not be deleted: {type(error).__name__}: {error}")
+    def work(self) -> None:
+        """Let jobs go, as the configuration says now."""
+        self.collect()
+
+    def failed(self, why: str) -> None:
+        """Tell the operator."""
+        self._tell(f"jobs that have ended could not be deleted: {why}")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,18 +18,17 @@ from typing import Literal, NamedTuple
 
 from fairway.core.event import Event
 from fairway.runtime.daemon import clock
+from fairway.runtime.daemon.background import Background
 from fairway.runtime.daemon.config import Idle
 from fairway.runtime.daemon.machine import ForeignProcesses
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.daemon.settings import Settings
-from fairway.runtime.jobs.commands import StoppedError
 from fairway.runtime.jobs.life import RECLAIMED
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.processes.attempts import Live
 from fairway.runtime.processes.keeper import descendants, stat_fields
 
 EVERY_S = 2.0
-JOIN_S = 5.0
 """How long to wait for its end: the driver, or a scheduler whose disk is full, may not answer at all."""
 CPU_SHARE = 0.02
 """Processes that use less than this part of one core do no real work: heartbeats and pollers stay below it."""
@@ -110,28 +108,16 @@ def cpu_s(keeper: int) -> float:
     return total / _TICKS_PER_S
 
 
-class Watch:
+class Watch(Background):
     """Checks until it is closed. `foreign` is None if GPUs are virtual."""
 
     def __init__(self, scheduler: Scheduler, settings: Settings, foreign: ForeignProcesses | None) -> None:
+        super().__init__("watch", EVERY_S)
         self._scheduler = scheduler
         self._settings = settings
         self._foreign = foreign
-        self._every_s = EVERY_S
         self._idle = IdleJobs()
         self._jump: clock.Jump | None = None
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
-
-    def start(self) -> None:
-        """Check from now on, in a thread."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop checking."""
-        self._over.set()
-        if self._thread.is_alive():
-            self._thread.join(JOIN_S)
 
     def tell(self, line: str) -> None:
         """Write a line for the operator. If that fails, everything goes on: it is only talk."""
@@ -150,15 +136,13 @@ class Watch:
         if terms.warn_s is not None or terms.reclaim_s is not None:
             self._look_at_jobs()
 
-    def _run(self) -> None:
-        while not self._over.wait(self._every_s):
-            try:
-                self.look()
-            except StoppedError:
-                # The scheduler has stopped, and the daemon knows.
-                return
-            except Exception as error:
-                self.tell(f"a check failed: {type(error).__name__}: {error}")
+    def work(self) -> None:
+        """Check everything once."""
+        self.look()
+
+    def failed(self, why: str) -> None:
+        """Tell the operator."""
+        self.tell(f"a check failed: {why}")
 
     def _look_at_clock(self) -> None:
         jump = self._scheduler.clock.jump
