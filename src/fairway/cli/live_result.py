@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from fairway.core.action import Action, SetBatch, Suspend, Throttle
+from fairway.core.action import Action, Adjustment, Suspend
 from fairway.core.decision import Decision
 from fairway.core.event import (
     Event,
@@ -51,7 +51,7 @@ class Tape:
         """Note which jobs lose GPUs and which get them."""
         now_s = self.scheduler.state.now_s
         for action in actions:
-            if isinstance(action, (Throttle, SetBatch)):
+            if isinstance(action, Adjustment):
                 continue
             self._let_go(action.job, now_s)
             if isinstance(action, Suspend):

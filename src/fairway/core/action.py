@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 from fairway.core.batch import Split
+from fairway.core.queues import Queues
 
 
 class Suspend(NamedTuple):
@@ -74,5 +75,13 @@ class SetBatch(NamedTuple):
     batch: Split
 
 
+class SetQueues(NamedTuple):
+    """Let GPUs run these tasks in order from now on, in place of those that they have not begun."""
+
+    queues: Queues
+
+
 Start: TypeAlias = Launch | Resize | Move
-Action: TypeAlias = Suspend | Launch | Resize | Move | Throttle | SetBatch
+Adjustment: TypeAlias = Throttle | SetBatch | SetQueues
+"""Actions that give and take no GPUs by themselves."""
+Action: TypeAlias = Suspend | Launch | Resize | Move | Adjustment

@@ -11,8 +11,9 @@ import numpy as np
 
 from fairway.core import kernels
 from fairway.core.arrays import Ints
-from fairway.core.decision import Decision
+from fairway.core.decision import Decision, Reason
 from fairway.core.errors import PolicyError
+from fairway.core.queues import problem_in
 from fairway.core.snapshot import Snapshot
 
 _LAWS = {
@@ -54,6 +55,8 @@ def check(snapshot: Snapshot, decision: Decision) -> None:
         _check_placements(snapshot, decision)
     if decision.batches:
         _check_batches(snapshot, decision)
+    if decision.queues or snapshot.queues:
+        _check_queues(snapshot, decision)
 
 
 def _refuse(snapshot: Snapshot, rows: Ints, law: str) -> None:
@@ -110,6 +113,25 @@ def _check_batches(snapshot: Snapshot, decision: Decision) -> None:
             problem = adaptive.limits_on(_type_name(snapshot, decision, row)).problem(split, gpus)
         if problem is not None:
             _refuse(snapshot, np.array([row]), f"cannot train with {split.local} samples per GPU: {problem}")
+
+
+def _check_queues(snapshot: Snapshot, decision: Decision) -> None:
+    """Queues are complete and come to an end; gangs that run beside them are placed on other GPUs."""
+    if decision.queues is snapshot.queues:
+        return
+    if snapshot.queues is None:
+        raise PolicyError("the decision has queues of tasks, but here jobs run as whole gangs only")
+    problem = problem_in(decision.queues, snapshot)
+    if problem is not None:
+        raise PolicyError(problem)
+    queued = {gpu for gpu, tasks in decision.queues.items() if tasks}
+    granted = decision.gpus.nonzero()[0].tolist() if queued else []
+    for row in granted:
+        if row not in decision.placements or queued.intersection(decision.placements[row]):
+            _refuse(snapshot, np.array([row]), "is granted GPUs that run tasks of others")
+    jobs = sorted({task.job for tasks in decision.queues.values() for task in tasks})
+    rows = snapshot.rows_of(jobs)
+    _refuse(snapshot, rows[decision.reasons[rows] != int(Reason.QUEUED)], "has tasks in queues, but another reason")
 
 
 def _type_name(snapshot: Snapshot, decision: Decision, row: int) -> str:

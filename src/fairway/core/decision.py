@@ -18,6 +18,7 @@ from fairway.core import texts as words
 from fairway.core.arrays import Codes, Ints
 from fairway.core.batch import Split
 from fairway.core.holders import counted, holders_text, usable_types
+from fairway.core.queues import NO_QUEUES, Queues, Task
 from fairway.core.snapshot import Snapshot
 
 V = TypeVar("V")
@@ -35,6 +36,7 @@ class Reason(IntEnum):
     NO_PLACEMENT = 5
     NOT_ITS_TURN = 6
     OTHER = 7
+    QUEUED = 8
 
 
 _TEXT = {
@@ -45,11 +47,12 @@ _TEXT = {
     Reason.TYPE_FULL: "no GPU type that it can use has {asked} free",
     Reason.NO_PLACEMENT: "enough GPUs are free, but not where this gang may be placed",
     Reason.NOT_ITS_TURN: "waits for its turn; {who}",
+    Reason.QUEUED: "its tasks are in the queues of GPUs; {who}",
     Reason.OTHER: "the policy gave no GPUs and no more precise reason",
 }
 
 
-NAMES_HOLDERS = (Reason.OUTRANKED, Reason.NOT_ITS_TURN)
+NAMES_HOLDERS = (Reason.OUTRANKED, Reason.NOT_ITS_TURN, Reason.QUEUED)
 """The reasons whose text says which jobs have the GPUs."""
 
 
@@ -79,6 +82,10 @@ class Decision(NamedTuple):
     Adapting: `batches` maps a row that gets GPUs to the split of its batch, for jobs that allow it. Another split alone
     interrupts no job. A row that is missing here keeps its batch, or starts with the one that its owner chose.
 
+    Tasks: `queues` are the tasks that GPUs run in order, for jobs that are scheduled as tasks instead of gangs (see
+    `core.queues`). Such rows are granted nothing and have the reason `QUEUED`, also while a task of theirs runs. A
+    decision that returns `snapshot.queues` leaves the queues as they are.
+
     `texts` explains why rows wait, or what rows do that run, where a reason code is not enough. `blocked` GPUs count in
     the snapshot's capacity although no job can start on them now.
     """
@@ -97,6 +104,7 @@ class Decision(NamedTuple):
     texts: Mapping[int, str] = _NOTHING
     blocked: int = 0
     batches: Mapping[int, Split] = _NOTHING
+    queues: Queues = NO_QUEUES
 
     def free(self, snapshot: Snapshot) -> int:
         """How many GPUs the decision leaves free and ready for a start."""
@@ -153,6 +161,7 @@ class Decision(NamedTuple):
         kinds = np.full(rows, -1, dtype=np.int64) if typed else None
         partners, placements = dict[int, int](), dict[int, tuple[int, ...]]()
         throttles, order, batches = dict[int, float](), list[int](), dict[int, Split]()
+        queues = dict[int, tuple[Task, ...]]()
         for mine, part in parts:
             gpus[mine], reasons[mine] = part.gpus, part.reasons
             if kinds is not None and part.gpu_types is not None:
@@ -163,6 +172,8 @@ class Decision(NamedTuple):
                 placements |= {at[row]: named for row, named in part.placements.items()}
                 throttles |= {at[row]: share for row, share in part.throttles.items()}
                 order += [at[row] for row in part.order]
+            for gpu, tasks in part.queues.items():
+                queues[gpu] = queues.get(gpu, ()) + tasks
             if part.batches:
                 batches |= {int(mine[row]): split for row, split in part.batches.items()}
         return Decision(
@@ -178,6 +189,7 @@ class Decision(NamedTuple):
             warm=any(part.warm for _, part in parts),
             texts=words.joined([(mine, part.texts) for mine, part in parts]),
             batches=batches,
+            queues=queues,
         )
 
 

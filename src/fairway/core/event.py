@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias
 from fairway.core.batch import BatchLimits, LocalLimits, Timing
 from fairway.core.job import JobSpec, LossCurve
 from fairway.core.prospect import Prospect
+from fairway.core.queues import OpenRound
 
 
 class JobSubmitted(NamedTuple):
@@ -18,7 +19,8 @@ class JobSubmitted(NamedTuple):
 
     What else an engine may know: `scaling`, the job's steps per second on 1, 2, … `gpus_max` GPUs; `loss`, how its
     training loss falls; `steps_left`, for jobs whose steps are not their progress; `prospect`, the batch sizes that it
-    may go through. `since_s` is when the user asked, where an engine notices the job only later.
+    may go through; `computes`, what part of a step it computes, by GPU type. `since_s` is when the user asked, where an
+    engine notices the job only later.
     """
 
     time_s: float
@@ -34,6 +36,7 @@ class JobSubmitted(NamedTuple):
     steps_left: float = math.nan
     since_s: float = math.nan
     prospect: Prospect | None = None
+    computes: tuple[float, ...] = ()
 
 
 class JobStarted(NamedTuple):
@@ -60,6 +63,20 @@ class RateChanged(NamedTuple):
     epochs: float = math.nan
     loss: float = math.nan
     noise_scale: float = math.nan
+
+
+class TasksChanged(NamedTuple):
+    """Tasks of a job have begun or ended. They run on these GPUs now, and the job makes progress at `rate`.
+
+    `round` is the round that is open; None between two rounds.
+    """
+
+    time_s: float
+    job: int
+    gpus: tuple[int, ...]
+    progress: float
+    rate: float
+    round: OpenRound | None
 
 
 class RegimeEntered(NamedTuple):
@@ -172,6 +189,7 @@ Event: TypeAlias = (
     JobSubmitted
     | JobStarted
     | RateChanged
+    | TasksChanged
     | RegimeEntered
     | JobMeasured
     | JobUpdated

@@ -19,7 +19,7 @@ from fairway.core.arrays import Codes, Floats, Ints
 
 FEWER, MORE, SILENT, NEEDLESS, UNKNOWN, STOPPED, FINE = 1, 2, 3, 4, 5, 6, 7
 """Laws that a grant can break; see `first_breach`."""
-LAST_REASON = 7
+LAST_REASON = 8
 
 F = TypeVar("F", bound=Callable[..., Any])
 _LOOPS: list[tuple[Callable[..., Any], Callable[..., Any]]] = []

@@ -125,6 +125,8 @@ def _placing_order(decision: Decision, wanted: dict[int, int]) -> list[int]:
 def _changed(snapshot: Snapshot, decision: Decision, shared: bool) -> list[int]:
     """The rows whose allocation changes."""
     rows: list[int] = kernels.differing(decision.gpus, snapshot.held).tolist()
+    if snapshot.queues is not None:
+        rows = [row for row in rows if decision.reasons[row] != int(Reason.QUEUED)]
     if decision.gpu_types is None and not decision.placements and not decision.partners and not shared:
         return rows
     changed = set(rows)

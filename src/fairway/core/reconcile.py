@@ -3,7 +3,7 @@ difference left."""
 
 from __future__ import annotations
 
-from fairway.core.action import Action, Launch, Move, Resize, SetBatch, Start, Suspend, Throttle
+from fairway.core.action import Action, Launch, Move, Resize, SetBatch, SetQueues, Start, Suspend, Throttle
 from fairway.core.decision import Decision
 from fairway.core.plan import Plan
 from fairway.core.snapshot import Snapshot
@@ -11,8 +11,11 @@ from fairway.core.snapshot import Snapshot
 
 def reconcile(snapshot: Snapshot, decision: Decision, planned: Plan) -> list[Action]:
     """Actions that bring every target about: first what only frees GPUs, then changes, then launches."""
+    queues: list[Action] = []
+    if snapshot.queues is not None and decision.queues is not snapshot.queues and decision.queues != snapshot.queues:
+        queues.append(SetQueues(decision.queues))
     if not planned.targets and not planned.throttles and not planned.batches:
-        return []
+        return queues
     suspends: list[Action] = []
     changes: list[Action] = []
     launches: list[Action] = []
@@ -42,4 +45,4 @@ def reconcile(snapshot: Snapshot, decision: Decision, planned: Plan) -> list[Act
         (place if host < 0 else joins).append(start)
     eased: list[Action] = [Throttle(int(jobs[row]), throttles.get(row, 1.0)) for row in planned.throttles]
     eased += [SetBatch(int(jobs[row]), batches[row]) for row in planned.batches]
-    return suspends + changes + launches + joins + eased
+    return suspends + changes + launches + joins + eased + queues

@@ -24,6 +24,7 @@ from fairway.core.facts import NO_FACTS, Facts, Finished
 from fairway.core.oracle import Oracle
 from fairway.core.pairing import NO_PAIRING, Pairing, PairTable
 from fairway.core.prospect import Training, spells_of
+from fairway.core.queues import Queues
 from fairway.core.snapshot_context import Frame, Names
 from fairway.core.view import JobView, TableView
 
@@ -103,6 +104,11 @@ class Snapshot(TableView):
         """GPUs of nodes that are up, but which no job of this snapshot can have, for policies that place jobs
         themselves."""
         return self.frame.withheld
+
+    @property
+    def queues(self) -> Queues | None:
+        """The tasks that GPUs run in order, as they were decided last; None where an engine runs whole gangs only."""
+        return self.frame.queues
 
     @property
     def node_sizes(self) -> list[int]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from fairway.core.cluster import Cluster
 from fairway.core.facts import Facts, History
 from fairway.core.pairing import NO_PAIRING, Pairing
+from fairway.core.queues import Queues
 
 
 class Names(NamedTuple):
@@ -34,3 +35,4 @@ class Frame(NamedTuple):
     pairing: Pairing = NO_PAIRING
     round_s: float = 0.0
     withheld: Collection[int] = frozenset()
+    queues: Queues | None = None

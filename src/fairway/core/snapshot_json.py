@@ -13,6 +13,7 @@ from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.core.errors import InputError
 from fairway.core.facts import Facts, History
 from fairway.core.pairing import PairTable
+from fairway.core.queues import plain_queues, queues_from_plain
 from fairway.core.snapshot import Snapshot
 from fairway.core.snapshot_context import Frame, Names
 
@@ -50,6 +51,7 @@ def to_json(snapshot: Snapshot) -> str:
             "down": sorted(frame.down),
             "withheld": sorted(frame.withheld),
             "pairs": snapshot.pair_table().plain(),
+            "queues": None if frame.queues is None else plain_queues(frame.queues),
             "memory": plain_memory(snapshot.memory),
         }
     )
@@ -95,6 +97,7 @@ def _frame(data: Mapping[str, Any]) -> Frame:
         PairTable.from_plain(data.get("pairs", ((), ()))),
         data.get("round_s", 0.0),
         frozenset(data.get("withheld", ())),
+        None if data.get("queues") is None else queues_from_plain(data["queues"]),
     )
 
 

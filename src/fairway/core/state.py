@@ -12,7 +12,7 @@ from typing import Any
 
 from fairway.core import columns as c
 from fairway.core import kernels
-from fairway.core.action import Action, Launch, SetBatch, Start, Suspend, Throttle
+from fairway.core.action import Action, Adjustment, Launch, SetBatch, SetQueues, Start, Suspend, Throttle
 from fairway.core.arrays import Ints, frozen
 from fairway.core.batch import Split
 from fairway.core.cluster import Cluster
@@ -33,6 +33,7 @@ from fairway.core.event import (
     RateChanged,
     RegimeEntered,
     RestartMeasured,
+    TasksChanged,
     Woken,
 )
 from fairway.core.facts import NO_FACTS, Facts, History
@@ -40,6 +41,7 @@ from fairway.core.job import JobSpec
 from fairway.core.occupancy import Occupancy
 from fairway.core.pairing import NO_PAIRING, Pairing
 from fairway.core.prospect import entered
+from fairway.core.queues import NO_QUEUES
 from fairway.core.sharing import heirs
 from fairway.core.snapshot import Snapshot
 from fairway.core.snapshot_context import Frame, Names
@@ -74,6 +76,7 @@ class State:
         seed: int = 0,
         pairing: Pairing = NO_PAIRING,
         round_s: float = 0.0,
+        runs_queues: bool = False,
     ) -> None:
         self.cluster = cluster
         self.min_run_s = min_run_s
@@ -105,11 +108,13 @@ class State:
             *(cluster, names, self.ids, self.held_gpus, seed, replan_interval_s, self.facts, self.history, self._down),
             pairing=pairing,
             round_s=round_s,
+            queues=NO_QUEUES if runs_queues else None,
         )
         self._apply: dict[type[Any], Callable[[Any], None]] = {
             JobSubmitted: self._job_submitted,
             JobStarted: self._job_started,
             RateChanged: self._rate_changed,
+            TasksChanged: self._tasks_changed,
             RegimeEntered: self._regime_entered,
             JobMeasured: self._job_measured,
             JobUpdated: self._job_updated,
@@ -184,7 +189,9 @@ class State:
         for action in actions:
             if isinstance(action, Launch):
                 continue
-            if isinstance(action, Throttle):
+            if isinstance(action, SetQueues):
+                self._frame = self._frame._replace(queues=action.queues)
+            elif isinstance(action, Throttle):
                 self.table.f[c.THROTTLE, self._row(action.job)] = action.throttle
             elif isinstance(action, SetBatch):
                 self._set_batch(self._row(action.job), action.job, action.batch)
@@ -198,7 +205,7 @@ class State:
                 if occupancy is None:
                     self.occupancy.give(gpus)
         for action in actions:
-            if not isinstance(action, (Suspend, Throttle, SetBatch)):
+            if not isinstance(action, Suspend | Adjustment):
                 if occupancy is None:
                     self.occupancy.take(action.gpus)
                 self._start(self._row(action.job), action)
@@ -302,7 +309,7 @@ class State:
         self._demand += spec.gpus
         self.specs[job] = spec
         self.ids[job] = spec.id
-        facts = Facts.of(spec, event.scaling, event.loss, event.steps_left, event.prospect)
+        facts = Facts.of(spec, event.scaling, event.loss, event.steps_left, event.prospect, event.computes)
         if facts != NO_FACTS:
             self.facts[job] = facts
 
@@ -343,6 +350,22 @@ class State:
             self.facts[event.job] = self.facts.get(event.job, NO_FACTS)._replace(
                 seen_epochs=event.epochs, seen_loss=event.loss, noise_scale=event.noise_scale
             )
+
+    def _tasks_changed(self, event: TasksChanged) -> None:
+        """Tasks hold a GPU while they run. A job that is scheduled as tasks is not protected."""
+        row, job, f, i = self._row(event.job), event.job, self.table.f, self.table.i
+        if i[c.HELD, row]:
+            self.occupancy.give(self._stop(row, job))
+        if event.gpus:
+            self.occupancy.take(event.gpus)
+            self.held_gpus[job] = event.gpus
+            kind = self.cluster.node_type[self.cluster.node_of_gpu[event.gpus[0]]]
+            gang = kernels.begin(f, i, row, self.now_s, self.now_s, (len(event.gpus), kind, -1))
+            i[c.LAUNCHES, row] = 1
+            self._demand += len(event.gpus) - gang
+        f[c.PROGRESS0, row], f[c.RATE, row] = event.progress, event.rate
+        self.facts[job] = self.facts.get(job, NO_FACTS)._replace(round=event.round)
+        self._anchor(row)
 
     def _regime_entered(self, event: RegimeEntered) -> None:
         row, f = self._row(event.job), self.table.f

@@ -64,6 +64,7 @@ class Announcer:
             rates.steps_left(spec, first),
             since_s,
             rates.prospect(spec) if "regimes" in tells else None,
+            rates.computes(spec, first) if "tasks" in tells else (),
         )
 
     def limits(self, spec: JobSpec) -> BatchLimits | None:

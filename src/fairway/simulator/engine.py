@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import Unpack
 
-from fairway.core.action import Launch, Move, Resize, Start, Suspend
+from fairway.core.action import Action, Launch, Move, Resize, Start, Suspend
 from fairway.core.cluster import Cluster
 from fairway.core.event import (
     Event,
@@ -26,13 +26,15 @@ from fairway.core.event import (
     Woken,
 )
 from fairway.core.job import JobSpec, Regime
+from fairway.core.queues import Queues
 from fairway.models.regimes import regime_at
 from fairway.simulator.faults import Outage
 from fairway.simulator.job_engine import FEEDBACK_BATCHES, EngineJob, EngineOptions, JobEngine
 from fairway.simulator.rates import Rates
 from fairway.simulator.rules import Rules
+from fairway.simulator.tasks import TaskFloor
 
-_CHANGE, _REPAIR = 0, 1
+_CHANGE, _REPAIR, _TASK, _SYNC = 0, 1, 2, 3
 
 
 class _SimulatedJob(EngineJob):
@@ -89,6 +91,13 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
         # Jobs that have something to say about themselves, in order.
         self._unmeasured: dict[int, None] = {}
         super().__init__(cluster, jobs, rates, rules, **about)
+        self._tasks = TaskFloor(
+            *(cluster, rates, self.ledger, self._active),
+            switch_s=self._switch_s,
+            clock=self._quantised,
+            alarm=self._alarm,
+        )
+        self._task_jobs = 0
 
     def poll(self, until_s: float) -> Sequence[Event]:
         """The events of the next instant, or `Woken` if `until_s` comes first, or nothing when all is done."""
@@ -116,12 +125,57 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
             events.extend(self._submit(now_s, number, spec) for number, spec in self._arrivals.due(now_s))
         if self._unmeasured:
             events += self._measured(now_s)
+        events += self._begun_and_ended(now_s)
         return events or (Woken(now_s),)
+
+    def enact(self, now_s: float, actions: Sequence[Action]) -> Sequence[Event]:
+        """As for other engines; tasks that begin now are reported as well."""
+        return [*super().enact(now_s, actions), *self._begun_and_ended(now_s)]
+
+    def _begun_and_ended(self, now_s: float) -> list[Event]:
+        """What tasks have begun and ended since this was asked last."""
+        self.running += self._tasks.running - self._task_jobs
+        self._task_jobs = self._tasks.running
+        return self._tasks.changes(now_s)
+
+    def _set_queues(self, now_s: float, queues: Queues, events: list[Event]) -> None:
+        self._tasks.set_queues(now_s, queues)
+
+    def _switch_s(self, gpu: int, job: EngineJob) -> float:
+        """What it costs a GPU to begin a task of a job."""
+        return 0.0
+
+    def _alarm(self, time_s: float, gpu: int, number: int) -> None:
+        """Note that a task ends on a GPU, or that the tasks of a job are synchronised."""
+        heapq.heappush(self._queue, (time_s, _TASK, gpu, number) if gpu >= 0 else (time_s, _SYNC, number, 0))
+
+    def _end_round(self, now_s: float, job: _SimulatedJob, events: list[Event]) -> None:
+        """All tasks of a job's round are synchronised: it goes on with the next, in another regime, or has finished."""
+        job.progress = self._tasks.round_over(job.job)
+        target = self.rates.first_batches(job.spec, FEEDBACK_BATCHES, job.work)
+        if job.progress >= target and math.isnan(self.ledger.feedback_s[job.job]):
+            self.ledger.feedback_s[job.job] = now_s
+        if job.progress >= job.work:
+            events += self._tasks.changes(now_s)
+            self._tasks.drop(now_s, job.job)
+            self.ledger.finished_s[job.job] = now_s
+            events.append(JobFinished(now_s, job.job))
+            del self._active[job.job]
+            self.left -= 1
+            return
+        regime = regime_at(self.rates.regimes(job.spec), job.progress / job.work)
+        if regime is not job.regime:
+            job.regime = regime
+            events.append(self._regime_entered(now_s, job))
+        self._tasks.go_on(now_s, job.job)
 
     def _on_clock(self, time_s: float) -> float:
         return self._quantised(time_s)
 
     def _stop(self, now_s: float, job: _SimulatedJob, stop: Suspend | Resize | Move, events: list[Event]) -> None:
+        if self._tasks.has(job.job):
+            self._tasks.drop(now_s, job.job)
+            return
         job.left_gpus, job.left_s = (job.gpus if stop.warm else ()), now_s
         self._release(now_s, job, events)
 
@@ -154,6 +208,11 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
                 if self._down_until_s.get(entry[2], math.inf) <= now_s:
                     del self._down_until_s[entry[2]]
                     events.append(NodeRestored(now_s, entry[2]))
+            elif entry[1] == _TASK:
+                self._tasks.task_over(now_s, entry[2], entry[3])
+            elif entry[1] == _SYNC:
+                if self._tasks.is_over(entry[2]):
+                    self._end_round(now_s, self._active[entry[2]], events)
             elif self._is_current(entry):
                 job = self._active[entry[2]]
                 if job.regime.until < 1.0:
@@ -328,6 +387,7 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
             return
         events.append(NodeLost(now_s, node))
         node_of_gpu = self.cluster.node_of_gpu
+        events += self._tasks.lose(now_s, [gpu for gpu, at in enumerate(node_of_gpu) if at == node])
         for job in list(self._active.values()):
             if any(node_of_gpu[gpu] == node for gpu in job.gpus):
                 lose = self._finish if self._is_done(now_s, job) else self._evict

@@ -17,7 +17,9 @@ from fairway.simulator.rules import Rules
 from fairway.simulator.tuned import TunedRates
 
 
-def rates_of(rules: Rules, cluster: Cluster, profile: Profile, jobs: Sequence[JobSpec]) -> Rates:
+def rates_of(
+    rules: Rules, cluster: Cluster, profile: Profile, jobs: Sequence[JobSpec], *, whole_gangs: bool = True
+) -> Rates:
     """How fast jobs run under these rules. Rules with epochs need a profile with epochs, unless no job counts steps."""
     if rules.progress == "epochs":
         if isinstance(profile, PolluxProfile):
@@ -29,7 +31,13 @@ def rates_of(rules: Rules, cluster: Cluster, profile: Profile, jobs: Sequence[Jo
             raise InputError(f"the {rules.name} rules train in epochs: they need {wanted}, not {profile.name}")
     tuned = rules.adapts == "regimes" and any(job.tuning is not None for job in jobs)
     kind = TunedRates if tuned else Rates
-    return kind(cluster, profile, spread_matters=rules.spread_matters, adapts=rules.adapts)
+    about: dict[str, Any] = {"spread_matters": rules.spread_matters, "adapts": rules.adapts}
+    return kind(cluster, profile, **about, whole_gangs=whole_gangs)
+
+
+def runs_queues(rules: Rules) -> bool:
+    """Whether jobs may run as tasks under these rules: rounds and epochs of published simulators are for gangs."""
+    return rules.rounds == "clock" and rules.progress == "rate" and rules.frees_gpus == "at_once"
 
 
 def engine_of(

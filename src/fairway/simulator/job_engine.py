@@ -9,12 +9,13 @@ import math
 from collections.abc import Sequence
 from typing import Generic, TypedDict, TypeVar
 
-from fairway.core.action import Action, Launch, Move, Resize, SetBatch, Start, Suspend, Throttle
+from fairway.core.action import Action, Adjustment, Launch, Move, Resize, SetBatch, SetQueues, Start, Suspend, Throttle
 from fairway.core.batch import Split
 from fairway.core.cluster import Cluster
 from fairway.core.errors import FairwayError
 from fairway.core.event import Event, JobEvicted, JobStarted
 from fairway.core.job import JobSpec, Regime
+from fairway.core.queues import Queues
 from fairway.models.restart import restart_cost_s
 from fairway.simulator.arrivals import Announcer, Arrivals
 from fairway.simulator.faults import Faults, Outage
@@ -116,7 +117,7 @@ class JobEngine(Generic[J]):
     def enact(self, now_s: float, actions: Sequence[Action]) -> Sequence[Event]:
         """Carry out the actions of one round: first jobs give up GPUs, then others start."""
         events: list[Event] = []
-        leaving = [action for action in actions if not isinstance(action, (Launch, Throttle, SetBatch))]
+        leaving = [action for action in actions if not isinstance(action, Launch | Adjustment)]
         gone = {stop.job for stop in leaving}
         for stop in leaving:
             job = self._active[stop.job]
@@ -131,6 +132,8 @@ class JobEngine(Generic[J]):
                 self._throttle(now_s, self._active[action.job], action.throttle, events)
             elif isinstance(action, SetBatch):
                 self._set_batch(now_s, self._active[action.job], action.batch, events)
+            elif isinstance(action, SetQueues):
+                self._set_queues(now_s, action.queues, events)
             elif not isinstance(action, Suspend):
                 self._start(now_s, action, events)
         return events
@@ -138,6 +141,10 @@ class JobEngine(Generic[J]):
     def _on_clock(self, time_s: float) -> float:
         """An instant as the engine's clock shows it."""
         return time_s
+
+    def _set_queues(self, now_s: float, queues: Queues, events: list[Event]) -> None:
+        """GPUs run these tasks in order from now on."""
+        raise NotImplementedError
 
     def _stop(self, now_s: float, job: J, stop: Suspend | Resize | Move, events: list[Event]) -> None:
         """A job gives up its GPUs."""

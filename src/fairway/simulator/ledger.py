@@ -60,6 +60,12 @@ class Ledger:
         self.cost[job] += paid_gpu_s / 3600.0 * self.cluster.types[kind].price_per_h
         self.segments.append((job, start_s, end_s, gpus))
 
+    def begins_task(self, job: int, now_s: float) -> None:
+        """A task of a job begins."""
+        if math.isnan(self.started_s[job]):
+            self.started_s[job] = now_s
+            self.starts[job] = 1
+
     def sample(self, time_s: float, busy_gpus: int, running: int, active: int) -> None:
         """Note how busy the cluster is from this instant on."""
         self._series.extend((time_s, busy_gpus, running, active))

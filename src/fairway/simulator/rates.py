@@ -38,13 +38,26 @@ Adapts = Literal["never", "regimes", "requests"]
 
 
 class Rates:
-    """Rates of jobs on a cluster, cached by what they depend on. `adapts` is that of the rules."""
+    """Rates of jobs on a cluster, cached by what they depend on. `adapts` is that of the rules.
 
-    def __init__(self, cluster: Cluster, profile: Profile, *, spread_matters: bool, adapts: Adapts = "never") -> None:
+    `whole_gangs` says whether a job needs its whole gang on one GPU type, or runs as tasks on any number of GPUs.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        profile: Profile,
+        *,
+        spread_matters: bool,
+        adapts: Adapts = "never",
+        whole_gangs: bool = True,
+    ) -> None:
         self.cluster = cluster
         self.profile = profile
         self.spread_matters = spread_matters
         self.adapts = adapts
+        self.whole_gangs = whole_gangs
+        self._computes: dict[tuple[object, ...], tuple[float, ...]] = {}
         self._speeds: dict[tuple[object, ...], tuple[float, ...]] = {}
         self._regimes: dict[tuple[object, ...], tuple[Regime, ...]] = {}
         self._flat = (1.0,)
@@ -150,6 +163,22 @@ class Rates:
             own = self.speeds(spec, batch_size)[kind]
             rate *= self.regime_speeds(spec, regime)[kind] / own if own else 0.0
         return rate
+
+    def computes(self, spec: JobSpec, regime: Regime) -> tuple[float, ...]:
+        """What part of a step a GPU of the job's gang computes, by GPU type. The rest of it, the gang synchronises."""
+        if spec.gpus == 1:
+            return (1.0,) * len(self.cluster.types)
+        key = (spec.model, spec.steps is None, spec.gpus, spec.batch_size, regime.batch_size, spec.gpu_types)
+        found = self._computes.get(key)
+        if found is None:
+            kinds = range(len(self.cluster.types))
+            found = self._computes[key] = tuple(self._computing(spec, regime, kind) for kind in kinds)
+        return found
+
+    def _computing(self, spec: JobSpec, regime: Regime, kind: int) -> float:
+        together = self.rate_in(spec, regime, kind, tuple(range(spec.gpus)), False)
+        alone = self.rate_in(spec, regime, kind, (0,), False)
+        return min(together / (spec.gpus * alone), 1.0) if alone > 0 else 1.0
 
     def timed(self, spec: JobSpec) -> bool:
         """Whether the profile knows a job on some GPU type of the cluster, where that can be told."""
@@ -271,7 +300,8 @@ class Rates:
         gpu = self.cluster.types[kind]
         if spec.gpu_types and not _matches(gpu.name, spec.gpu_types):
             return False
-        return not (spec.memory_bytes > gpu.memory_bytes > 0 or spec.gpus > self.cluster.gpus_by_type[kind])
+        large = self.whole_gangs and spec.gpus > self.cluster.gpus_by_type[kind]
+        return not (spec.memory_bytes > gpu.memory_bytes > 0 or large)
 
     def _speed(self, spec: JobSpec, batch_size: int | None, kind: int) -> float:
         gpu = self.cluster.types[kind]
@@ -315,7 +345,7 @@ def _matches(name: str, wanted: tuple[str, ...]) -> bool:
 def impossible(spec: JobSpec, rates: Rates) -> str | None:
     """Why a job can never run on this cluster, or None."""
     most = int(max(rates.cluster.gpus_by_type))
-    if spec.gpus > most:
+    if spec.gpus > most and rates.whole_gangs:
         return f"its gang of {spec.gpus} GPUs is larger than the {most} GPUs of one type that there are"
     speeds = [rates.speeds(spec, spec.batch_size)]
     speeds += [rates.speeds_in(spec, regime) for regime in rates.regimes(spec)]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fairway.core import columns as c
-from fairway.core.action import Action, Launch, SetBatch, Throttle
+from fairway.core.action import Action, Adjustment, Launch
 from fairway.core.event import Event, JobStarted, JobSubmitted, RateChanged
 from fairway.core.job import JobSpec, Regime
 from fairway.core.plan import Placer
@@ -137,7 +137,7 @@ class Midway(SimulatedEngine):
         """Carry out the actions, and report the work that was lost by them."""
         events = list(super().enact(now_s, actions))
         for action in actions:
-            if self._falls_back and not isinstance(action, Launch | Throttle | SetBatch):
+            if self._falls_back and not isinstance(action, Launch | Adjustment):
                 job = self._active[action.job]
                 if self.numbers[action.job] in self._falls_back:
                     events.append(RateChanged(now_s, action.job, job.progress, job.rate))

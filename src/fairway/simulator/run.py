@@ -25,7 +25,7 @@ from fairway.placement import placement as placement_named
 from fairway.placement.tenants import Tenants
 from fairway.policies import make_policy
 from fairway.policies.priorities import by_priority
-from fairway.simulator.engines import engine_of, rates_of
+from fairway.simulator.engines import engine_of, rates_of, runs_queues
 from fairway.simulator.faults import Faults
 from fairway.simulator.job_engine import JobEngine
 from fairway.simulator.rates import Rates
@@ -111,7 +111,8 @@ def simulate(
     chosen = make_policy(policy, world.knobs) if isinstance(policy, str) else policy
     table = load_profile(profile) if profile is None or isinstance(profile, str) else profile
     placer = placement_named(placement or world.placement)
-    rates = rates_of(world, machines, table, workload.jobs)
+    tasks = "tasks" in chosen.knows and runs_queues(world)
+    rates = rates_of(world, machines, table, workload.jobs, whole_gangs=not tasks)
     shared = tenants_of(tenants, machines)
     jobs, skipped = _possible(_prepared(workload, any_type, world.restart_costs), rates, skip_impossible, shared)
     length_s = chosen.round_s if world.round_s is None else world.round_s
@@ -120,7 +121,7 @@ def simulate(
     inner = by_priority(chosen) if world.priorities and len({job.priority for job in jobs}) > 1 else chosen
     timed = _TimedPolicy(inside(shared, inner, placer, length_s, world))
     about = {"replan_interval_s": world.replan_interval_s, "seed": seed, "pairing": engine.pairing, "round_s": length_s}
-    state = State(machines, min_run_s=world.min_run_s, **about)
+    state = State(machines, min_run_s=world.min_run_s, runs_queues=tasks, **about)
     loop = Loop(engine, state, timed, placer, round_s=loop_round_s, observer=observer)
     if len(jobs) >= COMPILE_FROM_JOBS:
         kernels.use_compiled()

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairway.core.action import Action, Launch, SetBatch, Suspend, Throttle
+from fairway.core.action import Action, Adjustment, Launch, Suspend
 from fairway.core.cluster import Cluster
 from fairway.core.errors import EngineError
 from fairway.core.event import (
@@ -142,11 +142,11 @@ class FakeEngine:
         """All jobs that change let go first, then the others start, or are refused."""
         self.enacted.extend(actions)
         for action in actions:
-            if not isinstance(action, Launch | Throttle | SetBatch):
+            if not isinstance(action, Launch | Adjustment):
                 self._release(action.job)
         events: list[Event] = []
         for action in actions:
-            if not isinstance(action, Suspend | Throttle | SetBatch):
+            if not isinstance(action, Suspend | Adjustment):
                 self._start(now_s, action.job, action.gpus, action.gpu_type, events)
         return self._reported(events)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from fairway.core.action import Action, SetBatch, Suspend, Throttle
+from fairway.core.action import Action, Adjustment, Suspend
 from fairway.core.decision import Decision
 from fairway.core.event import Event, JobFinished
 from fairway.core.job import JobSpec, Workload
@@ -259,7 +259,7 @@ class _Holds:
 
     def _decided(self, decision: Decision, actions: Sequence[Action]) -> None:
         for action in actions:
-            if isinstance(action, Throttle | SetBatch):
+            if isinstance(action, Adjustment):
                 continue
             self._let_go(action.job, self._state.now_s)
             if not isinstance(action, Suspend):

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from fairway.core.action import Action, SetBatch, Suspend, Throttle
+from fairway.core.action import Action, Adjustment, Suspend
 from fairway.core.event import Event, Woken
 from fairway.runtime.daemon.clock import Clock
 from fairway.runtime.jobs.commands import Inbox
@@ -145,7 +145,7 @@ class LiveEngine:
                 lives = action.job in self.attempts.live
                 self._jobs.preempted(self._jobs.store[action.job], now_s, lives=lives)
                 off.append(action.job)
-            elif not isinstance(action, (Throttle, SetBatch)):
+            elif not isinstance(action, Adjustment):
                 on.append(action.job)
         self.attempts.aim(off, on)
         events: list[Event] = []
