@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 from fairway.core.batch import BatchLimits, LocalLimits, Timing
 from fairway.core.job import JobSpec, LossCurve
 from fairway.core.prospect import Prospect
-from fairway.core.queues import OpenRound
+from fairway.core.queues import OpenRound, TaskTerms
 
 
 class JobSubmitted(NamedTuple):
@@ -19,8 +19,8 @@ class JobSubmitted(NamedTuple):
 
     What else an engine may know: `scaling`, the job's steps per second on 1, 2, … `gpus_max` GPUs; `loss`, how its
     training loss falls; `steps_left`, for jobs whose steps are not their progress; `prospect`, the batch sizes that it
-    may go through; `computes`, what part of a step it computes, by GPU type. `since_s` is when the user asked, where an
-    engine notices the job only later.
+    may go through; `tasks`, what its tasks are like. `since_s` is when the user asked, where an engine notices the job
+    only later.
     """
 
     time_s: float
@@ -36,7 +36,7 @@ class JobSubmitted(NamedTuple):
     steps_left: float = math.nan
     since_s: float = math.nan
     prospect: Prospect | None = None
-    computes: tuple[float, ...] = ()
+    tasks: TaskTerms | None = None
 
 
 class JobStarted(NamedTuple):

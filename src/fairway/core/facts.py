@@ -14,7 +14,7 @@ from fairway.core.arrays import Floats, Ints, frozen
 from fairway.core.batch import Adaptive, BatchLimits, LocalLimits, Split, Timing
 from fairway.core.job import JobSpec, LossCurve
 from fairway.core.prospect import Entry, Prospect
-from fairway.core.queues import OpenRound
+from fairway.core.queues import OpenRound, TaskTerms
 
 REMEMBERED_JOBS = 5_000
 """How many ended jobs a state remembers."""
@@ -27,8 +27,8 @@ class Facts(NamedTuple):
     ran, where an engine counts that by rounds. `prospect` is what its owner announced about its training; `entries` are
     the regimes that it was seen to enter. `seen_loss` is the training loss that a live job reported after
     `seen_epochs`, and `noise_scale` the gradient noise scale that it measured. `adaptive` is there for a job whose
-    batch size a scheduler may choose. `computes` is what part of a step it computes, by GPU type; the rest it
-    synchronises. `round` is the round that a job which is scheduled as tasks has begun.
+    batch size a scheduler may choose. `tasks` is what its tasks are like; `round` is the round that it has begun, if
+    it is scheduled as tasks.
     """
 
     skew: float = math.nan
@@ -43,7 +43,7 @@ class Facts(NamedTuple):
     seen_loss: float = math.nan
     noise_scale: float = math.nan
     adaptive: Adaptive | None = None
-    computes: tuple[float, ...] = ()
+    tasks: TaskTerms | None = None
     round: OpenRound | None = None
 
     @property
@@ -78,18 +78,18 @@ class Facts(NamedTuple):
         loss: LossCurve | None,
         steps_left: float,
         prospect: Prospect | None = None,
-        computes: tuple[float, ...] = (),
+        tasks: TaskTerms | None = None,
     ) -> Facts:
         """What an engine and the owner say about a job."""
         skew = math.nan if spec.skew is None else spec.skew
-        return Facts(skew, spec.memory_bytes, scaling, loss, steps_left, prospect=prospect, computes=computes)
+        return Facts(skew, spec.memory_bytes, scaling, loss, steps_left, prospect=prospect, tasks=tasks)
 
     def plain(self) -> list[Any]:
         """The facts as JSON values."""
         prospect = None if self.prospect is None else self.prospect.plain()
         known = [self.skew, self.memory_bytes, self.scaling, self.loss, self.steps_left, self.ran_s]
         seen = [self.seen_epochs, self.seen_loss, self.noise_scale]
-        more: list[Any] = [None if self.adaptive is None else self.adaptive.plain(), self.computes]
+        more: list[Any] = [None if self.adaptive is None else self.adaptive.plain(), self.tasks]
         more.append(None if self.round is None else self.round.plain())
         while more and not more[-1]:
             more.pop()
@@ -114,7 +114,7 @@ class Facts(NamedTuple):
             seen_loss=seen[1] if seen else math.nan,
             noise_scale=seen[2] if seen else math.nan,
             adaptive=Adaptive.from_plain(more[0]) if more[0] else None,
-            computes=tuple(more[1] or ()),
+            tasks=TaskTerms(more[1][0], tuple(more[1][1])) if more[1] else None,
             round=OpenRound.from_plain(more[2]) if more[2] else None,
         )
 

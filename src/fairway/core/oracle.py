@@ -49,6 +49,13 @@ class Oracle:
         return kernels.remaining(self._floats, time_s)
 
     @property
+    def left_s(self) -> Floats:
+        """How long each job still takes on its own gang, on the GPU type that suits it best, without restarts."""
+        f = self._floats
+        left: Floats = (f[c.REGIME_END] - self._table.progress) / f[c.BEST_SPEED] + f[c.TAIL_S]
+        return left
+
+    @property
     def work_left(self) -> Floats:
         """What each job still has to do, in the units of its speeds."""
         left: Floats = self._floats[c.WORK] - self._table.progress

@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from fairway.core.snapshot import Snapshot
 
 
+class TaskTerms(NamedTuple):
+    """What an engine knows about the tasks of a job: the rounds of a job that begins, each of one step of its gang, and
+    what part of a round it computes, by GPU type. The rest it synchronises."""
+
+    rounds: float
+    computes: tuple[float, ...]
+
+
 class Task(NamedTuple):
     """One task of a round of a job, which is given by its number."""
 

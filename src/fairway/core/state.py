@@ -309,7 +309,7 @@ class State:
         self._demand += spec.gpus
         self.specs[job] = spec
         self.ids[job] = spec.id
-        facts = Facts.of(spec, event.scaling, event.loss, event.steps_left, event.prospect, event.computes)
+        facts = Facts.of(spec, event.scaling, event.loss, event.steps_left, event.prospect, event.tasks)
         if facts != NO_FACTS:
             self.facts[job] = facts
 

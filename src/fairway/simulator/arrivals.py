@@ -10,6 +10,7 @@ from zlib import crc32
 from fairway.core.batch import BatchLimits
 from fairway.core.event import JobSubmitted
 from fairway.core.job import JobSpec, Regime
+from fairway.core.queues import TaskTerms
 from fairway.models.convergence import drawn_curve
 from fairway.models.restart import restart_cost_s
 from fairway.simulator.rates import Rates
@@ -64,7 +65,7 @@ class Announcer:
             rates.steps_left(spec, first),
             since_s,
             rates.prospect(spec) if "regimes" in tells else None,
-            rates.computes(spec, first) if "tasks" in tells else (),
+            TaskTerms(rates.rounds(spec), rates.computes(spec, first)) if "tasks" in tells else None,
         )
 
     def limits(self, spec: JobSpec) -> BatchLimits | None:

@@ -164,6 +164,10 @@ class Rates:
             rate *= self.regime_speeds(spec, regime)[kind] / own if own else 0.0
         return rate
 
+    def rounds(self, spec: JobSpec) -> float:
+        """The steps that the gang of a job does together. If a log gives only times, a step counts as 0.6 s."""
+        return self.work(spec) / (spec.gpus if spec.steps is not None else MINI_BATCH_S)
+
     def computes(self, spec: JobSpec, regime: Regime) -> tuple[float, ...]:
         """What part of a step a GPU of the job's gang computes, by GPU type. The rest of it, the gang synchronises."""
         if spec.gpus == 1:

@@ -35,9 +35,7 @@ class TaskSchedule(NamedTuple):
     """The weighted sum of completion times."""
 
 
-def schedule(
-    jobs: TaskJobs, gpus: TaskGpus, order: Ints, assign: str, switch_s: Floats | None = None
-) -> TaskSchedule:
+def schedule(jobs: TaskJobs, gpus: TaskGpus, order: Ints, assign: str, switch_s: Floats | None = None) -> TaskSchedule:
     """Place all tasks in the order of their rounds.
 
     `earliest_available` takes the GPU that is free first (then the faster one), `earliest_finish` the one on which the

@@ -135,6 +135,9 @@ class Invariants:
             job, gpus = int(snapshot.jobs[row]), snapshot.gpus_held(row)
             if len(gpus) != snapshot.held[row] or len(set(gpus)) != len(gpus):
                 raise InvariantError(f"job {job} holds {snapshot.held[row]} GPUs but books {gpus}")
+            if snapshot.facts(row).round is not None:
+                self._check_tasks(state, snapshot, row)
+                continue
             if not snapshot.gpus_min[row] <= len(gpus) <= snapshot.gpus_max[row]:
                 limits = f"{snapshot.gpus_min[row]}..{snapshot.gpus_max[row]}"
                 raise InvariantError(f"job {job} holds {len(gpus)} GPUs; it can use {limits}")
@@ -143,6 +146,17 @@ class Invariants:
                 raise InvariantError(f"job {job} is said to hold type {snapshot.gpu_type[row]}, but holds {kinds}")
             if snapshot.speeds[snapshot.gpu_type[row], row] <= 0:
                 raise InvariantError(f"job {job} holds GPUs of a type on which it cannot run")
+
+    def _check_tasks(self, state: State, snapshot: Snapshot, row: int) -> None:
+        """The tasks of an open round run on the GPUs that the job holds, at most one for each GPU of its gang."""
+        job, gpus, opened = int(snapshot.jobs[row]), snapshot.gpus_held(row), snapshot.facts(row).round
+        if opened is None or sorted(task.gpu for task in opened.running) != sorted(gpus):
+            raise InvariantError(f"job {job} holds GPUs {gpus}, but its open round is {opened}")
+        if not len(gpus) <= opened.begun <= snapshot.gpus[row]:
+            raise InvariantError(f"job {job} has begun {opened.begun} tasks of a round of {snapshot.gpus[row]}")
+        for gpu in gpus:
+            if snapshot.speeds[state.cluster.node_type[state.cluster.node_of_gpu[gpu]], row] <= 0:
+                raise InvariantError(f"job {job} has a task on GPU {gpu}, where it cannot run")
 
     def _check_occupancy(self, state: State, snapshot: Snapshot) -> None:
         """No GPU is booked twice, except by guests and their host; the bit masks agree with what jobs hold."""
