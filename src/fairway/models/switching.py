@@ -108,6 +108,8 @@ class SwitchTable:
         return None if tensors is None else float(tensors.total_bytes)
 
     def _looked_up(self, model: str) -> SwitchTimes:
+        if not model:
+            return self.median
         family = _FAMILY_NAMES.find(model)
         for name in (model, FAMILIES[family] if family else ""):
             row = self._names.find(name)
