@@ -122,6 +122,7 @@ def summary_table(figures: Mapping[str, Any]) -> Table:
         ("makespan", duration(figures["makespan_s"])),
         ("utilisation", f"{percent(figures['utilisation'])} held · {percent(figures['throughput'])} useful"),
         ("preemptions", _stops_of(figures)),
+        *_switches_of(figures),
         ("cost", number(figures["cost"])),
         ("deadlines missed", f"{figures['deadline_misses']:,}"),
     ]
@@ -136,7 +137,8 @@ def summary_table(figures: Mapping[str, Any]) -> Table:
 
 def _world_of(figures: Mapping[str, Any]) -> str:
     rounds = f"rounds of {duration(figures['round_s'])}" if figures["round_s"] else "decides at every event"
-    restart = f"restart {duration(figures['restart_cost_s'])}"
+    switching = figures.get("switching")
+    restart = f"switching {switching}" if switching else f"restart {duration(figures['restart_cost_s'])}"
     world = f"{figures['rules']} rules · {figures['placement']} · {rounds} · {restart} · seed {figures['seed']}"
     return f"{world} · tenants of {figures['tenants']}" if "tenants" in figures else world
 
@@ -149,6 +151,13 @@ def _jobs_of(figures: Mapping[str, Any]) -> str:
 def _stops_of(figures: Mapping[str, Any]) -> str:
     lost = f"{number(figures['lost_gpu_h'])} GPU-hours lost"
     return f"{figures['preemptions']:,} · {count(figures['restarts'], 'restart')} · {lost}"
+
+
+def _switches_of(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if "switches" not in figures:
+        return []
+    lost_gpu_s = 3600 * figures["switching_gpu_h"]
+    return [("switches", f"{figures['switches']:,} · {duration(lost_gpu_s)} of GPU time lost")]
 
 
 def _reasons(skipped: Mapping[str, int]) -> str:

@@ -45,6 +45,19 @@ class World:
     restart_cost_s: Annotated[
         float | None, option("--restart-cost", "Seconds that a restarted job loses. Default: as the rules have it", "S")
     ] = None
+    switching: Annotated[
+        str | None,
+        option(
+            "--switching",
+            "What it costs to give a GPU to another job: restart, pipelined, resident (each with :FILE for measured "
+            "times), or a time such as 5ms. Default: the restart cost of the rules",
+            "HOW",
+        ),
+    ] = None
+    min_run_s: Annotated[
+        float | None,
+        option("--min-run", "Seconds for which a job that has just started is left alone. Default: by the rules", "S"),
+    ] = None
     replan_interval_s: Annotated[
         float | None, option("--replan-interval", "Seconds between plans of a policy that plans shares", "S")
     ] = None
@@ -94,12 +107,15 @@ class World:
         for name, value in (
             ("--round", self.round_s),
             ("--restart-cost", self.restart_cost_s),
+            ("--min-run", self.min_run_s),
             ("--replan-interval", self.replan_interval_s),
             ("--mtbf-hours", self.mtbf_hours),
             ("--repair-hours", self.repair_hours),
         ):
             if value is not None and not (math.isfinite(value) and value >= 0):
                 raise InputError(f"{name} must be a finite number of at least 0, not {value}")
+        if self.switching is not None and self.restart_cost_s is not None:
+            raise InputError("give --restart-cost or --switching, not both")
         if self.tenants == "":
             raise InputError("--tenants names no file")
         if self.mtbf_hours == 0:
@@ -111,15 +127,22 @@ class World:
     @property
     def inputs(self) -> list[str]:
         """The files among the options, which no output may overwrite."""
-        return [path for path in (self.cluster, self.profile, self.faults, self.tenants, *(self.plugin or ())) if path]
+        from fairway.simulator.switch_table import file_of
+
+        table = file_of(self.switching) if self.switching else None
+        paths = (self.cluster, self.profile, self.faults, self.tenants, table, *(self.plugin or ()))
+        return [path for path in paths if path]
 
     def check_names(self) -> None:
-        """Refuse an unknown rule set or placement and load the plug-ins, before anything large is read."""
+        """Refuse unknown rules, placement or switching and load the plug-ins, before anything large is read."""
         from fairway.placement import placement
         from fairway.policies import load_plugin
-        from fairway.simulator.rules import rules_named
+        from fairway.simulator.rules import rules_named, switched
+        from fairway.simulator.switch_table import switching_of
 
-        rules_named(self.rules)
+        rules = rules_named(self.rules)
+        if self.switching is not None:
+            switched(rules, switching_of(self.switching))
         if self.placement is not None:
             placement(self.placement)
         for path in self.plugin or ():
@@ -190,6 +213,8 @@ class Scene:
             round_s=world.round_s,
             restart_cost_s=world.restart_cost_s,
             replan_interval_s=world.replan_interval_s,
+            switching=world.switching,
+            min_run_s=world.min_run_s,
             placement=world.placement,
             seed=seed,
             faults=self._faults(seed),

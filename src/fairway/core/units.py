@@ -9,9 +9,10 @@ from fairway.core.errors import InputError
 MOST_SECONDS = 4e9
 """Times beyond this (a hundred years and more) are mistakes, and too large to be exact to the microsecond."""
 MOST_PRIORITY = 1_000_000_000
-_SECONDS = (1.0, 60.0, 3600.0, 86400.0, 604800.0)
+_SECONDS = (1.0, 60.0, 3600.0, 86400.0, 604800.0, 0.001)
 _UNIT = re.compile(
     r"(s|sec|secs|second|seconds)|(m|min|mins|minute|minutes)|(h|hr|hrs|hour|hours)|(d|day|days)|(w|week|weeks)"
+    r"|(ms|msec|msecs|millisecond|milliseconds)"
 )
 _PART = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]+)")
 _CLOCK = re.compile(r"(?:([0-9]{1,6})-)?([0-9]{1,6})(?::([0-9]{1,6}))?(?::([0-9]{1,6}))?")
@@ -19,7 +20,7 @@ _SIZE = re.compile(r"([0-9]*\.?[0-9]+)\s*([kmgt])(?:i?b)?", re.IGNORECASE)
 
 
 def duration_s(text: str) -> float:
-    """Seconds: `90`, `30m`, `2h`, `1h30m`, `1.5 days`, `12:00:00` (hours first), `30:00` (minutes), `1-12:00:00`."""
+    """Seconds: `90`, `5ms`, `30m`, `1h30m`, `1.5 days`, `12:00:00` (hours first), `30:00` (minutes), `1-12:00:00`."""
     plain = text.strip().lower()
     if re.fullmatch(r"[0-9]*\.?[0-9]+", plain):
         return float(plain)

@@ -17,9 +17,11 @@ SAME_MODEL: tuple[frozenset[str], ...] = (
     frozenset({"recommendation", "autoencoder"}),
     frozenset({"bert", "bertbase"}),
     frozenset({"deepspeech2", "ds2"}),
+    frozenset({"inception3", "inceptionv3"}),
+    frozenset({"inception4", "inceptionv4"}),
 )
 """Gavel calls its LSTM language model "LM" and its ML-20M autoencoder "Recommendation"; "BERT" in traces is the base
-size; "DS2" is the usual short form of Deep Speech 2."""
+size; "DS2" is the usual short form of Deep Speech 2; Inception has its version with and without a "v"."""
 
 
 class ProfileKey(NamedTuple):

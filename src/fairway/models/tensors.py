@@ -33,7 +33,6 @@ ResNet, Inception, BERT, the Transformer and the others are below.
 BYTES_PER_ELEMENT = 4
 
 _NAMES = ModelNames(ARCHITECTURES)
-_ALSO_CALLED = {"inceptionv3": "Inception3", "inceptionv4": "Inception4"}
 
 
 class Tensor(NamedTuple):
@@ -115,8 +114,7 @@ def _named(module: Any) -> Iterator[tuple[str, Any]]:
 @lru_cache(maxsize=1024)
 def known_tensors(model: str) -> TensorProfile | None:
     """The tensors of a model of the built-in table in single precision, under any usual spelling; None if unknown."""
-    letters = "".join(c for c in model.lower() if c.isalnum())
-    name = _NAMES.find(model) or _ALSO_CALLED.get(letters)
+    name = _NAMES.find(model)
     if name is None:
         return None
     return TensorProfile(tuple(Tensor(of, count * BYTES_PER_ELEMENT) for of, count in ARCHITECTURES[name]()))

@@ -145,6 +145,7 @@ def _facts(results: Sequence[Mapping[str, Any]]) -> str:
         ("placement", _several(results, "placement")),
         ("round", "at events" if not any(r.get("round_s") for r in results) else _several(results, "round_s", " s")),
         ("restart cost", _several(results, "restart_cost_s", " s")),
+        ("switching", _several(results, "switching")),
         ("seed" if len({r.get("seed") for r in results}) < 2 else "seeds", _several(results, "seed")),
         ("jobs", _several(results, "jobs")),
         ("finished", _several(results, "finished")),

@@ -111,4 +111,6 @@ def _cell(value: object) -> object:
 def _setting_texts(result: Mapping[str, Any]) -> tuple[str, ...]:
     texts = [str(result.get(key)) for key in _SETTINGS[:5]]
     rounds, restart = (finite(result.get(key)) or 0.0 for key in ("round_s", "restart_cost_s"))
-    return (*texts, f"rounds of {rounds:g} s", f"restart {restart:g} s", f"knows {knowledge(result)}")
+    switching = result.get("switching")
+    starts = f"switching {switching}" if switching else f"restart {restart:g} s"
+    return (*texts, f"rounds of {rounds:g} s", starts, f"knows {knowledge(result)}")

@@ -12,7 +12,6 @@ from fairway.core.event import JobSubmitted
 from fairway.core.job import JobSpec, Regime
 from fairway.core.queues import TaskTerms
 from fairway.models.convergence import drawn_curve
-from fairway.models.restart import restart_cost_s
 from fairway.simulator.rates import Rates
 from fairway.simulator.rules import Rules
 
@@ -57,7 +56,7 @@ class Announcer:
             spec if limits is None else replace(spec, gpus_min=1, gpus_max=max(limits.most_gpus, spec.gpus)),
             work,
             self.speeds(spec, first),
-            restart_cost_s(spec, self._rules.restart_cost_s),
+            self._rules.restart_s(spec),
             first.until * work,
             rates.tail_s(spec, first, work),
             rates.scaling(spec) if "scaling" in tells else (),

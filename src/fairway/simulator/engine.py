@@ -271,6 +271,8 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
         events.append(RateChanged(now_s, job.job, job.progress, job.rate))
 
     def _start_delay_s(self, now_s: float, job: _SimulatedJob, action: Start) -> float:
+        if self.switches is not None:
+            return self.switches.start_s(job.spec, action.gpus, [mate.spec for mate in job.mates.values()])
         cost_s = self._restart_cost_s(job, isinstance(action, Launch) and now_s > 0)
         if cost_s and job.left_gpus:
             in_place = job.left_gpus == action.gpus
@@ -334,6 +336,8 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
         self._release(now_s, job, events)
         del self._active[job.job]
         self.left -= 1
+        if self.switches is not None:
+            self.switches.ended(job.spec)
 
     def _change_regime(self, now_s: float, job: _SimulatedJob, events: list[Event]) -> None:
         job.progress = job.regime.until * job.work
@@ -386,6 +390,10 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
         if known_until_s is not None:
             return
         events.append(NodeLost(now_s, node))
+        if self.switches is not None:
+            first = self.cluster.first_gpu[node]
+            for gpu in range(first, first + self.cluster.nodes[node].gpus):
+                self.switches.forget(gpu)
         node_of_gpu = self.cluster.node_of_gpu
         events += self._tasks.lose(now_s, [gpu for gpu, at in enumerate(node_of_gpu) if at == node])
         for job in list(self._active.values()):
@@ -405,6 +413,8 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
         self, now_s: float, job: _SimulatedJob, stopped_s: float, gpus: int, regime: Regime, events: list[Event]
     ) -> None:
         """A job that ran until `stopped_s` has lost its state and goes on from its last checkpoint."""
+        if self.switches is not None:
+            self.switches.lose(job.spec)
         every_s = job.spec.checkpoint_every_s
         every_s = self.rules.checkpoint_every_s if every_s is None else every_s
         ran_s = max(stopped_s - job.warm_s, 0.0)

@@ -16,7 +16,6 @@ from fairway.core.errors import FairwayError
 from fairway.core.event import Event, JobEvicted, JobStarted
 from fairway.core.job import JobSpec, Regime
 from fairway.core.queues import Queues
-from fairway.models.restart import restart_cost_s
 from fairway.simulator.arrivals import Announcer, Arrivals
 from fairway.simulator.faults import Faults, Outage
 from fairway.simulator.ledger import Ledger
@@ -24,6 +23,7 @@ from fairway.simulator.pairing import SimulatedPairing
 from fairway.simulator.rates import Rates
 from fairway.simulator.rules import Rules
 from fairway.simulator.sharing import SeatedJob, Sharing
+from fairway.simulator.switching import Switches
 
 MOST_EVICTIONS = 10_000
 """A job that loses its node more often than this never ends: nodes fail faster than it reaches a checkpoint."""
@@ -97,6 +97,7 @@ class JobEngine(Generic[J]):
         self.located = located
         self.round_s = round_s
         self.ledger = Ledger(cluster, len(jobs))
+        self.switches = None if rules.switching is None else Switches(cluster, rules.switching)
         self.now_s = 0.0
         self.running = 0
         self.left = len(jobs)
@@ -196,7 +197,7 @@ class JobEngine(Generic[J]):
         """What a start costs. `absent`: the job did not run directly before."""
         charge = self.rules.charge
         pays = absent if charge == "absence" else charge == "start" or self.ledger.starts[job.job] > 0
-        return restart_cost_s(job.spec, self.rules.restart_cost_s) if pays else 0.0
+        return self.rules.restart_s(job.spec) if pays else 0.0
 
     def _rate(self, job: J) -> float:
         """Work per second on the job's GPUs, in its regime and beside its mates."""

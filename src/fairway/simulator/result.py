@@ -16,6 +16,7 @@ from fairway.core.job import JobSpec
 from fairway.core.version import VERSION
 from fairway.simulator import metrics
 from fairway.simulator.ledger import Ledger
+from fairway.simulator.switching import Switches
 
 SCHEMA = "fairway.result/1"
 SERIES_POINTS = 2000
@@ -40,6 +41,8 @@ class RunSettings:
     seed: int
     tenants: str = ""
     priorities: bool = False
+    switching: str = ""
+    min_run_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -64,12 +67,14 @@ class Result:
         jobs: Sequence[JobSpec],
         ledger: Ledger,
         skipped: Mapping[str, int],
+        switches: Switches | None = None,
     ) -> None:
         self.settings = settings
         self.costs = costs
         self.cluster = cluster
         self.specs = tuple(jobs)
         self.ledger = ledger
+        self.switches = switches
         self.skipped_by_reason = dict(skipped)
         self.submitted_s: Floats = np.array([job.submitted_s for job in jobs])
         self.started_s: Floats = ledger.started_s
@@ -154,6 +159,8 @@ class Result:
             "seed": settings.seed,
             **({"tenants": settings.tenants} if settings.tenants else {}),
             **({"priorities": True} if settings.priorities else {}),
+            **({} if settings.min_run_s is None else {"min_run_s": settings.min_run_s}),
+            **self._switching(),
             "jobs": self.jobs,
             "finished": self.finished,
             "skipped": self.skipped,
@@ -179,6 +186,13 @@ class Result:
             "wall_s": self.costs.wall_s,
             "peak_rss_bytes": self.costs.peak_rss_bytes,
         }
+
+    def _switching(self) -> dict[str, Any]:
+        """What switching GPUs between jobs cost, if that was simulated."""
+        if self.switches is None:
+            return {}
+        gpu_h = self.switches.gpu_s / 3600.0
+        return {"switching": self.settings.switching, "switches": self.switches.times, "switching_gpu_h": gpu_h}
 
     def to_dict(self, *, per_job: bool = True) -> dict[str, Any]:
         """The whole document of schema `fairway.result/1`."""

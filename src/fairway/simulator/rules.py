@@ -12,6 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from fairway.core.errors import InputError
+from fairway.core.job import JobSpec
+from fairway.models.restart import restart_cost_s
+from fairway.models.switching import Switching
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,8 @@ class Rules:
     validation curves (see `published.epochs`). `placement` is the default placement. `knobs` are the settings of
     policies in the published simulator, by policy; they apply unless the user gives others. `unmodelled` names what
     this value does not reproduce of the published simulator.
+
+    `switching` replaces all costs of starts by those of switching GPUs between jobs (see docs/switching.md).
     """
 
     name: str
@@ -67,6 +72,11 @@ class Rules:
     restart_costs: Mapping[str, float] = field(default_factory=dict)
     slowdowns: Mapping[str, float] = field(default_factory=dict)
     unmodelled: tuple[str, ...] = ()
+    switching: Switching | None = None
+
+    def restart_s(self, job: JobSpec) -> float:
+        """What a stop and restart of a job costs, as far as policies are told."""
+        return restart_cost_s(job, self.restart_cost_s) if self.switching is None else self.switching.cost_s(job)
 
 
 _PLANNERS = (
@@ -141,3 +151,10 @@ def rules_named(rules: str | Rules, **changed: float | None) -> Rules:
             raise InputError(f"unknown rules {rules!r}; known: {', '.join(RULES)}")
         rules = RULES[rules]
     return replace(rules, **{key: value for key, value in changed.items() if value is not None})  # type: ignore[arg-type]
+
+
+def switched(rules: Rules, switching: Switching) -> Rules:
+    """The rules with the costs of switching GPUs instead of their own costs of starts."""
+    if rules.rounds == "whole_steps":
+        raise InputError(f"--switching needs rules that charge starts by time; the {rules.name} rules charge by rounds")
+    return replace(rules, switching=switching, restart_cost_s=switching.typical_s, restart_costs={})

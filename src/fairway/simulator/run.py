@@ -21,6 +21,7 @@ from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
 from fairway.core.units import MOST_SECONDS
 from fairway.models.profile import Profile, load_profile
+from fairway.models.switching import Switching
 from fairway.placement import placement as placement_named
 from fairway.placement.tenants import Tenants
 from fairway.policies import make_policy
@@ -30,7 +31,8 @@ from fairway.simulator.faults import Faults
 from fairway.simulator.job_engine import JobEngine
 from fairway.simulator.rates import Rates
 from fairway.simulator.result import Result, RunCosts, RunSettings
-from fairway.simulator.rules import Rules, rules_named
+from fairway.simulator.rules import Rules, rules_named, switched
+from fairway.simulator.switch_table import switching_of
 from fairway.simulator.tenancy import TenantsGiven, impossible_here, inside, tenants_of, told
 from fairway.traces import read_cluster, read_trace
 
@@ -87,6 +89,8 @@ def simulate(
     any_type: bool = False,
     tenants: TenantsGiven = None,
     priorities: bool | None = None,
+    switching: str | Switching | None = None,
+    min_run_s: float | None = None,
     progress: Progress | None = None,
     observer: Observer | None = None,
 ) -> Result:
@@ -94,7 +98,8 @@ def simulate(
 
     `skip_impossible` leaves out jobs that can never run there, and counts them. `any_type` lets jobs that ask for a GPU
     type run on any type, for a trace of other hardware. `tenants` (a file or `TenantSpec`s) gives each tenant a virtual
-    cluster. `priorities` says whether jobs of a higher priority are served first; None is as the rules say.
+    cluster. `priorities` says whether jobs of a higher priority are served first; None is as the rules say. `switching`
+    replaces the costs of starts, as `--switching` does.
 
     >>> import fairway
     >>> jobs = [fairway.JobSpec("a", 0, gpus=4, duration_s=100), fairway.JobSpec("b", 0, gpus=1, duration_s=10)]
@@ -105,9 +110,9 @@ def simulate(
     0
     """
     wall_s, cpu_s = time.monotonic(), time.process_time()
-    workload = trace if isinstance(trace, Workload) else read_trace(str(trace), format=trace_format)
-    machines = cluster if isinstance(cluster, Cluster) else read_cluster(cluster)
-    world = _world(rules, round_s, restart_cost_s, replan_interval_s, priorities)
+    workload, machines = _read(trace, trace_format, cluster)
+    changed = {"restart_cost_s": restart_cost_s, "replan_interval_s": replan_interval_s, "min_run_s": min_run_s}
+    world = _world(rules, round_s, changed, priorities, switching)
     chosen = make_policy(policy, world.knobs) if isinstance(policy, str) else policy
     table = load_profile(profile) if profile is None or isinstance(profile, str) else profile
     placer = placement_named(placement or world.placement)
@@ -123,23 +128,25 @@ def simulate(
     about = {"replan_interval_s": world.replan_interval_s, "seed": seed, "pairing": engine.pairing, "round_s": length_s}
     state = State(machines, min_run_s=world.min_run_s, runs_queues=tasks, **about)
     loop = Loop(engine, state, timed, placer, round_s=loop_round_s, observer=observer)
-    if len(jobs) >= COMPILE_FROM_JOBS:
-        kernels.use_compiled()
     _run(loop, engine, progress)
     costs = _costs(state.round, timed.cpu_s, time.process_time() - cpu_s, time.monotonic() - wall_s)
     settings = RunSettings(
         policy=policy if isinstance(policy, str) else policy.name,
         knows=tuple(sorted(chosen.knows)),
-        trace=workload.source or "workload",
-        cluster=machines.text or f"{machines.gpu_count} GPUs",
+        **_named(workload, machines),
         profile=table.name if any(job.steps is not None for job in jobs) else "durations",
         placement=placement or world.placement,
         round_s=length_s,
         seed=seed,
         tenants=told(tenants),
-        **_told(world, inner is not chosen),
+        **_told(world, inner is not chosen, min_run_s),
     )
-    return Result(settings, costs, machines, jobs, engine.ledger, skipped)
+    return Result(settings, costs, machines, jobs, engine.ledger, skipped, engine.switches)
+
+
+def _read(trace: str | Path | Workload, trace_format: str | None, cluster: str | Cluster) -> tuple[Workload, Cluster]:
+    workload = trace if isinstance(trace, Workload) else read_trace(str(trace), format=trace_format)
+    return workload, cluster if isinstance(cluster, Cluster) else read_cluster(cluster)
 
 
 def _prepared(workload: Workload, any_type: bool, costs: Mapping[str, float]) -> Workload:
@@ -158,31 +165,41 @@ def _costs(rounds: int, decide_cpu_s: float, cpu_s: float, wall_s: float) -> Run
     return RunCosts(rounds, decide_cpu_s, cpu_s, wall_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 
 
-def _told(world: Rules, priorities: bool) -> dict[str, Any]:
+def _named(workload: Workload, machines: Cluster) -> dict[str, Any]:
+    return {"trace": workload.source or "workload", "cluster": machines.text or f"{machines.gpu_count} GPUs"}
+
+
+def _told(world: Rules, priorities: bool, min_run_s: float | None) -> dict[str, Any]:
     """What a result says about the rules."""
     return {
         "rules": world.name,
         "restart_cost_s": world.restart_cost_s,
         "replan_interval_s": world.replan_interval_s,
         "priorities": priorities,
+        "min_run_s": min_run_s,
+        "switching": "" if world.switching is None else world.switching.text,
     }
 
 
 def _world(
     rules: str | Rules,
     round_s: float | None,
-    restart_cost_s: float | None,
-    replan_interval_s: float | None,
+    changed: Mapping[str, float | None],
     priorities: bool | None,
+    switching: str | Switching | None,
 ) -> Rules:
-    for name, value in (("round", round_s), ("restart cost", restart_cost_s), ("re-plan interval", replan_interval_s)):
+    for key, value in {"round_s": round_s, **changed}.items():
         if value is not None and not (math.isfinite(value) and value >= 0):
+            name = key.removesuffix("_s").replace("_", " ")
             raise InputError(f"the {name} must be a finite number of seconds of at least 0, not {value}")
     if round_s is not None and not (round_s == 0 or SHORTEST_ROUND_S <= round_s <= MOST_SECONDS):
         raise InputError(f"a round must be 0 (at every event) or at least {SHORTEST_ROUND_S:g} s, not {round_s:g}")
-    changed = {"round_s": round_s, "restart_cost_s": restart_cost_s, "replan_interval_s": replan_interval_s}
-    world = rules_named(rules, **changed, priorities=priorities)
-    return world if restart_cost_s is None else replace(world, restart_costs={})
+    world = rules_named(rules, round_s=round_s, **changed, priorities=priorities)
+    if switching is None:
+        return world if changed["restart_cost_s"] is None else replace(world, restart_costs={})
+    if changed["restart_cost_s"] is not None:
+        raise InputError("give a restart cost or a switching, not both")
+    return switched(world, switching if isinstance(switching, Switching) else switching_of(switching))
 
 
 def _possible(
@@ -213,6 +230,8 @@ def _run(loop: Loop, engine: JobEngine[Any], progress: Progress | None) -> None:
     """Step to the end, and sample the length of the queue."""
     state, ledger, total = loop.state, engine.ledger, engine.left
     step, sample = loop.step, ledger.sample
+    if total >= COMPILE_FROM_JOBS:
+        kernels.use_compiled()
     steps = 0
     while step():
         sample(state.now_s, state.busy_gpus, engine.running, state.active)
