@@ -143,7 +143,7 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
 
     def _switch_s(self, gpu: int, job: EngineJob) -> float:
         """What it costs a GPU to begin a task of a job."""
-        return 0.0
+        return 0.0 if self.switches is None else self.switches.next_s(gpu, job.spec)
 
     def _alarm(self, time_s: float, gpu: int, number: int) -> None:
         """Note that a task ends on a GPU, or that the tasks of a job are synchronised."""
@@ -160,8 +160,7 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
             self._tasks.drop(now_s, job.job)
             self.ledger.finished_s[job.job] = now_s
             events.append(JobFinished(now_s, job.job))
-            del self._active[job.job]
-            self.left -= 1
+            self._forget(job)
             return
         regime = regime_at(self.rates.regimes(job.spec), job.progress / job.work)
         if regime is not job.regime:
@@ -334,6 +333,10 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
         self.ledger.finished_s[job.job] = job.finish_s
         events.append(JobFinished(now_s, job.job))
         self._release(now_s, job, events)
+        self._forget(job)
+
+    def _forget(self, job: _SimulatedJob) -> None:
+        """The job has ended."""
         del self._active[job.job]
         self.left -= 1
         if self.switches is not None:

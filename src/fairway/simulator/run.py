@@ -41,6 +41,8 @@ Progress = Callable[[int, int], None]
 
 _PROGRESS_EVERY_STEPS = 500
 SHORTEST_ROUND_S = 0.1
+TASK_SWITCHING = "resident"
+"""How GPUs switch between the tasks of jobs, unless the user says otherwise: policies of tasks are made for this."""
 COMPILE_FROM_JOBS = 10_000
 """With fewer jobs than this, loading the compiled kernels takes longer than they save."""
 
@@ -117,6 +119,8 @@ def simulate(
     table = load_profile(profile) if profile is None or isinstance(profile, str) else profile
     placer = placement_named(placement or world.placement)
     tasks = "tasks" in chosen.knows and runs_queues(world)
+    if tasks and world.switching is None:
+        world = switched(world, switching_of(TASK_SWITCHING if restart_cost_s is None else f"{restart_cost_s:f}s"))
     rates = rates_of(world, machines, table, workload.jobs, whole_gangs=not tasks)
     shared = tenants_of(tenants, machines)
     jobs, skipped = _possible(_prepared(workload, any_type, world.restart_costs), rates, skip_impossible, shared)

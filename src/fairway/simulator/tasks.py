@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from fairway.core.cluster import Cluster
 from fairway.core.event import Event, JobEvicted, TasksChanged
@@ -21,21 +22,39 @@ Alarm = Callable[[float, int, int], None]
 """Asks to be told at an instant: of a task that ends (GPU, its turn), or of a round that is synchronised (-1, job)."""
 
 
+class _Run(NamedTuple):
+    """A task that a GPU has begun; `switch_s` of its time is lost."""
+
+    started_s: float
+    switch_s: float
+    ends_s: float
+    synced_s: float
+
+    def part(self, now_s: float) -> float:
+        """How much of the task is done."""
+        length_s = self.ends_s - self.started_s
+        return min((now_s - self.started_s) / length_s, 1.0) if length_s > 0 else 1.0
+
+
 class _Round:
-    """An open round. `since` is the work that was done before it; `synced_s` is that of the tasks that have ended."""
+    """An open round. It takes the job's work from `since` to `end`, which may be before `until`.
 
-    __slots__ = ("begun", "ended", "running", "since", "synced_s", "until")
+    `synced_s` is that of the tasks that have ended.
+    """
 
-    def __init__(self, since: float, until: float) -> None:
-        self.since = since
+    __slots__ = ("begun", "end", "ended", "running", "since", "synced_s", "until")
+
+    def __init__(self, job: EngineJob, until: float) -> None:
+        self.since = job.progress
         self.until = until
+        self.end = min(until, job.work)
         self.begun = 0
         self.ended = 0
         self.synced_s = 0.0
-        self.running: dict[int, tuple[float, float, float]] = {}
+        self.running: dict[int, _Run] = {}
 
     def seen(self) -> OpenRound:
-        running = tuple(RunningTask(gpu, ends_s, synced_s) for gpu, (_, ends_s, synced_s) in self.running.items())
+        running = tuple(RunningTask(gpu, run.ends_s, run.synced_s) for gpu, run in self.running.items())
         return OpenRound(self.until, self.begun, running, self.synced_s)
 
 
@@ -108,7 +127,7 @@ class TaskFloor:
     def round_over(self, job: int) -> float:
         """All tasks of a round are synchronised. Returns the work that is done then."""
         self._changed.add(job)
-        return self._rounds.pop(job).until
+        return self._rounds.pop(job).end
 
     def go_on(self, now_s: float, job: int) -> None:
         """The next round of a job may begin where GPUs wait for it."""
@@ -164,9 +183,9 @@ class TaskFloor:
         now, work = self._rounds.get(job), self._progress(now_s, job)
         if now is None:
             return TasksChanged(now_s, job, gpus, work, 0.0, None)
-        each, rate = (now.until - now.since) / self._active[job].spec.gpus, 0.0
-        for started_s, ends_s, _ in now.running.values():
-            rate += each / (ends_s - started_s) if ends_s > started_s else 0.0
+        each, rate = (now.end - now.since) / self._active[job].spec.gpus, 0.0
+        for run in now.running.values():
+            rate += each / (run.ends_s - run.started_s) if run.ends_s > run.started_s else 0.0
         return TasksChanged(now_s, job, gpus, work, rate, now.seen())
 
     def _progress(self, now_s: float, job: int) -> float:
@@ -175,9 +194,9 @@ class TaskFloor:
         if now is None:
             return self._active[job].progress
         done = float(now.ended)
-        for started_s, ends_s, _ in now.running.values():
-            done += min((now_s - started_s) / (ends_s - started_s), 1.0) if ends_s > started_s else 1.0
-        return now.since + (now.until - now.since) * done / self._active[job].spec.gpus
+        for run in now.running.values():
+            done += run.part(now_s)
+        return now.since + (now.end - now.since) * done / self._active[job].spec.gpus
 
     def _begin_on(self, now_s: float, gpus: Iterable[int]) -> None:
         for gpu in gpus:
@@ -198,17 +217,18 @@ class TaskFloor:
             return
         tasks.popleft()
         if now is None:
-            now = self._rounds[job] = _Round(self._active[job].progress, until)
+            now = self._rounds[job] = _Round(self._active[job], until)
         if self._next[job] and self._next[job][0] == until:
             self._next[job].popleft()
         self._begin(now_s, gpu, job, now)
 
     def _begin(self, now_s: float, gpu: int, job: int, now: _Round) -> None:
         owner = self._active[job]
-        compute_s, sync_s = task_times(self._rates, owner.spec, owner.work, (now.since, now.until), self._kind[gpu])
-        ends_s = self._clock(now_s + self._switch_s(gpu, owner) + compute_s)
+        compute_s, sync_s = task_times(self._rates, owner.spec, owner.work, (now.since, now.end), self._kind[gpu])
+        switch_s = self._switch_s(gpu, owner)
+        ends_s = self._clock(now_s + switch_s + compute_s)
         now.begun += 1
-        now.running[gpu] = (now_s, ends_s, self._clock(ends_s + sync_s))
+        now.running[gpu] = _Run(now_s, switch_s, ends_s, self._clock(ends_s + sync_s))
         self._runs[gpu] = job
         self._turn[gpu] = self._turn.get(gpu, 0) + 1
         self._changed.add(job)
@@ -218,10 +238,10 @@ class TaskFloor:
     def _end_task(self, now_s: float, gpu: int) -> float:
         """A GPU is free again. Returns when its task is synchronised."""
         job = self._runs.pop(gpu)
-        started_s, _, synced_s = self._rounds[job].running.pop(gpu)
-        self._ledger.held(job, started_s, now_s, (gpu,), self._kind[gpu], 0.0)
+        run = self._rounds[job].running.pop(gpu)
+        self._ledger.held(job, run.started_s, now_s, (gpu,), self._kind[gpu], run.switch_s)
         self._changed.add(job)
-        return synced_s
+        return run.synced_s
 
 
 def task_times(

@@ -99,7 +99,7 @@ def single_rounds(snapshot: Snapshot, rows: Ints, begun: Ints, round_s: float) -
 
 def per_speed(work: Floats, speeds: Floats) -> Floats:
     """How long work takes at each speed; infinite where it cannot run."""
-    return np.divide(work[:, None], speeds, out=np.full(speeds.shape, np.inf), where=speeds > 0)
+    return np.asarray(np.divide(work[:, None], speeds, out=np.full(speeds.shape, np.inf), where=speeds > 0))
 
 
 def _computing(snapshot: Snapshot, rows: Ints) -> Floats:
