@@ -12,11 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fairway.core.arrays import Floats, Ints
-from fairway.core.kernels import compiled_as
+from fairway.core.kernels import compiled, compiled_as
 from fairway.core.portable import dot
 from fairway.solvers.task_jobs import Groups, TaskGpus, TaskJobs, checked, on_grid
 
 EARLIEST_AVAILABLE, EARLIEST_FINISH = "earliest_available", "earliest_finish"
+_LOOKED_AT = 64
+"""How many gaps are looked at for a task before it goes behind all others."""
 ASSIGNS = (EARLIEST_AVAILABLE, EARLIEST_FINISH)
 
 
@@ -55,9 +57,8 @@ class Board:
         self.free_s = on_grid(gpus.free_s)
         self.types = jobs.task_s.shape[1]
         self.kind = gpus.kind
-        self.sorted: Ints = np.lexsort((np.arange(len(gpus.kind)), self.free_s, gpus.kind)).astype(np.int64)
-        """GPUs by type, then by when they are free, then by number: a heap for each type."""
-        self.begins: Ints = np.searchsorted(gpus.kind[self.sorted], np.arange(self.types + 1)).astype(np.int64)
+        self.gpus_of: Ints = np.bincount(gpus.kind, minlength=self.types)
+        self.shortest_s: Floats = jobs.task_s.min(axis=0)
         self.switch_s = on_grid(np.zeros_like(jobs.task_s) if switch_s is None else switch_s)
         self.count = int(self.groups.tasks.sum())
 
@@ -67,10 +68,11 @@ class Board:
         extra_s = np.zeros_like(jobs.task_s) if extra_s is None else extra_s
         completion_s = jobs.ready_s.copy()
         gpu, times_s = np.zeros(self.count, dtype=np.int64), np.zeros((2, self.count))
-        place(
-            (order, jobs.tasks, jobs.first_tasks, self.sorted, self.begins),
-            (jobs.first_synced_s, jobs.task_s.ravel(), jobs.sync_s.ravel(), self.switch_s.ravel(), extra_s.ravel()),
-            assign == EARLIEST_FINISH, self.free_s.copy(), completion_s, gpu, times_s,
+        tables = (jobs.task_s, jobs.sync_s, self.switch_s, extra_s)
+        place_all(
+            (order, jobs.tasks, jobs.first_tasks, self.kind, self.gpus_of),
+            (jobs.first_synced_s, self.shortest_s, *(table.ravel() for table in tables)),
+            assign == EARLIEST_FINISH, self.free_s, completion_s, gpu, times_s,
         )  # fmt: skip
         return completion_s, gpu, times_s
 
@@ -93,63 +95,136 @@ class Board:
         return found
 
 
-def _place_loop(whole: Any, seconds: Any, finish: Any, free_s: Any, ready_s: Any, gpu: Any, times_s: Any) -> None:
-    order, tasks, first_tasks, start_heap, begins = whole
-    first_synced_s, task_s, sync_s, switch_s, extra_s = seconds
-    types, jobs, at, heap = len(begins) - 1, len(tasks), 0, start_heap.copy()
-    holder, begun = [-1] * len(free_s), [False] * jobs
+@compiled
+def put(spaces: Any, space: Any) -> None:
+    """Insert a free span of a GPU (its end, its start negated, the GPU) where it belongs."""
+    low, high = 0, len(spaces)
+    while low < high:
+        middle = (low + high) // 2
+        if spaces[middle] < space:
+            low = middle + 1
+        else:
+            high = middle
+    spaces.insert(low, space)
+
+
+@compiled
+def earliest(spaces: Any) -> int:
+    """The GPU that is free first for good; of equal ones, the one with the lowest number."""
+    place = len(spaces) - 1
+    while place > 0 and spaces[place - 1][0] == np.inf and spaces[place - 1][1] == spaces[place][1]:
+        place -= 1
+    return place
+
+
+@compiled
+def fitting(spaces: Any, tails: int, opens_s: float, need_s: float) -> int:
+    """The free span in which a task can start first.
+
+    Of those that are free when it can start, the one that ends first, so that long spans stay whole; among GPUs with
+    nothing behind, the one that was busy last.
+    """
+    gaps = len(spaces) - tails
+    low, high = 0, gaps
+    while low < high:
+        middle = (low + high) // 2
+        if spaces[middle][0] < opens_s + need_s:
+            low = middle + 1
+        else:
+            high = middle
+    best, best_s = -1, np.inf
+    for place in range(low, min(low + _LOOKED_AT, gaps)):
+        start_s = -spaces[place][1]
+        if start_s <= opens_s:
+            return place
+        if start_s < best_s and start_s + need_s <= spaces[place][0]:
+            best, best_s = place, start_s
+    low, high = gaps, len(spaces)
+    while low < high:
+        middle = (low + high) // 2
+        if -spaces[middle][1] > opens_s:
+            low = middle + 1
+        else:
+            high = middle
+    if low < len(spaces):
+        return low
+    place = earliest(spaces)
+    return best if best_s < -spaces[place][1] else place
+
+
+@compiled
+def pick(
+    spaces: Any, gpus_of: Any, holder: Any, job: int, opens_s: float, times: Any, finish: bool
+) -> tuple[int, int, float]:
+    """The type for the next task of a job, the place among the free spans of the type, and when the GPU turns to it."""
+    task_s, sync_s, switch_s, extra_s = times
+    types = len(gpus_of)
+    best, best_place, best_key, best_then, best_gpu = -1, -1, np.inf, np.inf, -1
+    for kind in range(types):
+        here = job * types + kind
+        if gpus_of[kind] == 0 or task_s[here] == np.inf:
+            continue
+        if finish:
+            place = fitting(spaces[kind], gpus_of[kind], opens_s, task_s[here] + switch_s[here])
+            end_s, begin_s, gpu = spaces[kind][place]
+            then = max(-begin_s, opens_s)
+            key = then + task_s[here] + sync_s[here] + extra_s[here]
+            if end_s < np.inf or (holder[gpu] >= 0 and holder[gpu] != job):
+                key += switch_s[here]
+        else:
+            place = earliest(spaces[kind])
+            _, begin_s, gpu = spaces[kind][place]
+            key, then = -begin_s, task_s[here]
+        if key < best_key or (key == best_key and (then < best_then or (then == best_then and gpu < best_gpu))):
+            best, best_place, best_key, best_then, best_gpu = kind, place, key, then, gpu
+    return best, best_place, max(-spaces[best][best_place][1], opens_s)
+
+
+def _place_loop(whole: Any, seconds: Any, finish: Any, free_s: Any, ready_s: Any, gpus: Any, times_s: Any) -> None:
+    order, tasks, first_tasks, kinds, gpus_of = whole
+    first_synced_s, shortest_s, task_s, sync_s, switch_s, extra_s = seconds
+    types, at = len(gpus_of), 0
+    holder, begun = [-1 for _ in free_s], [False for _ in tasks]
+    spaces = [[(np.inf, -free_s[gpu], gpu) for gpu in range(len(kinds)) if kinds[gpu] == kind] for kind in range(types)]
+    for kind in range(types):
+        spaces[kind].sort()
     for job in order:
         count, synced_s, opens_s = tasks[job], 0.0, ready_s[job]
         if not begun[job]:
             count, synced_s, begun[job] = first_tasks[job], first_synced_s[job], True
         for _ in range(count):
-            best, best_key, best_then = -1, np.inf, np.inf
-            for kind in range(types):
-                here = job * types + kind
-                if begins[kind] == begins[kind + 1] or task_s[here] == np.inf:
-                    continue
-                key, then = free_s[heap[begins[kind]]], task_s[here]
-                if finish:
-                    then = max(key, opens_s)
-                    key = then + task_s[here] + sync_s[here] + extra_s[here]
-                if best >= 0 and key == best_key and then == best_then:
-                    if heap[begins[kind]] < heap[begins[best]]:
-                        best = kind
-                elif key < best_key or (key == best_key and then < best_then):
-                    best, best_key, best_then = kind, key, then
-            low, high, here = begins[best], begins[best + 1], job * types + best
-            chosen = heap[low]
-            start_s = max(free_s[chosen], opens_s)
-            if holder[chosen] >= 0 and holder[chosen] != job:
+            kind, place, start_s = pick(
+                spaces, gpus_of, holder, job, opens_s, (task_s, sync_s, switch_s, extra_s), finish
+            )
+            end_s, begin_s, gpu = spaces[kind].pop(place)
+            here, turns_s = job * types + kind, start_s
+            if end_s < np.inf or (holder[gpu] >= 0 and holder[gpu] != job):
                 start_s += switch_s[here]
-            end_s = start_s + task_s[here]
-            holder[chosen], free_s[chosen] = job, end_s
-            synced_s = max(synced_s, end_s + sync_s[here])
-            gpu[at], times_s[0][at], times_s[1][at] = chosen, start_s, end_s
+            else:
+                turns_s -= switch_s[here]
+            # A gap before the task keeps room for the switch to it.
+            if finish and turns_s + begin_s >= shortest_s[kind]:
+                put(spaces[kind], (turns_s, begin_s, gpu))
+            done_s = start_s + task_s[here]
+            if end_s == np.inf:
+                holder[gpu] = job
+            if end_s - done_s >= shortest_s[kind]:
+                put(spaces[kind], (end_s, -done_s, gpu))
+            synced_s = max(synced_s, done_s + sync_s[here])
+            gpus[at], times_s[0][at], times_s[1][at] = gpu, start_s, done_s
             at += 1
-            slot = low
-            while True:
-                child = low + 2 * (slot - low) + 1
-                if child >= high:
-                    break
-                left, right = heap[child], heap[min(child + 1, high - 1)]
-                if free_s[right] < free_s[left] or (free_s[right] == free_s[left] and right < left):
-                    child, left = child + 1, right
-                if end_s < free_s[left] or (end_s == free_s[left] and chosen < left):
-                    break
-                heap[slot] = left
-                slot = child
-            heap[slot] = chosen
         ready_s[job] = max(synced_s, opens_s) if count == 0 else synced_s
 
 
 @compiled_as(_place_loop)
-def place(whole: Any, seconds: Any, finish: bool, free_s: Floats, ready_s: Floats, gpu: Ints, times_s: Floats) -> None:
+def place_all(
+    whole: Any, seconds: Any, finish: bool, free_s: Floats, ready_s: Floats, gpus: Ints, times_s: Floats
+) -> None:
     """Place tasks; write GPUs and times of tasks, and into `ready_s` when each job is complete.
 
     The same loop over lists, which are faster than arrays where nothing is compiled.
     """
-    lists = free_s.tolist(), ready_s.tolist(), gpu.tolist(), times_s.tolist()
-    _place_loop([each.tolist() for each in whole], [each.tolist() for each in seconds], finish, *lists)
-    for array, values in zip((free_s, ready_s, gpu, times_s), lists, strict=True):
+    lists = ready_s.tolist(), gpus.tolist(), times_s.tolist()
+    _place_loop([each.tolist() for each in whole], [each.tolist() for each in seconds], finish, free_s.tolist(), *lists)
+    for array, values in zip((ready_s, gpus, times_s), lists, strict=True):
         array[:] = values
