@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from fairway.core.arrays import Bools, Floats, Ints
+from fairway.core.arrays import Bools, Ints
 from fairway.core.decision import Decision, Reason, nothing_granted
 from fairway.core.queues import Queues
 from fairway.core.snapshot import Snapshot
@@ -61,34 +61,37 @@ class Hare:
         known = snapshot.recall("rounds", 0)
         if _is_current(snapshot, rows, known):
             return _queued(snapshot, rows, snapshot.queues, snapshot.memory)
-        queues, starts_s, rounds = self._planned(snapshot, rows, known)
-        memory = {
-            "jobs": snapshot.jobs.copy(),
-            "rounds": rounds,
-            "weights": snapshot.weight.copy(),
-            "priorities": snapshot.priority.copy(),
-            "starts_s": starts_s,
-            "gpus": sorted(queues),
-        }
+        queues, memory = self._planned(snapshot, rows, known)
         return _queued(snapshot, rows, queues, memory)
 
-    def _planned(self, snapshot: Snapshot, usable: Bools, known: Ints) -> tuple[Queues, Floats, Ints]:
-        """The tasks of all jobs in queues, one priority after the other; when each job begins, and its rounds."""
+    def _planned(self, snapshot: Snapshot, usable: Bools, known: Ints) -> tuple[Queues, Mapping[str, Any]]:
+        """The tasks of all jobs in queues, one priority after the other, and what to remember."""
         numbers, gpus = tasks.task_gpus(snapshot)
         queues: Queues = dict.fromkeys(numbers.tolist(), ())
         starts_s, rounds = np.full(len(snapshot), np.inf), known.copy()
         rounds[usable] = tasks.rounds_of(snapshot, known, usable.nonzero()[0], self.group_s)
+        prices = np.array(snapshot.memory["prices"]) if "prices" in snapshot.memory else None
         for priority in sorted(set(snapshot.priority[usable].tolist()), reverse=True):
             rows = (usable & (snapshot.priority == priority)).nonzero()[0]
             about = tasks.outline(snapshot, rows, rounds[rows])
-            found = plan(tasks.task_jobs(snapshot, about), gpus, self.assign).schedule
+            switch_s = np.repeat(snapshot.restart_s[rows][:, None], len(snapshot.capacity), axis=1)
+            planned = plan(tasks.task_jobs(snapshot, about), gpus, self.assign, prices, switch_s)
+            found, prices = planned.schedule, planned.prices
             ends = tasks.ends_of(snapshot, about)
             queues = tasks.appended(queues, tasks.queues_of(snapshot, rows, ends, numbers, found))
             np.minimum.at(starts_s, rows[found.job], snapshot.now_s + found.start_s)
             free_s = gpus.free_s.copy()
             np.maximum.at(free_s, found.gpu, found.end_s)
             gpus = gpus._replace(free_s=free_s)
-        return queues, starts_s, rounds
+        return queues, {
+            "jobs": snapshot.jobs.copy(),
+            "rounds": rounds,
+            "weights": snapshot.weight.copy(),
+            "priorities": snapshot.priority.copy(),
+            "starts_s": starts_s,
+            "gpus": numbers.tolist(),
+            "prices": prices,
+        }
 
 
 def _is_current(snapshot: Snapshot, usable: Bools, known: Ints) -> bool:

@@ -1,7 +1,8 @@
 """Hare's order for jobs that run as whole gangs: where tasks cannot be scheduled one by one, as with real jobs.
 
-Jobs get their GPUs in the order of the relaxed program, or by least attained service. Each takes the GPU type on which
-it ends first, counting the jobs before it. A job that would have to wait for that type lets others have it meanwhile.
+Jobs get their GPUs by the GPU time that is left over weight, or by least attained service. Each takes the GPU type on
+which it ends first, counting the jobs before it. A job that would have to wait for that type lets others have it
+meanwhile.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from fairway.core.decision import Decision, Reason
 from fairway.core.snapshot import Snapshot
 from fairway.policies.hare import outline as tasks
 from fairway.policies.hare.attained import by_service
-from fairway.solvers.task_plan import weighted_order
 
 
 def as_gangs(snapshot: Snapshot, *, clairvoyant: bool, group_s: float) -> Decision:
@@ -25,7 +25,7 @@ def as_gangs(snapshot: Snapshot, *, clairvoyant: bool, group_s: float) -> Decisi
     floor = _Floor(snapshot, snapshot.oracle.left_s if clairvoyant else np.full(len(snapshot), group_s))
     for row in snapshot.protected_rows.tolist():
         floor.keep(row)
-    order = _order(snapshot, rows, group_s) if clairvoyant else by_service(snapshot, rows)
+    order = _order(snapshot, rows) if clairvoyant else by_service(snapshot, rows)
     later = [row for row in order.tolist() if not floor.gpus[row] and not floor.start_or_reserve(row)]
     for row in later:
         floor.fill(row)
@@ -35,13 +35,11 @@ def as_gangs(snapshot: Snapshot, *, clairvoyant: bool, group_s: float) -> Decisi
     return decision.waking(snapshot.now_s + group_s) if (floor.gpus == 0).any() else decision
 
 
-def _order(snapshot: Snapshot, rows: Ints, group_s: float) -> Ints:
-    """The rows by priority, then by the mean busy time of their next round in the relaxed program."""
-    rounds = tasks.rounds_of(snapshot, np.zeros(len(snapshot), dtype=np.int64), rows, group_s)
-    about = tasks.Outline(rows, rounds, np.zeros(len(rows), dtype=np.int64), [None] * len(rows))
-    _, gpus = tasks.task_gpus(snapshot)
-    place = weighted_order(tasks.task_jobs(snapshot, about), gpus._replace(free_s=np.zeros(len(gpus.kind))))
-    return rows[np.lexsort((place, -snapshot.priority[rows]))]
+def _order(snapshot: Snapshot, rows: Ints) -> Ints:
+    """The rows by priority, then by the GPU time that is left over weight, which is the order of the relaxed program
+    where many jobs wait."""
+    left = snapshot.oracle.left_s[rows] * snapshot.gpus[rows] / snapshot.weight[rows]
+    return rows[np.lexsort((rows, np.rint(left * 1000.0), -snapshot.priority[rows]))]
 
 
 class _Floor:
