@@ -44,6 +44,7 @@ def _gpu(name: str, gib: int, fp32: float, mixed: float, bandwidth: float, link:
 #                 name        GiB  fp32   mixed  GB/s   link  $/h
 _MODELS = (
     _gpu("k80", 12, 4.1, 4.1, 240, 12, 0.45),
+    _gpu("m60", 8, 4.8, 4.8, 160, 12, 0.75),
     _gpu("p100", 16, 9.5, 19.0, 732, 12, 1.46),
     _gpu("v100", 16, 15.7, 125, 900, 150, 2.48),
     _gpu("t4", 16, 8.1, 65, 320, 12, 0.35),

@@ -66,6 +66,12 @@ class Ledger:
             self.started_s[job] = now_s
             self.starts[job] = 1
 
+    def ran_task(self, job: int, start_s: float, end_s: float, gpu: int, kind: int, lost_s: float) -> None:
+        """A task held a GPU. Tasks of a job run at the same time, so `held_s` is counted apart."""
+        counted_s = self.held_s[job]
+        self.held(job, start_s, end_s, (gpu,), kind, lost_s)
+        self.held_s[job] = counted_s
+
     def sample(self, time_s: float, busy_gpus: int, running: int, active: int) -> None:
         """Note how busy the cluster is from this instant on."""
         self._series.extend((time_s, busy_gpus, running, active))

@@ -68,6 +68,7 @@ class Result:
         ledger: Ledger,
         skipped: Mapping[str, int],
         switches: Switches | None = None,
+        least_weighted_jct_s: float | None = None,
     ) -> None:
         self.settings = settings
         self.costs = costs
@@ -75,6 +76,7 @@ class Result:
         self.specs = tuple(jobs)
         self.ledger = ledger
         self.switches = switches
+        self.least_weighted_jct_s = least_weighted_jct_s
         self.skipped_by_reason = dict(skipped)
         self.submitted_s: Floats = np.array([job.submitted_s for job in jobs])
         self.started_s: Floats = ledger.started_s
@@ -134,6 +136,12 @@ class Result:
         return alone_gpu_s / (self.cluster.gpu_count * self.makespan_s) if self.makespan_s else None
 
     @property
+    def jct_weighted_s(self) -> float | None:
+        """The mean completion time of finished jobs, by their weights."""
+        weights = np.array([job.weight for job in self.specs])[self.done]
+        return float((weights * self.jct_s[self.done]).sum() / weights.sum()) if len(weights) else None
+
+    @property
     def deadline_misses(self) -> int:
         limits = np.array([np.inf if job.deadline_s is None else job.deadline_s for job in self.specs])
         late = np.where(self.done, self.finished_s, np.inf) > limits + 1e-5
@@ -167,6 +175,8 @@ class Result:
             "skipped_by_reason": self.skipped_by_reason,
             "makespan_s": self.makespan_s,
             "jct_s": metrics.spread_of(self.jct_s[done]),
+            "jct_weighted_s": self.jct_weighted_s,
+            **({} if self.least_weighted_jct_s is None else {"jct_weighted_least_s": self.least_weighted_jct_s}),
             "queue_s": metrics.spread_of(self.queue_s[done]),
             "feedback_s": metrics.spread_of(self.feedback_s[~np.isnan(self.feedback_s)]),
             "utilisation": self.utilisation,

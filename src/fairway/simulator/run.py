@@ -26,6 +26,7 @@ from fairway.placement import placement as placement_named
 from fairway.placement.tenants import Tenants
 from fairway.policies import make_policy
 from fairway.policies.priorities import by_priority
+from fairway.simulator.bound import least_weighted_jct_s
 from fairway.simulator.engines import engine_of, rates_of, runs_queues
 from fairway.simulator.faults import Faults
 from fairway.simulator.job_engine import JobEngine
@@ -145,7 +146,8 @@ def simulate(
         tenants=told(tenants),
         **_told(world, inner is not chosen, min_run_s),
     )
-    return Result(settings, costs, machines, jobs, engine.ledger, skipped, engine.switches)
+    least_s = least_weighted_jct_s(jobs, rates, machines) if tasks else None
+    return Result(settings, costs, machines, jobs, engine.ledger, skipped, engine.switches, least_s)
 
 
 def _read(trace: str | Path | Workload, trace_format: str | None, cluster: str | Cluster) -> tuple[Workload, Cluster]:

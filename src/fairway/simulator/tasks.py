@@ -86,6 +86,7 @@ class TaskFloor:
         self._waiting: dict[int, set[int]] = {}
         self._told: dict[int, tuple[int, ...]] = {}
         self._changed: set[int] = set()
+        self._busy_since_s: dict[int, float] = {}
 
     def has(self, job: int) -> bool:
         """Whether tasks of a job have run or are to run."""
@@ -228,6 +229,8 @@ class TaskFloor:
         switch_s = self._switch_s(gpu, owner)
         ends_s = self._clock(now_s + switch_s + compute_s)
         now.begun += 1
+        if not now.running:
+            self._busy_since_s[job] = now_s
         now.running[gpu] = _Run(now_s, switch_s, ends_s, self._clock(ends_s + sync_s))
         self._runs[gpu] = job
         self._turn[gpu] = self._turn.get(gpu, 0) + 1
@@ -239,7 +242,9 @@ class TaskFloor:
         """A GPU is free again. Returns when its task is synchronised."""
         job = self._runs.pop(gpu)
         run = self._rounds[job].running.pop(gpu)
-        self._ledger.held(job, run.started_s, now_s, (gpu,), self._kind[gpu], run.switch_s)
+        self._ledger.ran_task(job, run.started_s, now_s, gpu, self._kind[gpu], run.switch_s)
+        if not self._rounds[job].running:
+            self._ledger.held_s[job] += now_s - self._busy_since_s[job]
         self._changed.add(job)
         return run.synced_s
 
