@@ -39,7 +39,7 @@ class Pace:
     def rest(self) -> None:
         """After a step: rest for as long as the throttle asks for, but not if the job has to stop."""
         if self._told() < 1.0:
-            _finish()
+            finish_gpu_work()
             took_s = time.monotonic() - self._since_s
             if not self._keeps:
                 self._take_over()
@@ -94,7 +94,7 @@ class Pace:
                 self._word.touch()
 
 
-def _finish() -> None:
+def finish_gpu_work() -> None:
     """Wait until the GPU has done its work: otherwise it would go on during the rest, and be idle after it."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is not None and cuda.is_initialized():

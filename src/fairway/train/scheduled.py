@@ -29,6 +29,7 @@ from fairway.train.sampler import Sampler
 from fairway.train.saving import Load, Save, Saving
 from fairway.train.stopping import REQUEUE_CODE, StopFlag
 from fairway.train.tuned import TunedBatch, TunedCourse, Wish
+from fairway.train.yielding import Yielding
 
 _WISH_EVERY_S = 0.25
 
@@ -52,6 +53,7 @@ class Session:
         self.ranks = Ranks(context, agree_every)
         self._stop = StopFlag()
         self._pace = Pace(context.attempt, context.rank, hurried=lambda: self._stop.is_set)
+        self._yielding = Yielding(context.attempt, context.world_size, hurried=lambda: self._stop.is_set)
         lines = Lines(context.report, speaks=lambda: self.rank == 0)
         self._reporter = Reporter(lines, total=steps, batch_size=batch_size)
         self._checkpoints = _checkpoints(context, checkpoint_dir, keep)
@@ -350,6 +352,7 @@ class Session:
     def _decide(self, wish: int, note: int = 0) -> tuple[int, int]:
         if not self.scheduled and self._checkpoints is None:
             return GO_ON, 0
+        self._yielding.rest()
         self._pace.rest()
         return self.ranks.decide(STOP if self._stop.is_set else wish, note)
 

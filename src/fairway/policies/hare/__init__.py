@@ -41,13 +41,17 @@ class Hare:
     group_s: float = 60.0
 
     name: ClassVar[str] = "hare"
-    knows: ClassVar[frozenset[str]] = frozenset({"duration", "tasks"})
     round_s: ClassVar[float] = 0.0
     ranks_priorities: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not self.group_s > 0:
             raise ValueError(f"group_s must be above 0, not {self.group_s:g}")
+
+    @property
+    def knows(self) -> frozenset[str]:
+        """What the tasks of jobs are like; how long jobs run, unless that shall not be known."""
+        return frozenset({"tasks"} if self.clairvoyant == "no" else {"duration", "tasks"})
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """Plan if jobs have come or something else has changed; otherwise the queues stay as they are."""

@@ -13,6 +13,8 @@ A scheduler that starts again finds in the attempt's directory which processes r
     paused        "yes" or "no": whether the ranks should be suspended in place
     throttle      the part of the time in which the ranks may compute, if that is not all of it
     eased-R       says that rank R keeps to the throttle by itself; the rank renews it all the time
+    yields        says that the only rank looks at `paused` after every step
+    rests         exists while that rank stands still between two steps
     stopping      exists as soon as the ranks have been asked to stop
     hurry         how many seconds suspended ranks have to stop, if what they would save is not needed
 
@@ -57,6 +59,8 @@ _RESERVE_BYTES = 65_536
 _FULL_RETRY_S = 1.0
 _PERIOD_S, _LEAST_TURN_S, _LONGEST_PERIOD_S = 0.2, 0.05, 5.0
 """Throttled ranks compute and rest once in every period. The period is longer if a turn would be too short."""
+_YIELD_S, _YIELD_LOOK_S = 0.25, 0.002
+"""How long a rank that is to be suspended has to end its step, and how often the keeper looks whether it has."""
 _EASED_S, _LOOK_AT_EASED_S = 3.0, 0.5
 """How long a rank's file `eased-R` counts, and how often the keeper looks for it."""
 _OUTSIDERS_EVERY_S = 1.0
@@ -350,6 +354,7 @@ class Keeper:
             return
         self.stopped = True
         self.turns.end()
+        self._let_step_end()
         self.signal_all(signal.SIGSTOP)
         for _ in range(100):
             moving = [pid for pid in self.processes() if (stat_fields(pid) or "X")[0] not in "TtZX"]
@@ -358,6 +363,23 @@ class Keeper:
             for pid in moving:
                 _kill(pid, signal.SIGSTOP)
             time.sleep(0.002)
+
+    def _let_step_end(self) -> None:
+        """Give a rank that looks for the request after every step a moment to end the present one."""
+        folder = self.rank_folder()
+        if len(self.ranks) > 1 or not (folder / "yields").exists():
+            return
+        until_s = time.monotonic() + _YIELD_S
+        rank = next(iter(self.ranks))
+        while time.monotonic() < until_s and (stat_fields(rank) or "X")[0] not in "ZX":
+            if (folder / "rests").exists():
+                return
+            time.sleep(_YIELD_LOOK_S)
+
+    def rank_folder(self) -> Path:
+        """Where ranks may write files for the keeper."""
+        shared = self.directory / "shared"
+        return shared if shared.is_dir() else self.directory
 
     def _stop(self, cause: str, grace_s: float) -> None:
         """Ask all ranks to stop. The first cause counts."""
@@ -534,8 +556,7 @@ class Turns:
 
     def _are_eased(self) -> bool:
         """Whether every live rank has said recently that it keeps to the throttle by itself."""
-        shared, now_s = self._keeper.directory / "shared", time.time()
-        folder = shared if shared.is_dir() else self._keeper.directory
+        folder, now_s = self._keeper.rank_folder(), time.time()
         for pid, rank in self._keeper.ranks.items():
             if pid in self._keeper.codes:
                 continue

@@ -1,0 +1,64 @@
+"""A training with a session that is suspended in place: it stands still between two steps, and is not started again."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from live_scheduler import clear, ended, live_scheduler, log_of, submit, until
+from real_processes import wait_for
+from training import ROOT
+
+from fairway.runtime.jobs.records import JobState
+
+TRAINING = """
+import time
+from fairway import train
+session = train.session(steps=%d)
+for step in session.steps():
+    print('begin', step, flush=True)
+    end = time.monotonic() + 0.03
+    while time.monotonic() < end: pass
+    print('end', step, flush=True)
+"""
+ENVIRONMENT = {"PYTHONPATH": str(ROOT / "src")}
+
+
+def training(steps: int) -> list[str]:
+    return [sys.executable, "-c", TRAINING % steps]
+
+
+def test_a_suspended_session_stands_between_two_steps(tmp_path: Path) -> None:
+    with live_scheduler(tmp_path, gpus=1) as scheduler:
+        job = submit(scheduler, training(100_000), env=ENVIRONMENT)
+        wait_for(lambda: "end 2" in log_of(scheduler, job), "the first steps")
+        between = 0
+        for _ in range(5):
+            scheduler.suspend(job.id)
+            until(job, JobState.SUSPENDED)
+            time.sleep(0.4)
+            last = log_of(scheduler, job).split("\n")[-2]
+            time.sleep(0.1)
+            assert log_of(scheduler, job).split("\n")[-2] == last
+            between += last.startswith("end")
+            scheduler.release(job.id)
+            until(job, JobState.RUNNING)
+            wait_for(lambda last=last: log_of(scheduler, job).split("\n")[-2] != last, "it to go on")
+        # On a machine that is so busy that a step takes a quarter of a second, one may be cut.
+        assert between >= 4
+        assert len(job.attempts) == 1
+        scheduler.cancel(job.id)
+        ended(job)
+    assert not clear(tmp_path)
+
+
+def test_jobs_under_hare_take_turns_without_being_started_again(tmp_path: Path) -> None:
+    with live_scheduler(tmp_path, gpus=1, policy="hare:clairvoyant=no,group_s=1") as scheduler:
+        jobs = [submit(scheduler, training(90), env=ENVIRONMENT) for _ in range(2)]
+        for job in jobs:
+            ended(job)
+            assert (job.state, len(job.attempts)) == (JobState.COMPLETED, 1)
+            assert log_of(scheduler, job).count("begin") == 90
+        assert all(job.preemptions > 0 for job in jobs[:1])
+    assert not clear(tmp_path)
