@@ -167,6 +167,34 @@ def test_jobs_beside_the_one_that_starts_take_memory_too() -> None:
     assert on.resident(0) == ("D",)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_residents_never_exceed_the_memory_beside_the_job_that_runs(seed: int) -> None:
+    """Random tasks, starts, ends and failures. A hit is always a job that was resident before."""
+    rng, on = random.Random(seed), switches(machines="v100:1x2,k80:1x2")
+    jobs = {name: sized(name, rng.choice((1, 2, 3, 5, 8, 11))) for name in "ABCDEFGHIJ"}
+    memory = [16, 16, 12, 12]
+    for _ in range(500):
+        one, gpu = rng.choice(list(jobs.values())), rng.randrange(4)
+        before = on.resident(gpu)
+        match rng.randrange(10):
+            case 0:
+                on.ended(one)
+                assert all(one.id not in on.resident(each) for each in range(4))
+                continue
+            case 1:
+                on.forget(gpu)
+                assert on.resident(gpu) == ()
+                continue
+            case 2 | 3:
+                cost_s = on.start_s(one, (gpu,))
+            case _:
+                cost_s = on.next_s(gpu, one, then=rng.choice(list(jobs.values())))
+        assert (cost_s == HIT_S) == (one.id in before)
+        assert one.id not in on.resident(gpu)
+        held = sum(jobs[name].memory_bytes for name in on.resident(gpu)) + one.memory_bytes
+        assert held <= memory[gpu] * GIB
+
+
 def run(*jobs: JobSpec, machines: str = "v100:4", policy: Any = "srtf", **about: Any) -> Result:
     return simulate(Workload.of(list(jobs)), cluster=machines, policy=policy, **about)
 
