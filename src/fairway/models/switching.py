@@ -86,13 +86,13 @@ class SwitchTable:
         return times
 
     def estimate(self, model: str) -> SwitchTimes | None:
-        """Times from the size of a model alone; None if that is unknown.
+        """Times from the size of a model alone; None if that or all sizes of the table are unknown.
 
         A restart waits for the whole transfer. The other methods hide a part of it. What counts there are the weights
         without the largest tensor: huge dense layers are at the end of a network and arrive while the rest computes.
         """
         size = self.weights_bytes(model)
-        if size is None:
+        if size is None or self._lines is None:
             return None
         restart, pipelined, resident = self._lines
         whole_s, exposed_s = size / PCIE_BYTES_PER_S, self._exposed_s(model, size)
@@ -125,11 +125,10 @@ class SwitchTable:
         tensors = known_tensors(model)
         return size * (1.0 - (tensors.skew if tensors else 0.0)) / PCIE_BYTES_PER_S
 
-    def _fitted(self) -> tuple[_Line, _Line, _Line]:
+    def _fitted(self) -> tuple[_Line, _Line, _Line] | None:
         sized = [(name, times, size) for name, times in self.rows.items() if (size := self.weights_bytes(name))]
         if not sized:
-            restart, pipelined, resident = (_Line(value, 1.0) for value in self.median[:3])
-            return restart, pipelined, resident
+            return None
         waits = [times.restart_s - size / PCIE_BYTES_PER_S for _, times, size in sized]
         exposed = [self._exposed_s(name, size) for name, _, size in sized]
         pipelined = _fit(exposed, [times.pipelined_s for _, times, _ in sized])

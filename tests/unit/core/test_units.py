@@ -18,6 +18,8 @@ from fairway.core.units import clock_s, duration_s, size_bytes
         ("90", 90),
         ("0.5", 0.5),
         ("90s", 90),
+        ("5ms", 0.005),
+        ("1s500ms", 1.5),
         ("30m", 1800),
         ("30min", 1800),
         ("2h", 7200),
