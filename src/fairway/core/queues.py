@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from fairway.core import columns as c
+
 if TYPE_CHECKING:
     from fairway.core.snapshot import Snapshot
 
@@ -110,7 +112,7 @@ def _problem_in_rounds(snapshot: Snapshot, row: int, counts: dict[float, int]) -
         missing = gang - opened.begun if opened is not None and begun else gang
         if counts[until] != missing:
             return f"has {counts[until]} tasks of a round in queues, not {missing}"
-        if not begun and not done < until:
+        if not begun and not done < until and snapshot.floats[c.WORK, row] > 0:
             return "has a task of a round that is over"
     if opened is not None and opened.begun < gang and opened.until not in counts:
         return "has begun a round, but not all of its tasks are in queues"

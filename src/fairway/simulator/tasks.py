@@ -23,12 +23,13 @@ Alarm = Callable[[float, int, int], None]
 
 
 class _Run(NamedTuple):
-    """A task that a GPU has begun; `switch_s` of its time is lost."""
+    """A task that a GPU has begun; `switch_s` of its time is lost. `exact_s` is `synced_s` before it was rounded."""
 
     started_s: float
     switch_s: float
     ends_s: float
     synced_s: float
+    exact_s: float
 
     def part(self, now_s: float) -> float:
         """How much of the task is done."""
@@ -39,10 +40,10 @@ class _Run(NamedTuple):
 class _Round:
     """An open round. It takes the job's work from `since` to `end`, which may be before `until`.
 
-    `synced_s` is that of the tasks that have ended.
+    `synced_s` is when the tasks that have ended are synchronised, `exact_s` the same before it was rounded.
     """
 
-    __slots__ = ("begun", "end", "ended", "running", "since", "synced_s", "until")
+    __slots__ = ("begun", "end", "ended", "exact_s", "running", "since", "synced_s", "until")
 
     def __init__(self, job: EngineJob, until: float) -> None:
         self.since = job.progress
@@ -50,7 +51,7 @@ class _Round:
         self.end = min(until, job.work)
         self.begun = 0
         self.ended = 0
-        self.synced_s = 0.0
+        self.synced_s = self.exact_s = 0.0
         self.running: dict[int, _Run] = {}
 
     def seen(self) -> OpenRound:
@@ -87,6 +88,8 @@ class TaskFloor:
         self._told: dict[int, tuple[int, ...]] = {}
         self._changed: set[int] = set()
         self._busy_since_s: dict[int, float] = {}
+        self._free_s: dict[int, float] = {}
+        self._ready_s: dict[int, float] = {}
 
     def has(self, job: int) -> bool:
         """Whether tasks of a job have run or are to run."""
@@ -113,11 +116,11 @@ class TaskFloor:
         if self._turn.get(gpu) != turn or gpu not in self._runs:
             return
         job = self._runs[gpu]
-        synced_s = self._end_task(now_s, gpu)
-        now = self._rounds[job]
+        run, now = self._end_task(now_s, gpu), self._rounds[job]
         now.ended += 1
-        now.synced_s = max(now.synced_s, synced_s)
+        now.synced_s, now.exact_s = max(now.synced_s, run.synced_s), max(now.exact_s, run.exact_s)
         if now.ended == self._active[job].spec.gpus:
+            self._ready_s[job] = now.exact_s
             self._alarm(now.synced_s, -1, job)
         self._begin_on(now_s, (gpu,))
 
@@ -227,26 +230,30 @@ class TaskFloor:
         owner = self._active[job]
         compute_s, sync_s = task_times(self._rates, owner.spec, owner.work, (now.since, now.end), self._kind[gpu])
         switch_s = self._switch_s(gpu, owner)
-        ends_s = self._clock(now_s + switch_s + compute_s)
+        # Instants are rounded to the clock. What follows from them is not, or every round would add to the error.
+        exact_s = max(self._free_s.get(gpu, 0.0), self._ready_s.get(job, 0.0))
+        exact_s = (exact_s if self._clock(exact_s) == now_s else now_s) + switch_s + compute_s
+        self._free_s[gpu] = exact_s
+        ends_s = self._clock(exact_s)
         now.begun += 1
         if not now.running:
             self._busy_since_s[job] = now_s
-        now.running[gpu] = _Run(now_s, switch_s, ends_s, self._clock(ends_s + sync_s))
+        now.running[gpu] = _Run(now_s, switch_s, ends_s, self._clock(exact_s + sync_s), exact_s + sync_s)
         self._runs[gpu] = job
         self._turn[gpu] = self._turn.get(gpu, 0) + 1
         self._changed.add(job)
         self._ledger.begins_task(job, now_s)
         self._alarm(ends_s, gpu, self._turn[gpu])
 
-    def _end_task(self, now_s: float, gpu: int) -> float:
-        """A GPU is free again. Returns when its task is synchronised."""
+    def _end_task(self, now_s: float, gpu: int) -> _Run:
+        """A GPU is free again. Returns the task that it had."""
         job = self._runs.pop(gpu)
         run = self._rounds[job].running.pop(gpu)
         self._ledger.ran_task(job, run.started_s, now_s, gpu, self._kind[gpu], run.switch_s)
         if not self._rounds[job].running:
             self._ledger.held_s[job] += now_s - self._busy_since_s[job]
         self._changed.add(job)
-        return run.synced_s
+        return run
 
 
 def task_times(

@@ -254,7 +254,9 @@ def _later(snapshot: Snapshot, seconds: float, memory: Mapping[str, Any]) -> Sna
 
 
 def _no_waste(snapshot: Snapshot, decision: Decision) -> None:
-    """No job waits beside enough idle GPUs of a type that it can use."""
+    """No job waits beside enough idle GPUs of a type that it can use. Tasks in queues are planned ahead."""
+    if decision.queues:
+        return
     free = snapshot.capacity.copy()
     for row in decision.gpus.nonzero()[0].tolist():
         kind = 0 if len(free) == 1 or decision.gpu_types is None else int(decision.gpu_types[row])

@@ -20,6 +20,7 @@ from fairway.core.state import State
 from fairway.models.profile import load_profile
 from fairway.placement import placement as placement_named
 from fairway.simulator.engines import engine_of, rates_of
+from fairway.simulator.engines import runs_queues as can_run_queues
 from fairway.simulator.faults import Faults
 from fairway.simulator.job_engine import EngineOptions, JobEngine
 from fairway.simulator.rules import Rules, rules_named
@@ -85,11 +86,12 @@ def run_engine(
     seed: int = 0,
     keep_every: int = 0,
     checks: Sequence[Check] = (),
+    runs_queues: bool = False,
 ) -> Run:
     """Drive the loop over an engine to the end, with the invariants on; then replay the journal."""
     invariants = Invariants()
     watcher = _Watcher(invariants, keep_every, checks)
-    state = State(cluster, min_run_s=min_run_s, seed=seed)
+    state = State(cluster, min_run_s=min_run_s, seed=seed, runs_queues=runs_queues)
     length_s = policy.round_s if round_s is None else round_s
     watched, placer = invariants.watch(engine), placement_named(placement)
     loop = Loop(watched, state, Sealed(policy), placer, round_s=length_s, observer=watcher)
@@ -118,7 +120,8 @@ def run_policy(
     """Simulate jobs, sorted by submit time, under a policy with the invariants on."""
     world = rules_named(rules)
     placer = placement_named(placement)
-    rates = rates_of(world, cluster, load_profile(None), jobs)
+    tasks = "tasks" in policy.knows and can_run_queues(world)
+    rates = rates_of(world, cluster, load_profile(None), jobs, whole_gangs=not tasks)
     round_s = policy.round_s if world.round_s is None else world.round_s
     about: EngineOptions = {"located": placer.located, "faults": faults, "tells": policy.knows, "seed": seed}
     engine, round_s = engine_of(cluster, jobs, rates, world, **about | {"round_s": round_s})
@@ -132,6 +135,7 @@ def run_policy(
         seed=seed,
         keep_every=keep_every,
         checks=checks,
+        runs_queues=tasks,
     )
 
 

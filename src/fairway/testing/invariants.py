@@ -209,7 +209,8 @@ class Invariants:
 
 def replayed(like: State, journal: Sequence[JournalEntry]) -> State:
     """A fresh state on the same cluster with a journal applied to it."""
-    state = State(like.cluster, min_run_s=like.min_run_s, seed=like.seed)
+    queues = like.snapshot().queues is not None
+    state = State(like.cluster, min_run_s=like.min_run_s, seed=like.seed, runs_queues=queues)
     for entry in journal:
         if entry.event is not None:
             state.apply(entry.event)
