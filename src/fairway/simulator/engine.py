@@ -98,6 +98,7 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
             alarm=self._alarm,
         )
         self._task_jobs = 0
+        self._cut = False
 
     def poll(self, until_s: float) -> Sequence[Event]:
         """The events of the next instant, or `Woken` if `until_s` comes first, or nothing when all is done."""
@@ -130,7 +131,12 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
 
     def enact(self, now_s: float, actions: Sequence[Action]) -> Sequence[Event]:
         """As for other engines; tasks that begin now are reported as well."""
-        return [*super().enact(now_s, actions), *self._begun_and_ended(now_s)]
+        events = list(super().enact(now_s, actions))
+        if self._cut:
+            # Jobs that have left their queues make room for others, once all actions are carried out.
+            self._tasks.begin_idle(now_s)
+            self._cut = False
+        return events + self._begun_and_ended(now_s)
 
     def _begun_and_ended(self, now_s: float) -> list[Event]:
         """What tasks have begun and ended since this was asked last."""
@@ -174,6 +180,8 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
     def _stop(self, now_s: float, job: _SimulatedJob, stop: Suspend | Resize | Move, events: list[Event]) -> None:
         if self._tasks.has(job.job):
             self._tasks.drop(now_s, job.job)
+            self._cut = True
+            events.append(JobEvicted(now_s, job.job, job.progress, "its round was cut short"))
             return
         job.left_gpus, job.left_s = (job.gpus if stop.warm else ()), now_s
         self._release(now_s, job, events)

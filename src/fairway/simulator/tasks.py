@@ -109,7 +109,7 @@ class TaskFloor:
                 ends.setdefault(job, set()).add(until)
         self._next = {job: deque(sorted(untils)) for job, untils in ends.items()}
         self._waiting = {}
-        self._begin_on(now_s, sorted(self._pending))
+        self.begin_idle(now_s)
 
     def task_over(self, now_s: float, gpu: int, turn: int) -> None:
         """A GPU has computed its task, if the task was not lost meanwhile. It begins the next one."""
@@ -146,7 +146,11 @@ class TaskFloor:
                 self._pending[gpu] = deque(task for task in tasks if task.job != job)
         self._rounds.pop(job, None)
         self._changed.discard(job)
-        self._told.pop(job, None)
+        for known in (self._told, self._ready_s, self._busy_since_s):
+            known.pop(job, None)
+
+    def begin_idle(self, now_s: float) -> None:
+        """Let GPUs that are idle begin their next task, if it may begin."""
         self._begin_on(now_s, sorted(self._pending))
 
     def lose(self, now_s: float, gpus: Iterable[int]) -> list[Event]:

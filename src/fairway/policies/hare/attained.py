@@ -45,10 +45,12 @@ def next_rounds(snapshot: Snapshot, usable: Bools, assign: str, round_s: float) 
     ends = np.where(idle, ends, [-1.0 if one is None else one.until for one in opened])
     begun = np.array([0 if one is None else one.begun for one in opened], dtype=np.int64)
     rows = (usable & (begun < snapshot.gpus)).nonzero()[0]
+    memory = {"jobs": snapshot.jobs.copy(), "ends": ends, "gpus": numbers.tolist()}
+    if not len(rows):
+        return dict.fromkeys(numbers.tolist(), ()), memory
     order = np.searchsorted(rows, by_service(snapshot, rows))
     planned = schedule(tasks.single_rounds(snapshot, rows, begun[rows], round_s), gpus, order, assign)
     queues = tasks.queues_of(snapshot, rows, ends[rows][:, None].tolist(), numbers, planned)
     starts_s = np.full(len(snapshot), np.inf)
     np.minimum.at(starts_s, rows[planned.job], snapshot.now_s + planned.start_s)
-    memory = {"jobs": snapshot.jobs.copy(), "ends": ends, "starts_s": starts_s, "gpus": numbers.tolist()}
-    return queues, memory
+    return queues, {**memory, "starts_s": starts_s}

@@ -37,9 +37,13 @@ def outline(snapshot: Snapshot, rows: Ints, rounds: Ints) -> Outline:
     ends = np.array([np.nan if one is None else one.until for one in opened])
     work = snapshot.floats[c.WORK, rows]
     done = np.where(np.isnan(ends), snapshot.progress[rows], ends)
-    part = np.divide(done, work, out=np.zeros(len(rows)), where=work > 0)
-    over = np.rint(np.minimum(part, 1.0) * rounds).astype(np.int64) - ~np.isnan(ends)
-    return Outline(rows, rounds, np.minimum(over, rounds - 1), opened)
+    part = np.divide(done, work, out=np.ones(len(rows)), where=work > 0)
+    begun = ~np.isnan(ends)
+    over = np.rint(np.minimum(part, 1.0) * rounds).astype(np.int64) - begun
+    # Work that is left after the open round needs one more; if none is left, the open round is the last.
+    over = np.where(begun & (part >= 1.0), rounds - 1, np.clip(over, 0, rounds - 1 - (begun & (rounds > 1))))
+    rounds = np.where(begun & (part < 1.0) & (rounds == 1), 2, rounds)
+    return Outline(rows, rounds, over, opened)
 
 
 def rounds_of(snapshot: Snapshot, known: Ints, rows: Ints, group_s: float) -> Ints:
@@ -162,11 +166,11 @@ def ends_of(snapshot: Snapshot, about: Outline) -> list[list[float]]:
     """The work that is done at the end of each round that is left, by job."""
     found = []
     for at, row in enumerate(about.rows.tolist()):
-        work, rounds, opened = float(snapshot.floats[c.WORK, row]), int(about.rounds[at]), about.opened[at]
-        ends = [work * (k / rounds) if k < rounds else work for k in range(int(about.over[at]) + 1, rounds + 1)]
-        if opened is not None:
-            ends[0] = opened.until
-        found.append(ends)
+        work, opened = float(snapshot.floats[c.WORK, row]), about.opened[at]
+        done = float(snapshot.progress[row]) if opened is None else opened.until
+        left = int(about.rounds[at] - about.over[at]) - (opened is not None)
+        ends = [done + (work - done) * (k / left) for k in range(1, left)]
+        found.append([*([] if opened is None else [opened.until]), *ends, *([work] if left else [])])
     return found
 
 
