@@ -17,7 +17,7 @@ import numpy as np
 from fairway.core.arrays import Floats, Ints
 from fairway.core.kernels import compiled_as
 from fairway.core.portable import exp
-from fairway.solvers.task_jobs import GRID_S, Groups, TaskGpus, TaskJobs, checked, on_grid
+from fairway.solvers.task_jobs import GRID_S, TaskGpus, TaskGroups, TaskJobs, checked, growing, on_grid
 
 _STEP, _LATER_STEP, _LAST_STEP = 1.0, 0.5, 0.25
 """How far shares move in one step: at first, from good shares, and at the end."""
@@ -32,7 +32,7 @@ _SAFE = 1.0 - 1e-9
 """What rounding may cost."""
 
 
-class Shares(NamedTuple):
+class RoundShares(NamedTuple):
     """How weights are spread: over rounds, and what is left of each job for the time that it needs by itself."""
 
     rounds: Floats
@@ -43,12 +43,14 @@ class Dual(NamedTuple):
     """Prices of types and shares of rounds that give a bound."""
 
     prices: Floats
-    shares: Shares
+    shares: RoundShares
     value: float
 
 
 def lower_bound(jobs: TaskJobs, gpus: TaskGpus) -> float:
     """A number that no schedule's weighted sum of completion times is below."""
+    if not len(jobs.weight):
+        return 0.0
     fluid = Fluid(jobs, gpus)
     found = fluid.search()
     return fluid.ascend(found, _LAST_STEPS, _LAST_STEP).value * _SAFE
@@ -59,7 +61,7 @@ class Fluid:
 
     def __init__(self, jobs: TaskJobs, gpus: TaskGpus) -> None:
         self.jobs = jobs = checked(jobs, gpus)
-        self.groups = Groups(jobs)
+        self.groups = TaskGroups(jobs)
         self.free_s, self.kind = on_grid(gpus.free_s), gpus.kind
         self.types = jobs.task_s.shape[1]
         self.gpus_of = np.bincount(gpus.kind, minlength=self.types)
@@ -104,10 +106,10 @@ class Fluid:
         speed = jobs.task_s.min(axis=1)[:, None] / jobs.task_s
         prices = np.where(self.gpus_of > 0, np.add.reduce(speed, axis=0) / len(speed), 1.0)
         prices = np.maximum(prices, _LEAST_PRICE)
-        return Dual(prices, Shares(rounds, jobs.weight - np.add.reduceat(rounds, groups.first)), 0.0)
+        return Dual(prices, RoundShares(rounds, jobs.weight - np.add.reduceat(rounds, groups.first)), 0.0)
 
     def ascend(self, start: Dual, steps: int, step: float) -> Dual:
-        """Shares with a larger bound: weight moves to those rounds that say that their job is complete later."""
+        """RoundShares with a larger bound: weight moves to those rounds that say that their job is complete later."""
         shares, best = start.shares, start._replace(value=-np.inf)
         for _ in range(steps):
             said_s = self.mean_busy_s(shares.rounds, start.prices) + self.behind_s
@@ -117,7 +119,7 @@ class Fluid:
             shares = onward
         return best
 
-    def _step(self, shares: Shares, said_s: Floats, step: float) -> tuple[float, Shares]:
+    def _step(self, shares: RoundShares, said_s: Floats, step: float) -> tuple[float, RoundShares]:
         """The bound of shares, and the shares after one step."""
         job, first, weight = self.groups.job, self.groups.first, self.jobs.weight
         sums = np.add.reduceat(shares.rounds * said_s, first) + shares.alone * self.alone_s
@@ -126,7 +128,7 @@ class Fluid:
         rounds = shares.rounds * exp((said_s - mean_s[job]) * pace[job])
         alone = shares.alone * exp((self.alone_s - mean_s) * pace)
         scale = weight / (np.add.reduceat(rounds, first) + alone)
-        return float(np.add.reduce(sums)), Shares(rounds * scale[job], alone * scale)
+        return float(np.add.reduce(sums)), RoundShares(rounds * scale[job], alone * scale)
 
     def average(self, dual: Dual, steps: int) -> Floats:
         """Mean busy times that nearly solve the relaxation: averages over steps, growing along the rounds of a job."""
@@ -135,19 +137,19 @@ class Fluid:
             busy_s = self.mean_busy_s(shares.rounds, dual.prices)
             total_s += busy_s
             shares = self._step(shares, busy_s + self.behind_s, _LATER_STEP)[1]
-        found = total_s / steps
-        for number in range(1, int(self.jobs.rounds.max())):
-            at = (self.groups.round == number).nonzero()[0]
-            found[at] = np.maximum(found[at], found[at - 1])
-        return found
+        return growing(self.groups, total_s / steps)
+
+    def spread(self, prices: Floats | None) -> Dual:
+        """Good shares for prices; without prices, for those by how fast types are."""
+        start = self.even()
+        return self.ascend(start if prices is None else start._replace(prices=prices), _FIRST_STEPS, _STEP)
 
     def search(self, prices: Floats | None = None) -> Dual:
-        """Prices and shares with a large bound, from the given prices on if there are any."""
-        start = self.even()
+        """Prices and shares with a large bound. From given prices on, only small changes are tried, and once each."""
+        found = self.spread(prices)
         if prices is not None:
-            start = start._replace(prices=prices)
-        found = self.ascend(start, _FIRST_STEPS, _STEP)
-        factors = list(_PRICE_FACTORS if prices is None else _PRICE_FACTORS[-2:])
+            return self._reprice(found, _PRICE_FACTORS[-1])
+        factors = list(_PRICE_FACTORS)
         for _ in range(_PRICE_PASSES):
             better = self._reprice(found, factors[0])
             if better is found:
