@@ -53,7 +53,8 @@ def lower_bound(jobs: TaskJobs, gpus: TaskGpus) -> float:
         return 0.0
     fluid = Fluid(jobs, gpus)
     found = fluid.search()
-    return fluid.ascend(found, _LAST_STEPS, _LAST_STEP).value * _SAFE
+    alone = float(np.add.reduce(jobs.weight * fluid.alone_s))
+    return max(alone, fluid.ascend(found, _LAST_STEPS, _LAST_STEP).value) * _SAFE
 
 
 class Fluid:
