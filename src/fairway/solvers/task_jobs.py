@@ -44,6 +44,8 @@ class TaskGpus(NamedTuple):
 
     kind: Ints
     free_s: Floats
+    holder: Ints | None = None
+    """The position of the job whose task is the last one there; -1 if a task needs no switch, -2 for any other job."""
 
 
 def on_grid(times_s: Floats) -> Floats:

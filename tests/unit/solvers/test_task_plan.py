@@ -145,6 +145,20 @@ def test_a_task_waits_for_a_switch_and_for_none_after_its_own_job() -> None:
     found = schedule(jobs, one, np.array([2, 1, 0, 0]), EARLIEST_FINISH, np.full((3, 3), 0.25))
     assert found.start_s.tolist() == [0.0, 1.25, 3.25, 5.5, 6.5, 7.5, 8.5]
     assert found.job.tolist() == [2, 1, 1, 0, 0, 0, 0]
+    for holder, start_s in ((1, 0.25), (2, 0.0), (-1, 0.0), (-2, 0.25)):
+        held = one._replace(holder=np.array([holder]))
+        found = schedule(jobs, held, np.array([2, 1, 0, 0]), EARLIEST_FINISH, np.full((3, 3), 0.25))
+        assert found.start_s[0] == start_s
+
+
+def test_a_job_stays_where_it_needs_no_switch() -> None:
+    jobs, _ = toy()
+    jobs = jobs._replace(task_s=np.full((3, 1), 1.0), sync_s=np.zeros((3, 1)), tasks=np.ones(3, dtype=np.int64))
+    jobs = jobs._replace(first_tasks=jobs.tasks, rounds=np.full(3, 4))
+    three = TaskGpus(np.zeros(3, dtype=np.int64), np.zeros(3))
+    found = schedule(jobs, three, np.tile([0, 1, 2], 4), EARLIEST_FINISH, np.full((3, 1), 0.5))
+    assert all(len(set(found.gpu[found.job == job].tolist())) == 1 for job in range(3))
+    assert found.completion_s.tolist() == [4.0, 4.0, 4.0]
 
 
 def test_a_later_task_fills_a_gap() -> None:
