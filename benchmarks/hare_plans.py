@@ -21,7 +21,8 @@ from rich.console import Console
 from rich.table import Table
 
 from fairway.core.kernels import use_compiled
-from fairway.solvers.task_bound import Fluid, lower_bound
+from fairway.solvers.task_bound import lower_bound
+from fairway.solvers.task_fluid import Fluid
 from fairway.solvers.task_jobs import TaskGpus, TaskJobs
 from fairway.solvers.task_plan import plan
 from fairway.solvers.task_relaxation import order_of, relax

@@ -1,7 +1,7 @@
 """Plans tasks on mixed GPUs: an order from a relaxation, list scheduling, and a search for better orders.
 
 `earliest_available` is the published plan: the order of the relaxation, and each task on the GPU that is free first.
-The relaxation is the linear program, or beyond its size the dual with equal prices (`task_bound`).
+The relaxation is the linear program, or beyond its size the dual with equal prices (`task_fluid`).
 
 `earliest_finish` takes orders from the dual with prices. A task that runs on a GPU type that is dear for it takes work
 from others. So the time until it finishes counts together with what that costs the jobs that are still to come.
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fairway.core.arrays import Floats, Ints
-from fairway.solvers.task_bound import Dual, Fluid
+from fairway.solvers.task_fluid import Dual, Fluid
 from fairway.solvers.task_jobs import TaskGpus, TaskJobs, growing
 from fairway.solvers.task_relaxation import order_of, relax
 from fairway.solvers.task_schedule import EARLIEST_AVAILABLE, EARLIEST_FINISH, TaskBoard, TaskSchedule
