@@ -1,7 +1,7 @@
 """Plans tasks on mixed GPUs: an order from a relaxation, list scheduling, and a search for better orders.
 
-`earliest_available` is the published plan: the order of the relaxation, and each task on the GPU that is free first.
-The relaxation is the linear program, or beyond its size the dual with equal prices (`task_fluid`).
+`earliest_available` starts from the published plan: the order of the relaxation, and each task on the GPU that is free
+first. The relaxation is the linear program, or beyond its size the dual with equal prices (`task_fluid`).
 
 `earliest_finish` takes orders from the dual with prices. A task that runs on a GPU type that is dear for it takes work
 from others. So the time until it finishes counts together with what that costs the jobs that are still to come.
@@ -15,9 +15,9 @@ import numpy as np
 
 from fairway.core.arrays import Floats, Ints
 from fairway.solvers.task_fluid import Dual, Fluid
-from fairway.solvers.task_jobs import TaskGpus, TaskJobs, growing
+from fairway.solvers.task_jobs import TaskGpus, TaskJobs, growing, on_grid
 from fairway.solvers.task_relaxation import order_of, relax
-from fairway.solvers.task_schedule import EARLIEST_AVAILABLE, EARLIEST_FINISH, TaskBoard, TaskSchedule
+from fairway.solvers.task_schedule import EARLIEST_FINISH, TaskBoard, TaskSchedule
 
 _MOST_ROUNDS_IN_PROGRAM = 400
 _AVERAGED = 30
@@ -65,19 +65,17 @@ def plan(
     if not len(jobs.weight):
         nothing = np.zeros(0, dtype=np.int64)
         return TaskPlan(board.schedule(nothing, assign), 0.0, nothing, hint)
-    fluid = Fluid(jobs, gpus)
-    if assign == EARLIEST_AVAILABLE:
-        order = _published_order(fluid, gpus)
-        found = board.schedule(order, assign)
-        return TaskPlan(found, found.value, order, None)
     if hint is not None and len(hint.prices) != board.types:
         hint = None
-    search = _Search(board, fluid, fluid.search(None if hint is None else hint.prices))
-    used = search.start(hint)
-    search.improve(_MOST_PLACED if hint is None else _MOST_PLACED // 4)
+    search, placed = _Search(board, Fluid(jobs, gpus), assign), _MOST_PLACED if hint is None else _MOST_PLACED // 4
+    if assign == EARLIEST_FINISH:
+        hint = search.start(hint)
+    else:
+        search.try_one(_Trial(_published(search.fluid, gpus), np.zeros_like(jobs.task_s)))
+    search.improve(placed)
     order = search.best.order(board.jobs)
     found = board.schedule(order, assign, search.best.extra_s)
-    return TaskPlan(found, found.value, order, used)
+    return TaskPlan(found, found.value, order, hint)
 
 
 class _Trial(NamedTuple):
@@ -93,15 +91,15 @@ class _Trial(NamedTuple):
 class _Search:
     """Tries orders and costs, and keeps the best."""
 
-    def __init__(self, board: TaskBoard, fluid: Fluid, dual: Dual) -> None:
-        self.board, self.fluid, self.dual = board, fluid, dual
+    def __init__(self, board: TaskBoard, fluid: Fluid, assign: str) -> None:
+        self.board, self.fluid, self.assign = board, fluid, assign
         self.value = np.inf
         self.best = _Trial(np.zeros(0), np.zeros(0))
 
     def try_one(self, trial: _Trial) -> bool:
         """Keep a trial if it is better than the best, or as good; says whether it is."""
         order = trial.order(self.board.jobs)
-        value = self.board.value(self.board.completions(order, EARLIEST_FINISH, trial.extra_s)[0])
+        value = self.board.value(self.board.completions(order, self.assign, trial.extra_s)[0])
         if value > self.value:
             return False
         self.value, self.best = value, trial
@@ -109,19 +107,21 @@ class _Search:
 
     def start(self, hint: PlanHint | None) -> PlanHint:
         """Orders of the relaxation and by work per weight, with several costs; or only what was the best before."""
-        fluid, groups, prices = self.fluid, self.fluid.groups, self.dual.prices
-        busy_s = fluid.average(self.dual, _AVERAGED)
+        fluid, groups = self.fluid, self.fluid.groups
+        dual = fluid.search(None if hint is None else hint.prices)
+        busy_s = fluid.average(dual, _AVERAGED)
         ends_s = np.maximum(np.maximum.reduceat(busy_s + fluid.behind_s, groups.first), fluid.alone_s)
-        work = np.add.reduceat(fluid.work(prices), groups.first)
-        cost_s = _costs_s(fluid, self.dual, ends_s)
+        work = np.add.reduceat(fluid.work(dual.prices), groups.first)
+        cost_s = _costs_s(fluid, dual, ends_s)
         forms = (busy_s, busy_s + _TOGETHER * ends_s[groups.job], (work / fluid.jobs.weight)[groups.job])
         tried = [(form, share) for form in range(len(forms)) for share in _COSTS]
         if hint is not None:
             tried = [(form, share) for form, share in tried if form == hint.form or share == hint.share]
+        used = PlanHint(dual.prices, *tried[0])
         for form, share in tried:
             if self.try_one(_Trial(forms[form], share * cost_s)):
-                hint = PlanHint(prices, form, share)
-        return hint if hint is not None else PlanHint(prices, 0, 0.0)
+                used = PlanHint(dual.prices, form, share)
+        return used
 
     def improve(self, placed: int) -> None:
         """Move single jobs to other places in the order, and change what they take a type to cost."""
@@ -130,7 +130,7 @@ class _Search:
         for _ in range(min(_MOST_TRIALS, placed // max(self.board.count, 1))):
             job, factor = int(random.integers(len(jobs.weight))), _FACTORS[int(random.integers(len(_FACTORS)))]
             keys, extra_s = self.best.keys.copy(), self.best.extra_s.copy()
-            move = int(random.integers(3))
+            move = int(random.integers(3 if self.assign == EARLIEST_FINISH else 2))
             if move == 0:
                 keys[groups.first[job] : groups.last[job] + 1] *= factor
             elif move == 1:
@@ -148,12 +148,11 @@ def queues(schedule: TaskSchedule, gpus: int) -> tuple[Ints, Ints]:
     return at, np.searchsorted(schedule.gpu[at], np.arange(gpus + 1))
 
 
-def _published_order(fluid: Fluid, gpus: TaskGpus) -> Ints:
-    """The order of the relaxation in which all types have the same price."""
+def _published(fluid: Fluid, gpus: TaskGpus) -> Floats:
+    """The mean busy times of the relaxation in which all types have the same price."""
     if len(fluid.groups.job) <= _MOST_ROUNDS_IN_PROGRAM:
-        return order_of(fluid.jobs, relax(fluid.jobs, gpus).mean_busy_s)
-    dual = fluid.spread(np.ones(fluid.types))
-    return order_of(fluid.jobs, fluid.average(dual, _AVERAGED))
+        return relax(fluid.jobs, gpus).mean_busy_s
+    return fluid.average(fluid.spread(np.ones(fluid.types)), _AVERAGED)
 
 
 def _costs_s(fluid: Fluid, dual: Dual, ends_s: Floats) -> Floats:
@@ -169,4 +168,4 @@ def _costs_s(fluid: Fluid, dual: Dual, ends_s: Floats) -> Floats:
     later = np.empty(len(at))
     later[at] = np.add.reduce(jobs.weight) - np.cumsum(jobs.weight[at])
     rate = float(np.add.reduce(dual.prices[fluid.kind]))
-    return np.asarray(more * (np.maximum(later, 0.0) * jobs.tasks / (jobs.weight * rate))[:, None])
+    return on_grid(more * (np.maximum(later, 0.0) * jobs.tasks / (jobs.weight * rate))[:, None])
