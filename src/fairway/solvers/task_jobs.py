@@ -44,6 +44,8 @@ class TaskGpus(NamedTuple):
 
     kind: Ints
     free_s: Floats
+    holder: Ints | None = None
+    """The position of the job whose task is the last one there; -1 if a task needs no switch, -2 for any other job."""
 
 
 def on_grid(times_s: Floats) -> Floats:
@@ -71,7 +73,7 @@ def checked(jobs: TaskJobs, gpus: TaskGpus) -> TaskJobs:
     )
 
 
-class Groups:
+class TaskGroups:
     """The tasks of each job and round as one entry, jobs one after the other, rounds in their order."""
 
     def __init__(self, jobs: TaskJobs) -> None:
@@ -95,3 +97,12 @@ class Groups:
         found = second_s[self.job] + (self.round - 1) * round_s[self.job]
         found[self.first] = jobs.ready_s
         return np.asarray(found)
+
+
+def growing(groups: TaskGroups, keys: Floats) -> Floats:
+    """The keys of rounds, none below that of an earlier round of its job."""
+    found = keys.copy()
+    for number in range(1, int(groups.round.max(initial=0)) + 1):
+        at = (groups.round == number).nonzero()[0]
+        found[at] = np.maximum(found[at], found[at - 1])
+    return found

@@ -16,7 +16,7 @@ import numpy as np
 from fairway.core.arrays import Floats, Ints
 from fairway.core.portable import dot
 from fairway.solvers.highs import ColumnProgram, Columns
-from fairway.solvers.task_jobs import Groups, TaskGpus, TaskJobs, checked
+from fairway.solvers.task_jobs import TaskGpus, TaskGroups, TaskJobs, checked
 
 _PASSES = 60
 _MOST_CUTS = 40
@@ -25,7 +25,7 @@ _BREACH = 1e-7
 """The largest breach that is left, as a share of an inequality's right side."""
 _NUDGE = 1e-7
 """How far weights are moved, in proportion, so that one solution is the best."""
-_SHOWN = 2.0**-16
+_SHOWN = 1.0 / 2**16
 """Mean busy times are multiples of this when they are compared."""
 
 
@@ -38,7 +38,7 @@ class Relaxation(NamedTuple):
     """The weighted sum of completion times."""
 
 
-class Capacity:
+class WorkCapacity:
     """How much work GPUs can have done by any time, if each works from the time it is free."""
 
     def __init__(self, free_s: Floats, rate: Floats | None = None) -> None:
@@ -61,10 +61,12 @@ class Capacity:
 def relax(jobs: TaskJobs, gpus: TaskGpus) -> Relaxation:
     """Solve the relaxation as published, by inequalities that are added where they are breached."""
     jobs = checked(jobs, gpus)
-    groups = Groups(jobs)
+    if not len(jobs.weight):
+        return Relaxation(np.zeros(0), np.zeros(0), 0.0)
+    groups = TaskGroups(jobs)
     task_s, sync_s = best_times_s(jobs)
     floor_s = groups.starts_s(jobs, task_s + sync_s, task_s + sync_s) + task_s[groups.job] / 2
-    found = _solve(jobs, groups, task_s, sync_s, floor_s, Capacity(gpus.free_s))
+    found = _solve(jobs, groups, task_s, sync_s, floor_s, WorkCapacity(gpus.free_s))
     nothing = groups.tasks == 0
     found[nothing] = floor_s[nothing]
     ends_s = found[groups.last] + task_s / 2 + sync_s
@@ -84,7 +86,7 @@ def order_of(jobs: TaskJobs, mean_busy_s: Floats) -> Ints:
 
     Mean busy times that differ by rounding only are equal. A round never comes before an earlier one of its job.
     """
-    groups = Groups(jobs)
+    groups = TaskGroups(jobs)
     keys = np.rint(mean_busy_s / _SHOWN)
     ratio = (jobs.weight / jobs.task_s.min(axis=1))[groups.job]
     at = np.lexsort((groups.job, -ratio, groups.round, keys))
@@ -92,7 +94,7 @@ def order_of(jobs: TaskJobs, mean_busy_s: Floats) -> Ints:
 
 
 def _solve(
-    jobs: TaskJobs, groups: Groups, task_s: Floats, sync_s: Floats, floor_s: Floats, capacity: Capacity
+    jobs: TaskJobs, groups: TaskGroups, task_s: Floats, sync_s: Floats, floor_s: Floats, capacity: WorkCapacity
 ) -> Floats:
     """The mean busy times of the best solution; 0 for a round that has no tasks."""
     count = len(groups.job)
@@ -124,7 +126,7 @@ def _solve(
     return np.array(found)
 
 
-def _breached(mean_busy_s: Floats, work: Floats, capacity: Capacity) -> list[tuple[Ints, float]]:
+def _breached(mean_busy_s: Floats, work: Floats, capacity: WorkCapacity) -> list[tuple[Ints, float]]:
     """The prefixes whose inequality is breached more than that of their neighbours, and what each must come to."""
     order = np.argsort(mean_busy_s, kind="stable")
     order = order[work[order] > 0]

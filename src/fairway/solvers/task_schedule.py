@@ -14,7 +14,7 @@ import numpy as np
 from fairway.core.arrays import Floats, Ints
 from fairway.core.kernels import compiled, compiled_as
 from fairway.core.portable import dot
-from fairway.solvers.task_jobs import Groups, TaskGpus, TaskJobs, checked, on_grid
+from fairway.solvers.task_jobs import TaskGpus, TaskGroups, TaskJobs, checked, on_grid
 
 EARLIEST_AVAILABLE, EARLIEST_FINISH = "earliest_available", "earliest_finish"
 _LOOKED_AT = 64
@@ -41,24 +41,27 @@ def schedule(jobs: TaskJobs, gpus: TaskGpus, order: Ints, assign: str, switch_s:
     """Place all tasks in the order of their rounds.
 
     `earliest_available` takes the GPU that is free first (then the faster one), `earliest_finish` the one on which the
-    task is synchronised first (then the one on which it starts first). `switch_s` (by job and type) is what a GPU needs
-    before a task if its last task here was one of another job.
+    task is synchronised first (then the one on which it starts first), also in gaps before tasks that were placed
+    earlier. `switch_s` (by job and type) is what a GPU needs before a task if its last task was one of another job.
     """
-    board = Board(jobs, gpus, switch_s)
+    board = TaskBoard(jobs, gpus, switch_s)
     return board.schedule(order, assign)
 
 
-class Board:
+class TaskBoard:
     """Jobs and GPUs in the form in which many orders are tried on them."""
 
     def __init__(self, jobs: TaskJobs, gpus: TaskGpus, switch_s: Floats | None = None) -> None:
         self.jobs = jobs = checked(jobs, gpus)
-        self.groups = Groups(jobs)
+        self.groups = TaskGroups(jobs)
         self.free_s = on_grid(gpus.free_s)
         self.types = jobs.task_s.shape[1]
         self.kind = gpus.kind
+        self.holder = np.full(len(gpus.kind), -1) if gpus.holder is None else gpus.holder
+        self.latest: Ints = np.argsort(-self.free_s, kind="stable")
+        """GPUs by when they are free, the last one first."""
         self.gpus_of: Ints = np.bincount(gpus.kind, minlength=self.types)
-        self.shortest_s: Floats = jobs.task_s.min(axis=0)
+        self.shortest_s: Floats = jobs.task_s.min(axis=0, initial=np.inf)
         self.switch_s = on_grid(np.zeros_like(jobs.task_s) if switch_s is None else switch_s)
         self.count = int(self.groups.tasks.sum())
 
@@ -70,7 +73,7 @@ class Board:
         gpu, times_s = np.zeros(self.count, dtype=np.int64), np.zeros((2, self.count))
         tables = (jobs.task_s, jobs.sync_s, self.switch_s, extra_s)
         place_all(
-            (order, jobs.tasks, jobs.first_tasks, self.kind, self.gpus_of),
+            (order, jobs.tasks, jobs.first_tasks, self.latest, self.kind, self.holder, self.gpus_of),
             (jobs.first_synced_s, self.shortest_s, *(table.ravel() for table in tables)),
             assign == EARLIEST_FINISH, self.free_s, completion_s, gpu, times_s,
         )  # fmt: skip
@@ -118,6 +121,29 @@ def earliest(spaces: Any) -> int:
 
 
 @compiled
+def own(spaces: Any, tails: int, opens_s: float, holder: Any, job: int) -> int:
+    """A GPU that is free for good when a task can start and needs no switch for it; -1 if none is near."""
+    first = waiting(spaces, tails, opens_s)
+    for place in range(first, min(first + _LOOKED_AT, len(spaces))):
+        if holder[spaces[place][2]] == job:
+            return place
+    return -1
+
+
+@compiled
+def waiting(spaces: Any, tails: int, opens_s: float) -> int:
+    """Of GPUs that are free for good by a time, the one that was busy last."""
+    low, high = len(spaces) - tails, len(spaces)
+    while low < high:
+        middle = (low + high) // 2
+        if -spaces[middle][1] > opens_s:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@compiled
 def fitting(spaces: Any, tails: int, opens_s: float, need_s: float) -> int:
     """The free span in which a task can start first.
 
@@ -139,66 +165,61 @@ def fitting(spaces: Any, tails: int, opens_s: float, need_s: float) -> int:
             return place
         if start_s < best_s and start_s + need_s <= spaces[place][0]:
             best, best_s = place, start_s
-    low, high = gaps, len(spaces)
-    while low < high:
-        middle = (low + high) // 2
-        if -spaces[middle][1] > opens_s:
-            low = middle + 1
-        else:
-            high = middle
-    if low < len(spaces):
-        return low
+    place = waiting(spaces, tails, opens_s)
+    if place < len(spaces):
+        return place
     place = earliest(spaces)
     return best if best_s < -spaces[place][1] else place
 
 
 @compiled
-def pick(
-    spaces: Any, gpus_of: Any, holder: Any, job: int, opens_s: float, times: Any, finish: bool
-) -> tuple[int, int, float]:
-    """The type for the next task of a job, the place among the free spans of the type, and when the GPU turns to it."""
-    task_s, sync_s, switch_s, extra_s = times
-    types = len(gpus_of)
-    best, best_place, best_key, best_then, best_gpu = -1, -1, np.inf, np.inf, -1
-    for kind in range(types):
-        here = job * types + kind
-        if gpus_of[kind] == 0 or task_s[here] == np.inf:
-            continue
-        if finish:
-            place = fitting(spaces[kind], gpus_of[kind], opens_s, task_s[here] + switch_s[here])
-            end_s, begin_s, gpu = spaces[kind][place]
-            then = max(-begin_s, opens_s)
-            key = then + task_s[here] + sync_s[here] + extra_s[here]
-            if end_s < np.inf or (holder[gpu] >= 0 and holder[gpu] != job):
-                key += switch_s[here]
-        else:
-            place = earliest(spaces[kind])
-            _, begin_s, gpu = spaces[kind][place]
-            key, then = -begin_s, task_s[here]
-        if key < best_key or (key == best_key and (then < best_then or (then == best_then and gpu < best_gpu))):
-            best, best_place, best_key, best_then, best_gpu = kind, place, key, then, gpu
-    return best, best_place, max(-spaces[best][best_place][1], opens_s)
+def offer(
+    spaces: Any, tails: int, holder: Any, job: int, opens_s: float, own_s: Any, finish: bool
+) -> tuple[float, float, int, int]:
+    """What a type offers for a task: by what offers are compared, then the GPU, and its place among the free spans."""
+    task_s, sync_s, switch_s, extra_s = own_s
+    if not finish:
+        place = earliest(spaces)
+        return -spaces[place][1], task_s, spaces[place][2], place
+    place = own(spaces, tails, opens_s, holder, job) if switch_s > 0.0 else -1
+    if place < 0:
+        place = fitting(spaces, tails, opens_s, task_s + switch_s)
+    end_s, begin_s, gpu = spaces[place]
+    start_s = max(-begin_s, opens_s)
+    done_s = start_s + task_s + sync_s + extra_s
+    if end_s < np.inf or (holder[gpu] != -1 and holder[gpu] != job):
+        done_s += switch_s
+    return done_s, start_s, gpu, place
 
 
 def _place_loop(whole: Any, seconds: Any, finish: Any, free_s: Any, ready_s: Any, gpus: Any, times_s: Any) -> None:
-    order, tasks, first_tasks, kinds, gpus_of = whole
+    order, tasks, first_tasks, latest, kinds, holders, gpus_of = whole
     first_synced_s, shortest_s, task_s, sync_s, switch_s, extra_s = seconds
-    types, at = len(gpus_of), 0
-    holder, begun = [-1 for _ in free_s], [False for _ in tasks]
-    spaces = [[(np.inf, -free_s[gpu], gpu) for gpu in range(len(kinds)) if kinds[gpu] == kind] for kind in range(types)]
-    for kind in range(types):
-        spaces[kind].sort()
+    types, at, nowhere = len(gpus_of), 0, (np.inf, np.inf, -1, -1)
+    holder, begun, offers = holders.copy(), [False for _ in tasks], [nowhere for _ in gpus_of]
+    spaces = [[(np.inf, -free_s[gpu], gpu) for gpu in latest if kinds[gpu] == kind] for kind in range(types)]
     for job in order:
         count, synced_s, opens_s = tasks[job], 0.0, ready_s[job]
         if not begun[job]:
             count, synced_s, begun[job] = first_tasks[job], first_synced_s[job], True
+        stale, kind = -1, 0
         for _ in range(count):
-            kind, place, start_s = pick(
-                spaces, gpus_of, holder, job, opens_s, (task_s, sync_s, switch_s, extra_s), finish
-            )
-            end_s, begin_s, gpu = spaces[kind].pop(place)
-            here, turns_s = job * types + kind, start_s
-            if end_s < np.inf or (holder[gpu] >= 0 and holder[gpu] != job):
+            # Tasks of a round are alike, so only the type that took the last one has a new offer.
+            for other in range(types):
+                here = job * types + other
+                if task_s[here] == np.inf:
+                    offers[other] = nowhere
+                elif stale < 0 or stale == other:
+                    own_s = task_s[here], sync_s[here], switch_s[here], extra_s[here]
+                    offers[other] = offer(spaces[other], gpus_of[other], holder, job, opens_s, own_s, finish)
+            kind = 0
+            for other in range(1, types):
+                if offers[other] < offers[kind]:
+                    kind = other
+            end_s, begin_s, gpu = spaces[kind].pop(offers[kind][3])
+            stale, here, turns_s = kind, job * types + kind, max(-begin_s, opens_s)
+            start_s = turns_s
+            if end_s < np.inf or (holder[gpu] != -1 and holder[gpu] != job):
                 start_s += switch_s[here]
             else:
                 turns_s -= switch_s[here]

@@ -116,3 +116,14 @@ class Optimum:
                 next_state = [*state]
                 next_state[job] = self._onward(job, rounds, left - 1, ready_s, later)
                 self._try(next_state, [*free_s[:gpu], end_s, *free_s[gpu + 1 :]], start_s)
+
+
+def large(count: int, gpus: int, seed: int) -> tuple[TaskJobs, TaskGpus]:
+    """Jobs of some minutes on four types whose speeds differ by job."""
+    random = np.random.default_rng([seed, count, gpus])
+    slower = np.array([1.0, 2.0, 3.2, 7.0]) * (0.6 + 0.8 * random.random((count, 4)))
+    task_s = (20.0 + 200.0 * random.random((count, 1))) * slower
+    rounds, tasks = random.integers(1, 9, count), random.integers(1, 9, count)
+    jobs = _jobs(random.integers(1, 6, count).astype(float), np.zeros(count), rounds, tasks, task_s)
+    sync_s = np.broadcast_to(0.02 * task_s.min(axis=1)[:, None], task_s.shape)
+    return jobs._replace(sync_s=sync_s), TaskGpus(np.arange(gpus) % 4, np.zeros(gpus))
