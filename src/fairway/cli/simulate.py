@@ -33,7 +33,7 @@ def simulate(
     fairway simulate 60_job.csv --cluster v100:4x4 --policy srtf
     fairway simulate j.jsonl --cluster a100:8x8 --policy las:levels=3600/36000
     fairway simulate j.jsonl --cluster a100:8x8 --policy fifo --mtbf-hours 200
-    fairway simulate j.jsonl --cluster v100:4x4 --policy gandiva --switching resident
+    fairway simulate j.jsonl --cluster v100:4x4 --policy las --switching 5ms
     """
     from fairway.cli import output
     from fairway.policies import make_policy

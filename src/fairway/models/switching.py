@@ -138,20 +138,22 @@ class SwitchTable:
 
 def _fit(transfers_s: Sequence[float], costs_s: Sequence[float]) -> _Line:
     """The line with the least sum of squared relative errors. It never falls, and never starts below 0."""
-    pairs = [(1.0 / cost, transfer / cost) for transfer, cost in zip(transfers_s, costs_s, strict=True)]
-    ones, moved = math.fsum(a for a, _ in pairs), math.fsum(b for _, b in pairs)
-    aa, ab, bb = (math.fsum(x * y for x, y in pairs_of) for pairs_of in _products(pairs))
+    ones = [1.0 / cost for cost in costs_s]
+    moved = [transfer / cost for transfer, cost in zip(transfers_s, costs_s, strict=True)]
+    # The normal equations of base · ones + slope · moved = 1.
+    a, b = math.fsum(ones), math.fsum(moved)
+    aa, ab, bb = _inner(ones, ones), _inner(ones, moved), _inner(moved, moved)
     determinant = aa * bb - ab * ab
     if determinant <= 1e-9 * aa * bb:
         return _Line(median(costs_s), 0.0)
-    base_s, slope = (ones * bb - moved * ab) / determinant, (moved * aa - ones * ab) / determinant
+    base_s, slope = (a * bb - b * ab) / determinant, (b * aa - a * ab) / determinant
     if slope < 0:
         return _Line(median(costs_s), 0.0)
-    return _Line(base_s, slope) if base_s >= 0 else _Line(0.0, moved / bb)
+    return _Line(base_s, slope) if base_s >= 0 else _Line(0.0, b / bb)
 
 
-def _products(pairs: list[tuple[float, float]]) -> tuple[list[tuple[float, float]], ...]:
-    return [(a, a) for a, _ in pairs], pairs, [(b, b) for _, b in pairs]
+def _inner(left: Sequence[float], right: Sequence[float]) -> float:
+    return math.fsum(x * y for x, y in zip(left, right, strict=True))
 
 
 def with_hits(rows: Mapping[str, tuple[float, float, float, float | None]]) -> dict[str, SwitchTimes]:
