@@ -37,6 +37,7 @@ class SchedHomo:
     name: ClassVar[str] = "sched_homo"
     knows: ClassVar[frozenset[str]] = frozenset({"duration", "tasks"})
     round_s: ClassVar[float] = 0.0
+    ranks_priorities: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not self.group_s > 0:
@@ -75,11 +76,11 @@ class SchedHomo:
     def _order(self, snapshot: Snapshot, about: tasks.Outline, seconds: Floats) -> Ints:
         rows = about.rows
         if self.order == "arrival":
-            return np.arange(len(rows))
+            return np.lexsort((rows, -snapshot.priority[rows]))
         usable = np.isfinite(seconds)
         total = np.where(usable, seconds, 0.0).sum(axis=1)
         mean_s = total / np.maximum(usable.sum(axis=1), 1) * (about.rounds - about.over) * snapshot.gpus[rows]
-        return np.lexsort((rows, np.rint(mean_s / snapshot.weight[rows] * 1000.0)))
+        return np.lexsort((rows, np.rint(mean_s / snapshot.weight[rows] * 1000.0), -snapshot.priority[rows]))
 
     def _choose(self, seconds: Floats, idle: list[int], gang: int) -> list[int] | None:
         """The GPUs that a gang takes among idle ones, or None."""

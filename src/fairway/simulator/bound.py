@@ -15,6 +15,9 @@ _ROUND_S = 60.0
 _MOST_ROUNDS = ((500, 16), (2_000, 8), (20_000, 4))
 """The rounds into which jobs are divided at most, by the number of jobs. Larger workloads get no bound."""
 
+_MOST_WITH_TIME = 500
+"""The rounds of all jobs up to which a stronger bound is worked out, which takes seconds."""
+
 
 def least_weighted_jct_s(jobs: Sequence[JobSpec], rates: Rates, cluster: Cluster) -> float | None:
     """A number that the mean completion time by weight is never below; None for a workload that is too large.
@@ -42,5 +45,6 @@ def least_weighted_jct_s(jobs: Sequence[JobSpec], rates: Rates, cluster: Cluster
     tasks, nothing = np.array([job.gpus for job in jobs]), np.zeros(len(jobs))
     given = TaskJobs(weight, arrival_s, np.array(rounds), tasks, tasks, nothing, np.array(task_s), np.array(sync_s))
     gpus = TaskGpus(np.array([cluster.node_type[node] for node in cluster.node_of_gpu]), np.zeros(cluster.gpu_count))
-    least = lower_bound(given, gpus) - float(np.add.reduce(weight * arrival_s))
+    quick = sum(rounds) > _MOST_WITH_TIME
+    least = lower_bound(given, gpus, over_time=not quick) - float(np.add.reduce(weight * arrival_s))
     return max(least, 0.0) / float(np.add.reduce(weight))

@@ -46,6 +46,8 @@ TASK_SWITCHING = "resident"
 """How GPUs switch between the tasks of jobs, unless the user says otherwise: policies of tasks are made for this."""
 COMPILE_FROM_JOBS = 10_000
 """With fewer jobs than this, loading the compiled kernels takes longer than they save."""
+COMPILE_TASKS_FROM_JOBS = 100
+"""The same for jobs that are planned as tasks."""
 
 
 class _TimedPolicy:
@@ -119,11 +121,13 @@ def simulate(
     chosen = make_policy(policy, world.knobs) if isinstance(policy, str) else policy
     table = load_profile(profile) if profile is None or isinstance(profile, str) else profile
     placer = placement_named(placement or world.placement)
-    tasks = "tasks" in chosen.knows and runs_queues(world)
-    if tasks and world.switching is None:
-        world = switched(world, switching_of(TASK_SWITCHING if restart_cost_s is None else f"{restart_cost_s:f}s"))
-    rates = rates_of(world, machines, table, workload.jobs, whole_gangs=not tasks)
     shared = tenants_of(tenants, machines)
+    # Tenants have cells of whole nodes, in which jobs run as gangs.
+    tasks = "tasks" in chosen.knows and runs_queues(world) and shared is None
+    if tasks and world.switching is None:
+        cost = switching_of(TASK_SWITCHING) if restart_cost_s is None else Switching.fixed(restart_cost_s)
+        world = switched(world, cost)
+    rates = rates_of(world, machines, table, workload.jobs, whole_gangs=not tasks)
     jobs, skipped = _possible(_prepared(workload, any_type, world.restart_costs), rates, skip_impossible, shared)
     length_s = chosen.round_s if world.round_s is None else world.round_s
     about: dict[str, Any] = {"located": placer.located, "round_s": length_s, "faults": faults, "seed": seed}
@@ -236,7 +240,7 @@ def _run(loop: Loop, engine: JobEngine[Any], progress: Progress | None) -> None:
     """Step to the end, and sample the length of the queue."""
     state, ledger, total = loop.state, engine.ledger, engine.left
     step, sample = loop.step, ledger.sample
-    if total >= COMPILE_FROM_JOBS:
+    if total >= (COMPILE_FROM_JOBS if state.snapshot().queues is None else COMPILE_TASKS_FROM_JOBS):
         kernels.use_compiled()
     steps = 0
     while step():

@@ -10,7 +10,13 @@ from fairway.core.kernels import use_compiled
 from fairway.simulator.run import simulate
 from fairway.testing.builders import job
 
-POLICIES = ("fifo", "las:levels=10/100", "srtf", *(f"tiresias:gittins={how}" for how in ("off", "within", "exact")))
+POLICIES = (
+    "fifo",
+    "hare",
+    "las:levels=10/100",
+    "srtf",
+    *(f"tiresias:gittins={how}" for how in ("off", "within", "exact")),
+)
 
 
 def warm_up() -> bool:

@@ -22,7 +22,7 @@ from fairway.policies.hare import outline as tasks
 from fairway.policies.hare.attained import next_rounds
 from fairway.policies.hare.gangs import as_gangs
 from fairway.policies.registry import register
-from fairway.solvers.task_plan import plan
+from fairway.solvers.task_plan import PlanHint, plan
 
 
 @register
@@ -74,13 +74,13 @@ class Hare:
         queues: Queues = dict.fromkeys(numbers.tolist(), ())
         starts_s, rounds = np.full(len(snapshot), np.inf), known.copy()
         rounds[usable] = tasks.rounds_of(snapshot, known, usable.nonzero()[0], self.group_s)
-        prices = np.array(snapshot.memory["prices"]) if "prices" in snapshot.memory else None
+        hint = _hint(snapshot.memory)
         for priority in sorted(set(snapshot.priority[usable].tolist()), reverse=True):
             rows = (usable & (snapshot.priority == priority)).nonzero()[0]
             about = tasks.outline(snapshot, rows, rounds[rows])
             switch_s = np.repeat(snapshot.restart_s[rows][:, None], len(snapshot.capacity), axis=1)
-            planned = plan(tasks.task_jobs(snapshot, about), gpus, self.assign, prices, switch_s)
-            found, prices = planned.schedule, planned.prices
+            planned = plan(tasks.task_jobs(snapshot, about), gpus, self.assign, hint, switch_s)
+            found, hint = planned.schedule, planned.hint
             ends = tasks.ends_of(snapshot, about)
             queues = tasks.appended(queues, tasks.queues_of(snapshot, rows, ends, numbers, found))
             np.minimum.at(starts_s, rows[found.job], snapshot.now_s + found.start_s)
@@ -94,8 +94,14 @@ class Hare:
             "priorities": snapshot.priority.copy(),
             "starts_s": starts_s,
             "gpus": numbers.tolist(),
-            "prices": prices,
+            "hint": None if hint is None else list(hint),
         }
+
+
+def _hint(memory: Mapping[str, Any]) -> PlanHint | None:
+    """What the last plan found out, for the next one."""
+    known = memory.get("hint")
+    return None if known is None else PlanHint(np.asarray(known[0], dtype=np.float64), int(known[1]), float(known[2]))
 
 
 def _is_current(snapshot: Snapshot, usable: Bools, known: Ints) -> bool:
