@@ -21,7 +21,7 @@ from fairway.core.arrays import Floats
 from fairway.core.kernels import compiled_as
 from fairway.solvers.task_fluid import Dual, Fluid
 
-_FEWEST_SPANS, _MOST_SPANS = 500, 4000
+_FEWEST_SPANS, _MOST_SPANS = 1000, 4000
 _MOST_WORK = 300_000_000
 """Spans times rounds times types that are looked at in all steps."""
 _GOOD_STEPS, _MOST_STEPS = 30, 60
