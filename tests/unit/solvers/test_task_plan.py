@@ -157,6 +157,20 @@ def test_a_task_waits_for_a_switch_and_for_none_after_its_own_job() -> None:
         assert found.start_s[0] == start_s
 
 
+@pytest.mark.parametrize("assign", ASSIGNS)
+def test_between_tasks_of_two_jobs_there_is_time_for_the_switch(assign: str) -> None:
+    jobs, gpus = large(8, 4, 2)
+    switch_s = np.random.default_rng(3).integers(1, 30, jobs.task_s.shape).astype(float)
+    found = plan(jobs, gpus, assign, switch_s=switch_s).schedule
+    _check(jobs, gpus, found)
+    at, begins = queues(found, len(gpus.kind))
+    for gpu, kind in enumerate(gpus.kind.tolist()):
+        queue = at[begins[gpu] : begins[gpu + 1]]
+        before, after = queue[:-1], queue[1:]
+        needs_s = np.where(found.job[before] == found.job[after], 0.0, switch_s[found.job[after], kind])
+        assert (found.start_s[after] - found.end_s[before] >= needs_s - 1e-5).all()
+
+
 def test_a_job_stays_where_it_needs_no_switch() -> None:
     jobs, _ = toy()
     jobs = jobs._replace(task_s=np.full((3, 1), 1.0), sync_s=np.zeros((3, 1)), tasks=np.ones(3, dtype=np.int64))
