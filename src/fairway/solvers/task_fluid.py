@@ -64,6 +64,7 @@ class Fluid:
         jobs, groups = self.jobs, self.groups
         round_s, tail_s = _round_times_s(jobs, self.gpus_of, jobs.tasks)
         first_s, first_tail_s = _round_times_s(jobs, self.gpus_of, jobs.first_tasks)
+        self.first_s, self.round_s = first_s, round_s
         start_s = groups.starts_s(jobs, first_s, round_s)
         behind_s = tail_s[groups.job]
         behind_s[groups.first] = first_tail_s

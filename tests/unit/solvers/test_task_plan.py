@@ -122,7 +122,7 @@ def test_plans_are_near_the_best() -> None:
 
 @pytest.mark.parametrize("seed", some(range(20), 1))
 def test_larger_plans_are_lawful_and_not_far_above_the_bound(seed: int) -> None:
-    jobs, gpus = large(12, 6, seed)
+    jobs, gpus = large(8, 6, seed)
     found = plan(jobs, gpus)
     _check(jobs, gpus, found.schedule)
     again = plan(jobs, gpus, hint=found.hint)
@@ -155,6 +155,20 @@ def test_a_task_waits_for_a_switch_and_for_none_after_its_own_job() -> None:
         held = one._replace(holder=np.array([holder]))
         found = schedule(jobs, held, np.array([2, 1, 0, 0]), EARLIEST_FINISH, np.full((3, 3), 0.25))
         assert found.start_s[0] == start_s
+
+
+@pytest.mark.parametrize("assign", ASSIGNS)
+def test_between_tasks_of_two_jobs_there_is_time_for_the_switch(assign: str) -> None:
+    jobs, gpus = large(8, 4, 2)
+    switch_s = np.random.default_rng(3).integers(1, 30, jobs.task_s.shape).astype(float)
+    found = plan(jobs, gpus, assign, switch_s=switch_s).schedule
+    _check(jobs, gpus, found)
+    at, begins = queues(found, len(gpus.kind))
+    for gpu, kind in enumerate(gpus.kind.tolist()):
+        queue = at[begins[gpu] : begins[gpu + 1]]
+        before, after = queue[:-1], queue[1:]
+        needs_s = np.where(found.job[before] == found.job[after], 0.0, switch_s[found.job[after], kind])
+        assert (found.start_s[after] - found.end_s[before] >= needs_s - 1e-5).all()
 
 
 def test_a_job_stays_where_it_needs_no_switch() -> None:
