@@ -35,6 +35,7 @@ VARIANTS = (
     "min_makespan:heterogeneity=agnostic",
     "tiresias:service=4/8/12",
     "optimus:estimates=oracle",
+    "hare:clairvoyant=no",
 )
 TUNED = {
     "pollux with other batches": ("pollux", "t4:3x4"),

@@ -79,14 +79,14 @@ class Hare:
             rows = (usable & (snapshot.priority == priority)).nonzero()[0]
             about = tasks.outline(snapshot, rows, rounds[rows])
             switch_s = np.repeat(snapshot.restart_s[rows][:, None], len(snapshot.capacity), axis=1)
-            planned = plan(tasks.task_jobs(snapshot, about), gpus, self.assign, hint, switch_s)
+            planned = plan(tasks.task_jobs(snapshot, about), tasks.among(gpus, rows), self.assign, hint, switch_s)
             found, hint = planned.schedule, planned.hint
             ends = tasks.ends_of(snapshot, about)
             queues = tasks.appended(queues, tasks.queues_of(snapshot, rows, ends, numbers, found))
             np.minimum.at(starts_s, rows[found.job], snapshot.now_s + found.start_s)
             free_s = gpus.free_s.copy()
             np.maximum.at(free_s, found.gpu, found.end_s)
-            gpus = gpus._replace(free_s=free_s)
+            gpus = gpus._replace(free_s=free_s, holder=None)
         return queues, {
             "jobs": snapshot.jobs.copy(),
             "rounds": rounds,

@@ -49,7 +49,8 @@ def next_rounds(snapshot: Snapshot, usable: Bools, assign: str, round_s: float) 
     if not len(rows):
         return dict.fromkeys(numbers.tolist(), ()), memory
     order = np.searchsorted(rows, by_service(snapshot, rows))
-    planned = schedule(tasks.single_rounds(snapshot, rows, begun[rows], round_s), gpus, order, assign)
+    where = tasks.among(gpus, rows)
+    planned = schedule(tasks.single_rounds(snapshot, rows, begun[rows], round_s), where, order, assign)
     queues = tasks.queues_of(snapshot, rows, ends[rows][:, None].tolist(), numbers, planned)
     starts_s = np.full(len(snapshot), np.inf)
     np.minimum.at(starts_s, rows[planned.job], snapshot.now_s + planned.start_s)

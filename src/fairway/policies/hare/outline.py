@@ -18,6 +18,8 @@ from fairway.solvers.task_jobs import TaskGpus, TaskJobs
 from fairway.solvers.task_schedule import TaskSchedule
 
 MOST_ROUNDS = 16
+OTHER_JOB = -2
+"""Stands for a job that is not planned, in the eyes of the planner."""
 PLANNED_ROUNDS = 2_000
 """How many rounds of all jobs together a plan should have at most."""
 
@@ -136,17 +138,17 @@ def _round_times(snapshot: Snapshot, about: Outline) -> tuple[Floats, Floats]:
 
 
 def task_gpus(snapshot: Snapshot) -> tuple[Ints, TaskGpus]:
-    """The numbers of the GPUs that can be used, and when each is free."""
+    """The numbers of the GPUs that can be used, when each is free, and the row of the job that it runs."""
     cluster, gone = snapshot.cluster, set(snapshot.withheld_gpus)
     node_of_gpu = cluster.node_of_gpu
     numbers = [g for g in range(cluster.gpu_count) if node_of_gpu[g] not in snapshot.down_nodes and g not in gone]
-    free_s = np.zeros(cluster.gpu_count)
+    free_s, holder = np.zeros(cluster.gpu_count), np.full(cluster.gpu_count, OTHER_JOB)
     for row in snapshot.running_rows.tolist():
         opened = snapshot.facts(row).round
         for task in () if opened is None else opened.running:
-            free_s[task.gpu] = max(task.ends_s - snapshot.now_s, 0.0)
+            free_s[task.gpu], holder[task.gpu] = max(task.ends_s - snapshot.now_s, 0.0), row
     kinds = np.array([cluster.node_type[node_of_gpu[gpu]] for gpu in numbers], dtype=np.int64)
-    return np.array(numbers, dtype=np.int64), TaskGpus(kinds, free_s[numbers])
+    return np.array(numbers, dtype=np.int64), TaskGpus(kinds, free_s[numbers], holder[numbers])
 
 
 def queues_of(
@@ -172,6 +174,13 @@ def ends_of(snapshot: Snapshot, about: Outline) -> list[list[float]]:
         ends = [done + (work - done) * (k / left) for k in range(1, left)]
         found.append([*([] if opened is None else [opened.until]), *ends, *([work] if left else [])])
     return found
+
+
+def among(gpus: TaskGpus, rows: Ints) -> TaskGpus:
+    """The GPUs as the planner of some rows sees them: jobs are known by their position."""
+    held = np.full(len(gpus.kind), OTHER_JOB) if gpus.holder is None else gpus.holder
+    at = np.minimum(np.searchsorted(rows, held), len(rows) - 1)
+    return gpus._replace(holder=np.where(rows[at] == held, at, OTHER_JOB))
 
 
 def appended(first: Queues, then: Queues) -> dict[int, tuple[Task, ...]]:
