@@ -25,9 +25,10 @@ from fairway.policies.registry import register
 class SchedHomo:
     """Gangs by weight over work, as if all GPUs were alike (Hare's baseline).
 
-    Knows: run times (an oracle). Does not preempt. A gang may have GPUs of several types; the slowest sets its speed.
-    `order=arrival` serves jobs as they come. `types=aware` gives a gang the GPUs that suit it best. Gangs that do not
-    fit are skipped. Live jobs run as under `hare`.
+    Knows: run times (an oracle). Does not preempt.
+
+    A gang may have GPUs of several types; the slowest sets its speed. Gangs that do not fit are skipped. `order=arrival`
+    serves jobs as they come. `types=aware` gives a gang the GPUs that suit it best. Live jobs run as under `hare`.
     """
 
     order: Literal["weighted", "arrival"] = "weighted"

@@ -30,10 +30,13 @@ from fairway.solvers.task_plan import PlanHint, plan
 class Hare:
     """Least weighted completion time on mixed GPUs, by the tasks of jobs.
 
-    Knows: run times (an oracle) unless `clairvoyant=no`, speeds by GPU type. A task is not interrupted; between tasks
-    GPUs switch to other jobs. `assign` says which GPU a task gets: the one that is free first, or the one on which it
-    ends first. Rounds are grouped, so that they take about `group_s` on the GPUs that suit a job best. Live jobs run as
-    whole gangs, which get and give up their GPUs in the same order.
+    Knows: run times (an oracle) unless `clairvoyant=no`, speeds by GPU type. Does not interrupt tasks.
+
+    `assign` says which GPU a task gets: the one that is free first, or the one on which it ends first. Rounds are
+    grouped, so that they take about `group_s` on the GPUs that suit a job best.
+
+    Live jobs run as whole gangs on one GPU type, which get and give up their GPUs in the same order; between steps they
+    are suspended in place. Tasks of one round at different times or on different GPU types are simulated only.
     """
 
     assign: Literal["earliest_available", "earliest_finish"] = "earliest_finish"
