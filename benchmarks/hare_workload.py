@@ -112,7 +112,13 @@ def measured(case: Case) -> Row:
 
 def run(case: Case) -> fairway.Result:
     """Simulate a case."""
-    about = {"cluster": cluster_of(case), "policy": case.policy, "switching": case.switching, "placement": "count"}
+    about = {
+        "cluster": cluster_of(case),
+        "policy": case.policy,
+        "switching": case.switching,
+        "placement": "count",
+        "min_run_s": 0.0,
+    }
     if not case.rounds_s:
         return fairway.simulate(drawn(case), **about)
     with (
