@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -111,20 +112,15 @@ def measured(case: Case) -> Row:
 
 
 def run(case: Case) -> fairway.Result:
-    """Simulate a case."""
-    about = {
-        "cluster": cluster_of(case),
-        "policy": case.policy,
-        "switching": case.switching,
-        "placement": "count",
-        "min_run_s": 0.0,
-    }
-    if not case.rounds_s:
-        return fairway.simulate(drawn(case), **about)
-    with (
-        patch("fairway.policies.hare.outline.MOST_ROUNDS", 10**6),
-        patch("fairway.policies.hare.outline.PLANNED_ROUNDS", 10**9),
-        patch("fairway.simulator.bound._MOST_ROUNDS", ((10**9, 10**6),)),
-        patch("fairway.simulator.bound._ROUND_S", case.rounds_s),
-    ):
-        return fairway.simulate(drawn(case), **about)
+    """Simulate a case. The bound is the same for all policies, and worked out for `hare` only."""
+    about = {"cluster": cluster_of(case), "policy": case.policy, "switching": case.switching}
+    with ExitStack() as changed:
+        if case.rounds_s:
+            changed.enter_context(patch("fairway.policies.hare.outline.MOST_ROUNDS", 10**6))
+            changed.enter_context(patch("fairway.policies.hare.outline.PLANNED_ROUNDS", 10**9))
+            changed.enter_context(patch("fairway.simulator.bound._MOST_ROUNDS", ((10**9, 10**6),)))
+            changed.enter_context(patch("fairway.simulator.bound._MOST_WITH_TIME", 0))
+            changed.enter_context(patch("fairway.simulator.bound._ROUND_S", case.rounds_s))
+        elif case.policy != "hare":
+            changed.enter_context(patch("fairway.simulator.run.least_weighted_jct_s", return_value=None))
+        return fairway.simulate(drawn(case), placement="count", min_run_s=0.0, **about)
