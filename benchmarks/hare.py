@@ -170,7 +170,7 @@ def order(world: World) -> dict[str, list[Row]]:
         for policy in ("hare", "sched_homo"):
             cases = [Case(policy, 200, 80, seed, order=types, patterned=patterned) for seed in world.seeds]
             found.append({"policy": policy, "nodes": name, **means(world.rows(cases, f"nodes {name}"))})
-    return {"200 jobs at the start, 80 GPUs": found}
+    return {"200 jobs at the start, 80 GPUs, by the order of nodes": found}
 
 
 def switching(world: World) -> dict[str, list[Row]]:
