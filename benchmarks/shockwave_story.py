@@ -7,7 +7,6 @@ The workload is one of a family that is drawn from seeds; it was chosen because 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ import fairway
 from fairway import JobSpec, Workload
 from fairway.core.event import RegimeEntered
 from fairway.core.job import Regime
+from fairway.report.line_chart import INK, SOFT, svg_head, svg_text
 from fairway.simulator.result import Result
 
 RULES = ("agnostic", "reactive", "restatement")
@@ -24,9 +24,8 @@ CHOSEN, FAMILY, GPUS, JOBS = 106, 150, 3, 7
 UNFAIR = 1.05
 COLOURS = ("#0072b2", "#d55e00", "#00875f", "#b8478a", "#b07c00", "#56708a", "#7b5ea7")
 SHADES = (0.5, 0.75, 1.0)
-INK, SOFT, GRID, BAD = "#16202c", "#55616f", "#e4e8ed", "#c0262d"
+BAD = "#c0262d"
 WIDTH, LEFT, RIGHT, ROW, PANEL = 900, 178, 66, 19, 186
-_FONT = "system-ui, 'Segoe UI', Roboto, 'Noto Sans', sans-serif"
 
 
 class Told(NamedTuple):
@@ -103,14 +102,12 @@ def draw_story() -> str:
     most_s = max(float(run.result.makespan_s or 0.0) for run in runs.values())
     height = 84 + PANEL * len(runs) + 30
     title = "The same seven jobs on three GPUs, planned with three forecasts"
-    size = f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
-    about = f'role="img" aria-label="{escape(title)}" font-family="{_FONT}" font-size="12.5"'
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} {about}>',
-        f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
-        _text(20, 28, title, INK, 'font-size="16" font-weight="600"'),
-        _text(20, 49, "Minutes beside a job: its run time if the first batch size lasted → its true run time.", SOFT),
-        _text(
+        *svg_head(title, WIDTH, height, 12.5),
+        svg_text(
+            20, 49, "Minutes beside a job: its run time if the first batch size lasted → its true run time.", SOFT
+        ),
+        svg_text(
             20,
             66,
             "Bars: it runs, darker after each growth of its batch (black strokes). Lines: it waits. Numbers: its ρ.",
@@ -133,21 +130,15 @@ COLUMNS = {
 def draw_comparison(title: str, rows: Sequence[dict[str, Any]], *, published: bool) -> str:
     """A row for each policy, a column of bars for each figure, and a stroke where the published one is."""
     height, step = 96 + 26 * len(rows), 182
-    size = f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
-    about = f'role="img" aria-label="{escape(title)}" font-family="{_FONT}" font-size="12.5"'
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} {about}>',
-        f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
-        _text(20, 28, title, INK, 'font-size="16" font-weight="600"'),
-    ]
+    parts = svg_head(title, WIDTH, height, 12.5)
     if published:
-        parts.append(_text(20, 49, "Black strokes: the figures that the artifact publishes. Less is better.", SOFT))
+        parts.append(svg_text(20, 49, "Black strokes: the figures that the artifact publishes. Less is better.", SOFT))
     for at, row in enumerate(rows):
-        parts.append(_text(20, 98 + 26 * at, row["label"], INK, 'font-weight="600"' if not at else ""))
+        parts.append(svg_text(20, 98 + 26 * at, row["label"], INK, 'font-weight="600"' if not at else ""))
     for column, (name, (heading, form, unit)) in enumerate(COLUMNS.items()):
         left = 178 + step * column
         most = max(row[name] for row in rows)
-        parts.append(_text(left, 74, heading, SOFT))
+        parts.append(svg_text(left, 74, heading, SOFT))
         for at, row in enumerate(rows):
             y, long = 86 + 26 * at, (step - 62) * row[name] / most
             colour = COLOURS[0] if not at else "#a9b6c4"
@@ -157,7 +148,7 @@ def draw_comparison(title: str, rows: Sequence[dict[str, Any]], *, published: bo
                 mark = left + (step - 62) * row["published"][column] / most
                 parts.append(f'<path d="M{mark:.1f} {y - 2}v20" stroke="{INK}" stroke-width="1.6"/>')
                 end = max(end, mark)
-            parts.append(_text(end + 5, y + 12.5, form.format(row[name] / unit), INK, 'font-size="11.5"'))
+            parts.append(svg_text(end + 5, y + 12.5, form.format(row[name] / unit), INK, 'font-size="11.5"'))
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
@@ -167,14 +158,14 @@ def _panel(top: float, rule: str, run: Told, most_s: float) -> list[str]:
     about = f"all done after {float(result.makespan_s or 0) / 60:.0f} min · worst ρ {rho.max():.2f}"
     about += f" · mean completion {float(result.mean_jct_s or 0) / 60:.0f} min"
     about += f" · {int(result.ledger.preemptions.sum())} preemptions"
-    parts = [_text(20, top + 16, rule, INK, 'font-weight="600"'), _text(LEFT, top + 16, about, INK)]
+    parts = [svg_text(20, top + 16, rule, INK, 'font-weight="600"'), svg_text(LEFT, top + 16, about, INK)]
     for job, spec in enumerate(result.specs):
         y = top + 28 + ROW * job
         parts += _row(y, job, spec, run, most_s)
         late = rho[job] > UNFAIR
         end = _x(float(result.finished_s[job]), most_s)
         more = 'font-weight="600" font-size="11.5"' if late else 'font-size="11.5"'
-        parts.append(_text(end + 5, y + 11, f"{rho[job]:.2f}", BAD if late else SOFT, more))
+        parts.append(svg_text(end + 5, y + 11, f"{rho[job]:.2f}", BAD if late else SOFT, more))
     return parts
 
 
@@ -183,8 +174,8 @@ def _row(y: float, job: int, spec: JobSpec, run: Told, most_s: float) -> list[st
     result, colour = run.result, COLOURS[job]
     asked, true = float(spec.duration_s or 0) / 60, float(result.ledger.exclusive_s[job]) / 60
     label = f"{asked:.0f} min" if abs(asked - true) < 0.5 else f"{asked:.0f} → {true:.0f} min"
-    parts = [_text(24, y + 11, spec.id, colour, 'font-weight="700"')]
-    parts.append(_text(42, y + 11, label + (", 2 GPUs" if spec.gpus > 1 else ""), SOFT, 'font-size="11.5"'))
+    parts = [svg_text(24, y + 11, spec.id, colour, 'font-weight="700"')]
+    parts.append(svg_text(42, y + 11, label + (", 2 GPUs" if spec.gpus > 1 else ""), SOFT, 'font-size="11.5"'))
     from_x, to_x = _x(spec.submitted_s, most_s), _x(float(result.finished_s[job]), most_s)
     parts.append(f'<path d="M{from_x:.1f} {y + 6.5:.1f}H{to_x:.1f}" stroke="{colour}" stroke-width="1.3"/>')
     grown_s = sorted({time_s for time_s, number in run.changes if number == job and time_s > spec.submitted_s})
@@ -209,13 +200,9 @@ def _axis(bottom: float, most_s: float) -> list[str]:
     parts = []
     for minutes in range(0, int(most_s / 60) + 1, 20):
         x = _x(60.0 * minutes, most_s)
-        parts.append(_text(x, bottom + 6, f"{minutes}", SOFT, 'text-anchor="middle"'))
-    return [*parts, _text((LEFT + WIDTH - RIGHT) / 2, bottom + 23, "minutes", SOFT, 'text-anchor="middle"')]
+        parts.append(svg_text(x, bottom + 6, f"{minutes}", SOFT, 'text-anchor="middle"'))
+    return [*parts, svg_text((LEFT + WIDTH - RIGHT) / 2, bottom + 23, "minutes", SOFT, 'text-anchor="middle"')]
 
 
 def _x(time_s: float, most_s: float) -> float:
     return LEFT + (WIDTH - LEFT - RIGHT) * time_s / most_s
-
-
-def _text(x: float, y: float, text: str, colour: str, more: str = "") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}" {more}>{escape(text)}</text>'

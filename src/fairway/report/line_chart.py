@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 WIDTH, HEIGHT = 760, 400
 LEFT, RIGHT, TOP, BOTTOM = 64, 130, 64, 52
-COLOURS = ("#0072b2", "#d55e00", "#00875f", "#b8478a", "#b07c00", "#4a5560")
+COLOURS = ("#0072b2", "#d55e00", "#00875f", "#b8478a", "#b07c00", "#4a5560", "#7b5ea7", "#8a5a44")
 INK, SOFT, GRID = "#16202c", "#55616f", "#e4e8ed"
 LABEL_GAP = 17.0
 _FONT = "system-ui, 'Segoe UI', Roboto, 'Noto Sans', sans-serif"
@@ -39,18 +39,25 @@ def line_chart(title: str, lines: Mapping[str, Sequence[tuple[float, float]]], x
         return across, HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * py * y.factor / ticks[-1]
 
     drawn = {name: [place(*point) for point in line] for name, line in lines.items() if line}
-    size = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
-    about = f'role="img" aria-label="{escape(title)}" font-family="{_FONT}" font-size="13"'
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} {about}>',
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
-        _text(20, 26, title, INK, 'font-size="16" font-weight="600"'),
-        _text(20, 47, y.name, SOFT),
+        *svg_head(title, WIDTH, HEIGHT, 13),
+        svg_text(20, 47, y.name, SOFT),
         *_grid(ticks, y, [tick for tick in _ticks(most_x) if tick <= most_x * 1.0001], most_x, x),
         *_strokes(drawn),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
+
+
+def svg_head(title: str, width: float, height: float, font_px: float) -> list[str]:
+    """The start of a picture: its size, a white background and its title."""
+    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+    about = f'role="img" aria-label="{escape(title)}" font-family="{_FONT}" font-size="{font_px:g}"'
+    return [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} {about}>',
+        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
+        svg_text(20, 28, title, INK, 'font-size="16" font-weight="600"'),
+    ]
 
 
 def staircase(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -67,11 +74,11 @@ def _grid(y_ticks: Sequence[float], y: Axis, x_ticks: Sequence[float], most_x: f
     for tick in y_ticks:
         at = floor - (floor - TOP) * tick / y_ticks[-1]
         parts.append(f'<path d="M{LEFT} {at:.1f}H{right}" stroke="{SOFT if tick == 0 else GRID}"/>')
-        parts.append(_text(LEFT - 8, at + 4.5, f"{tick:,g}{y.unit}", SOFT, 'text-anchor="end"'))
+        parts.append(svg_text(LEFT - 8, at + 4.5, f"{tick:,g}{y.unit}", SOFT, 'text-anchor="end"'))
     for tick in x_ticks:
         at = LEFT + (right - LEFT) * tick / most_x
-        parts.append(_text(at, floor + 20, f"{tick:,g}{x.unit}", SOFT, 'text-anchor="middle"'))
-    return [*parts, _text((LEFT + right) / 2, HEIGHT - 12, x.name, SOFT, 'text-anchor="middle"')]
+        parts.append(svg_text(at, floor + 20, f"{tick:,g}{x.unit}", SOFT, 'text-anchor="middle"'))
+    return [*parts, svg_text((LEFT + right) / 2, HEIGHT - 12, x.name, SOFT, 'text-anchor="middle"')]
 
 
 def _strokes(drawn: Mapping[str, Sequence[tuple[float, float]]]) -> list[str]:
@@ -82,7 +89,7 @@ def _strokes(drawn: Mapping[str, Sequence[tuple[float, float]]]) -> list[str]:
         parts.append(f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2.2" stroke-linejoin="round"/>')
         end_x, end_y = line[-1]
         parts.append(f'<path d="M{end_x + 3:.1f} {end_y:.1f}L{end_x + 16:.1f} {height:.1f}" stroke="{colour}"/>')
-        parts.append(_text(end_x + 20, height + 4.5, name, colour, 'font-weight="600"'))
+        parts.append(svg_text(end_x + 20, height + 4.5, name, colour, 'font-weight="600"'))
     return parts
 
 
@@ -102,5 +109,6 @@ def _ticks(most: float) -> list[float]:
     return [round(step * i, 12) for i in range(math.ceil(most / step - 1e-9) + 1)]
 
 
-def _text(x: float, y: float, text: str, colour: str, more: str = "") -> str:
+def svg_text(x: float, y: float, text: str, colour: str, more: str = "") -> str:
+    """A text whose baseline starts at a point."""
     return f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}" {more}>{escape(text)}</text>'
