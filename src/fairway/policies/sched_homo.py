@@ -27,8 +27,9 @@ class SchedHomo:
 
     Knows: run times (an oracle). Does not preempt.
 
-    A gang may have GPUs of several types; the slowest sets its speed. Gangs that do not fit are skipped. `order=arrival`
-    serves jobs as they come. `types=aware` gives a gang the GPUs that suit it best. Live jobs run as under `hare`.
+    A gang may have GPUs of several types; the slowest sets its speed. Gangs that do not fit are skipped.
+    `order=arrival` serves jobs as they come. `types=aware` gives a gang the GPUs that suit it best. Live jobs run as
+    under `hare`.
     """
 
     order: Literal["weighted", "arrival"] = "weighted"
