@@ -309,10 +309,11 @@ def main(argv: Sequence[str]) -> int:
         world = World(1 if args.quick else args.seeds, pool, progress, quick=args.quick)
         for part in parts:
             found |= PARTS[part](world)
+        if args.json:
+            args.json.write_text(json.dumps(found, indent=1))
         if args.pictures:
+            args.pictures.mkdir(parents=True, exist_ok=True)
             pictures(world, parts, found, args.pictures)
-    if args.json:
-        args.json.write_text(json.dumps(found, indent=1))
     console = Console(width=200)
     for title, rows in found.items():
         show(console, title, rows)

@@ -13,7 +13,7 @@ from fairway.core import kernels
 from fairway.core.arrays import Ints
 from fairway.core.decision import Decision, Reason
 from fairway.core.errors import PolicyError
-from fairway.core.queues import problem_in
+from fairway.core.queue_laws import problem_in
 from fairway.core.snapshot import Snapshot
 
 _LAWS = {

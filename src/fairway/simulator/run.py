@@ -124,9 +124,7 @@ def simulate(
     shared = tenants_of(tenants, machines)
     # Tenants have cells of whole nodes, in which jobs run as gangs.
     tasks = "tasks" in chosen.knows and runs_queues(world) and shared is None
-    if tasks and world.switching is None:
-        cost = switching_of(TASK_SWITCHING) if restart_cost_s is None else Switching.fixed(restart_cost_s)
-        world = switched(world, cost)
+    world = _switching_tasks(world, restart_cost_s) if tasks else world
     rates = rates_of(world, machines, table, workload.jobs, whole_gangs=not tasks)
     jobs, skipped = _possible(_prepared(workload, any_type, world.restart_costs), rates, skip_impossible, shared)
     length_s = chosen.round_s if world.round_s is None else world.round_s
@@ -140,9 +138,7 @@ def simulate(
     _run(loop, engine, progress)
     costs = _costs(state.round, timed.cpu_s, time.process_time() - cpu_s, time.monotonic() - wall_s)
     settings = RunSettings(
-        policy=policy if isinstance(policy, str) else policy.name,
-        knows=tuple(sorted(chosen.knows)),
-        **_named(workload, machines),
+        **_named(policy, chosen, workload, machines),
         profile=table.name if any(job.steps is not None for job in jobs) else "durations",
         placement=placement or world.placement,
         round_s=length_s,
@@ -175,8 +171,16 @@ def _costs(rounds: int, decide_cpu_s: float, cpu_s: float, wall_s: float) -> Run
     return RunCosts(rounds, decide_cpu_s, cpu_s, wall_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 
 
-def _named(workload: Workload, machines: Cluster) -> dict[str, Any]:
-    return {"trace": workload.source or "workload", "cluster": machines.text or f"{machines.gpu_count} GPUs"}
+def _switching_tasks(world: Rules, restart_cost_s: float | None) -> Rules:
+    """The rules with the costs of switching GPUs between tasks, if they have none."""
+    if world.switching is not None:
+        return world
+    return switched(world, switching_of(TASK_SWITCHING) if restart_cost_s is None else Switching.fixed(restart_cost_s))
+
+
+def _named(policy: str | Policy, chosen: Policy, workload: Workload, machines: Cluster) -> dict[str, Any]:
+    about = {"policy": policy if isinstance(policy, str) else policy.name, "knows": tuple(sorted(chosen.knows))}
+    return about | {"trace": workload.source or "workload", "cluster": machines.text or f"{machines.gpu_count} GPUs"}
 
 
 def _told(world: Rules, priorities: bool, min_run_s: float | None) -> dict[str, Any]:

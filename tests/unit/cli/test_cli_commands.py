@@ -23,6 +23,7 @@ SCHEMA_KEYS = {
     *("schema", "fairway", "policy", "knows", "trace", "cluster", "gpus", "rules", "placement", "profile", "round_s"),
     *("restart_cost_s", "replan_interval_s", "seed", "jobs", "finished", "skipped", "skipped_by_reason", "makespan_s"),
     *("feedback_s", "throughput"),
+    "jct_weighted_s",
     *("jct_s", "queue_s", "utilisation", "preemptions", "restarts", "lost_gpu_h", "cost", "deadline_misses", "jain"),
     *("ftf", "per_user", "per_queue", "rounds", "decide_cpu_s", "cpu_s", "wall_s", "peak_rss_bytes", "per_job"),
     *("series", "gantt"),

@@ -10,7 +10,8 @@ from fairway.core.decision import Decision, Reason, nothing_granted
 from fairway.core.errors import PolicyError
 from fairway.core.event import NodeLost, TasksChanged
 from fairway.core.plan import plan
-from fairway.core.queues import OpenRound, Queues, RunningTask, Task, problem_in
+from fairway.core.queue_laws import problem_in
+from fairway.core.queues import OpenRound, Queues, RunningTask, Task
 from fairway.core.reconcile import reconcile
 from fairway.core.snapshot import Snapshot
 from fairway.core.snapshot_json import from_json, to_json
