@@ -122,8 +122,7 @@ def simulate(
     table = load_profile(profile) if profile is None or isinstance(profile, str) else profile
     placer = placement_named(placement or world.placement)
     shared = tenants_of(tenants, machines)
-    # Tenants have cells of whole nodes, in which jobs run as gangs.
-    tasks = "tasks" in chosen.knows and runs_queues(world) and shared is None
+    tasks = "tasks" in chosen.knows and runs_queues(world) and shared is None  # tenants have whole nodes, for gangs
     world = _switching_tasks(world, restart_cost_s) if tasks else world
     rates = rates_of(world, machines, table, workload.jobs, whole_gangs=not tasks)
     jobs, skipped = _possible(_prepared(workload, any_type, world.restart_costs), rates, skip_impossible, shared)
@@ -143,8 +142,7 @@ def simulate(
         placement=placement or world.placement,
         round_s=length_s,
         seed=seed,
-        tenants=told(tenants),
-        **_told(world, inner is not chosen, min_run_s),
+        **_told(world, inner is not chosen, min_run_s, tenants),
     )
     least_s = least_weighted_jct_s(jobs, rates, machines) if tasks else None
     return Result(settings, costs, machines, jobs, engine.ledger, skipped, engine.switches, least_s)
@@ -183,9 +181,10 @@ def _named(policy: str | Policy, chosen: Policy, workload: Workload, machines: C
     return about | {"trace": workload.source or "workload", "cluster": machines.text or f"{machines.gpu_count} GPUs"}
 
 
-def _told(world: Rules, priorities: bool, min_run_s: float | None) -> dict[str, Any]:
-    """What a result says about the rules."""
+def _told(world: Rules, priorities: bool, min_run_s: float | None, tenants: TenantsGiven) -> dict[str, Any]:
+    """What a result says about the rules and about tenants."""
     return {
+        "tenants": told(tenants),
         "rules": world.name,
         "restart_cost_s": world.restart_cost_s,
         "replan_interval_s": world.replan_interval_s,
