@@ -42,7 +42,7 @@ POLICIES = {
     "allox:alpha=1": "AlloX",
     "srtf": "SRTF",
     "gavel_fifo": "Gavel FIFO",
-    "hare:clairvoyant=no": "lengths unknown",
+    "hare:clairvoyant=no": "unknown",
 }
 UNKNOWING = "hare:clairvoyant=no"
 """Plans after every round, so it takes longer than the others. The sweeps leave it out."""
