@@ -16,6 +16,12 @@ CLUSTER = ",".join(["v100:1x2,t4:1x2,m60:1x2,k80:1x2"] * 2)
 BASELINES = ("sched_homo", "sched_homo:types=aware", "allox:alpha=1", "srtf", "gavel_fifo")
 
 
+@pytest.fixture(autouse=True)
+def quick_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stronger bound of small workloads takes seconds."""
+    monkeypatch.setattr("fairway.simulator.bound._MOST_WITH_TIME", 0, raising=False)
+
+
 def drawn(seed: int, jobs: int = 40) -> Workload:
     """Jobs of 1 to 20 minutes on V100, all there at the start."""
     rng, rates, found = np.random.default_rng(seed), load_profile(None), []

@@ -15,7 +15,7 @@ _ROUND_S = 60.0
 _MOST_ROUNDS = ((500, 16), (2_000, 8), (20_000, 4))
 """The rounds into which jobs are divided at most, by the number of jobs. Larger workloads get no bound."""
 
-_MOST_WITH_TIME = 500
+_MOST_WITH_TIME = 100
 """The rounds of all jobs up to which a stronger bound is worked out, which takes seconds."""
 
 
