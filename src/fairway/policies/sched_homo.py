@@ -57,9 +57,10 @@ class SchedHomo:
         idle = [at for at, gpu in enumerate(numbers.tolist()) if gpu not in taken]
         rounds = tasks.rounds_of(snapshot, snapshot.recall("rounds", 0), rows, self.group_s)
         about = tasks.outline(snapshot, rows, rounds)
-        seconds = _gpu_seconds(snapshot, about, gpus.kind)
         started = False
-        for at in self._order(snapshot, about, seconds).tolist():
+        fits = (snapshot.gpus[rows] <= len(idle)) & ~np.isin(rows, list(held))
+        seconds = _gpu_seconds(snapshot, about, gpus.kind) if fits.any() else np.zeros((0, 0))
+        for at in self._order(snapshot, about, seconds).tolist() if fits.any() else ():
             row = int(rows[at])
             chosen = None if row in held else self._choose(seconds[at], idle, int(snapshot.gpus[row]))
             if chosen is not None:
