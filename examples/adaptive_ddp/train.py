@@ -78,4 +78,5 @@ for step in session.batches(session.sampler(len(inputs)), batch, 200, save, load
 if session.rank == 0:
     print(f"loss {seen['loss']:.4f} after {step.number + 1} steps; the last batch had {step.batch_size} samples")
 if dist.is_initialized():
+    dist.barrier()  # a process must not lose a peer that it still talks to
     dist.destroy_process_group()

@@ -98,6 +98,7 @@ def main() -> None:
         weights = {name: values.flatten().tolist() for name, values in net.state_dict().items()}
         asked.out.write_text(json.dumps({"losses": losses, "weights": weights, "batch_size": batch.size}))
         print(f"{len(losses)} steps, last loss {losses[-1]:.4f}, batch {batch.size}, {session.world_size} processes")
+    dist.barrier()  # a process must not lose a peer that it still talks to
     dist.destroy_process_group()
 
 
