@@ -16,6 +16,8 @@ from fairway.simulator.rates import Rates
 from fairway.simulator.rules import Rules
 from fairway.simulator.tuned import TunedRates
 
+_FINEST_S = 1e-3
+
 
 def rates_of(
     rules: Rules, cluster: Cluster, profile: Profile, jobs: Sequence[JobSpec], *, whole_gangs: bool = True
@@ -36,8 +38,10 @@ def rates_of(
 
 
 def runs_queues(rules: Rules) -> bool:
-    """Whether jobs may run as tasks under these rules: rounds and epochs of published simulators are for gangs."""
-    return rules.rounds == "clock" and rules.progress == "rate" and rules.frees_gpus == "at_once"
+    """Whether jobs may run as tasks under these rules: those of published simulators, with rounds, epochs or a clock of
+    whole seconds, are for gangs."""
+    whole = rules.frees_gpus == "at_round_end" or rules.time_quantum_s > _FINEST_S
+    return rules.rounds == "clock" and rules.progress == "rate" and not whole
 
 
 def engine_of(

@@ -170,10 +170,12 @@ def _costs(rounds: int, decide_cpu_s: float, cpu_s: float, wall_s: float) -> Run
 
 
 def _switching_tasks(world: Rules, restart_cost_s: float | None) -> Rules:
-    """The rules with the costs of switching GPUs between tasks, if they have none."""
+    """The rules with the costs of switching GPUs between tasks, if they have none. Where starts are free, these are."""
     if world.switching is not None:
         return world
-    return switched(world, switching_of(TASK_SWITCHING) if restart_cost_s is None else Switching.fixed(restart_cost_s))
+    if restart_cost_s is None and world.restart_cost_s > 0:
+        return switched(world, switching_of(TASK_SWITCHING))
+    return switched(world, Switching.fixed(world.restart_cost_s))
 
 
 def _named(policy: str | Policy, chosen: Policy, workload: Workload, machines: Cluster) -> dict[str, Any]:

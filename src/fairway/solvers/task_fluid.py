@@ -21,7 +21,9 @@ from fairway.solvers.task_jobs import GRID_S, TaskGpus, TaskGroups, TaskJobs, ch
 
 _STEP, _LATER_STEP, _LAST_STEP = 1.0, 0.5, 0.25
 """How far shares move in one step: at first, from good shares, and at the end."""
-_FIRST_STEPS, _PRICE_STEPS, _LAST_STEPS = 40, 4, 60
+_FIRST_STEPS, _PRICE_STEPS, _LARGEST = 30.0
+"""The largest exponent of a step: shares of jobs that take no time at all must stay numbers."""
+_LAST_STEPS = 40, 4, 60
 _PRICE_FACTORS = (2.0, 1.4, 1.2, 1.1, 1.05)
 """By how much a price is raised or lowered, the next factor as soon as no price gains by this one."""
 _PRICE_PASSES = 40
@@ -115,8 +117,8 @@ class Fluid:
         sums = np.add.reduceat(shares.rounds * said_s, first) + shares.alone * self.alone_s
         mean_s = sums / weight
         pace = step / np.maximum(mean_s - self.jobs.ready_s, GRID_S)
-        rounds = shares.rounds * exp((said_s - mean_s[job]) * pace[job])
-        alone = shares.alone * exp((self.alone_s - mean_s) * pace)
+        rounds = shares.rounds * exp(np.clip((said_s - mean_s[job]) * pace[job], -_LARGEST, _LARGEST))
+        alone = shares.alone * exp(np.clip((self.alone_s - mean_s) * pace, -_LARGEST, _LARGEST))
         scale = weight / (np.add.reduceat(rounds, first) + alone)
         return float(np.add.reduce(sums)), RoundShares(rounds * scale[job], alone * scale)
 

@@ -134,7 +134,7 @@ def test_a_pair_of_unknown_things_has_no_rates() -> None:
     [
         (("gpt2", 1, "v100", 1), "unknown model 'gpt2'; known: ResNet-18, ResNet-50, LSTM"),
         (("vgg16", 1, "v100", 1), "unknown model 'vgg16'"),
-        (("LM", 20, "tpu", 1), "unknown GPU type 'tpu'; known: k80, p100"),
+        (("LM", 20, "tpu", 1), "unknown GPU type 'tpu'; known: k80, m60, p100"),
         (("LM", 0, "v100", 1), "model 'LSTM': batch size 0 is not at least 1"),
         (("LM", 20, "v100", 0), "a gang needs at least 1 GPU, not 0"),
     ],

@@ -18,6 +18,8 @@ from fairway.solvers.task_jobs import TaskGpus, TaskJobs
 from fairway.solvers.task_schedule import TaskSchedule
 
 MOST_ROUNDS = 16
+_SAME = 1e-9
+"""Speeds that differ by rounding only are equal."""
 OTHER_JOB = -2
 """Stands for a job that is not planned, in the eyes of the planner."""
 PLANNED_ROUNDS = 2_000
@@ -130,10 +132,10 @@ def _round_times(snapshot: Snapshot, about: Outline) -> tuple[Floats, Floats]:
     rows = about.rows
     speeds, work = snapshot.speeds[:, rows].T, snapshot.floats[c.WORK, rows]
     step_s = per_speed(work / about.rounds, speeds)
-    left, left_s = work - snapshot.progress[rows], snapshot.oracle.left_s[rows]
-    best = snapshot.best_speed[rows]
     # The regimes to come may be faster or slower than the present one; a plan counts with their mean.
-    mean = np.where((left > 0) & (snapshot.floats[c.TAIL_S, rows] > 0), left_s * best / np.maximum(left, 1e-300), 1.0)
+    best_s = (work - snapshot.progress[rows]) / snapshot.best_speed[rows]
+    mean = np.divide(snapshot.oracle.left_s[rows], best_s, out=np.ones(len(rows)), where=best_s > 0)
+    mean = np.where(np.abs(mean - 1.0) < _SAME, 1.0, mean)
     return step_s * mean[:, None], _computing(snapshot, rows)
 
 
