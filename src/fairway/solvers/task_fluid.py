@@ -21,9 +21,9 @@ from fairway.solvers.task_jobs import GRID_S, TaskGpus, TaskGroups, TaskJobs, ch
 
 _STEP, _LATER_STEP, _LAST_STEP = 1.0, 0.5, 0.25
 """How far shares move in one step: at first, from good shares, and at the end."""
-_FIRST_STEPS, _PRICE_STEPS, _LARGEST = 30.0
+_FIRST_STEPS, _PRICE_STEPS, _LAST_STEPS = 40, 4, 60
+_LARGEST = 30.0
 """The largest exponent of a step: shares of jobs that take no time at all must stay numbers."""
-_LAST_STEPS = 40, 4, 60
 _PRICE_FACTORS = (2.0, 1.4, 1.2, 1.1, 1.05)
 """By how much a price is raised or lowered, the next factor as soon as no price gains by this one."""
 _PRICE_PASSES = 40
