@@ -148,3 +148,19 @@ def test_rules_of_published_simulators_run_whole_gangs() -> None:
     result = simulate(jobs, cluster="v100:4", policy="hare", rules="gavel")
     assert result.finished == 3
     assert result.least_weighted_jct_s is None
+
+
+@pytest.mark.parametrize("seed", some(range(6), 2))
+def test_grouping_rounds_changes_the_outcome_by_little(seed: int) -> None:
+    random = np.random.default_rng(100 + seed)
+    names = [f"m{n}" for n in range(10)]
+    times = {name: tuple(np.round(random.uniform(1, 4, 2), 2).tolist()) for name in names}
+    sizes = [(int(random.integers(8, 24)), int(random.integers(1, 4))) for _ in names]
+    jobs = Workload.of([task_job(name, *size) for name, size in zip(names, sizes, strict=True)])
+    means = []
+    # Every round by itself (up to the most that are planned), and groups of about a quarter of a job.
+    for group_s in (0.5, 10.0):
+        about = {"cluster": gpus(3, 3), "profile": TaskTimes(times), "switching": "0"}
+        result = simulate(jobs, policy=f"hare:group_s={group_s}", **about)  # type: ignore[arg-type]
+        means.append(result.jct_weighted_s or 0.0)
+    assert means[1] == pytest.approx(means[0], rel=0.08)
