@@ -416,6 +416,9 @@ class State:
         if self.table.i[c.HELD, row]:
             self.occupancy.give(self._stop(row, event.job))
         self.table.f[c.PROGRESS0, row] = event.progress
+        known = self.facts.get(event.job)
+        if known is not None and known.round is not None:
+            self.facts[event.job] = known._replace(round=None)
         self._anchor(row)
 
     def _job_left(self, event: JobFinished | JobFailed | JobCancelled) -> None:
