@@ -70,7 +70,7 @@ def test_the_worked_example_with_two_queues(gittins: str) -> None:
             "tiresias:within=entry",
             "tiresias:within=published",
         ],
-        4,
+        2,
     ),
 )
 def test_the_contract_holds_with_all_knobs(policy: str) -> None:
