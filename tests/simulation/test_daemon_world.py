@@ -29,7 +29,7 @@ from fairway.testing.daemon_laws import BrokenLawError, Laws
 from fairway.testing.daemon_world import live_through
 from fairway.testing.seeds import ALL, first_seed
 
-STORIES = 1000 if ALL else 40
+STORIES = 1000 if ALL else 25
 CHUNK = 50
 
 
