@@ -30,7 +30,7 @@ from fairway.testing.daemon_world import live_through
 from fairway.testing.seeds import ALL, first_seed
 
 STORIES = 1000 if ALL else 25
-CHUNK = 50
+CHUNK = 25
 
 
 @pytest.mark.parametrize("chunk", range(STORIES // CHUNK))
