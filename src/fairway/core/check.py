@@ -117,18 +117,18 @@ def _check_batches(snapshot: Snapshot, decision: Decision) -> None:
 
 def _check_queues(snapshot: Snapshot, decision: Decision) -> None:
     """Queues are complete and come to an end; gangs that run beside them are placed on other GPUs."""
-    if decision.queues is snapshot.queues:
-        return
     if snapshot.queues is None:
         raise PolicyError("the decision has queues of tasks, but here jobs run as whole gangs only")
+    granted = decision.gpus.nonzero()[0].tolist()
+    queued = {gpu for gpu, tasks in decision.queues.items() if tasks} if granted else set()
+    for row in granted if queued else ():
+        if row not in decision.placements or queued.intersection(decision.placements[row]):
+            _refuse(snapshot, np.array([row]), "is granted GPUs that run tasks of others")
+    if decision.queues is snapshot.queues:
+        return
     problem = problem_in(decision.queues, snapshot)
     if problem is not None:
         raise PolicyError(problem)
-    queued = {gpu for gpu, tasks in decision.queues.items() if tasks}
-    granted = decision.gpus.nonzero()[0].tolist() if queued else []
-    for row in granted:
-        if row not in decision.placements or queued.intersection(decision.placements[row]):
-            _refuse(snapshot, np.array([row]), "is granted GPUs that run tasks of others")
     jobs = sorted({task.job for tasks in decision.queues.values() for task in tasks})
     rows = snapshot.rows_of(jobs)
     _refuse(snapshot, rows[decision.reasons[rows] != int(Reason.QUEUED)], "has tasks in queues, but another reason")

@@ -15,6 +15,7 @@ from fairway.core.arrays import Bools, Floats, Ints
 from fairway.core.queues import OpenRound, Queues, Task
 from fairway.core.snapshot import Snapshot
 from fairway.solvers.task_jobs import TaskGpus, TaskJobs
+from fairway.solvers.task_plan import queues
 from fairway.solvers.task_schedule import TaskSchedule
 
 MOST_ROUNDS = 16
@@ -157,13 +158,13 @@ def queues_of(
     snapshot: Snapshot, rows: Ints, ends: Sequence[Sequence[float]], numbers: Ints, planned: TaskSchedule
 ) -> dict[int, tuple[Task, ...]]:
     """The plan as the tasks of each GPU in the order of their starts. `ends` are those of the rounds of each row."""
-    jobs = snapshot.jobs[rows]
-    order = np.lexsort((np.arange(len(planned.gpu)), planned.start_s, planned.gpu))
-    queues: dict[int, list[Task]] = {gpu: [] for gpu in numbers.tolist()}
-    for at in order.tolist():
-        job = int(planned.job[at])
-        queues[int(numbers[planned.gpu[at]])].append(Task(int(jobs[job]), ends[job][int(planned.round[at])]))
-    return {gpu: tuple(tasks) for gpu, tasks in queues.items()}
+    jobs, found = snapshot.jobs[rows].tolist(), dict[int, tuple[Task, ...]]()
+    order, begins = queues(planned, len(numbers))
+    for at, gpu in enumerate(numbers.tolist()):
+        mine = order[begins[at] : begins[at + 1]]
+        placed = zip(planned.job[mine].tolist(), planned.round[mine].tolist(), strict=True)
+        found[gpu] = tuple(Task(jobs[job], ends[job][number]) for job, number in placed)
+    return found
 
 
 def ends_of(snapshot: Snapshot, about: Outline) -> list[list[float]]:
