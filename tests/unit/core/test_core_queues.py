@@ -9,7 +9,7 @@ from fairway.core.check import check
 from fairway.core.decision import Decision, Reason, nothing_granted
 from fairway.core.errors import PolicyError
 from fairway.core.event import NodeLost, TasksChanged
-from fairway.core.plan import plan
+from fairway.core.plan import Plan, plan
 from fairway.core.queue_laws import problem_in
 from fairway.core.queues import OpenRound, Queues, RunningTask, Task
 from fairway.core.reconcile import reconcile
@@ -57,6 +57,7 @@ def test_sound_queues_are_accepted_in_any_order_that_ends() -> None:
         {0: (B50, A50), 1: (A50, A100, A100)},
     ):
         check(snapshot, queued(queues))
+        assert problem_in(queues, snapshot) is None
 
 
 def test_an_engine_that_runs_gangs_gets_no_queues() -> None:
@@ -121,5 +122,5 @@ def test_queues_and_open_rounds_survive_json() -> None:
     assert snapshot.facts(1).round is None
 
 
-def plan_of(world: State, decision: Decision):  # type: ignore[no-untyped-def]
+def plan_of(world: State, decision: Decision) -> Plan:
     return plan(world.snapshot(), decision, world.occupancy, placement("packed"))
