@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 import re
-import time
 from pathlib import Path
 
 import pytest
 
 from fairway.models.builtin import BuiltinProfile
 from fairway.models.profile import Profile, ProfileKey, load_profile
+from fairway.testing.pace import loops
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared"
 GAVEL = SHARED / "data" / "gavel"
@@ -54,9 +54,7 @@ def test_every_published_rate_comes_back_unchanged(name: str, gpu_type: str) -> 
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_loads_quickly(name: str) -> None:
-    started = time.process_time()
-    load(name)
-    assert time.process_time() - started < 0.5
+    assert loops(lambda: load(name), tries=2) < 100
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 
+from fairway.testing.pace import loops
 from fairway.traces import read_cluster, read_trace, write_trace
 from fairway.traces.pollux import APPLICATIONS
 
@@ -119,13 +119,7 @@ def test_pollux_samples_give_the_iterations_of_the_validation_tables() -> None:
 
 
 def test_philly_is_read_within_its_time() -> None:
-    assert any(_cpu_s() <= 1.5 for _ in range(5)), "CPU time on a shared machine varies, but not five times over"
-
-
-def _cpu_s() -> float:
-    start = time.process_time()
-    read_trace(DATA / "philly/philly.csv")
-    return time.process_time() - start
+    assert loops(lambda: read_trace(DATA / "philly/philly.csv"), tries=2) < 600
 
 
 @pytest.mark.parametrize("name", CLUSTERS)

@@ -410,7 +410,7 @@ def test_no_round_is_missed_because_something_else_happens_just_then(start: Star
     while time.monotonic() < began_s + 3.0:
         scheduler.ask(lambda now_s: ([], None))
     passed = (time.monotonic() - began_s) / 0.1
-    assert scheduler.state.round - first > 0.8 * passed
+    assert scheduler.state.round - first > 0.5 * passed
 
 
 def test_rounds_that_should_have_been_are_not_all_made_up_for(start: Start) -> None:

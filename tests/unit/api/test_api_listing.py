@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,6 +15,7 @@ from fairway.runtime.jobs import life
 from fairway.runtime.jobs.records import Attempt, JobRecord, JobState, Progress
 from fairway.runtime.jobs.request import JobRequest
 from fairway.runtime.jobs.waiting import GRANTED
+from fairway.testing.pace import loops
 
 
 def fake(outside: dict[int, str] | None = None) -> Scheduler:
@@ -97,9 +97,4 @@ def test_ten_thousand_jobs_are_told_in_a_moment() -> None:
     records = [JobRecord(k, str(k + 1), request(), 10.0) for k in range(10_000)]
     listing = Listing(fake())
     listing.text(records)
-    best_s = math.inf
-    for _ in range(5):
-        began_s = time.perf_counter()
-        listing.text(records)
-        best_s = min(best_s, time.perf_counter() - began_s)
-    assert best_s < 0.1
+    assert loops(lambda: listing.text(records)) < 40

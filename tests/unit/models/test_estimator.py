@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -27,6 +26,7 @@ from fairway.models.gavel_profile import GavelProfile
 from fairway.models.names import ProfileKey
 from fairway.models.references import TYPICAL, Reference, builtin_kept, known_reference, prior, resembling
 from fairway.testing import job, random_snapshot, snapshot_of, state_of
+from fairway.testing.pace import loops
 
 TYPES = ("v100", "k80")
 KINDS = [ProfileKey(f"m{n}", None, 1) for n in range(12)]
@@ -353,17 +353,17 @@ def test_two_thousand_jobs_are_looked_at_in_a_moment() -> None:
     jobs = [job(f"j{n}", 1, steps=100, model=names[n % 8], batch_size=1 + n % 3) for n in range(2000)]
     snapshot = snapshot_of(jobs, "v100:4x8,k80:4x8")
     memory = measured_memory(0.05, names)
-    spent = []
-    for _ in range(3):
-        began_s = time.process_time()
+
+    def look() -> int:
         pairs = LearnedPairs.recall(memory).observe(snapshot)
         kinds = {pairs.kind(n): n for n in range(2000)}
         for a in kinds.values():
             for b in kinds.values():
                 pairs.factors(a, b)
-        spent.append(time.process_time() - began_s)
-    assert len(kinds) == 24
-    assert min(spent) < 0.1  # 14 ms measured; the margin is for busy machines
+        return len(kinds)
+
+    assert look() == 24
+    assert loops(look, tries=3) < 20
 
 
 def test_the_estimator_beats_the_mean_on_a_table_that_it_has_not_seen() -> None:

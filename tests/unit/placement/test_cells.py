@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
 from fairway.core.cluster import Cluster
 from fairway.placement.cells import BLOCKED, UNUSABLE, Cells, Cost, Layout, chains_of, sizes_of
 from fairway.testing import cluster
+from fairway.testing.pace import loops
 
 NODE, SOCKET, PAIR, GPU = range(4)
 
@@ -264,11 +263,13 @@ def test_the_property_can_fail(make: type[Cells]) -> None:
 def test_taking_a_cell_among_65536_gpus_is_a_matter_of_milliseconds() -> None:
     cells = cells_of("v100:8192x8")
     starts = [cells.take(0, SOCKET) for _ in range(1000)]
-    before_s = time.process_time()
-    copy = Cells(cells.layout, cells.plain())
-    for start in starts[:100]:
-        assert start is not None
-        copy.give(0, SOCKET, start)
-    for _ in range(100):
-        copy.take(0, GPU)
-    assert (time.process_time() - before_s) / 100 < 0.005
+
+    def take_a_hundred() -> None:
+        copy = Cells(cells.layout, cells.plain())
+        for start in starts[:100]:
+            assert start is not None
+            copy.give(0, SOCKET, start)
+        for _ in range(100):
+            copy.take(0, GPU)
+
+    assert loops(take_a_hundred, tries=2) / 100 < 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +21,7 @@ from fairway.policies.antman.control import ControlKnobs, HostWatch
 from fairway.simulator.result import Result
 from fairway.testing import check_policy, cluster, job, random_cluster, random_workload, snapshot_of, state_of
 from fairway.testing.harness import run_policy
+from fairway.testing.pace import loops
 from fairway.testing.seeds import ALL
 
 GIB = 2**30
@@ -375,7 +375,7 @@ def test_senseless_knobs_are_refused(knobs: str) -> None:
 
 
 def test_two_thousand_jobs_are_seated_in_milliseconds() -> None:
-    """The budget is 20 ms of CPU; four times as much is allowed here, because test machines are shared."""
+    """The budget is 20 ms of CPU, four loops; five times as much is allowed here, because test machines are shared."""
     random = np.random.default_rng(1)
     jobs = [job(f"h{n}", 1, 9e4, model=f"m{n % 7}") for n in range(400)]
     jobs += [job(f"w{n}", 4, 9e4) for n in range(600)]
@@ -384,13 +384,9 @@ def test_two_thousand_jobs_are_seated_in_milliseconds() -> None:
     snapshot = snapshot_of(
         jobs, cluster("v100:50x8"), now_s=999.0, running=running, attained=dict.fromkeys(running, 900.0)
     )
-    taken_s = []
-    for _ in range(3):
-        before_s = time.process_time()
-        decision = AntMan().decide(snapshot)
-        taken_s.append(time.process_time() - before_s)
+    decision = AntMan().decide(snapshot)
     assert len(decision.partners) == 400
-    assert min(taken_s) < 0.08
+    assert loops(lambda: AntMan().decide(snapshot), tries=3) < 20
 
 
 def test_many_guaranteed_jobs_evict_many_in_milliseconds() -> None:
@@ -400,13 +396,9 @@ def test_many_guaranteed_jobs_evict_many_in_milliseconds() -> None:
         running[spec.id] = tuple(range(taken, taken + spec.gpus))
         taken += spec.gpus
     snapshot = snapshot_of(jobs, cluster("v100:50x8"), now_s=999.0, running=running)
-    taken_s = []
-    for _ in range(3):
-        before_s = time.process_time()
-        decision = AntMan().decide(snapshot)
-        taken_s.append(time.process_time() - before_s)
+    decision = AntMan().decide(snapshot)
     assert sum(len(gpus) for gpus in decision.placements.values()) == 400
-    assert min(taken_s) < 0.08
+    assert loops(lambda: AntMan().decide(snapshot), tries=3) < 20
 
 
 # Jobs that may not be stopped.

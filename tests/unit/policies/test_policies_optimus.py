@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
@@ -28,6 +27,7 @@ from fairway.policies.optimus.greedy import LeftS, grow
 from fairway.policies.optimus.notes import POINTS, SIZES, Notes, learned, refitted, take_notes
 from fairway.simulator.result import Result
 from fairway.testing import check_policy, cluster, job, snapshot_of, state_of
+from fairway.testing.pace import loops
 from fairway.testing.seeds import ALL
 from fairway.traces import gavel_like
 
@@ -225,16 +225,11 @@ def test_only_what_is_new_is_fitted_again() -> None:
 
 @pytest.mark.parametrize("text", ["optimus", "optimus:estimates=oracle"])
 def test_two_thousand_elastic_jobs_are_divided_in_milliseconds(text: str) -> None:
-    """The budget is 20 ms of CPU; twice as much is allowed here, because test machines are shared."""
+    """The budget is 20 ms of CPU, four loops; four times as much is allowed here, because test machines are shared."""
     policy = make_policy(text)
     snapshot = _busy(2000, policy.knows)
-    taken_s = []
-    for _ in range(5):
-        before_s = time.process_time()
-        decision = policy.decide(snapshot)
-        taken_s.append(time.process_time() - before_s)
-    assert decision.gpus.sum() == snapshot.capacity.sum()
-    assert min(taken_s) < 0.04
+    assert policy.decide(snapshot).gpus.sum() == snapshot.capacity.sum()
+    assert loops(lambda: policy.decide(snapshot)) < 16
 
 
 def test_notes_are_bounded_and_keep_the_whole_course() -> None:

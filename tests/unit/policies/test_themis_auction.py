@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from fairway.core.arrays import Floats
 from fairway.policies.themis.auction import kept_parts, offered_to, partial_allocation, rounded_down
 from fairway.policies.themis.nash import Bid, gains_of, nash_product
+from fairway.testing.pace import loops
 
 
 def linear(most: int, worth: float = 1.0) -> Bid:
@@ -238,11 +238,8 @@ def test_without_payments_a_misreport_does_help() -> None:
     assert (outcome_for(0, worth, told)[0] > honest * (1 + 1e-3)).any()
 
 
-def test_500_apps_are_auctioned_within_a_second_of_cpu() -> None:
-    """100 bidders, 101 Nash products, one type and three."""
-    random = np.random.default_rng(8)
-    for capacity in ([256], [96, 96, 64]):
-        bids = random_bids(random, 100, len(capacity), largest=8)
-        before = time.process_time()
-        partial_allocation(bids, capacity)
-        assert time.process_time() - before < 1.0
+@pytest.mark.parametrize("capacity", [[256], [96, 96, 64]])
+def test_500_apps_are_auctioned_within_a_second_of_cpu(capacity: list[int]) -> None:
+    """100 bidders, 101 Nash products, one type and three. A second is about 200 loops."""
+    bids = random_bids(np.random.default_rng(8), 100, len(capacity), largest=8)
+    assert loops(lambda: partial_allocation(bids, capacity), tries=1) < 200
