@@ -218,6 +218,14 @@ class ArrayJob(BaseModel):
     tasks: list[Row]
 
 
+class SuspendedJob(BaseModel):
+    """A job that is suspended on a GPU, and where its memory is. `bytes` is 0 if that is not known."""
+
+    id: str
+    memory: Literal["gpu", "host"]
+    bytes: int
+
+
 class Gpu(BaseModel):
     """One GPU of a node. `jobs` are those that have it; `use` is foreign where processes of others are on it."""
 
@@ -226,6 +234,7 @@ class Gpu(BaseModel):
     use: Literal["held", "idle", "foreign", "lost"]
     jobs: list[str]
     reason: str
+    suspended: list[SuspendedJob]
 
 
 class NodeOut(BaseModel):

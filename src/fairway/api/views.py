@@ -156,6 +156,7 @@ def nodes(daemon: Daemon) -> list[dict[str, Any]]:
     taken = steady(scheduler.engine.attempts.busy)
     foreign, devices = foreign_gpus(daemon), daemon.machine.devices
     store, out = scheduler.store, []
+    suspended = steady(lambda: suspended_jobs(scheduler))
     for number, node in enumerate(cluster.nodes):
         first = cluster.first_gpu[number]
         gpus = []
@@ -164,10 +165,24 @@ def nodes(daemon: Daemon) -> list[dict[str, Any]]:
             use = "held" if jobs else "foreign" if why else "idle"
             device = None if devices is None else devices[gpu]
             ids = [store[job].id for job in jobs]
-            gpus.append({"index": gpu - first, "device": device, "use": use, "jobs": ids, "reason": why})
+            about = {"index": gpu - first, "device": device, "use": use, "jobs": ids, "reason": why}
+            gpus.append({**about, "suspended": suspended.get(gpu, [])})
         memory = cluster.types[cluster.node_type[number]].memory_bytes
         out.append({"name": node.name, "gpu_type": node.gpu_type, "memory_bytes": int(memory), "gpus": gpus})
     return out
+
+
+def suspended_jobs(scheduler: Scheduler) -> dict[int, list[dict[str, Any]]]:
+    """The jobs that are suspended on each GPU, and where their memory is. The bytes are 0 if nobody knows."""
+    found: dict[int, list[dict[str, Any]]] = {}
+    for job, live in scheduler.engine.attempts.live.items():
+        if live.status == "paused":
+            memory = live.handle.memory
+            size = memory.bytes or scheduler.engine.needs_bytes(job)
+            place = "host" if memory.place == "host" else "gpu"
+            for gpu in live.gpus:
+                found.setdefault(gpu, []).append({"id": scheduler.store[job].id, "memory": place, "bytes": size})
+    return found
 
 
 def foreign_gpus(daemon: Daemon) -> dict[int, str]:

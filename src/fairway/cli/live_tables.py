@@ -228,9 +228,18 @@ def nodes_table(nodes: Sequence[Row]) -> Table:
         for gpu in node["gpus"]:
             style = {"held": "green", "foreign": "yellow", "lost": "red"}.get(gpu["use"], "dim")
             who = " ".join(gpu["jobs"]) or gpu["reason"]
+            # A scheduler that was started before an upgrade does not say who is suspended.
+            asleep = [_asleep(one) for one in gpu.get("suspended", ())]
+            who += f"{' · ' if who else ''}suspended: {', '.join(asleep)}" if asleep else ""
             cells = (node["name"], str(gpu["index"]), node["gpu_type"], memory)
             table.add_row(*(Text(cell) for cell in cells), Text(gpu["use"], style=style), Text(who))
     return table
+
+
+def _asleep(job: Row) -> str:
+    where = "in host memory" if job["memory"] == "host" else "on the GPU"
+    size = f"{job['bytes'] / 2**30:.1f} GiB " if job["bytes"] else ""
+    return f"{job['id']} ({size}{where})"
 
 
 def share_table(users: Sequence[Row]) -> RenderableType:

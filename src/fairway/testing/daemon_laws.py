@@ -231,6 +231,7 @@ class Laws:
     def _check_begin_times(self, scheduler: Scheduler) -> None:
         """No job starts before its time of day, and none waits for a time that has passed."""
         demand(not self._site.early, f"jobs {self._site.early} do not start before their time")
+        demand(not self._site.crowded, f"jobs {self._site.crowded} begin when the memory that they need is free")
         if scheduler.jobs.timers.next_s <= scheduler.clock.now_s() or not self._date_seen:
             # It looks next at whose time has come: commands come first, or it has waited for its disk.
             return

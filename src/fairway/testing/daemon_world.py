@@ -65,6 +65,9 @@ class DaemonWorld:
             [GpuType(name, 0, 0.0, 1.0 / (at + 1)) for at, name in enumerate(names)],
         )
         self.devices = None if self.rng.random() < 0.3 else [f"gpu-{number}" for number in range(gpus * kinds)]
+        memory = random.Random(f"memory {seed}")
+        if self.devices is not None and memory.random() < 0.5:
+            self.site.gpu_bytes = 16 << 30
         self.policy = self.rng.choice(POLICIES)
         self.min_run_s = self.rng.choice((0.0, 5.0))
         self.recent = self.rng.choice((0, 1, 3, 1000))

@@ -19,7 +19,7 @@ from fairway.core.batch import Split
 from fairway.runtime.daemon.clock import JUMP_S
 from fairway.runtime.journal.database import DiskFullError, Journal
 from fairway.runtime.journal.job_folders import RECORD
-from fairway.runtime.processes.site import LOST, Moment, Outcome, Over, Report
+from fairway.runtime.processes.site import LOST, GpuMemory, MemoryPlace, Moment, Outcome, Over, Report
 
 SIGN_EVERY_S = 5.0
 """How often a keeper leaves a sign of life."""
@@ -35,7 +35,8 @@ class Behaviour(NamedTuple):
     """What a job's processes do: they compute for `work_s` seconds in all and leave with `code`.
 
     Asked to stop, they save their state and leave (`saves`), die at once, ignore it until they are killed, or finish
-    with code 0. `fails` is how often they leave with code 1 before that. A job that `hangs` never ends by itself.
+    with code 0. `fails` is how often they leave with code 1 before that. A job that `hangs` never ends by itself. Its
+    memory on a GPU moves out in `move_s` seconds; never, if that is negative.
     """
 
     work_s: float
@@ -45,6 +46,8 @@ class Behaviour(NamedTuple):
     fails: int = 0
     hangs: bool = False
     reports: bool = False
+    memory_bytes: int = 0
+    move_s: float = 0.0
 
     def command(self) -> tuple[str, ...]:
         """A command that stands for it."""
@@ -138,6 +141,9 @@ class SimulatedAttempt:
     throttled: float = 1.0
     wanted: tuple[Split, int] | None = None
     words: list[str] = field(default_factory=list)
+    out_at_s: float | None = None
+    stuck: bool = False
+    killed_asleep: bool = False
 
     @property
     def stopping(self) -> bool:
@@ -149,16 +155,39 @@ class SimulatedAttempt:
         """Whether the ranks stand still."""
         return self.since_s is None
 
+    @property
+    def memory(self) -> MemoryPlace:
+        """Where its memory is."""
+        size = self.behaviour.memory_bytes
+        if self.out_at_s is None:
+            return MemoryPlace("gpu", size, problem="it cannot be moved" if self.stuck else "")
+        return MemoryPlace("leaving" if self.site.time.monotonic() < self.out_at_s else "host", size, ("moved",))
+
+    def move_out(self, most_bytes: int) -> bool:
+        """Leave the GPU, if it can."""
+        self.site.point("move out")
+        self.stuck = self.behaviour.move_s < 0 or self.behaviour.memory_bytes > most_bytes
+        if not self.stuck and self.paused and self.out_at_s is None:
+            self.out_at_s = self.site.time.monotonic() + self.behaviour.move_s
+        return True
+
+    def get_ready(self, most_bytes: int) -> None:
+        """Nothing has to be made ready."""
+
     def stop(self, *, hurry: bool = False) -> None:
         """Ask the ranks to stop."""
         self.site.point("stop")
         self.given_up |= hurry
         if self.asked_s is None:
             self.asked_s, self.woken_to_stop = self.site.time.monotonic(), self.paused
+            # One whose memory is out is killed.
+            self.killed_asleep, self.out_at_s = self.out_at_s is not None, None
             self.ran_before_stop_s = self.run_s()
             self._go(self.asked_s)
             stubborn = self.behaviour.on_term == "ignores" or self.behaviour.stop_s > self.grace_s
-            self.stop_at_s = self.asked_s + (self.grace_s if stubborn else self.behaviour.stop_s)
+            self.stop_at_s = self.asked_s + (
+                0.0 if self.killed_asleep else self.grace_s if stubborn else self.behaviour.stop_s
+            )
             self.site.expect(self)
 
     def pause(self) -> None:
@@ -167,10 +196,12 @@ class SimulatedAttempt:
         if self.since_s is not None and self.asked_s is None:
             self._count(None)
 
-    def go_on(self) -> None:
+    def go_on(self, *, keep: bool = True) -> None:
         """Let suspended ranks go on."""
         self.site.point("go on")
         if self.directory not in self.site.outcomes:
+            self.out_at_s, self.stuck = None, False
+            self.site.note_crowd(self)
             self._go(self.site.time.monotonic())
             self.site.expect(self)
 
@@ -247,6 +278,8 @@ class SimulatedSite:
         self.failures: dict[str, int] = {}
         self.refuses: bool = False
         self.early: list[str] = []
+        self.gpu_bytes: int | None = None
+        self.crowded: list[str] = []
         self.discarded: set[str] = set()
         self._reports: dict[str, list[dict[str, Any]]] = {}
         self._told: set[Path] = set()
@@ -282,9 +315,27 @@ class SimulatedSite:
             self.time.monotonic(),
         )
         self.attempts[directory] = attempt
+        self.note_crowd(attempt)
         self.expect(attempt)
         self.point("after a start")
         return attempt
+
+    def gpu_memory(self, gpu: int) -> GpuMemory | None:
+        """The memory of a GPU, and what no attempt has of it; None if GPUs have no memory in this story."""
+        total = self.gpu_bytes
+        return None if total is None else GpuMemory(total - sum(self._on(gpu).values()), total)
+
+    def note_crowd(self, attempt: SimulatedAttempt) -> None:
+        """Write down an attempt that begins though suspended ones that could move have the memory that it needs."""
+        for gpu in attempt.gpus if self.gpu_bytes is not None else ():
+            idle = [one for one in self.alive() if gpu in one.gpus and one.paused and one.out_at_s is None]
+            memory = self.gpu_memory(gpu)
+            if memory is not None and memory.free < 0 and any(not one.stuck for one in idle if one is not attempt):
+                self.crowded.append(attempt.job)
+
+    def _on(self, gpu: int) -> dict[Path, int]:
+        here = [one for one in self.alive() if gpu in one.gpus and one.memory.place != "host"]
+        return {one.directory: one.behaviour.memory_bytes for one in here}
 
     def _note_early(self, record: Mapping[str, Any]) -> None:
         """Write down a job that is started before its time, unless the time was set in the middle of this step."""
@@ -404,14 +455,14 @@ class SimulatedSite:
                 self._over(attempt, (behaviour.code,))
         elif attempt.limit_at_s() <= self.time.monotonic() < attempt.stop_at_s:
             self._over(attempt, (TERMINATED,), "limit")
-        elif behaviour.on_term == "saves":
+        elif behaviour.on_term == "saves" and not attempt.killed_asleep:
             self.saved_s[attempt.job] = attempt.computed_s()
             self._reports.setdefault(attempt.job, []).append({"checkpoint": "/saved"})
             self._over(attempt, (CHECKPOINTED,), "request")
-        elif behaviour.on_term == "finishes":
+        elif behaviour.on_term == "finishes" and not attempt.killed_asleep:
             self._over(attempt, (0,), "request")
         else:
-            killed = behaviour.on_term == "ignores"
+            killed = behaviour.on_term == "ignores" or attempt.killed_asleep
             self._over(attempt, (KILLED if killed else TERMINATED,), "request", killed=killed)
 
     def _over(

@@ -99,6 +99,7 @@ class Users:
         self._elastic = self._rng.choice((0.2, 0.9))
         self._priorities = self._rng.choice(((0, 0, 0, 1, -1), (0, -1, -1), (0,)))
         self._most_gpus = self._rng.choice((1, 2, 8))
+        self._memory = random.Random(self._rng.getstate()[1][0])
 
     # --- jobs --------------------------------------------------------------------------------------------------------
 
@@ -132,8 +133,10 @@ class Users:
         gpus, priority = rng.randint(1, min(here, self._most_gpus)), rng.choice(self._priorities)
         preempt: Preempt = rng.choice(("checkpoint", "checkpoint", "suspend", "restart", "never"))
         elastic = preempt == "checkpoint" and rng.random() < self._elastic
+        behaviour = self._behaviour()
         return JobRequest(
-            command=self._behaviour().command(),
+            command=behaviour.command(),
+            memory_bytes=self._memory.choice((0, behaviour.memory_bytes)),
             user=rng.choice(USERS),
             name=f"asked for {priority}",
             queue=rng.choice(QUEUES),
@@ -160,6 +163,8 @@ class Users:
             stop_s=rng.choice((0.0, 0.5, 5.0, 100.0)),
             fails=rng.choice((0, 0, 0, 1, 3)),
             hangs=rng.random() < 0.05,
+            memory_bytes=self._memory.choice((0, 1, 4, 8, 15)) << 30,
+            move_s=self._memory.choice((0.1, 0.1, 3.0, -1.0)),
         )
 
     def _dependencies(self) -> tuple[Dependency, ...]:

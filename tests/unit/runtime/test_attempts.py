@@ -26,6 +26,12 @@ class Wishes:
     def stays(self, job: int) -> bool:
         return False
 
+    def needs_bytes(self, job: int) -> int:
+        return 0
+
+    def saves(self, job: int) -> bool:
+        return False
+
     def begin(self, job: int, gpus: tuple[int, ...]) -> LaunchOrder:
         self._begun += 1
         record = {"id": str(job), "attempts": [{"gpus": gpus}]}
@@ -111,8 +117,8 @@ def test_an_attempt_is_told_its_batch_at_its_start_and_when_that_changes() -> No
     assert attempts.live[1].handle.wanted == (Split(32), 2)
     assert attempts.live[2].handle.wanted is None
     wishes.targets[1] = AttemptTarget((0, 1), batch=Split(64, 1))
-    attempts.tell()
+    attempts.tell(0.0)
     assert attempts.live[1].handle.wanted == (Split(64, 1), 2)
     wishes.targets[1] = AttemptTarget((0,), batch=Split(128))
-    attempts.tell()
+    attempts.tell(0.0)
     assert attempts.live[1].handle.wanted == (Split(64, 1), 2), "it stops, and is started with the new batch"

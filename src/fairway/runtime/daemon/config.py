@@ -65,6 +65,9 @@ LogBytes = Annotated[
 HeldBytes = Annotated[
     Whole, Field(ge=1 << 20, le=MOST_BYTES), _written(lambda text: int(text) if text.isdecimal() else size_bytes(text))
 ]
+HostBytes = Annotated[
+    Whole, Field(ge=0, le=MOST_BYTES), _written(lambda text: int(text) if text.isdecimal() else size_bytes(text))
+]
 Count = Annotated[Whole, Field(ge=0, le=1_000_000)]
 KeptJobs = Annotated[Whole, Field(ge=0, le=100_000_000)]
 Factor = Annotated[float, Field(strict=True, gt=0, le=1000, allow_inf_nan=False)]
@@ -169,6 +172,18 @@ class Keep:
 
 
 @dataclass(frozen=True)
+class GpuTerms:
+    """How GPUs are used. All suspended jobs together may take `host_memory_bytes` for their GPU memory.
+
+    Half of the machine's memory is allowed if nothing is said. 0 leaves suspended jobs on their GPUs.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = NOTHING_ELSE
+
+    host_memory_bytes: HostBytes | None = None
+
+
+@dataclass(frozen=True)
 class Config:
     """The whole configuration. Without a file there are only the bounds.
 
@@ -185,6 +200,7 @@ class Config:
     idle: Idle = Idle()
     limits: Bounds = Bounds()
     retention: Keep = Keep()
+    gpu: GpuTerms = GpuTerms()
 
     def __post_init__(self) -> None:
         if self.queues and self.defaults.queue and self.defaults.queue not in self.queues:
@@ -201,7 +217,15 @@ class Config:
 
 _NO_QUEUE, _NO_TERMS = Queue(), Terms()
 NO_CONFIG = Config()
-_TABLES = {"queues": Queue, "users": Terms, "defaults": Defaults, "idle": Idle, "limits": Bounds, "retention": Keep}
+_TABLES = {
+    "queues": Queue,
+    "users": Terms,
+    "defaults": Defaults,
+    "idle": Idle,
+    "limits": Bounds,
+    "retention": Keep,
+    "gpu": GpuTerms,
+}
 
 
 class ConfigError(InputError):

@@ -38,6 +38,7 @@ from fairway.runtime.journal.recovery import STOOD_STILL, fingerprint
 from fairway.runtime.processes import containment, keeper, local
 from fairway.runtime.processes.keeper import started_at, write_over
 from fairway.runtime.processes.local import LocalSite, Running
+from fairway.runtime.processes.movable_memory import MovableMemory, saver_folder
 from fairway.runtime.processes.trusted_path import refuse_untrusted
 
 LEAVE = "leave"
@@ -94,6 +95,7 @@ class Daemon:
             if listen is not None:
                 self._listen(listen)
             self._take_over()
+            self.memory = self._movable_memory()
             self.scheduler = self._made_scheduler(policy, placer, min_run_s, restart_s)
             self.settings.govern(self.scheduler)
             self._watch = Watch(self.scheduler, self.settings, self._foreign_processes())
@@ -144,6 +146,12 @@ class Daemon:
                 "other commands since then are lost"
             )
 
+    def _movable_memory(self) -> MovableMemory | None:
+        nvml, devices = self.machine.nvml, self.machine.devices
+        if nvml is None or devices is None:
+            return None
+        return MovableMemory(self.options.folder, lambda gpu: nvml.memory(devices[gpu]), saver_folder())
+
     def _made_scheduler(self, policy: Policy, placer: Placer, min_run_s: float, restart_s: float) -> Scheduler:
         return Scheduler(
             self.options.folder,
@@ -156,7 +164,7 @@ class Daemon:
             terms=self.settings,
             min_run_s=min_run_s,
             restart_s=restart_s,
-            site=LocalSite(self.containment, self.machine.device_numbers),
+            site=LocalSite(self.containment, self.machine.device_numbers, self.memory),
             journal=self._journal,
         )
 
@@ -230,6 +238,8 @@ class Daemon:
         if self._thread is not None:
             self._thread.join()
         self.containment.close()
+        if self.memory is not None:
+            self.memory.close()
         self.parting = str((running_daemon(self.options.folder) or {}).get("parting", LEAVE))
         with suppress(OSError):
             # On a read-only file system it stays. It names a process that is gone.

@@ -26,6 +26,7 @@ from fairway.runtime.jobs.life import (
     Instruction,
     Looked,
     Reported,
+    RoomLacked,
     Settle,
     Stop,
     TimeOfDaySet,
@@ -35,10 +36,12 @@ from fairway.runtime.jobs.observations import number
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.journal.job_folders import FACTS, RECORD
 from fairway.runtime.processes import environment
-from fairway.runtime.processes.attempts import Attempts, AttemptTarget, LaunchOrder, Notice, Started
+from fairway.runtime.processes.attempts import Attempts, AttemptTarget, LaunchOrder, NoRoom, Notice, Started
 from fairway.runtime.processes.site import Moment, Outcome, Report, Site
 
 REPORTS_EVERY_S = 0.5
+SETTLED_S = 30.0
+"""What a job has on a GPU is what it needs once it has run this long."""
 REST_S, MOST_REST_S = 0.01, 0.1
 """Limits on the time between rounds for commands. It is four times what a round takes, within these limits."""
 
@@ -62,10 +65,12 @@ class LiveEngine:
         save: Callable[[], None],
         facts: Callable[[], dict[str, Any]],
         log_bytes: Callable[[], int],
+        host_bytes: Callable[[], int] = lambda: 0,
     ) -> None:
         self.devices = devices
         self.clock = clock
-        self.attempts = Attempts(site, self, jobs.blocked, anywhere=devices is None)
+        self.attempts = Attempts(site, self, jobs.blocked, anywhere=devices is None, host_bytes=host_bytes)
+        self.memory_seen: dict[int, int] = {}
         self._site = site
         self._jobs = jobs
         self._folder = folder
@@ -98,7 +103,7 @@ class LiveEngine:
     def poll(self, until_s: float) -> Sequence[Happening]:
         """Wait for something to happen, until `until_s` at the latest."""
         self._rest()
-        self.attempts.tell()
+        self.attempts.tell(self.clock.now_s())
         until_s = self._latest_round_s(until_s)
         while not self._inbox.closed:
             now_s = self._now_s(until_s)
@@ -217,6 +222,16 @@ class LiveEngine:
         """Whether a job that loses its GPUs is suspended in place, rather than stopped."""
         return self._jobs.stays(job)
 
+    def needs_bytes(self, job: int) -> int:
+        """The memory that a job needs on each GPU: as its owner says, or as was seen; 0 if nobody knows."""
+        record = self._jobs.store[job]
+        settled = self.ran_s(record, self.clock.now_s()) >= SETTLED_S
+        return record.request.memory_bytes or (self._seen_bytes(job) if settled else 0)
+
+    def saves(self, job: int) -> bool:
+        """Whether a job that is stopped goes on from a checkpoint."""
+        return self._jobs.store[job].progress.checkpoint is not None
+
     def begin(self, job: int, gpus: tuple[int, ...]) -> LaunchOrder:
         """Make a new attempt. It is on disk before its processes are started."""
         record, attempt = self._jobs.begin_attempt(job, gpus, self.clock.now_s())
@@ -263,6 +278,18 @@ class LiveEngine:
         """The homes of all jobs that have one, by job number."""
         return {job: home for job in self.attempts.live if (home := self.home(job))}
 
+    def _seen_bytes(self, job: int) -> int:
+        live = self.attempts.live.get(job)
+        own = (0, 0) if live is None else (live.held_bytes, live.handle.memory.bytes)
+        return max(self.memory_seen.get(job, 0), *own)
+
+    def note_memory(self, seen: Mapping[int, int]) -> None:
+        """Remember how much memory jobs have on a GPU, by the pids of their keepers. Any thread may call this."""
+        for job, live in list(self.attempts.live.items()):
+            size = seen.get(live.handle.pid, 0)
+            if size > self.memory_seen.get(job, 0):
+                self.memory_seen[job] = size
+
     def lives(self, job: int) -> bool:
         """Whether a job has a live attempt."""
         return job in self.attempts.live
@@ -302,6 +329,8 @@ class LiveEngine:
     def _noticed(self, notice: Notice, now_s: float) -> list[Happening]:
         if isinstance(notice, Started):
             return [AttemptStarted(now_s, *notice)]
+        if isinstance(notice, NoRoom):
+            return [RoomLacked(now_s, *notice)]
         over = AttemptEnded(now_s, notice.job, notice.outcome, self._ended_s(notice.outcome, now_s))
         return [*self._report(self._jobs.store[notice.job], now_s), over]
 

@@ -54,6 +54,7 @@ def explain(scheduler: Scheduler, name: str, forecast: Forecast | None = None) -
     if record.state.ended:
         return told
     told |= scheduler.ask(lambda now_s: _look(scheduler, record, now_s))
+    told |= _where_its_memory_is(scheduler, record)
     if forecast is not None:
         told["estimate"] = estimate = dict(forecast(scheduler, record))
         before, position = estimate.pop("before", None), estimate.pop("position", 0)
@@ -67,6 +68,16 @@ def explain(scheduler: Scheduler, name: str, forecast: Forecast | None = None) -
     listed = told["ahead"]
     told["ahead"], told["more_ahead"] = listed[:MOST_LISTED], max(len(listed) - MOST_LISTED, 0)
     return told
+
+
+def _where_its_memory_is(scheduler: Scheduler, record: JobRecord) -> dict[str, Any]:
+    """For a job that is suspended on a real GPU: where its memory is, and why it could not leave the GPU."""
+    live, engine = scheduler.engine.attempts.live.get(record.number), scheduler.engine
+    if live is None or live.status != "paused" or engine.devices is None:
+        return {}
+    memory = live.handle.memory
+    size = memory.bytes or engine.needs_bytes(record.number)
+    return {"memory": {"place": memory.place, "bytes": size, "gpus": list(live.gpus), "problem": memory.problem}}
 
 
 def reason_outside(scheduler: Scheduler, record: JobRecord) -> str:
@@ -140,8 +151,9 @@ def _about_to_start(scheduler: Scheduler, job: int) -> dict[str, Any]:
     others = sorted({other for gpu in gpus for other in busy.get(gpu, ()) if other != job})
     names = [scheduler.store[other].id for other in others]
     leaving = f"; job {', '.join(names)} is still leaving them" if names else ""
+    room = scheduler.engine.attempts.room.why.get(job, "")
     return {
-        "reason": f"it is about to start on GPUs {', '.join(map(str, gpus))}{leaving}",
+        "reason": f"it is about to start on GPUs {', '.join(map(str, gpus))}{leaving}{room and f'; {room}'}",
         "ahead": [{"id": name, "why": "is leaving the GPUs that it gets"} for name in names],
         "frees": [
             {"what": "its processes stop, within their grace period at the latest", "id": name} for name in names

@@ -23,6 +23,7 @@ from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.core.errors import InputError
 from fairway.core.hardware import CATALOGUE, known_gpu
 from fairway.runtime.processes.keeper import stat_fields
+from fairway.runtime.processes.site import GpuMemory
 
 _VENDOR_WORDS = {"nvidia", "tesla", "quadro", "geforce", "graphics", "generation", "gpu"}
 _HARMLESS = ("nvidia-cuda-mps-server", "nvidia-cuda-mps-control")
@@ -74,6 +75,16 @@ class Nvml:
     def processes(self, uuid: str) -> list[int]:
         """The pids of the processes that compute on a GPU."""
         return [int(one.pid) for one in self._lib.nvmlDeviceGetComputeRunningProcesses(self._handle(uuid))]
+
+    def memory(self, uuid: str) -> GpuMemory:
+        """The memory of a GPU now."""
+        told = self._lib.nvmlDeviceGetMemoryInfo(self._handle(uuid))
+        return GpuMemory(int(told.free), int(told.total))
+
+    def used_bytes(self, uuid: str) -> dict[int, int]:
+        """The memory that processes have on a GPU, by pid. Some drivers do not say."""
+        found = self._lib.nvmlDeviceGetComputeRunningProcesses(self._handle(uuid))
+        return {int(one.pid): int(one.usedGpuMemory or 0) for one in found}
 
     def busy_percent(self, uuid: str) -> float | None:
         """The percentage of the last moments in which a GPU computed; None if it does not say."""
@@ -237,6 +248,19 @@ class ForeignProcesses:
         found = [self._nvml.busy_percent(self._uuids[gpu]) for gpu in gpus if 0 <= gpu < len(self._uuids)]
         known = [percent for percent in found if percent is not None]
         return max(known) if known else None
+
+    def memory_bytes(self) -> dict[int, int]:
+        """The most memory that the processes under each keeper have on one GPU, by the keeper's pid."""
+        found: dict[int, int] = {}
+        for gpu, keepers in self._ours().items():
+            with contextlib.suppress(Exception):
+                used = dict.fromkeys(keepers, 0)
+                for pid, size in self._nvml.used_bytes(self._uuids[gpu]).items():
+                    for keeper in set(_line(pid)) & used.keys():
+                        used[keeper] += size
+                for keeper, size in used.items():
+                    found[keeper] = max(found.get(keeper, 0), size)
+        return found
 
     def _foreign(self, uuid: str, keepers: set[int], *, occupied: bool) -> Iterator[str]:
         try:

@@ -46,6 +46,7 @@ from fairway.runtime.journal.recovery import Recovered, Recovery, no_collection
 from fairway.runtime.journal.writer import JournalWriter
 from fairway.runtime.processes.environment import LOG_BYTES, own_account
 from fairway.runtime.processes.local import LocalSite
+from fairway.runtime.processes.movable_memory import half_of_memory
 from fairway.runtime.processes.site import Site
 
 PIECE = 100
@@ -65,6 +66,10 @@ class LiveTerms(commands.AdmissionTerms, Protocol):
 
     def log_bytes(self) -> int:
         """How large the log of a rank may grow."""
+        ...
+
+    def host_bytes(self) -> int:
+        """How much host memory may hold the GPU memory of suspended jobs."""
         ...
 
 
@@ -92,6 +97,10 @@ class NoTerms:
     def log_bytes(self) -> int:
         """The default size."""
         return LOG_BYTES
+
+    def host_bytes(self) -> int:
+        """Half of the machine's memory."""
+        return half_of_memory()
 
 
 class Scheduler:
@@ -156,6 +165,7 @@ class Scheduler:
             save=self.writer.save,
             facts=partial(self.journal.facts, CERTAIN),
             log_bytes=terms.log_bytes,
+            host_bytes=terms.host_bytes,
         )
         self.guard = PolicyGuard(
             policy,

@@ -43,6 +43,7 @@ from fairway.runtime.jobs.holdings import Load
 from fairway.runtime.jobs.life import Command
 from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.processes.movable_memory import half_of_memory
 
 DEFAULT_POLICY, DEFAULT_GPUS, DEFAULT_PLACEMENT = "tiresias", "auto", "packed"
 AUTO, NONE = "auto", "none"
@@ -268,6 +269,11 @@ class Settings:
     def log_bytes(self) -> int:
         """How large the log of a rank may grow."""
         return self.config.defaults.log_bytes
+
+    def host_bytes(self) -> int:
+        """How much host memory may hold the GPU memory of suspended jobs."""
+        given = self.config.gpu.host_memory_bytes
+        return half_of_memory() if given is None else given
 
     def reload(self, scheduler: Scheduler) -> Future[None]:
         """Read the file again, for the jobs of a scheduler. On an error it raises, and the old configuration stays.

@@ -25,8 +25,8 @@ from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.daemon.settings import Settings
 from fairway.runtime.jobs.life import RECLAIMED
 from fairway.runtime.jobs.records import JobRecord, JobState
-from fairway.runtime.processes.attempts import Live
 from fairway.runtime.processes.keeper import descendants, stat_fields
+from fairway.runtime.processes.live_attempt import Live
 
 EVERY_S = 2.0
 """How long to wait for its end: the driver, or a scheduler whose disk is full, may not answer at all."""
@@ -132,6 +132,7 @@ class Watch(Background):
             self.tell(told)
         if self._foreign is not None:
             self._look_at_gpus(self._foreign)
+            self._scheduler.engine.note_memory(self._foreign.memory_bytes())
         terms = self._settings.config.idle
         if terms.warn_s is not None or terms.reclaim_s is not None:
             self._look_at_jobs()

@@ -68,6 +68,14 @@ class AttemptStarted(NamedTuple):
     resumed: bool
 
 
+class RoomLacked(NamedTuple):
+    """A job was granted GPUs whose memory is taken, and cannot be freed for a while."""
+
+    time_s: float
+    job: int
+    why: str
+
+
 class AttemptEnded(NamedTuple):
     """An attempt is over since the instant `ended_s`. `found`: it ended while no scheduler was running."""
 
@@ -107,7 +115,7 @@ class TimeOfDaySet(NamedTuple):
     shift_s: float
 
 
-Happening: TypeAlias = AttemptStarted | AttemptEnded | Reported | Asked | Looked | TimeOfDaySet | Woken
+Happening: TypeAlias = AttemptStarted | AttemptEnded | RoomLacked | Reported | Asked | Looked | TimeOfDaySet | Woken
 
 
 class Stop(NamedTuple):

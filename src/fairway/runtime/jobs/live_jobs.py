@@ -33,6 +33,7 @@ from fairway.runtime.jobs.life import (
     Instruction,
     Looked,
     Reported,
+    RoomLacked,
     Settle,
     TimeOfDaySet,
     Verdict,
@@ -46,6 +47,8 @@ from fairway.runtime.processes.attempts import AttemptTarget, BlockedGpus
 from fairway.runtime.processes.site import REFUSED
 
 BACK_OFF_S, MOST_BACK_OFF_S = 5.0, 600.0
+ROOM_RETRY_S = 10.0
+"""How long other jobs go first if a job finds no room in the memory of its GPUs."""
 MOST_LOST = 10
 """How often a job may lose its processes through no fault of its own before it counts as failed."""
 MOST_VAIN_SAVES, LONG_S = 20, 60.0
@@ -71,6 +74,7 @@ class LiveJobs:
         self._ends = AttemptEnds(self)
         self._handle: dict[type[Any], Callable[[Any], list[Event]]] = {
             AttemptStarted: self._started,
+            RoomLacked: self._lacks_room,
             AttemptEnded: self._ended,
             Reported: self._reported,
             Asked: self._asked,
@@ -184,6 +188,21 @@ class LiveJobs:
         self.observations.started(record)
         self.store.touch(record)
         return [JobStarted(one.time_s, one.job, self.observations.rate(record), one.time_s)]
+
+    def _lacks_room(self, one: RoomLacked) -> list[Event]:
+        """Take a job off GPUs whose memory is taken. It is tried again after a while; other jobs go first."""
+        record = self.store[one.job]
+        if record.state.ended or one.job not in self.state.held_gpus:
+            return []
+        record.not_before_s = self.date_s(one.time_s) + ROOM_RETRY_S
+        record.reason = f"{one.why}; tried again in {ROOM_RETRY_S:.0f} s"
+        self.timers.set(one.time_s + ROOM_RETRY_S)
+        self.eligibility.note_off(record, one.time_s)
+        self.store.touch(record)
+        self.instructions.append(Converge(one.job))
+        seen = self.observations
+        progress = seen.progress(record) if record.state is JobState.SUSPENDED else seen.saved(record)
+        return [JobEvicted(one.time_s, one.job, progress, one.why)]
 
     def _ended(self, one: AttemptEnded) -> list[Event]:
         self.instructions.append(Settle())

@@ -10,15 +10,17 @@ job on them starts then.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from fairway.core.batch import Split
+from fairway.runtime.processes.gpu_room import GpuRoom, Needs
+from fairway.runtime.processes.live_attempt import AttemptStatus, Live
 from fairway.runtime.processes.site import REFUSED, Handle, Outcome, Site
 
-AttemptStatus = Literal["running", "paused", "stopping"]
+_MOVES_S = 0.01
+"""How often moves of memory are looked at while a job waits for them."""
 
 
 class BlockedGpus:
@@ -57,7 +59,7 @@ class LaunchOrder(NamedTuple):
     what: Mapping[str, Any]
 
 
-class Wishes(Protocol):
+class Wishes(Needs, Protocol):
     """The targets of jobs, and how to begin a new attempt."""
 
     def wanted(self) -> Iterable[int]:
@@ -68,26 +70,9 @@ class Wishes(Protocol):
         """The target of a job; None if it has no GPUs."""
         ...
 
-    def stays(self, job: int) -> bool:
-        """Whether a job that loses its GPUs is suspended in place, rather than stopped."""
-        ...
-
     def begin(self, job: int, gpus: tuple[int, ...]) -> LaunchOrder:
         """Make a new attempt. It is on disk before its processes are started."""
         ...
-
-
-@dataclass
-class Live:
-    """A live attempt. `adopted`: an earlier scheduler started it and may have left it suspended."""
-
-    job: int
-    gpus: tuple[int, ...]
-    handle: Handle
-    status: AttemptStatus = "running"
-    adopted: bool = False
-    throttle: float = 1.0
-    batch: Split | None = None
 
 
 class Started(NamedTuple):
@@ -105,14 +90,34 @@ class Ended(NamedTuple):
     outcome: Outcome
 
 
-Notice = Started | Ended
+class NoRoom(NamedTuple):
+    """A job cannot run on its GPUs for a while: their memory is taken, and cannot be freed."""
+
+    job: int
+    why: str
+
+
+Notice = Started | Ended | NoRoom
 
 
 class Attempts:
-    """All attempts of a site. `anywhere`: GPUs are interchangeable, as virtual GPUs are."""
+    """All attempts of a site. `anywhere`: GPUs are interchangeable, as virtual GPUs are.
 
-    def __init__(self, site: Site, wishes: Wishes, blocked: BlockedGpus, *, anywhere: bool) -> None:
+    `host_bytes` says how much host memory may hold the GPU memory of suspended jobs.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        wishes: Wishes,
+        blocked: BlockedGpus,
+        *,
+        anywhere: bool,
+        host_bytes: Callable[[], int] = lambda: 0,
+    ) -> None:
         self.live: dict[int, Live] = {}
+        self.room = GpuRoom(site, wishes, host_bytes)
+        self._pauses = 0
         self._blocked = blocked
         self._site = site
         self._wishes = wishes
@@ -133,9 +138,11 @@ class Attempts:
     def converge(self, job: int) -> None:
         """Take the next step towards the target of a job, if it can be taken now."""
         live, target = self.live.get(job), self._wishes.target(job)
+        if target is None:
+            self.room.forget(job)
         if live is None:
             # A refusal is handled before the next try: otherwise the new attempt would be taken for the refused one.
-            if target is not None and job not in self._refused and self._are_free(job, target):
+            if target is not None and job not in self._refused and self._may_begin(job, target):
                 self._start(job, target)
             return
         if live.status == "stopping":
@@ -146,9 +153,10 @@ class Attempts:
             self._stop(live)
         else:
             self._tell(live, target)
-            if (live.status == "paused" or live.adopted) and self._are_free(job, target):
+            if (live.status == "paused" or live.adopted) and self._may_begin(job, target):
                 live.gpus, live.status, live.adopted = target.gpus, "running", False
-                live.handle.go_on()
+                live.leaving = live.stuck = False
+                live.handle.go_on(keep=self.room.may_keep(live, self.live))
                 self._notices.append(Started(job, live.gpus, resumed=True))
 
     def stop(self, job: int, *, hurry: bool = False) -> None:
@@ -165,10 +173,15 @@ class Attempts:
     def wait(self, seconds: float) -> list[Notice]:
         """What has happened; waits for something, at most this many seconds."""
         if not self._notices:
-            for handle, outcome in self._site.wait(seconds):
+            for job in [job for job in self.room.why if self._wishes.target(job) is None]:
+                self.room.forget(job)
+            moving = bool(self.room.why)
+            for handle, outcome in self._site.wait(min(seconds, _MOVES_S) if moving else seconds):
                 live = self._by_handle.pop(id(handle))
                 del self.live[live.job]
                 self._notices.append(Ended(live.job, outcome))
+            if moving and self.room.look(self.live):
+                self.settle()
         return self.noticed()
 
     def noticed(self) -> list[Notice]:
@@ -182,8 +195,9 @@ class Attempts:
         computing = {job for job, live in self.live.items() if live.status != "paused" and not live.adopted}
         self.aim((), [job for job in self._wishes.wanted() if job not in computing])
 
-    def tell(self) -> None:
+    def tell(self, now_s: float) -> None:
         """Tell running attempts their present throttle, which also changes with their hosts, and their batch."""
+        self.room.get_ready(now_s, self.live)
         for live in self.live.values():
             target = self._wishes.target(live.job) if live.status == "running" else None
             if target is not None and self._is_at(live, target):
@@ -249,6 +263,19 @@ class Attempts:
         host = -1 if theirs is None else theirs.host
         return host == job or (target.host >= 0 and target.host in (other, host))
 
+    def _may_begin(self, job: int, target: AttemptTarget) -> bool:
+        """Whether the GPUs of a target are free, with the memory that the job needs."""
+        if not self._are_free(job, target):
+            return False
+        if not self.room.is_there(job, target.gpus, self.live):
+            if job in self.room.full:
+                self._notices.append(NoRoom(job, self.room.full.pop(job)))
+            return False
+        stuck = self.room.stuck(job, target.gpus, self.live)
+        for other in stuck:
+            self._stop(self.live[other])
+        return not stuck
+
     def _start(self, job: int, target: AttemptTarget) -> None:
         try:
             launch = self._wishes.begin(job, target.gpus)
@@ -282,7 +309,9 @@ class Attempts:
             # Its time limit has passed, or one of its ranks has failed. It keeps its GPUs until it has ended.
             live.status = "stopping"
         elif self._wishes.stays(live.job):
-            live.status = "paused"
+            self._pauses += 1
+            live.held_bytes = self.room.held_bytes(live, self.live)
+            live.status, live.paused = "paused", self._pauses
             live.handle.pause()
             self.settle()
         else:

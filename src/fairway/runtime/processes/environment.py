@@ -84,6 +84,7 @@ def launch_of(
         "account": account_of(record),
         "host_memory_bytes": request.host_memory_bytes,
         "cpus": request.cpus,
+        "suspends": request.preempt == "suspend",
         "devices": None if devices is None else list(devices),
         **_jobs_have,
     }

@@ -15,6 +15,8 @@ A scheduler that starts again finds in the attempt's directory which processes r
     eased-R       says that rank R keeps to the throttle by itself; the rank renews it all the time
     yields        says that the only rank looks at `paused` after every step
     rests         exists while that rank stands still between two steps
+    memory, where.json, moves-PID, moved-PID
+                  where the ranks' GPU memory is to be, and where it is (see `moves`)
     stopping      exists as soon as the ranks have been asked to stop
     hurry         how many seconds suspended ranks have to stop, if what they would save is not needed
 
@@ -23,7 +25,7 @@ What the ranks write goes through a pipe: the keeper puts it into their logs and
 Files are only trusted if the keeper's own user wrote them: ranks of other users can write to some directories near by.
 
 Signals: SIGTERM asks the ranks to stop and kills them after their grace period, SIGUSR1 suspends them in place, SIGUSR2
-lets them go on, SIGURG says that the throttle has changed.
+lets them go on, SIGURG says that the throttle or the wanted place of GPU memory has changed.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fairway.runtime.processes.moves import MovedMemory
 from fairway.runtime.processes.ranks import HANDLED, RankLogs, RankTerms, prctl, problem_with, say, start_rank
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -175,6 +178,8 @@ class Keeper:
         self.logs = RankLogs(int(self.launch["log_bytes"]))
         self.group = Path(self.launch["cgroup"]) if self.launch.get("cgroup") else None
         self.turns = Turns(self)
+        self.memory = MovedMemory(self)
+        self.problem = ""
 
     def run(self) -> None:
         """Run from the start of the first rank to the end of the last process."""
@@ -186,7 +191,7 @@ class Keeper:
         self._leave_sign()
         prctl(_PR_SET_CHILD_SUBREAPER, 1)
         kills = memory_kills()
-        problem = self._start_all()
+        self.problem = self._start_all()
         self._note_ranks()
         # Only now: a process with several threads should not fork.
         self.logs.start()
@@ -202,8 +207,8 @@ class Keeper:
         self._clear()
         self.logs.finish()
         codes = [self.codes[pid] for pid in self.ranks]
-        outcome = {"codes": codes, "cause": self.cause, "killed": self.killed, "problem": problem, "time": time.time()}
-        outcome |= {"boot": boot_id(), "uptime_s": uptime_s(), "ran_s": self.ran_s}
+        outcome = {"codes": codes, "cause": self.cause, "killed": self.killed, "problem": self.problem}
+        outcome |= {"time": time.time(), "boot": boot_id(), "uptime_s": uptime_s(), "ran_s": self.ran_s}
         stop_s = None if self.asked_s is None else time.monotonic() - self.asked_s
         own_kills = self._group_kills()
         others = -1 if kills < 0 else memory_kills() - kills
@@ -265,7 +270,7 @@ class Keeper:
     def _wait_s(self) -> float:
         now_s = time.monotonic()
         limit_s = float("inf") if self.stopped or self.cause else self.limit_s - self.ran_s
-        return min(self.kill_at_s - now_s, limit_s, self.turns.next_s - now_s)
+        return min(self.kill_at_s - now_s, limit_s, min(self.turns.next_s, self.memory.next_s) - now_s)
 
     def _group_kills(self) -> int | None:
         """How many processes of the control group were killed because its memory was used up, if that is counted."""
@@ -326,10 +331,31 @@ class Keeper:
                 self._pause()
             else:
                 self.stopped = False
-                self.signal_all(signal.SIGCONT)
-                self.turns.begin()
+                self._go_on()
         elif signo == signal.SIGURG:
             self.turns.look()
+            self.memory.look()
+
+    def _go_on(self) -> None:
+        if self.memory.away:
+            self.memory.come_back()
+        else:
+            self.signal_all(signal.SIGCONT)
+            self.turns.begin()
+
+    def is_back(self) -> None:
+        """The memory of the ranks is on the GPU again: they go on, unless they are to stand still."""
+        if self.cause:
+            return
+        if self.stopped:
+            self.stand_still()
+        else:
+            self.turns.begin()
+
+    def give_up(self, problem: str) -> None:
+        """Something that the ranks cannot live with has happened."""
+        self.problem = problem
+        self._stop("start", 0.0)
 
     def _grace_s(self) -> float:
         """How long the ranks have to stop. Suspended ranks may be on GPUs that now belong to another job."""
@@ -354,7 +380,14 @@ class Keeper:
             return
         self.stopped = True
         self.turns.end()
+        if self.memory.away:
+            # It comes back just now, and is stopped then.
+            return
         self._let_step_end()
+        self.stand_still()
+
+    def stand_still(self) -> None:
+        """Stop all processes of the ranks."""
         self.signal_all(signal.SIGSTOP)
         for _ in range(100):
             moving = [pid for pid in self.processes() if (stat_fields(pid) or "X")[0] not in "TtZX"]
@@ -389,6 +422,11 @@ class Keeper:
         with contextlib.suppress(OSError):
             (self.directory / "stopping").touch()
         self.cause, self.stopped = cause, False
+        if self.memory.away and not self.memory.is_wanted_back:
+            # They cannot go on without it, and there may be no room for it.
+            grace_s = 0.0
+        elif self.memory.away:
+            self.memory.come_back()
         self.kill_at_s = time.monotonic() + grace_s
         self.turns.end()
         # In this order, suspended ranks get the signal before they compute on.
@@ -411,6 +449,7 @@ class Keeper:
             self.sign_at_s = now_s + _SIGN_EVERY_S
             self._leave_sign()
         self.turns.take(now_s)
+        self.memory.step(now_s)
         if now_s >= self.kill_at_s:
             self.killed = True
             self._kill_all()

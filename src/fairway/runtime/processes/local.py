@@ -27,8 +27,9 @@ from fairway.core.batch import Split
 from fairway.runtime.processes import environment, keeper
 from fairway.runtime.processes.containment import TOKEN, Containment, HostLimits, keeper_of, kill_strays
 from fairway.runtime.processes.environment import ReportReader
+from fairway.runtime.processes.movable_memory import MovableMemory
 from fairway.runtime.processes.ranks import HANDLED
-from fairway.runtime.processes.site import LOST, Moment, Outcome, Over, Report
+from fairway.runtime.processes.site import LOST, GpuMemory, MemoryPlace, Moment, Outcome, Over, Report
 
 NOBODY = [0, -1]
 """Stands for the keeper of an attempt that has not started and never will."""
@@ -84,8 +85,10 @@ class Running:
         self._want_paused("yes")
         self.signal(signal.SIGUSR1)
 
-    def go_on(self) -> None:
+    def go_on(self, *, keep: bool = True) -> None:
         """Let suspended ranks go on."""
+        if (self.directory / "memory").exists():
+            self._leave_word("memory", json.dumps({"memory": "in", "keep": keep}))
         self._want_paused("no")
         self.signal(signal.SIGUSR2)
 
@@ -108,6 +111,27 @@ class Running:
             return float((self.directory / "throttle").read_text(encoding="ascii"))
         except (OSError, ValueError):
             return 1.0
+
+    @property
+    def memory(self) -> MemoryPlace:
+        """Where the GPU memory of the ranks is, as their keeper says."""
+        try:
+            told = json.loads((self.directory / "where.json").read_text(encoding="utf-8"))
+            about = (int(told["bytes"]), tuple(map(str, told["ways"])), float(told["seconds"]), str(told["problem"]))
+            return MemoryPlace(told["place"], *about)
+        except (OSError, ValueError, KeyError, TypeError):
+            return MemoryPlace()
+
+    def move_out(self, most_bytes: int) -> bool:
+        """Ask the keeper to have the GPU memory of suspended ranks moved out."""
+        said = self._leave_word("memory", json.dumps({"memory": "out", "most_bytes": most_bytes}))
+        self.signal(signal.SIGURG)
+        return said
+
+    def get_ready(self, most_bytes: int) -> None:
+        """Let running ranks get host memory ready for a move."""
+        if self._leave_word("memory", json.dumps({"memory": "pin", "most_bytes": most_bytes})):
+            self.signal(signal.SIGURG)
 
     def want(self, batch: Split, gpus: int) -> bool:
         """Ask the ranks to work through their batch like this. False if that could not be written."""
@@ -312,14 +336,18 @@ class LocalSite:
     """The attempts on this machine. Each has a control group of its own, where there can be any.
 
     `device_numbers` has the major and minor numbers of all GPUs by name. An attempt cannot open those that it is not
-    granted.
+    granted. `memory` can move the memory of GPUs; None if GPUs are virtual.
     """
 
     def __init__(
-        self, containment: Containment | None = None, device_numbers: Mapping[str, tuple[int, int]] | None = None
+        self,
+        containment: Containment | None = None,
+        device_numbers: Mapping[str, tuple[int, int]] | None = None,
+        memory: MovableMemory | None = None,
     ) -> None:
         self._containment = containment or Containment(None, why="not asked for")
         self._device_numbers = device_numbers or {}
+        self._memory = memory
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -339,6 +367,8 @@ class LocalSite:
         granted = launch.get("devices")
         shut = [] if granted is None else [self._device_numbers[one] for one in self._device_numbers.keys() - granted]
         group = self._containment.make(launch["token"], limits, sorted(shut))
+        if self._memory is not None:
+            launch = self._memory.movable(launch)
         running = start_keeper(directory, launch if group is None else {**launch, "cgroup": str(group)})
         self._watch(running, launch["token"])
         return running
@@ -373,6 +403,10 @@ class LocalSite:
         """Delete all folders in `jobs` that were set aside."""
         for folder in jobs.glob(f"{_GONE}*"):
             delete_folder(folder)
+
+    def gpu_memory(self, gpu: int) -> GpuMemory | None:
+        """The memory of a GPU now; None if GPUs are virtual, or the driver does not say."""
+        return None if self._memory is None else self._memory.gpu_memory(gpu)
 
     def wait(self, seconds: float) -> Sequence[Over]:
         """The attempts that have ended. Waits for one, at most this many seconds."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from fairway.core.batch import Split
 
@@ -44,6 +44,27 @@ class Outcome(NamedTuple):
     said_no_memory: bool = False
 
 
+class GpuMemory(NamedTuple):
+    """The memory of a GPU in bytes."""
+
+    free: int
+    total: int
+
+
+class MemoryPlace(NamedTuple):
+    """Where the GPU memory of an attempt is: on the GPU, in host memory, or on the way.
+
+    `ways` says how it left: "moved" by its processes, by the "driver", or by both. `seconds` is how long the last move
+    took. `problem` says why it could not leave when it was last asked to.
+    """
+
+    place: Literal["gpu", "leaving", "host", "returning"] = "gpu"
+    bytes: int = 0
+    ways: tuple[str, ...] = ()
+    seconds: float = 0.0
+    problem: str = ""
+
+
 REFUSED = "refused"
 """The cause of an attempt that the machine could not start."""
 LOST = Outcome((), "lost", problem="its keeper is gone")
@@ -67,6 +88,22 @@ class Handle(Protocol):
         """The part of the time in which the ranks were last told to compute."""
         ...
 
+    @property
+    def memory(self) -> MemoryPlace:
+        """Where the GPU memory of the ranks is."""
+        ...
+
+    def move_out(self, most_bytes: int) -> bool:
+        """Ask suspended ranks to leave the GPU's memory, if that takes at most this much host memory.
+
+        `memory` says what becomes of it. Ranks that go on get it back first. False if that could not be written.
+        """
+        ...
+
+    def get_ready(self, most_bytes: int) -> None:
+        """Let running ranks get host memory ready for a move, at most this much."""
+        ...
+
     def stop(self, *, hurry: bool = False) -> None:
         """Ask the ranks to save and stop. They are killed after a grace period. `hurry`: their work is not needed."""
         ...
@@ -75,8 +112,8 @@ class Handle(Protocol):
         """Suspend the ranks in place."""
         ...
 
-    def go_on(self) -> None:
-        """Let suspended ranks go on."""
+    def go_on(self, *, keep: bool = True) -> None:
+        """Let suspended ranks go on. `keep`: host memory from which theirs comes back stays ready for the next time."""
         ...
 
     def throttle(self, part: float) -> bool:
@@ -131,6 +168,10 @@ class Site(Protocol):
 
     def sweep(self, jobs: Path) -> None:
         """Delete all folders in `jobs` that were set aside. Any thread may call this."""
+        ...
+
+    def gpu_memory(self, gpu: int) -> GpuMemory | None:
+        """The memory of a GPU now; None if nobody can say, as for virtual GPUs."""
         ...
 
     def wait(self, seconds: float) -> Sequence[Over]:

@@ -1,0 +1,174 @@
+"""Room in the memory of GPUs. A suspended job keeps its memory there until another job needs the room.
+
+Before a job starts or goes on, each of its GPUs must have as much free memory as it needs. If one has not, suspended
+jobs move out of the way. The job that was suspended last goes first, because its next turn is the farthest. What a job
+needs is what its owner says, or what it was seen to have once it has run for a while. If neither is known, all
+suspended jobs move out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from fairway.runtime.processes.live_attempt import Live
+from fairway.runtime.processes.site import Site
+
+MARGIN_BYTES = 512 << 20
+"""A CUDA context takes about this much beside what a job asks for."""
+READY_EVERY_S = 20.0
+"""How often running jobs are asked to get host memory ready."""
+
+
+class Needs(Protocol):
+    """What is known about the memory of jobs."""
+
+    def needs_bytes(self, job: int) -> int:
+        """The memory that a job needs on each GPU; 0 if nobody knows."""
+        ...
+
+    def saves(self, job: int) -> bool:
+        """Whether a job that is stopped goes on from a checkpoint."""
+        ...
+
+    def stays(self, job: int) -> bool:
+        """Whether a job that loses its GPUs is suspended in place, rather than stopped."""
+        ...
+
+
+class GpuRoom:
+    """Makes room. `host_bytes` says how much host memory all suspended jobs may take.
+
+    `why` has the jobs that wait for room that is being made, with the reason. `full` has those for which there will be
+    none for a while.
+    """
+
+    def __init__(self, site: Site, needs: Needs, host_bytes: Callable[[], int]) -> None:
+        self.why: Mapping[int, str] = {}
+        self.full: dict[int, str] = {}
+        self._site = site
+        self._needs = needs
+        self._host_bytes = host_bytes
+        self._ready_s = 0.0
+
+    def is_there(self, job: int, gpus: tuple[int, ...], live: Mapping[int, Live]) -> bool:
+        """Whether a job finds room on these GPUs. If not, other jobs are asked to move out."""
+        self.forget(job)
+        self.full.pop(job, None)
+        for gpu in gpus:
+            paused = [one for one in live.values() if one.job != job and one.status == "paused" and gpu in one.gpus]
+            memory = self._site.gpu_memory(gpu)
+            if memory is None:
+                continue
+            lack = self._lack(job, memory.free, live.get(job), [one for one in paused if not _is_out(one)])
+            if lack == 0:
+                continue
+            if any(one.leaving for one in paused) or self._ask(paused, lack, live):
+                self.why = {**self.why, job: f"the memory of other jobs is being moved out of GPU {gpu}"}
+            elif why := self._no_way(lack, gpu, live.get(job), paused):
+                self.full[job] = why
+        return job not in self.why and job not in self.full
+
+    def _no_way(self, lack: int | None, gpu: int, me: Live | None, paused: list[Live]) -> str:
+        """Why a job cannot run on a GPU for now, although nobody is asked to move out."""
+        stuck = [one for one in paused if one.stuck]
+        if (me is not None and not _is_out(me)) or any(self._needs.saves(one.job) for one in stuck):
+            # Its own memory is there, or the others are stopped and go on from their checkpoints.
+            return ""
+        if stuck:
+            return f"another job keeps its memory on GPU {gpu}: {stuck[0].handle.memory.problem}"
+        if me is not None and _is_out(me) and lack:
+            return f"GPU {gpu} has no room for its memory; {lack / 2**30:.1f} GiB are missing"
+        return ""
+
+    def forget(self, job: int) -> None:
+        """A job does not wait for room any more."""
+        if job in self.why:
+            self.why = {other: why for other, why in self.why.items() if other != job}
+
+    def look(self, live: Mapping[int, Live]) -> bool:
+        """Whether a move has ended since the last time."""
+        ended = False
+        for one in live.values():
+            if one.leaving:
+                memory = one.handle.memory
+                if memory.place == "host" or (memory.place == "gpu" and memory.problem):
+                    one.leaving, one.stuck, ended = False, memory.place == "gpu", True
+        return ended
+
+    def stuck(self, job: int, gpus: tuple[int, ...], live: Mapping[int, Live]) -> list[int]:
+        """Other suspended jobs whose memory cannot leave these GPUs, and that can go on from a checkpoint."""
+        found = [one for one in live.values() if one.stuck and one.status == "paused" and set(gpus) & set(one.gpus)]
+        return [one.job for one in found if one.job != job and self._needs.saves(one.job)]
+
+    def get_ready(self, now_s: float, live: Mapping[int, Live]) -> None:
+        """Let running jobs that may be suspended get host memory ready, if other jobs are there."""
+        if now_s < self._ready_s or len(live) < 2:
+            return
+        self._ready_s = now_s + READY_EVERY_S
+        running = [one for one in live.values() if one.status == "running" and self._needs.stays(one.job)]
+        for one in running:
+            need = self._needs.needs_bytes(one.job) * len(one.gpus)
+            if not one.ready_bytes and 0 < need <= self._left_bytes(live) and self._site.gpu_memory(one.gpus[0]):
+                one.ready_bytes = need
+                one.handle.get_ready(need)
+
+    def may_keep(self, one: Live, live: Mapping[int, Live]) -> bool:
+        """Whether a job whose memory comes back may keep the host memory for the next time: if all jobs may."""
+        sizes = [max(other.handle.memory.bytes, other.ready_bytes, other.held_bytes) for other in live.values()]
+        keeps = sum(sizes) <= self._host_bytes()
+        one.ready_bytes = one.handle.memory.bytes if keeps else 0
+        return keeps
+
+    def held_bytes(self, one: Live, live: Mapping[int, Live]) -> int:
+        """What an attempt that is being suspended has on its first GPU, as the rest of it shows; 0 if nobody knows."""
+        gpu = one.gpus[0]
+        there = [other for other in live.values() if other is not one and gpu in other.gpus]
+        memory = self._site.gpu_memory(gpu)
+        if memory is None or any(other.status != "paused" for other in there):
+            return 0
+        others = sum(other.held_bytes for other in there if other.handle.memory.place == "gpu")
+        return max(memory.total - memory.free - others - MARGIN_BYTES * (1 + len(there)), 0)
+
+    def _lack(self, job: int, free: int, me: Live | None, others: list[Live]) -> int | None:
+        """How much memory a job lacks on a GPU beside others that are suspended there; None if nobody knows.
+
+        A job may have been suspended, or may be about to be, before it had taken all that it needs.
+        """
+        needs = {one.job: self._needs.needs_bytes(one.job) for one in others}
+        need = self._needs.needs_bytes(job)
+        if me is not None and _is_out(me):
+            need = max(need, me.handle.memory.bytes)
+        elif not others:
+            return 0
+        if others and not (need and all(needs.values())):
+            return None
+        free -= sum(max(needs[one.job] - one.held_bytes, 0) for one in others)
+        if me is not None and me.handle.memory.place == "gpu":
+            grows = need - me.held_bytes
+            return max(grows - free, 0) if grows > 0 else 0
+        return max(need + (MARGIN_BYTES if me is None else 0) - free, 0)
+
+    def _ask(self, paused: list[Live], lack: int | None, live: Mapping[int, Live]) -> bool:
+        """Ask jobs to move out until there is as much as is lacking; all of them if that is not known."""
+        asked, got = False, 0
+        for one in sorted(paused, key=lambda one: -one.paused):
+            memory = one.handle.memory
+            if memory.place != "gpu" or one.stuck or (lack is not None and got >= lack):
+                continue
+            if one.handle.move_out(self._left_bytes(live) + one.ready_bytes):
+                one.leaving = asked = True
+                got += one.held_bytes
+        return asked
+
+    def _left_bytes(self, live: Mapping[int, Live]) -> int:
+        taken = [max(one.ready_bytes, 0 if _is_on_gpu(one) else one.handle.memory.bytes) for one in live.values()]
+        return max(self._host_bytes() - sum(taken), 0)
+
+
+def _is_on_gpu(one: Live) -> bool:
+    return one.handle.memory.place == "gpu"
+
+
+def _is_out(one: Live) -> bool:
+    return one.handle.memory.place == "host"

@@ -1,0 +1,34 @@
+"""A live attempt as the scheduler sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fairway.core.batch import Split
+from fairway.runtime.processes.site import Handle
+
+AttemptStatus = Literal["running", "paused", "stopping"]
+
+
+@dataclass
+class Live:
+    """A live attempt. `adopted`: an earlier scheduler started it and may have left it suspended.
+
+    `paused` numbers the suspensions of all attempts: its latest one. `held_bytes` is what it had on each GPU then; 0 if
+    nobody knows. `ready_bytes` of host memory are kept for it. `leaving`: its memory was asked to leave the GPU.
+    `stuck`: it could not.
+    """
+
+    job: int
+    gpus: tuple[int, ...]
+    handle: Handle
+    status: AttemptStatus = "running"
+    adopted: bool = False
+    throttle: float = 1.0
+    batch: Split | None = None
+    paused: int = 0
+    held_bytes: int = 0
+    ready_bytes: int = 0
+    leaving: bool = False
+    stuck: bool = False
