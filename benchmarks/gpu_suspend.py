@@ -151,7 +151,7 @@ def moves(folder: Path, machine: Machine, sizes: Sequence[float]) -> list[dict[s
     """Seconds out and back for each way and size."""
     rows = []
     for gb in sizes:
-        steps = 900
+        steps = 2000 if gb < 10 else 8000
         plain = Alone(folder / f"plain-{gb}", machine, gb, steps, movable=False)
         truth = plain.close()
         own = Alone(folder / f"moved-{gb}", machine, gb, steps, movable=True)

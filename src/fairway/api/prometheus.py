@@ -114,6 +114,8 @@ class _Counted:
         scheduler = self._daemon.scheduler
         yield _labelled("fairway_jobs", "Jobs by state", "state", views.states(scheduler))
         yield _labelled("fairway_gpus", "GPUs by use", "use", views.gpu_uses(self._daemon))
+        asleep = views.suspended_bytes(scheduler)
+        yield _labelled("fairway_suspended_bytes", "GPU memory of suspended jobs by place", "memory", asleep)
         users = views.share(scheduler)
         had = {one["user"]: one["gpu_s"] for one in users}
         yield _labelled("fairway_user_gpu_seconds", "GPU seconds that users have had", "user", had, counter=True)

@@ -185,6 +185,15 @@ def suspended_jobs(scheduler: Scheduler) -> dict[int, list[dict[str, Any]]]:
     return found
 
 
+def suspended_bytes(scheduler: Scheduler) -> dict[str, int]:
+    """The GPU memory of suspended jobs that is on GPUs, and that is in host memory, in bytes."""
+    total = {"gpu": 0, "host": 0}
+    for jobs in steady(lambda: suspended_jobs(scheduler)).values():
+        for one in jobs:
+            total[one["memory"]] += one["bytes"]
+    return total
+
+
 def foreign_gpus(daemon: Daemon) -> dict[int, str]:
     """GPUs with foreign processes, and whose they are, as far as this machine knows."""
     found: dict[int, str] = getattr(daemon, "foreign", None) or {}

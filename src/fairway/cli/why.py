@@ -43,12 +43,25 @@ def _reasons(told: Row) -> RenderableType:
     rows = [("job", f"{told['id']} {told['state']}"), ("reason", told["reason"] or "none"), ("policy", told["policy"])]
     if "array" in told:
         rows.insert(1, ("array", _array(told)))
+    if told.get("memory"):
+        rows.append(("memory", _memory(told["memory"])))
     if told.get("position"):
         rows.append(("position", f"{told['position']} of {told.get('waiting', told['position'])}"))
     rows += [("ahead", text) for text in _ahead(told)]
     rows += [("would free it", _event(one)) for one in told.get("frees", ())]
     rows += [(name, text) for name, text in _estimates(told) if text]
     return pairs_table(rows)
+
+
+def _memory(memory: Row) -> str:
+    """Where the GPU memory of a suspended job is."""
+    from fairway.cli.output import count
+
+    size = f"{memory['bytes'] / 2**30:.1f} GiB " if memory["bytes"] else ""
+    gpus = f"{count(len(memory['gpus']), 'GPU')} ({', '.join(map(str, memory['gpus']))})"
+    where = {"gpu": f"on {gpus}", "host": f"in host memory, moved out of {gpus}"}
+    told = f"{size}{where.get(memory['place'], f'on its way between {gpus} and host memory')}"
+    return f"{told}; it cannot leave: {memory['problem']}" if memory["problem"] else told
 
 
 def _ahead(told: Row) -> list[str]:
