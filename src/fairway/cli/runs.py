@@ -10,9 +10,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import connection
 from typing import Any
@@ -64,13 +65,24 @@ def run_all(
         try:
             # All workers start with the first task, before the progress bar starts a thread: forks and threads do not
             # mix.
-            futures = {pool.submit(_run, run): run for run in runs}
+            with _undisturbed():
+                futures = {pool.submit(_run, run): run for run in runs}
             return _gather(futures, task)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for worker in set(multiprocessing.active_children()) - strangers:
                 worker.terminate()
             raise
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Let signals wait: between a fork and its note in our books, an interrupt would leave a worker behind."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def usable_cores() -> int:
