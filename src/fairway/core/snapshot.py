@@ -198,6 +198,14 @@ class Snapshot(TableView):
         return self.frame.pairing
 
     @property
+    def measured(self) -> Pairing:
+        """What live jobs of the same kinds were measured to keep beside each other. Every policy may know it.
+
+        In a simulation nothing was measured before.
+        """
+        return self.frame.measured
+
+    @property
     def finished(self) -> Finished:
         """The jobs that ended most recently."""
         return self.frame.history.latest()
@@ -327,6 +335,7 @@ class Snapshot(TableView):
             history=self.frame.history.copy(),
             down=frozenset(self.frame.down),
             pairing=self.pair_table(),
+            measured=self.measured_table(),
             withheld=frozenset(self.frame.withheld),
         )
         return Snapshot.of(
@@ -346,6 +355,11 @@ class Snapshot(TableView):
     def pair_table(self) -> PairTable:
         """What is known about pairs of the active jobs, on its own; empty where the policy may not know it."""
         return PairTable.of(self.frame.pairing, self.jobs.tolist()) if "pairs" in self.knows else NO_PAIRING
+
+    def measured_table(self) -> PairTable:
+        """What was measured about pairs of the active jobs, on its own."""
+        measured = self.frame.measured
+        return measured if isinstance(measured, PairTable) else PairTable.of(measured, self.jobs.tolist())
 
 
 def _bar(floats: Floats, rows: Ints, barred: Mapping[int, Collection[int]]) -> None:

@@ -36,3 +36,4 @@ class Frame(NamedTuple):
     round_s: float = 0.0
     withheld: Collection[int] = frozenset()
     queues: Queues | None = None
+    measured: Pairing = NO_PAIRING

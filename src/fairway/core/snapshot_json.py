@@ -51,6 +51,7 @@ def to_json(snapshot: Snapshot) -> str:
             "down": sorted(frame.down),
             "withheld": sorted(frame.withheld),
             "pairs": snapshot.pair_table().plain(),
+            "measured": snapshot.measured_table().plain(),
             "queues": None if frame.queues is None else plain_queues(frame.queues),
             "memory": plain_memory(snapshot.memory),
         }
@@ -98,6 +99,7 @@ def _frame(data: Mapping[str, Any]) -> Frame:
         data.get("round_s", 0.0),
         frozenset(data.get("withheld", ())),
         None if data.get("queues") is None else queues_from_plain(data["queues"]),
+        PairTable.from_plain(data.get("measured", ((), ()))),
     )
 
 

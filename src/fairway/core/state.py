@@ -77,6 +77,7 @@ class State:
         pairing: Pairing = NO_PAIRING,
         round_s: float = 0.0,
         runs_queues: bool = False,
+        measured: Pairing = NO_PAIRING,
     ) -> None:
         self.cluster = cluster
         self.min_run_s = min_run_s
@@ -109,6 +110,7 @@ class State:
             pairing=pairing,
             round_s=round_s,
             queues=NO_QUEUES if runs_queues else None,
+            measured=measured,
         )
         self._apply: dict[type[Any], Callable[[Any], None]] = {
             JobSubmitted: self._job_submitted,
@@ -142,6 +144,11 @@ class State:
     def busy_gpus(self) -> int:
         """GPUs that jobs hold (on nodes that are up)."""
         return self._gpus_up - sum(self.occupancy.free_by_type)
+
+    @property
+    def guests(self) -> int:
+        """How many jobs run on the GPUs of others."""
+        return self._guests
 
     def names(self) -> list[list[str]]:
         """Users, queues and models, in the order of their numbers."""

@@ -1,4 +1,5 @@
 """Try, measure, keep or revert: packing, moves and growth are judged by the work rates that jobs are seen to have.
+Pairs of which live jobs were measured before are tried only if that paid.
 
 A rate is taken relative to the rate of the job alone on the same GPU type. Two jobs that take turns make 1 together, so
 a pack must make clearly more than that.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import math
 
 from fairway.core import portable
+from fairway.core.pairing import NO_PAIRING
 from fairway.policies.gandiva.patience import closed_nodes
 from fairway.policies.gandiva.scene import EARLY_S, GandivaScene
 from fairway.policies.gandiva.units import Unit, pair_of
@@ -155,10 +157,20 @@ def _ranked(
     for other, kind in shelves:
         known = scene.notes.pairs.get(_pair_name(name, other, unit.gang, kind))
         if known is None:
-            order.append((-UNTRIED, other, kind))
+            shelf = shelves[other, kind]
+            value = _measured(scene, unit.rows[0], shelf[0].rows[0], kind) if shelf else None
+            if value is None or pays(value, 1.0, scene.knobs.hysteresis):
+                order.append((-portable.rounded(UNTRIED if value is None else value), other, kind))
         elif known[1] <= scene.now_s:
             order.append((-portable.rounded(known[0]), other, kind))
     return sorted(order)
+
+
+def _measured(scene: GandivaScene, row: int, mate: int, kind: int) -> float | None:
+    """What live jobs like these two were measured to make together before; None if they were not."""
+    measured, jobs = scene.snapshot.measured, scene.snapshot.jobs
+    factors = measured.factors(int(jobs[row]), int(jobs[mate])) if measured is not NO_PAIRING else ()
+    return sum(factors[kind]) if factors and max(factors[kind]) > 0 else None
 
 
 def _partner(
