@@ -104,10 +104,10 @@ class Company:
         if other is None or other > job or other not in self._told:
             return
         mate = self._store[other]
-        theirs, mine = self._kept(mate, self._told[other]), self._kept(record, told)
-        mate_key = self.key(mate)
-        if key is not None and mate_key is not None and mine is not None and theirs is not None:
-            self.profile.note_pair(gpu_type, key, mate_key, (mine, theirs), date_s, TIME_SLICING)
+        mine = self._measured_beside(record, told, date_s)
+        theirs = self._measured_beside(mate, self._told[other], date_s)
+        if mine is not None and theirs is not None:
+            self.profile.note_pair(gpu_type, mine[0], theirs[0], (mine[1], theirs[1]), date_s, TIME_SLICING)
 
     def factor(self, record: JobRecord, *, reports: bool) -> float:
         """What a job is expected to keep of its speed in its company, before it is measured there.
@@ -157,9 +157,16 @@ class Company:
         beside = (one for one in sorted(group) if one != job and not mine.isdisjoint(held.get(one, ())))
         return tuple(one for one in beside if self._store[one].state is JobState.RUNNING)
 
-    def _kept(self, record: JobRecord, told: Told) -> float | None:
-        alone = told.alone or self.alone(record)
-        return None if not alone else told.speed / alone
+    def _measured_beside(self, record: JobRecord, told: Told, date_s: float) -> tuple[ProfileKey, float] | None:
+        """The kind of a job and what it keeps of its speed; None if it has no name or was never seen alone."""
+        key, alone = self.key(record), told.alone or self.alone(record)
+        if key is None or not alone:
+            return None
+        gpu_type = self._type(record.number)
+        if MeasuredKind(gpu_type, key) not in self.profile.speeds:
+            # It was alone for a short time only.
+            self.profile.note_speed(gpu_type, key, alone * key.gpus, date_s)
+        return key, told.speed / alone
 
     def _partner(self, job: int) -> int | None:
         """The only other job on a job's GPUs, if both have the same number of them and none is throttled."""
