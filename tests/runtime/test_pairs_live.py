@@ -42,13 +42,13 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "REPORTS_EVERY_S", 0.2)
 
 
-def two(scheduler: Scheduler, folder: Path, slow: float) -> list[JobRecord]:
+def two(scheduler: Scheduler, folder: Path, slow: float, priorities: tuple[int, int] = (0, 0)) -> list[JobRecord]:
     """Two jobs that slow each other down while both compute."""
     names = [str(folder / "ant"), str(folder / "bee")]
     about = {"preempt": "suspend", "cwd": "/", "batch_size": 32}
     return [
-        submit(scheduler, ["python3", "-c", TRAINS, *order, str(slow)], model=model, **about)
-        for model, order in (("ant", names), ("bee", names[::-1]))
+        submit(scheduler, ["python3", "-c", TRAINS, *order, str(slow)], model=model, priority=priority, **about)
+        for model, order, priority in zip(("ant", "bee"), (names, names[::-1]), priorities, strict=True)
     ]
 
 
@@ -98,6 +98,30 @@ def test_a_pack_that_goes_well_stays_and_a_simulation_can_read_it(tmp_path: Path
     assert rates[0] > 0.7 * alone
     with pytest.raises(InputError, match="unknown model 'cat'"):
         profile.rate("cat", 32, "cpu", 1)
+
+
+def test_jobs_that_report_nothing_are_not_taken_to_gain_from_sharing(tmp_path: Path) -> None:
+    with live_scheduler(tmp_path, gpus=1, policy=GANDIVA) as scheduler:
+        jobs = [submit(scheduler, ["sleep", "600"], preempt="suspend", cwd="/") for _ in range(2)]
+        wait_for(lambda: packed(scheduler), "a trial")
+        wait_for(lambda: not packed(scheduler), "the end of the trial")
+        assert not scheduler.measured.profile.pairs
+        for one in jobs:
+            scheduler.cancel(one.id)
+            ended(one)
+
+
+def test_a_guest_that_slows_its_host_is_paused_and_remembered_by_antman(tmp_path: Path) -> None:
+    with live_scheduler(tmp_path, gpus=1, policy="antman:interval_s=1") as scheduler:
+        jobs = two(scheduler, tmp_path, 6.0, priorities=(0, -1))
+        wait_for(lambda: packed(scheduler), "a guest")
+        wait_for(lambda: not packed(scheduler), "the guest to leave")
+        ((interference, _),) = scheduler.state.memory["pairs"].values()
+        assert interference > 0.5
+        assert scheduler.state.memory["paused"].keys() == {str(jobs[1].number)}
+        for one in jobs:
+            scheduler.cancel(one.id)
+            ended(one)
 
 
 @pytest.mark.parametrize(
