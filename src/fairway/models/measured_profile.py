@@ -124,6 +124,9 @@ class MeasuredProfile:
         counts = self.sharings()
         if sharing is None:
             sharing = max(counts, key=lambda way: counts[way], default=TIME_SLICING)
+        elif sharing not in counts:
+            known = ", ".join(sorted(counts)) or "none"
+            raise InputError(f"no pair was measured by {sharing!r}; known: {known}")
         tables: dict[str, dict[str, dict[str, Any]]] = {}
         for place, speed in sorted(self.speeds.items(), key=lambda one: (one[0].gpu_type, _order(one[0].key))):
             tables.setdefault(place.gpu_type.lower(), {})[key_text(place.key)] = {ALONE: speed.rate}
@@ -133,6 +136,23 @@ class MeasuredProfile:
                 rates = [kept.first * alone[0].rate, kept.second * alone[1].rate]
                 tables[pair.gpu_type.lower()][key_text(pair.a)][key_text(pair.b)] = rates
         return tables
+
+    def rows(self, shift_s: float = 0.0) -> dict[str, list[dict[str, Any]]]:
+        """Everything for people to read, by GPU type and model. Dates are moved by `shift_s`."""
+        speeds = [
+            {"gpu_type": kind.gpu_type, **kind.key._asdict(), "steps_per_s": speed.rate, "times": speed.times}
+            | {"measured_s": speed.date_s + shift_s}
+            for kind, speed in self.speeds.items()
+        ]
+        pairs = [
+            {"gpu_type": pair.gpu_type, "sharing": pair.sharing, "first": pair.a._asdict(), "second": pair.b._asdict()}
+            | {"kept": [kept.first, kept.second], "times": kept.times, "measured_s": kept.date_s + shift_s}
+            for pair, kept in self.pairs.items()
+        ]
+        return {
+            "speeds": sorted(speeds, key=lambda row: (row["gpu_type"], row["model"], row["gpus"])),
+            "pairs": sorted(pairs, key=lambda row: (row["gpu_type"], row["first"]["model"], row["second"]["model"])),
+        }
 
     def plain(self) -> dict[str, Any]:
         """Everything as JSON values."""
