@@ -22,7 +22,7 @@ from fairway.core.cluster import Cluster
 from fairway.core.errors import PolicyError
 from fairway.core.facts import NO_FACTS, Facts, Finished
 from fairway.core.oracle import Oracle
-from fairway.core.pairing import NO_PAIRING, Pairing, PairTable
+from fairway.core.pairing import NO_PAIRING, MeasuredTable, Measurements, Pairing, PairTable
 from fairway.core.prospect import Training, spells_of
 from fairway.core.queues import Queues
 from fairway.core.snapshot_context import Frame, Names
@@ -198,10 +198,10 @@ class Snapshot(TableView):
         return self.frame.pairing
 
     @property
-    def measured(self) -> Pairing:
-        """What live jobs of the same kinds were measured to keep beside each other. Every policy may know it.
+    def measured(self) -> Measurements:
+        """What a live scheduler has measured of its jobs, and of pairs like theirs. Every policy may know it.
 
-        In a simulation nothing was measured before.
+        In a simulation all speeds are known, and no pairs were measured before.
         """
         return self.frame.measured
 
@@ -356,10 +356,10 @@ class Snapshot(TableView):
         """What is known about pairs of the active jobs, on its own; empty where the policy may not know it."""
         return PairTable.of(self.frame.pairing, self.jobs.tolist()) if "pairs" in self.knows else NO_PAIRING
 
-    def measured_table(self) -> PairTable:
-        """What was measured about pairs of the active jobs, on its own."""
+    def measured_table(self) -> MeasuredTable:
+        """What was measured of the active jobs, on its own."""
         measured = self.frame.measured
-        return measured if isinstance(measured, PairTable) else PairTable.of(measured, self.jobs.tolist())
+        return measured if isinstance(measured, MeasuredTable) else MeasuredTable.of(measured, self.jobs.tolist())
 
 
 def _bar(floats: Floats, rows: Ints, barred: Mapping[int, Collection[int]]) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from fairway.core.cluster import Cluster
 from fairway.core.facts import Facts, History
-from fairway.core.pairing import NO_PAIRING, Pairing
+from fairway.core.pairing import ALL_SEEN, NO_PAIRING, Measurements, Pairing
 from fairway.core.queues import Queues
 
 
@@ -36,4 +36,4 @@ class Frame(NamedTuple):
     round_s: float = 0.0
     withheld: Collection[int] = frozenset()
     queues: Queues | None = None
-    measured: Pairing = NO_PAIRING
+    measured: Measurements = ALL_SEEN

@@ -12,7 +12,7 @@ from fairway.core.arrays import frozen
 from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.core.errors import InputError
 from fairway.core.facts import Facts, History
-from fairway.core.pairing import PairTable
+from fairway.core.pairing import ALL_SEEN, MeasuredTable, PairTable
 from fairway.core.queues import plain_queues, queues_from_plain
 from fairway.core.snapshot import Snapshot
 from fairway.core.snapshot_context import Frame, Names
@@ -99,7 +99,7 @@ def _frame(data: Mapping[str, Any]) -> Frame:
         data.get("round_s", 0.0),
         frozenset(data.get("withheld", ())),
         None if data.get("queues") is None else queues_from_plain(data["queues"]),
-        PairTable.from_plain(data.get("measured", ((), ()))),
+        MeasuredTable.from_plain(data.get("measured", ALL_SEEN.plain())),
     )
 
 

@@ -39,7 +39,7 @@ from fairway.core.event import (
 from fairway.core.facts import NO_FACTS, Facts, History
 from fairway.core.job import JobSpec
 from fairway.core.occupancy import Occupancy
-from fairway.core.pairing import NO_PAIRING, Pairing
+from fairway.core.pairing import ALL_SEEN, NO_PAIRING, Measurements, Pairing
 from fairway.core.prospect import entered
 from fairway.core.queues import NO_QUEUES
 from fairway.core.sharing import heirs
@@ -77,7 +77,7 @@ class State:
         pairing: Pairing = NO_PAIRING,
         round_s: float = 0.0,
         runs_queues: bool = False,
-        measured: Pairing = NO_PAIRING,
+        measured: Measurements = ALL_SEEN,
     ) -> None:
         self.cluster = cluster
         self.min_run_s = min_run_s

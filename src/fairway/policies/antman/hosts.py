@@ -8,7 +8,6 @@ import numpy as np
 
 from fairway.core import portable
 from fairway.core.arrays import Bools, Floats, Ints
-from fairway.core.pairing import NO_PAIRING
 from fairway.core.snapshot import Snapshot
 from fairway.policies.antman.control import AntManNotes
 
@@ -104,10 +103,8 @@ class Hosts:
 
     def _measured(self, host: int, guest: int) -> float | None:
         """The interference of a guest that is not throttled, as live jobs like these two were measured before."""
-        measured, jobs = self.snapshot.measured, self.snapshot.jobs
-        if measured is NO_PAIRING:
-            return None
-        factors = measured.factors(int(jobs[self.rows[host]]), int(jobs[guest]))
+        jobs = self.snapshot.jobs
+        factors = self.snapshot.measured.factors(int(jobs[self.rows[host]]), int(jobs[guest]))
         kept = factors[self.kinds[host]][0] if factors else 0.0
         return 1.0 / kept - 1.0 if kept > 0 else None
 

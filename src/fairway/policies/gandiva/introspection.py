@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 
 from fairway.core import portable
-from fairway.core.pairing import NO_PAIRING
 from fairway.policies.gandiva.patience import closed_nodes
 from fairway.policies.gandiva.scene import EARLY_S, GandivaScene
 from fairway.policies.gandiva.units import Unit, pair_of
@@ -31,11 +30,12 @@ def observe(scene: GandivaScene) -> None:
             row, kind = unit.rows[0], scene.kind(unit)
             rate, key = scene.rates[row], scene.keys[row]
             seen_now = [kind, scene.batch_sizes[row], rate]
-            if rate > 0 and notes.alone.get(key) != seen_now:
+            seen = scene.snapshot.measured.is_seen(int(scene.snapshot.jobs[row]))
+            if rate > 0 and seen and notes.alone.get(key) != seen_now:
                 notes.alone[key] = seen_now
                 name = f"{scene.kind_of_job(row)}|{unit.gang}|{kind}"
-                seen = notes.solo.get(name, rate)
-                notes.solo[name] = rate if abs(rate - seen) <= ALIKE * seen else 0.0
+                known = notes.solo.get(name, rate)
+                notes.solo[name] = rate if abs(rate - known) <= ALIKE * known else 0.0
     jobs = scene.snapshot.jobs
     for guest, host in scene.refused:
         notes.ban(int(jobs[guest]), int(jobs[host]), math.inf)
@@ -46,6 +46,8 @@ def observe(scene: GandivaScene) -> None:
 
 def rate_alone(scene: GandivaScene, row: int, gang: int, kind: int) -> float:
     """The rate of a job alone on a GPU type, as seen for it or for its kind; 0 if it was never seen."""
+    if not scene.snapshot.measured.is_seen(int(scene.snapshot.jobs[row])):
+        return 0.0
     known = scene.notes.alone.get(scene.keys[row])
     if known is not None and known[0] == kind and known[1] == scene.batch_sizes[row]:
         return known[2]
@@ -168,8 +170,8 @@ def _ranked(
 
 def _measured(scene: GandivaScene, row: int, mate: int, kind: int) -> float | None:
     """What live jobs like these two were measured to make together before; None if they were not."""
-    measured, jobs = scene.snapshot.measured, scene.snapshot.jobs
-    factors = measured.factors(int(jobs[row]), int(jobs[mate])) if measured is not NO_PAIRING else ()
+    jobs = scene.snapshot.jobs
+    factors = scene.snapshot.measured.factors(int(jobs[row]), int(jobs[mate]))
     return sum(factors[kind]) if factors and max(factors[kind]) > 0 else None
 
 

@@ -6,7 +6,7 @@ says nothing any more. What two jobs do together is measured against their speed
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Set
 from typing import NamedTuple
 
 from fairway.core import columns
@@ -24,24 +24,28 @@ SETTLED = 8
 _NAMELESS = ProfileKey("", None, 0)
 
 
-class Told(NamedTuple):
-    """The speed that a job reports where it runs now, and its speed alone there, in its own steps per second."""
+class _Alone(NamedTuple):
+    """A speed alone, in steps per second, and for which kind of job it was measured."""
 
+    kind: MeasuredKind
     speed: float
-    alone: float | None
 
 
 class Company:
-    """Who computes beside whom. `profile` gets what is measured."""
+    """Who computes beside whom. `profile` gets what is measured. `in_steps` are the jobs that report their steps."""
 
-    def __init__(self, store: JobStore, state: State, cluster: Cluster, profile: MeasuredProfile) -> None:
+    def __init__(
+        self, store: JobStore, state: State, cluster: Cluster, profile: MeasuredProfile, in_steps: Set[int]
+    ) -> None:
         self.profile = profile
+        self._in_steps = in_steps
         self._store = store
         self._state = state
         self._cluster = cluster
         self._known: dict[int, tuple[int, ...]] = {}
         self._reports: dict[int, int] = {}
-        self._told: dict[int, Told] = {}
+        self._speeds: dict[int, float] = {}
+        self._alone: dict[int, _Alone] = {}
 
     def of(self, job: int) -> tuple[int, ...]:
         """The other jobs that compute on a job's GPUs now."""
@@ -77,70 +81,81 @@ class Company:
     def begin(self, job: int) -> None:
         """A job starts, or its company changes: what it is measured to do begins again."""
         self._reports.pop(job, None)
-        self._told.pop(job, None)
+        self._speeds.pop(job, None)
 
     def forget(self, job: int) -> None:
         """A job has ended."""
         self.begin(job)
         self._known.pop(job, None)
+        self._alone.pop(job, None)
 
     def heard(self, job: int) -> None:
         """A job has made a report of its progress."""
         self._reports[job] = self._reports.get(job, 0) + 1
 
-    def measured(self, record: JobRecord, told: Told, date_s: float) -> None:
-        """A job is as fast as this where it runs. If that has settled, the profile gets it: alone or beside another."""
+    def measured(self, record: JobRecord, speed: float, date_s: float) -> None:
+        """A job is as fast as this where it runs. If that has settled, it counts: as its speed alone, or in a pair."""
         job = record.number
         if self._reports.get(job, 0) < SETTLED:
             return
-        self._told[job] = told
-        key, gpu_type, beside = self.key(record), self._type(job), self._known.get(job, ())
-        if not beside:
-            if key is not None:
-                self.profile.note_speed(gpu_type, key, told.speed * key.gpus, date_s)
+        self._speeds[job] = speed
+        key, gpu_type = self.key(record), self._type(job)
+        if not self._known.get(job):
+            self._alone[job] = _Alone(MeasuredKind(gpu_type, key), speed)
+            if key.model:
+                self.profile.note_speed(gpu_type, key, speed * key.gpus, date_s)
             return
         other = self._partner(job)
         # Once for both of them: when the one that came later reports.
-        if other is None or other > job or other not in self._told:
+        if other is None or other > job or other not in self._speeds:
             return
         mate = self._store[other]
-        mine = self._measured_beside(record, told, date_s)
-        theirs = self._measured_beside(mate, self._told[other], date_s)
-        if mine is not None and theirs is not None:
-            self.profile.note_pair(gpu_type, mine[0], theirs[0], (mine[1], theirs[1]), date_s, TIME_SLICING)
+        mine, theirs, beside = self.alone(record), self.alone(mate), self.key(mate)
+        if mine and theirs and key.model and beside.model:
+            kept = speed / mine, self._speeds[other] / theirs
+            self.profile.note_pair(gpu_type, key, beside, kept, date_s, TIME_SLICING)
 
-    def factor(self, record: JobRecord, *, reports: bool) -> float:
-        """What a job is expected to keep of its speed in its company, before it is measured there.
+    def expected(self, record: JobRecord) -> float | None:
+        """What part of its speed alone a job is expected to have in its company; None if what it reports counts.
 
-        A job that does not report its progress is never measured. It is taken to gain nothing: as if all took turns.
+        If its speed alone was not measured, its speed beside others says nothing. It is then taken to gain nothing from
+        them, as if all took turns. A throttled guest is not held against its host in this way.
         """
         job = record.number
         beside = self.of(job)
         if not beside or any(self._throttle(one) < 1.0 for one in (job, *beside)):
-            return 1.0
-        if not reports:
+            return None
+        if self.alone(record) is None:
             return 1.0 / (1 + len(beside))
+        if record.progress.steps_per_s:
+            return None
         other = self._partner(job)
-        keys = None if other is None else (self.key(record), self.key(self._store[other]))
-        if keys is None or keys[0] is None or keys[1] is None:
-            return 1.0
-        known = self.profile.kept(self._type(job), keys[0], keys[1])
-        return 1.0 if known is None else max(known[0], 1e-3)
+        kept = None if other is None else self._kept(record, self._store[other])
+        return None if kept is None else max(kept[0], 1e-3)
 
     def alone(self, record: JobRecord) -> float | None:
-        """The speed of a job's kind alone on the GPUs that it has, in steps per second."""
-        key = self.key(record)
-        speed = None if key is None else self.profile.speeds.get(MeasuredKind(self._type(record.number), key))
-        return None if speed is None or key is None else speed.rate / key.gpus
+        """The measured speed of a job, or of its kind, alone on the GPUs that it has; in steps per second."""
+        kind, own = MeasuredKind(self._type(record.number), self.key(record)), self._alone.get(record.number)
+        if own is not None and own.kind == kind:
+            return own.speed
+        speed = self.profile.speeds.get(kind)
+        return None if speed is None else speed.rate / kind.key.gpus
 
-    def key(self, record: JobRecord) -> ProfileKey | None:
-        """The kind of a job in the profile; None for a job without a name. Reported batches are those of all GPUs."""
+    def is_seen(self, job: int) -> bool:
+        """Whether a job has not run yet, or reports its steps and was measured alone, itself or others of its kind."""
+        record = self._store[job]
+        if not record.attempts or job in self._alone:
+            return True
+        return job in self._in_steps and job in self._state.held_gpus and self.alone(record) is not None
+
+    def key(self, record: JobRecord) -> ProfileKey:
+        """The kind of a job in the profile, without a model if it has no name. Reported batches are of all GPUs."""
         request, held = record.request, self._state.held_gpus.get(record.number, ())
-        name, gpus, batch = request.model or request.name, len(held) or request.gpus, record.progress.batch_size
+        gpus, batch = len(held) or request.gpus, record.progress.batch_size
         size = batch // gpus if batch is not None and batch >= gpus else request.batch_size
-        return ProfileKey(name, size, gpus) if name else None
+        return ProfileKey(request.model or request.name, size, gpus)
 
-    def key_of(self, job: int) -> ProfileKey | None:
+    def key_of(self, job: int) -> ProfileKey:
         """The kind of a job, by its number."""
         return self.key(self._store[job])
 
@@ -157,16 +172,10 @@ class Company:
         beside = (one for one in sorted(group) if one != job and not mine.isdisjoint(held.get(one, ())))
         return tuple(one for one in beside if self._store[one].state is JobState.RUNNING)
 
-    def _measured_beside(self, record: JobRecord, told: Told, date_s: float) -> tuple[ProfileKey, float] | None:
-        """The kind of a job and what it keeps of its speed; None if it has no name or was never seen alone."""
-        key, alone = self.key(record), told.alone or self.alone(record)
-        if key is None or not alone:
-            return None
-        gpu_type = self._type(record.number)
-        if MeasuredKind(gpu_type, key) not in self.profile.speeds:
-            # It was alone for a short time only.
-            self.profile.note_speed(gpu_type, key, alone * key.gpus, date_s)
-        return key, told.speed / alone
+    def _kept(self, record: JobRecord, other: JobRecord) -> tuple[float, float] | None:
+        """What was measured of two jobs like these."""
+        a, b = self.key(record), self.key(other)
+        return self.profile.kept(self._type(record.number), a, b) if a.model and b.model else None
 
     def _partner(self, job: int) -> int | None:
         """The only other job on a job's GPUs, if both have the same number of them and none is throttled."""
@@ -186,7 +195,7 @@ class Company:
 
 
 class LivePairing:
-    """A `Pairing` of live jobs: what was measured of their kinds, and nothing else. Jobs without a name are alike."""
+    """The measurements of live jobs as a `Pairing`, and nothing else. Jobs without a name are alike."""
 
     def __init__(self, cluster: Cluster, profile: MeasuredProfile) -> None:
         self._types = tuple(gpu.name for gpu in cluster.types)
@@ -204,10 +213,12 @@ class LivePairing:
     def factors(self, a: int, b: int) -> Factors:
         """What two jobs were measured to keep on each GPU type; empty if they were not."""
         keys = self._key(a), self._key(b)
-        if not self._profile.pairs or _NAMELESS in keys:
-            return ()
-        return factors_of(self._profile, self._types, *keys)
+        return factors_of(self._profile, self._types, *keys) if self._profile.pairs and _NAMELESS not in keys else ()
+
+    def is_seen(self, job: int) -> bool:
+        """Whether a job has not run yet, or reports its steps and was measured alone."""
+        return self._company is not None and self._company.is_seen(job)
 
     def _key(self, job: int) -> ProfileKey:
-        company = self._company
-        return (None if company is None else company.key_of(job)) or _NAMELESS
+        key = _NAMELESS if self._company is None else self._company.key_of(job)
+        return key if key.model else _NAMELESS

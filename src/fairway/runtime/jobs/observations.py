@@ -18,7 +18,7 @@ from fairway.core.cluster import Cluster
 from fairway.core.event import Event, JobMeasured, JobSubmitted, RateChanged, RegimeEntered, RestartMeasured
 from fairway.core.facts import NO_FACTS
 from fairway.core.state import State
-from fairway.runtime.jobs.company import Company, Told
+from fairway.runtime.jobs.company import Company
 from fairway.runtime.jobs.estimates import (
     RESTART_S,
     RestartCosts,
@@ -74,9 +74,6 @@ class Observations:
     ) -> None:
         self.store = store
         self.cluster = cluster
-        measured = measured or KeptProfile({}, cluster)
-        self.company = Company(store, state, cluster, measured.profile)
-        measured.pairing.look_in(self.company)
         self.times = RunTimes()
         self.restarts = RestartCosts(restart_s)
         self.expected_s: dict[int, float] = {}
@@ -84,6 +81,9 @@ class Observations:
         self._origin_s = origin_s
         self._rated_s: dict[int, float] = {}
         self._in_steps: set[int] = set()
+        measured = measured or KeptProfile({}, cluster)
+        self.company = Company(store, state, cluster, measured.profile, self._in_steps)
+        measured.pairing.look_in(self.company)
         self._measured_s: dict[int, float] = {}
         self._regrouped_s: dict[int, float] = {}
         self._told: dict[int, tuple[Place, int | None, float]] = {}
@@ -146,13 +146,14 @@ class Observations:
         relative = speeds_of(record.request, self.cluster)
         if place is None:
             return 1.0
+        expected = self.company.expected(record)
         if record.number in self._in_steps:
-            factor = self.company.factor(record, reports=True)
-            seen = record.progress.steps_per_s or factor * self._speed(record, place, relative)
+            seen = record.progress.steps_per_s if expected is None else None
+            seen = seen or self._speed(record, place, relative) * (1.0 if expected is None else expected)
             if seen:
                 return seen
-        factor = self.company.factor(record, reports=False)
-        return max(relative[place.gpu_type], 1e-6) * gang_factor(place.gpus, record.request.gpus) * factor
+        alone = max(relative[place.gpu_type], 1e-6) * gang_factor(place.gpus, record.request.gpus)
+        return alone * (1.0 if expected is None else expected)
 
     def reported(self, record: JobRecord, report: Report, now_s: float) -> list[Event]:
         """Take in what a job reports. Its speed becomes an event every `RATE_EVERY_S`, other changes at once."""
@@ -255,7 +256,7 @@ class Observations:
         """A job has trained. The first time, its work changes from seconds to steps if it reports how many."""
         progress, job, (place, batch, total) = record.progress, record.number, about
         speed, name = progress.steps_per_s or 0.0, self._name(place)
-        self.company.measured(record, Told(speed, progress.speeds.get(name)), self._origin_s + now_s)
+        self.company.measured(record, speed, self._origin_s + now_s)
         if not self.company.of(job):
             progress.speeds[name] = speed
         told = [math.nan if one is None else one for one in (progress.loss, progress.noise_scale)]
@@ -263,7 +264,7 @@ class Observations:
         if not total:
             return RateChanged(now_s, job, self._ran_until_s(record, now_s), self.rate(record), *done)
         if self._told.get(job) == about:
-            return RateChanged(now_s, job, progress.step, speed, *done)
+            return RateChanged(now_s, job, progress.step, self.rate(record), *done)
         self._in_steps.add(job)
         self._told[job] = about
         request, relative = record.request, speeds_of(record.request, self.cluster)
@@ -272,7 +273,8 @@ class Observations:
         sizes = range(1, request.gpus_max + 1)
         scaling = tuple(self._speed(record, Place(place.gpu_type, size), relative) for size in sizes)
         prospect = announced(progress, request.epochs, speed / total, tuple(one / speed for one in speeds))
-        entered = RegimeEntered(now_s, job, progress.step, speed, batch or request.batch_size or 0, speeds, total, 0.0)
+        rate, size = self.rate(record), batch or request.batch_size or 0
+        entered = RegimeEntered(now_s, job, progress.step, rate, size, speeds, total, 0.0)
         return entered._replace(work=total, scaling=scaling, prospect=prospect)
 
     def _speed(self, record: JobRecord, place: Place, relative: tuple[float, ...]) -> float:
