@@ -93,27 +93,35 @@ class Company:
         """A job has made a report of its progress."""
         self._reports[job] = self._reports.get(job, 0) + 1
 
-    def measured(self, record: JobRecord, speed: float, date_s: float) -> None:
-        """A job is as fast as this where it runs. If that has settled, it counts: as its speed alone, or in a pair."""
+    def measured(self, record: JobRecord, speed: float, date_s: float) -> bool:
+        """A job is as fast as this where it runs. If that has settled, it counts: as its speed alone, or in a pair.
+
+        Returns whether it has settled just now.
+        """
         job = record.number
         if self._reports.get(job, 0) < SETTLED:
-            return
+            return False
+        new = job not in self._speeds
         self._speeds[job] = speed
+        if self._known.get(job):
+            self._note_pair(record, date_s)
+            return new
         key, gpu_type = self.key(record), self._type(job)
-        if not self._known.get(job):
-            self._alone[job] = _Alone(MeasuredKind(gpu_type, key), speed)
-            if key.model:
-                self.profile.note_speed(gpu_type, key, speed * key.gpus, date_s)
-            return
-        other = self._partner(job)
-        # Once for both of them: when the one that came later reports.
+        self._alone[job] = _Alone(MeasuredKind(gpu_type, key), speed)
+        if key.model:
+            self.profile.note_speed(gpu_type, key, speed * key.gpus, date_s)
+        return new
+
+    def _note_pair(self, record: JobRecord, date_s: float) -> None:
+        """A job has reported beside others. Two that have settled are noted when the one that came later reports."""
+        job, other = record.number, self._partner(record.number)
         if other is None or other > job or other not in self._speeds:
             return
         mate = self._store[other]
-        mine, theirs, beside = self.alone(record), self.alone(mate), self.key(mate)
-        if mine and theirs and key.model and beside.model:
-            kept = speed / mine, self._speeds[other] / theirs
-            self.profile.note_pair(gpu_type, key, beside, kept, date_s, TIME_SLICING)
+        mine, theirs, a, b = self.alone(record), self.alone(mate), self.key(record), self.key(mate)
+        if mine and theirs and a.model and b.model:
+            kept = self._speeds[job] / mine, self._speeds[other] / theirs
+            self.profile.note_pair(self._type(job), a, b, kept, date_s, TIME_SLICING)
 
     def expected(self, record: JobRecord) -> float | None:
         """What part of its speed alone a job is expected to have in its company; None if what it reports counts.

@@ -176,7 +176,8 @@ class Observations:
         place, job = self._place(record.number), record.number
         if place is not None and record.state is JobState.RUNNING and record.progress.steps_per_s:
             about = (place, record.progress.batch_size, self._total(record))
-            if now_s >= self._rated_s.get(job, 0.0) or self._told.get(job, about) != about:
+            settled = self.company.measured(record, record.progress.steps_per_s, self._origin_s + now_s)
+            if settled or now_s >= self._rated_s.get(job, 0.0) or self._told.get(job, about) != about:
                 self._rated_s[job] = now_s + RATE_EVERY_S
                 events.append(self._trained(record, about, now_s))
         return events + self._measured(record, now_s)
@@ -256,7 +257,6 @@ class Observations:
         """A job has trained. The first time, its work changes from seconds to steps if it reports how many."""
         progress, job, (place, batch, total) = record.progress, record.number, about
         speed, name = progress.steps_per_s or 0.0, self._name(place)
-        self.company.measured(record, speed, self._origin_s + now_s)
         if not self.company.of(job):
             progress.speeds[name] = speed
         told = [math.nan if one is None else one for one in (progress.loss, progress.noise_scale)]
