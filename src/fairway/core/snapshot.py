@@ -205,6 +205,15 @@ class Snapshot(TableView):
         """
         return self.frame.measured
 
+    def switch_cost_s(self, row: int) -> float:
+        """What it costs to take a job off its GPUs and bring it back; for a suspended job, to bring it back.
+
+        The second depends on where the memory of the job is, if the engine says so.
+        """
+        resume_s = self.frame.resume_s
+        waits = resume_s is not None and not self.held[row] and self.launches[row] > 0
+        return resume_s(int(self.jobs[row])) if resume_s is not None and waits else float(self.restart_s[row])
+
     @property
     def finished(self) -> Finished:
         """The jobs that ended most recently."""
@@ -336,6 +345,7 @@ class Snapshot(TableView):
             down=frozenset(self.frame.down),
             pairing=self.pair_table(),
             measured=self.measured_table(),
+            resume_s=None if self.frame.resume_s is None else self.resume_costs().__getitem__,
             withheld=frozenset(self.frame.withheld),
         )
         return Snapshot.of(
@@ -355,6 +365,12 @@ class Snapshot(TableView):
     def pair_table(self) -> PairTable:
         """What is known about pairs of the active jobs, on its own; empty where the policy may not know it."""
         return PairTable.of(self.frame.pairing, self.jobs.tolist()) if "pairs" in self.knows else NO_PAIRING
+
+    def resume_costs(self) -> dict[int, float]:
+        """What it costs suspended jobs to go on, by job, as far as the engine says that."""
+        resume_s = self.frame.resume_s
+        rows = () if resume_s is None else ((self.held == 0) & (self.launches > 0)).nonzero()[0].tolist()
+        return {int(self.jobs[row]): self.switch_cost_s(row) for row in rows}
 
     def measured_table(self) -> MeasuredTable:
         """What was measured of the active jobs, on its own."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -37,3 +37,4 @@ class Frame(NamedTuple):
     withheld: Collection[int] = frozenset()
     queues: Queues | None = None
     measured: Measurements = ALL_SEEN
+    resume_s: Callable[[int], float] | None = None

@@ -78,6 +78,7 @@ class State:
         round_s: float = 0.0,
         runs_queues: bool = False,
         measured: Measurements = ALL_SEEN,
+        resume_s: Callable[[int], float] | None = None,
     ) -> None:
         self.cluster = cluster
         self.min_run_s = min_run_s
@@ -111,6 +112,7 @@ class State:
             round_s=round_s,
             queues=NO_QUEUES if runs_queues else None,
             measured=measured,
+            resume_s=resume_s,
         )
         self._apply: dict[type[Any], Callable[[Any], None]] = {
             JobSubmitted: self._job_submitted,
