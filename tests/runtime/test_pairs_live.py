@@ -22,7 +22,7 @@ from fairway.runtime.journal.database import Journal
 
 TRAINS = """
 import json, os, sys, time
-mine, other, slow = sys.argv[1], sys.argv[2], float(sys.argv[3])
+mine, other, slow, total = sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4]) or None
 out = open(os.environ["FAIRWAY_REPORT"], "a", buffering=1)
 step = 0
 while True:
@@ -30,7 +30,7 @@ while True:
     open(mine, "w").close()
     beside = os.path.exists(other) and time.time() - os.path.getmtime(other) < 0.4
     time.sleep(0.03 * (slow if beside else 1.0))
-    out.write(json.dumps({"step": step, "steps": 100000, "time": time.time()}) + "\\n")
+    out.write(json.dumps({"step": step, "steps": total, "time": time.time()}) + "\\n")
 """
 GANDIVA = "gandiva:quantum_s=1,trial_s=2"
 ANT, BEE = ProfileKey("ant", 32, 1), ProfileKey("bee", 32, 1)
@@ -42,12 +42,16 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "REPORTS_EVERY_S", 0.2)
 
 
-def two(scheduler: Scheduler, folder: Path, slow: float, priorities: tuple[int, int] = (0, 0)) -> list[JobRecord]:
-    """Two jobs that slow each other down while both compute."""
+def two(
+    scheduler: Scheduler, folder: Path, slow: float, *, priorities: tuple[int, int] = (0, 0), total: int = 100_000
+) -> list[JobRecord]:
+    """Two jobs that slow each other down while both compute. `total` is how many steps they say they make; 0: none."""
     names = [str(folder / "ant"), str(folder / "bee")]
     about = {"preempt": "suspend", "cwd": "/", "batch_size": 32}
     return [
-        submit(scheduler, ["python3", "-c", TRAINS, *order, str(slow)], model=model, priority=priority, **about)
+        submit(
+            scheduler, ["python3", "-c", TRAINS, *order, str(slow), str(total)], model=model, priority=priority, **about
+        )
         for model, order, priority in zip(("ant", "bee"), (names, names[::-1]), priorities, strict=True)
     ]
 
@@ -79,6 +83,18 @@ def test_a_pack_that_goes_badly_is_undone_and_remembered(tmp_path: Path) -> None
         for one in jobs:
             again.cancel(one.id)
             ended(again.store[one.number])
+
+
+def test_a_bad_pack_is_undone_also_if_jobs_do_not_say_how_many_steps_they_make(tmp_path: Path) -> None:
+    with live_scheduler(tmp_path, gpus=1, policy=GANDIVA) as scheduler:
+        jobs = two(scheduler, tmp_path, 6.0, total=0)
+        wait_for(lambda: packed(scheduler), "a trial")
+        wait_for(lambda: not packed(scheduler), "the end of the trial")
+        (value, _), *_ = scheduler.state.memory["pairs"].values()
+        assert value < 1.05
+        for one in jobs:
+            scheduler.cancel(one.id)
+            ended(one)
 
 
 def test_a_pack_that_goes_well_stays_and_a_simulation_can_read_it(tmp_path: Path) -> None:

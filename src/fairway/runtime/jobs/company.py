@@ -32,12 +32,16 @@ class _Alone(NamedTuple):
 
 
 class Company:
-    """Who computes beside whom. `profile` gets what is measured. `in_steps` are the jobs that report their steps."""
+    """Who computes beside whom. `profile` gets what is measured, as pairs that share GPUs by `sharing`.
+
+    `in_steps` are the jobs that have reported how many steps they make in all.
+    """
 
     def __init__(
         self, store: JobStore, state: State, cluster: Cluster, profile: MeasuredProfile, in_steps: Set[int]
     ) -> None:
         self.profile = profile
+        self.sharing = TIME_SLICING
         self._in_steps = in_steps
         self._store = store
         self._state = state
@@ -121,7 +125,7 @@ class Company:
         mine, theirs, a, b = self.alone(record), self.alone(mate), self.key(record), self.key(mate)
         if mine and theirs and a.model and b.model:
             kept = self._speeds[job] / mine, self._speeds[other] / theirs
-            self.profile.note_pair(self._type(job), a, b, kept, date_s, TIME_SLICING)
+            self.profile.note_pair(self._type(job), a, b, kept, date_s, self.sharing)
 
     def expected(self, record: JobRecord) -> float | None:
         """What part of its speed alone a job is expected to have in its company; None if what it reports counts.
@@ -140,6 +144,11 @@ class Company:
         other = self._partner(job)
         kept = None if other is None else self._kept(record, self._store[other])
         return None if kept is None else max(kept[0], 1e-3)
+
+    def slowed(self, record: JobRecord) -> float:
+        """What part of its speed alone a job reports to have in its company."""
+        alone, speed = self.alone(record), record.progress.steps_per_s
+        return speed / alone if alone and speed and self.of(record.number) else 1.0
 
     def alone(self, record: JobRecord) -> float | None:
         """The measured speed of a job, or of its kind, alone on the GPUs that it has; in steps per second."""

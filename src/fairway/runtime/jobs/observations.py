@@ -153,7 +153,7 @@ class Observations:
             if seen:
                 return seen
         alone = max(relative[place.gpu_type], 1e-6) * gang_factor(place.gpus, record.request.gpus)
-        return alone * (1.0 if expected is None else expected)
+        return alone * (self.company.slowed(record) if expected is None else expected)
 
     def reported(self, record: JobRecord, report: Report, now_s: float) -> list[Event]:
         """Take in what a job reports. Its speed becomes an event every `RATE_EVERY_S`, other changes at once."""
