@@ -28,7 +28,7 @@ def profiles() -> None:
     \b
     fairway profile show
     fairway profile export measured.json
-    fairway simulate jobs.csv --cluster h200:4 --policy gandiva --profile measured.json
+    fairway simulate j.csv --cluster h200:4 --policy las --profile measured.json
     """
 
 
