@@ -21,7 +21,7 @@ from fairway.core.errors import InputError
 
 Way = Literal["in_place", "moved", "driver", "restart"]
 WAYS: tuple[Way, ...] = get_args(Way)
-COLUMNS = ("way", "gigabytes", "out_s", "back_s", "first_out_s", "gpu", "driver", "date")
+COLUMNS = ("way", "gigabytes", "out_s", "back_s", "first_out_s", "left_gigabytes", "gpu", "driver", "date")
 REQUIRED = COLUMNS[:4]
 GIGABYTE = 1e9
 MOST_S = 1e6
@@ -29,13 +29,17 @@ MOST_ROWS = 10_000
 
 
 class SuspendRow(NamedTuple):
-    """One measurement. `first_out_s` is for a job that leaves for the first time; None: as at any other time."""
+    """One measurement. `first_out_s` is for a job that leaves for the first time; None: as at any other time.
+
+    `left_gigabytes` stay on the GPU while the job is out.
+    """
 
     way: Way
     gigabytes: float
     out_s: float
     back_s: float
     first_out_s: float | None = None
+    left_gigabytes: float = 0.0
     gpu: str = ""
     driver: str = ""
     date: str = ""
@@ -70,11 +74,12 @@ class CostCurve(NamedTuple):
 
 
 class WayCosts(NamedTuple):
-    """The costs of one way, in seconds by gigabytes."""
+    """The costs of one way, in seconds by gigabytes, and what it leaves on a GPU."""
 
     out: CostCurve
     back: CostCurve
     first_out: CostCurve
+    left_bytes: float
 
     def out_s(self, size_bytes: float, *, first: bool) -> float:
         """Seconds until the memory has left the GPU."""
@@ -102,19 +107,20 @@ def _costs(rows: Sequence[SuspendRow]) -> WayCosts:
     sizes = [row.gigabytes for row in rows]
     first = [row.out_s if row.first_out_s is None else row.first_out_s for row in rows]
     columns = [row.out_s for row in rows], [row.back_s for row in rows], first
-    return WayCosts(*(CostCurve.through(sizes, column) for column in columns))
+    out, back, first_out = (CostCurve.through(sizes, column) for column in columns)
+    return WayCosts(out, back, first_out, GIGABYTE * max(row.left_gigabytes for row in rows))
 
 
 H200 = SuspendTable(
     "an H200 with driver 580",
     [
         SuspendRow("in_place", 0.0, 0.0, 0.1),
-        SuspendRow("moved", 1.6, 0.09, 0.02, 0.42, "h200", "580"),
-        SuspendRow("moved", 20.0, 0.46, 0.42, 10.1, "h200", "580"),
-        SuspendRow("moved", 40.0, 0.87, 0.82, 20.0, "h200", "580"),
-        SuspendRow("driver", 4.0, 3.3, 1.1, None, "h200", "580"),
-        SuspendRow("driver", 20.0, 11.4, 3.8, None, "h200", "580"),
-        SuspendRow("driver", 40.0, 23.0, 8.2, None, "h200", "580"),
+        SuspendRow("moved", 1.6, 0.09, 0.02, 0.42, 0.85, "h200", "580"),
+        SuspendRow("moved", 20.0, 0.46, 0.42, 10.1, 0.85, "h200", "580"),
+        SuspendRow("moved", 40.0, 0.87, 0.82, 20.0, 0.85, "h200", "580"),
+        SuspendRow("driver", 4.0, 3.3, 1.1, None, 0.0, "h200", "580"),
+        SuspendRow("driver", 20.0, 11.4, 3.8, None, 0.0, "h200", "580"),
+        SuspendRow("driver", 40.0, 23.0, 8.2, None, 0.0, "h200", "580"),
     ],
 )
 """Seen in a probe on an H200 with driver 580 and torch 2.11: `moved` is torch-memory-saver 0.0.10 under an unmodified
@@ -163,9 +169,12 @@ def _row(line: dict[str, str | None], path: str, number: int) -> SuspendRow:
     if way is None:
         raise InputError(f"unknown way {line['way']!r}; known: {', '.join(WAYS)}", path=path, line=number)
     figures = [_number(line, name, path, number) for name in ("gigabytes", "out_s", "back_s")]
-    first = None if not (line.get("first_out_s") or "").strip() else _number(line, "first_out_s", path, number)
+    first, left = (
+        _number(line, name, path, number) if (line.get(name) or "").strip() else None
+        for name in ("first_out_s", "left_gigabytes")
+    )
     about = [(line.get(name) or "").strip() for name in ("gpu", "driver", "date")]
-    return SuspendRow(way, figures[0], figures[1], figures[2], first, *about)
+    return SuspendRow(way, figures[0], figures[1], figures[2], first, left or 0.0, *about)
 
 
 def _number(line: dict[str, str | None], name: str, path: str, number: int) -> float:

@@ -57,7 +57,7 @@ class Suspends:
         self._node = cluster.node_of_gpu
         self._type = [cluster.node_type[node] for node in cluster.node_of_gpu]
         self._memory = [float(cluster.types[kind].memory_bytes) for kind in self._type]
-        # The jobs whose memory is on each GPU, those that ran longest ago first, and the one that it had last.
+        # The jobs that have memory on each GPU, those that ran longest ago first, and the one that it had last.
         self._on: list[dict[str, float]] = [{} for _ in self._node]
         self._last = [""] * len(self._node)
         self._host_bytes = [0.0] * len(cluster.nodes)
@@ -123,8 +123,12 @@ class Suspends:
         return frozenset(name for name, job in self._jobs.items() if job.where == "checkpoint")
 
     def on_gpu(self, gpu: int) -> tuple[str, ...]:
-        """The jobs whose memory is on a GPU, those that ran longest ago first."""
-        return tuple(self._on[gpu])
+        """The jobs whose memory is on a GPU, those that ran longest ago first. A rest of it does not count."""
+        return tuple(name for name in self._on[gpu] if self._jobs[name].where == "gpu")
+
+    def taken_bytes(self, gpu: int) -> float:
+        """What all jobs have on a GPU."""
+        return math.fsum(self._on[gpu].values())
 
     def host_bytes(self, node: int) -> float:
         """What suspended jobs take of a node's memory."""
@@ -175,12 +179,16 @@ class Suspends:
         waits_s: dict[int, float] = {}
         for gpu in job.gpus:
             while self._is_short(gpu, job.size, staying):
-                oldest = next(one for one in self._on[gpu] if one not in staying)
-                leaving = self._jobs[oldest]
-                gpus, seconds = leaving.gpus, self._move_out(leaving)
+                leaving = self._oldest(gpu, staying)
+                gpus, seconds = leaving.gpus, self._move_out(leaving, self._room_for_rests(leaving, job, staying))
                 for one in gpus:
                     waits_s[one] = waits_s.get(one, 0.0) + seconds
         return max((waits_s.get(gpu, 0.0) for gpu in job.gpus), default=0.0)
+
+    def _oldest(self, gpu: int, staying: set[str]) -> _Job:
+        """Who leaves a GPU next: the job that ran longest ago, before those of which only a rest is left there."""
+        others = [self._jobs[one] for one in self._on[gpu] if one not in staying]
+        return next((job for job in others if job.where == "gpu"), others[0])
 
     def _is_short(self, gpu: int, size: float, staying: set[str]) -> bool:
         """Whether some suspended job has to leave a GPU. On a GPU of unknown memory, all have to."""
@@ -188,30 +196,45 @@ class Suspends:
         if all(one in staying for one in on):
             return False
         memory = self._memory[gpu]
-        return not memory or math.fsum(on.values()) + size > memory
+        return not memory or self.taken_bytes(gpu) + size > memory
 
-    def _move_out(self, job: _Job) -> float:
-        """The memory of a suspended job leaves its GPUs by the cheapest way. Returns how long that takes."""
-        way, seconds = self._way_out(job)
-        if way == "restart":
+    def _room_for_rests(self, leaving: _Job, coming: _Job, staying: set[str]) -> float:
+        """How much a job that makes room for another may leave behind on its GPUs, beside the rests of earlier ones."""
+        rooms = []
+        for gpu in set(leaving.gpus).intersection(coming.gpus):
+            stays = (one in staying or self._jobs[one].where == "host" for one in self._on[gpu])
+            taken = math.fsum(size for size, kept in zip(self._on[gpu].values(), stays, strict=True) if kept)
+            rooms.append(self._memory[gpu] - coming.size - taken)
+        return min(rooms)
+
+    def _move_out(self, job: _Job, room_bytes: float) -> float:
+        """The memory of a suspended job leaves its GPUs by the cheapest way. Returns how long that takes.
+
+        A job that is out already, with a rest on the GPUs that is needed now, is stopped.
+        """
+        way, seconds = self._way_out(job, room_bytes) if job.where == "gpu" else ("restart", 0.0)
+        costs = self.switching.costs(way)
+        if way == "restart" or costs is None:
             self._checkpointed(job)
             return 0.0
         self._use(way, seconds, len(job.gpus))
         self._leave(job)
         job.where, job.way, job.moved_before = "host", way, job.moved_before or way == "moved"
         for gpu in job.gpus:
+            if costs.left_bytes:
+                self._on[gpu][job.spec.id] = min(costs.left_bytes, job.size)
             node = self._node[gpu]
             job.on_nodes[node] = job.on_nodes.get(node, 0.0) + job.size
         for node, size in job.on_nodes.items():
             self._host_bytes[node] += size
         return seconds
 
-    def _way_out(self, job: _Job) -> tuple[Way, float]:
+    def _way_out(self, job: _Job, room_bytes: float) -> tuple[Way, float]:
         best: tuple[float, Way, float] = (self.switching.restart_s(job.spec), "restart", 0.0)
         if math.isfinite(job.size) and self._fits_host(job):
             for way in OUT_WAYS:
                 costs = self.switching.costs(way)
-                if costs is not None:
+                if costs is not None and costs.left_bytes <= max(room_bytes, 0.0):
                     first = not (self.switching.pinned or job.moved_before)
                     out_s = costs.out_s(job.size, first=first)
                     best = min(best, (out_s + costs.back_s(job.size), way, out_s))

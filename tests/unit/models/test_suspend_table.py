@@ -48,13 +48,13 @@ def test_one_size_is_a_speed_and_no_size_a_constant() -> None:
 
 def test_more_memory_never_costs_less_on_the_h200() -> None:
     for way in H200.ways.values():
-        for curve in way:
+        for curve in (way.out, way.back, way.first_out):
             costs = [curve.at(size / 4) for size in range(600)]
             assert costs == sorted(costs)
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    rows = (*H200.rows, SuspendRow("restart", 4.0, 2.0, 9.0, None, "h200", "580.65", "2026-11-16"))
+    rows = (*H200.rows, SuspendRow("restart", 4.0, 2.0, 9.0, None, 0.0, "h200", "580.65", "2026-11-16"))
     path = tmp_path / "suspends.csv"
     path.write_text(suspend_csv(rows))
     table = read_suspend_table(str(path))

@@ -85,7 +85,7 @@ def test_the_cheapest_way_that_was_measured_is_taken() -> None:
     table = SuspendTable("driver only", [row for row in H200.rows if row.way == "driver"])
     on = Suspends(cluster("h200:1x1"), Suspension("suspend", ways=table))
     small = [sized(name, 4) for name in ("x", "y")]
-    whole = sized("whole", 150)
+    whole = sized("whole", 151)
     on.start_s(small[0], (0,))
     assert on.start_s(whole, (0,)) == pytest.approx(3.3)
     on.start_s(small[1], (0,))
@@ -112,8 +112,24 @@ def test_only_the_driver_restores_on_other_gpus_of_the_machine() -> None:
     on.start_s(small, (0,))
     assert on.start_s(small, (1,)) == pytest.approx(3.3 + 1.1)
     assert on.start_s(small, (2,)) == RESTART_S
-    on.start_s(sized("whole", 150), (2,))
+    on.start_s(sized("large", 149), (2,))
     assert on.start_s(small, (3,)) == RESTART_S, "its memory was moved out for the old GPU"
+
+
+def test_what_stays_on_a_gpu_of_a_job_that_was_moved_out_takes_room() -> None:
+    on = suspends()
+    small = sized("small", 4)
+    on.start_s(small, (0,))
+    on.start_s(sized("x", 149), (0,))
+    assert on.taken_bytes(0) == pytest.approx(149.85 * GB)
+    assert on.on_gpu(0) == ("x",)
+    on.ended(sized("x", 149))
+    on.start_s(sized("y", 151), (0,))
+    assert on.resume_s(small) == RESTART_S, "there is no room for its context"
+    on = suspends()
+    on.start_s(small, (0,))
+    assert on.start_s(sized("y", 151), (0,)) == pytest.approx(3.3), "only the driver takes all of it off"
+    assert on.start_s(small, (0,)) == pytest.approx(MOVED.out_s(151 * GB, first=False) + 1.1)
 
 
 def test_mates_on_the_same_gpus_stay() -> None:
@@ -160,9 +176,7 @@ def test_memory_is_never_over_its_limits(seed: int) -> None:
         gpus = tuple(sorted(rng.sample(range(4), one.gpus)))
         assert 0 <= on.start_s(one, gpus) < 1000
         assert all(one.id in on.on_gpu(gpu) for gpu in gpus)
-        for gpu in range(4):
-            sizes = {each.id: each.memory_bytes for each in jobs}
-            assert sum(sizes[name] for name in on.on_gpu(gpu)) <= most
+        assert max(on.taken_bytes(gpu) for gpu in range(4)) <= most
         assert max(on.host_bytes(0), on.host_bytes(1)) <= 150 * GB
         if rng.random() < 0.05:
             on.lose(rng.choice(jobs))
