@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -60,6 +62,13 @@ def packed(scheduler: Scheduler) -> bool:
     return scheduler.state.guests > 0
 
 
+def pairs_on_disk(folder: Path) -> list[object]:
+    """The pairs that a scheduler would find that is started now."""
+    with closing(sqlite3.connect(f"file:{folder / 'journal.db'}?mode=ro", uri=True)) as journal:
+        found = journal.execute("SELECT value FROM facts WHERE name = 'profile'").fetchone()
+    return list(json.loads(found[0])["pairs"]) if found else []
+
+
 def test_a_pack_that_goes_badly_is_undone_and_remembered(tmp_path: Path) -> None:
     with live_scheduler(tmp_path, gpus=1, policy=GANDIVA) as scheduler:
         jobs = two(scheduler, tmp_path, 6.0)
@@ -72,6 +81,7 @@ def test_a_pack_that_goes_badly_is_undone_and_remembered(tmp_path: Path) -> None
         assert value < 1.05
         assert until_s > scheduler.state.now_s + 500
         wait_for(lambda: scheduler.state.snapshot().rate.max() > 15, "the speed of one alone", 1.0)
+        wait_for(lambda: pairs_on_disk(tmp_path), "the pair to be in the journal of a scheduler that runs")
         # Another policy object without any memory knows it from the profile.
         scheduler.set_policy(make_policy(GANDIVA), GANDIVA)
         for _ in range(40):
