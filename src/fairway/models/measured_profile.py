@@ -65,7 +65,7 @@ _Value = TypeVar("_Value")
 class MeasuredProfile:
     """The speeds and the pairs that were measured.
 
-    `changed` says that something was measured, and `news` that an entry is new, since the owner set them to False.
+    `changed` says that something was measured, and `news` that a pair is new, since the owner set them to False.
     """
 
     def __init__(self) -> None:
@@ -74,6 +74,7 @@ class MeasuredProfile:
         self.changed = False
         self.news = False
         self._latest: dict[tuple[str, ProfileKey, ProfileKey], PairKept] | None = None
+        self._paired: set[ProfileKey] = set()
 
     def note_speed(self, gpu_type: str, key: ProfileKey, rate: float, date_s: float) -> None:
         """A job of a kind was measured alone."""
@@ -99,18 +100,22 @@ class MeasuredProfile:
         known = self.pairs.get(pair)
         if known is not None:
             x, y = _mean(known.first, x), _mean(known.second, y)
+        self.news |= known is None
         self._put(self.pairs, pair, PairKept(x, y, 1 if known is None else known.times + 1, date_s), MOST_PAIRS)
 
     def kept(self, gpu_type: str, a: ProfileKey, b: ProfileKey) -> tuple[float, float] | None:
         """What two kinds keep beside each other, by the way of sharing that was measured last; None if none was."""
-        if self._latest is None:
-            by_date = sorted(self.pairs.items(), key=lambda one: one[1].date_s)
-            self._latest = {(pair.gpu_type, pair.a, pair.b): kept for pair, kept in by_date}
+        latest = self._by_kinds()
         flipped = _order(a) > _order(b)
-        found = self._latest.get((gpu_type, b, a) if flipped else (gpu_type, a, b))
+        found = latest.get((gpu_type, b, a) if flipped else (gpu_type, a, b))
         if found is None:
             return None
         return (found.second, found.first) if flipped else (found.first, found.second)
+
+    def is_paired(self, key: ProfileKey) -> bool:
+        """Whether a kind was measured beside any other."""
+        self._by_kinds()
+        return key in self._paired
 
     def sharings(self) -> dict[str, int]:
         """The ways of sharing, each with the number of its pairs."""
@@ -181,9 +186,17 @@ class MeasuredProfile:
             raise InputError(f"the measured profile is damaged ({error})") from None
         return profile
 
+    def _by_kinds(self) -> dict[tuple[str, ProfileKey, ProfileKey], PairKept]:
+        """The latest measurement of each pair of kinds on each GPU type."""
+        if self._latest is None:
+            by_date = sorted(self.pairs.items(), key=lambda one: one[1].date_s)
+            self._latest = {(pair.gpu_type, pair.a, pair.b): kept for pair, kept in by_date}
+            self._paired = {key for pair in self.pairs for key in (pair.a, pair.b)}
+        return self._latest
+
     def _put(self, table: dict[_Key, _Value], key: _Key, value: _Value, most: int) -> None:
         """Put in an entry as the latest. If there are too many, the one that was put in longest ago leaves."""
-        self.news |= table.pop(key, None) is None
+        table.pop(key, None)
         self.changed, self._latest = True, None
         table[key] = value
         if len(table) > most:

@@ -21,7 +21,7 @@ from fairway.runtime.jobs.store import JobStore
 
 SETTLED = 8
 """How many reports a job must have made in its present company before its speed counts as measured."""
-_NAMELESS = ProfileKey("", None, 0)
+_UNPAIRED = ProfileKey("", None, 0)
 
 
 class _Alone(NamedTuple):
@@ -212,7 +212,7 @@ class Company:
 
 
 class LivePairing:
-    """The measurements of live jobs as a `Pairing`, and nothing else. Jobs without a name are alike."""
+    """The measurements of live jobs as a `Pairing`, and nothing else. All kinds that were in no pair are alike."""
 
     def __init__(self, cluster: Cluster, profile: MeasuredProfile) -> None:
         self._types = tuple(gpu.name for gpu in cluster.types)
@@ -230,12 +230,12 @@ class LivePairing:
     def factors(self, a: int, b: int) -> Factors:
         """What two jobs were measured to keep on each GPU type; empty if they were not."""
         keys = self._key(a), self._key(b)
-        return factors_of(self._profile, self._types, *keys) if self._profile.pairs and _NAMELESS not in keys else ()
+        return factors_of(self._profile, self._types, *keys) if _UNPAIRED not in keys else ()
 
     def is_seen(self, job: int) -> bool:
         """Whether a job has not run yet, or reports its steps and was measured alone."""
         return self._company is not None and self._company.is_seen(job)
 
     def _key(self, job: int) -> ProfileKey:
-        key = _NAMELESS if self._company is None else self._company.key_of(job)
-        return key if key.model else _NAMELESS
+        key = _UNPAIRED if self._company is None else self._company.key_of(job)
+        return key if self._profile.is_paired(key) else _UNPAIRED

@@ -12,8 +12,8 @@ from fairway.runtime.jobs.company import LivePairing
 
 FACT = "profile"
 """The fact of the journal that has the profile."""
-EVERY_S = 60.0
-"""How often the profile is written, unless a kind of job or a pair is new in it."""
+EVERY_S, NEWS_EVERY_S = 60.0, 5.0
+"""How often the profile is written at most, and if it has a new pair."""
 
 
 class KeptProfile:
@@ -29,13 +29,13 @@ class KeptProfile:
         except InputError as error:
             self.profile, self.problem = MeasuredProfile(), f"{error}; measurements begin again"
         self.pairing = LivePairing(cluster, self.profile)
-        self._next_s = 0.0
+        self._written_s = -EVERY_S
 
     def facts(self, now_s: float) -> dict[str, Any]:
         """What the journal has to be told now: nothing if it knows everything, or can wait for the rest."""
         profile = self.profile
-        if not profile.news and not (profile.changed and now_s >= self._next_s):
+        if not profile.changed or now_s < self._written_s + (NEWS_EVERY_S if profile.news else EVERY_S):
             return {}
-        self._next_s = now_s + EVERY_S
+        self._written_s = now_s
         profile.changed = profile.news = False
         return {FACT: profile.plain()}
