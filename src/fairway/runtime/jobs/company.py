@@ -237,5 +237,7 @@ class LivePairing:
         return self._company is not None and self._company.is_seen(job)
 
     def _key(self, job: int) -> ProfileKey:
-        key = _UNPAIRED if self._company is None else self._company.key_of(job)
+        if self._company is None or not self._profile.pairs:
+            return _UNPAIRED
+        key = self._company.key_of(job)
         return key if self._profile.is_paired(key) else _UNPAIRED
