@@ -200,6 +200,10 @@ class Client:
         """What every user has now and has had."""
         return list(self._dict("GET", "/share")["users"])
 
+    def profile(self, *, sharing: str | None = None) -> Row:
+        """How fast jobs were measured to be, and what pairs of them keep. `sharing` chooses those in `throughputs`."""
+        return dict(self._json("GET", "/profile", query=_given(sharing=sharing)))
+
     def history(self, *, user: str | None = None, since: float | None = None, limit: int | None = None) -> list[Row]:
         """Jobs that have ended, the latest first."""
         return _rows(self._json("GET", "/history", query=_given(user=user, since=since, limit=limit)))

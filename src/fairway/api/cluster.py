@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Request
+from fastapi import APIRouter, Header, Query, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 
@@ -14,10 +14,11 @@ from fairway.api.auth_middleware import note
 from fairway.api.context import ApiContext
 from fairway.api.jobs import refuse_files
 from fairway.api.operators import operator
-from fairway.api.schema import Collect, CollectedOut, Nodes, PolicyIn, PolicyOut, Reloaded, Share, Status
+from fairway.api.schema import Collect, CollectedOut, Nodes, PolicyIn, PolicyOut, ProfileOut, Reloaded, Share, Status
 from fairway.policies import make_policy
 from fairway.runtime.daemon.config import Keep
 
+_SHARING = "take the pairs of this way of sharing into `throughputs`; default: the way with most pairs"
 _FIGURES = "text/plain; version=0.0.4; charset=utf-8"
 _EVENTS: dict[int | str, dict[str, Any]] = {
     200: {
@@ -57,6 +58,14 @@ def _add_state(router: APIRouter, context: ApiContext) -> None:
         """What every user holds now and has used."""
         user = context.person(request).name
         return await context.lists.run(user, lambda: Answer({"users": views.share(context.scheduler)}))
+
+    @router.get("/profile", responses={200: {"model": ProfileOut}})
+    async def profile(
+        request: Request, sharing: Annotated[str | None, Query(max_length=100, description=_SHARING)] = None
+    ) -> Response:
+        """How fast jobs were measured to be, and what pairs of them keep on the same GPUs."""
+        user = context.person(request).name
+        return await context.lists.run(user, lambda: Answer(views.profile(context.scheduler, sharing)))
 
     @router.get("/snapshot", responses={200: {"content": {"application/json": {}}}})
     async def snapshot(request: Request) -> Response:

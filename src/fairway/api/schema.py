@@ -270,6 +270,43 @@ class Share(BaseModel):
     users: list[UserShare]
 
 
+class KindOut(BaseModel):
+    """A kind of job: its model or name, its batch size per GPU, and its GPUs."""
+
+    model: str
+    batch_size: int | None
+    gpus: int
+
+
+class SpeedOut(KindOut):
+    """How fast a kind of job was measured to be alone, in steps of one GPU per second over all its GPUs."""
+
+    gpu_type: str
+    steps_per_s: float
+    times: int
+    measured_s: float
+
+
+class PairOut(BaseModel):
+    """What two kinds of jobs keep of their speeds on the same GPUs."""
+
+    gpu_type: str
+    sharing: str
+    first: KindOut
+    second: KindOut
+    kept: list[float]
+    times: int
+    measured_s: float
+
+
+class ProfileOut(BaseModel):
+    """What was measured of live jobs. `throughputs` is a profile for simulations."""
+
+    speeds: list[SpeedOut]
+    pairs: list[PairOut]
+    throughputs: dict[str, dict[str, dict[str, float | list[float]]]]
+
+
 class PolicyOut(BaseModel):
     """The policy that decides. `problem` is not empty while it fails."""
 

@@ -206,6 +206,13 @@ def gpu_uses(daemon: Daemon) -> dict[str, int]:
     return {use: uses.get(use, 0) for use in ("held", "idle", "foreign")}
 
 
+def profile(scheduler: Scheduler, sharing: str | None) -> dict[str, Any]:
+    """What was measured of live jobs, and the same as a profile; `sharing` chooses the pairs of that."""
+    measured, shift_s = scheduler.measured.profile, scheduler.clock.shift_s
+    told = scheduler.ask(lambda now_s: ([], measured.rows(shift_s) | {"throughputs": measured.document(sharing)}))
+    return dict(told)
+
+
 def share(scheduler: Scheduler) -> list[dict[str, Any]]:
     """What every user holds and has used; the largest use first."""
     users: dict[str, dict[str, Any]] = {}

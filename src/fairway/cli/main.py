@@ -26,6 +26,7 @@ from fairway.cli.live import exit_code_of
 from fairway.cli.logs import logs
 from fairway.cli.operators import audit, token
 from fairway.cli.policies import policies
+from fairway.cli.profile import profile
 from fairway.cli.report import report
 from fairway.cli.salvage import salvage
 from fairway.cli.simulate import simulate
@@ -91,6 +92,7 @@ for command in (
     app.command(cls=SchemaCommand)(command)
 app.add_typer(policy, name="policy", cls=KnowsOtherNames)
 app.add_typer(token, name="token", cls=KnowsOtherNames)
+app.add_typer(profile, name="profile", cls=KnowsOtherNames)
 for command in (salvage, simulate, compare, policies, report, demo):
     app.command()(command)
 app.add_typer(trace, name="trace", cls=KnowsOtherNames)

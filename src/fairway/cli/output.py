@@ -154,11 +154,17 @@ def _stops_of(figures: Mapping[str, Any]) -> str:
     return f"{figures['preemptions']:,} · {count(figures['restarts'], 'restart')} · {lost}"
 
 
+_WAYS = {"in_place": "in place", "driver": "by the driver", "restart": "by a restart"}
+
+
 def _switches_of(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
     if "switches" not in figures:
         return []
     lost_gpu_s = 3600 * figures["switching_gpu_h"]
-    return [("switches", f"{figures['switches']:,} · {duration(lost_gpu_s)} of GPU time lost")]
+    rows = [("switches", f"{figures['switches']:,} · {duration(lost_gpu_s)} of GPU time lost")]
+    ways = figures.get("switching_ways", {})
+    used = [f"{use['times']:,} {_WAYS.get(way, way)}" for way, use in ways.items() if use["times"]]
+    return [*rows, ("came back", " · ".join(used))] if used else rows
 
 
 def _reasons(skipped: Mapping[str, int]) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fairway.core.cluster import Cluster
     from fairway.core.job import Workload
     from fairway.models.profile import Profile
+    from fairway.models.switching import Switching
     from fairway.simulator.faults import Faults, Outage
     from fairway.simulator.result import Result
     from fairway.simulator.run import Progress
@@ -49,9 +50,17 @@ class World:
         str | None,
         option(
             "--switching",
-            "What it costs to give a GPU to another job: restart, pipelined, resident (each with :FILE for measured "
-            "times), or a time such as 5ms. Default: the restart cost of the rules",
+            "What it costs to give a GPU to another job: restart, pipelined, resident, suspend, pinned (each with "
+            ":FILE for measured times), or a time such as 5ms. Default: the restart cost of the rules",
             "HOW",
+        ),
+    ] = None
+    host_memory: Annotated[
+        str | None,
+        option(
+            "--host-memory",
+            "What each node has for the memory of suspended jobs, such as 512G. Default: no limit",
+            "SIZE",
         ),
     ] = None
     min_run_s: Annotated[
@@ -116,6 +125,8 @@ class World:
                 raise InputError(f"{name} must be a finite number of at least 0, not {value}")
         if self.switching is not None and self.restart_cost_s is not None:
             raise InputError("give --restart-cost or --switching, not both")
+        if self.host_memory is not None and self.switching is None:
+            raise InputError("--host-memory needs --switching suspend or pinned")
         if self.tenants == "":
             raise InputError("--tenants names no file")
         if self.mtbf_hours == 0:
@@ -133,16 +144,25 @@ class World:
         paths = (self.cluster, self.profile, self.faults, self.tenants, table, *(self.plugin or ()))
         return [path for path in paths if path]
 
+    def switching_model(self) -> Switching | None:
+        """What the user wrote about switching GPUs."""
+        from fairway.core.units import size_bytes
+        from fairway.simulator.switch_table import switching_of
+
+        if self.switching is None:
+            return None
+        return switching_of(self.switching, None if self.host_memory is None else size_bytes(self.host_memory))
+
     def check_names(self) -> None:
         """Refuse unknown rules, placement or switching and load the plug-ins, before anything large is read."""
         from fairway.placement import placement
         from fairway.policies import load_plugin
         from fairway.simulator.rules import rules_named, switched
-        from fairway.simulator.switch_table import switching_of
 
         rules = rules_named(self.rules)
-        if self.switching is not None:
-            switched(rules, switching_of(self.switching))
+        switching = self.switching_model()
+        if switching is not None:
+            switched(rules, switching)
         if self.placement is not None:
             placement(self.placement)
         for path in self.plugin or ():
@@ -213,7 +233,7 @@ class Scene:
             round_s=world.round_s,
             restart_cost_s=world.restart_cost_s,
             replan_interval_s=world.replan_interval_s,
-            switching=world.switching,
+            switching=world.switching_model(),
             min_run_s=world.min_run_s,
             placement=world.placement,
             seed=seed,

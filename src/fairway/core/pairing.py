@@ -68,3 +68,60 @@ class PairTable(NamedTuple):
 
 
 NO_PAIRING = PairTable({}, {})
+
+
+class Measurements(Protocol):
+    """What an engine has measured: which speeds are more than assumptions, and what pairs of jobs keep of them."""
+
+    def kind(self, job: int) -> Hashable:
+        """What a job's speeds beside other jobs depend on now."""
+        ...
+
+    def factors(self, a: int, b: int) -> Factors:
+        """What part of their speeds two jobs were measured to keep on each GPU type; empty if they were not."""
+        ...
+
+    def is_seen(self, job: int) -> bool:
+        """Whether the speed of a job is known from measurements, as far as it has run at all."""
+        ...
+
+
+class MeasuredTable(NamedTuple):
+    """Measurements on their own: the pairs, and the jobs whose speeds are assumptions."""
+
+    pairs: PairTable = NO_PAIRING
+    unseen: frozenset[int] = frozenset()
+
+    @staticmethod
+    def of(measured: Measurements, jobs: Iterable[int]) -> MeasuredTable:
+        """What was measured of the given jobs."""
+        listed = list(jobs)
+        return MeasuredTable(
+            PairTable.of(measured, listed), frozenset(job for job in listed if not measured.is_seen(job))
+        )
+
+    def kind(self, job: int) -> Hashable:
+        """The number of a job's kind."""
+        return self.pairs.kind(job)
+
+    def factors(self, a: int, b: int) -> Factors:
+        """The factors of two jobs; empty if they were not measured."""
+        return self.pairs.factors(a, b)
+
+    def is_seen(self, job: int) -> bool:
+        """Whether the speed of a job is known from measurements."""
+        return job not in self.unseen
+
+    def plain(self) -> list[Any]:
+        """The table as JSON values."""
+        return [self.pairs.plain(), sorted(self.unseen)]
+
+    @staticmethod
+    def from_plain(values: list[Any]) -> MeasuredTable:
+        """Read what `plain` gave."""
+        pairs, unseen = values
+        return MeasuredTable(PairTable.from_plain(pairs), frozenset(unseen))
+
+
+ALL_SEEN = MeasuredTable()
+"""Of an engine that knows the speeds of all jobs, and has measured no pairs."""

@@ -22,7 +22,7 @@ from fairway.core.cluster import Cluster
 from fairway.core.errors import PolicyError
 from fairway.core.facts import NO_FACTS, Facts, Finished
 from fairway.core.oracle import Oracle
-from fairway.core.pairing import NO_PAIRING, Pairing, PairTable
+from fairway.core.pairing import NO_PAIRING, MeasuredTable, Measurements, Pairing, PairTable
 from fairway.core.prospect import Training, spells_of
 from fairway.core.queues import Queues
 from fairway.core.snapshot_context import Frame, Names
@@ -198,6 +198,23 @@ class Snapshot(TableView):
         return self.frame.pairing
 
     @property
+    def measured(self) -> Measurements:
+        """What a live scheduler has measured of its jobs, and of pairs like theirs. Every policy may know it.
+
+        In a simulation all speeds are known, and no pairs were measured before.
+        """
+        return self.frame.measured
+
+    def switch_cost_s(self, row: int) -> float:
+        """What it costs to take a job off its GPUs and bring it back; for a suspended job, to bring it back.
+
+        The second depends on where the memory of the job is, if the engine says so.
+        """
+        resume_s = self.frame.resume_s
+        waits = resume_s is not None and not self.held[row] and self.launches[row] > 0
+        return resume_s(int(self.jobs[row])) if resume_s is not None and waits else float(self.restart_s[row])
+
+    @property
     def finished(self) -> Finished:
         """The jobs that ended most recently."""
         return self.frame.history.latest()
@@ -327,6 +344,8 @@ class Snapshot(TableView):
             history=self.frame.history.copy(),
             down=frozenset(self.frame.down),
             pairing=self.pair_table(),
+            measured=self.measured_table(),
+            resume_s=None if self.frame.resume_s is None else self.resume_costs().__getitem__,
             withheld=frozenset(self.frame.withheld),
         )
         return Snapshot.of(
@@ -346,6 +365,17 @@ class Snapshot(TableView):
     def pair_table(self) -> PairTable:
         """What is known about pairs of the active jobs, on its own; empty where the policy may not know it."""
         return PairTable.of(self.frame.pairing, self.jobs.tolist()) if "pairs" in self.knows else NO_PAIRING
+
+    def resume_costs(self) -> dict[int, float]:
+        """What it costs suspended jobs to go on, by job, as far as the engine says that."""
+        resume_s = self.frame.resume_s
+        rows = () if resume_s is None else ((self.held == 0) & (self.launches > 0)).nonzero()[0].tolist()
+        return {int(self.jobs[row]): self.switch_cost_s(row) for row in rows}
+
+    def measured_table(self) -> MeasuredTable:
+        """What was measured of the active jobs, on its own."""
+        measured = self.frame.measured
+        return measured if isinstance(measured, MeasuredTable) else MeasuredTable.of(measured, self.jobs.tolist())
 
 
 def _bar(floats: Floats, rows: Ints, barred: Mapping[int, Collection[int]]) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
 from fairway.core.cluster import Cluster
 from fairway.core.facts import Facts, History
-from fairway.core.pairing import NO_PAIRING, Pairing
+from fairway.core.pairing import ALL_SEEN, NO_PAIRING, Measurements, Pairing
 from fairway.core.queues import Queues
 
 
@@ -36,3 +36,5 @@ class Frame(NamedTuple):
     round_s: float = 0.0
     withheld: Collection[int] = frozenset()
     queues: Queues | None = None
+    measured: Measurements = ALL_SEEN
+    resume_s: Callable[[int], float] | None = None

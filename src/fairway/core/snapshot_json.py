@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from fairway.core.arrays import frozen
 from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.core.errors import InputError
 from fairway.core.facts import Facts, History
-from fairway.core.pairing import PairTable
+from fairway.core.pairing import ALL_SEEN, MeasuredTable, PairTable
 from fairway.core.queues import plain_queues, queues_from_plain
 from fairway.core.snapshot import Snapshot
 from fairway.core.snapshot_context import Frame, Names
@@ -51,6 +51,8 @@ def to_json(snapshot: Snapshot) -> str:
             "down": sorted(frame.down),
             "withheld": sorted(frame.withheld),
             "pairs": snapshot.pair_table().plain(),
+            "measured": snapshot.measured_table().plain(),
+            "resume_s": None if frame.resume_s is None else snapshot.resume_costs(),
             "queues": None if frame.queues is None else plain_queues(frame.queues),
             "memory": plain_memory(snapshot.memory),
         }
@@ -98,7 +100,13 @@ def _frame(data: Mapping[str, Any]) -> Frame:
         data.get("round_s", 0.0),
         frozenset(data.get("withheld", ())),
         None if data.get("queues") is None else queues_from_plain(data["queues"]),
+        MeasuredTable.from_plain(data.get("measured", ALL_SEEN.plain())),
+        _resume_costs(data.get("resume_s")),
     )
+
+
+def _resume_costs(costs_s: Mapping[str, float] | None) -> Callable[[int], float] | None:
+    return None if costs_s is None else {int(job): float(cost_s) for job, cost_s in costs_s.items()}.__getitem__
 
 
 def plain_memory(value: Any) -> Any:

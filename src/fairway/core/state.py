@@ -39,7 +39,7 @@ from fairway.core.event import (
 from fairway.core.facts import NO_FACTS, Facts, History
 from fairway.core.job import JobSpec
 from fairway.core.occupancy import Occupancy
-from fairway.core.pairing import NO_PAIRING, Pairing
+from fairway.core.pairing import ALL_SEEN, NO_PAIRING, Measurements, Pairing
 from fairway.core.prospect import entered
 from fairway.core.queues import NO_QUEUES
 from fairway.core.sharing import heirs
@@ -77,6 +77,8 @@ class State:
         pairing: Pairing = NO_PAIRING,
         round_s: float = 0.0,
         runs_queues: bool = False,
+        measured: Measurements = ALL_SEEN,
+        resume_s: Callable[[int], float] | None = None,
     ) -> None:
         self.cluster = cluster
         self.min_run_s = min_run_s
@@ -109,6 +111,8 @@ class State:
             pairing=pairing,
             round_s=round_s,
             queues=NO_QUEUES if runs_queues else None,
+            measured=measured,
+            resume_s=resume_s,
         )
         self._apply: dict[type[Any], Callable[[Any], None]] = {
             JobSubmitted: self._job_submitted,
@@ -142,6 +146,11 @@ class State:
     def busy_gpus(self) -> int:
         """GPUs that jobs hold (on nodes that are up)."""
         return self._gpus_up - sum(self.occupancy.free_by_type)
+
+    @property
+    def guests(self) -> int:
+        """How many jobs run on the GPUs of others."""
+        return self._guests
 
     def names(self) -> list[list[str]]:
         """Users, queues and models, in the order of their numbers."""

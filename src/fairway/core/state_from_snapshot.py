@@ -25,6 +25,8 @@ def resumed(snapshot: Snapshot, specs: Mapping[int, JobSpec], *, min_run_s: floa
         replan_interval_s=frame.replan_interval_s,
         seed=frame.seed,
         pairing=frame.pairing,
+        measured=frame.measured,
+        resume_s=frame.resume_s,
         round_s=frame.round_s,
     )
     state.now_s, state.round, state.memory = snapshot.now_s, snapshot.round, snapshot.memory

@@ -23,10 +23,10 @@ _OBJECTS = ("jct_s", "queue_s", "ftf")
 _OPTIONAL_NUMBERS = (
     *("skipped", "seed", "round_s", "restart_cost_s", "preemptions", "restarts", "lost_gpu_h", "cost"),
     *("throughput", "deadline_misses", "jain", "rounds", "decide_cpu_s", "cpu_s", "wall_s", "peak_rss_bytes"),
-    *("min_run_s", "switches", "switching_gpu_h"),
+    *("min_run_s", "switches", "switching_gpu_h", "host_memory_bytes"),
 )
 _OPTIONAL_TEXTS = ("fairway", "rules", "placement", "switching")
-_OPTIONAL_OBJECTS = ("feedback_s", "per_user", "per_queue", "series", "gantt")
+_OPTIONAL_OBJECTS = ("switching_ways", "feedback_s", "per_user", "per_queue", "series", "gantt")
 _OPTIONAL_LISTS = ("knows", "per_job")
 
 

@@ -32,6 +32,7 @@ from fairway.simulator.faults import Outage
 from fairway.simulator.job_engine import FEEDBACK_BATCHES, EngineJob, EngineOptions, JobEngine
 from fairway.simulator.rates import Rates
 from fairway.simulator.rules import Rules
+from fairway.simulator.suspending import Suspends
 from fairway.simulator.tasks import TaskFloor
 
 _CHANGE, _REPAIR, _TASK, _SYNC = 0, 1, 2, 3
@@ -183,7 +184,8 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
             self._cut = True
             events.append(JobEvicted(now_s, job.job, job.progress, "its round was cut short"))
             return
-        job.left_gpus, job.left_s = (job.gpus if stop.warm else ()), now_s
+        stays = stop.warm or isinstance(self.switches, Suspends)
+        job.left_gpus, job.left_s = (job.gpus if stays else ()), now_s
         self._release(now_s, job, events)
 
     def _quantised(self, time_s: float) -> float:
@@ -401,6 +403,7 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
         if known_until_s is not None:
             return
         events.append(NodeLost(now_s, node))
+        saved = self.switches.saved() if isinstance(self.switches, Suspends) else frozenset()
         if self.switches is not None:
             first = self.cluster.first_gpu[node]
             for gpu in range(first, first + self.cluster.nodes[node].gpus):
@@ -411,7 +414,7 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
             if any(node_of_gpu[gpu] == node for gpu in job.gpus):
                 lose = self._finish if self._is_done(now_s, job) else self._evict
                 lose(now_s, job, events)
-            elif any(node_of_gpu[gpu] == node for gpu in job.left_gpus):
+            elif job.spec.id not in saved and any(node_of_gpu[gpu] == node for gpu in job.left_gpus):
                 self._fall_back(now_s, job, job.left_s, len(job.left_gpus), job.regime, events)
                 job.left_gpus = ()
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Generic, TypedDict, TypeVar
 
 from fairway.core.action import Action, Adjustment, Launch, Move, Resize, SetBatch, SetQueues, Start, Suspend, Throttle
@@ -23,7 +23,8 @@ from fairway.simulator.pairing import SimulatedPairing
 from fairway.simulator.rates import Rates
 from fairway.simulator.rules import Rules
 from fairway.simulator.sharing import SeatedJob, Sharing
-from fairway.simulator.switching import Switches
+from fairway.simulator.suspending import Suspends
+from fairway.simulator.switching import switches_of
 
 MOST_EVICTIONS = 10_000
 """A job that loses its node more often than this never ends: nodes fail faster than it reaches a checkpoint."""
@@ -97,7 +98,7 @@ class JobEngine(Generic[J]):
         self.located = located
         self.round_s = round_s
         self.ledger = Ledger(cluster, len(jobs))
-        self.switches = None if rules.switching is None else Switches(cluster, rules.switching)
+        self.switches = switches_of(cluster, rules.switching)
         self.now_s = 0.0
         self.running = 0
         self.left = len(jobs)
@@ -110,6 +111,12 @@ class JobEngine(Generic[J]):
         self._outage: Outage | None = next(self._outages, None)
         self._down_until_s: dict[int, float] = {}
         self._idle_wakes = 0
+
+    @property
+    def resume_s(self) -> Callable[[int], float] | None:
+        """What it costs a suspended job to go on where it was; None if that does not depend on where its memory is."""
+        switches = self.switches
+        return (lambda job: switches.resume_s(self._active[job].spec)) if isinstance(switches, Suspends) else None
 
     def poll(self, until_s: float) -> Sequence[Event]:
         """The events of the next instant, `until_s` at the latest; empty when all jobs are done."""

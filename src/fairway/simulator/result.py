@@ -16,6 +16,7 @@ from fairway.core.job import JobSpec
 from fairway.core.version import VERSION
 from fairway.simulator import metrics
 from fairway.simulator.ledger import Ledger
+from fairway.simulator.suspending import Suspends
 from fairway.simulator.switching import Switches
 
 SCHEMA = "fairway.result/1"
@@ -67,7 +68,7 @@ class Result:
         jobs: Sequence[JobSpec],
         ledger: Ledger,
         skipped: Mapping[str, int],
-        switches: Switches | None = None,
+        switches: Switches | Suspends | None = None,
         least_weighted_jct_s: float | None = None,
     ) -> None:
         self.settings = settings
@@ -202,7 +203,12 @@ class Result:
         if self.switches is None:
             return {}
         gpu_h = self.switches.gpu_s / 3600.0
-        return {"switching": self.settings.switching, "switches": self.switches.times, "switching_gpu_h": gpu_h}
+        told = {"switching": self.settings.switching, "switches": self.switches.times, "switching_gpu_h": gpu_h}
+        if not isinstance(self.switches, Suspends):
+            return told
+        used = {way: {"times": use.times, "gpu_h": use.gpu_s / 3600.0} for way, use in self.switches.ways.items()}
+        room = self.switches.switching.host_bytes
+        return {**told, "switching_ways": used, "host_memory_bytes": room if math.isfinite(room) else None}
 
     def to_dict(self, *, per_job: bool = True) -> dict[str, Any]:
         """The whole document of schema `fairway.result/1`."""

@@ -21,6 +21,7 @@ from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
 from fairway.core.units import MOST_SECONDS
 from fairway.models.profile import Profile, load_profile
+from fairway.models.suspension import Suspension
 from fairway.models.switching import Switching
 from fairway.placement import placement as placement_named
 from fairway.placement.tenants import Tenants
@@ -132,7 +133,7 @@ def simulate(
     inner = by_priority(chosen) if world.priorities and len({job.priority for job in jobs}) > 1 else chosen
     timed = _TimedPolicy(inside(shared, inner, placer, length_s, world))
     about = {"replan_interval_s": world.replan_interval_s, "seed": seed, "pairing": engine.pairing, "round_s": length_s}
-    state = State(machines, min_run_s=world.min_run_s, runs_queues=tasks, **about)
+    state = State(machines, min_run_s=world.min_run_s, runs_queues=tasks, resume_s=engine.resume_s, **about)
     loop = Loop(engine, state, timed, placer, round_s=loop_round_s, observer=observer)
     _run(loop, engine, progress)
     costs = _costs(state.round, timed.cpu_s, time.process_time() - cpu_s, time.monotonic() - wall_s)
@@ -171,6 +172,8 @@ def _costs(rounds: int, decide_cpu_s: float, cpu_s: float, wall_s: float) -> Run
 
 def _switching_tasks(world: Rules, restart_cost_s: float | None) -> Rules:
     """The rules with the costs of switching GPUs between tasks, if they have none. Where starts are free, these are."""
+    if isinstance(world.switching, Suspension):
+        raise InputError("this policy runs jobs as tasks, which are not suspended; use --switching resident")
     if world.switching is not None:
         return world
     if restart_cost_s is None and world.restart_cost_s > 0:

@@ -1,9 +1,16 @@
-"""`--switching HOW`: a method, a method with a table of measured times, or one cost for every switch."""
+"""`--switching HOW`: a method, a method with a table of measured times, or one cost for every switch.
+
+`suspend` and `pinned` suspend jobs and take `--host-memory` into account; their table is one of `models.suspend_table`.
+"""
 
 from __future__ import annotations
 
+import math
+
 from fairway.core.errors import InputError
 from fairway.core.units import MOST_SECONDS, duration_s
+from fairway.models.suspend_table import H200, read_suspend_table
+from fairway.models.suspension import Suspension
 from fairway.models.switching import METHODS, Switching, SwitchTable, with_hits
 from fairway.traces.fields import TraceRow, csv_table, shown
 from fairway.traces.files import read_text
@@ -12,9 +19,21 @@ COLUMNS = ("model", "restart_ms", "pipelined_ms", "resident_ms")
 MOST_MS = 1e9
 
 
-def switching_of(text: str) -> Switching:
-    """What the user wrote: `restart`, `pipelined` or `resident`, each perhaps with `:FILE`; or a duration."""
+SUSPENDS = ("suspend", "pinned")
+"""Ways of suspending jobs: as measured, and with host memory pinned ahead."""
+
+
+def switching_of(text: str, host_bytes: float | None = None) -> Switching:
+    """What the user wrote: a method, perhaps with `:FILE`, or a duration. `host_bytes` is for suspended jobs."""
     name, colon, path = text.partition(":")
+    if name in SUSPENDS:
+        if colon and not path:
+            raise InputError(f"the switching {text!r} names no file")
+        ways = read_suspend_table(path) if path else H200
+        room = math.inf if host_bytes is None else float(host_bytes)
+        return Suspension(text, ways=ways, host_bytes=room, pinned=name == "pinned")
+    if host_bytes is not None:
+        raise InputError(f"only suspended jobs are kept in host memory: use --switching {' or '.join(SUSPENDS)}")
     for method in METHODS:
         if name == method:
             if not colon:
@@ -25,7 +44,7 @@ def switching_of(text: str) -> Switching:
     try:
         cost_s = duration_s(text)
     except InputError:
-        known = f"{', '.join(METHODS)} (each may have :FILE), or a duration such as 5ms, 5s or 0"
+        known = f"{', '.join((*METHODS, *SUSPENDS))} (each may have :FILE), or a duration such as 5ms, 5s or 0"
         raise InputError(f"unknown switching {shown(text)}; known: {known}") from None
     if cost_s > MOST_SECONDS:
         raise InputError(f"a switch cannot take longer than {MOST_SECONDS:g} s: {shown(text)}")
@@ -35,7 +54,7 @@ def switching_of(text: str) -> Switching:
 def file_of(text: str) -> str | None:
     """The file in what the user wrote, if there is one."""
     name, _, path = text.partition(":")
-    return path if name in METHODS and path else None
+    return path if name in (*METHODS, *SUSPENDS) and path else None
 
 
 def read_switch_table(path: str) -> SwitchTable:

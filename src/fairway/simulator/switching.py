@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 from fairway.core.cluster import Cluster
 from fairway.core.job import JobSpec
+from fairway.models.suspension import Suspension
 from fairway.models.switching import Switching, working_bytes
+from fairway.simulator.suspending import Suspends
 
 _LEFT = "\0"
 """Stands for a job whose state on a GPU is worth nothing any more. It is no job's id."""
@@ -36,6 +38,13 @@ class _Gpu:
         self.last = ""
         self.residents: dict[str, float] = {}
         self.held_bytes = 0.0
+
+
+def switches_of(cluster: Cluster, switching: Switching | None) -> Switches | Suspends | None:
+    """What keeps account of switches, if these are simulated."""
+    if isinstance(switching, Suspension):
+        return Suspends(cluster, switching)
+    return None if switching is None else Switches(cluster, switching)
 
 
 class Switches:

@@ -16,6 +16,7 @@ from api_site import ALICE, OPERA, Site, fingerprint
 from fairway.api.app import make_app
 from fairway.api.disk_space import DiskNearlyFullError, DiskSpace
 from fairway.api.people import Access, NotAllowedError, NoTokenError, Person
+from fairway.models.names import ProfileKey
 from fairway.runtime.guard.incident import Incident
 
 HELD = {"command": ["true"], "hold": True}
@@ -196,6 +197,30 @@ def test_the_figures_are_those_of_the_scheduler(site: Site) -> None:
     assert 'fairway_jobs{state="PENDING"} 2.0' in at_the_root.text.splitlines()
 
 
+def test_what_was_measured_is_told_and_can_be_a_profile(site: Site) -> None:
+    profile, kind = site.daemon.scheduler.measured.profile, ProfileKey("ant", 32, 1)
+    empty = site.own.get("/v1/profile").json()
+    assert empty == {"speeds": [], "pairs": [], "throughputs": {}}
+    profile.note_speed("h200", kind, 8.0, 100.0)
+    profile.note_pair("h200", kind, kind, (0.75, 0.75), 100.0, "mps")
+    told = site.own.get("/v1/profile").json()
+    assert told["speeds"][0] | {"measured_s": 0} == {
+        "gpu_type": "h200",
+        "model": "ant",
+        "batch_size": 32,
+        "gpus": 1,
+        "steps_per_s": 8.0,
+        "times": 1,
+        "measured_s": 0,
+    }
+    assert (told["pairs"][0]["kept"], told["pairs"][0]["sharing"]) == ([0.75, 0.75], "mps")
+    name = "('ant (batch size 32)', 1)"
+    assert told["throughputs"] == {"h200": {name: {"null": 8.0, name: [6.0, 6.0]}}}
+    refused = site.own.get("/v1/profile", params={"sharing": "lanes"})
+    assert refused.status_code == 422
+    assert "no pair was measured by 'lanes'; known: mps" in refused.text
+
+
 def test_the_document_describes_every_route(site: Site) -> None:
     document = site.own.get("/v1/openapi.json").json()
     expected = {"/jobs", "/jobs/{name}", "/jobs/{name}/logs", "/jobs/{name}/why", "/what-if", "/nodes", "/share"}
@@ -204,6 +229,7 @@ def test_the_document_describes_every_route(site: Site) -> None:
         "/history/export",
         "/gc",
         "/policy",
+        "/profile",
         "/reload",
         "/snapshot",
         "/status",

@@ -52,3 +52,31 @@ def test_a_report_tells_runs_apart_by_their_switching(shell: Shell) -> None:
     text = Path(page).read_text()
     assert "<dt>switching</dt><dd>5s, restart</dd>" in text
     assert "(switching restart)" in text
+
+
+SUSPENDS = "way,gigabytes,out_s,back_s\nmoved,10,0.5,0.4\n"
+
+
+def test_suspended_jobs_come_back_in_ways_that_are_counted(shell: Shell) -> None:
+    table, out = shell.write("suspends.csv", SUSPENDS), shell.path("out.json")
+    words = ("--switching", f"suspend:{table}", "--host-memory", "64G", "--min-run", "0", "--json", out)
+    call = shell.simulate(*words, policy="srtf")
+    assert call.code == 0, call.err
+    assert "came back" in call.out
+    result = json.loads(Path(out).read_text())
+    assert result["host_memory_bytes"] == 64 * 2**30
+    assert set(result["switching_ways"]) == {"in_place", "moved", "driver", "restart"}
+    assert sum(way["times"] for way in result["switching_ways"].values()) > 0
+    assert shell("report", out, "--html", shell.path("page.html")).code == 0
+
+
+def test_host_memory_is_for_suspended_jobs(shell: Shell) -> None:
+    for words, told in (
+        (("--host-memory", "64G"), "--host-memory needs --switching suspend or pinned"),
+        (("--host-memory", "64G", "--switching", "5ms"), "only suspended jobs are kept in host memory"),
+        (("--host-memory", "lots", "--switching", "pinned"), "'lots' is not a size"),
+        (("--switching", f"suspend:{shell.path('none.csv')}"), "cannot be read"),
+    ):
+        call = shell.simulate(*words)
+        assert (call.code, len(call.err_lines)) == (2, 1)
+        assert told in call.err

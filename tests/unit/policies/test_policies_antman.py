@@ -13,6 +13,7 @@ from fairway.core.action import Action, Launch, Move
 from fairway.core.check import check
 from fairway.core.decision import Decision, Reason
 from fairway.core.event import Woken
+from fairway.core.pairing import MeasuredTable, PairTable
 from fairway.core.snapshot import Snapshot
 from fairway.models.profile import load_profile
 from fairway.policies import make_policy
@@ -197,6 +198,17 @@ def test_a_gang_over_several_nodes_takes_as_few_as_without_opportunistic_jobs() 
 def test_without_opportunistic_jobs_the_placement_is_left_to_the_placer() -> None:
     assert not decided([job("a", 2, 900.0), job("b", 1, 900.0)]).placements
     assert not decided([job("a", 2, 900.0), spare("o")]).placements
+
+
+@pytest.mark.parametrize(("kept", "partners"), [(None, {2: 0}), ((0.9, 0.95), {2: 1}), ((0.6, 0.5), {})])
+def test_hosts_that_were_measured_to_suffer_from_such_guests_are_spared(
+    kept: tuple[float, float] | None, partners: dict[int, int]
+) -> None:
+    jobs = [job("x", 2, 9000.0, model="A"), job("y", 2, 9000.0, model="B"), spare("o", 1, model="C")]
+    view = snapshot_of(jobs, "v100:4", now_s=100.0, running={"x": 2, "y": 2}, attained={"x": 100.0, "y": 100.0})
+    factors = {(0, 2): ((kept[0], 0.9),), (1, 2): ((kept[1], 0.9),)} if kept else {}
+    view.frame = view.frame._replace(measured=MeasuredTable(PairTable({0: 0, 1: 1, 2: 2}, factors)))
+    assert make_policy("antman").decide(view).partners == partners
 
 
 def test_guaranteed_jobs_are_never_stopped() -> None:

@@ -15,6 +15,7 @@ from fairway.core.cluster import Cluster
 from fairway.core.decision import Decision
 from fairway.core.event import Event, JobEvicted, JobFinished, JobStarted, NodeLost, NodeRestored, Woken
 from fairway.core.job import JobSpec, Workload
+from fairway.core.pairing import MeasuredTable, PairTable
 from fairway.core.snapshot import Snapshot
 from fairway.core.snapshot_json import from_json, to_json
 from fairway.core.state import State
@@ -125,6 +126,28 @@ def test_a_pair_that_failed_is_tried_again_after_the_cool_down(now_s: float, tog
     }
     state.memory = memory
     assert bool(make_policy("gandiva").decide(state.snapshot()).partners) == together
+
+
+@pytest.mark.parametrize(("kept", "together"), [((0.8, 0.7), True), ((0.5, 0.4), False), ((0.0, 0.0), True)])
+def test_a_pair_that_was_measured_live_before_is_tried_if_it_paid(kept: tuple[float, float], together: bool) -> None:
+    state = state_of([job("a", 1, 9000.0), job("b", 1, 9000.0)], "v100:1", now_s=600.0, running={"a": (0,)})
+    state.memory = {"alone": {"0": [0, 0, 10.0], "1": [0, 0, 8.0]}}
+    snapshot = state.snapshot()
+    snapshot.frame = snapshot.frame._replace(measured=MeasuredTable(PairTable({0: 0, 1: 1}, {(0, 1): (kept,)})))
+    again = from_json(to_json(snapshot))
+    for view in (snapshot, again):
+        assert bool(make_policy("gandiva").decide(view).partners) == together
+
+
+@pytest.mark.parametrize("unseen", [0, 1])
+def test_a_job_whose_speed_is_an_assumption_is_not_packed(unseen: int) -> None:
+    state = state_of([job("a", 1, 9000.0), job("b", 1, 9000.0)], "v100:1", now_s=600.0, running={"a": (0,)})
+    state.memory = {"alone": {"0": [0, 0, 10.0], "1": [0, 0, 8.0]}}
+    snapshot = state.snapshot()
+    snapshot.frame = snapshot.frame._replace(measured=MeasuredTable(unseen=frozenset({unseen})))
+    decision = make_policy("gandiva").decide(from_json(to_json(snapshot)))
+    assert not decision.partners
+    assert decision.memory["alone"]["0"] == [0, 0, 1.0 if unseen else 10.0]
 
 
 def test_a_trial_that_has_not_lasted_long_enough_goes_on() -> None:

@@ -93,11 +93,20 @@ class Hosts:
         harm, spared = np.zeros(len(models)), np.zeros(len(models), dtype=np.bool_)
         for host in np.unique(models, return_index=True)[1].tolist():
             known = self.notes.pairs.get(pair_of(self.snapshot, int(self.rows[host]), guest))
+            same = models == models[host]
             if known is not None:
-                same = models == models[host]
                 harm[same] = known[0]
                 spared[same] = known[0] > self.bearable and known[1] > self.fresh_s
+            elif (measured := self._measured(host, guest)) is not None:
+                harm[same], spared[same] = measured, measured > self.bearable
         return harm, spared
+
+    def _measured(self, host: int, guest: int) -> float | None:
+        """The interference of a guest that is not throttled, as live jobs like these two were measured before."""
+        jobs = self.snapshot.jobs
+        factors = self.snapshot.measured.factors(int(jobs[self.rows[host]]), int(jobs[guest]))
+        kept = factors[self.kinds[host]][0] if factors else 0.0
+        return 1.0 / kept - 1.0 if kept > 0 else None
 
 
 def pair_of(snapshot: Snapshot, host: int, guest: int) -> str:

@@ -1,4 +1,5 @@
 """Try, measure, keep or revert: packing, moves and growth are judged by the work rates that jobs are seen to have.
+Pairs of which live jobs were measured before are tried only if that paid.
 
 A rate is taken relative to the rate of the job alone on the same GPU type. Two jobs that take turns make 1 together, so
 a pack must make clearly more than that.
@@ -29,11 +30,12 @@ def observe(scene: GandivaScene) -> None:
             row, kind = unit.rows[0], scene.kind(unit)
             rate, key = scene.rates[row], scene.keys[row]
             seen_now = [kind, scene.batch_sizes[row], rate]
-            if rate > 0 and notes.alone.get(key) != seen_now:
+            seen = scene.snapshot.measured.is_seen(int(scene.snapshot.jobs[row]))
+            if rate > 0 and seen and notes.alone.get(key) != seen_now:
                 notes.alone[key] = seen_now
                 name = f"{scene.kind_of_job(row)}|{unit.gang}|{kind}"
-                seen = notes.solo.get(name, rate)
-                notes.solo[name] = rate if abs(rate - seen) <= ALIKE * seen else 0.0
+                known = notes.solo.get(name, rate)
+                notes.solo[name] = rate if abs(rate - known) <= ALIKE * known else 0.0
     jobs = scene.snapshot.jobs
     for guest, host in scene.refused:
         notes.ban(int(jobs[guest]), int(jobs[host]), math.inf)
@@ -44,6 +46,8 @@ def observe(scene: GandivaScene) -> None:
 
 def rate_alone(scene: GandivaScene, row: int, gang: int, kind: int) -> float:
     """The rate of a job alone on a GPU type, as seen for it or for its kind; 0 if it was never seen."""
+    if not scene.snapshot.measured.is_seen(int(scene.snapshot.jobs[row])):
+        return 0.0
     known = scene.notes.alone.get(scene.keys[row])
     if known is not None and known[0] == kind and known[1] == scene.batch_sizes[row]:
         return known[2]
@@ -155,10 +159,20 @@ def _ranked(
     for other, kind in shelves:
         known = scene.notes.pairs.get(_pair_name(name, other, unit.gang, kind))
         if known is None:
-            order.append((-UNTRIED, other, kind))
+            shelf = shelves[other, kind]
+            value = _measured(scene, unit.rows[0], shelf[0].rows[0], kind) if shelf else None
+            if value is None or pays(value, 1.0, scene.knobs.hysteresis):
+                order.append((-portable.rounded(UNTRIED if value is None else value), other, kind))
         elif known[1] <= scene.now_s:
             order.append((-portable.rounded(known[0]), other, kind))
     return sorted(order)
+
+
+def _measured(scene: GandivaScene, row: int, mate: int, kind: int) -> float | None:
+    """What live jobs like these two were measured to make together before; None if they were not."""
+    jobs = scene.snapshot.jobs
+    factors = scene.snapshot.measured.factors(int(jobs[row]), int(jobs[mate]))
+    return sum(factors[kind]) if factors and max(factors[kind]) > 0 else None
 
 
 def _partner(

@@ -157,6 +157,7 @@ class LiveEngine:
         for notice in self.attempts.noticed():
             for happening in self._noticed(notice, now_s):
                 events += self._jobs.handle(happening)
+        events += self._jobs.observations.regrouped(now_s)
         self._save()
         return events
 

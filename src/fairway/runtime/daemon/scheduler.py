@@ -6,6 +6,7 @@ The journal writer has that on disk before the engine acts on it. `recovery` goe
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -33,6 +34,7 @@ from fairway.runtime.jobs import commands
 from fairway.runtime.jobs.commands import Act, Commands, StoppedError
 from fairway.runtime.jobs.estimates import RESTART_S
 from fairway.runtime.jobs.holdings import Load
+from fairway.runtime.jobs.kept_profile import KeptProfile
 from fairway.runtime.jobs.life import WAITS, Command, Happening, TimeOfDaySet
 from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.records import JobRecord, family_of
@@ -111,6 +113,8 @@ class Scheduler:
     Commands deal with `piece` jobs at a time.
     """
 
+    failure: BaseException | None = None
+
     def __init__(
         self,
         folder: Path,
@@ -137,16 +141,18 @@ class Scheduler:
         self.listeners: list[Callable[[Sequence[Event]], None]] = []
         self.watchers: list[Callable[[Decision, Sequence[Action]], None]] = []
         self.on_stop: list[Callable[[], None]] = []
-        self.failure: BaseException | None = None
         self.journal = journal or Journal(folder / "journal.db")
         facts = self.journal.facts()
         self.clock = clock = Clock(facts, time)
         self._note_at_s = clock.now_s() + NOTE_EVERY_S
         length_s = policy.round_s if round_s is None else round_s
         terms = terms or NoTerms()
-        new_state = partial(State, cluster, min_run_s=min_run_s, round_s=length_s)
+        self.measured = KeptProfile(facts, cluster)
+        pairs = self.measured.pairing
+        new_state = partial(State, cluster, min_run_s=min_run_s, round_s=length_s, pairing=pairs, measured=pairs)
+        known = (cluster, devices, new_state, clock.origin_s, restart_s, recent, self.measured)
         with no_collection():
-            recovered = Recovered(self.journal, facts, cluster, devices, new_state, clock.origin_s, restart_s, recent)
+            recovered = Recovered(self.journal, facts, *known)
         self.state, self.store, self.problem = recovered.state, recovered.store, recovered.problem
         self.observations, self.archive = recovered.observations, recovered.archive
         self.lists = JobLists(self.store, self.archive)
@@ -193,7 +199,7 @@ class Scheduler:
             self.begin()
             while self.loop.step():
                 pass
-            self.writer.keep({"last_s": self.clock.now_s()})
+            self.writer.keep({"last_s": self.clock.now_s(), **self.measured.facts(math.inf)})
             self.writer.save()
         except BaseException as error:
             self.failure = error
@@ -408,6 +414,7 @@ class Scheduler:
             # After a reboot, the clock goes on from here.
             self._note_at_s = happening.time_s + NOTE_EVERY_S
             self.writer.keep({FACT: self.clock.fact(), "last_s": happening.time_s})
+        self.writer.keep(self.measured.facts(happening.time_s))
         return self.jobs.handle(happening)
 
     def owed_s(self, happened: Sequence[Happening], events: Sequence[Event]) -> float:

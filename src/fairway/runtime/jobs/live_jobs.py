@@ -187,7 +187,8 @@ class LiveJobs:
         life.move(record, JobState.RUNNING, date_s)
         self.observations.started(record)
         self.store.touch(record)
-        return [JobStarted(one.time_s, one.job, self.observations.rate(record), one.time_s)]
+        others = self.observations.regrouped(one.time_s)
+        return [*others, JobStarted(one.time_s, one.job, self.observations.rate(record), one.time_s)]
 
     def _lacks_room(self, one: RoomLacked) -> list[Event]:
         """Take a job off GPUs whose memory is taken. It is tried again after a while; other jobs go first."""
@@ -206,7 +207,7 @@ class LiveJobs:
 
     def _ended(self, one: AttemptEnded) -> list[Event]:
         self.instructions.append(Settle())
-        return self._ends.over(self.store[one.job], one)
+        return [*self._ends.over(self.store[one.job], one), *self.observations.regrouped(one.time_s)]
 
     def _reported(self, one: Reported) -> list[Event]:
         return self.observations.reported(self.store[one.job], one.report, one.time_s)

@@ -2,6 +2,7 @@
 
 The work of a job is counted in seconds of run time until it reports how many steps there are, and then in steps.
 Speeds are kept by GPU type and number of GPUs, so that a speed measured in one place gives an estimate for others.
+These are speeds alone: what jobs do beside others is in `company`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from fairway.core.cluster import Cluster
 from fairway.core.event import Event, JobMeasured, JobSubmitted, RateChanged, RegimeEntered, RestartMeasured
 from fairway.core.facts import NO_FACTS
 from fairway.core.state import State
+from fairway.runtime.jobs.company import Company
 from fairway.runtime.jobs.estimates import (
     RESTART_S,
     RestartCosts,
@@ -29,6 +31,7 @@ from fairway.runtime.jobs.estimates import (
     speed_on,
     speeds_of,
 )
+from fairway.runtime.jobs.kept_profile import KeptProfile
 from fairway.runtime.jobs.records import JobRecord, JobState, Progress
 from fairway.runtime.jobs.store import JobStore
 from fairway.runtime.processes.site import Report
@@ -61,7 +64,13 @@ class Observations:
     """Everything observed of live jobs, and the expected run times of jobs that report nothing."""
 
     def __init__(
-        self, store: JobStore, cluster: Cluster, state: State, origin_s: float, restart_s: float = RESTART_S
+        self,
+        store: JobStore,
+        cluster: Cluster,
+        state: State,
+        origin_s: float,
+        restart_s: float = RESTART_S,
+        measured: KeptProfile | None = None,
     ) -> None:
         self.store = store
         self.cluster = cluster
@@ -72,7 +81,11 @@ class Observations:
         self._origin_s = origin_s
         self._rated_s: dict[int, float] = {}
         self._in_steps: set[int] = set()
+        measured = measured or KeptProfile({}, cluster)
+        self.company = Company(store, state, cluster, measured.profile, self._in_steps)
+        measured.pairing.look_in(self.company)
         self._measured_s: dict[int, float] = {}
+        self._regrouped_s: dict[int, float] = {}
         self._told: dict[int, tuple[Place, int | None, float]] = {}
 
     def recall(self, event: Event) -> None:
@@ -88,9 +101,10 @@ class Observations:
 
     def forget(self, record: JobRecord) -> None:
         """Drop what is expected of a job that has ended."""
-        for kept in (self._rated_s, self._measured_s, self.expected_s, self._told):
+        for kept in (self._rated_s, self._measured_s, self._regrouped_s, self.expected_s, self._told):
             kept.pop(record.number, None)
         self._in_steps.discard(record.number)
+        self.company.forget(record.number)
 
     def progress(self, record: JobRecord) -> float:
         """Work that a job has done, in the state's unit, if its processes stay in memory or save it now."""
@@ -104,9 +118,27 @@ class Observations:
 
     def started(self, record: JobRecord) -> None:
         """A job computes, perhaps in another place. A speed measured in the old place does not apply there."""
+        self.company.begin(record.number)
         place = self._place(record.number)
         if place is not None and record.number in self._told and self._told[record.number][0] != place:
             record.progress.steps_per_s = record.progress.speeds.get(self._name(place))
+
+    def regrouped(self, now_s: float) -> list[Event]:
+        """Jobs came to share GPUs, or share them no more: each goes on at the speed that is expected of it now.
+
+        What was measured in the old company does not count any more.
+        """
+        events: list[Event] = []
+        for job in self.company.changed():
+            record = self.store[job]
+            record.progress.steps_per_s = record.progress.reported_s = None
+            self._regrouped_s[job] = self._origin_s + now_s
+            self.store.touch(record)
+            row = self._state.table.position(job)
+            if row >= 0 and self._state.table.f[columns.RATE, row] > 0:
+                done = record.progress.step if job in self._in_steps else self._ran_until_s(record, now_s)
+                events.append(RateChanged(now_s, job, done, self.rate(record)))
+        return events
 
     def rate(self, record: JobRecord) -> float:
         """Work per second that a job is expected to do where it runs now."""
@@ -114,27 +146,38 @@ class Observations:
         relative = speeds_of(record.request, self.cluster)
         if place is None:
             return 1.0
+        expected = self.company.expected(record)
         if record.number in self._in_steps:
-            seen = record.progress.steps_per_s or self._speed(record, place, relative)
+            seen = record.progress.steps_per_s if expected is None else None
+            seen = seen or self._speed(record, place, relative) * (1.0 if expected is None else expected)
             if seen:
                 return seen
-        return max(relative[place.gpu_type], 1e-6) * gang_factor(place.gpus, record.request.gpus)
+        alone = max(relative[place.gpu_type], 1e-6) * gang_factor(place.gpus, record.request.gpus)
+        return alone * (self.company.slowed(record) if expected is None else expected)
 
     def reported(self, record: JobRecord, report: Report, now_s: float) -> list[Event]:
         """Take in what a job reports. Its speed becomes an event every `RATE_EVERY_S`, other changes at once."""
         begun = record.attempt is not None and record.attempt.start_s is not None
+        events = self.regrouped(now_s) if self.company.is_new(record.number) else []
+        since_s = self._regrouped_s.get(record.number, -math.inf)
         for line in report.lines:
-            take_in(record.progress, line, self._origin_s + now_s)
+            if take_in(record.progress, line, self._origin_s + now_s):
+                self.company.begin(record.number)
             self.restarts.reported(record)
+            if (record.progress.reported_s or 0.0) < since_s:
+                # It was written in another company.
+                record.progress.steps_per_s = record.progress.reported_s = None
+            elif "step" in line:
+                self.company.heard(record.number)
         record.progress.read_bytes = report.read_bytes
         self.store.touch(record)
-        events: list[Event] = []
         if not begun and record.attempt is not None and record.attempt.start_s is not None:
             events += self.restart_cost(record, now_s)
         place, job = self._place(record.number), record.number
         if place is not None and record.state is JobState.RUNNING and record.progress.steps_per_s:
             about = (place, record.progress.batch_size, self._total(record))
-            if now_s >= self._rated_s.get(job, 0.0) or self._told.get(job, about) != about:
+            settled = self.company.measured(record, record.progress.steps_per_s, self._origin_s + now_s)
+            if settled or now_s >= self._rated_s.get(job, 0.0) or self._told.get(job, about) != about:
                 self._rated_s[job] = now_s + RATE_EVERY_S
                 events.append(self._trained(record, about, now_s))
         return events + self._measured(record, now_s)
@@ -213,14 +256,15 @@ class Observations:
     def _trained(self, record: JobRecord, about: tuple[Place, int | None, float], now_s: float) -> Event:
         """A job has trained. The first time, its work changes from seconds to steps if it reports how many."""
         progress, job, (place, batch, total) = record.progress, record.number, about
-        speed = progress.steps_per_s or 0.0
-        progress.speeds[self._name(place)] = speed
+        speed, name = progress.steps_per_s or 0.0, self._name(place)
+        if not self.company.of(job):
+            progress.speeds[name] = speed
         told = [math.nan if one is None else one for one in (progress.loss, progress.noise_scale)]
         done = (math.nan, epochs_done(progress, record.request), *told)
         if not total:
             return RateChanged(now_s, job, self._ran_until_s(record, now_s), self.rate(record), *done)
         if self._told.get(job) == about:
-            return RateChanged(now_s, job, progress.step, speed, *done)
+            return RateChanged(now_s, job, progress.step, self.rate(record), *done)
         self._in_steps.add(job)
         self._told[job] = about
         request, relative = record.request, speeds_of(record.request, self.cluster)
@@ -229,13 +273,21 @@ class Observations:
         sizes = range(1, request.gpus_max + 1)
         scaling = tuple(self._speed(record, Place(place.gpu_type, size), relative) for size in sizes)
         prospect = announced(progress, request.epochs, speed / total, tuple(one / speed for one in speeds))
-        entered = RegimeEntered(now_s, job, progress.step, speed, batch or request.batch_size or 0, speeds, total, 0.0)
+        rate, size = self.rate(record), batch or request.batch_size or 0
+        entered = RegimeEntered(now_s, job, progress.step, rate, size, speeds, total, 0.0)
         return entered._replace(work=total, scaling=scaling, prospect=prospect)
 
     def _speed(self, record: JobRecord, place: Place, relative: tuple[float, ...]) -> float:
-        """Steps per second that a job is expected to do in a place, from the closest place with a measured speed."""
+        """Steps per second that a job is expected to do alone in a place, from the closest place with a measured speed.
+
+        A job that was never measured alone is taken to be as fast as others of its kind, or as it is beside others.
+        """
         names = {gpu.name: speed for gpu, speed in zip(self.cluster.types, relative, strict=True)}
-        return speed_on(record.progress.speeds, names, self.cluster.types[place.gpu_type].name, place.gpus)
+        seen, here = record.progress.speeds, self._place(record.number)
+        if not seen and here is not None:
+            alone = self.company.alone(record) or record.progress.steps_per_s
+            seen = {self._name(here): alone} if alone else seen
+        return speed_on(seen, names, self.cluster.types[place.gpu_type].name, place.gpus)
 
     def _ran_until_s(self, record: JobRecord, now_s: float) -> float:
         return record.ran_until_s(self._origin_s + now_s)

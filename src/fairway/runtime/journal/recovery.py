@@ -23,6 +23,7 @@ from fairway.runtime.daemon.engine import LiveEngine
 from fairway.runtime.jobs.arrivals import unfinished
 from fairway.runtime.jobs.commands import Commands
 from fairway.runtime.jobs.estimates import speeds_of, submitted
+from fairway.runtime.jobs.kept_profile import KeptProfile
 from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.observations import Observations
 from fairway.runtime.jobs.records import JobRecord, JobState
@@ -195,9 +196,10 @@ class Recovered:
         origin_s: float,
         restart_s: float,
         recent: int = RECENT,
+        measured: KeptProfile | None = None,
     ) -> None:
         self.facts = facts
-        self.problem = ""
+        self.problem = "" if measured is None else measured.problem
         self.archive = JobArchive(journal.path)
         self.store = JobStore(self.archive, recent=recent)
         self.machine = fingerprint(cluster, devices)
@@ -208,7 +210,7 @@ class Recovered:
         moved = facts.get("machine", self.machine) != self.machine
         self.requeue = moved or bool(facts.get("salvaged"))
         told = [] if self.requeue else self._replayed(journal, new_state)
-        self.observations = Observations(self.store, cluster, self.state, origin_s, restart_s)
+        self.observations = Observations(self.store, cluster, self.state, origin_s, restart_s, measured)
         for event in told:
             self.observations.recall(event)
         for record in sorted([*latest, *unsettled], key=lambda one: one.number):
