@@ -62,7 +62,7 @@ class Move(NamedTuple):
 
 
 class Throttle(NamedTuple):
-    """Let a running guest compute only this part of the time from now on; it is not interrupted."""
+    """Let a running job compute only this part of the time beside others from now on; it is not interrupted."""
 
     job: int
     throttle: float

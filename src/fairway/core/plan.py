@@ -57,7 +57,7 @@ class Target(NamedTuple):
 class Plan(NamedTuple):
     """The targets of all rows whose allocation changes, stops first, and how GPUs are taken once they are met.
 
-    `throttles` are rows of running guests that stay where they are with another throttle, `batches` rows that stay and
+    `throttles` are rows that share GPUs and stay where they are with another throttle, `batches` rows that stay and
     get another batch. `refused` are rows that found no place; they may find one at `retry_s` although nothing happens.
     """
 
@@ -78,7 +78,7 @@ class Plan(NamedTuple):
 def plan(snapshot: Snapshot, decision: Decision, occupancy: Occupancy, placer: Placer) -> Plan:
     """Work out which GPUs each job holds from now on."""
     rows = _changed(snapshot, decision, occupancy.shared)
-    throttles = _rethrottled(snapshot, decision, rows) if occupancy.shared else ()
+    throttles = _rethrottled(snapshot, decision, rows) if decision.partners else ()
     batches = _rebatched(snapshot, decision, rows) if decision.batches else ()
     if not rows:
         return Plan([], occupancy, throttles, batches)
@@ -158,11 +158,11 @@ def _parted(snapshot: Snapshot, decision: Decision, changed: set[int]) -> list[i
 
 
 def _rethrottled(snapshot: Snapshot, decision: Decision, changed: list[int]) -> tuple[int, ...]:
-    """Guests that keep their GPUs but get another throttle."""
-    throttle = snapshot.throttle
+    """Guests and hosts that keep their GPUs but get another throttle."""
+    throttle, partners = snapshot.throttle, decision.partners
     return tuple(
         row
-        for row in sorted(decision.partners)
+        for row in sorted({*partners, *partners.values()})
         if decision.gpus[row] and row not in changed and throttle[row] != decision.throttles.get(row, 1.0)
     )
 

@@ -260,9 +260,13 @@ class State:
 
     def _part(self, row: int, job: int) -> None:
         """A job that may be a guest or a host leaves its GPUs. Its guests get another host, or become hosts."""
-        i = self.table.i
-        self._guests -= int(i[c.HOST, row] >= 0)
+        i, host = self.table.i, int(self.table.i[c.HOST, row])
         i[c.HOST, row] = -1
+        if host >= 0:
+            self._guests -= 1
+            at = self.table.position(host)
+            if at >= 0 and self.table.f[c.THROTTLE, at] < 1 and not (self.table.window()[1][c.HOST] == host).any():
+                self.table.f[c.THROTTLE, at] = 1.0
         self._orphan([job])
 
     def _orphan(self, gone: Sequence[int]) -> None:
@@ -296,7 +300,7 @@ class State:
             *(asked_s, spec.weight, deadline, event.work),
             *(0.0, 0.0, event.time_s, event.time_s, 0.0, 0.0, 0.0),
             *(event.restart_s, event.regime_end, event.tail_s, max(event.speeds)),
-            *(event.regime_end / max(event.speeds) + event.tail_s, 0.0, math.inf, 1.0),
+            *(event.regime_end / max(event.speeds) + event.tail_s, 0.0, math.inf, 1.0, spec.gpu_share),
             *event.speeds,
         ]
         codes = (self._users.code(spec.user), self._queues.code(spec.queue), self._models.code(spec.model))
@@ -333,7 +337,7 @@ class State:
         f, held = self.table.f, int(self.table.i[c.HELD, row])
         waited_s = self.now_s - float(f[c.SINCE_S, row])
         f[c.ATTAINED0_S, row] += waited_s
-        f[c.ATTAINED0_GPU_S, row] += waited_s * held
+        f[c.ATTAINED0_GPU_S, row] += waited_s * held * float(f[c.SHARE, row])
         f[c.SINCE_S, row] = self.now_s
         f[c.PROTECTED_UNTIL_S, row] = until_s = self._protected_until_s(row, job)
         self._guard_until_s = max(self._guard_until_s, until_s)

@@ -176,7 +176,7 @@ def test_a_protected_guest_is_not_moved_with_its_host() -> None:
         ({"partners": {1: -2}}, "no row"),
         ({"partners": {1: 7}}, "no row"),
         ({"partners": {1: 0}, "placements": {1: (1,)}}, "placed by itself"),
-        ({"partners": {}, "throttles": {0: 0.5}}, "no guest"),
+        ({"partners": {}, "throttles": {0: 0.5}}, "shares no GPU"),
     ],
 )
 def test_impossible_seats_are_refused(about: dict[str, Any], message: str) -> None:
