@@ -72,9 +72,9 @@ def _since(row: Row, now_s: float) -> str:
 
 
 def gpus_text(row: Row) -> str:
-    """What a job has or asks for: `2`, `1-4`, `2 of 1-4`; each task of an array: `2 each`."""
+    """What a job has or asks for: `2`, `0.5`, `1-4`, `2 of 1-4`; each task of an array: `2 each`."""
     low, high = row["gpus_min"], row["gpus_max"]
-    asked = f"{row['gpus']}" if low == high else f"{low}-{high}"
+    asked = f"{row['gpus'] * row.get('gpu_share', 1.0):g}" if low == high else f"{low}-{high}"
     if "tasks" in row:
         return f"{asked} each"
     return f"{row['gpus_held']} of {asked}" if low != high and row["gpus_held"] else asked
@@ -237,7 +237,7 @@ def share_table(users: Sequence[Row]) -> RenderableType:
     """What each user holds and has used."""
     total = sum(user["gpu_s"] for user in users)
     figures: list[tuple[str, list[str]]] = [
-        ("GPUs", [str(user["gpus_held"]) for user in users]),
+        ("GPUs", [f"{user['gpus_held']:g}" for user in users]),
         ("of all", [percent(user["share"]) for user in users]),
         ("GPU time", [duration(user["gpu_s"]) for user in users]),
         ("of all time", [percent(user["gpu_s"] / total if total else None) for user in users]),

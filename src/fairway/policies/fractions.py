@@ -38,17 +38,17 @@ class ByShare(Layer):
     """
 
     in_turns: Callable[[], bool] = bool
-    by_user: bool = False
+    by_user: Callable[[], bool] = bool
     homes: Callable[[], Homes] = dict
     blocked: Callable[[], Collection[int]] = frozenset
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """Decide about the heads of bundles. The others run with them."""
-        asked = thousandths(snapshot.share)
-        rows = (asked < WHOLE).nonzero()[0].tolist()
+        rows = (snapshot.share < 1).nonzero()[0].tolist()
         if not rows:
             return self.inner.decide(snapshot)
-        seating = Seating(snapshot, asked.tolist(), self.homes(), self.blocked(), by_user=self.by_user)
+        asked = thousandths(snapshot.share).tolist()
+        seating = Seating(snapshot, asked, self.homes(), self.blocked(), by_user=self.by_user())
         bundles = seating.bundles(rows)
         hidden = {row for bundle in bundles for row in bundle.rows if row != bundle.head}
         seen: Ints = np.array([row for row in range(len(snapshot)) if row not in hidden], dtype=np.int64)

@@ -160,7 +160,7 @@ def _ask_for_shares(jobs: Sequence[JobSpec]) -> bool:
 
 def _by_share(policy: Policy, jobs: Sequence[JobSpec], tenants: Tenants | None) -> Policy:
     """The policy, asked about bundles if jobs ask for shares of GPUs. Tenants, who may be users, share none."""
-    return ByShare(policy, by_user=tenants is not None) if _ask_for_shares(jobs) else policy
+    return ByShare(policy, by_user=lambda: tenants is not None) if _ask_for_shares(jobs) else policy
 
 
 def _prepared(workload: Workload, any_type: bool, world: Rules, *, tasks: bool) -> Workload:

@@ -83,8 +83,12 @@ def gpus_vary(fields: Mapping[str, Any]) -> bool:
 
 
 def gpu_fields(asked: Gpus) -> dict[str, Any]:
-    """A number or range of GPUs as fields of a request. A range begins with its minimum, so that the job can start."""
+    """A number or range of GPUs, or a share of one, as fields of a request.
+
+    A range begins with its minimum, so that the job can start.
+    """
     fields: dict[str, Any] = {"gpus": asked.least, "gpus_min": asked.least, "gpus_max": asked.most}
+    fields["gpu_share"] = asked.share
     if asked.type:
         fields["gpu_types"] = (asked.type,)
     return fields

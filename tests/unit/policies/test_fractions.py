@@ -90,7 +90,7 @@ def test_a_job_joins_a_gpu_even_if_whole_gpus_are_asked_for_before_it() -> None:
 def test_jobs_of_other_priorities_and_queues_have_other_gpus(about: dict[str, Any], apart: bool) -> None:
     snapshot = snapshot_of([part("a", 0.5), part("b", 0.5, **about)], "v100:1x4")
     assert (not decided(snapshot).partners) == apart
-    assert not decided(snapshot, by_user=True).partners
+    assert not decided(snapshot, by_user=lambda: True).partners
 
 
 def test_memory_beyond_a_share_counts() -> None:
