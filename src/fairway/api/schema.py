@@ -230,11 +230,12 @@ class Gpu(BaseModel):
 
 
 class NodeOut(BaseModel):
-    """One machine."""
+    """One machine. `sharing` is how jobs that ask for shares of a GPU share it."""
 
     name: str
     gpu_type: str
     memory_bytes: int
+    sharing: str
     gpus: list[Gpu]
 
 

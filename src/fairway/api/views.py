@@ -167,7 +167,8 @@ def nodes(daemon: Daemon) -> list[dict[str, Any]]:
             ids = [store[job].id for job in jobs]
             gpus.append({"index": gpu - first, "device": device, "use": use, "jobs": ids, "reason": why})
         memory = cluster.types[cluster.node_type[number]].memory_bytes
-        out.append({"name": node.name, "gpu_type": node.gpu_type, "memory_bytes": int(memory), "gpus": gpus})
+        about = {"name": node.name, "gpu_type": node.gpu_type, "memory_bytes": int(memory)}
+        out.append({**about, "sharing": scheduler.sharing.words(), "gpus": gpus})
     return out
 
 

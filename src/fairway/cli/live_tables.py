@@ -222,13 +222,13 @@ def _attempts(history: Sequence[Row]) -> Table:
 
 def nodes_table(nodes: Sequence[Row]) -> Table:
     """Machines and their GPUs."""
-    table = table_of("node", "GPU", "type", "memory", "use", "jobs", right=("GPU", "memory"))
+    table = table_of("node", "GPU", "type", "memory", "shares by", "use", "jobs", right=("GPU", "memory"))
     for node in nodes:
         memory = f"{node['memory_bytes'] / 2**30:.0f} GiB" if node["memory_bytes"] else "–"
         for gpu in node["gpus"]:
             style = {"held": "green", "foreign": "yellow", "lost": "red"}.get(gpu["use"], "dim")
             who = " ".join(gpu["jobs"]) or gpu["reason"]
-            cells = (node["name"], str(gpu["index"]), node["gpu_type"], memory)
+            cells = (node["name"], str(gpu["index"]), node["gpu_type"], memory, node.get("sharing", ""))
             table.add_row(*(Text(cell) for cell in cells), Text(gpu["use"], style=style), Text(who))
     return table
 

@@ -21,6 +21,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
 from fairway.core.errors import InputError
 from fairway.core.units import MOST_PRIORITY, duration_s, size_bytes
+from fairway.runtime.daemon.gpu_sharing import SharingWish
 from fairway.runtime.jobs.estimates import same_type
 from fairway.runtime.jobs.request import (
     MOST_TASKS,
@@ -172,13 +173,15 @@ class Keep:
 class Config:
     """The whole configuration. Without a file there are only the bounds.
 
-    `private`: only its owner and operators see the logs, the command and the directory of a job.
+    `private`: only its owner and operators see the logs, the command and the directory of a job. `sharing` says how
+    jobs that ask for a share of a GPU share it: by "mps", in "turns", or "auto", which is MPS where it can be had.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = NOTHING_ELSE
 
     operators: tuple[Name, ...] = ()
     private: Flag = False
+    sharing: SharingWish = "auto"
     queues: dict[Name, Queue] = field(default_factory=dict)
     users: dict[str, Terms] = field(default_factory=dict)
     defaults: Defaults = Defaults()

@@ -26,6 +26,7 @@ from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
 from fairway.runtime.daemon.clock import FACT, SYSTEM_TIME, Clock, TimeSource
 from fairway.runtime.daemon.engine import LiveEngine
+from fairway.runtime.daemon.gpu_sharing import GpuSharing, SharingWish
 from fairway.runtime.guard.incident import Incident, granted
 from fairway.runtime.guard.pinned_gpus import AtHome
 from fairway.runtime.guard.policy_guard import Cut, PolicyGuard
@@ -67,6 +68,10 @@ class LiveTerms(commands.AdmissionTerms, Protocol):
         """How large the log of a rank may grow."""
         ...
 
+    def sharing(self) -> SharingWish:
+        """How jobs that ask for it share a GPU."""
+        ...
+
 
 class NoTerms:
     """The terms without a configuration."""
@@ -92,6 +97,10 @@ class NoTerms:
     def log_bytes(self) -> int:
         """The default size."""
         return LOG_BYTES
+
+    def sharing(self) -> SharingWish:
+        """By MPS where it can be had."""
+        return "auto"
 
 
 class Scheduler:
@@ -146,6 +155,7 @@ class Scheduler:
         self.writer.on_full.append(self._cancel_without_journal)
         self.jobs = LiveJobs(self.store, self.state, self.observations, clock.origin_s)
         self.blocked = self.jobs.blocked
+        self.sharing = GpuSharing(folder, devices, terms.sharing)
         self.engine = LiveEngine(
             site or LocalSite(),
             self.jobs,
@@ -156,14 +166,9 @@ class Scheduler:
             save=self.writer.save,
             facts=partial(self.journal.facts, CERTAIN),
             log_bytes=terms.log_bytes,
+            sharing=self.sharing,
         )
-        self.guard = PolicyGuard(
-            policy,
-            terms.limits,
-            outside=self.jobs.eligibility.outside,
-            blocked=lambda: self.blocked.why,
-            homes=self.engine.homes,
-        )
+        self.guard = self._guard(policy, terms)
         self.reasons = Reasons()
         self.commands = self._commands(terms, piece)
         placed = AtHome(placer, self.engine.home, lambda: self.blocked.why)
@@ -421,6 +426,17 @@ class Scheduler:
             watcher(decision, actions)
 
     # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _guard(self, policy: Policy, terms: LiveTerms) -> PolicyGuard:
+        return PolicyGuard(
+            policy,
+            terms.limits,
+            outside=self.jobs.eligibility.outside,
+            blocked=lambda: self.blocked.why,
+            homes=self.engine.homes,
+            in_turns=self.sharing.in_turns,
+            by_user=self.sharing.by_user,
+        )
 
     def _commands(self, terms: LiveTerms, piece: int) -> Commands:
         return Commands(
