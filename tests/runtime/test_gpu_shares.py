@@ -187,6 +187,33 @@ def test_the_way_is_told_with_its_reason(folder: Path, fake: FakeMps, monkeypatc
     assert _words(folder, "mps", ["GPU-0"])[0].startswith("MPS, which is not there")
 
 
+@pytest.mark.parametrize("what", ["warn", "cancel"])
+def test_a_job_with_more_memory_than_its_share_is_told_or_ended(folder: Path, fake: FakeMps, what: str) -> None:
+    gpu = FakeGpu(memory_bytes=40 << 30)
+    machine = nvidia_machine(Nvml(FakeNvml([gpu])))
+    assert machine is not None
+    state = folder / "state"
+    state.mkdir()
+    (state / "fairway.toml").write_text(f'sharing = "turns"\nover_share = "{what}"\n')
+    daemon = Daemon(Options(state, policy="fifo"), machine)
+    daemon._watch._every_s = 0.05
+    daemon.start()
+    try:
+        scheduler = daemon.scheduler
+        greedy, other = (until(submit(scheduler, WAIT, gpu_share=0.5), JobState.RUNNING) for _ in range(2))
+        pids = [
+            wait_for(lambda job=job: keeper.descendants(scheduler.engine.attempts.live[job].handle.pid), "a rank")[0]
+            for job in (greedy.number, other.number)
+        ]
+        gpu.memory, gpu.pids = {pids[0]: 30 << 30, pids[1]: 20 << 30}, pids
+        wait_for(lambda: "has 30.0 GiB on a GPU that it shares, and may have 20.0 GiB" in greedy.reason, "a reason")
+        assert greedy.state is (JobState.CANCELLED if what == "cancel" else JobState.RUNNING)
+        assert (other.state, other.reason) == (JobState.RUNNING, "")
+        scheduler.end_all()
+    finally:
+        daemon.close()
+
+
 def test_the_configuration_chooses_and_nodes_tell(folder: Path, fake: FakeMps) -> None:
     from fairway.api import views
 

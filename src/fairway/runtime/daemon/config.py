@@ -175,6 +175,7 @@ class Config:
 
     `private`: only its owner and operators see the logs, the command and the directory of a job. `sharing` says how
     jobs that ask for a share of a GPU share it: by "mps", in "turns", or "auto", which is MPS where it can be had.
+    `over_share` says what happens to a job that has more memory on a GPU than its share while others share the GPU.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = NOTHING_ELSE
@@ -182,6 +183,7 @@ class Config:
     operators: tuple[Name, ...] = ()
     private: Flag = False
     sharing: SharingWish = "auto"
+    over_share: Literal["warn", "cancel"] = "warn"
     queues: dict[Name, Queue] = field(default_factory=dict)
     users: dict[str, Terms] = field(default_factory=dict)
     defaults: Defaults = Defaults()

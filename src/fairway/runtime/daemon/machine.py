@@ -75,6 +75,11 @@ class Nvml:
         """The pids of the processes that compute on a GPU."""
         return [int(one.pid) for one in self._lib.nvmlDeviceGetComputeRunningProcesses(self._handle(uuid))]
 
+    def memory(self, uuid: str) -> dict[int, int]:
+        """The bytes that each process has on a GPU, by pid; without those of which the driver does not say it."""
+        told = self._lib.nvmlDeviceGetComputeRunningProcesses(self._handle(uuid))
+        return {int(one.pid): int(one.usedGpuMemory) for one in told if one.usedGpuMemory}
+
     def busy_percent(self, uuid: str) -> float | None:
         """The percentage of the last moments in which a GPU computed; None if it does not say."""
         try:
@@ -237,6 +242,14 @@ class ForeignProcesses:
         found = [self._nvml.busy_percent(self._uuids[gpu]) for gpu in gpus if 0 <= gpu < len(self._uuids)]
         known = [percent for percent in found if percent is not None]
         return max(known) if known else None
+
+    def memory(self, gpu: int) -> dict[int, int]:
+        """The bytes that jobs have on a GPU, by the pids of their keepers."""
+        keepers, used = set(self._ours().get(gpu, ())), dict[int, int]()
+        for pid, size in self._nvml.memory(self._uuids[gpu]).items():
+            for keeper in keepers.intersection(_line(pid)):
+                used[keeper] = used.get(keeper, 0) + size
+        return used
 
     def _foreign(self, uuid: str, keepers: set[int], *, occupied: bool) -> Iterator[str]:
         try:
