@@ -104,7 +104,7 @@ def _check_throttles(snapshot: Snapshot, decision: Decision) -> None:
     """Only jobs that share GPUs are throttled."""
     sharing = {*decision.partners, *decision.partners.values()}
     for row, throttle in decision.throttles.items():
-        if row not in sharing:
+        if row not in sharing and throttle < 1:
             raise PolicyError(f"row {row} is throttled, but shares no GPU")
         if not 0 < throttle <= 1:
             _refuse(snapshot, np.array([row]), "is throttled to a part of the time that is not in (0, 1]")

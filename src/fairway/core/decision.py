@@ -73,7 +73,8 @@ class Decision(NamedTuple):
     which the policy wants to be asked again even if nothing happens. The next snapshot returns `memory`.
 
     Sharing: `partners` maps a guest to its host, the row whose GPUs it shares. The guest's gang is at most as large as
-    the host's. `throttles` says what part of the time a guest or a host may compute, if not all of it.
+    the host's. `throttles` says what part of the time a guest or a host may compute, if not all of it. A host that was
+    throttled and has no guests any more gets 1.
 
     Placing: `placements` maps a row to concrete GPUs, for policies that place jobs themselves. `order` is the order in
     which the other gangs are placed (otherwise the largest first). `warm` asks that jobs which are stopped now stay in

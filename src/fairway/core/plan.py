@@ -78,7 +78,7 @@ class Plan(NamedTuple):
 def plan(snapshot: Snapshot, decision: Decision, occupancy: Occupancy, placer: Placer) -> Plan:
     """Work out which GPUs each job holds from now on."""
     rows = _changed(snapshot, decision, occupancy.shared)
-    throttles = _rethrottled(snapshot, decision, rows) if decision.partners else ()
+    throttles = _rethrottled(snapshot, decision, rows) if decision.partners or decision.throttles else ()
     batches = _rebatched(snapshot, decision, rows) if decision.batches else ()
     if not rows:
         return Plan([], occupancy, throttles, batches)
@@ -158,11 +158,11 @@ def _parted(snapshot: Snapshot, decision: Decision, changed: set[int]) -> list[i
 
 
 def _rethrottled(snapshot: Snapshot, decision: Decision, changed: list[int]) -> tuple[int, ...]:
-    """Guests and hosts that keep their GPUs but get another throttle."""
+    """Rows that keep their GPUs but get another throttle: guests, hosts, and those that have their GPUs alone now."""
     throttle, partners = snapshot.throttle, decision.partners
     return tuple(
         row
-        for row in sorted({*partners, *partners.values()})
+        for row in sorted({*partners, *partners.values(), *decision.throttles})
         if decision.gpus[row] and row not in changed and throttle[row] != decision.throttles.get(row, 1.0)
     )
 

@@ -58,7 +58,8 @@ class ByShare(Layer):
         decision = self.inner.decide(view)
         check(view, decision)
         decision = _within_one_gpu(decision, load)
-        return self._with_members(snapshot, view, seen, decision, bundles) if hidden else decision
+        whole = self._with_members(snapshot, view, seen, decision, bundles) if hidden else decision
+        return _eased(snapshot, whole, rows)
 
     def _with_members(
         self, snapshot: Snapshot, view: Snapshot, seen: Ints, decision: Decision, bundles: Sequence[Bundle]
@@ -139,6 +140,14 @@ def _within_one_gpu(decision: Decision, load: Mapping[int, int]) -> Decision:
     if not crowded:
         return decision
     return decision.without(crowded, Reason.OTHER, dict.fromkeys(crowded, "the shares on that GPU are all taken"))
+
+
+def _eased(snapshot: Snapshot, decision: Decision, rows: Sequence[int]) -> Decision:
+    """The decision in which jobs that were throttled beside others, and are alone now, have all of the time."""
+    slow = [row for row in rows if snapshot.throttle[row] < 1 and decision.gpus[row]]
+    sharing = {*decision.partners, *decision.partners.values()} if slow else set()
+    alone = {row: 1.0 for row in slow if row not in sharing}
+    return decision._replace(throttles={**decision.throttles, **alone}) if alone else decision
 
 
 def _texts(view: Snapshot, seen: Ints, decision: Decision, waits: Mapping[int, int]) -> Mapping[int, str]:

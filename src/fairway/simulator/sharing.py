@@ -120,10 +120,7 @@ class Sharing:
 
     def part(self, job: Seated) -> list[Seated]:
         """A job leaves the GPUs that it shares. Returns the jobs that stay, whose speed changes."""
-        host = job.mates.get(job.host)
         mates, job.mates, job.host = job.mates, {}, -1
-        if host is not None and len(host.mates) == 1:
-            host.throttle = 1.0
         hosts = heirs({mate.job: mate.gpus for mate in mates.values() if mate.host == job.job})
         for mate in mates.values():
             del mate.mates[job.job]

@@ -85,7 +85,7 @@ def test_another_throttle_does_not_interrupt_a_guest() -> None:
     state = state_of([job("a", 2), job("b", 2)], "v100:2")
     assert enacted(state, decided([2, 2], {1: 0}, throttles={1: 0.5}))[1] == Launch(1, (0, 1), 0, 0, 0.5)
     assert state.snapshot().throttle.tolist() == [1.0, 0.5]
-    assert enacted(state, decided([2, 2], {1: 0}, throttles={1: 0.25})) == [Throttle(1, 0.25)]
+    assert enacted(state, decided([2, 2], {1: 0}, throttles={1: 0.25})) == [Throttle(1, 0.25, 0)]
     assert enacted(state, decided([2, 2], {1: 0}, throttles={1: 0.25})) == []
     assert enacted(state, decided([0, 2], {})) == [Suspend(0)]
     assert state.snapshot().throttle[1] == 1.0

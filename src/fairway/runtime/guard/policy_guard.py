@@ -172,11 +172,12 @@ def _without_policy(snapshot: Snapshot, why: str) -> Decision:
     decision = admit(snapshot, -snapshot.priority, preempt=False)
     guests, throttle = (snapshot.host >= 0).nonzero()[0], snapshot.throttle
     hosts = snapshot.rows_of(snapshot.host[guests])
+    sharing = {*guests.tolist(), *hosts.tolist()}
     return decision._replace(
         wake_s=snapshot.now_s + RETRY_S,
         memory=snapshot.memory,
         partners=dict(zip(guests.tolist(), hosts.tolist(), strict=True)),
-        throttles={row: float(throttle[row]) for row in guests.tolist() if throttle[row] < 1},
+        throttles={row: float(throttle[row]) for row in sorted(sharing) if throttle[row] < 1},
         texts=dict.fromkeys((decision.gpus == 0).nonzero()[0].tolist(), why),
     )
 
