@@ -160,7 +160,7 @@ def measured(folder: Path, machine: Machine, case: Case, gap: float, seconds: fl
         scheduler.end_all()
         scheduler.close()
         thread.join()
-    slower = both["host"]["median_ms"] / alone["median_ms"] - 1
+    slower = alone["per_s"] / both["host"]["per_s"] - 1
     return {
         "alone": alone,
         **both,
