@@ -109,7 +109,8 @@ class Decision(NamedTuple):
 
     def free(self, snapshot: Snapshot) -> int:
         """How many GPUs the decision leaves free and ready for a start."""
-        return max(int(snapshot.capacity.sum() - self.gpus.sum()) - self.blocked, 0)
+        shared = sum(int(self.gpus[guest]) for guest in self.partners)
+        return max(int(snapshot.capacity.sum() - self.gpus.sum()) + shared - self.blocked, 0)
 
     def reason(self, snapshot: Snapshot, row: int) -> str:
         """The reason for the state of a row, as a sentence."""

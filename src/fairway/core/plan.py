@@ -144,16 +144,16 @@ def _changed(snapshot: Snapshot, decision: Decision, shared: bool) -> list[int]:
 
 def _parted(snapshot: Snapshot, decision: Decision, changed: set[int]) -> list[int]:
     """Guests that would stay, but shall no longer share with the jobs that stay there. They have to move."""
-    partners, tenants, parted = decision.partners, dict[int, list[int]](), []
-    for row in sorted(snapshot.running_rows.tolist(), key=lambda row: snapshot.host[row] >= 0):
-        if decision.gpus[row] and row not in changed:
-            others = {other for gpu in snapshot.gpus_held(row) for other in tenants.get(gpu, ())}
-            root = partners.get(row, row)
-            if any(partners.get(other, other) != root for other in others):
+    partners, root_on, parted = decision.partners, dict[int, int](), []
+    host, jobs, gpus, held = snapshot.host.tolist(), snapshot.jobs.tolist(), decision.gpus.tolist(), snapshot.frame
+    for row in sorted(snapshot.running_rows.tolist(), key=lambda row: host[row] >= 0):
+        if gpus[row] and row not in changed:
+            mine, root = held.held_gpus[jobs[row]], partners.get(row, row)
+            if any(root_on.get(gpu, root) != root for gpu in mine):
                 parted.append(row)
                 continue
-            for gpu in snapshot.gpus_held(row):
-                tenants.setdefault(gpu, []).append(row)
+            for gpu in mine:
+                root_on[gpu] = root
     return parted
 
 

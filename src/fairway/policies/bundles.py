@@ -76,6 +76,7 @@ class Seating:
         self._queue: list[int] = snapshot.queue.tolist()
         self._user: list[int] = snapshot.user.tolist() if by_user else [0] * len(asked)
         self._memory = [gpu.memory_bytes for gpu in snapshot.cluster.types]
+        self._facts, self._held_gpus = snapshot.frame.facts, snapshot.frame.held_gpus
         self._rooms: dict[Hashable, _Rooms] = {}
         self._on: dict[tuple[int, ...], set[int]] = {}
 
@@ -85,11 +86,13 @@ class Seating:
         made = self._running([row for row in rows if held[row]])
         for bundle in made:
             (kind,) = bundle.kinds
-            self._on.setdefault(self._snapshot.gpus_held(bundle.head), set()).add(bundle.head)
-            self._of((self._class(bundle.head), kind)).add(bundle)
+            if bundle.room:
+                self._on.setdefault(self._held_gpus[self._jobs[bundle.head]], set()).add(bundle.head)
+                self._of((self._class(bundle.head), kind)).add(bundle)
+        usable = (self._snapshot.speeds > 0).T.tolist()
         for row in rows:
             if not held[row]:
-                kinds = frozenset((self._snapshot.speeds[:, row] > 0).nonzero()[0].tolist())
+                kinds = frozenset(kind for kind, can in enumerate(usable[row]) if can)
                 if not self._joins(row, kinds):
                     made.append(self._alone(row, kinds))
         return made
@@ -101,7 +104,7 @@ class Seating:
         crowded = {job for row, job in enumerate(host) if job >= 0 and self._asked[row] == WHOLE}
         by_place: dict[Hashable, Bundle] = {}
         for row in sorted(rows, key=lambda row: (-self._priority[row], row)):
-            root, gpus = host[row] if host[row] >= 0 else self._jobs[row], snapshot.gpus_held(row)
+            root, gpus = host[row] if host[row] >= 0 else self._jobs[row], self._held_gpus[self._jobs[row]]
             bundle = by_place.get((root, gpus))
             if bundle is None:
                 full = root not in row_of or root in crowded or not self._blocked.isdisjoint(gpus)
@@ -145,7 +148,7 @@ class Seating:
 
     def _need(self, row: int) -> int:
         """What a job takes of a GPU, in thousandths: its share, or its memory if that is more."""
-        facts = self._snapshot.frame.facts.get(self._jobs[row])
+        facts = self._facts.get(self._jobs[row])
         if facts is None or not facts.memory_bytes:
             return self._asked[row]
         speeds = self._snapshot.speeds[:, row].tolist()

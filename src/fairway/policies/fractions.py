@@ -66,21 +66,23 @@ class ByShare(Layer):
     ) -> Decision:
         """The decision about heads as one about all jobs: the members of a bundle get what its head gets."""
         whole = Decision.composed([(seen, decision)], len(snapshot)).remembering(decision.memory)
-        gpus, reasons, kinds = whole.gpus, whole.reasons, whole.gpu_types
-        host_of = {bundle.head: bundle.host for bundle in bundles}
+        members, heads = _members(bundles)
+        for column in (whole.gpus, whole.reasons, whole.gpu_types):
+            if column is not None:
+                column[members] = column[heads]
+        granted = whole.gpus.tolist()
+        host_of = {bundle.head: bundle.host for bundle in bundles if bundle.head != bundle.host}
         partners = {guest: host_of.get(host, host) for guest, host in whole.partners.items()}
         throttles, waits = dict(whole.throttles), dict[int, int]()
         for bundle in bundles:
             head, rows = bundle.head, bundle.rows
-            gpus[rows], reasons[rows] = gpus[head], reasons[head]
-            if kinds is not None:
-                kinds[rows] = kinds[head]
-            if not gpus[head]:
+            if not granted[head]:
                 waits |= {row: head for row in rows if row != head}
                 continue
             host, given = partners.pop(head, bundle.host), throttles.pop(head, 1.0)
             partners |= {row: host for row in rows if row != host}
-            throttles |= self._throttles(bundle, given)
+            if given < 1 or self.in_turns():
+                throttles |= self._throttles(bundle, given)
         return whole._replace(
             partners=partners,
             placements={host_of.get(row, row): named for row, named in whole.placements.items()},
@@ -91,9 +93,7 @@ class ByShare(Layer):
 
     def _throttles(self, bundle: Bundle, given: float) -> dict[int, float]:
         """What part of the time each job of a bundle may compute, if not all of it; `given` to all of them together."""
-        parts = turns(bundle.shares) if self.in_turns() else (1.0,) * len(bundle.rows)
-        if given < 1:
-            parts = tuple(share / bundle.asked for share in bundle.shares)
+        parts = turns(bundle.shares) if given == 1 else [share / bundle.asked for share in bundle.shares]
         found = zip(bundle.rows, parts, strict=True)
         return {row: round(part * given, 9) for row, part in found if part * given < 1}
 
@@ -103,14 +103,15 @@ def _view(snapshot: Snapshot, seen: Ints, heads: Ints, bundles: Sequence[Bundle]
     floats, ints = snapshot.floats[:, seen], snapshot.ints[:, seen]
     floats[c.THROTTLE, heads], floats[c.SHARE, heads] = 1.0, 1.0
     floats[c.ATTAINED0_GPU_S, heads] = floats[c.ATTAINED0_S, heads]
+    members, heads_of = _members(bundles)
+    np.maximum.at(floats[c.PROTECTED_UNTIL_S], np.searchsorted(seen, heads_of), snapshot.protected_until_s[members])
+    if len(snapshot.capacity) > 1:
+        usable = snapshot.speeds[:, members] > 0
+        np.minimum.at(floats[c.SPEEDS :].T, np.searchsorted(seen, heads_of), np.where(usable, np.inf, 0.0).T)
     for at, bundle in zip(heads.tolist(), bundles, strict=True):
         if bundle.head != bundle.host:
             ints[c.HOST, at] = -1
             ints[c.HOST, ints[c.HOST] == snapshot.jobs[bundle.host]] = snapshot.jobs[bundle.head]
-        floats[c.PROTECTED_UNTIL_S, at] = snapshot.protected_until_s[bundle.rows].max()
-        for kind in range(len(snapshot.capacity)):
-            if kind not in bundle.kinds:
-                floats[c.SPEEDS + kind, at] = 0.0
     return Snapshot.of(
         frame=snapshot.frame,
         floats=frozen(floats),
@@ -122,6 +123,13 @@ def _view(snapshot: Snapshot, seen: Ints, heads: Ints, bundles: Sequence[Bundle]
         knows=snapshot.knows,
         guarded=snapshot.guarded,
     )
+
+
+def _members(bundles: Sequence[Bundle]) -> tuple[Ints, Ints]:
+    """The rows of all jobs that are no heads, and the rows of their heads."""
+    pairs = [(row, bundle.head) for bundle in bundles if len(bundle.rows) > 1 for row in bundle.rows]
+    found = np.array([pair for pair in pairs if pair[0] != pair[1]], dtype=np.int64).reshape(-1, 2)
+    return found[:, 0], found[:, 1]
 
 
 def _within_one_gpu(decision: Decision, load: Mapping[int, int]) -> Decision:
@@ -144,9 +152,11 @@ def _within_one_gpu(decision: Decision, load: Mapping[int, int]) -> Decision:
 
 def _eased(snapshot: Snapshot, decision: Decision, rows: Sequence[int]) -> Decision:
     """The decision in which jobs that were throttled beside others, and are alone now, have all of the time."""
-    slow = [row for row in rows if snapshot.throttle[row] < 1 and decision.gpus[row]]
-    sharing = {*decision.partners, *decision.partners.values()} if slow else set()
-    alone = {row: 1.0 for row in slow if row not in sharing}
+    throttle = snapshot.throttle
+    if not (throttle < 1).any():
+        return decision
+    sharing = {*decision.partners, *decision.partners.values()}
+    alone = {row: 1.0 for row in rows if throttle[row] < 1 and decision.gpus[row] and row not in sharing}
     return decision._replace(throttles={**decision.throttles, **alone}) if alone else decision
 
 

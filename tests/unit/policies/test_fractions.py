@@ -263,3 +263,10 @@ def test_every_policy_finishes_jobs_that_ask_for_shares(policy: str) -> None:
         faults = Faults(mtbf_s=20_000.0, repair_s=200.0 / 3, seed=seed)
         run = run_policy(ByShare(chosen), jobs, where, faults=faults, seed=seed)
         assert not unfinished(run, jobs)
+
+
+def test_guests_leave_no_fewer_gpus_free() -> None:
+    snapshot = snapshot_of([part("a", 0.5), part("b", 0.5), job("w", 3)], "v100:1x3")
+    decision = decided(snapshot)
+    assert decision.gpus.tolist() == [1, 1, 0]
+    assert decision.free(snapshot) == 2

@@ -73,7 +73,7 @@ class PolicyGuard:
 
     def use(self, policy: Policy) -> None:
         """Change to another policy. It is asked about one priority after the other, and about bundles of shares."""
-        layer = by_priority(policy)
+        layer = by_priority(policy.inner if isinstance(policy, ByShare) else policy)
         self.policy = ByShare(layer, homes=self._homes, blocked=self._blocked_now, **self._sharing)
 
     @property
