@@ -241,10 +241,10 @@ class State:
 
     def _throttle(self, row: int, action: Throttle) -> None:
         """Note a throttle. In a replayed log, which leaves out jobs that have ended, it tells who the host is now."""
-        i = self.table.i
-        if i[c.HOST, row] != action.host:
-            if i[c.HOST, row] >= 0:
-                self._settle({int(i[c.HOST, row])})
+        i, host = self.table.i, int(self.table.i[c.HOST, row])
+        if host != action.host and (host < 0 or self.table.position(host) < 0):
+            if host >= 0:
+                self._settle({host})
             self._guests += int(action.host >= 0) - int(i[c.HOST, row] >= 0)
             i[c.HOST, row] = action.host
         self.table.f[c.THROTTLE, row] = action.throttle

@@ -365,7 +365,7 @@ class Scheduler:
             config = str(self.journal.facts(("config",)).get("config", ""))
             about = (dict(self.guard.outside), dict(self.blocked.why), self.engine.homes(), config)
             decision = self.guard.decide(snapshot)
-            return [], (Incident(snapshot.copy(), self.policy_text, *about, ()), decision)
+            return [], (Incident(snapshot.copy(), self.policy_text, *about, (), self.sharing.by_user()), decision)
 
         # What takes long is done in the caller's thread.
         incident, decision = self.ask(command)
