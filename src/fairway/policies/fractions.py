@@ -101,17 +101,20 @@ class ByShare(Layer):
 def _view(snapshot: Snapshot, seen: Ints, heads: Ints, bundles: Sequence[Bundle]) -> Snapshot:
     """What the policy sees: each bundle is its head, which has its GPU alone and can be stopped when all others can."""
     floats, ints = snapshot.floats[:, seen], snapshot.ints[:, seen]
-    floats[c.THROTTLE, heads], floats[c.SHARE, heads] = 1.0, 1.0
-    floats[c.ATTAINED0_GPU_S, heads] = floats[c.ATTAINED0_S, heads]
+    floats[c.SHARE, heads], floats[c.ATTAINED0_GPU_S, heads] = 1.0, floats[c.ATTAINED0_S, heads]
     members, heads_of = _members(bundles)
-    np.maximum.at(floats[c.PROTECTED_UNTIL_S], np.searchsorted(seen, heads_of), snapshot.protected_until_s[members])
+    at_heads, until_s = np.searchsorted(seen, heads_of), np.where(snapshot.running, snapshot.protected_until_s, 0.0)
+    np.maximum.at(floats[c.PROTECTED_UNTIL_S], at_heads, until_s[members])
     if len(snapshot.capacity) > 1:
         usable = snapshot.speeds[:, members] > 0
-        np.minimum.at(floats[c.SPEEDS :].T, np.searchsorted(seen, heads_of), np.where(usable, np.inf, 0.0).T)
+        np.minimum.at(floats[c.SPEEDS :].T, at_heads, np.where(usable, np.inf, 0.0).T)
     for at, bundle in zip(heads.tolist(), bundles, strict=True):
         if bundle.head != bundle.host:
             ints[c.HOST, at] = -1
             ints[c.HOST, ints[c.HOST] == snapshot.jobs[bundle.host]] = snapshot.jobs[bundle.head]
+        # Beside a job that asks for whole GPUs, all of the bundle together have the part of the time that it was given.
+        part = bundle.asked / bundle.shares[bundle.rows.index(bundle.head)] if ints[c.HOST, at] >= 0 else np.inf
+        floats[c.THROTTLE, at] = min(floats[c.THROTTLE, at] * part, 1.0)
     return Snapshot.of(
         frame=snapshot.frame,
         floats=frozen(floats),
@@ -164,11 +167,9 @@ def _texts(view: Snapshot, seen: Ints, decision: Decision, waits: Mapping[int, i
     """Why the members of bundles wait: their head does."""
     if not waits:
         return {}
-    numbers = {head: int(np.searchsorted(seen, head)) for head in waits.values()}
-    names = {head: view.job_id(int(view.jobs[at])) for head, at in numbers.items()}
-    reasons = {head: decision.reason(view, at) for head, at in numbers.items()}
 
     def say(row: int) -> str:
-        return f"will share a GPU with job {names[waits[row]]}, which waits: {reasons[waits[row]]}"
+        at = int(np.searchsorted(seen, waits[row]))
+        return f"will share a GPU with job {view.job_id(int(view.jobs[at]))}, which waits: {decision.reason(view, at)}"
 
     return Texts(np.array(sorted(waits), dtype=np.int64), say)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fairway import InputError, JobSpec, Workload, simulate
-from fairway.core.action import Launch
+from fairway.core.action import Launch, Suspend
 from fairway.core.check import check
 from fairway.core.decision import Decision
 from fairway.core.errors import PolicyError
@@ -27,6 +27,22 @@ from fairway.testing import in_shares, job, random_cluster, random_workload, run
 from fairway.testing.harness import unfinished
 
 PACKING = ["gandiva", "max_min_fairness:packing=on", "antman"]
+
+
+class Seen:
+    """First come, first served; keeps what it saw. Guests stay where they are."""
+
+    name, knows, round_s = "seen", frozenset[str](), 0.0
+
+    def __init__(self) -> None:
+        self.views: list[Snapshot] = []
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        self.views.append(snapshot)
+        guests = (snapshot.host >= 0).nonzero()[0]
+        hosts = snapshot.rows_of(snapshot.host[guests])
+        partners = dict(zip(guests.tolist(), hosts.tolist(), strict=True))
+        return make_policy("fifo").decide(snapshot)._replace(partners=partners)
 
 
 def part(name: str, share: float, **more: Any) -> JobSpec:
@@ -109,18 +125,10 @@ def test_a_member_of_a_bundle_waits_with_the_reason_of_its_head() -> None:
 
 def test_the_policy_sees_one_job_for_each_gpu() -> None:
     state = running(part("a", 0.5), part("b", 0.5), on={"a": 0, "b": 0}, waiting=(part("c", 0.9), part("d", 0.1)))
-    seen: list[Snapshot] = []
-
-    class Spy:
-        name, knows, round_s = "spy", frozenset[str](), 0.0
-
-        def decide(self, snapshot: Snapshot) -> Decision:
-            seen.append(snapshot)
-            return make_policy("fifo").decide(snapshot)
-
-    ByShare(Spy()).decide(state.snapshot())
-    assert seen[0].jobs.tolist() == [0, 2]
-    assert (seen[0].host.tolist(), seen[0].free, seen[0].demand) == ([-1, -1], 1, 2)
+    seen = Seen()
+    ByShare(seen).decide(state.snapshot())
+    assert seen.views[0].jobs.tolist() == [0, 2]
+    assert (seen.views[0].host.tolist(), seen.views[0].free, seen.views[0].demand) == ([-1, -1], 1, 2)
 
 
 def test_when_the_head_is_stopped_all_stop_and_share_another_gpu_later() -> None:
@@ -139,17 +147,9 @@ def test_a_job_without_a_share_is_asked_about_as_always() -> None:
 
 def test_to_the_policy_a_head_has_the_service_of_a_gpu() -> None:
     snapshot = snapshot_of([part("a", 0.5)], "v100:1x1", now_s=500.0, running={"a": 1}, attained={"a": 100.0})
-    seen: list[Snapshot] = []
-
-    class Spy:
-        name, knows, round_s = "spy", frozenset[str](), 0.0
-
-        def decide(self, view: Snapshot) -> Decision:
-            seen.append(view)
-            return make_policy("fifo").decide(view)
-
-    ByShare(Spy()).decide(snapshot)
-    assert (snapshot.attained_gpu_s.tolist(), seen[0].attained_gpu_s.tolist()) == ([50.0], [100.0])
+    seen = Seen()
+    ByShare(seen).decide(snapshot)
+    assert (snapshot.attained_gpu_s.tolist(), seen.views[0].attained_gpu_s.tolist()) == ([50.0], [100.0])
 
 
 def test_a_job_whose_memory_is_on_a_gpu_joins_others_only_there() -> None:
@@ -270,3 +270,21 @@ def test_guests_leave_no_fewer_gpus_free() -> None:
     decision = decided(snapshot)
     assert decision.gpus.tolist() == [1, 1, 0]
     assert decision.free(snapshot) == 2
+
+
+def test_a_job_that_waits_does_not_protect_those_that_it_joins() -> None:
+    state = running(part("a", 0.5), part("b", 0.5, preemptible=False), on={"a": 0, "b": 1}, waiting=(job("h", 2),))
+    state.commit([Suspend(1)])
+    seen = Seen()
+    decision = ByShare(seen).decide(state.snapshot())
+    assert decision.partners == {1: 0}
+    assert seen.views[0].protected_until_s.max() < math.inf
+
+
+def test_the_throttle_of_a_guest_is_told_to_its_policy() -> None:
+    state = running(job("w"), on={"w": 0}, gpus="v100:1x1", waiting=(part("a", 0.3), part("b", 0.3)))
+    state.commit([Launch(1, (0,), 0, 0, 0.2), Launch(2, (0,), 0, 0, 0.2)])
+    seen = Seen()
+    ByShare(seen).decide(state.snapshot())
+    assert seen.views[0].host.tolist() == [-1, 0]
+    assert seen.views[0].throttle.tolist() == [1.0, 0.4]
