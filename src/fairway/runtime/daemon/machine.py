@@ -25,8 +25,9 @@ from fairway.core.hardware import CATALOGUE, known_gpu
 from fairway.runtime.processes.keeper import stat_fields
 
 _VENDOR_WORDS = {"nvidia", "tesla", "quadro", "geforce", "graphics", "generation", "gpu"}
-_HARMLESS = ("nvidia-cuda-mps-server", "nvidia-cuda-mps-control")
-"""Helpers of the driver that hold a context on every GPU and compute nothing themselves."""
+_HARMLESS = "nvidia-cuda-mps"
+"""How the names of the driver's helpers begin that hold a context on every GPU and compute nothing themselves. The kernel
+keeps 15 characters of a name."""
 _USERS_FAULT = frozenset((13, 31, 43, 45, 68, 109))
 """Errors (XIDs) that a program causes for itself; the GPU is sound afterwards."""
 MOST_SLOTS = 4096
@@ -263,7 +264,7 @@ class ForeignProcesses:
                 # A process outside of our container has no name here. On a GPU with a job of ours, it counts as ours.
                 if not occupied:
                     yield "a process outside of this container computes on it"
-            elif not keepers & set(parents) and _comm(pid) not in _HARMLESS:
+            elif not keepers & set(parents) and not _comm(pid).startswith(_HARMLESS):
                 yield f"process {pid} ({_comm(pid)}) of {_owner(pid)} computes on it"
 
 
