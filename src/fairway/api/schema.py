@@ -143,6 +143,7 @@ class Row(BaseModel):
     gpus: int
     gpus_min: int
     gpus_max: int
+    gpu_share: float
     gpus_held: int
     priority: int
     submitted_s: float
@@ -238,11 +239,12 @@ class Gpu(BaseModel):
 
 
 class NodeOut(BaseModel):
-    """One machine."""
+    """One machine. `sharing` is how jobs that ask for shares of a GPU share it."""
 
     name: str
     gpu_type: str
     memory_bytes: int
+    sharing: str
     gpus: list[Gpu]
 
 
@@ -253,10 +255,10 @@ class Nodes(BaseModel):
 
 
 class UserShare(BaseModel):
-    """What one user has now, and has had in all."""
+    """What one user has now, and has had in all. A share of a GPU counts as such."""
 
     user: str
-    gpus_held: int
+    gpus_held: float
     share: float
     gpu_s: float
     running: int

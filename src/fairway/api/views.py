@@ -67,7 +67,7 @@ def row(scheduler: Scheduler, record: JobRecord, now_s: float, *, seen: bool = T
     if running and attempt is not None:
         held = len(attempt.gpus)
         ran_s = scheduler.engine.ran_s(record, now_s)
-        gpu_s += max(ran_s - record.ran_s, 0.0) * held
+        gpu_s += max(ran_s - record.ran_s, 0.0) * held * request.gpu_share
     return {
         "id": record.id,
         "name": request.name,
@@ -78,6 +78,7 @@ def row(scheduler: Scheduler, record: JobRecord, now_s: float, *, seen: bool = T
         "gpus": request.gpus,
         "gpus_min": request.gpus_min,
         "gpus_max": request.gpus_max,
+        "gpu_share": request.gpu_share,
         "gpus_held": held,
         "priority": request.priority,
         "submitted_s": record.submitted_s + shift_s,
@@ -168,7 +169,8 @@ def nodes(daemon: Daemon) -> list[dict[str, Any]]:
             about = {"index": gpu - first, "device": device, "use": use, "jobs": ids, "reason": why}
             gpus.append({**about, "suspended": suspended.get(gpu, [])})
         memory = cluster.types[cluster.node_type[number]].memory_bytes
-        out.append({"name": node.name, "gpu_type": node.gpu_type, "memory_bytes": int(memory), "gpus": gpus})
+        about = {"name": node.name, "gpu_type": node.gpu_type, "memory_bytes": int(memory)}
+        out.append({**about, "sharing": scheduler.sharing.words(), "gpus": gpus})
     return out
 
 
@@ -219,7 +221,7 @@ def share(scheduler: Scheduler) -> list[dict[str, Any]]:
     now_s, total = scheduler.clock.now_s(), len(scheduler.cluster.node_of_gpu)
 
     def of(name: str) -> dict[str, Any]:
-        none = {"user": name, "gpus_held": 0, "share": 0.0, "gpu_s": 0.0, "running": 0, "waiting": 0, "ended": 0}
+        none = {"user": name, "gpus_held": 0.0, "share": 0.0, "gpu_s": 0.0, "running": 0, "waiting": 0, "ended": 0}
         return users.setdefault(name, none)
 
     past = scheduler.store.past
@@ -229,13 +231,14 @@ def share(scheduler: Scheduler) -> list[dict[str, Any]]:
         one = of(record.request.user)
         one["gpu_s"] += record.gpu_s
         if record.state is JobState.RUNNING and record.attempt is not None:
-            held = len(record.attempt.gpus)
+            held = len(record.attempt.gpus) * record.request.gpu_share
             one["running"] += 1
             one["gpus_held"] += held
             one["gpu_s"] += max(scheduler.engine.ran_s(record, now_s) - record.ran_s, 0.0) * held
         else:
             one["ended" if record.state.ended else "waiting"] += 1
     for one in users.values():
+        one["gpus_held"] = round(one["gpus_held"], 3)
         one["share"] = one["gpus_held"] / total
     return sorted(users.values(), key=lambda one: (-one["gpu_s"], one["user"]))
 

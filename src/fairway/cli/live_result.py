@@ -108,4 +108,4 @@ class Tape:
         held = self._held.pop(job, None)
         if held is not None:
             since_s, gpus, kind = held
-            self.ledger.held(job, since_s, now_s, gpus, kind, 0.0)
+            self.ledger.held(job, since_s, now_s, gpus, kind, 0.0, share=self.specs[job].gpu_share)

@@ -72,9 +72,9 @@ def _since(row: Row, now_s: float) -> str:
 
 
 def gpus_text(row: Row) -> str:
-    """What a job has or asks for: `2`, `1-4`, `2 of 1-4`; each task of an array: `2 each`."""
+    """What a job has or asks for: `2`, `0.5`, `1-4`, `2 of 1-4`; each task of an array: `2 each`."""
     low, high = row["gpus_min"], row["gpus_max"]
-    asked = f"{row['gpus']}" if low == high else f"{low}-{high}"
+    asked = f"{row['gpus'] * row.get('gpu_share', 1.0):g}" if low == high else f"{low}-{high}"
     if "tasks" in row:
         return f"{asked} each"
     return f"{row['gpus_held']} of {asked}" if low != high and row["gpus_held"] else asked
@@ -222,7 +222,7 @@ def _attempts(history: Sequence[Row]) -> Table:
 
 def nodes_table(nodes: Sequence[Row]) -> Table:
     """Machines and their GPUs."""
-    table = table_of("node", "GPU", "type", "memory", "use", "jobs", right=("GPU", "memory"))
+    table = table_of("node", "GPU", "type", "memory", "shares by", "use", "jobs", right=("GPU", "memory"))
     for node in nodes:
         memory = f"{node['memory_bytes'] / 2**30:.0f} GiB" if node["memory_bytes"] else "–"
         for gpu in node["gpus"]:
@@ -231,7 +231,7 @@ def nodes_table(nodes: Sequence[Row]) -> Table:
             # A scheduler that was started before an upgrade does not say who is suspended.
             asleep = [_asleep(one) for one in gpu.get("suspended", ())]
             who += f"{' · ' if who else ''}suspended: {', '.join(asleep)}" if asleep else ""
-            cells = (node["name"], str(gpu["index"]), node["gpu_type"], memory)
+            cells = (node["name"], str(gpu["index"]), node["gpu_type"], memory, node.get("sharing", ""))
             table.add_row(*(Text(cell) for cell in cells), Text(gpu["use"], style=style), Text(who))
     return table
 
@@ -246,7 +246,7 @@ def share_table(users: Sequence[Row]) -> RenderableType:
     """What each user holds and has used."""
     total = sum(user["gpu_s"] for user in users)
     figures: list[tuple[str, list[str]]] = [
-        ("GPUs", [str(user["gpus_held"]) for user in users]),
+        ("GPUs", [f"{user['gpus_held']:g}" for user in users]),
         ("of all", [percent(user["share"]) for user in users]),
         ("GPU time", [duration(user["gpu_s"]) for user in users]),
         ("of all time", [percent(user["gpu_s"] / total if total else None) for user in users]),

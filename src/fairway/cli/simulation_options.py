@@ -109,10 +109,19 @@ class World:
             "--priorities", "on or off: serve jobs of higher priority first. Default: as the rules have it", "on|off"
         ),
     ] = None
+    fractions: Annotated[
+        str | None,
+        option(
+            "--fractions",
+            "on or off: let jobs that ask for a share of a GPU share it. Default: as the rules have it",
+            "on|off",
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
-        if self.priorities not in (None, "on", "off"):
-            raise InputError(f"--priorities must be on or off, not {self.priorities!r}")
+        for name, said in (("--priorities", self.priorities), ("--fractions", self.fractions)):
+            if said not in (None, "on", "off"):
+                raise InputError(f"{name} must be on or off, not {said!r}")
         for name, value in (
             ("--round", self.round_s),
             ("--restart-cost", self.restart_cost_s),
@@ -242,6 +251,7 @@ class Scene:
             any_type=world.any_type,
             tenants=world.tenants,
             priorities=None if world.priorities is None else world.priorities == "on",
+            fractions=None if world.fractions is None else world.fractions == "on",
             progress=progress,
         )
 

@@ -38,7 +38,7 @@ def _value(metavar: str) -> Any:
 class AskedTerms:
     """The terms of a job. What is not given has its default, or is what a file says."""
 
-    gpus: Annotated[str | None, _value("N"), Of("gpus", "2, a100:2, or the elastic range 1-4")] = None
+    gpus: Annotated[str | None, _value("N"), Of("gpus", "2, a100:2, the elastic range 1-4, or 0.5 of one GPU")] = None
     type: Annotated[list[str] | None, _value("TYPE"), Of("gpu_types", "may be repeated")] = None
     memory: Annotated[str | None, _value("SIZE"), Of("memory_bytes", "512M or 16G")] = None
     mem: Annotated[str | None, _value("SIZE"), Of("host_memory_bytes", "512M or 16G")] = None
@@ -200,7 +200,7 @@ def _here(given: Mapping[str, Any]) -> str:
 
 
 def is_task_file(word: str) -> bool:
-    """Whether a word that is no option names a SkyPilot task."""
+    """Whether a word that is no option names a SkyPilot task or a RayJob."""
     return word.endswith((".yaml", ".yml"))
 
 
@@ -210,7 +210,7 @@ def _from_file(words: Sequence[str], given: Mapping[str, Any], now: datetime) ->
     import sys
 
     from fairway.submission.sbatch import from_sbatch, from_sbatch_text, is_sbatch
-    from fairway.submission.skypilot import from_skypilot
+    from fairway.submission.skypilot import from_task_file
 
     path, arguments = Path(words[0]), words[1:]
     if words[0] == STDIN:
@@ -218,7 +218,7 @@ def _from_file(words: Sequence[str], given: Mapping[str, Any], now: datetime) ->
     if is_task_file(words[0]):
         if not path.is_file():
             raise InputError("there is no such file", path=str(path))
-        return from_skypilot(path, arguments, given.get("env", {}))
+        return from_task_file(path, arguments, given.get("env", {}))
     if not path.is_file():
         if path.suffix in (".sbatch", ".slurm"):
             raise InputError("there is no such file", path=str(path))

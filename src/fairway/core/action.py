@@ -62,10 +62,14 @@ class Move(NamedTuple):
 
 
 class Throttle(NamedTuple):
-    """Let a running guest compute only this part of the time from now on; it is not interrupted."""
+    """Let a running job compute only this part of the time beside others from now on; it is not interrupted.
+
+    `host` is the job whose guest it is at that moment, or -1.
+    """
 
     job: int
     throttle: float
+    host: int = -1
 
 
 class SetBatch(NamedTuple):

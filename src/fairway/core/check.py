@@ -1,8 +1,8 @@
 """The laws that every decision must keep. The loop checks each one before it acts; a breach names the job.
 
 No more GPUs than there are; gangs whole, between their minimum and maximum; a type that the job can use; no stop or
-resize of a job that has just started; a batch within the limits of the job; a reason for every wait; a wake-up in the
-future.
+resize of a job that has just started; no more than one GPU for jobs that ask for shares of it; a batch within the
+limits of the job; a reason for every wait; a wake-up in the future.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from fairway.core.arrays import Ints
 from fairway.core.decision import Decision, Reason
 from fairway.core.errors import PolicyError
 from fairway.core.queue_laws import problem_in
+from fairway.core.sharing import WHOLE, thousandths
 from fairway.core.snapshot import Snapshot
 
 _LAWS = {
@@ -43,9 +44,9 @@ def check(snapshot: Snapshot, decision: Decision) -> None:
     if decision.partners:
         gpus = _without_guests(snapshot, decision)
         total = int(gpus.sum())
-    for row in decision.throttles:
-        if row not in decision.partners:
-            raise PolicyError(f"row {row} is throttled, but is no guest")
+        _check_shares(snapshot, decision)
+    if decision.throttles:
+        _check_throttles(snapshot, decision)
     available = sum(snapshot.capacity.tolist())
     if total > available:
         raise PolicyError(f"{total} GPUs are granted; the cluster has {available}")
@@ -97,6 +98,32 @@ def _check_placements(snapshot: Snapshot, decision: Decision) -> None:
             _refuse(snapshot, np.array([row]), f"cannot be placed on GPUs {gpus}")
         if row in protected and gpus != snapshot.gpus_held(row):
             _refuse(snapshot, np.array([row]), "was started a moment ago and may not be moved yet")
+
+
+def _check_throttles(snapshot: Snapshot, decision: Decision) -> None:
+    """Only jobs that share GPUs are throttled."""
+    sharing = {*decision.partners, *decision.partners.values()}
+    for row, throttle in decision.throttles.items():
+        if row not in sharing and throttle < 1:
+            raise PolicyError(f"row {row} is throttled, but shares no GPU")
+        if not 0 < throttle <= 1:
+            _refuse(snapshot, np.array([row]), "is throttled to a part of the time that is not in (0, 1]")
+
+
+def _check_shares(snapshot: Snapshot, decision: Decision) -> None:
+    """Jobs that ask for shares of a GPU and sit on the same one do not ask for more than the whole.
+
+    Jobs that ask for whole GPUs do not count: a policy that puts one beside others does so on purpose.
+    """
+    asked = thousandths(snapshot.share)
+    if not (asked < WHOLE).any():
+        return
+    taken: dict[int, int] = {}
+    for guest, host in decision.partners.items():
+        if asked[guest] < WHOLE:
+            taken[host] = taken.get(host, int(asked[host]) % WHOLE) + int(asked[guest])
+    over = [host for host, total in taken.items() if total > WHOLE]
+    _refuse(snapshot, np.array(over, dtype=np.int64), "and its guests ask for more than one GPU together")
 
 
 def _check_batches(snapshot: Snapshot, decision: Decision) -> None:
@@ -163,7 +190,5 @@ def _without_guests(snapshot: Snapshot, decision: Decision) -> Ints:
             raise PolicyError(f"job {names[0]!r} cannot share the GPUs of job {names[1]!r}")
         if guest in protected and (_moves(snapshot, decision, host) or not snapshot.share_gpus(guest, host)):
             _refuse(snapshot, np.array([guest]), "was started a moment ago and may not be moved yet")
-        if not 0 < decision.throttles.get(guest, 1.0) <= 1:
-            _refuse(snapshot, np.array([guest]), "is throttled to a part of the time that is not in (0, 1]")
         gpus[guest] = 0
     return gpus

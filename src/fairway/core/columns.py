@@ -36,6 +36,7 @@ FLOATS = (
     "left_rate",
     "first_start_s",
     "throttle",
+    "share",
 )
 (
     SUBMITTED_S,
@@ -57,6 +58,7 @@ FLOATS = (
     LEFT_RATE,
     FIRST_START_S,
     THROTTLE,
+    SHARE,
 ) = range(len(FLOATS))
 SPEEDS = len(FLOATS)  # the rates on each GPU type follow, one row per type
 

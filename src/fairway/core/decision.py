@@ -73,7 +73,8 @@ class Decision(NamedTuple):
     which the policy wants to be asked again even if nothing happens. The next snapshot returns `memory`.
 
     Sharing: `partners` maps a guest to its host, the row whose GPUs it shares. The guest's gang is at most as large as
-    the host's. `throttles` says what part of the time a guest may compute, if not all of it.
+    the host's. `throttles` says what part of the time a guest or a host may compute, if not all of it. A host that was
+    throttled and has no guests any more gets 1.
 
     Placing: `placements` maps a row to concrete GPUs, for policies that place jobs themselves. `order` is the order in
     which the other gangs are placed (otherwise the largest first). `warm` asks that jobs which are stopped now stay in
@@ -108,7 +109,8 @@ class Decision(NamedTuple):
 
     def free(self, snapshot: Snapshot) -> int:
         """How many GPUs the decision leaves free and ready for a start."""
-        return max(int(snapshot.capacity.sum() - self.gpus.sum()) - self.blocked, 0)
+        shared = sum(int(self.gpus[guest]) for guest in self.partners)
+        return max(int(snapshot.capacity.sum() - self.gpus.sum()) + shared - self.blocked, 0)
 
     def reason(self, snapshot: Snapshot, row: int) -> str:
         """The reason for the state of a row, as a sentence."""

@@ -54,8 +54,9 @@ class JobSpec:
     the job knows it; None leaves it to the rules. `gpu_types` limits where it may run; empty means anywhere.
     `batch_size` is per GPU and pass; `global_batch` counts the samples of one update of the weights, where gradients
     of several passes are accumulated (None: `batch_size` on every GPU of the gang). A job that is not `preemptible`
-    keeps its GPUs from its start to its end. `tuning` says how a job whose `adaptation` is "tuned" trains with other
-    GPUs and batches.
+    keeps its GPUs from its start to its end. `gpu_share` below 1 asks for that part of one GPU, of its memory and its
+    time; a duration is then the time on that part. `tuning` says how a job whose `adaptation` is "tuned" trains with
+    other GPUs and batches.
     """
 
     id: str
@@ -137,6 +138,8 @@ class JobSpec:
             return f"priority {self.priority} is not from -{MOST_PRIORITY} to {MOST_PRIORITY}"
         if not 0 < self.gpu_share <= 1:
             return f"gpu_share {self.gpu_share} is not in (0, 1]"
+        if self.gpu_share < 1 and self.gpus_max > 1:
+            return f"gpu_share {self.gpu_share} is a part of one GPU, and the job may have {self.gpus_max}"
         if self.memory_bytes < 0:
             return "memory is negative"
         if self.adaptation not in ADAPTATIONS:

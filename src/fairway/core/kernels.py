@@ -171,7 +171,7 @@ def remaining(f: Floats, now_s: float) -> Floats:
 @compiled
 def attained(f: Floats, i: Ints, now_s: float) -> Floats:
     """GPU-seconds that each job has held: what it had when it started, and what it has held since then."""
-    attained_gpu_s: Floats = f[c.ATTAINED0_GPU_S] + (now_s - f[c.SINCE_S]) * i[c.HELD]
+    attained_gpu_s: Floats = f[c.ATTAINED0_GPU_S] + (now_s - f[c.SINCE_S]) * (i[c.HELD] * f[c.SHARE])
     return attained_gpu_s
 
 
@@ -253,7 +253,7 @@ def settle(f: Floats, i: Ints, at: int, now_s: float) -> int:
     held = i[c.HELD, at]
     held_s = now_s - f[c.SINCE_S, at]
     f[c.ATTAINED0_S, at] += held_s
-    f[c.ATTAINED0_GPU_S, at] += held_s * held
+    f[c.ATTAINED0_GPU_S, at] += held_s * (held * f[c.SHARE, at])
     done = f[c.PROGRESS0, at] + f[c.RATE, at] * max(now_s - f[c.READY_S, at], 0.0)
     f[c.PROGRESS0, at] = min(done, f[c.REGIME_END, at])
     f[c.RATE, at] = 0.0

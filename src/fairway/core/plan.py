@@ -57,7 +57,7 @@ class Target(NamedTuple):
 class Plan(NamedTuple):
     """The targets of all rows whose allocation changes, stops first, and how GPUs are taken once they are met.
 
-    `throttles` are rows of running guests that stay where they are with another throttle, `batches` rows that stay and
+    `throttles` are rows that share GPUs and stay where they are with another throttle, `batches` rows that stay and
     get another batch. `refused` are rows that found no place; they may find one at `retry_s` although nothing happens.
     """
 
@@ -78,7 +78,7 @@ class Plan(NamedTuple):
 def plan(snapshot: Snapshot, decision: Decision, occupancy: Occupancy, placer: Placer) -> Plan:
     """Work out which GPUs each job holds from now on."""
     rows = _changed(snapshot, decision, occupancy.shared)
-    throttles = _rethrottled(snapshot, decision, rows) if occupancy.shared else ()
+    throttles = _rethrottled(snapshot, decision, rows) if decision.partners or decision.throttles else ()
     batches = _rebatched(snapshot, decision, rows) if decision.batches else ()
     if not rows:
         return Plan([], occupancy, throttles, batches)
@@ -144,25 +144,25 @@ def _changed(snapshot: Snapshot, decision: Decision, shared: bool) -> list[int]:
 
 def _parted(snapshot: Snapshot, decision: Decision, changed: set[int]) -> list[int]:
     """Guests that would stay, but shall no longer share with the jobs that stay there. They have to move."""
-    partners, tenants, parted = decision.partners, dict[int, list[int]](), []
-    for row in sorted(snapshot.running_rows.tolist(), key=lambda row: snapshot.host[row] >= 0):
-        if decision.gpus[row] and row not in changed:
-            others = {other for gpu in snapshot.gpus_held(row) for other in tenants.get(gpu, ())}
-            root = partners.get(row, row)
-            if any(partners.get(other, other) != root for other in others):
+    partners, root_on, parted = decision.partners, dict[int, int](), []
+    host, jobs, gpus, held = snapshot.host.tolist(), snapshot.jobs.tolist(), decision.gpus.tolist(), snapshot.frame
+    for row in sorted(snapshot.running_rows.tolist(), key=lambda row: host[row] >= 0):
+        if gpus[row] and row not in changed:
+            mine, root = held.held_gpus[jobs[row]], partners.get(row, row)
+            if any(root_on.get(gpu, root) != root for gpu in mine):
                 parted.append(row)
                 continue
-            for gpu in snapshot.gpus_held(row):
-                tenants.setdefault(gpu, []).append(row)
+            for gpu in mine:
+                root_on[gpu] = root
     return parted
 
 
 def _rethrottled(snapshot: Snapshot, decision: Decision, changed: list[int]) -> tuple[int, ...]:
-    """Guests that keep their GPUs but get another throttle."""
-    throttle = snapshot.throttle
+    """Rows that keep their GPUs but get another throttle: guests, hosts, and those that have their GPUs alone now."""
+    throttle, partners = snapshot.throttle, decision.partners
     return tuple(
         row
-        for row in sorted(decision.partners)
+        for row in sorted({*partners, *partners.values(), *decision.throttles})
         if decision.gpus[row] and row not in changed and throttle[row] != decision.throttles.get(row, 1.0)
     )
 

@@ -43,6 +43,9 @@ def reconcile(snapshot: Snapshot, decision: Decision, planned: Plan) -> list[Act
         changed.add(job)
         # A guest joins its host, so the host must be there first.
         (place if host < 0 else joins).append(start)
-    eased: list[Action] = [Throttle(int(jobs[row]), throttles.get(row, 1.0)) for row in planned.throttles]
+    host_of = snapshot.host
+    eased: list[Action] = [
+        Throttle(int(jobs[row]), throttles.get(row, 1.0), int(host_of[row])) for row in planned.throttles
+    ]
     eased += [SetBatch(int(jobs[row]), batches[row]) for row in planned.batches]
     return suspends + changes + launches + joins + eased + queues

@@ -1,8 +1,24 @@
-"""Which guest becomes the host when a host leaves. State and engines must agree on it."""
+"""Jobs on the same GPUs: what shares of a GPU add up to, and which guest becomes the host when a host leaves.
+
+State and engines must agree on both.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+import numpy as np
+
+from fairway.core.arrays import Floats, Ints
+
+WHOLE = 1000
+"""Shares are counted in thousandths of a GPU, so that their sums are exact."""
+
+
+def thousandths(shares: Floats) -> Ints:
+    """Shares of a GPU in thousandths, rounded down, at least 1."""
+    counted: Ints = np.maximum(np.floor(shares * WHOLE + 1e-6), 1).astype(np.int64)
+    return counted
 
 
 def heirs(guests: Mapping[int, tuple[int, ...]]) -> dict[int, int]:

@@ -17,7 +17,7 @@ from fairway.core.queues import plain_queues, queues_from_plain
 from fairway.core.snapshot import Snapshot
 from fairway.core.snapshot_context import Frame, Names
 
-FORMAT = 1
+FORMAT = 2
 
 
 def to_json(snapshot: Snapshot) -> str:

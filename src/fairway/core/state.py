@@ -201,7 +201,7 @@ class State:
             if isinstance(action, SetQueues):
                 self._frame = self._frame._replace(queues=action.queues)
             elif isinstance(action, Throttle):
-                self.table.f[c.THROTTLE, self._row(action.job)] = action.throttle
+                self._throttle(self._row(action.job), action)
             elif isinstance(action, SetBatch):
                 self._set_batch(self._row(action.job), action.job, action.batch)
             else:
@@ -229,6 +229,8 @@ class State:
 
     def _start(self, row: int, start: Start) -> None:
         f, i, gpus = self.table.f, self.table.i, start.gpus
+        if start.host >= 0:
+            self._be_host(start.host)
         self.held_gpus[start.job] = gpus
         until_s = self._protected_until_s(row, start.job)
         self._guard_until_s = max(self._guard_until_s, until_s)
@@ -239,6 +241,22 @@ class State:
         self._demand += len(gpus) - gang
         if start.batch is not None or start.job in self._adaptive:
             self._set_batch(row, start.job, start.batch)
+
+    def _be_host(self, job: int) -> None:
+        """A job gets a guest. In a replayed log, which leaves out jobs that have ended, its own host may be gone."""
+        at = self.table.position(job)
+        if at >= 0 and self.table.i[c.HOST, at] >= 0:
+            self._settle({int(self.table.i[c.HOST, at])})
+
+    def _throttle(self, row: int, action: Throttle) -> None:
+        """Note a throttle. In a replayed log, which leaves out jobs that have ended, it tells who the host is now."""
+        i, host = self.table.i, int(self.table.i[c.HOST, row])
+        if host != action.host and (host < 0 or self.table.position(host) < 0):
+            if host >= 0:
+                self._settle({host})
+            self._guests += int(action.host >= 0) - int(i[c.HOST, row] >= 0)
+            i[c.HOST, row] = action.host
+        self.table.f[c.THROTTLE, row] = action.throttle
 
     def _set_batch(self, row: int, job: int, split: Split | None) -> None:
         """Note how a job works through its batch from now on; None: with the batch size that its owner chose."""
@@ -292,7 +310,28 @@ class State:
         Guests of different hosts that are gone may share GPUs: one may have come when another had become a host.
         """
         snapshot = self.snapshot()
-        self._orphan(sorted({int(host) for host in snapshot.host if host >= 0 and self.table.position(int(host)) < 0}))
+        gone = {int(host) for host in snapshot.host if host >= 0 and self.table.position(int(host)) < 0}
+        if gone:
+            self._settle(gone)
+
+    def _settle(self, gone: set[int]) -> None:
+        """Free the guests of jobs that are gone, and of which the log does not say when they left.
+
+        There is one host on a GPU. So a job beside such a guest was a guest of that job as well.
+        """
+        i, rows = self.table.i, {job: self._row(job) for job in self.held_gpus}
+        host_on = {
+            gpu: int(i[c.HOST, row])
+            for job, row in rows.items()
+            if int(i[c.HOST, row]) in gone
+            for gpu in self.held_gpus[job]
+        }
+        for job, row in rows.items():
+            host = next((host_on[gpu] for gpu in self.held_gpus[job] if gpu in host_on), -1)
+            if host >= 0 and int(i[c.HOST, row]) not in gone:
+                self._guests += int(i[c.HOST, row] < 0)
+                i[c.HOST, row] = host
+        self._orphan(sorted(gone))
 
     def _job_submitted(self, event: JobSubmitted) -> None:
         job, spec = event.job, event.spec
@@ -305,7 +344,7 @@ class State:
             *(asked_s, spec.weight, deadline, event.work),
             *(0.0, 0.0, event.time_s, event.time_s, 0.0, 0.0, 0.0),
             *(event.restart_s, event.regime_end, event.tail_s, max(event.speeds)),
-            *(event.regime_end / max(event.speeds) + event.tail_s, 0.0, math.inf, 1.0),
+            *(event.regime_end / max(event.speeds) + event.tail_s, 0.0, math.inf, 1.0, spec.gpu_share),
             *event.speeds,
         ]
         codes = (self._users.code(spec.user), self._queues.code(spec.queue), self._models.code(spec.model))
@@ -342,7 +381,7 @@ class State:
         f, held = self.table.f, int(self.table.i[c.HELD, row])
         waited_s = self.now_s - float(f[c.SINCE_S, row])
         f[c.ATTAINED0_S, row] += waited_s
-        f[c.ATTAINED0_GPU_S, row] += waited_s * held
+        f[c.ATTAINED0_GPU_S, row] += waited_s * held * float(f[c.SHARE, row])
         f[c.SINCE_S, row] = self.now_s
         f[c.PROTECTED_UNTIL_S, row] = until_s = self._protected_until_s(row, job)
         self._guard_until_s = max(self._guard_until_s, until_s)

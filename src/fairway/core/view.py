@@ -85,7 +85,8 @@ class TableView:
     restart_s = _float_column(c.RESTART_S, "What a stop and restart of each job costs.")
     protected_until_s = _float_column(c.PROTECTED_UNTIL_S, "Until when a running job may not be stopped.")
     first_start_s = _float_column(c.FIRST_START_S, "When each job was first started; infinite before.")
-    throttle = _float_column(c.THROTTLE, "What part of the time each running guest may compute; 1 for the others.")
+    throttle = _float_column(c.THROTTLE, "What part of the time each running job may compute; 1 is all of it.")
+    share = _float_column(c.SHARE, "What part of one GPU each job asks for; 1 for jobs that ask for whole GPUs.")
     idle_since_s = _float_column(c.READY_S, "Of a waiting job: since when it has held no GPUs.")
     best_speed = _float_column(c.BEST_SPEED, "Each job's rate on its own gang on the GPU type that suits it best.")
     jobs = _int_column(c.JOB, "Job numbers, rising: the order of submission.")
@@ -134,7 +135,7 @@ class TableView:
 
     @property
     def attained_gpu_s(self) -> Floats:
-        """How many GPU-seconds each job has held so far: the service of Tiresias' 2D age."""
+        """How many GPU-seconds each job has held so far: the service of Tiresias' 2D age. A share counts as such."""
         if self._attained_gpu_s is None:
             self._attained_gpu_s = kernels.attained(self.floats, self.ints, self.now_s)
         return self._attained_gpu_s

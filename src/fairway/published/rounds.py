@@ -114,7 +114,8 @@ class RoundEngine(JobEngine[RoundJob]):
 
     def _release(self, job: RoundJob, end_s: float) -> None:
         """The job gives up its GPUs and keeps its progress."""
-        self.ledger.held(job.job, job.since_s, end_s, job.gpus, job.kind, job.lost_s, job.paid_s)
+        held = (job.job, job.since_s, end_s, job.gpus, job.kind, job.lost_s, job.paid_s)
+        self.ledger.held(*held, share=job.spec.gpu_share)
         job.gpus, job.rate, job.factor, job.throttle = (), 0.0, 1.0, 1.0
         job.lost_s = job.paid_s = 0.0
         self.running -= 1

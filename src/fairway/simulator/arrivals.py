@@ -69,7 +69,7 @@ class Announcer:
 
     def limits(self, spec: JobSpec) -> BatchLimits | None:
         """What batch sizes the policy may choose; None if it does not ask. Such a job may have as many GPUs as fit."""
-        return self._rates.limits(spec) if "goodput" in self._tells else None
+        return self._rates.limits(spec) if "goodput" in self._tells and spec.gpu_share == 1 else None
 
     def speeds(self, spec: JobSpec, regime: Regime) -> tuple[float, ...]:
         """The speeds by GPU type that are told: on the own gang, or on one GPU if the policy chooses gang and batch."""

@@ -313,7 +313,7 @@ class SimulatedEngine(JobEngine[_SimulatedJob]):
         """The job gives up its GPUs and keeps its progress."""
         lost_s = min(now_s, job.warm_s) - job.since_s
         end_s = job.finish_s if self._is_done(now_s, job) else now_s
-        self.ledger.held(job.job, job.since_s, end_s, job.gpus, job.kind, lost_s)
+        self.ledger.held(job.job, job.since_s, end_s, job.gpus, job.kind, lost_s, share=job.spec.gpu_share)
         job.progress = job.done_at(now_s)
         if math.isnan(self.ledger.feedback_s[job.job]):
             self._note_feedback(job)

@@ -50,13 +50,18 @@ class Ledger:
         kind: int,
         lost_s: float,
         paid_s: float | None = None,
+        *,
+        share: float = 1.0,
     ) -> None:
-        """A job held GPUs for some time. `lost_s` of it made no lasting progress; `paid_s` (else all) costs money."""
-        paid_gpu_s = (end_s - start_s if paid_s is None else paid_s) * len(gpus)
-        gpu_s = (end_s - start_s) * len(gpus)
+        """A job held GPUs, or a share of one, for some time.
+
+        `lost_s` of it made no lasting progress; `paid_s` (else all) costs money.
+        """
+        count = len(gpus) * share
+        paid_gpu_s = (end_s - start_s if paid_s is None else paid_s) * count
         self.held_s[job] += end_s - start_s
-        self.held_gpu_s[job] += gpu_s
-        self.lost_gpu_s[job] += lost_s * len(gpus)
+        self.held_gpu_s[job] += (end_s - start_s) * count
+        self.lost_gpu_s[job] += lost_s * count
         self.cost[job] += paid_gpu_s / 3600.0 * self.cluster.types[kind].price_per_h
         self.segments.append((job, start_s, end_s, gpus))
 

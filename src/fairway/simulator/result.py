@@ -44,6 +44,7 @@ class RunSettings:
     priorities: bool = False
     switching: str = ""
     min_run_s: float | None = None
+    fractions: bool = False
 
 
 @dataclass(frozen=True)
@@ -168,6 +169,7 @@ class Result:
             "seed": settings.seed,
             **({"tenants": settings.tenants} if settings.tenants else {}),
             **({"priorities": True} if settings.priorities else {}),
+            **({"fractions": True} if settings.fractions else {}),
             **({} if settings.min_run_s is None else {"min_run_s": settings.min_run_s}),
             **self._switching(),
             "jobs": self.jobs,

@@ -36,7 +36,8 @@ class Rules:
 
     `adapts` says whether jobs of Accordion and GNS change their batch sizes: at fixed epochs of their models
     ("regimes"), or by requests at the ends of rounds ("requests"). Explicit regimes of a job always count. `priorities`
-    says whether jobs of a higher priority are served first, whatever the policy.
+    says whether jobs of a higher priority are served first, whatever the policy. `fractions` says whether jobs that ask
+    for a share of a GPU get that; otherwise each has a whole GPU.
 
     `restart_costs` are those of single applications or data sets; other jobs pay `restart_cost_s`. `slowdowns` say by
     what factor some applications are slower than their profile.
@@ -66,6 +67,7 @@ class Rules:
     adapts: Literal["never", "regimes", "requests"] = "never"
     most_run: float = math.inf
     priorities: bool = False
+    fractions: bool = False
     progress: Literal["rate", "epochs"] = "rate"
     placement: str = "packed"
     knobs: Mapping[str, str] = field(default_factory=dict)
@@ -93,6 +95,7 @@ NATIVE = Rules(
     migrate_cost_s=8.0,
     adapts="regimes",
     priorities=True,
+    fractions=True,
 )
 TIRESIAS = Rules(
     "tiresias",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import resource
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from fairway.models.switching import Switching
 from fairway.placement import placement as placement_named
 from fairway.placement.tenants import Tenants
 from fairway.policies import make_policy
+from fairway.policies.fractions import ByShare
 from fairway.policies.priorities import by_priority
 from fairway.simulator.bound import least_weighted_jct_s
 from fairway.simulator.engines import engine_of, rates_of, runs_queues
@@ -95,6 +96,7 @@ def simulate(
     any_type: bool = False,
     tenants: TenantsGiven = None,
     priorities: bool | None = None,
+    fractions: bool | None = None,
     switching: str | Switching | None = None,
     min_run_s: float | None = None,
     progress: Progress | None = None,
@@ -104,8 +106,8 @@ def simulate(
 
     `skip_impossible` leaves out jobs that can never run there, and counts them. `any_type` lets jobs that ask for a GPU
     type run on any type, for a trace of other hardware. `tenants` (a file or `TenantSpec`s) gives each tenant a virtual
-    cluster. `priorities` says whether jobs of a higher priority are served first; None is as the rules say. `switching`
-    replaces the costs of starts, as `--switching` does.
+    cluster. `priorities` says whether jobs of a higher priority are served first, `fractions` whether jobs that ask for
+    a share of a GPU get that or a whole GPU; None is as the rules say. `switching` replaces the costs of starts.
 
     >>> import fairway
     >>> jobs = [fairway.JobSpec("a", 0, gpus=4, duration_s=100), fairway.JobSpec("b", 0, gpus=1, duration_s=10)]
@@ -118,7 +120,7 @@ def simulate(
     wall_s, cpu_s = time.monotonic(), time.process_time()
     workload, machines = _read(trace, trace_format, cluster)
     changed = {"restart_cost_s": restart_cost_s, "replan_interval_s": replan_interval_s, "min_run_s": min_run_s}
-    world = _world(rules, round_s, changed, priorities, switching)
+    world = _world(rules, round_s, changed, {"priorities": priorities, "fractions": fractions}, switching)
     chosen = make_policy(policy, world.knobs) if isinstance(policy, str) else policy
     table = load_profile(profile) if profile is None or isinstance(profile, str) else profile
     placer = placement_named(placement or world.placement)
@@ -126,12 +128,12 @@ def simulate(
     tasks = "tasks" in chosen.knows and runs_queues(world) and shared is None  # tenants have whole nodes, for gangs
     world = _switching_tasks(world, restart_cost_s) if tasks else world
     rates = rates_of(world, machines, table, workload.jobs, whole_gangs=not tasks)
-    jobs, skipped = _possible(_prepared(workload, any_type, world.restart_costs), rates, skip_impossible, shared)
+    jobs, skipped = _possible(_prepared(workload, any_type, world, tasks=tasks), rates, skip_impossible, shared)
     length_s = chosen.round_s if world.round_s is None else world.round_s
     about: dict[str, Any] = {"located": placer.located, "round_s": length_s, "faults": faults, "seed": seed}
     engine, loop_round_s = engine_of(machines, jobs, rates, world, tells=chosen.knows, **about)
     inner = by_priority(chosen) if world.priorities and len({job.priority for job in jobs}) > 1 else chosen
-    timed = _TimedPolicy(inside(shared, inner, placer, length_s, world))
+    timed = _TimedPolicy(_by_share(inside(shared, inner, placer, length_s, world), jobs, shared))
     about = {"replan_interval_s": world.replan_interval_s, "seed": seed, "pairing": engine.pairing, "round_s": length_s}
     state = State(machines, min_run_s=world.min_run_s, runs_queues=tasks, resume_s=engine.resume_s, **about)
     loop = Loop(engine, state, timed, placer, round_s=loop_round_s, observer=observer)
@@ -139,11 +141,10 @@ def simulate(
     costs = _costs(state.round, timed.cpu_s, time.process_time() - cpu_s, time.monotonic() - wall_s)
     settings = RunSettings(
         **_named(policy, chosen, workload, machines),
-        profile=table.name if any(job.steps is not None for job in jobs) else "durations",
         placement=placement or world.placement,
         round_s=length_s,
         seed=seed,
-        **_told(world, inner is not chosen, min_run_s, tenants),
+        **_told(world, inner is not chosen, min_run_s, tenants, jobs, table),
     )
     least_s = least_weighted_jct_s(jobs, rates, machines) if tasks else None
     return Result(settings, costs, machines, jobs, engine.ledger, skipped, engine.switches, least_s)
@@ -154,14 +155,28 @@ def _read(trace: str | Path | Workload, trace_format: str | None, cluster: str |
     return workload, cluster if isinstance(cluster, Cluster) else read_cluster(cluster)
 
 
-def _prepared(workload: Workload, any_type: bool, costs: Mapping[str, float]) -> Workload:
-    """The workload with the restart costs of applications, where rules give some, and for any type if asked for."""
-    if not any_type and not costs:
+def _ask_for_shares(jobs: Sequence[JobSpec]) -> bool:
+    return any(job.gpu_share < 1 for job in jobs)
+
+
+def _by_share(policy: Policy, jobs: Sequence[JobSpec], tenants: Tenants | None) -> Policy:
+    """The policy, asked about bundles if jobs ask for shares of GPUs. Tenants, who may be users, share none."""
+    return ByShare(policy, by_user=lambda: tenants is not None) if _ask_for_shares(jobs) else policy
+
+
+def _prepared(workload: Workload, any_type: bool, world: Rules, *, tasks: bool) -> Workload:
+    """The workload with the restart costs of applications, where rules give some, and for any type if asked for.
+
+    Jobs that ask for a share of a GPU get all of it where the rules say so, and where GPUs run tasks one by one.
+    """
+    costs, whole = world.restart_costs, (tasks or not world.fractions) and _ask_for_shares(workload.jobs)
+    if not any_type and not costs and not whole:
         return workload
 
     def prepared(job: JobSpec) -> JobSpec:
         cost_s = costs.get(job.dataset) if job.checkpoint_s is None else job.checkpoint_s
-        return replace(job, checkpoint_s=cost_s, gpu_types=() if any_type else job.gpu_types)
+        share = 1.0 if whole else job.gpu_share
+        return replace(job, checkpoint_s=cost_s, gpu_types=() if any_type else job.gpu_types, gpu_share=share)
 
     return replace(workload, jobs=tuple(prepared(job) for job in workload.jobs))
 
@@ -186,14 +201,23 @@ def _named(policy: str | Policy, chosen: Policy, workload: Workload, machines: C
     return about | {"trace": workload.source or "workload", "cluster": machines.text or f"{machines.gpu_count} GPUs"}
 
 
-def _told(world: Rules, priorities: bool, min_run_s: float | None, tenants: TenantsGiven) -> dict[str, Any]:
-    """What a result says about the rules and about tenants."""
+def _told(
+    world: Rules,
+    priorities: bool,
+    min_run_s: float | None,
+    tenants: TenantsGiven,
+    jobs: Sequence[JobSpec],
+    table: Profile,
+) -> dict[str, Any]:
+    """What a result says about the rules, about tenants and about jobs."""
     return {
+        "profile": table.name if any(job.steps is not None for job in jobs) else "durations",
         "tenants": told(tenants),
         "rules": world.name,
         "restart_cost_s": world.restart_cost_s,
         "replan_interval_s": world.replan_interval_s,
         "priorities": priorities,
+        "fractions": _ask_for_shares(jobs),
         "min_run_s": min_run_s,
         "switching": "" if world.switching is None else world.switching.text,
     }
@@ -203,7 +227,7 @@ def _world(
     rules: str | Rules,
     round_s: float | None,
     changed: Mapping[str, float | None],
-    priorities: bool | None,
+    layers: Mapping[str, bool | None],
     switching: str | Switching | None,
 ) -> Rules:
     for key, value in {"round_s": round_s, **changed}.items():
@@ -212,7 +236,7 @@ def _world(
             raise InputError(f"the {name} must be a finite number of seconds of at least 0, not {value}")
     if round_s is not None and not (round_s == 0 or SHORTEST_ROUND_S <= round_s <= MOST_SECONDS):
         raise InputError(f"a round must be 0 (at every event) or at least {SHORTEST_ROUND_S:g} s, not {round_s:g}")
-    world = rules_named(rules, round_s=round_s, **changed, priorities=priorities)
+    world = rules_named(rules, round_s=round_s, **changed, **layers)
     if switching is None:
         return world if changed["restart_cost_s"] is None else replace(world, restart_costs={})
     if changed["restart_cost_s"] is not None:

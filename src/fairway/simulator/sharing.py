@@ -1,12 +1,24 @@
-"""Jobs on the same GPUs: which jobs share them, and what that costs each. Every simulated engine uses it."""
+"""Jobs on the same GPUs: which jobs share them, and what that costs each. Every simulated engine uses it.
+
+Jobs that a policy puts together slow each other down as the profile's pair rates say. Jobs that ask for shares of a
+GPU, and for no more than the whole of it together, are different: each gets at least its share.
+
+* A job whose work is a duration keeps its speed. The duration is the time on its share.
+* A job whose work is steps has its speed on a whole GPU from a profile. It keeps min(1, s / S · max(1, E)) of that.
+  s is its share and S the sum of all shares on the GPU, so no time is left idle. E is what the jobs do together by
+  their pair rates, in speeds of one alone; all gain alike from it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Self, TypeVar
+
+import numpy as np
 
 from fairway.core.cluster import Cluster
 from fairway.core.job import JobSpec
-from fairway.core.sharing import heirs
+from fairway.core.sharing import WHOLE, heirs, thousandths
 from fairway.simulator.rates import Rates
 
 
@@ -38,6 +50,13 @@ class SeatedJob:
 Seated = TypeVar("Seated", bound=SeatedJob)
 
 
+def total_share(jobs: Sequence[SeatedJob]) -> float:
+    """What shares of one GPU jobs ask for together; more than 1 if any of them asks for whole GPUs."""
+    if any(job.spec.gpu_share >= 1 for job in jobs):
+        return float(len(jobs))
+    return int(thousandths(np.array([job.spec.gpu_share for job in jobs])).sum()) / WHOLE
+
+
 class Sharing:
     """The laws of sharing on one cluster, with the pair rates of its profile."""
 
@@ -59,6 +78,8 @@ class Sharing:
 
     def _fit(self, guest: Seated, others: list[Seated]) -> bool:
         """Whether a guest has the memory that it needs beside the others, and makes some progress."""
+        if total_share((guest, *others)) <= 1:
+            return True
         memory = guest.spec.memory_bytes + sum(job.spec.memory_bytes for job in others)
         if len(others) > 1 and memory > self.cluster.types[guest.kind].memory_bytes > 0:
             return False
@@ -74,6 +95,21 @@ class Sharing:
         """What a job keeps of its speed beside its mates. Their delays add up on each GPU; the slowest GPU counts."""
         if not job.mates:
             return 1.0
+        shares = total_share((job, *job.mates.values()))
+        if shares > 1:
+            return self._packed_factor(job)
+        if job.spec.steps is None:
+            return 1.0
+        return min(job.spec.gpu_share / shares * max(self._together(job), 1.0), 1.0)
+
+    def _together(self, job: Seated) -> float:
+        """How much a job and its mates do together, in speeds of one alone; 0 where the pair rates do not know."""
+        jobs = (job, *job.mates.values())
+        pairs = [self.pair_factors(a, b) for at, a in enumerate(jobs) for b in jobs[:at]]
+        return sum(map(self._packed_factor, jobs)) if all(min(pair) > 0 for pair in pairs) else 0.0
+
+    def _packed_factor(self, job: Seated) -> float:
+        """What a job keeps of its speed beside mates that a policy has packed with it."""
         delay = dict.fromkeys(job.gpus, 0.0)
         for mate in job.mates.values():
             keeps = self.pair_factors(job, mate)[0]
@@ -95,6 +131,8 @@ class Sharing:
 
     def losers(self, job: Seated) -> list[Seated]:
         """The jobs that have to go if a job no longer fits at its new batch size: its mates, or itself if a guest."""
+        if total_share((job, *job.mates.values())) <= 1:
+            return []
         unfit = [mate for mate in job.mates.values() if not min(self.pair_factors(job, mate)) > 0]
         losers = [mate for mate in unfit if job.host < 0 or job.job < mate.job]
         return losers if len(losers) == len(unfit) else [job]

@@ -28,8 +28,8 @@ _CARRIED_PREFIXES = ("WANDB_", "HF_", "OMP_", "NCCL_", "CUDA_", "TORCH_", "PYTOR
 """Variables of training libraries; they go along, too."""
 USUAL = "usual"
 """Which variables go along unless `--export` says otherwise: the two lists above."""
-_NOT_CARRIED = ("CUDA_VISIBLE_DEVICES",)
-"""What a job gets from the scheduler instead."""
+_NOT_CARRIED = ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_")
+"""How names begin of what a job gets from the scheduler instead."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,12 @@ def gpus_vary(fields: Mapping[str, Any]) -> bool:
 
 
 def gpu_fields(asked: Gpus) -> dict[str, Any]:
-    """A number or range of GPUs as fields of a request. A range begins with its minimum, so that the job can start."""
+    """A number or range of GPUs, or a share of one, as fields of a request.
+
+    A range begins with its minimum, so that the job can start.
+    """
     fields: dict[str, Any] = {"gpus": asked.least, "gpus_min": asked.least, "gpus_max": asked.most}
+    fields["gpu_share"] = asked.share
     if asked.type:
         fields["gpu_types"] = (asked.type,)
     return fields
@@ -107,7 +111,8 @@ def carried(environment: Mapping[str, str], export: str) -> dict[str, str]:
 
 def _is_training(name: str, value: str) -> bool:
     """Whether a variable is one of a training library."""
-    return name.startswith(_CARRIED_PREFIXES) and name not in _NOT_CARRIED and _is_sound(name, value)
+    training = name.startswith(_CARRIED_PREFIXES) and not name.startswith(_NOT_CARRIED)
+    return training and _is_sound(name, value)
 
 
 def _is_sound(name: str, value: str) -> bool:

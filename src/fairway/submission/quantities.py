@@ -14,31 +14,45 @@ from fairway.runtime.jobs.request import DEPENDENCIES, MOST_GPUS, MOST_TASKS, De
 _TASK_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?(?::([0-9]{1,9}))?")
 _JOB_ID = re.compile(r"[0-9]{1,18}(?:_[0-9]{1,9})?")
 _GPU_TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_. -]{0,60}")
+_FRACTION = re.compile(r"[-+]?(?:[0-9]+[.][0-9]*|[.][0-9]+)")
+LEAST_SHARE = 0.001
 _TIME_OF_DAY = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9]))?")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}.*")
 
 
 class Gpus(NamedTuple):
-    """A number of GPUs, or a range of them, perhaps of one type."""
+    """A number of GPUs, a range of them, or a share of one; perhaps of one type."""
 
     least: int
     most: int
     type: str = ""
+    share: float = 1.0
 
     def times(self, low: int, high: int) -> Gpus:
         """The GPUs of `low` to `high` such nodes together."""
-        return Gpus(self.least * low, self.most * high, self.type)
+        return Gpus(self.least * low, self.most * high, self.type, self.share)
 
 
 def gpus(text: str) -> Gpus:
-    """`4`, the elastic range `1-4`, and `a100:4` with a type."""
+    """`4`, the elastic range `1-4`, the share `0.5` of one GPU, and `a100:4` with a type."""
     kind, colon, number = text.strip().rpartition(":")
     if colon and kind.isdigit():
         kind, colon, number = "", "", f"{kind}-{number}"
-    low, high = count_range(number, what="--gpus", separators="-")
+    part = share(number, what="--gpus")
+    low, high = count_range(number, what="--gpus", separators="-") if part is None else (1, 1)
     if colon and not _GPU_TYPE.fullmatch(kind):
         raise InputError(f"--gpus {text!r}: {kind!r} is not a GPU type")
-    return Gpus(low, high, kind)
+    return Gpus(low, high, kind, 1.0 if part is None else part)
+
+
+def share(text: str, *, what: str) -> float | None:
+    """The share of one GPU that a decimal fraction such as `0.5` asks for; None if the text is something else."""
+    if not _FRACTION.fullmatch(text.strip()):
+        return None
+    part = float(text)
+    if not LEAST_SHARE <= part <= 1:
+        raise InputError(f"{what} {text!r} is not a share of one GPU; it must be from {LEAST_SHARE} to 1")
+    return part
 
 
 def count_range(text: str, *, what: str, separators: str = "-:") -> tuple[int, int]:

@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from fairway.core.errors import InputError
 from fairway.submission.draft import Draft, gpu_fields
-from fairway.submission.quantities import Gpus
+from fairway.submission.quantities import LEAST_SHARE, Gpus
+from fairway.submission.ray import from_ray, is_ray
 from fairway.submission.shell import run_text, typed
 
 _TAKEN = frozenset(("name", "num_nodes", "resources", "envs", "secrets", "workdir", "setup", "run"))
@@ -25,11 +27,15 @@ fi
 """The setup runs once for a job, not at each of its starts."""
 
 
-def from_skypilot(path: Path, arguments: Sequence[str], env: Mapping[str, str]) -> Draft:
-    """Read a task. `env` has the variables of the command line, which the task may require."""
+def from_task_file(path: Path, arguments: Sequence[str], env: Mapping[str, str]) -> Draft:
+    """Read a SkyPilot task or a RayJob. `env` has the variables of the command line, which a task may require."""
     if arguments:
         raise InputError("a task file takes no arguments; give variables with --env", path=str(path))
     task = _loaded(path)
+    return from_ray(path, task) if is_ray(task) else _from_skypilot(path, task, env)
+
+
+def _from_skypilot(path: Path, task: Mapping[str, Any], env: Mapping[str, str]) -> Draft:
     remarks = [f"{path}: {name!r} has no meaning here and was left out" for name in task if name not in _TAKEN]
     run = _text(task, "run", path)
     if not run:
@@ -37,7 +43,9 @@ def from_skypilot(path: Path, arguments: Sequence[str], env: Mapping[str, str]) 
     nodes = _whole(task.get("num_nodes", 1), "num_nodes", path)
     each, more = _accelerators(task.get("resources"), path)
     remarks += more
-    total = Gpus(each.least * nodes, each.most * nodes)
+    total = Gpus(each.least * nodes, each.most * nodes, share=each.share)
+    if each.share < 1 and nodes > 1:
+        raise InputError(f"resources.accelerators: a share of a GPU is for one node, not {nodes}", path=str(path))
     if nodes > 1:
         remarks.append(f"{path}: this machine is one node; the job gets {total.least} GPUs of it")
     fields: dict[str, Any] = {**gpu_fields(total)}
@@ -105,19 +113,27 @@ def _accelerators(resources: Any, path: Path) -> tuple[Gpus, list[str]]:
         pairs = [(str(name), 1 if count is None else count) for name, count in asked.items()]
     else:
         pairs = [_pair(one, path) for one in (asked if isinstance(asked, list) else [asked])]
-    counts = {_whole(_exact(count), "resources.accelerators", path) for _, count in pairs}
+    counts = {_exact(count) for _, count in pairs}
     if len(counts) != 1:
         raise InputError("resources.accelerators: there must be the same number of each type", path=str(path))
-    number = counts.pop()
-    return Gpus(number, number, "|".join(name for name, _ in pairs)), remarks
+    number, types = counts.pop(), "|".join(name for name, _ in pairs)
+    if isinstance(number, float):
+        if not LEAST_SHARE <= number < 1:
+            raise InputError(f"resources.accelerators: {number:g} is no share of one GPU", path=str(path))
+        return Gpus(1, 1, types, number), remarks
+    whole = _whole(number, "resources.accelerators", path)
+    return Gpus(whole, whole, types), remarks
 
 
 def _pair(text: Any, path: Path) -> tuple[str, Any]:
-    """`A100:8` or `A100`."""
+    """`A100:8`, `A100:0.5` or `A100`."""
     if not isinstance(text, str) or not text:
         raise InputError(f"resources.accelerators: {text!r} is not written like A100:8", path=str(path))
     name, colon, count = text.partition(":")
-    return name, (int(count) if count.isdigit() else count) if colon else 1
+    number: Any = count
+    with suppress(ValueError):
+        number = int(count) if count.isdigit() else float(count)
+    return name, number if colon else 1
 
 
 def _exact(count: Any) -> Any:

@@ -152,7 +152,7 @@ def _refuse_what_cannot_be(options: Mapping[str, str]) -> list[str]:
 
 def _wanted(per_node: str, nodes: tuple[int, int], asked: Mapping[str, Any]) -> Gpus:
     """How many GPUs this needs, one per rank."""
-    beside = Gpus(asked["gpus_min"], asked["gpus_max"]) if "gpus" in asked else None
+    beside = Gpus(asked["gpus_min"], asked["gpus_max"], share=asked["gpu_share"]) if "gpus" in asked else None
     if per_node in ("gpu", "auto"):
         if beside is None:
             raise InputError(
@@ -161,7 +161,7 @@ def _wanted(per_node: str, nodes: tuple[int, int], asked: Mapping[str, Any]) -> 
         return beside
     if not per_node.isdigit() or int(per_node) < 1:
         raise InputError(f"torchrun --nproc-per-node={per_node} cannot be mapped; give a number of GPUs")
-    told = Gpus(int(per_node), int(per_node)).times(*nodes)
+    told = Gpus(int(per_node), int(per_node), share=1.0 if beside is None else beside.share).times(*nodes)
     if beside is not None and told != beside:
         has = f"{told.least}" if told.least == told.most else f"{told.least} to {told.most}"
         raise InputError(f"torchrun starts {has} processes, one per GPU, and --gpus says something else")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fairway.testing.builders import (
         adaptive_workload,
         cluster,
+        in_shares,
         job,
         random_cluster,
         random_snapshot,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "adaptive_workload": "builders",
     "cluster": "builders",
+    "in_shares": "builders",
     "job": "builders",
     "random_cluster": "builders",
     "random_snapshot": "builders",
@@ -53,6 +55,7 @@ __all__ = [
     "adaptive_workload",
     "check_policy",
     "cluster",
+    "in_shares",
     "job",
     "random_cluster",
     "random_snapshot",

@@ -7,6 +7,7 @@ what breaks schedulers: odd gangs, thirds of seconds, several GPU types, elastic
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -219,6 +220,20 @@ def random_workload(
             )
         )
     return Workload.of(specs, source=f"random seed {seed}")
+
+
+def in_shares(workload: Workload, seed: int) -> Workload:
+    """The workload with three of four of its jobs on one GPU asking for a share of it."""
+    random = np.random.default_rng([seed, 4])
+    shares = [0.5, 0.25, 0.3, 0.6, 0.125, 1 / 3, 0.05]
+    chosen = [float(random.choice(shares)) if random.random() < 0.75 else 1.0 for _ in workload.jobs]
+    return replace(
+        workload,
+        jobs=tuple(
+            replace(spec, gpu_share=share) if spec.gpus_max == 1 else spec
+            for spec, share in zip(workload.jobs, chosen, strict=True)
+        ),
+    )
 
 
 def adaptive_workload(seed: int, *, jobs: int = 10, span_s: float = 300.0, elastic: bool = True) -> Workload:

@@ -35,12 +35,15 @@ from fairway.core.policy import Policy
 from fairway.core.snapshot import Snapshot
 from fairway.core.snapshot_json import from_json, to_json
 from fairway.policies import make_policy
+from fairway.policies.fractions import ByShare
+from fairway.policies.priorities import by_priority
 from fairway.simulator.engine import SimulatedEngine
 from fairway.simulator.faults import Faults, Outage
 from fairway.simulator.rules import rules_named
 from fairway.testing.builders import (
     adaptive_workload,
     cluster,
+    in_shares,
     job,
     random_cluster,
     random_snapshot,
@@ -195,7 +198,17 @@ def _check_runs(make: Maker, seed: int, work_conserving: bool) -> list[Snapshot]
         if undone:
             raise AssertionError(f"on {where.text} these jobs are never finished: {', '.join(undone)}")
         kept += run.snapshots[:6]
+    _check_shares(make, seed)
     return kept
+
+
+def _check_shares(make: Maker, seed: int) -> None:
+    """Jobs that ask for shares of GPUs, among others: every job ends, and no GPU is shared by more than one GPU."""
+    where = random_cluster(seed, mixed=bool(seed % 2))
+    jobs = in_shares(random_workload(seed, where, jobs=12), seed).jobs
+    undone = unfinished(run_policy(ByShare(by_priority(make())), jobs, where, seed=seed), jobs)
+    if undone:
+        raise AssertionError(f"on {where.text} these jobs, some with shares of GPUs, are never finished: {undone}")
 
 
 class _Stands:

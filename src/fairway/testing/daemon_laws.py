@@ -51,7 +51,7 @@ class Laws:
         self._pairs: set[frozenset[int]] = set()
         self._holding: set[str] = set()
         self._stale: dict[int, float] = {}
-        self._used: Counter[tuple[str, str]] = Counter()
+        self._used: dict[tuple[str, str], float] = {}
         self._config = Config()
         self._date_seen = True
         self._outage_s: dict[str, float] = {}
@@ -160,6 +160,7 @@ class Laws:
     def _check_states(self, scheduler: Scheduler) -> None:
         reasons, state = scheduler.reasons.all(), scheduler.state
         settled = scheduler.loop.decision is not None and not scheduler.loop.owes_round
+        shares: Counter[int] = Counter()
         for record in scheduler.store:
             holds = record.number in state.held_gpus
             over = [attempt.ended_s is not None for attempt in record.attempts]
@@ -174,6 +175,7 @@ class Laws:
             priority = int(state.table.i[columns.PRIORITY, state.table.position(record.number)])
             demand(priority == record.request.priority, f"job {record.id} has one priority")
             if holds:
+                shares[state.held_gpus[record.number][0]] += round(record.request.gpu_share * 1000) % 1000
                 least, most, gpus = record.request.gpus_min, record.request.gpus_max, state.held_gpus[record.number]
                 demand(least <= len(gpus) <= most, f"job {record.id} has {least} to {most} GPUs, not {len(gpus)}")
             if record.state is JobState.RUNNING:
@@ -181,6 +183,7 @@ class Laws:
             elif settled and record.state.waits and not holds:
                 why = scheduler.guard.outside.get(record.number) or reasons.get(record.number)
                 demand(bool(why), f"job {record.id} waits for a reason")
+        demand(max(shares.values(), default=0) <= 1000, "no GPU is shared by jobs that ask for more than all of it")
 
     def _check_clock(self, scheduler: Scheduler) -> None:
         """The clock goes at the pace of the world, over restarts too, and dates are shown by the time of day."""
@@ -268,15 +271,16 @@ class Laws:
 
     def _check_limits(self, scheduler: Scheduler, config: Config) -> None:
         """Nobody gets more than the configuration allows. Who had more before it changed may keep it."""
-        used = Counter[tuple[str, str]]()
+        used = dict[tuple[str, str], float]()
         for job, gpus in scheduler.state.held_gpus.items():
             request = scheduler.store[job].request
-            used["GPUs of user", request.user] += len(gpus)
-            used["running jobs of user", request.user] += 1
-            used["GPUs of queue", request.queue] += len(gpus)
-        for what, count in used.items():
-            most = max(_allowed(config, *what), _allowed(self._config, *what), self._used[what])
-            demand(count <= most, f"{' '.join(what)}: at most {most:g}, not {count}")
+            held = len(gpus) * request.gpu_share
+            for what, more in (("GPUs of user", held), ("running jobs of user", 1)):
+                used[what, request.user] = used.get((what, request.user), 0) + more
+            used["GPUs of queue", request.queue] = used.get(("GPUs of queue", request.queue), 0) + held
+        for key, count in used.items():
+            most = max(_allowed(config, *key), _allowed(self._config, *key), self._used.get(key, 0))
+            demand(count <= most + 1e-9, f"{' '.join(key)}: at most {most:g}, not {count:g}")
         self._used, self._config = used, config
 
 

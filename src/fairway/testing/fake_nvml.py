@@ -26,6 +26,7 @@ class FakeGpu:
     ecc: int = 0
     lost: bool = False
     pids: list[int] = field(default_factory=list)
+    memory: dict[int, int] = field(default_factory=dict)
     percent: int = 0
     cores: int | None = 10496
     clock_mhz: int = 1860
@@ -86,7 +87,7 @@ class FakeNvml:
         return gpu.ecc
 
     def nvmlDeviceGetComputeRunningProcesses(self, gpu: FakeGpu) -> list[Any]:
-        return [SimpleNamespace(pid=pid, usedGpuMemory=1 << 30) for pid in gpu.pids]
+        return [SimpleNamespace(pid=pid, usedGpuMemory=gpu.memory.get(pid, 1 << 30)) for pid in gpu.pids]
 
     def nvmlDeviceGetUtilizationRates(self, gpu: FakeGpu) -> Any:
         return SimpleNamespace(gpu=gpu.percent, memory=0)

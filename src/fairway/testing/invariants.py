@@ -18,6 +18,7 @@ from fairway.core.action import Action, SetQueues
 from fairway.core.decision import Decision
 from fairway.core.event import Event, JobCancelled, JobEvicted, JobFailed, JobFinished, JobSubmitted, RegimeEntered
 from fairway.core.round import Engine
+from fairway.core.sharing import WHOLE, thousandths
 from fairway.core.snapshot import Snapshot
 from fairway.core.snapshot_json import to_json
 from fairway.core.state import State
@@ -159,7 +160,8 @@ class Invariants:
                 raise InvariantError(f"job {job} has a task on GPU {gpu}, where it cannot run")
 
     def _check_occupancy(self, state: State, snapshot: Snapshot) -> None:
-        """No GPU is booked twice, except by guests and their host; the bit masks agree with what jobs hold."""
+        """No GPU is booked twice, except by guests and their host, and no share of it; the bit masks say the same."""
+        asked = dict(zip(snapshot.jobs.tolist(), thousandths(snapshot.share).tolist(), strict=True))
         host = dict(zip(snapshot.jobs.tolist(), snapshot.host.tolist(), strict=True))
         tenants: dict[int, list[int]] = {}
         for job, gpus in state.held_gpus.items():
@@ -168,6 +170,8 @@ class Invariants:
         for gpu, jobs in tenants.items():
             if len({host[job] if host[job] >= 0 else job for job in jobs}) > 1:
                 raise InvariantError(f"at {state.now_s} s GPU {gpu} is booked by jobs {jobs}, which are no partners")
+            if sum(asked[job] for job in jobs if asked[job] < WHOLE) > WHOLE:
+                raise InvariantError(f"at {state.now_s} s jobs {jobs} have shares of more than GPU {gpu}")
             if state.cluster.node_of_gpu[gpu] in state.occupancy.down:
                 raise InvariantError(f"at {state.now_s} s jobs {jobs} hold GPU {gpu} of a node that is down")
         for gpu in range(state.cluster.gpu_count):

@@ -42,6 +42,7 @@ VERBS = ("cancel", "suspend", "hold", "hold", "release", "release", "requeue", "
 class UsersWorld(Protocol):
     """What users know of the world in which they live."""
 
+    seed: int
     rng: random.Random
     folder: Path
     cluster: Cluster
@@ -100,6 +101,9 @@ class Users:
         self._priorities = self._rng.choice(((0, 0, 0, 1, -1), (0, -1, -1), (0,)))
         self._most_gpus = self._rng.choice((1, 2, 8))
         self._memory = random.Random(self._rng.getstate()[1][0])
+        # From a source of its own, so that the other stories are as they were before there were shares.
+        self._shares = random.Random(f"shares of {world.seed}")
+        self._sharing = self._shares.choice((0.0, 0.0, 0.8))
 
     # --- jobs --------------------------------------------------------------------------------------------------------
 
@@ -143,6 +147,7 @@ class Users:
             gpus=gpus,
             gpus_min=rng.randint(1, gpus) if elastic else gpus,
             gpus_max=rng.randint(gpus, here) if elastic else gpus,
+            gpu_share=self._share() if gpus == 1 and not elastic else 1.0,
             preempt=preempt,
             priority=priority,
             retries=rng.choice((0, 0, 2)),
@@ -153,6 +158,10 @@ class Users:
             depends=self._dependencies(),
             client_key=key,
         )
+
+    def _share(self) -> float:
+        """What part of a GPU somebody asks for."""
+        return self._shares.choice((0.5, 0.3, 0.25, 0.6, 0.125)) if self._shares.random() < self._sharing else 1.0
 
     def _behaviour(self) -> Behaviour:
         rng = self._rng

@@ -387,3 +387,17 @@ def test_a_new_job_is_told_from_an_old_one_also_where_the_configuration_adds_to_
     first = client.post("/v1/jobs", json=HELD, headers=key)
     assert (first.status_code, client.post("/v1/jobs", json=HELD, headers=key).status_code) == (201, 200)
     assert client.get("/v1/jobs/1").json()["request"]["weight"] == 3.0
+
+
+def test_a_job_may_ask_for_a_share_of_a_gpu(site: Site) -> None:
+    row = submitted(site, gpu_share=0.5)
+    assert (row["gpus"], row["gpu_share"]) == (1, 0.5)
+    for fields, why in (
+        ({"gpu_share": 0}, "gpu_share: must be at least 0.001"),
+        ({"gpu_share": -0.5}, "gpu_share: must be at least 0.001"),
+        ({"gpu_share": 1.5}, "gpu_share: must be at most 1"),
+        ({"gpu_share": "0.5"}, "gpu_share: must be a number"),
+        ({"gpu_share": 0.5, "gpus": 2}, "gpu_share: 0.5 is a part of one GPU, and the job may have 2"),
+        ({"gpus": 0.5}, "gpus: must be a whole number"),
+    ):
+        assert why in refused(site, 422, "POST", "/v1/jobs", json=HELD | fields)

@@ -128,3 +128,21 @@ def test_a_torchrun_command_and_the_number_beside_it_must_agree() -> None:
 def test_nothing_to_run() -> None:
     with pytest.raises(InputError, match="no command"):
         draft_of((), AskedTerms(), literal=False)
+
+
+def test_a_share_of_a_gpu_is_one_gpu_with_a_share() -> None:
+    request = asked(gpus="a100:0.5")
+    assert (request.gpus, request.gpu_share, request.gpu_types, request.elastic) == (1, 0.5, ("a100",), False)
+    assert JobRequest.from_plain(request.plain()) == request
+    assert asked("torchrun", "--nproc-per-node=1", "train.py", gpus="0.5").gpu_share == 0.5
+
+
+@pytest.mark.parametrize("gpus", ["0", "1.5", "-0.5", "nan", "0.5-1", "0.0"])
+def test_what_is_no_share_of_a_gpu_is_refused(gpus: str) -> None:
+    with pytest.raises(InputError, match="--gpus"):
+        asked(gpus=gpus)
+
+
+def test_a_gang_has_no_share() -> None:
+    with pytest.raises(InputError, match="--gpus says something else"):
+        asked("torchrun", "--nproc-per-node=2", "train.py", gpus="0.5")

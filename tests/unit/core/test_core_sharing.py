@@ -85,7 +85,7 @@ def test_another_throttle_does_not_interrupt_a_guest() -> None:
     state = state_of([job("a", 2), job("b", 2)], "v100:2")
     assert enacted(state, decided([2, 2], {1: 0}, throttles={1: 0.5}))[1] == Launch(1, (0, 1), 0, 0, 0.5)
     assert state.snapshot().throttle.tolist() == [1.0, 0.5]
-    assert enacted(state, decided([2, 2], {1: 0}, throttles={1: 0.25})) == [Throttle(1, 0.25)]
+    assert enacted(state, decided([2, 2], {1: 0}, throttles={1: 0.25})) == [Throttle(1, 0.25, 0)]
     assert enacted(state, decided([2, 2], {1: 0}, throttles={1: 0.25})) == []
     assert enacted(state, decided([0, 2], {})) == [Suspend(0)]
     assert state.snapshot().throttle[1] == 1.0
@@ -176,7 +176,7 @@ def test_a_protected_guest_is_not_moved_with_its_host() -> None:
         ({"partners": {1: -2}}, "no row"),
         ({"partners": {1: 7}}, "no row"),
         ({"partners": {1: 0}, "placements": {1: (1,)}}, "placed by itself"),
-        ({"partners": {}, "throttles": {0: 0.5}}, "no guest"),
+        ({"partners": {}, "throttles": {0: 0.5}}, "shares no GPU"),
     ],
 )
 def test_impossible_seats_are_refused(about: dict[str, Any], message: str) -> None:

@@ -67,7 +67,10 @@ def test_an_empty_file_limits_nothing() -> None:
     ("text", "told"),
     [
         ("a = 1\nb = \nc = 2", "line 2"),
-        ("a = 1", "a: there is no such key; there are operators, private, queues, users, defaults, idle"),
+        (
+            "a = 1",
+            "a: there is no such key; there are operators, private, sharing, over_share, queues",
+        ),
         ("[queues.a]\nmaxgpus = 1", "queues.a.maxgpus: there is no such key; did you mean max_gpus?"),
         ("[queues.a]\nmax_gpus = -1", "queues.a.max_gpus: must be at least 0, not -1"),
         ("[queues.a]\nmax_gpus = true", "queues.a.max_gpus: must be a whole number, not True"),

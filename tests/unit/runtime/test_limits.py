@@ -207,3 +207,10 @@ def test_a_job_beside_which_somebody_appears_keeps_its_gpu() -> None:
     decision = guard.decide(state.snapshot())
     assert decision.gpus.tolist() == [4, 4]
     assert not guard.problem
+
+
+def test_limits_count_shares_of_gpus() -> None:
+    state = _state([_job("anna", gpu_share=0.3) for _ in range(20)] + [_job("ben")])
+    snapshot, decision, _ = _decided(state, "[users.anna]\nmax_gpus = 1")
+    assert decision.gpus.tolist() == [1] * 3 + [0] * 17 + [1]
+    assert decision.reason(snapshot, 10) == "user anna has 0.9 of the 1 GPUs that the configuration allows"

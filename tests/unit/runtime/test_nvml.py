@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -213,3 +215,12 @@ def test_how_busy_gpus_are_is_told() -> None:
     assert sitters.busy_percent([0, 1]) == 40.0
     assert sitters.busy_percent([2]) == 0.0
     assert sitters.busy_percent([]) is None
+
+
+def test_the_server_of_mps_is_no_foreign_process(tmp_path: Path) -> None:
+    program = tmp_path / "nvidia-cuda-mps-server"
+    shutil.copy(shutil.which("sleep") or "/bin/sleep", program)
+    with subprocess.Popen([program, "30"]) as server:
+        gpus = [FakeGpu(pids=[server.pid])]
+        assert ForeignProcesses(Nvml(FakeNvml(gpus)), ["GPU-0"], dict).look() == {}
+        server.kill()

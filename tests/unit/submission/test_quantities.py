@@ -19,15 +19,31 @@ NOON = datetime(2026, 3, 4, 12, 0, 0).astimezone()
 @pytest.mark.parametrize(
     ("text", "read"),
     [
-        ("1", (1, 1, "")),
-        ("1-4", (1, 4, "")),
-        ("1:4", (1, 4, "")),
-        ("a100:2", (2, 2, "a100")),
-        ("h100:1-8", (1, 8, "h100")),
+        ("1", (1, 1, "", 1.0)),
+        ("1-4", (1, 4, "", 1.0)),
+        ("1:4", (1, 4, "", 1.0)),
+        ("a100:2", (2, 2, "a100", 1.0)),
+        ("h100:1-8", (1, 8, "h100", 1.0)),
+        ("0.5", (1, 1, "", 0.5)),
+        (".25", (1, 1, "", 0.25)),
+        ("1.0", (1, 1, "", 1.0)),
+        ("a100:0.125", (1, 1, "a100", 0.125)),
     ],
 )
-def test_gpus_are_read(text: str, read: tuple[int, int, str]) -> None:
+def test_gpus_are_read(text: str, read: tuple[int, int, str, float]) -> None:
     assert q.gpus(text) == read
+
+
+@pytest.mark.parametrize("text", ["0.0", "1.5", "-0.5", "2.0", "0.0001", "a100:1.5"])
+def test_a_share_is_of_one_gpu(text: str) -> None:
+    with pytest.raises(InputError, match=r"not a share of one GPU; it must be from 0\.001 to 1"):
+        q.gpus(text)
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", ".", "0.5-1", "1e-1", "0,5"])
+def test_what_is_no_share_is_an_error(text: str) -> None:
+    with pytest.raises(InputError):
+        q.gpus(text)
 
 
 @pytest.mark.parametrize(
@@ -160,4 +176,4 @@ def test_too_many_gpus_are_said_to_be_too_many(text: str) -> None:
 
 
 def test_zeros_before_a_number_do_not_make_it_large() -> None:
-    assert q.gpus("00000004") == (4, 4, "")
+    assert q.gpus("00000004")[:3] == (4, 4, "")

@@ -10,7 +10,7 @@ import pytest
 
 from fairway.core.errors import InputError
 from fairway.submission.draft import Draft
-from fairway.submission.skypilot import from_skypilot
+from fairway.submission.skypilot import from_task_file
 
 
 class Tasks:
@@ -19,7 +19,7 @@ class Tasks:
 
     def read(self, text: str, **env: str) -> Draft:
         self.path.write_text(text)
-        return from_skypilot(self.path, (), env)
+        return from_task_file(self.path, (), env)
 
 
 @pytest.fixture
@@ -99,7 +99,10 @@ def test_clouds_get_a_remark(tasks: Tasks, field: str) -> None:
         ("run: x\nresources: many", "named fields"),
         ("run: x\nresources: {accelerators: 'A100:x'}", "accelerators"),
         ("run: x\nresources: {accelerators: {A100: 1, V100: 2}}", "same number"),
-        ("run: x\nresources: {accelerators: {A100: 0.5}}", "accelerators"),
+        ("run: x\nresources: {accelerators: {A100: 1.5}}", "no share of one GPU"),
+        ("run: x\nresources: {accelerators: 'A100:-0.5'}", "no share of one GPU"),
+        ("run: x\nresources: {accelerators: 'A100:nan'}", "no share of one GPU"),
+        ("run: x\nnum_nodes: 2\nresources: {accelerators: 'A100:0.5'}", "for one node"),
         ("run: x\nresources: {accelerators: 4}", "A100:8"),
         ("run: x\nenvs: {TOKEN: null}", "--env TOKEN="),
         ("run: x\nenvs: {A: [1]}", "not a text"),

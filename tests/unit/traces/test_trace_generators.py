@@ -196,16 +196,16 @@ def test_parameters_tell_types_and_defaults() -> None:
 
 def test_describe_counts_what_there_is() -> None:
     jobs = [
-        JobSpec("a", 0.0, gpus=2, duration_s=3600.0, user="u", queue="q", deadline_s=9.0, gpu_share=0.5),
+        JobSpec("a", 0.0, duration_s=7200.0, user="u", queue="q", deadline_s=9.0, gpu_share=0.5),
         JobSpec("b", 1800.0, gpus=1, gpus_max=4, duration_s=7200.0, user="u"),
         JobSpec("c", 7200.0, gpus=4, steps=10.0, model="LM", adaptation="gns"),
     ]
     out = describe(Workload.of(jobs, skipped={"no GPU": 2}))
     assert (out["jobs"], out["skipped"], out["span_s"]) == (3, {"no GPU": 2}, 7200.0)
     assert (out["gpu_hours"], out["average_offered_gpus"], out["arrivals_per_hour"]) == (3.0, 1.5, 1.5)
-    assert out["gpus"] == {"1": 1, "2": 1, "4": 1}
+    assert out["gpus"] == {"1": 2, "4": 1}
     assert (out["users"], out["queues"], out["models"]) == ({"u": 2}, {"q": 1}, {"LM": 1})
-    assert (out["duration_s"]["mean"], out["duration_s"]["max"]) == (5400.0, 7200.0)
+    assert (out["duration_s"]["mean"], out["duration_s"]["max"]) == (7200.0, 7200.0)
     assert out["share"]["elastic"] == out["share"]["deadline"] == out["share"]["adaptation"] == pytest.approx(1 / 3)
 
 

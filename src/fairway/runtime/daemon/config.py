@@ -21,6 +21,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
 from fairway.core.errors import InputError
 from fairway.core.units import MOST_PRIORITY, duration_s, size_bytes
+from fairway.runtime.daemon.gpu_sharing import SharingWish
 from fairway.runtime.jobs.estimates import same_type
 from fairway.runtime.jobs.request import (
     MOST_TASKS,
@@ -187,13 +188,17 @@ class GpuTerms:
 class Config:
     """The whole configuration. Without a file there are only the bounds.
 
-    `private`: only its owner and operators see the logs, the command and the directory of a job.
+    `private`: only its owner and operators see the logs, the command and the directory of a job. `sharing` says how
+    jobs that ask for a share of a GPU share it: by "mps", in "turns", or "auto", which is MPS where it can be had.
+    `over_share` says what happens to a job that has more memory on a GPU than its share while others share the GPU.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = NOTHING_ELSE
 
     operators: tuple[Name, ...] = ()
     private: Flag = False
+    sharing: SharingWish = "auto"
+    over_share: Literal["warn", "cancel"] = "warn"
     queues: dict[Name, Queue] = field(default_factory=dict)
     users: dict[str, Terms] = field(default_factory=dict)
     defaults: Defaults = Defaults()

@@ -15,6 +15,7 @@ from typing import Any
 from fairway.core.action import Action, Adjustment, Suspend
 from fairway.core.event import Event, Woken
 from fairway.runtime.daemon.clock import Clock
+from fairway.runtime.daemon.gpu_sharing import GpuSharing
 from fairway.runtime.jobs.commands import Inbox
 from fairway.runtime.jobs.life import (
     Asked,
@@ -50,7 +51,7 @@ class LiveEngine:
     """The jobs of a site. One thread calls `poll` and `enact`; any thread may call `ask`.
 
     `devices` names the GPUs for CUDA; None if they are virtual. `save` writes changed records down. `facts` are kept
-    with every attempt. `log_bytes` says how large a log may grow.
+    with every attempt. `log_bytes` says how large a log may grow. `sharing` is how jobs share GPUs.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class LiveEngine:
         save: Callable[[], None],
         facts: Callable[[], dict[str, Any]],
         log_bytes: Callable[[], int],
+        sharing: GpuSharing,
         host_bytes: Callable[[], int] = lambda: 0,
     ) -> None:
         self.devices = devices
@@ -78,6 +80,7 @@ class LiveEngine:
         self._save = save
         self._facts = facts
         self._log_bytes = log_bytes
+        self._sharing = sharing
         self._inbox = Inbox()
         self._put_off = False
         self._next_reports_s = 0.0
@@ -238,7 +241,10 @@ class LiveEngine:
         record, attempt = self._jobs.begin_attempt(job, gpus, self.clock.now_s())
         self._save()
         names = None if self.devices is None else [self.devices[gpu] for gpu in gpus]
-        launch = environment.launch_of(record, attempt, self._folder / record.id, names, log_bytes=self._log_bytes())
+        cluster = self._jobs.state.cluster
+        gpu_bytes = cluster.types[cluster.node_type[cluster.node_of_gpu[gpus[0]]]].memory_bytes
+        about: dict[str, Any] = {"log_bytes": self._log_bytes(), "mps": self._sharing.launch(record, gpu_bytes)}
+        launch = environment.launch_of(record, attempt, self._folder / record.id, names, **about)
         # If the journal is lost, a job that was ever started can be brought back from its folder alone.
         kept = {RECORD: record.plain(), FACTS: self._facts(), "token": attempt.token}
         return LaunchOrder(self._directory(record), attempt.token, {**launch, **kept})

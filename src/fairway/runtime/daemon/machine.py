@@ -26,8 +26,11 @@ from fairway.runtime.processes.keeper import stat_fields
 from fairway.runtime.processes.site import GpuMemory
 
 _VENDOR_WORDS = {"nvidia", "tesla", "quadro", "geforce", "graphics", "generation", "gpu"}
-_HARMLESS = ("nvidia-cuda-mps-server", "nvidia-cuda-mps-control")
-"""Helpers of the driver that hold a context on every GPU and compute nothing themselves."""
+_HARMLESS = "nvidia-cuda-mps"
+"""How the names of the driver's helpers begin that hold a context on every GPU and compute nothing themselves.
+
+The kernel keeps 15 characters of a name.
+"""
 _USERS_FAULT = frozenset((13, 31, 43, 45, 68, 109))
 """Errors (XIDs) that a program causes for itself; the GPU is sound afterwards."""
 MOST_SLOTS = 4096
@@ -82,9 +85,9 @@ class Nvml:
         return GpuMemory(int(told.free), int(told.total))
 
     def used_bytes(self, uuid: str) -> dict[int, int]:
-        """The memory that processes have on a GPU, by pid. Some drivers do not say."""
-        found = self._lib.nvmlDeviceGetComputeRunningProcesses(self._handle(uuid))
-        return {int(one.pid): int(one.usedGpuMemory or 0) for one in found}
+        """The bytes that each process has on a GPU, by pid; without those of which the driver does not say it."""
+        told = self._lib.nvmlDeviceGetComputeRunningProcesses(self._handle(uuid))
+        return {int(one.pid): int(one.usedGpuMemory) for one in told if one.usedGpuMemory}
 
     def busy_percent(self, uuid: str) -> float | None:
         """The percentage of the last moments in which a GPU computed; None if it does not say."""
@@ -249,18 +252,13 @@ class ForeignProcesses:
         known = [percent for percent in found if percent is not None]
         return max(known) if known else None
 
-    def memory_bytes(self) -> dict[int, int]:
-        """The most memory that the processes under each keeper have on one GPU, by the keeper's pid."""
-        found: dict[int, int] = {}
-        for gpu, keepers in self._ours().items():
-            with contextlib.suppress(Exception):
-                used = dict.fromkeys(keepers, 0)
-                for pid, size in self._nvml.used_bytes(self._uuids[gpu]).items():
-                    for keeper in set(_line(pid)) & used.keys():
-                        used[keeper] += size
-                for keeper, size in used.items():
-                    found[keeper] = max(found.get(keeper, 0), size)
-        return found
+    def memory(self, gpu: int) -> dict[int, int]:
+        """The bytes that jobs have on a GPU, by the pids of their keepers."""
+        keepers, used = set(self._ours().get(gpu, ())), dict[int, int]()
+        for pid, size in self._nvml.used_bytes(self._uuids[gpu]).items():
+            for keeper in keepers.intersection(_line(pid)):
+                used[keeper] = used.get(keeper, 0) + size
+        return used
 
     def _foreign(self, uuid: str, keepers: set[int], *, occupied: bool) -> Iterator[str]:
         try:
@@ -274,7 +272,7 @@ class ForeignProcesses:
                 # A process outside of our container has no name here. On a GPU with a job of ours, it counts as ours.
                 if not occupied:
                     yield "a process outside of this container computes on it"
-            elif not keepers & set(parents) and _comm(pid) not in _HARMLESS:
+            elif not keepers & set(parents) and not _comm(pid).startswith(_HARMLESS):
                 yield f"process {pid} ({_comm(pid)}) of {_owner(pid)} computes on it"
 
 

@@ -27,6 +27,7 @@ from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
 from fairway.runtime.daemon.clock import FACT, SYSTEM_TIME, Clock, TimeSource
 from fairway.runtime.daemon.engine import LiveEngine
+from fairway.runtime.daemon.gpu_sharing import GpuSharing, SharingWish
 from fairway.runtime.guard.incident import Incident, granted
 from fairway.runtime.guard.pinned_gpus import AtHome
 from fairway.runtime.guard.policy_guard import Cut, PolicyGuard
@@ -74,6 +75,10 @@ class LiveTerms(commands.AdmissionTerms, Protocol):
         """How much host memory may hold the GPU memory of suspended jobs."""
         ...
 
+    def sharing(self) -> SharingWish:
+        """How jobs that ask for it share a GPU."""
+        ...
+
 
 class NoTerms:
     """The terms without a configuration."""
@@ -103,6 +108,10 @@ class NoTerms:
     def host_bytes(self) -> int:
         """Half of the machine's memory."""
         return half_of_memory()
+
+    def sharing(self) -> SharingWish:
+        """By MPS where it can be had."""
+        return "auto"
 
 
 class Scheduler:
@@ -161,6 +170,7 @@ class Scheduler:
         self.writer.on_full.append(self._cancel_without_journal)
         self.jobs = LiveJobs(self.store, self.state, self.observations, clock.origin_s)
         self.blocked = self.jobs.blocked
+        self.sharing = GpuSharing(folder, devices, terms.sharing)
         self.engine = LiveEngine(
             site or LocalSite(),
             self.jobs,
@@ -172,14 +182,9 @@ class Scheduler:
             facts=partial(self.journal.facts, CERTAIN),
             log_bytes=terms.log_bytes,
             host_bytes=terms.host_bytes,
+            sharing=self.sharing,
         )
-        self.guard = PolicyGuard(
-            policy,
-            terms.limits,
-            outside=self.jobs.eligibility.outside,
-            blocked=lambda: self.blocked.why,
-            homes=self.engine.homes,
-        )
+        self.guard = self._guard(policy, terms)
         self.reasons = Reasons()
         self.commands = self._commands(terms, piece)
         placed = AtHome(placer, self.engine.home, lambda: self.blocked.why)
@@ -376,7 +381,7 @@ class Scheduler:
             config = str(self.journal.facts(("config",)).get("config", ""))
             about = (dict(self.guard.outside), dict(self.blocked.why), self.engine.homes(), config)
             decision = self.guard.decide(snapshot)
-            return [], (Incident(snapshot.copy(), self.policy_text, *about, ()), decision)
+            return [], (Incident(snapshot.copy(), self.policy_text, *about, (), self.sharing.by_user()), decision)
 
         # What takes long is done in the caller's thread.
         incident, decision = self.ask(command)
@@ -438,6 +443,17 @@ class Scheduler:
             watcher(decision, actions)
 
     # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _guard(self, policy: Policy, terms: LiveTerms) -> PolicyGuard:
+        return PolicyGuard(
+            policy,
+            terms.limits,
+            outside=self.jobs.eligibility.outside,
+            blocked=lambda: self.blocked.why,
+            homes=self.engine.homes,
+            in_turns=self.sharing.in_turns,
+            by_user=self.sharing.by_user,
+        )
 
     def _commands(self, terms: LiveTerms, piece: int) -> Commands:
         return Commands(

@@ -36,6 +36,7 @@ from fairway.runtime.daemon.config import (
     refuse,
     refuse_too_many,
 )
+from fairway.runtime.daemon.gpu_sharing import SharingWish
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.guard.limits import Limits
 from fairway.runtime.guard.policy_guard import Cut
@@ -274,6 +275,10 @@ class Settings:
         """How much host memory may hold the GPU memory of suspended jobs."""
         given = self.config.gpu.host_memory_bytes
         return half_of_memory() if given is None else given
+
+    def sharing(self) -> SharingWish:
+        """How jobs that ask for it share a GPU."""
+        return self.config.sharing
 
     def reload(self, scheduler: Scheduler) -> Future[None]:
         """Read the file again, for the jobs of a scheduler. On an error it raises, and the old configuration stays.

@@ -1,4 +1,5 @@
-"""A second thread that checks a few things every few seconds: the configuration's file, foreign processes, idle jobs.
+"""A second thread that checks a few things every few seconds: the configuration's file, foreign processes, idle jobs,
+and jobs that have more memory than their share of a GPU.
 
 It passes what it finds to the scheduler's thread. The driver may answer slowly, and scheduling must not wait for it.
 
@@ -117,6 +118,7 @@ class Watch(Background):
         self._settings = settings
         self._foreign = foreign
         self._idle = IdleJobs()
+        self._oversized: set[tuple[int, int]] = set()
         self._jump: clock.Jump | None = None
 
     def tell(self, line: str) -> None:
@@ -132,7 +134,8 @@ class Watch(Background):
             self.tell(told)
         if self._foreign is not None:
             self._look_at_gpus(self._foreign)
-            self._scheduler.engine.note_memory(self._foreign.memory_bytes())
+            self._note_memory(self._foreign)
+            self._look_at_shares(self._foreign)
         terms = self._settings.config.idle
         if terms.warn_s is not None or terms.reclaim_s is not None:
             self._look_at_jobs()
@@ -159,6 +162,40 @@ class Watch(Background):
         for gpu in blocked.keys() - before.keys():
             self.tell(f"GPU {gpu} is blocked: {blocked[gpu]}")
         self._scheduler.block_gpus(blocked)
+
+    def _note_memory(self, foreign: ForeignProcesses) -> None:
+        """Note how much memory jobs have, for those who need room beside them. The driver may not say."""
+        engine = self._scheduler.engine
+        for gpu in engine.keepers():
+            with suppress(Exception):
+                engine.note_memory(foreign.memory(gpu))
+
+    def _look_at_shares(self, foreign: ForeignProcesses) -> None:
+        """Find jobs with more memory than their share of a GPU. MPS does not let that happen; turns do."""
+        scheduler = self._scheduler
+        cluster, sharing = scheduler.cluster, dict[int, list[Live]]()
+        for live in list(scheduler.engine.attempts.live.values()):
+            if scheduler.store[live.job].request.gpu_share < 1 and live.status != "stopping":
+                sharing.setdefault(live.gpus[0], []).append(live)
+        for gpu, lives in sharing.items():
+            used = foreign.memory(gpu) if len(lives) > 1 else {}
+            whole = cluster.types[cluster.node_type[cluster.node_of_gpu[gpu]]].memory_bytes
+            for live in lives:
+                record, has = scheduler.store[live.job], used.get(live.handle.pid, 0)
+                may = max(int(whole * record.request.gpu_share), record.request.memory_bytes)
+                if has > may and (live.job, len(record.attempts)) not in self._oversized:
+                    self._oversized.add((live.job, len(record.attempts)))
+                    self._act_on_memory(record, has, may)
+
+    def _act_on_memory(self, record: JobRecord, has: int, may: int) -> None:
+        """Do to a job with more memory than its share what the configuration says."""
+        what = f"has {has / 2**30:.1f} GiB on a GPU that it shares, and may have {may / 2**30:.1f} GiB"
+        self.tell(f"job {record.id} of {record.request.user} {what}")
+        if self._settings.config.over_share == "cancel":
+            self._scheduler.cancel(record.id)
+            self._set_reason(record, f"cancelled: it {what}", lambda: record.state.ended)
+        else:
+            self._set_reason(record, what, lambda: record.state is JobState.RUNNING)
 
     def _look_at_jobs(self) -> None:
         running = [live for live in list(self._scheduler.engine.attempts.live.values()) if live.status == "running"]

@@ -31,7 +31,7 @@ class Granted(NamedTuple):
 
 
 class Incident(NamedTuple):
-    """One instant of a live scheduler, and what it decided then."""
+    """One instant of a live scheduler, and what it decided then. `users_apart`: only jobs of one user share a GPU."""
 
     snapshot: Snapshot
     policy: str
@@ -40,6 +40,7 @@ class Incident(NamedTuple):
     homes: Mapping[int, tuple[int, ...]]
     config: str
     decided: tuple[Granted, ...]
+    users_apart: bool = False
 
     def decide(self, policy: str = "") -> tuple[Granted, ...]:
         """What the same policy decides now, or another one."""
@@ -50,6 +51,7 @@ class Incident(NamedTuple):
             outside=dict(self.outside),
             blocked=lambda: self.blocked,
             homes=lambda: self.homes,
+            by_user=lambda: self.users_apart,
         )
         snapshot = self.snapshot if not policy else self.snapshot.part(memory={})
         found = granted(snapshot, guard.decide(snapshot))
@@ -68,6 +70,7 @@ class Incident(NamedTuple):
                 "homes": {job: list(gpus) for job, gpus in self.homes.items()},
                 "config": self.config,
                 "decided": [list(one) for one in self.decided],
+                "users_apart": self.users_apart,
                 "snapshot": json.loads(to_json(self.snapshot)),
             }
         )
@@ -87,6 +90,7 @@ class Incident(NamedTuple):
                 {int(job): tuple(map(int, gpus)) for job, gpus in data["homes"].items()},
                 str(data["config"]),
                 tuple(Granted(str(name), int(gpus), str(reason)) for name, gpus, reason in data["decided"]),
+                bool(data.get("users_apart", False)),
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             raise InputError("this is not a file of `fairway snapshot save`") from None

@@ -16,6 +16,7 @@ import numpy as np
 from fairway.core.arrays import Ints
 from fairway.core.cluster import Cluster
 from fairway.core.decision import Decision
+from fairway.core.sharing import WHOLE, thousandths
 from fairway.core.snapshot import Snapshot
 from fairway.runtime.daemon.config import NO_CONFIG, Config, Queue, Terms
 from fairway.runtime.guard.policy_guard import Cut
@@ -26,7 +27,8 @@ ANY_TYPE = -1
 
 @dataclass
 class Account:
-    """What one queue, one user, or one user of a queue may use at a time, and uses."""
+    """What one queue, one user, or one user of a queue may use at a time, and uses. `used` is in thousandths of a GPU,
+    because jobs may have shares."""
 
     who: str
     most_gpus: float = math.inf
@@ -35,25 +37,27 @@ class Account:
     type_name: str = ""
     user: int | None = None
     queue: int | None = None
-    gpus: int = 0
+    used: int = 0
     jobs: int = 0
 
     def counts(self, gpu_type: int) -> bool:
         """Whether GPUs of this type are counted here."""
         return self.gpu_type in (ANY_TYPE, gpu_type)
 
-    def room(self, *, starts: bool) -> float:
-        """How many more GPUs a job may have."""
+    def room(self, share: int, *, starts: bool) -> float:
+        """How many more GPUs a job may have; each counts for `share` thousandths."""
         if starts and self.jobs >= self.most_jobs:
             return 0
-        return max(self.most_gpus - self.gpus, 0)
+        return max(self.most_gpus * WHOLE - self.used, 0) // share
 
     def why(self) -> str:
         """The reason for jobs that have to wait because of this account."""
         if self.jobs >= self.most_jobs:
             return f"{self.who} has {self.jobs} job{'s' * (self.jobs != 1)} running and may have {self.most_jobs:g}"
         kind = f" {self.type_name}" if self.type_name else ""
-        return f"{self.who} has {self.gpus} of the {self.most_gpus:g}{kind} GPUs that the configuration allows"
+        return (
+            f"{self.who} has {self.used / WHOLE:g} of the {self.most_gpus:g}{kind} GPUs that the configuration allows"
+        )
 
 
 class Limits:
@@ -93,7 +97,7 @@ class _Ledger:
     def __init__(self, config: Config, snapshot: Snapshot) -> None:
         self.config = config
         self.snapshot = snapshot
-        self._users, self._queues = snapshot.user, snapshot.queue
+        self._users, self._queues, self._shares = snapshot.user, snapshot.queue, thousandths(snapshot.share)
         self._of: dict[tuple[int, int], list[Account]] = {}
         self._opened: dict[tuple[str, int, int], list[Account]] = {}
 
@@ -127,14 +131,15 @@ class _Ledger:
         """Book GPUs for a row."""
         for account in self.of(row):
             account.jobs += starts and account.gpu_type == ANY_TYPE
-            account.gpus += gpus if account.counts(gpu_type) else 0
+            account.used += gpus * int(self._shares[row]) if account.counts(gpu_type) else 0
 
     def grant(self, row: int, gpu_type: int, asked: int) -> tuple[int, Account | None]:
         """How many of the GPUs asked for a row may have, and the account that forbids more."""
         held, least = int(self.snapshot.held[row]), int(self.snapshot.gpus_min[row])
         most, tightest = asked, None
         for account in self.of(row):
-            room = account.room(starts=not held) if account.counts(gpu_type) else math.inf
+            share = int(self._shares[row])
+            room = account.room(share, starts=not held) if account.counts(gpu_type) else math.inf
             if held + room < most:
                 most, tightest = int(held + room), account
         most = most if most >= least else 0

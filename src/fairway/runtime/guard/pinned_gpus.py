@@ -42,23 +42,26 @@ def sent_home(snapshot: Snapshot, decision: Decision, homes: Homes) -> tuple[Dec
     stays = _who_stays(snapshot, decision)
     for row, home in granted.items():
         host = decision.partners.get(row, -1)
-        if host >= 0 and not _is_on(snapshot, decision, host, home):
+        if host >= 0 and granted.get(host) != home and not _is_on(snapshot, decision, host, home):
             away[row] = f"its memory is on {_named(home)}, and the job that it could share with is elsewhere"
         elif not snapshot.held[row]:
-            taken = {stays[gpu] for gpu in home if gpu in stays} - {row, host}
+            root = row if host < 0 else host
+            others = {other for gpu in home for other in stays.get(gpu, ())}
+            taken = {other for other in others if decision.partners.get(other, other) != root}
             if taken:
                 other = snapshot.job_id(int(snapshot.jobs[min(taken)]))
                 away[row] = f"its memory is on {_named(home)}, where job {other} runs"
     return decision.without(away) if away else decision, away
 
 
-def _who_stays(snapshot: Snapshot, decision: Decision) -> dict[int, int]:
-    """By GPU, the row that goes on computing there."""
-    stays: dict[int, int] = {}
+def _who_stays(snapshot: Snapshot, decision: Decision) -> dict[int, list[int]]:
+    """By GPU, the rows that go on computing there."""
+    stays: dict[int, list[int]] = {}
     for row in snapshot.running_rows.tolist():
         held = snapshot.gpus_held(row)
         if decision.gpus[row] == len(held) and decision.placements.get(row, held) == held:
-            stays.update(dict.fromkeys(held, row))
+            for gpu in held:
+                stays.setdefault(gpu, []).append(row)
     return stays
 
 

@@ -19,6 +19,7 @@ from fairway.core.decision import Decision, nothing_granted
 from fairway.core.policy import Policy
 from fairway.core.snapshot import Snapshot
 from fairway.core.texts import over
+from fairway.policies.fractions import ByShare
 from fairway.policies.priorities import by_priority
 from fairway.runtime.guard.pinned_gpus import by_row, other_types, sent_home
 
@@ -46,7 +47,8 @@ class PolicyGuard:
     """A policy with a guard around it.
 
     `outside` maps the numbers of jobs that are not eligible to the reason. `blocked` gives the blocked GPUs, by number
-    with the reason. `homes` gives the GPUs that hold the state of jobs, by job number.
+    with the reason. `homes` gives the GPUs that hold the state of jobs, by job number. `in_turns` and `by_user` say how
+    jobs share GPUs that ask for it (see `ByShare`).
     """
 
     def __init__(
@@ -57,18 +59,22 @@ class PolicyGuard:
         outside: dict[int, str] | None = None,
         blocked: Callable[[], Mapping[int, str]] = dict,
         homes: Callable[[], Mapping[int, tuple[int, ...]]] = dict,
+        in_turns: Callable[[], bool] = bool,
+        by_user: Callable[[], bool] = bool,
     ) -> None:
-        self.use(policy)
         self.limits = limits
         self.outside = {} if outside is None else outside
         self.problem = ""
         self.took_s = 0.0
         self._blocked_now = blocked
         self._homes = homes
+        self._sharing = {"in_turns": in_turns, "by_user": by_user}
+        self.use(policy)
 
     def use(self, policy: Policy) -> None:
-        """Change to another policy. It is asked about one priority after the other."""
-        self.policy = by_priority(policy)
+        """Change to another policy. It is asked about one priority after the other, and about bundles of shares."""
+        layer = by_priority(policy.inner if isinstance(policy, ByShare) else policy)
+        self.policy = ByShare(layer, homes=self._homes, blocked=self._blocked_now, **self._sharing)
 
     @property
     def name(self) -> str:
@@ -166,11 +172,12 @@ def _without_policy(snapshot: Snapshot, why: str) -> Decision:
     decision = admit(snapshot, -snapshot.priority, preempt=False)
     guests, throttle = (snapshot.host >= 0).nonzero()[0], snapshot.throttle
     hosts = snapshot.rows_of(snapshot.host[guests])
+    sharing = {*guests.tolist(), *hosts.tolist()}
     return decision._replace(
         wake_s=snapshot.now_s + RETRY_S,
         memory=snapshot.memory,
         partners=dict(zip(guests.tolist(), hosts.tolist(), strict=True)),
-        throttles={row: float(throttle[row]) for row in guests.tolist() if throttle[row] < 1},
+        throttles={row: float(throttle[row]) for row in sorted(sharing) if throttle[row] < 1},
         texts=dict.fromkeys((decision.gpus == 0).nonzero()[0].tolist(), why),
     )
 

@@ -293,10 +293,13 @@ class Commands:
         return [JobUpdated(now_s, record.number, request.weight, request.priority, deadline_s)]
 
     def guests_off(self, now_s: float) -> list[Event]:
-        """Take guests off the GPUs of their hosts, as a decision of the policy would."""
+        """Take guests off the GPUs of their hosts, as a decision of the policy would. Jobs with shares stay."""
         snapshot = self._jobs.state.snapshot()
+        guests = (snapshot.host >= 0).nonzero()[0]
+        hosts = snapshot.rows_of(snapshot.host[guests])
+        whole = (snapshot.share[guests] >= 1) | (snapshot.share[hosts] >= 1)
         events: list[Event] = []
-        for job in snapshot.jobs[snapshot.host >= 0].tolist():
+        for job in snapshot.jobs[guests[whole]].tolist():
             self._jobs.preempted(self._store[job], now_s, lives=self._lives(job))
             events += self._off(self._store[job], now_s, "shared a GPU")
         return events

@@ -108,7 +108,7 @@ def epochs_done(progress: Progress, request: JobRequest) -> float:
 
 def why_impossible(request: JobRequest, cluster: Cluster) -> str:
     """The message about a job that no GPUs of the cluster can ever run."""
-    asked = f"{request.gpus} GPU{'' if request.gpus == 1 else 's'}"
+    asked = f"{request.gpus_text} GPU{'' if request.gpus == 1 else 's'}"
     if request.gpu_types:
         asked += f" of type {' or '.join(request.gpu_types)}"
     if request.memory_bytes:
@@ -149,6 +149,7 @@ def submitted(record: JobRecord, cluster: Cluster, expected_s: float, time_s: fl
         deadline_s=None if request.deadline_s is None else time_s + request.deadline_s,
         gpu_types=request.gpu_types,
         memory_bytes=request.memory_bytes,
+        gpu_share=request.gpu_share,
         preemptible=request.preempt != "never",
     )
     scaling = tuple(gang_factor(count, request.gpus) for count in range(1, request.gpus_max + 1))

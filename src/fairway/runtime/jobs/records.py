@@ -196,7 +196,7 @@ class JobRecord:
 
     def _count(self, attempt: Attempt, passed_s: float) -> None:
         self.ran_s += passed_s
-        self.gpu_s += passed_s * len(attempt.gpus)
+        self.gpu_s += passed_s * len(attempt.gpus) * self.request.gpu_share
         self.since_s = None
         if attempt.ran_s is not None:
             attempt.ran_s += passed_s

@@ -77,6 +77,7 @@ MOST_TASKS = 100_000
 """The most tasks of one array. The configuration may allow fewer."""
 
 Gpus = Annotated[Whole, Field(ge=1, le=MOST_GPUS)]
+Share = Annotated[float, Field(strict=True, ge=0.001, le=1, allow_inf_nan=False)]
 GpusOrNone = Annotated[Whole, Field(ge=0, le=MOST_GPUS)]
 Variable = Annotated[str, Field(strict=True, max_length=4096, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 JobId = Annotated[str, Field(strict=True, min_length=1, max_length=40)]
@@ -177,9 +178,9 @@ class Dependency:
 class JobTerms:
     """What the owner of a job asks for. Everything but the command has a default.
 
-    `gpus` is the gang, `gpus_min..gpus_max` the elastic range. `preempt` says how its GPUs can be taken away: by
-    "checkpoint" (SIGTERM, it saves and exits with 75), by "suspend" in place (its memory stays), by a "restart" from
-    the beginning, or "never".
+    `gpus` is the gang, `gpus_min..gpus_max` the elastic range. A job with a `gpu_share` below 1 has a part of one GPU.
+    `preempt` says how its GPUs can be taken away: by "checkpoint" (SIGTERM, it saves and exits with 75), by "suspend"
+    in place (its memory stays), by a "restart" from the beginning, or "never".
 
     Values from a user are checked (`checked`, the API). Values that code makes by itself are trusted.
     """
@@ -199,6 +200,9 @@ class JobTerms:
     gpus: Annotated[Gpus, _about("how many GPUs it needs")] = 1
     gpus_min: Annotated[GpusOrNone, _about("the least GPUs of an elastic range; 0 is `gpus`")] = 0
     gpus_max: Annotated[GpusOrNone, _about("the most GPUs of an elastic range; 0 is `gpus`")] = 0
+    gpu_share: Annotated[
+        Share, _about("the part of one GPU that it needs, of its memory and time; 1 is whole GPUs")
+    ] = 1.0
     gpu_types: Annotated[tuple[Name, ...], Field(max_length=100), _about("only GPUs of these types")] = ()
     memory_bytes: Annotated[
         Whole, Field(ge=0, le=MOST_INT), _about("the memory that it needs on each GPU", "bytes")
@@ -243,12 +247,21 @@ class JobTerms:
             raise InputError(f"command: is longer than {MOST_TEXT:,} characters")
         if not self.gpus_min <= self.gpus <= self.gpus_max:
             raise InputError(f"gpus: {self.gpus} is not in the elastic range {self.gpus_min}..{self.gpus_max}")
+        if self.gpu_share < 1 and self.gpus_max > 1:
+            raise InputError(
+                f"gpu_share: {self.gpu_share:g} is a part of one GPU, and the job may have {self.gpus_max}"
+            )
         if self.elastic and self.preempt != "checkpoint":
             raise InputError("preempt: only jobs that are preempted by checkpoint can change their number of GPUs")
 
     @property
     def elastic(self) -> bool:
         return self.gpus_min != self.gpus_max
+
+    @property
+    def gpus_text(self) -> str:
+        """What it asks for, as `--gpus` takes it."""
+        return f"{self.gpu_share:g}" if self.gpu_share < 1 else f"{self.gpus}"
 
 
 @dataclass(frozen=True)

@@ -43,9 +43,18 @@ def keep_to_ourselves(open_files: int) -> None:
 
 
 def launch_of(
-    record: JobRecord, attempt: Attempt, folder: Path, devices: Sequence[str] | None, log_bytes: int = LOG_BYTES
+    record: JobRecord,
+    attempt: Attempt,
+    folder: Path,
+    devices: Sequence[str] | None,
+    *,
+    log_bytes: int = LOG_BYTES,
+    mps: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What a keeper has to start. `devices` names the GPUs for CUDA; None if they are virtual."""
+    """What a keeper has to start. `devices` names the GPUs for CUDA; None if they are virtual.
+
+    `mps` says by which MPS daemon the job shares its GPU, if it does.
+    """
     request = record.request
     world = len(attempt.gpus) if request.processes == "per_gpu" else 1
     common = {
@@ -61,6 +70,8 @@ def launch_of(
         "MASTER_PORT": str(free_port()),
         "TORCHELASTIC_RESTART_COUNT": str(attempt.number - 1),
         "CUDA_VISIBLE_DEVICES": "" if devices is None else ",".join(devices),
+        **({} if mps is None else mps["env"]),
+        **({"FAIRWAY_GPU_SHARE": f"{request.gpu_share:g}"} if request.gpu_share < 1 else {}),
     }
     if request.slurm_env:
         common |= _slurm(record, attempt, world)
@@ -86,6 +97,7 @@ def launch_of(
         "cpus": request.cpus,
         "suspends": request.preempt == "suspend",
         "devices": None if devices is None else list(devices),
+        "mps": None if mps is None else {name: mps[name] for name in ("program", "folder", "must")},
         **_jobs_have,
     }
 

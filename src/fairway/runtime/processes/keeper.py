@@ -20,6 +20,8 @@ A scheduler that starts again finds in the attempt's directory which processes r
     stopping      exists as soon as the ranks have been asked to stop
     hurry         how many seconds suspended ranks have to stop, if what they would save is not needed
 
+Ranks that share a GPU by MPS need its daemon, which the keeper sees to (`mps`).
+
 What the ranks write goes through a pipe: the keeper puts it into their logs and keeps these within bounds.
 
 Files are only trusted if the keeper's own user wrote them: ranks of other users can write to some directories near by.
@@ -177,6 +179,7 @@ class Keeper:
         self.asked_s: float | None = None
         self.logs = RankLogs(int(self.launch["log_bytes"]))
         self.group = Path(self.launch["cgroup"]) if self.launch.get("cgroup") else None
+        self.mps: Any = None
         self.turns = Turns(self)
         self.memory = MovedMemory(self)
         self.problem = ""
@@ -189,9 +192,11 @@ class Keeper:
             return
         self._reserve()
         self._leave_sign()
+        # Before this process adopts orphans, which end with it: the daemon of MPS may be needed for longer.
+        self.problem = self._begin_mps()
         prctl(_PR_SET_CHILD_SUBREAPER, 1)
         kills = memory_kills()
-        self.problem = self._start_all()
+        self.problem = self.problem or self._start_all()
         self._note_ranks()
         # Only now: a process with several threads should not fork.
         self.logs.start()
@@ -207,6 +212,8 @@ class Keeper:
         self._clear()
         self.logs.finish()
         codes = [self.codes[pid] for pid in self.ranks]
+        if self.mps is not None and any(codes) and not self.cause and not self.mps.answers():
+            self.cause, self.problem = "lost", "the MPS daemon, through which it used its GPU, is gone"
         outcome = {"codes": codes, "cause": self.cause, "killed": self.killed, "problem": self.problem}
         outcome |= {"time": time.time(), "boot": boot_id(), "uptime_s": uptime_s(), "ran_s": self.ran_s}
         stop_s = None if self.asked_s is None else time.monotonic() - self.asked_s
@@ -214,6 +221,40 @@ class Keeper:
         others = -1 if kills < 0 else memory_kills() - kills
         self._leave_group()
         self._tell({**outcome, "memory_kills": others if own_kills is None else own_kills, "stop_s": stop_s})
+        if self.mps is not None:
+            self.mps.end()
+
+    def _begin_mps(self) -> str:
+        """Let the ranks share their GPU by MPS, if the scheduler says so. Returns why they cannot, if they must."""
+        told = self.launch.get("mps")
+        if not told:
+            return ""
+        # Only now: most keepers do not need it, and they should start quickly.
+        from fairway.runtime.processes.mps import MpsError, MpsUse, without_mps
+
+        use = MpsUse(told["program"], Path(told["folder"]), *self._account())
+        try:
+            use.begin()
+        except MpsError as error:
+            if told["must"]:
+                self._stop("start", 0.0)
+                return str(error)
+            say(f"{error}; the job shares its GPU without limits")
+            for rank in self.launch["ranks"]:
+                rank["env"] = without_mps(rank["env"])
+            return ""
+        self.mps = use
+        return ""
+
+    def _account(self) -> tuple[int, int]:
+        """The user and group of the ranks; -1 for our own."""
+        name = self.launch.get("account")
+        if not name:
+            return -1, -1
+        with contextlib.suppress(KeyError):
+            found = pwd.getpwnam(name)
+            return found.pw_uid, found.pw_gid
+        return -1, -1
 
     def _reserve(self) -> None:
         with contextlib.suppress(OSError):
