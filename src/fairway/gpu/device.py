@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -279,6 +280,8 @@ class TorchCpu:
 
 def find_device() -> Device:
     """The GPU that this process can see, else the CPU."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
+        return TorchCpu()
     with contextlib.suppress(ImportError):
         import torch
 

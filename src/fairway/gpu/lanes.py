@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Literal, NamedTuple
 
 MARGIN_BYTES = 300 * 1024**2
@@ -85,7 +86,6 @@ class Lanes:
         self.waiting: dict[str, Need] = {}
         self._resizes = resizes
         self._most_lanes = most_lanes
-        self._next = 0
 
     def lane_of(self, job: str) -> Lane | None:
         """The lane of a job; None if it has none."""
@@ -185,9 +185,8 @@ class Lanes:
         if need.peak_bytes > self.free_bytes or len(self.lanes) == self._most_lanes:
             return None
         size_bytes = need.peak_bytes if self.mode == "slide" else need.ephemeral_bytes
-        lane = Lane(self._next, size_bytes, {job: need})
-        self.lanes[lane.number] = lane
-        self._next += 1
+        number = next(number for number in count() if number not in self.lanes)
+        lane = self.lanes[number] = Lane(number, size_bytes, {job: need})
         return InLane(lane.number, "opened")
 
     def _joined(self, job: str, need: Need) -> InLane | None:
