@@ -28,7 +28,7 @@ from fairway.core.errors import FairwayError
 from fairway.gpu.device import Device, Stream, find_device
 from fairway.gpu.hosted import HostingError, is_out_of_memory, one_line
 from fairway.gpu.lanes import MARGIN_BYTES, InLane, Lanes, Mode, Need, Waiting
-from fairway.gpu.occupant import Occupant, Wanted
+from fairway.gpu.occupant import HostingRequest, Occupant
 from fairway.gpu.residency import CopyStreams
 from fairway.gpu.talk import Said, Switchboard
 from fairway.gpu.turns import ORDERS, IterationOrder, Order
@@ -91,7 +91,7 @@ class Executor:
         """Whether no job has been here for a while, and none is announced."""
         announced_s = 0.0
         with contextlib.suppress(OSError):
-            announced_s = (self._folder / "wanted").stat().st_mtime
+            announced_s = self._folder.with_name("wanted").stat().st_mtime
         return time.time() - max(self._active_s, announced_s) > self._idle_s
 
     # --- seats -------------------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ class Executor:
 
     def _host(self, seat: int, message: dict[str, object]) -> None:
         try:
-            wanted = Wanted.read(message)
+            wanted = HostingRequest.read(message)
             if wanted.job in self._jobs or any(one.job == wanted.job for one in self._arriving):
                 raise HostingError(f"job {wanted.job} is hosted already")
             if self._suspicion.crashes(wanted.job) >= MOST_CRASHES:

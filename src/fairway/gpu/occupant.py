@@ -26,7 +26,7 @@ _RECORDED_STEP = 1
 
 
 @dataclass(frozen=True)
-class Wanted:
+class HostingRequest:
     """What a seat asks an executor to host."""
 
     job: str
@@ -38,10 +38,10 @@ class Wanted:
     mark: str = ""
 
     @staticmethod
-    def read(message: Mapping[str, Any]) -> Wanted:
+    def read(message: Mapping[str, Any]) -> HostingRequest:
         """Read what a seat wrote."""
         try:
-            return Wanted(
+            return HostingRequest(
                 str(message["job"]),
                 str(message["factory"]),
                 [str(one) for one in message.get("arguments", ())],
@@ -82,7 +82,7 @@ class Output(io.TextIOBase):
 class Occupant:
     """A job in an executor. `stream` is that of its lane; it has one when it is admitted."""
 
-    def __init__(self, seat: int, wanted: Wanted, device: Device, tell: Callable[[Message], None]) -> None:
+    def __init__(self, seat: int, wanted: HostingRequest, device: Device, tell: Callable[[Message], None]) -> None:
         self.seat = seat
         self.wanted = wanted
         self.files = AttemptFiles(wanted.attempt)

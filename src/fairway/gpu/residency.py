@@ -64,7 +64,7 @@ class Group:
 
 
 @dataclass
-class Layer:
+class CalledLayer:
     """A module that is called in the forward pass, and the tensors that nothing needs before it."""
 
     module: Module
@@ -102,12 +102,12 @@ class CallOrder:
         return self._first
 
 
-def layers_of(device: Device, model: Module, called: Mapping[Module, Mark]) -> list[Layer]:
+def layers_of(device: Device, model: Module, called: Mapping[Module, Mark]) -> list[CalledLayer]:
     """The layers of a model in the order of their calls.
 
     The tensors of a module that is not called itself (its parent uses them) belong to the nearest parent that is.
     """
-    layers = {module: Layer(module, []) for module in called} or {model: Layer(model, [])}
+    layers = {module: CalledLayer(module, []) for module in called} or {model: CalledLayer(model, [])}
     for name, module in model.named_modules():
         own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
         if own:
@@ -120,7 +120,7 @@ def layers_of(device: Device, model: Module, called: Mapping[Module, Mark]) -> l
     return found
 
 
-def _caller(model: Module, name: str, layers: Mapping[Module, Layer]) -> Module:
+def _caller(model: Module, name: str, layers: Mapping[Module, CalledLayer]) -> Module:
     while True:
         module = model.get_submodule(name)
         if module in layers or not name:
@@ -252,7 +252,7 @@ class MovableState:
     def _needs(self, tensors: Iterable[Tensor]) -> tuple[int, ...]:
         return tuple(sorted({self._places[id(tensor)] for tensor in tensors if id(tensor) in self._places}))
 
-    def _pack_layers(self, layers: Sequence[Layer], sizes: Sequence[int]) -> None:
+    def _pack_layers(self, layers: Sequence[CalledLayer], sizes: Sequence[int]) -> None:
         at = 0
         for size in sizes:
             tensors = [tensor for layer in layers[at : at + size] for tensor in layer.tensors]

@@ -54,7 +54,7 @@ class Seat:
             if connection is None:
                 if self._stop.is_set:
                     return REQUEUE_CODE if self._resume else 128 + signal.SIGTERM
-                self._say(f"no executor has answered for {patience_s:.0f} s")
+                self._say(f"no executor has answered for {patience_s:.0f} s{self._last_words()}")
                 return REQUEUE_CODE if self._resume else 1
             with connection:
                 code = self._attended(connection)
@@ -71,6 +71,14 @@ class Seat:
             except OSError:
                 time.sleep(_RETRY_S)
         return None
+
+    def _last_words(self) -> str:
+        """What the executor wrote last."""
+        try:
+            text = self._executor.parents[1].joinpath("executor.log").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return ""
+        return f"; its last words were:\n{text[-2000:]}" if text else ""
 
     def _attended(self, connection: socket.socket) -> int | None:
         """Stay with the job. Returns the exit code, or None if the executor is gone."""

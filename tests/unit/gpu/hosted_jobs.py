@@ -76,6 +76,12 @@ def counting(*arguments: str) -> Counting:
     return Counting(*arguments)
 
 
+def saving(*arguments: str) -> Counting:
+    made = Counting(*arguments)
+    made.save_every = 10  # type: ignore[attr-defined]
+    return made
+
+
 def sized(*arguments: str) -> Sized:
     return Sized(*arguments)
 

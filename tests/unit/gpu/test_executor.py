@@ -169,7 +169,7 @@ def test_an_executor_that_a_job_is_announced_to_does_not_end(tmp_path: Path) -> 
         FakeSeat(tmp_path)
         until_s = time.monotonic() + 1.5
         while time.monotonic() < until_s:
-            (tmp_path / "wanted").touch()
+            tmp_path.with_name("wanted").touch()
             time.sleep(0.05)
         assert process.poll() is None
 

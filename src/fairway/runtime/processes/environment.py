@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fairway.runtime.jobs.records import Attempt, JobRecord
+from fairway.runtime.processes.executors import hosting, seat_command, socket_of
 
 LOG_BYTES = 100 * 1024 * 1024
 """A rank's log is cut when it has grown to this size. One older piece is kept."""
@@ -64,10 +65,16 @@ def launch_of(
     }
     if request.slurm_env:
         common |= _slurm(record, attempt, world)
+    hosted_by, argv = None, list(request.command)
+    if request.executor:
+        python, state = argv[0], folder.parent.parent
+        hosted_by = hosting(state / "executors", python, request.cwd, common, account_of(record), attempt.gpus[0])
+        common["FAIRWAY_EXECUTOR"] = socket_of(hosted_by)
+        argv = seat_command(python, request.executor, argv[1:])
     logs = [str(folder / f"attempt-{attempt.number}" / f"rank-{rank}.log") for rank in range(world)]
     ranks = [
         {
-            "argv": list(request.command),
+            "argv": argv,
             "env": {**common, **_ranked(rank, slurm=request.slurm_env), "FAIRWAY_LOG": log},
             "log": log,
         }
@@ -85,6 +92,7 @@ def launch_of(
         "host_memory_bytes": request.host_memory_bytes,
         "cpus": request.cpus,
         "devices": None if devices is None else list(devices),
+        "executor": hosted_by,
         **_jobs_have,
     }
 
