@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+
 Batch = tuple[Tensor, ...]
 NAMES = ("VGG19", "ResNet50", "InceptionV3", "BERT-base", "Transformer", "DeepSpeech", "FastGCN", "GraphSAGE")
 PUBLISHED_MS = {
@@ -248,6 +250,83 @@ def training(name: str, device: str, *, quick: bool, steps: int | None = None, b
     model, make_batch = made(name, device, quick=quick, batch=batch)
     by_momentum = name in ("VGG19", "ResNet50", "InceptionV3")
     return Training(model, (_sgd if by_momentum else _adam)(model), make_batch, _cross_entropy, steps)
+
+
+class SmallSearch:
+    """One configuration of a hyper-parameter search: a small network on a data set that fits on the GPU.
+
+    `graphed`: after a few steps its kernels are recorded once and replayed from then on, so that a step is one launch.
+    """
+
+    def __init__(self, width: int, rate: float, steps: int, graphed: bool, device: str) -> None:
+        self.steps, self.movable = steps, False
+        self._data = torch.randn(4096, 64, device=device)
+        self._labels = torch.randint(10, (4096,), device=device)
+        self._at = torch.zeros((), dtype=torch.long, device=device)
+        self._rows = torch.arange(128, device=device)
+        layers = [nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10)]
+        self.model = nn.Sequential(*layers).to(device)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=rate, momentum=0.9)
+        self._graph: Any = None
+        self._graphed = graphed and device.startswith("cuda")
+        self._made, self._loss = 0, torch.zeros((), device=device)
+
+    def step(self) -> dict[str, Any] | None:
+        """One iteration."""
+        self._made += 1
+        if self._graphed and self._made == 4:
+            # Not `torch.cuda.graph`, which empties the caches of all jobs of this process.
+            self._graph = torch.cuda.CUDAGraph()
+            self._graph.capture_begin()
+            self._iterate()
+            self._graph.capture_end()
+        if self._graph is not None:
+            self._graph.replay()
+        else:
+            self._iterate()
+        return {"loss": self._loss} if self._made == self.steps else None
+
+    def _iterate(self) -> None:
+        rows = (self._rows + self._at) % len(self._data)
+        loss = F.cross_entropy(self.model(self._data[rows]), self._labels[rows])
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimizer.step()
+        self._at += len(self._rows)
+        self._loss.copy_(loss.detach())
+
+
+INFERENCE = (
+    *("alexnet", "vgg11", "vgg16", "vgg19", "resnet18", "resnet50", "resnet101", "resnet152", "googlenet"),
+    *("densenet121", "mobilenet_v2", "inception_v3", "BERT-base", "DeepSpeech"),
+)
+"""Fourteen models that answer requests."""
+
+
+def inference(name: str, device: str, *, quick: bool) -> Inference:
+    """A model that answers requests for one image, text or sound each."""
+    if quick or name in NAMES:
+        return Inference(*made(name if name in NAMES else "VGG19", device, quick=quick, batch=1))
+    from torchvision import models
+
+    about = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
+    model = getattr(models, name)(weights=None, **about).to(device)
+    return Inference(model, _images(299 if name == "inception_v3" else 224, 1, 1000, device))
+
+
+def this_device() -> str:
+    """The device of the jobs of this process."""
+    return "cuda:0" if torch.cuda.is_available() else "cpu"
+
+
+def training_job(name: str, quick: str = "", steps: str = "") -> Training:
+    """A training for an executor, without an end if no number of steps is given."""
+    return training(name, this_device(), quick=bool(quick), steps=int(steps) if steps else None)
+
+
+def search_job(width: str, rate: str, steps: str, graphed: str = "") -> SmallSearch:
+    """A configuration of a search, for an executor."""
+    return SmallSearch(int(width), float(rate), int(steps), bool(graphed), this_device())
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -26,7 +26,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 import torch
 from gpu_models import NAMES, PUBLISHED_MS, table, training, versions
 
-from fairway.gpu.device import Device, Mark, find_device, random_numbers
+from fairway.gpu.device import Device, Mark, RandomNumbers, find_device
 from fairway.gpu.residency import CallOrder, CopyStreams, MovableState
 
 AHEAD = {"resident": -1.0, "whole": float("inf"), "first groups": 64e6, "nothing": 0.0}
@@ -36,18 +36,26 @@ PER_TURN = 2
 WARM_UP = 6
 
 
+class Shared(NamedTuple):
+    """What all jobs of a device share."""
+
+    copies: CopyStreams
+    random: RandomNumbers
+
+
 class Job:
     """A training with random numbers of its own, whose state can move."""
 
-    def __init__(self, device: Device, copies: CopyStreams, name: str, seed: int, quick: bool) -> None:
+    def __init__(self, device: Device, shared: Shared, name: str, seed: int, quick: bool) -> None:
         self.device = device
-        self.random: list[Any] = []
+        copies, random = shared
+        self.random, self.name = random, f"{name} {seed} {time.monotonic_ns()}"
         self.began: list[Mark] = []
         self.ended: list[Mark] = []
         self.losses: list[Any] = []
-        with random_numbers(device, self.random):
-            torch.manual_seed(seed)
-            self.training = training(name, device.torch_name, quick=quick)
+        random.use(self.name)
+        torch.manual_seed(seed)
+        self.training = training(name, device.torch_name, quick=quick)
         self.step()
         self.step()
         order = CallOrder(device, self.training.model)
@@ -61,8 +69,8 @@ class Job:
 
     def step(self) -> None:
         """Launch an iteration."""
-        with random_numbers(self.device, self.random):
-            self.losses.append(self.training.step()["loss"])
+        self.random.use(self.name)
+        self.losses.append(self.training.step()["loss"])
         self.ended.append(self.device.mark(self.device.stream()))
 
     def bits(self) -> list[bytes]:
@@ -129,8 +137,8 @@ def copy_bytes_per_s(device: Device, size: int) -> float:
 
 def measure(device: Device, name: str, switches: int, quick: bool, speed: float) -> dict[str, Any]:
     """All ways to switch for one model."""
-    copies = CopyStreams(device)
-    jobs = [Job(device, copies, name, seed, quick) for seed in (1, 2)]
+    shared = Shared(CopyStreams(device), RandomNumbers(device))
+    jobs = [Job(device, shared, name, seed, quick) for seed in (1, 2)]
     size = jobs[0].state.size
     groups = [jobs[0].state.forward_groups, len(jobs[0].state.groups)]
     about: dict[str, Any] = {"model": name, "state_bytes": size, "groups": groups, "floor_ms": size / speed * 1e3}
@@ -149,15 +157,14 @@ def measure(device: Device, name: str, switches: int, quick: bool, speed: float)
 
 def identical(device: Device, name: str, switches: int, quick: bool) -> dict[str, Any]:
     """Whether jobs that take turns have the losses that they have alone."""
-    alone = []
+    alone, shared = [], Shared(CopyStreams(device), RandomNumbers(device))
     for seed in (1, 2):
-        job = Job(device, CopyStreams(device), name, seed, quick)
+        job = Job(device, shared, name, seed, quick)
         for _ in range((switches + WARM_UP) // 2 * PER_TURN):
             job.step()
         alone.append(job.bits())
         del job
-    copies = CopyStreams(device)
-    jobs = [Job(device, copies, name, seed, quick) for seed in (1, 2)]
+    jobs = [Job(device, shared, name, seed, quick) for seed in (1, 2)]
     take_turns(device, jobs, AHEAD["first groups"], switches)
     same = [job.bits() for job in jobs] == alone
     return {"model": name, "identical": same, "switches": switches + WARM_UP, "losses": len(alone[0])}
@@ -190,7 +197,6 @@ def main() -> None:
     options = parser.parse_args()
     switches = 4 if options.quick else options.switches
     device = find_device()
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     speed = copy_bytes_per_s(device, 1 << (20 if options.quick else 29))
     document: dict[str, Any] = {"about": versions(), "date": time.strftime("%Y-%m-%d"), "copy_bytes_per_s": speed}
     if "switch" in options.part:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import get_args
 
 from fairway.core.errors import FairwayError
-from fairway.gpu.device import Device, Stream, find_device
+from fairway.gpu.device import Device, RandomNumbers, Stream, find_device
 from fairway.gpu.hosted import HostingError, is_out_of_memory, one_line
 from fairway.gpu.lanes import MARGIN_BYTES, InLane, Lanes, Mode, Need, Waiting
 from fairway.gpu.occupant import HostingRequest, Occupant
@@ -43,6 +43,8 @@ AHEAD = 2
 """How many iterations of a lane may be launched and not have ended."""
 MOST_LANES = 8
 """More streams than this do not compute at the same time anyway."""
+_ATTEND_EVERY_S = 0.002
+"""How often all jobs are seen to."""
 _LOOK_EVERY_S = 0.02
 """How often a job that stands still is asked whether it may go on, unless its seat says so."""
 
@@ -67,9 +69,12 @@ class Executor:
         self._lanes = Lanes(max(capacity_bytes, 0), mode, most_lanes=MOST_LANES)
         self._order = IterationOrder(order)
         self._copies = CopyStreams(device)
+        self._random = RandomNumbers(device)
         self._streams: dict[int, Stream] = {}
         self._jobs: dict[str, Occupant] = {}
         self._arriving: list[Occupant] = []
+        self._landed: dict[Occupant, None] = {}
+        self._attended_s = -_ATTEND_EVERY_S
         self._active_s = time.time()
         self._suspicion = Suspicion(folder)
         self._watchdog = Watchdog(self._seats)
@@ -79,8 +84,7 @@ class Executor:
         while self._jobs or self._arriving or not self._is_idle():
             self._hear(self._patience_s())
             self._land()
-            for occupant in list(self._jobs.values()):
-                self._guarded(occupant, self._attend)
+            self._attend_all()
             self._let_in()
             started = self._start()
             if not started:
@@ -136,7 +140,10 @@ class Executor:
             self._seats.tell(seat, {"error": str(error)})
             self._seats.hang_up(seat)
             return
-        self._arriving.append(Occupant(seat, wanted, self._device, lambda told: self._seats.tell(seat, told)))
+        self._arriving.append(self._occupant(seat, wanted))
+
+    def _occupant(self, seat: int, wanted: HostingRequest) -> Occupant:
+        return Occupant(seat, wanted, self._device, self._random, lambda told: self._seats.tell(seat, told))
 
     def _part(self, occupant: Occupant, last: dict[str, object]) -> None:
         """Tell a seat how its job ended, and drop the job."""
@@ -151,8 +158,8 @@ class Executor:
         self._order.leave(occupant.job)
         with contextlib.suppress(Exception):
             occupant.finish_flying()
-        occupant.close()
-        self._device.give_back()
+        if not occupant.close() or not self._jobs:
+            self._device.give_back()
         self._admitted(self._lanes.release(occupant.job))
         self._active_s = time.time()
         self._suspicion.nobody_runs()
@@ -292,6 +299,7 @@ class Executor:
 
     def _land_one(self, occupant: Occupant) -> None:
         for _, took_s in occupant.landings():
+            self._landed[occupant] = None
             self._order.note(occupant.job, took_s, occupant.measured().peak_bytes)
         self._active_s = time.time()
 
@@ -300,6 +308,16 @@ class Executor:
         flying = [one.flying[0] for one in self._jobs.values() if one.flying]
         if flying:
             self._device.finish(flying[0].end)
+
+    def _attend_all(self) -> None:
+        """See to the jobs whose iterations have ended, and to all of them now and then."""
+        now_s = time.monotonic()
+        if now_s >= self._attended_s + _ATTEND_EVERY_S:
+            self._attended_s = now_s
+            self._landed = dict.fromkeys(self._jobs.values())
+        for occupant in self._landed:
+            self._guarded(occupant, self._attend)
+        self._landed = {}
 
     def _attend(self, occupant: Occupant) -> None:
         """Between two iterations: leave, end, save, stand still or go on."""
@@ -374,7 +392,7 @@ class Executor:
         """A job took more memory than it was given. It begins again at its last saved state when no other computes."""
         occupant.tell({"log": "fairway: memory ran out; it goes on from its last saved state when it is alone\n"})
         self._remove(occupant)
-        again = Occupant(occupant.seat, occupant.wanted, self._device, occupant.tell)
+        again = self._occupant(occupant.seat, occupant.wanted)
         again.alone = True
         self._arriving.append(again)
 

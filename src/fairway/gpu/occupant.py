@@ -6,6 +6,7 @@ import contextlib
 import io
 import math
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairway.gpu.attempt_files import AttemptFiles
-from fairway.gpu.device import Device, Mark, Stream, random_numbers
+from fairway.gpu.device import Device, Mark, RandomNumbers, Stream
 from fairway.gpu.hosted import HostedJob, HostingError, make_job
 from fairway.gpu.lanes import Need
 from fairway.gpu.residency import CallOrder, CopyStreams, MovableState
@@ -82,7 +83,14 @@ class Output(io.TextIOBase):
 class Occupant:
     """A job in an executor. `stream` is that of its lane; it has one when it is admitted."""
 
-    def __init__(self, seat: int, wanted: HostingRequest, device: Device, tell: Callable[[Message], None]) -> None:
+    def __init__(
+        self,
+        seat: int,
+        wanted: HostingRequest,
+        device: Device,
+        random: RandomNumbers,
+        tell: Callable[[Message], None],
+    ) -> None:
         self.seat = seat
         self.wanted = wanted
         self.files = AttemptFiles(wanted.attempt)
@@ -96,7 +104,7 @@ class Occupant:
         self.leaving = self.resting = self.exhausted = self.alone = False
         self.ready_s = self.used_s = 0.0
         self._device = device
-        self._random: list[Any] = []
+        self._random = random
         self._called: dict[Any, Mark] | None = None
         self._output = Output(tell)
         self._saved_s = time.monotonic()
@@ -114,11 +122,8 @@ class Occupant:
     @contextlib.contextmanager
     def _inside(self) -> Iterator[None]:
         """Run code of the job: with its own random numbers, and what it prints goes to its seat."""
-        with (
-            contextlib.redirect_stdout(self._output),
-            contextlib.redirect_stderr(self._output),
-            random_numbers(self._device, self._random),
-        ):
+        self._random.use(self.job)
+        with contextlib.redirect_stdout(self._output), contextlib.redirect_stderr(self._output):
             yield
 
     def load(self) -> None:
@@ -134,19 +139,19 @@ class Occupant:
             except Exception as error:
                 raise HostingError(f"its saved state {saved.path} cannot be loaded: {error}") from error
             self.launched = self.landed = self._saved_step = step
-            self._random[:] = [random]
+            self._random.set(self.job, random)
         self._loaded_step = self.launched
         persistent, ephemeral = self.hosted.hints
         if persistent is not None and ephemeral is not None:
             self.need = Need(persistent, ephemeral)
-        self._persistent_bytes = persistent or self._device.allocated_bytes() - before
+        self._persistent_bytes = persistent or self._device.allocated_and_peak_bytes()[0] - before
         self.tell({"hosted": {"step": self.landed, "steps": self.hosted.steps}})
 
     def forget(self) -> None:
         """Drop a job that has not computed yet. It is made again when there is room for it."""
         self.need = self.measured()
         self.hosted = None
-        self._random.clear()
+        self._random.forget(self.job)
         self._device.give_back()
 
     @property
@@ -182,7 +187,6 @@ class Occupant:
         records = hosted.is_movable and self._called is None and self.launched >= _RECORDED_STEP
         order = CallOrder(device, hosted.model) if records else None
         before = device.allocated_bytes()
-        device.begin_peak()
         with device.on(self.stream), self._inside():
             begin = device.mark(self.stream)
             try:
@@ -200,10 +204,9 @@ class Occupant:
 
     def _grown(self, before: int) -> Need:
         """What it needs after an iteration that began with `before` bytes on the device."""
-        known = self.measured()
-        self._persistent_bytes += max(self._device.allocated_bytes() - before, 0)
-        ephemeral = self._device.peak_bytes() - before
-        return Need(max(known.persistent_bytes, self._persistent_bytes), max(known.ephemeral_bytes, ephemeral))
+        known, (after, peak) = self.measured(), self._device.allocated_and_peak_bytes()
+        self._persistent_bytes += after - before
+        return Need(max(known.persistent_bytes, self._persistent_bytes), max(known.ephemeral_bytes, peak - before))
 
     def landings(self) -> Iterator[tuple[Iteration, float]]:
         """The iterations that have ended, with their durations."""
@@ -265,7 +268,7 @@ class Occupant:
         with self._device.on(self.stream), self._inside():
             if self.state is not None:
                 self.state.finish_loading()
-            random = self._random[0] if self._random else None
+            random = self._random.state(self.job)
             try:
                 path = checkpoints.write(step, lambda part: hosted.save(part, step, random))
                 checkpoints.register(path, step, {})
@@ -288,14 +291,17 @@ class Occupant:
             self.state.unload(self.stream, self._device.mark(self.stream))
         return True
 
-    def close(self) -> None:
-        """Drop the job and all that it has."""
+    def close(self) -> bool:
+        """Drop the job and all that it has. Whether it is gone; otherwise only a collection of garbage finds it."""
         if self.state is not None:
             self.state.close()
         self.files.go_on()
-        self.hosted = self.state = None
+        self._random.forget(self.job)
+        made = None if self.hosted is None else self.hosted.made
+        seen = None if made is None or not hasattr(made, "__weakref__") else weakref.ref(made)
+        self.hosted = self.state = self._called = made = None
         self.flying.clear()
-        self._called = None
+        return seen is not None and seen() is None
 
 
 def _number(value: Any) -> Any:

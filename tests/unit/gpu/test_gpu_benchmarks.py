@@ -33,3 +33,11 @@ def test_switching_changes_no_bit_of_a_loss(tmp_path: Path) -> None:
     assert len(found["identical"]) == len(found["switch"]) == 8
     assert all(one["identical"] for one in found["identical"])
     assert all(one["first groups"]["switch_ms"] >= 0 for one in found["switch"])
+
+
+def test_many_jobs_share_a_device(tmp_path: Path) -> None:
+    found = _document("gpu_share.py", tmp_path / "share.json")
+    assert found["inference"]["lanes"]["requests"] > 0
+    assert found["search"]["executor"]["makespan_s"] > 0
+    assert found["orders"].keys() >= {"fifo", "srtf", "fair", "pack"}
+    assert found["pairs"]["pairs"][0]["lanes"]

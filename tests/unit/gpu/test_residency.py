@@ -6,39 +6,36 @@ from typing import Any
 
 import pytest
 
-from fairway.gpu.device import TorchCpu, random_numbers
+from fairway.gpu.device import RandomNumbers, TorchCpu
 from fairway.gpu.residency import CallOrder, CopyStreams, MovableState
 
 torch: Any = pytest.importorskip("torch")
+DEVICE = TorchCpu()
+RANDOM = RandomNumbers(DEVICE)
+MADE: list[str] = []
 
 
 class Job:
-    """A small training with shared weights, dropout and batch norm."""
+    """A small training with dropout and batch norm."""
 
     def __init__(self, seed: int, optimizer: str = "AdamW") -> None:
-        self.device = TorchCpu()
-        self.random: list[Any] = []
-        with random_numbers(self.device, self.random):
-            torch.manual_seed(seed)
-            nn = torch.nn
-            self.model = nn.Sequential(
-                nn.Embedding(20, 8),
-                nn.Flatten(),
-                nn.Linear(32, 16),
-                nn.BatchNorm1d(16),
-                nn.Dropout(0.3),
-                nn.Linear(16, 20),
-            )
-            self.optimizer = getattr(torch.optim, optimizer)(self.model.parameters(), lr=0.01)
+        self.device, self.name = DEVICE, f"{seed} {len(MADE)}"
+        MADE.append(self.name)
+        RANDOM.use(self.name)
+        torch.manual_seed(seed)
+        nn = torch.nn
+        first = [nn.Embedding(20, 8), nn.Flatten(), nn.Linear(32, 16), nn.BatchNorm1d(16)]
+        self.model = nn.Sequential(*first, nn.Dropout(0.3), nn.Linear(16, 20))
+        self.optimizer = getattr(torch.optim, optimizer)(self.model.parameters(), lr=0.01)
 
     def step(self) -> float:
-        with random_numbers(self.device, self.random):
-            inputs, labels = torch.randint(20, (5, 4)), torch.randint(20, (5,))
-            loss = torch.nn.functional.cross_entropy(self.model(inputs), labels)
-            self.optimizer.zero_grad()
-            loss.backward()
-            self.optimizer.step()
-            return float(loss.detach())
+        RANDOM.use(self.name)
+        inputs, labels = torch.randint(20, (5, 4)), torch.randint(20, (5,))
+        loss = torch.nn.functional.cross_entropy(self.model(inputs), labels)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return float(loss.detach())
 
 
 def _movable(job: Job, copies: CopyStreams) -> MovableState:
