@@ -20,7 +20,7 @@ class AttemptFiles:
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
         self._whole = None if folder is None else folder.parent if folder.name == "shared" else folder
-        self._seen_ns = -1
+        self._seen = (0, 0)
         self._paused = False
         self._part = 1.0
         self._looked_s = self._said_s = -_SAY_EVERY_S
@@ -32,12 +32,14 @@ class AttemptFiles:
             return False
         path = self._whole / "paused"
         try:
-            written_ns = path.stat().st_mtime_ns
-            if written_ns != self._seen_ns:
+            about = path.stat()
+            # A file is replaced as a whole, and the clock of file systems may be slow.
+            version = (about.st_ino, about.st_mtime_ns)
+            if version != self._seen:
                 self._paused = path.read_text(encoding="ascii") == "yes"
-                self._seen_ns = written_ns
+                self._seen = version
         except (OSError, ValueError):
-            self._paused, self._seen_ns = False, -1
+            self._paused, self._seen = False, (0, 0)
         return self._paused
 
     def rest(self) -> None:

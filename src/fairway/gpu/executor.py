@@ -147,9 +147,9 @@ class Executor:
 
     def _part(self, occupant: Occupant, last: dict[str, object]) -> None:
         """Tell a seat how its job ended, and drop the job."""
+        self._remove(occupant)
         occupant.tell(last)
         self._seats.hang_up(occupant.seat)
-        self._remove(occupant)
 
     def _remove(self, occupant: Occupant) -> None:
         if occupant in self._arriving:
@@ -200,17 +200,23 @@ class Executor:
         self._land_one(occupant)
 
     def _request(self, occupant: Occupant) -> None:
-        """Ask for a lane. Jobs that stand still make room, those that ran last at the end."""
+        """Ask for a lane."""
         found = self._lanes.request(occupant.job, occupant.measured())
-        resting = sorted((one for one in self._jobs.values() if self._may_leave(one)), key=lambda one: one.used_s)
-        while isinstance(found, Waiting) and not found.forever and resting:
-            self._move_out(resting.pop(0))
-            lane = self._lanes.lane_of(occupant.job)
-            found = self._lanes.why(occupant.job) if lane is None else InLane(lane.number, "opened")
         if isinstance(found, InLane):
             self._admitted({occupant.job: found})
-        else:
+            return
+        if not found.forever:
+            self._make_room()
+        if self._lanes.lane_of(occupant.job) is None:
             self._wait(occupant, found)
+
+    def _make_room(self) -> None:
+        """Let jobs that stand still leave the device for those that wait. Those that ran last leave last."""
+        resting = sorted((one for one in self._jobs.values() if self._may_leave(one)), key=lambda one: one.used_s)
+        for occupant in resting:
+            if not self._lanes.waiting:
+                return
+            self._move_out(occupant)
 
     def _wait(self, occupant: Occupant, why: Waiting) -> None:
         if why.forever:
@@ -323,6 +329,7 @@ class Executor:
         """Between two iterations: leave, end, save, stand still or go on."""
         if occupant.leaving:
             occupant.save()
+            self._suspicion.trust(occupant.job)
             self._part(occupant, {"left": occupant.landed})
         elif occupant.is_done:
             self._finish(occupant)
@@ -336,6 +343,7 @@ class Executor:
                 self._request(occupant)
         elif occupant.should_save():
             occupant.save()
+            self._suspicion.trust(occupant.job)
 
     def _finish(self, occupant: Occupant) -> None:
         assert occupant.hosted is not None
@@ -351,6 +359,7 @@ class Executor:
             self._admitted(self._lanes.release(occupant.job))
         occupant.resting = True
         occupant.files.rest()
+        self._make_room()
 
     # --- errors ------------------------------------------------------------------------------------------------------
 
@@ -416,6 +425,11 @@ class Suspicion:
     def crashes(self, job: str) -> int:
         """How often an executor has died in steps of a job."""
         return self._counts.get(job, 0)
+
+    def trust(self, job: str) -> None:
+        """A job has got further than it was."""
+        if self._counts.pop(job, None) is not None:
+            self._crashes_file.write_text(json.dumps(self._counts), encoding="utf-8")
 
     def runs(self, job: str) -> None:
         """Code of this job runs from now on."""

@@ -111,7 +111,7 @@ class Occupant:
         self._saved_step = -1
         self._loaded_step = self._persistent_bytes = 0
         self._reported_s = -math.inf
-        self._not_a_number = False
+        self._not_a_number = self._is_stuck = False
         folder = wanted.checkpoints
         self._checkpoints = None if folder is None else Checkpoints(folder, resume=wanted.resume, mark=wanted.mark)
 
@@ -283,11 +283,16 @@ class Occupant:
     def move_out(self, copies: CopyStreams) -> bool:
         """Let the state leave the device, if it can. The job stands still."""
         hosted = self.hosted
-        if hosted is None or not hosted.is_movable or self._called is None:
+        if hosted is None or not hosted.is_movable or self._called is None or self._is_stuck:
             return False
         with self._device.on(self.stream):
             if self.state is None:
-                self.state = MovableState(self._device, copies, hosted.model, hosted.optimizer, self._called)
+                try:
+                    self.state = MovableState(self._device, copies, hosted.model, hosted.optimizer, self._called)
+                except (RuntimeError, MemoryError) as error:
+                    self._is_stuck = True
+                    self.tell({"log": f"fairway: its state stays on the GPU, there is no room for it: {error}\n"})
+                    return False
             self.state.unload(self.stream, self._device.mark(self.stream))
         return True
 

@@ -32,6 +32,13 @@ def executor(folder: Path, python: str = sys.executable, **settings: str) -> Ite
         process.wait()
 
 
+def leave_word(attempt: Path, name: str, word: str) -> None:
+    """Leave a file for an executor, as the keeper of an attempt does."""
+    scratch = attempt / "scratch"
+    scratch.write_text(word, encoding="ascii")
+    scratch.replace(attempt / name)
+
+
 class FakeSeat:
     """A seat that says what a test wants."""
 

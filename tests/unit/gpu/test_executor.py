@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from executor_process import FakeSeat, executor
+from executor_process import FakeSeat, executor, leave_word
 
 from fairway.gpu import executor as executor_module
 
@@ -134,14 +134,14 @@ def test_a_job_stands_still_between_two_steps_while_its_keeper_wants_it(tmp_path
         seat = FakeSeat(tmp_path).host("1", "counting", "100000", "0.01", str(note), attempt=str(attempt))
         seat.until("step")
         assert (attempt / "yields").exists()
-        (attempt / "paused").write_text("yes")
+        leave_word(attempt, "paused", "yes")
         until_s = time.monotonic() + 10
         while not (attempt / "rests").exists() and time.monotonic() < until_s:
             time.sleep(0.002)
         before = note.read_text()
         time.sleep(0.2)
         assert note.read_text() == before
-        (attempt / "paused").write_text("no")
+        leave_word(attempt, "paused", "no")
         time.sleep(0.3)
         assert note.read_text() != before
         assert not (attempt / "rests").exists()
@@ -149,7 +149,7 @@ def test_a_job_stands_still_between_two_steps_while_its_keeper_wants_it(tmp_path
 
 def test_a_throttled_job_rests_between_its_steps(tmp_path: Path) -> None:
     attempt, note = _attempt(tmp_path, "attempt-1"), tmp_path / "note"
-    (attempt / "throttle").write_text("0.1")
+    leave_word(attempt, "throttle", "0.1")
     with executor(tmp_path):
         seat = FakeSeat(tmp_path).host("1", "counting", "100000", "0.02", str(note), attempt=str(attempt))
         seat.until("step")
