@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -186,7 +187,7 @@ def draft_of(words: Sequence[str], asked: AskedTerms, *, literal: bool) -> Draft
         raise InputError("there is no command; give one after --, or an sbatch script or a task file")
     draft = None if literal or asked.executor else _from_file(words, given, now)
     if asked.executor:
-        draft = Draft({"command": ("python3", *words)})
+        draft = Draft({"command": ("python3", *words), "shown": shlex.join((asked.executor, *words))})
     elif draft is None:
         draft = from_torchrun(words, given) if is_torchrun(words) else Draft({"command": tuple(words)})
     return draft.upon(Draft({"cwd": _here(given)})).over(given, asked.tasks(), asked.export)
