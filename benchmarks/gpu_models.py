@@ -296,6 +296,33 @@ class SmallSearch:
         self._loss.copy_(loss.detach())
 
 
+class Kept(nn.Module):
+    """Memory that a job keeps."""
+
+    def __init__(self, size: int, mark: int, device: str) -> None:
+        super().__init__()
+        self.register_buffer("content", torch.full((size,), mark, dtype=torch.uint8, device=device))
+
+    def forward(self, mark: int) -> Tensor:
+        """How many of some bytes are not what they should be. Looking at all of them would take memory."""
+        return (self.content[:: 1 << 12] != mark).sum()
+
+
+class Sized:
+    """A job of a given size, without work: it fills memory in each step, and sees whether its own was touched."""
+
+    def __init__(self, persistent_bytes: int, ephemeral_bytes: int, steps: int, device: str) -> None:
+        self.steps, self._size, self._mark = steps, ephemeral_bytes, persistent_bytes % 251
+        self.model = Kept(persistent_bytes, self._mark, device)
+        self._wrong = torch.zeros((), dtype=torch.long, device=device)
+
+    def step(self) -> dict[str, Any]:
+        """Use memory."""
+        used = torch.full((self._size,), self._mark, dtype=torch.uint8, device=self._wrong.device)
+        self._wrong += self.model(self._mark) + (used[:: 1 << 12] != self._mark).sum()
+        return {"wrong": self._wrong}
+
+
 INFERENCE = (
     *("alexnet", "vgg11", "vgg16", "vgg19", "resnet18", "resnet50", "resnet101", "resnet152", "googlenet"),
     *("densenet121", "mobilenet_v2", "inception_v3", "BERT-base", "DeepSpeech"),
@@ -322,6 +349,11 @@ def this_device() -> str:
 def training_job(name: str, quick: str = "", steps: str = "") -> Training:
     """A training for an executor, without an end if no number of steps is given."""
     return training(name, this_device(), quick=bool(quick), steps=int(steps) if steps else None)
+
+
+def sized_job(persistent_bytes: str, ephemeral_bytes: str, steps: str) -> Sized:
+    """A job of a given size, for an executor."""
+    return Sized(int(persistent_bytes), int(ephemeral_bytes), int(steps), this_device())
 
 
 def search_job(width: str, rate: str, steps: str, graphed: str = "") -> SmallSearch:

@@ -34,11 +34,11 @@ def environment(**more: str) -> dict[str, str]:
 class Executor:
     """An executor in a process of its own, with a seat for each job."""
 
-    def __init__(self, order: str) -> None:
+    def __init__(self, order: str, **settings: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="fairway-executor-")
         run = Path(self._folder.name) / "run"
         run.mkdir()
-        env = environment(FAIRWAY_EXECUTOR_ORDER=order, FAIRWAY_EXECUTOR_IDLE_S="600")
+        env = environment(FAIRWAY_EXECUTOR_ORDER=order, FAIRWAY_EXECUTOR_IDLE_S="600", **settings)
         self._socket = run / "socket"
         self._process = subprocess.Popen([sys.executable, "-m", "fairway.gpu.executor", str(run)], env=env, cwd=HERE)
         self._selector = selectors.DefaultSelector()
@@ -46,6 +46,9 @@ class Executor:
         self.hosted: set[str] = set()
         self.done_s: dict[str, float] = {}
         self.steps: dict[str, int] = {}
+        self.figures: dict[str, dict[str, Any]] = {}
+        self.ran_out: list[str] = []
+        self.waited: list[str] = []
 
     def __enter__(self) -> Executor:
         until_s = time.monotonic() + 120
@@ -67,9 +70,10 @@ class Executor:
         self._process.kill()
         self._process.wait()
 
-    def host(self, job: str, factory: str, *arguments: str, held: bool = False) -> None:
+    def host(self, job: str, factory: str, *arguments: str, held: bool = False, memory_bytes: int = 0) -> None:
         """Have a job hosted. If it is held, it is loaded and computes when it is released."""
         wanted: Message = {"job": job, "factory": f"gpu_models:{factory}", "arguments": arguments}
+        wanted["memory_bytes"] = memory_bytes
         if held:
             wanted["attempt"] = str(self._attempt(job))
             self._attempt(job).mkdir()
@@ -110,8 +114,13 @@ class Executor:
             self.hosted.add(job)
         elif "figures" in message:
             self.steps[job] = message["step"]
+            self.figures[job] = message["figures"]
         elif "done" in message:
             self.done_s[job] = time.monotonic()
+        elif "log" in message and "memory ran out" in message["log"]:
+            self.ran_out.append(job)
+        elif "waits" in message:
+            self.waited.append(job)
         elif "error" in message:
             raise RuntimeError(f"job {job}: {message['error']}")
 

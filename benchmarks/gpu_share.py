@@ -7,6 +7,7 @@
 `search`      300 configurations of a small network: the time until all are done, one at a time and in lanes, with and
               without recorded kernels (CUDA graphs); and in a process for each, from the time of a few.
 `orders`      15 trainings of mixed length that come together: mean completion time by FIFO, SRTF, FAIR and PACK.
+`stress`      48 jobs whose memory together is far more than they may have: none may run out of it.
 `pairs`       two trainings at once: the sum of their speeds, each as a part of its speed alone.
 """
 
@@ -162,6 +163,7 @@ def _one_at_a_time(device: Device, configurations: list[tuple[str, str, str]], g
     began_s = time.monotonic()
     for configuration in configurations:
         job = search_job(*configuration, graphed)
+        device.synchronize()
         with device.on(device.new_stream()):
             for _ in range(job.steps):
                 job.step()
@@ -347,7 +349,37 @@ def _trained(name: str, seconds: float, quick: str) -> dict[str, float]:
     return {"per_s": steps / (time.monotonic() - began_s)}
 
 
-PARTS = {"inference": inference_part, "search": search_part, "orders": orders_part, "pairs": pairs_part}
+def stress_part(device: Device, about: dict[str, Any], quick: bool) -> dict[str, Any]:
+    """Jobs whose memory together is several times what they may have. None may run out of it."""
+    draw, most_bytes = random.Random(2), 1_000_000 if quick else 16_000_000_000
+    count, steps = (6, 5) if quick else (48, 60)
+    jobs = {}
+    for number in range(count):
+        persistent = int(most_bytes * draw.uniform(0.01, 0.2))
+        jobs[str(number)] = (persistent, int((most_bytes - persistent) * draw.uniform(0.05, 0.9)))
+    with Executor("pack", FAIRWAY_EXECUTOR_BYTES=str(most_bytes)) as executor:
+        began_s = time.monotonic()
+        for job, (persistent, ephemeral) in jobs.items():
+            sizes = (str(persistent), str(ephemeral), str(steps))
+            memory_bytes = persistent + ephemeral + most_bytes // 100
+            executor.host(job, "sized_job", *sizes, memory_bytes=memory_bytes)
+        executor.until_done(list(jobs), 300)
+        found: dict[str, Any] = {"jobs": count, "limit_gb": most_bytes / 1e9}
+        found["asked_gb"] = sum(sum(job) for job in jobs.values()) / 1e9
+        found |= {"makespan_s": time.monotonic() - began_s, "waited": len(set(executor.waited))}
+        wrong = sum(figures["wrong"] > 0 for figures in executor.figures.values())
+        found |= {"ran_out": len(executor.ran_out), "wrong": wrong}
+    print(table(list(found), [list(found.values())]), flush=True)
+    return found
+
+
+PARTS = {
+    "inference": inference_part,
+    "search": search_part,
+    "orders": orders_part,
+    "pairs": pairs_part,
+    "stress": stress_part,
+}
 
 
 def main() -> None:

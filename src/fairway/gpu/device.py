@@ -79,6 +79,10 @@ class Device(Protocol):
         """The memory that all jobs can have together."""
         ...
 
+    def limit(self, most_bytes: int) -> None:
+        """Let allocations of this process fail beyond this."""
+        ...
+
     def allocated_bytes(self) -> int:
         """The memory that tensors have now. From now on the largest allocation is looked for."""
         ...
@@ -165,6 +169,10 @@ class TorchCuda:
         # What torch has reserved already is for our jobs as well.
         return int(self._cuda.mem_get_info(self._device)[0]) + int(self._cuda.memory_reserved(self._device))
 
+    def limit(self, most_bytes: int) -> None:
+        whole = self._cuda.get_device_properties(self._device).total_memory
+        self._cuda.set_per_process_memory_fraction(min(most_bytes / whole, 1.0), self._device)
+
     def allocated_bytes(self) -> int:
         self._cuda.reset_peak_memory_stats(self._device)
         return self.allocated_and_peak_bytes()[0]
@@ -248,6 +256,9 @@ class TorchCpu:
 
     def capacity_bytes(self) -> int:
         return self._capacity_bytes
+
+    def limit(self, most_bytes: int) -> None:
+        self._capacity_bytes = min(self._capacity_bytes, most_bytes)
 
     def allocated_bytes(self) -> int:
         return 0

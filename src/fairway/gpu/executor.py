@@ -12,15 +12,15 @@ it ends with another code, is started again, and jobs go on from their last save
 from __future__ import annotations
 
 import contextlib
-import json
+import math
 import os
 import queue
 import signal
 import sys
-import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -28,17 +28,15 @@ from fairway.core.errors import FairwayError
 from fairway.gpu.device import Device, RandomNumbers, Stream, find_device
 from fairway.gpu.hosted import HostingError, is_out_of_memory, one_line
 from fairway.gpu.lanes import MARGIN_BYTES, InLane, Lanes, Mode, Need, Waiting
-from fairway.gpu.occupant import HostingRequest, Occupant
+from fairway.gpu.occupant import TRIED_STEPS, HostingRequest, Occupant
 from fairway.gpu.residency import CopyStreams
+from fairway.gpu.safeguards import MOST_CRASHES, Suspicion, Watchdog
 from fairway.gpu.talk import Said, Switchboard
 from fairway.gpu.turns import ORDERS, IterationOrder, Order
 
 IDLE_S = 60.0
-LOST, STUCK = 70, 71
-"""Exit codes: the device is lost, and a job whose seat is gone does not end its step."""
-STUCK_S = 10.0
-MOST_CRASHES = 3
-"""How often an executor may die in steps of a job before the job is refused."""
+LOST = 70
+"""The exit code if the device is lost."""
 AHEAD = 2
 """How many iterations of a lane may be launched and not have ended."""
 MOST_LANES = 8
@@ -59,13 +57,15 @@ class Executor:
         order: Order = "pack",
         mode: Mode = "published",
         idle_s: float = IDLE_S,
-        most_bytes: float = float("inf"),
+        most_bytes: int | None = None,
     ) -> None:
         self._folder = folder
         self._device = device
         self._idle_s = idle_s
         self._seats = Switchboard(folder / "socket")
-        capacity_bytes = int(min(device.capacity_bytes() - MARGIN_BYTES, most_bytes))
+        if most_bytes is not None:
+            device.limit(most_bytes + MARGIN_BYTES)
+        capacity_bytes = min(device.capacity_bytes() - MARGIN_BYTES, most_bytes or device.capacity_bytes())
         self._lanes = Lanes(max(capacity_bytes, 0), mode, most_lanes=MOST_LANES)
         self._order = IterationOrder(order)
         self._copies = CopyStreams(device)
@@ -169,14 +169,23 @@ class Executor:
     def _let_in(self) -> None:
         """Load jobs that have come. What they need is what they say, or what their first iteration takes."""
         for occupant in list(self._arriving):
-            if not occupant.alone or not self._computing():
+            if occupant.wanted.memory_bytes and not occupant.is_reserved:
+                self._guarded(occupant, self._reserve)
+            if occupant.is_reserved:
+                has_room = self._lanes.lane_of(occupant.job) is not None
+            else:
+                has_room = self._lanes.free_bytes > occupant.more_than_bytes or not self._computing()
+            if has_room:
                 self._guarded(occupant, self._load)
+
+    def _reserve(self, occupant: Occupant) -> None:
+        """Take memory for a job that says how much it needs, before it is loaded."""
+        occupant.is_reserved = True
+        found = self._lanes.request(occupant.job, Need(occupant.wanted.memory_bytes, 0))
+        self._placed(occupant, found)
 
     def _load(self, occupant: Occupant) -> None:
         self._suspicion.runs(occupant.job)
-        for one in list(self._jobs.values()) if occupant.alone else ():
-            if self._may_leave(one):
-                self._move_out(one)
         with self._watchdog.over(occupant.seat):
             occupant.load()
         self._arriving.remove(occupant)
@@ -187,13 +196,17 @@ class Executor:
         self._order.join(occupant.job, left)
         if occupant.need is None:
             self._try_out(occupant)
-        self._request(occupant)
+        if occupant.is_reserved:
+            occupant.is_reserved = False
+            self._grow(occupant, occupant.measured())
+        else:
+            self._request(occupant)
 
     def _try_out(self, occupant: Occupant) -> None:
         """See what a job needs that does not say it. The second step also shows in which order its layers compute."""
-        assert occupant.hosted is not None
-        occupant.stream = self._stream(-1)
-        for _ in range(2 if occupant.hosted.is_movable else 1):
+        if not occupant.is_reserved:
+            occupant.stream = self._stream(-1)
+        for _ in range(TRIED_STEPS):
             if occupant.has_steps and not occupant.files.is_paused():
                 occupant.need = self._launched(occupant)
         occupant.finish_flying()
@@ -201,7 +214,10 @@ class Executor:
 
     def _request(self, occupant: Occupant) -> None:
         """Ask for a lane."""
-        found = self._lanes.request(occupant.job, occupant.measured())
+        self._placed(occupant, self._lanes.request(occupant.job, occupant.measured()))
+
+    def _placed(self, occupant: Occupant, found: InLane | Waiting) -> None:
+        """A job was given a lane, or waits for one."""
         if isinstance(found, InLane):
             self._admitted({occupant.job: found})
             return
@@ -223,9 +239,7 @@ class Executor:
             raise HostingError(f"it does not fit on this GPU: {why.reason}")
         occupant.tell({"waits": why.reason})
         occupant.finish_flying()
-        if occupant.has_computed:
-            occupant.move_out(self._copies)
-        else:
+        if not occupant.move_out(self._copies):
             occupant.forget()
 
     def _may_leave(self, occupant: Occupant) -> bool:
@@ -237,10 +251,13 @@ class Executor:
 
     def _admitted(self, jobs: dict[str, InLane]) -> None:
         for job, lane in jobs.items():
-            occupant, stream = self._jobs[job], self._stream(lane.lane)
+            occupant, stream = self._find(job), self._stream(lane.lane)
             if stream is not occupant.stream:
                 occupant.finish_flying()
                 occupant.stream = stream
+
+    def _find(self, job: str) -> Occupant:
+        return self._jobs.get(job) or next(one for one in self._arriving if one.job == job)
 
     def _stream(self, lane: int) -> Stream:
         """The stream of a lane. Orders that run one iteration at a time need only one."""
@@ -252,11 +269,7 @@ class Executor:
     def _grow(self, occupant: Occupant, need: Need) -> None:
         """A job takes more than before: its lane grows, or it waits until it can, or it never will fit."""
         occupant.need = need
-        found = self._lanes.change(occupant.job, need)
-        if isinstance(found, Waiting):
-            self._wait(occupant, found)
-        else:
-            self._admitted({occupant.job: found})
+        self._placed(occupant, self._lanes.change(occupant.job, need))
         self._admitted(self._lanes.retry())
 
     # --- iterations --------------------------------------------------------------------------------------------------
@@ -270,8 +283,8 @@ class Executor:
         found = {}
         for lane in self._lanes.lanes.values():
             for job in lane.jobs:
-                one = self._jobs[job]
-                if not one.resting and not one.leaving and one.has_steps and now_s >= one.ready_s:
+                one = self._jobs.get(job)
+                if one is not None and not one.resting and not one.leaving and one.has_steps and now_s >= one.ready_s:
                     found[job] = lane.number
         return found
 
@@ -375,9 +388,9 @@ class Executor:
     def _failed(self, occupant: Occupant, error: Exception) -> None:
         lost = self._device.is_lost()
         others = [one for one in self._computing() if one is not occupant]
-        if not lost and is_out_of_memory(error) and others and not occupant.alone:
+        if not lost and is_out_of_memory(error) and others:
             error.__traceback__ = None
-            self._again_alone(occupant)
+            self._again(occupant)
             return
         if not isinstance(error, FairwayError):
             occupant.tell({"log": "".join(traceback.format_exception(error))})
@@ -397,81 +410,18 @@ class Executor:
         print(f"job {occupant.job}: {told}; this process ends, since the GPU does not answer any more", flush=True)
         os._exit(LOST)
 
-    def _again_alone(self, occupant: Occupant) -> None:
-        """A job took more memory than it was given. It begins again at its last saved state when no other computes."""
-        occupant.tell({"log": "fairway: memory ran out; it goes on from its last saved state when it is alone\n"})
+    def _again(self, occupant: Occupant) -> None:
+        """A job took more memory than there was. It begins again at its last saved state when there is more.
+
+        One that had a lane, and so was measured, begins when no other job computes.
+        """
+        had_lane = self._lanes.lane_of(occupant.job) is not None
+        free_bytes = self._lanes.free_bytes
+        occupant.tell({"log": "fairway: memory ran out; it goes on from its last saved state when there is more\n"})
         self._remove(occupant)
-        again = self._occupant(occupant.seat, occupant.wanted)
-        again.alone = True
+        again = self._occupant(occupant.seat, replace(occupant.wanted, memory_bytes=0))
+        again.more_than_bytes = math.inf if had_lane else free_bytes
         self._arriving.append(again)
-
-
-class Suspicion:
-    """Whose code ran when an executor died: a job that takes it down again and again is refused."""
-
-    def __init__(self, folder: Path) -> None:
-        self._crashes_file = folder / "crashes.json"
-        self._now = ""
-        self._fd = os.open(folder / "current", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._counts: dict[str, int] = {}
-        with contextlib.suppress(OSError, ValueError):
-            self._counts = dict(json.loads(self._crashes_file.read_text(encoding="utf-8")))
-        died_in = os.pread(self._fd, 200, 0).decode(errors="replace").strip()
-        if died_in:
-            self._counts[died_in] = self._counts.get(died_in, 0) + 1
-            self._crashes_file.write_text(json.dumps(self._counts), encoding="utf-8")
-            self.runs("")
-
-    def crashes(self, job: str) -> int:
-        """How often an executor has died in steps of a job."""
-        return self._counts.get(job, 0)
-
-    def trust(self, job: str) -> None:
-        """A job has got further than it was."""
-        if self._counts.pop(job, None) is not None:
-            self._crashes_file.write_text(json.dumps(self._counts), encoding="utf-8")
-
-    def runs(self, job: str) -> None:
-        """Code of this job runs from now on."""
-        if job != self._now or not job:
-            self._now = job
-            os.pwrite(self._fd, job[:200].ljust(200).encode(), 0)
-
-    def forget(self) -> None:
-        """All jobs have ended."""
-        self._crashes_file.unlink(missing_ok=True)
-
-    def nobody_runs(self) -> None:
-        """No code of a job runs."""
-        self.runs("")
-
-
-class Watchdog:
-    """Ends the process if a job does not end its step although its seat is gone: nothing else can stop it."""
-
-    def __init__(self, seats: Switchboard) -> None:
-        self._seats = seats
-        self._seat = -1
-        threading.Thread(target=self._run, name="watchdog", daemon=True).start()
-
-    @contextlib.contextmanager
-    def over(self, seat: int) -> Iterator[None]:
-        """While a step of this seat's job runs."""
-        self._seat = seat
-        try:
-            yield
-        finally:
-            self._seat = -1
-
-    def _run(self) -> None:
-        gone_s = 0.0
-        while True:
-            time.sleep(1.0)
-            seat = self._seat
-            gone_s = gone_s + 1.0 if seat >= 0 and not self._seats.is_there(seat) else 0.0
-            if gone_s > STUCK_S:
-                print("a job whose process is gone does not end its step; this process ends", flush=True)
-                os._exit(STUCK)
 
 
 def main() -> None:
@@ -482,7 +432,7 @@ def main() -> None:
     if order not in ORDERS or mode not in get_args(Mode):
         sys.exit(f"there is no order {order!r} or no mode {mode!r}")
     idle_s = float(os.environ.get("FAIRWAY_EXECUTOR_IDLE_S", IDLE_S))
-    most_bytes = float(os.environ.get("FAIRWAY_EXECUTOR_BYTES", "inf"))
+    most_bytes = int(os.environ.get("FAIRWAY_EXECUTOR_BYTES", 0)) or None
     Executor(folder, find_device(), order, mode, idle_s, most_bytes).run()  # type: ignore[arg-type]
 
 

@@ -17,18 +17,20 @@ from fairway.gpu.attempt_files import AttemptFiles
 from fairway.gpu.device import Device, Mark, RandomNumbers, Stream
 from fairway.gpu.hosted import HostedJob, HostingError, make_job
 from fairway.gpu.lanes import Need
-from fairway.gpu.residency import CallOrder, CopyStreams, MovableState
+from fairway.gpu.residency import CallOrder, CopyStreams, MovableState, can_be_followed
 from fairway.gpu.talk import Message
 from fairway.train.checkpoints import Checkpoints
 
 REPORT_EVERY_S = 0.1
+TRIED_STEPS = 2
+"""How many steps a job makes that does not say what it needs."""
 _RECORDED_STEP = 1
 """The step in which the order of layers is noted. The first one also loads libraries."""
 
 
 @dataclass(frozen=True)
 class HostingRequest:
-    """What a seat asks an executor to host."""
+    """What a seat asks an executor to host. `memory_bytes` is the most that the job needs on the device, if known."""
 
     job: str
     factory: str
@@ -37,6 +39,7 @@ class HostingRequest:
     checkpoints: Path | None = None
     resume: bool = False
     mark: str = ""
+    memory_bytes: int = 0
 
     @staticmethod
     def read(message: Mapping[str, Any]) -> HostingRequest:
@@ -50,8 +53,9 @@ class HostingRequest:
                 checkpoints=Path(message["checkpoints"]) if message.get("checkpoints") else None,
                 resume=bool(message.get("resume")),
                 mark=str(message.get("mark", "")),
+                memory_bytes=int(message.get("memory_bytes", 0)),
             )
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise HostingError(f"the executor cannot read what to host: {error}") from None
 
 
@@ -101,7 +105,8 @@ class Occupant:
         self.stream: Stream = None
         self.launched = self.landed = 0
         self.flying: deque[Iteration] = deque()
-        self.leaving = self.resting = self.exhausted = self.alone = False
+        self.leaving = self.resting = self.exhausted = self.is_reserved = False
+        self.more_than_bytes = -math.inf
         self.ready_s = self.used_s = 0.0
         self._device = device
         self._random = random
@@ -129,6 +134,7 @@ class Occupant:
     def load(self) -> None:
         """Make the job, and load its last saved state."""
         before = self._device.allocated_bytes()
+        self.launched = self.landed = 0
         with self._inside():
             self.hosted = make_job(self.wanted.factory, self.wanted.arguments)
         saved = None if self._checkpoints is None else self._checkpoints.latest()
@@ -141,6 +147,8 @@ class Occupant:
             self.launched = self.landed = self._saved_step = step
             self._random.set(self.job, random)
         self._loaded_step = self.launched
+        # It computes on another stream than the one on which it was made.
+        self._device.synchronize()
         persistent, ephemeral = self.hosted.hints
         if persistent is not None and ephemeral is not None:
             self.need = Need(persistent, ephemeral)
@@ -148,16 +156,14 @@ class Occupant:
         self.tell({"hosted": {"step": self.landed, "steps": self.hosted.steps}})
 
     def forget(self) -> None:
-        """Drop a job that has not computed yet. It is made again when there is room for it."""
+        """Drop a job that can be made again when there is room for it: it is saved, or was only tried out."""
+        self.save()
+        if self.landed > max(self._saved_step, self._loaded_step + TRIED_STEPS):
+            return
         self.need = self.measured()
-        self.hosted = None
+        self.hosted = self._called = None
         self._random.forget(self.job)
         self._device.give_back()
-
-    @property
-    def has_computed(self) -> bool:
-        """Whether it has made a step since it was loaded."""
-        return self.hosted is not None and self.launched > self._loaded_step
 
     def measured(self) -> Need:
         """What it needs, as far as it was seen or said."""
@@ -284,6 +290,10 @@ class Occupant:
         """Let the state leave the device, if it can. The job stands still."""
         hosted = self.hosted
         if hosted is None or not hosted.is_movable or self._called is None or self._is_stuck:
+            return False
+        if not can_be_followed(hosted.model, self._called):
+            self._is_stuck = True
+            self.tell({"log": "fairway: its state stays on the GPU: weights are used outside of their modules\n"})
             return False
         with self._device.on(self.stream):
             if self.state is None:

@@ -11,7 +11,7 @@ those of its state. A job that leaves is copied back while the next one computes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -107,7 +107,7 @@ def layers_of(device: Device, model: Module, called: Mapping[Module, Mark]) -> l
 
     The tensors of a module that is not called itself (its parent uses them) belong to the nearest parent that is.
     """
-    layers = {module: CalledLayer(module, []) for module in called} or {model: CalledLayer(model, [])}
+    layers = {module: CalledLayer(module, []) for module in (*called, model)}
     for name, module in model.named_modules():
         own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
         if own:
@@ -120,12 +120,21 @@ def layers_of(device: Device, model: Module, called: Mapping[Module, Mark]) -> l
     return found
 
 
-def _caller(model: Module, name: str, layers: Mapping[Module, CalledLayer]) -> Module:
+def can_be_followed(model: Module, called: Mapping[Module, Mark]) -> bool:
+    """Whether each module with tensors, or one around it, is called: only then does somebody wait for them."""
+    for name, module in model.named_modules():
+        own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+        if own and _caller(model, name, called) not in called:
+            return False
+    return True
+
+
+def _caller(model: Module, name: str, called: Container[Module]) -> Module:
+    """The nearest module that is called, from the one of this name outward; the model itself if there is none."""
     while True:
         module = model.get_submodule(name)
-        if module in layers or not name:
-            # The last resort is what is called first: what it needs is there before all else.
-            return module if module in layers else next(iter(layers))
+        if module in called or not name:
+            return module
         name = name.rpartition(".")[0]
 
 

@@ -110,6 +110,7 @@ class Seat:
             "attempt": str(context.attempt or ""),
             "checkpoints": str(context.checkpoints or ""),
             "resume": self._resume,
+            "memory_bytes": int(os.environ.get("FAIRWAY_GPU_MEMORY") or 0),
             "mark": f"-attempt-{context.restart_count + 1}",
         }
 

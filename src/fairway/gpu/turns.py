@@ -1,7 +1,8 @@
 """Whose iteration runs next on a GPU: FIFO, SRTF, PACK and FAIR at the granularity of iterations (Salus).
 
 FIFO, SRTF and FAIR run one iteration at a time. FIFO goes on with a job until it ends, SRTF prefers the least remaining
-time, FAIR the job with the least memory × seconds. PACK starts an iteration in every lane that is idle.
+time, FAIR the job with the least memory × seconds. PACK starts an iteration in every lane that is idle; jobs of one
+lane take turns.
 
 If a job that is first in the order cannot run, others do. After 50 of these, nothing else starts before it does.
 """
@@ -23,12 +24,16 @@ _SMOOTHING = 0.3
 
 @dataclass
 class JobTurns:
-    """What is known about the iterations of a job. `steps` is how many are left; None if nobody knows."""
+    """What is known about the iterations of a job.
+
+    `steps` is how many are left; None if nobody knows. `started` grows with each start of any job.
+    """
 
     steps: float | None = None
     iteration_s: float | None = None
     service_byte_s: float = 0.0
     bypassed: int = 0
+    started: int = 0
 
     @property
     def remaining_s(self) -> float:
@@ -44,6 +49,7 @@ class IterationOrder:
     def __init__(self, order: Order = "pack") -> None:
         self.order = order
         self.jobs: dict[str, JobTurns] = {}
+        self._starts = 0
 
     def join(self, job: str, steps: float | None = None) -> None:
         """A job comes, behind the others. Under FAIR all begin to count again, or the newcomer would have the GPU to
@@ -72,6 +78,8 @@ class IterationOrder:
             return sorted(among, key=lambda job: self.jobs[job].remaining_s)
         if self.order == "fair":
             return sorted(among, key=lambda job: self.jobs[job].service_byte_s)
+        if self.order == "pack":
+            return sorted(among, key=lambda job: self.jobs[job].started)
         return among
 
     def next(self, wanting: Collection[str], lanes: Mapping[str, int], busy: Collection[int]) -> list[str]:
@@ -100,7 +108,8 @@ class IterationOrder:
         """Count the iterations that start before the first job of the order that has no lane."""
         order = self.sorted(wanting)
         for job in started:
-            self.jobs[job].bypassed = 0
+            self._starts += 1
+            self.jobs[job].bypassed, self.jobs[job].started = 0, self._starts
         passed = next((job for job in order if job not in lanes), None)
         if passed is not None:
             behind = set(order[order.index(passed) + 1 :])

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import signal
 import time
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from executor_process import FakeSeat, executor, leave_word
 
-from fairway.gpu import executor as executor_module
+from fairway.gpu.safeguards import MOST_CRASHES, STUCK
 
 
 def _attempt(folder: Path, name: str) -> Path:
@@ -35,7 +34,7 @@ def test_jobs_take_turns(tmp_path: Path) -> None:
     assert len(lines) == 40
     assert len({line.split()[0] for line in lines}) == 1
     counts = [int(line.split()[1]) for line in lines]
-    assert any(after < before for before, after in pairwise(counts))
+    assert max(counts[:20]) <= 15
 
 
 def test_the_shortest_job_goes_first_under_srtf(tmp_path: Path) -> None:
@@ -175,7 +174,7 @@ def test_an_executor_that_a_job_is_announced_to_does_not_end(tmp_path: Path) -> 
 
 
 def test_a_job_that_kills_its_executor_again_and_again_is_refused(tmp_path: Path) -> None:
-    for _ in range(executor_module.MOST_CRASHES):
+    for _ in range(MOST_CRASHES):
         with executor(tmp_path) as process:
             seat = FakeSeat(tmp_path).host("bad", "odd", "dies")
             assert process.wait(20) == -signal.SIGKILL
@@ -191,7 +190,7 @@ def test_a_step_that_does_not_end_is_left_behind_with_its_executor(tmp_path: Pat
         seat = FakeSeat(tmp_path).host("1", "odd", "hangs")
         seat.until("log")
         seat.close()
-        assert process.wait(60) == executor_module.STUCK
+        assert process.wait(60) == STUCK
 
 
 def test_nonsense_of_a_seat_is_refused(tmp_path: Path) -> None:

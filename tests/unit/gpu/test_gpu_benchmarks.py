@@ -41,3 +41,4 @@ def test_many_jobs_share_a_device(tmp_path: Path) -> None:
     assert found["search"]["executor"]["makespan_s"] > 0
     assert found["orders"].keys() >= {"fifo", "srtf", "fair", "pack"}
     assert found["pairs"]["pairs"][0]["lanes"]
+    assert found["stress"]["ran_out"] == found["stress"]["wrong"] == 0

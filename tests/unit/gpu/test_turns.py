@@ -29,6 +29,12 @@ def test_one_iteration_runs_at_a_time_unless_jobs_are_packed() -> None:
     assert _order("pack", a=1, b=1, c=1).next({"a", "b", "c"}, TWO_LANES, {1}) == ["a"]
 
 
+def test_packed_jobs_of_one_lane_take_turns() -> None:
+    order = _order("pack", a=9, b=9, c=9)
+    started = [order.next({"a", "b", "c"}, TWO_LANES, ()) for _ in range(4)]
+    assert [sorted(one) for one in started] == [["a", "b"], ["a", "c"], ["a", "b"], ["a", "c"]]
+
+
 def test_srtf_prefers_the_least_remaining_time() -> None:
     order = _order("srtf", a=100, b=3, c=None)
     for job, took_s in (("a", 0.1), ("b", 2.0), ("c", 0.1)):

@@ -155,6 +155,7 @@ def _own(record: JobRecord, attempt: Attempt, folder: Path) -> Mapping[str, str]
         "FAIRWAY_RESUME": "1" if attempt.resume else "0",
         "FAIRWAY_REASON": record.reason,
         **({} if request.array_task is None else {"FAIRWAY_ARRAY_TASK_ID": str(request.array_task)}),
+        **({"FAIRWAY_GPU_MEMORY": str(request.memory_bytes)} if request.memory_bytes else {}),
         **({} if request.batch_size is None else {"FAIRWAY_BATCH_SIZE": str(request.batch_size)}),
     }
 
