@@ -19,6 +19,7 @@ import signal
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -42,8 +43,8 @@ AHEAD = 2
 MOST_LANES = 8
 """More streams than this do not compute at the same time anyway."""
 _ATTEND_EVERY_S = 0.002
-"""How often all jobs are seen to."""
-_LOOK_EVERY_S = 0.02
+"""How often all jobs are seen to. With many jobs it is less often, so that it takes little of the time."""
+_LOOK_EVERY_S = 0.005
 """How often a job that stands still is asked whether it may go on, unless its seat says so."""
 
 
@@ -73,16 +74,18 @@ class Executor:
         self._streams: dict[int, Stream] = {}
         self._jobs: dict[str, Occupant] = {}
         self._arriving: list[Occupant] = []
+        self._flying: dict[str, Occupant] = {}
         self._landed: dict[Occupant, None] = {}
-        self._attended_s = -_ATTEND_EVERY_S
+        self._attend_at_s = 0.0
         self._active_s = time.time()
         self._suspicion = Suspicion(folder)
         self._watchdog = Watchdog(self._seats)
 
     def run(self) -> None:
         """Host jobs until there are none any more."""
+        started = False
         while self._jobs or self._arriving or not self._is_idle():
-            self._hear(self._patience_s())
+            self._hear(0.0 if started or self._flying else self._patience_s())
             self._land()
             self._attend_all()
             self._let_in()
@@ -101,12 +104,8 @@ class Executor:
     # --- seats -------------------------------------------------------------------------------------------------------
 
     def _patience_s(self) -> float:
-        """How long to wait for a seat to say something."""
-        if not self._jobs and not self._arriving:
-            return min(1.0, self._idle_s)
-        if any(occupant.flying for occupant in self._jobs.values()) or self._wanting():
-            return 0.0
-        return _LOOK_EVERY_S
+        """How long to wait for a seat to say something, if there is nothing to do."""
+        return _LOOK_EVERY_S if self._jobs or self._arriving else min(1.0, self._idle_s)
 
     def _hear(self, patience_s: float) -> None:
         while True:
@@ -155,6 +154,7 @@ class Executor:
         if occupant in self._arriving:
             self._arriving.remove(occupant)
         self._jobs.pop(occupant.job, None)
+        self._flying.pop(occupant.job, None)
         self._order.leave(occupant.job)
         with contextlib.suppress(Exception):
             occupant.finish_flying()
@@ -291,10 +291,9 @@ class Executor:
     def _start(self) -> bool:
         """Launch the iterations whose turn it is. Whether there were any."""
         wanting = self._wanting()
-        flying = {job: len(one.flying) for job, one in self._jobs.items()}
-        busy = [
-            lane.number for lane in self._lanes.lanes.values() if sum(flying.get(job, 0) for job in lane.jobs) >= AHEAD
-        ]
+        flying = Counter(job for job, one in self._flying.items() for _ in one.flying)
+        lanes = self._lanes.lanes.values() if flying else ()
+        busy = [lane.number for lane in lanes if sum(flying[job] for job in flying.keys() & lane.jobs.keys()) >= AHEAD]
         started = self._order.next(wanting, wanting, busy)
         for job in started:
             self._guarded(self._jobs[job], self._iterate)
@@ -308,13 +307,15 @@ class Executor:
 
     def _launched(self, occupant: Occupant) -> Need:
         self._suspicion.runs(occupant.job)
+        self._flying[occupant.job] = occupant
         with self._watchdog.over(occupant.seat):
             return occupant.launch()
 
     def _land(self) -> None:
-        for occupant in list(self._jobs.values()):
-            if occupant.flying:
-                self._guarded(occupant, self._land_one)
+        for occupant in list(self._flying.values()):
+            self._guarded(occupant, self._land_one)
+            if not occupant.flying:
+                self._flying.pop(occupant.job, None)
 
     def _land_one(self, occupant: Occupant) -> None:
         for _, took_s in occupant.landings():
@@ -324,19 +325,20 @@ class Executor:
 
     def _wait_for_device(self) -> None:
         """Nothing can be launched: wait for the first iteration to end."""
-        flying = [one.flying[0] for one in self._jobs.values() if one.flying]
+        flying = [one.flying[0] for one in self._flying.values() if one.flying]
         if flying:
             self._device.finish(flying[0].end)
 
     def _attend_all(self) -> None:
         """See to the jobs whose iterations have ended, and to all of them now and then."""
-        now_s = time.monotonic()
-        if now_s >= self._attended_s + _ATTEND_EVERY_S:
-            self._attended_s = now_s
-            self._landed = dict.fromkeys(self._jobs.values())
-        for occupant in self._landed:
+        began_s = time.monotonic()
+        everyone = began_s >= self._attend_at_s
+        for occupant in list(self._jobs.values() if everyone else self._landed):
             self._guarded(occupant, self._attend)
-        self._landed = {}
+        self._landed.clear()
+        if everyone:
+            now_s = time.monotonic()
+            self._attend_at_s = now_s + max(_ATTEND_EVERY_S, 10.0 * (now_s - began_s))
 
     def _attend(self, occupant: Occupant) -> None:
         """Between two iterations: leave, end, save, stand still or go on."""

@@ -190,8 +190,11 @@ class Lanes:
         return InLane(lane.number, "opened")
 
     def _joined(self, job: str, need: Need) -> InLane | None:
-        """Join the lane that fits best: the smallest in which all stay safe. Else the smallest that can grow."""
-        by_size = sorted(self.lanes.values(), key=lambda lane: (lane.size_bytes, lane.number))
+        """Join the lane that fits best: the smallest in which all stay safe. Else the smallest that can grow.
+
+        Of lanes of one size, the one with the fewest jobs is taken.
+        """
+        by_size = sorted(self.lanes.values(), key=lambda lane: (lane.size_bytes, len(lane.jobs), lane.number))
         return self._taken_in(job, need, by_size, self._fits_as_it_is, "joined") or self._taken_in(
             job, need, by_size, self._grows, "resized"
         )

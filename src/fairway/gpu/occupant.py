@@ -21,7 +21,7 @@ from fairway.gpu.residency import CallOrder, CopyStreams, MovableState, can_be_f
 from fairway.gpu.talk import Message
 from fairway.train.checkpoints import Checkpoints
 
-REPORT_EVERY_S = 0.1
+REPORT_EVERY_S = 0.25
 TRIED_STEPS = 2
 """How many steps a job makes that does not say what it needs."""
 _RECORDED_STEP = 1

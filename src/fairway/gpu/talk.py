@@ -95,6 +95,7 @@ class _Line:
         self.socket = connection
         self.reader = LineReader()
         self.waiting = bytearray()
+        self.is_slow = False
 
 
 class Switchboard:
@@ -110,6 +111,7 @@ class Switchboard:
         self._lines: dict[int, _Line] = {}
         self._next = 0
         self._hanging_up: set[int] = set()
+        self._to_write: set[int] = set()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ, None)
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
@@ -121,6 +123,7 @@ class Switchboard:
             line = self._lines.get(seat)
             if line is not None and len(line.waiting) < MOST_WAITING:
                 line.waiting += encoded(message)
+                self._to_write.add(seat)
         self._wake()
 
     def is_there(self, seat: int) -> bool:
@@ -131,6 +134,7 @@ class Switchboard:
         """End a connection when all has been sent."""
         with self._lock:
             self._hanging_up.add(seat)
+            self._to_write.add(seat)
         self._wake()
 
     def flush(self, seconds: float) -> None:
@@ -184,14 +188,21 @@ class Switchboard:
             self.said.put(Said(seat, message))
 
     def _write(self) -> None:
+        """Send what can be sent now. A seat that takes no more is tried again when it does."""
+        gone = []
         with self._lock:
-            for seat, line in list(self._lines.items()):
-                if line.waiting:
+            for seat in list(self._to_write):
+                line = self._lines.get(seat)
+                if line is not None and line.waiting:
                     with contextlib.suppress(OSError):
                         del line.waiting[: line.socket.send(line.waiting)]
-                wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if line.waiting else 0)
-                self._selector.modify(line.socket, wanted, seat)
-            gone = [seat for seat in self._hanging_up if seat in self._lines and not self._lines[seat].waiting]
+                if line is not None and bool(line.waiting) != line.is_slow:
+                    line.is_slow = bool(line.waiting)
+                    wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if line.is_slow else 0)
+                    self._selector.modify(line.socket, wanted, seat)
+                if line is None or not line.waiting:
+                    self._to_write.discard(seat)
+                    gone += [seat] if seat in self._hanging_up else []
         for seat in gone:
             self._close(seat)
 

@@ -73,7 +73,7 @@ class IterationOrder:
 
     def sorted(self, jobs: Collection[str]) -> list[str]:
         """Jobs in the order in which they are served. Those of equal rank are served as they came."""
-        among = [job for job in self.jobs if job in jobs]
+        among = list(self.jobs) if len(jobs) == len(self.jobs) else [job for job in self.jobs if job in jobs]
         if self.order == "srtf":
             return sorted(among, key=lambda job: self.jobs[job].remaining_s)
         if self.order == "fair":
@@ -88,29 +88,23 @@ class IterationOrder:
         `wanting` would like to run, `lanes` has those of them that are admitted, `busy` are lanes in which an iteration
         runs.
         """
-        taken = set(busy)
-        if taken and self.order != "pack":
+        if busy and self.order != "pack":
             return []
-        started: list[str] = []
+        taken, started = set(busy), list[str]()
+        passed: JobTurns | None = None
         for job in self.sorted(wanting):
-            lane = lanes.get(job)
-            if lane is not None and lane not in taken:
+            lane, turns = lanes.get(job), self.jobs[job]
+            if lane is None:
+                if turns.bypassed >= MOST_BYPASSES:
+                    break
+                passed = passed or turns
+            elif lane not in taken:
                 taken.add(lane)
                 started.append(job)
-            elif lane is None and self.jobs[job].bypassed >= MOST_BYPASSES:
-                break
-            if started and self.order != "pack":
-                break
-        self._count_bypasses(wanting, lanes, started)
+                self._starts += 1
+                turns.bypassed, turns.started = 0, self._starts
+                if passed is not None:
+                    passed.bypassed += 1
+                if self.order != "pack":
+                    break
         return started
-
-    def _count_bypasses(self, wanting: Collection[str], lanes: Mapping[str, int], started: list[str]) -> None:
-        """Count the iterations that start before the first job of the order that has no lane."""
-        order = self.sorted(wanting)
-        for job in started:
-            self._starts += 1
-            self.jobs[job].bypassed, self.jobs[job].started = 0, self._starts
-        passed = next((job for job in order if job not in lanes), None)
-        if passed is not None:
-            behind = set(order[order.index(passed) + 1 :])
-            self.jobs[passed].bypassed += sum(job in behind for job in started)

@@ -19,7 +19,8 @@ class Counting:
 
     def step(self) -> dict[str, float]:
         """Count."""
-        time.sleep(self._pause_s)
+        if self._pause_s:
+            time.sleep(self._pause_s)
         self.count += 1
         if self._note:
             with Path(self._note).open("a", encoding="ascii") as file:
