@@ -206,6 +206,19 @@ def test_torchrun_becomes_ranks(cli: LiveCli) -> None:
     assert (call.code, sorted(call.out.splitlines())) == (0, ["[0] 0 2", "[1] 1 2"])
 
 
+def test_a_function_is_hosted_by_an_executor(cli: LiveCli) -> None:
+    text = (
+        "class Job:\n    steps = 3\n    def step(self):\n        print('a step')\ndef make(name):\n    return Job()\n"
+    )
+    (cli.folder / "hosted_here.py").write_text(text)
+    env = ("--env", "FAIRWAY_EXECUTOR_IDLE_S=0.5", "--env", f"PATH={Path(sys.executable).parent}:/usr/bin:/bin")
+    call = cli("run", "--executor", "hosted_here:make", *env, "--", "x")
+    assert (call.code, call.out) == (0, "a step\n" * 3)
+    job = cli("ls", "--all", "--json").json[-1]["id"]
+    assert "hosted_here:make x" in cli("show", job).out
+    assert cli("run", "--executor", "hosted_here:nothing", *env).code == 1
+
+
 def test_the_same_key_is_the_same_job(cli: LiveCli) -> None:
     assert cli.submit("--key", "once", "--", "true") == cli.submit("--key", "once", "--", "true")
 

@@ -32,7 +32,7 @@ MASK = "********"
 """What is shown instead of a secret."""
 _SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL)S?(?=_|[0-9]|$)")
 """Names of variables that hold secrets: WANDB_API_KEY, HF_TOKEN, but not TOKENIZERS_PARALLELISM."""
-_PRIVATE = ("command", "shown", "cwd")
+_PRIVATE = ("command", "executor", "shown", "cwd")
 _TRIES = 100
 T = TypeVar("T")
 

@@ -71,6 +71,7 @@ def submit(
     fairway submit --gpus 1 -- python train.py --lr 0.1
     fairway submit --gpus 1-4 --time 8h --depends afterok:12 -- python train.py
     fairway submit --array 0-9%3 -- bash -c 'python t.py $FAIRWAY_ARRAY_TASK_ID'
+    fairway submit --executor my_package.training:make_job -- 0.1
     fairway submit -- torchrun --nnodes=1:4 --nproc-per-node=8 train.py
     fairway submit train.sbatch
     fairway submit task.yaml --env LR=0.1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -46,6 +47,7 @@ class AskedTerms:
     per_gpu: Annotated[
         bool, flag("--per-gpu", "Start the command once per GPU, with ranks as torchrun sets them"), Of("processes")
     ] = False
+    executor: Annotated[str | None, _value("MODULE:FUNCTION"), Of("executor", "the words are its arguments")] = None
     name: Annotated[str | None, _value("NAME"), Of("name")] = None
     queue: Annotated[str | None, _value("NAME"), Of("queue")] = None
     priority: Annotated[int | None, _value("N"), Of("priority")] = None
@@ -181,10 +183,12 @@ def draft_of(words: Sequence[str], asked: AskedTerms, *, literal: bool) -> Draft
 
     now = datetime.now().astimezone()
     given = asked.fields(now)
-    if not words:
+    if not words and not asked.executor:
         raise InputError("there is no command; give one after --, or an sbatch script or a task file")
-    draft = None if literal else _from_file(words, given, now)
-    if draft is None:
+    draft = None if literal or asked.executor else _from_file(words, given, now)
+    if asked.executor:
+        draft = Draft({"command": ("python3", *words), "shown": shlex.join((asked.executor, *words))})
+    elif draft is None:
         draft = from_torchrun(words, given) if is_torchrun(words) else Draft({"command": tuple(words)})
     return draft.upon(Draft({"cwd": _here(given)})).over(given, asked.tasks(), asked.export)
 

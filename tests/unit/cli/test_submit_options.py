@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -146,3 +147,24 @@ def test_what_is_no_share_of_a_gpu_is_refused(gpus: str) -> None:
 def test_a_gang_has_no_share() -> None:
     with pytest.raises(InputError, match="--gpus says something else"):
         asked("torchrun", "--nproc-per-node=2", "train.py", gpus="0.5")
+
+
+def test_the_words_beside_an_executor_are_arguments_of_its_function() -> None:
+    request = draft_of(("0.1", "two words"), AskedTerms(executor="my.jobs:make"), literal=True).request(ENVIRONMENT)
+    assert request.executor == "my.jobs:make"
+    assert request.command == ("python3", "0.1", "two words")
+    assert request.shown == "my.jobs:make 0.1 'two words'"
+    assert draft_of((), AskedTerms(executor="my.jobs:make"), literal=False).request(ENVIRONMENT).command == ("python3",)
+
+
+@pytest.mark.parametrize(
+    ("about", "told"),
+    [
+        ({"executor": "my.jobs"}, "executor: has characters that it may not have: 'my.jobs'"),
+        ({"executor": "my.jobs:make", "gpus": "2"}, "executor: a job that is hosted has one GPU and one process"),
+        ({"executor": "my.jobs:make", "per_gpu": True}, "executor: a job that is hosted has one GPU and one process"),
+    ],
+)
+def test_an_executor_takes_a_function_and_one_gpu(about: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=re.escape(told)):
+        draft_of((), AskedTerms(**about), literal=True).request(ENVIRONMENT)

@@ -35,7 +35,7 @@ from fairway.runtime.jobs.records import JobRecord, JobState, StoredJob
 from fairway.runtime.journal.database import Journal, is_blank
 from fairway.runtime.journal.job_folders import folders_of, refuse_without_journal, take_over
 from fairway.runtime.journal.recovery import STOOD_STILL, fingerprint
-from fairway.runtime.processes import containment, keeper, local
+from fairway.runtime.processes import containment, executors, keeper, local
 from fairway.runtime.processes.keeper import started_at, write_over
 from fairway.runtime.processes.local import LocalSite, Running
 from fairway.runtime.processes.movable_memory import MovableMemory, saver_folder
@@ -194,9 +194,16 @@ class Daemon:
         """The watcher of foreign processes. It looks once before any job can be started."""
         if self.machine.nvml is None or self.machine.devices is None:
             return None
-        foreign = ForeignProcesses(self.machine.nvml, self.machine.devices, self.scheduler.engine.keepers)
+        foreign = ForeignProcesses(self.machine.nvml, self.machine.devices, self._our_processes)
         self.scheduler.blocked.set(foreign.look())
         return foreign
+
+    def _our_processes(self) -> dict[int, set[int]]:
+        """The pids of what keeps our jobs on each GPU: the keepers of attempts, and the wardens of executors."""
+        found = self.scheduler.engine.keepers()
+        for gpu, pids in executors.wardens(self.scheduler.folder / "executors").items():
+            found[gpu] = found.get(gpu, set()) | pids
+        return found
 
     @property
     def operators(self) -> tuple[str, ...]:

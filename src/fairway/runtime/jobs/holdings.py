@@ -27,7 +27,7 @@ class _Measure:
             # The tasks of an array have one command, and come one after the other.
             size = sum(map(len, request.command))
             self._command = request.command, size
-        texts = (*request.gpu_types, request.cwd, request.shown, request.name, request.model)
+        texts = (*request.gpu_types, request.cwd, request.executor, request.shown, request.name, request.model)
         return JOB_BYTES + size + sum(map(len, texts)) + DEPENDENCY_BYTES * len(request.depends)
 
 

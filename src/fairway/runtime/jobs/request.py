@@ -180,7 +180,8 @@ class JobTerms:
 
     `gpus` is the gang, `gpus_min..gpus_max` the elastic range. A job with a `gpu_share` below 1 has a part of one GPU.
     `preempt` says how its GPUs can be taken away: by "checkpoint" (SIGTERM, it saves and exits with 75), by "suspend"
-    in place (its memory stays), by a "restart" from the beginning, or "never".
+    in place, by a "restart" from the beginning, or "never". With `executor` the command is the Python that runs it, and
+    arguments of the function.
 
     Values from a user are checked (`checked`, the API). Values that code makes by itself are trusted.
     """
@@ -223,6 +224,11 @@ class JobTerms:
     processes: Annotated[
         Processes, _about("start the command once, or once per GPU with ranks as torchrun sets them")
     ] = "one"
+    executor: Annotated[
+        str,
+        Field(strict=True, max_length=500, pattern=r"^([A-Za-z_][\w.]*:[A-Za-z_]\w*)?$"),
+        _about("a function package.module:make_job: its job is hosted with others in one process on the GPU"),
+    ] = ""
     hold: Annotated[Flag, _about("do not start it until it is released")] = False
     depends: Annotated[tuple[Dependency, ...], Field(max_length=MOST_DEPENDENCIES), _about("jobs to wait for")] = ()
     steps: Annotated[Positive | None, _about("how many steps it takes")] = None
@@ -251,6 +257,8 @@ class JobTerms:
             raise InputError(
                 f"gpu_share: {self.gpu_share:g} is a part of one GPU, and the job may have {self.gpus_max}"
             )
+        if self.executor and (self.gpus_max != 1 or self.processes != "one"):
+            raise InputError("executor: a job that is hosted has one GPU and one process")
         if self.elastic and self.preempt != "checkpoint":
             raise InputError("preempt: only jobs that are preempted by checkpoint can change their number of GPUs")
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fairway.runtime.jobs.records import Attempt, JobRecord
+from fairway.runtime.processes.executors import hosting, seat_command, socket_of
 
 LOG_BYTES = 100 * 1024 * 1024
 """A rank's log is cut when it has grown to this size. One older piece is kept."""
@@ -75,10 +76,16 @@ def launch_of(
     }
     if request.slurm_env:
         common |= _slurm(record, attempt, world)
+    hosted_by, argv = None, list(request.command)
+    if request.executor:
+        python, state = argv[0], folder.parent.parent
+        hosted_by = hosting(state / "executors", python, request.cwd, common, account_of(record), attempt.gpus[0])
+        common["FAIRWAY_EXECUTOR"] = socket_of(hosted_by)
+        argv = seat_command(python, request.executor, argv[1:])
     logs = [str(folder / f"attempt-{attempt.number}" / f"rank-{rank}.log") for rank in range(world)]
     ranks = [
         {
-            "argv": list(request.command),
+            "argv": argv,
             "env": {**common, **_ranked(rank, slurm=request.slurm_env), "FAIRWAY_LOG": log},
             "log": log,
         }
@@ -95,9 +102,10 @@ def launch_of(
         "account": account_of(record),
         "host_memory_bytes": request.host_memory_bytes,
         "cpus": request.cpus,
-        "suspends": request.preempt == "suspend",
+        "suspends": request.preempt == "suspend" and not request.executor,
         "devices": None if devices is None else list(devices),
         "mps": None if mps is None else {name: mps[name] for name in ("program", "folder", "must")},
+        "executor": hosted_by,
         **_jobs_have,
     }
 
@@ -160,6 +168,7 @@ def _own(record: JobRecord, attempt: Attempt, folder: Path) -> Mapping[str, str]
         "FAIRWAY_RESUME": "1" if attempt.resume else "0",
         "FAIRWAY_REASON": record.reason,
         **({} if request.array_task is None else {"FAIRWAY_ARRAY_TASK_ID": str(request.array_task)}),
+        **({"FAIRWAY_GPU_MEMORY": str(request.memory_bytes)} if request.memory_bytes else {}),
         **({} if request.batch_size is None else {"FAIRWAY_BATCH_SIZE": str(request.batch_size)}),
     }
 

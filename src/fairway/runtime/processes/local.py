@@ -24,7 +24,7 @@ from typing import IO, Any
 
 import fairway
 from fairway.core.batch import Split
-from fairway.runtime.processes import environment, keeper
+from fairway.runtime.processes import environment, executors, keeper
 from fairway.runtime.processes.containment import TOKEN, Containment, HostLimits, keeper_of, kill_strays
 from fairway.runtime.processes.environment import ReportReader
 from fairway.runtime.processes.movable_memory import MovableMemory
@@ -369,6 +369,9 @@ class LocalSite:
         group = self._containment.make(launch["token"], limits, sorted(shut))
         if self._memory is not None:
             launch = self._memory.movable(launch)
+        if launch.get("executor"):
+            make_folder(Path(launch["executor"]["folder"]).parent)
+            executors.ensure(launch["executor"], launch.get("umask", 0o022), launch.get("open_files"))
         running = start_keeper(directory, launch if group is None else {**launch, "cgroup": str(group)})
         self._watch(running, launch["token"])
         return running
