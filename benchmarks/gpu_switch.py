@@ -17,6 +17,7 @@ import argparse
 import gc
 import json
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -209,6 +210,7 @@ def main() -> None:
         document["switch"] = []
         for name in options.models:
             document["switch"].append(measure(device, name, switches, options.quick, speed))
+            print(_switch_table(document["switch"][-1:]), file=sys.stderr, flush=True)
             _free(device)
         print(_switch_table(document["switch"]), flush=True)
     if "identical" in options.part:
