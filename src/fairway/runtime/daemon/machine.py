@@ -26,8 +26,8 @@ from fairway.runtime.processes.keeper import stat_fields
 
 _VENDOR_WORDS = {"nvidia", "tesla", "quadro", "geforce", "graphics", "generation", "gpu"}
 _HARMLESS = "nvidia-cuda-mps"
-"""How the names of the driver's helpers begin that hold a context on every GPU and compute nothing themselves. The kernel
-keeps 15 characters of a name."""
+"""How the names of helpers of the driver begin, which hold a context on every GPU and compute nothing themselves. The
+kernel keeps 15 characters of a name."""
 _USERS_FAULT = frozenset((13, 31, 43, 45, 68, 109))
 """Errors (XIDs) that a program causes for itself; the GPU is sound afterwards."""
 MOST_SLOTS = 4096
