@@ -398,6 +398,7 @@ def test_a_job_may_ask_for_a_share_of_a_gpu(site: Site) -> None:
         ({"gpu_share": 1.5}, "gpu_share: must be at most 1"),
         ({"gpu_share": "0.5"}, "gpu_share: must be a number"),
         ({"gpu_share": 0.5, "gpus": 2}, "gpu_share: 0.5 is a part of one GPU, and the job may have 2"),
-        ({"gpus": 0.5}, "gpus: must be a whole number"),
+        ({"gpus": 0.5}, "gpus: must be a whole number; gpu_share asks for a part of one GPU"),
+        ({"gpus": 1.5}, "gpus: must be a whole number"),
     ):
         assert why in refused(site, 422, "POST", "/v1/jobs", json=HELD | fields)

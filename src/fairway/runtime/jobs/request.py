@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from fairway.core.errors import InputError
@@ -76,7 +76,15 @@ MOST_ARGUMENTS, MOST_ENVIRONMENT, MOST_GPUS, MOST_SHOWN, MOST_DEPENDENCIES = 409
 MOST_TASKS = 100_000
 """The most tasks of one array. The configuration may allow fewer."""
 
-Gpus = Annotated[Whole, Field(ge=1, le=MOST_GPUS)]
+
+def _no_share(value: Any) -> Any:
+    """Say how a part of a GPU is asked for."""
+    if isinstance(value, float) and 0 < value < 1:
+        raise ValueError("must be a whole number; gpu_share asks for a part of one GPU")
+    return value
+
+
+Gpus = Annotated[Whole, Field(ge=1, le=MOST_GPUS), BeforeValidator(_no_share)]
 Share = Annotated[float, Field(strict=True, ge=0.001, le=1, allow_inf_nan=False)]
 GpusOrNone = Annotated[Whole, Field(ge=0, le=MOST_GPUS)]
 Variable = Annotated[str, Field(strict=True, max_length=4096, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
