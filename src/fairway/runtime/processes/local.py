@@ -340,7 +340,9 @@ class LocalSite:
         shut = [] if granted is None else [self._device_numbers[one] for one in self._device_numbers.keys() - granted]
         group = self._containment.make(launch["token"], limits, sorted(shut))
         if launch.get("executor"):
-            make_folder(Path(launch["executor"]["folder"]).parent)
+            own = Path(launch["executor"]["folder"])
+            for one in (own.parent, own):
+                make_folder(one)
             executors.ensure(launch["executor"], launch.get("umask", 0o022), launch.get("open_files"))
         running = start_keeper(directory, launch if group is None else {**launch, "cgroup": str(group)})
         self._watch(running, launch["token"])
