@@ -77,6 +77,10 @@ class Device(Protocol):
         """Give a dropped buffer memory again, with any content."""
         ...
 
+    def copy(self, source: Tensor, destination: Tensor) -> None:
+        """Copy between the device and such host memory, on the present stream."""
+        ...
+
     def capacity_bytes(self) -> int:
         """The memory that all jobs can have together."""
         ...
@@ -167,6 +171,9 @@ class TorchCuda:
     def refill(self, buffer: Tensor, size: int) -> None:
         buffer.untyped_storage().resize_(size)
 
+    def copy(self, source: Tensor, destination: Tensor) -> None:
+        destination.copy_(source, non_blocking=True)
+
     def capacity_bytes(self) -> int:
         # What torch has reserved already is for our jobs as well.
         return int(self._cuda.mem_get_info(self._device)[0]) + int(self._cuda.memory_reserved(self._device))
@@ -255,6 +262,9 @@ class TorchCpu:
 
     def refill(self, buffer: Tensor, size: int) -> None:
         buffer.untyped_storage().resize_(size)
+
+    def copy(self, source: Tensor, destination: Tensor) -> None:
+        destination.copy_(source)
 
     def capacity_bytes(self) -> int:
         return self._capacity_bytes
