@@ -2,10 +2,10 @@
 
     PYTHONPATH=src python3 benchmarks/gpu_switch.py [--part switch identical] [--models NAME …] [--quick] [--out FILE]
 
-Two trainings of the same model take turns of two iterations each. A switch is the time from the end of one job's last
+Two trainings of the same model take turns of three iterations each. A switch is the time from the end of one job's last
 kernel to the start of the other's first, by events of the device. `resident`: both states stay on the GPU. Otherwise
 the state of a job leaves the GPU after its turn and comes back for the next one: `whole`, all of it while the other
-job runs; `first groups`, at most 64 MB of it then, and the rest behind the forward pass; `nothing` ahead.
+job runs its last iterations; `first groups`, at most 128 MB of it then, and the rest behind the forward pass.
 
 `extra` is what a job's iteration takes longer than a resident one, from the end of the other job to its own end, and
 `floor` the time that the bytes of the state need at the copy bandwidth, which is measured first.
@@ -30,9 +30,9 @@ from gpu_models import NAMES, PUBLISHED_MS, table, training, versions
 from fairway.gpu.device import Device, Mark, RandomNumbers, find_device
 from fairway.gpu.residency import CallOrder, CopyStreams, MovableState
 
-AHEAD = {"resident": -1.0, "whole": float("inf"), "first groups": 64e6, "nothing": 0.0}
+AHEAD = {"resident": -1.0, "whole": float("inf"), "first groups": 128e6}
 """How many bytes of a job are copied to the GPU while the other one runs; -1: it never leaves."""
-PER_TURN = 2
+PER_TURN = 3
 """Iterations of a job before the other one has its turn."""
 WARM_UP = 6
 
@@ -183,7 +183,7 @@ def _free(device: Device) -> None:
 
 
 def _switch_table(found: list[dict[str, Any]]) -> str:
-    head = ["ms, median (p99)", "PipeSwitch", "Hare", *AHEAD, "iteration", "extra: whole", "first groups", "nothing"]
+    head = ["ms, median (p99)", "PipeSwitch", "Hare", *AHEAD, "iteration", "extra: whole", "first groups"]
     rows = []
     for one in found:
         cells = [f"{one[way]['switch_ms']:.3f} ({one[way]['switch_p99_ms']:.3f})" for way in AHEAD]

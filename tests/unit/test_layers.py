@@ -33,7 +33,7 @@ BELOW: dict[str, set[str]] = {
     "report": {"core", "models", "policies", "placement", "traces", "simulator"},
     "simulator": {"core", "models", "solvers", "policies", "placement", "traces"},
     "published": {"core", "models", "solvers", "policies", "placement", "traces", "simulator"},
-    "runtime": {"core", "models", "solvers", "policies", "placement", "traces", "gpu"},
+    "runtime": {"core", "models", "solvers", "policies", "placement", "traces"},
     "wire": {"core"},
     "client": {"core", "wire"},
     "api": {"core", "models", "policies", "placement", "traces", "simulator", "runtime", "client"},

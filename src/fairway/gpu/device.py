@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import random
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 Stream = Any
@@ -73,6 +75,10 @@ class Device(Protocol):
 
     def refill(self, buffer: Tensor, size: int) -> None:
         """Give a dropped buffer memory again, with any content."""
+        ...
+
+    def copy(self, source: Tensor, destination: Tensor) -> None:
+        """Copy between the device and such host memory, on the present stream."""
         ...
 
     def capacity_bytes(self) -> int:
@@ -165,6 +171,9 @@ class TorchCuda:
     def refill(self, buffer: Tensor, size: int) -> None:
         buffer.untyped_storage().resize_(size)
 
+    def copy(self, source: Tensor, destination: Tensor) -> None:
+        destination.copy_(source, non_blocking=True)
+
     def capacity_bytes(self) -> int:
         # What torch has reserved already is for our jobs as well.
         return int(self._cuda.mem_get_info(self._device)[0]) + int(self._cuda.memory_reserved(self._device))
@@ -187,11 +196,11 @@ class TorchCuda:
         self._cuda.empty_cache()
 
     def random_state(self) -> Any:
-        return self._torch.get_rng_state(), self._cuda.get_rng_state(self._device)
+        return _host_random_state(), self._cuda.get_rng_state(self._device)
 
     def set_random_state(self, state: Any) -> None:
         host, device = state
-        self._torch.set_rng_state(host)
+        _set_host_random_state(host)
         self._cuda.set_rng_state(device, self._device)
 
     def is_lost(self) -> bool:
@@ -254,6 +263,9 @@ class TorchCpu:
     def refill(self, buffer: Tensor, size: int) -> None:
         buffer.untyped_storage().resize_(size)
 
+    def copy(self, source: Tensor, destination: Tensor) -> None:
+        destination.copy_(source)
+
     def capacity_bytes(self) -> int:
         return self._capacity_bytes
 
@@ -270,12 +282,10 @@ class TorchCpu:
         gc.collect()
 
     def random_state(self) -> Any:
-        torch: Any = sys.modules.get("torch")
-        return None if torch is None else torch.get_rng_state()
+        return _host_random_state()
 
     def set_random_state(self, state: Any) -> None:
-        if state is not None:
-            sys.modules["torch"].set_rng_state(state)
+        _set_host_random_state(state)
 
     def is_lost(self) -> bool:
         return False
@@ -291,6 +301,27 @@ def find_device() -> Device:
         if torch.cuda.is_available():
             return TorchCuda()
     return TorchCpu()
+
+
+def _host_random_state() -> dict[str, Any]:
+    """The state of the random numbers of Python, and of NumPy and torch if they are loaded."""
+    found: dict[str, Any] = {"random": random.getstate()}
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if numpy is not None:
+        found["numpy"] = numpy.random.get_state()
+    if torch is not None:
+        found["torch"] = torch.get_rng_state()
+    return found
+
+
+def _set_host_random_state(state: Mapping[str, Any]) -> None:
+    """Go on from a state. A library that was loaded since then begins as in a new process."""
+    random.setstate(state["random"])
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if numpy is not None:
+        numpy.random.set_state(state.get("numpy") or numpy.random.RandomState(0).get_state())
+    if torch is not None:
+        torch.set_rng_state(state["torch"] if "torch" in state else torch.Generator().get_state())
 
 
 class RandomNumbers:

@@ -204,7 +204,7 @@ class MovableState:
                     return
                 for flat in group.flats:
                     device.refill(flat.device, flat.size)
-                    flat.device.copy_(flat.host, non_blocking=True)
+                    device.copy(flat.host, flat.device)
                     flat.note()
                 group.here, group.arrived = True, device.mark(into)
 
@@ -229,7 +229,7 @@ class MovableState:
                 with device.on(back):
                     for flat in group.flats:
                         if flat.has_changed():
-                            flat.host.copy_(flat.device, non_blocking=True)
+                            device.copy(flat.device, flat.host)
             for flat in group.flats:
                 device.drop(flat.device, stream, back)
             group.here, group.arrived = False, None

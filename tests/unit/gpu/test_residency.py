@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -125,3 +126,24 @@ def test_weights_that_share_a_storage_stay_together_at_its_beginning() -> None:
     assert torch.equal(model.weight, before[0])
     assert torch.equal(model.bias, before[1])
     assert len(state.groups) == 1
+
+
+def test_each_job_has_random_numbers_of_its_own() -> None:
+    numpy, numbers = pytest.importorskip("numpy"), RandomNumbers(DEVICE)
+
+    def draw(job: str) -> list[float]:
+        numbers.use(job)
+        return [random.random(), float(numpy.random.rand()), float(torch.rand(()))]
+
+    alone = [draw("a") for _ in range(4)]
+    numbers.forget("a")
+    mixed = []
+    for _ in range(4):
+        mixed.append(draw("a"))
+        draw("b")
+    assert mixed == alone
+    state = numbers.state("a")
+    following = draw("a")
+    numbers.use("b")
+    numbers.set("a", state)
+    assert draw("a") == following

@@ -83,10 +83,8 @@ def socket_of(hosted_by: Mapping[str, Any]) -> str:
 
 
 def ensure(hosted_by: Mapping[str, Any], umask: int = 0o022, open_files: int | None = None) -> None:
-    """Have an executor started, unless there is one. The folder of all executors exists. `OSError` if that fails."""
+    """Have an executor started, unless there is one. Its folder exists. `OSError` if that fails."""
     folder = Path(hosted_by["folder"])
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(mode=0o711)
     run = folder / "run"
     if not run.exists():
         run.mkdir(mode=0o700)

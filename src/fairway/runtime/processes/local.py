@@ -370,7 +370,9 @@ class LocalSite:
         if self._memory is not None:
             launch = self._memory.movable(launch)
         if launch.get("executor"):
-            make_folder(Path(launch["executor"]["folder"]).parent)
+            own = Path(launch["executor"]["folder"])
+            for one in (own.parent, own):
+                make_folder(one)
             executors.ensure(launch["executor"], launch.get("umask", 0o022), launch.get("open_files"))
         running = start_keeper(directory, launch if group is None else {**launch, "cgroup": str(group)})
         self._watch(running, launch["token"])
