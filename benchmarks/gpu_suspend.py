@@ -21,8 +21,9 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from fairway.models.suspend_table import SuspendRow, Way, suspend_csv
 from fairway.runtime.daemon.daemon import Daemon, Options
 from fairway.runtime.daemon.machine import Machine, found_machine
 from fairway.runtime.jobs.records import JobRecord
@@ -91,7 +92,7 @@ class Alone:
         attempt = folder / "jobs" / "1" / "attempt-1"
         env = {**os.environ, "FAIRWAY_LOG": str(attempt / "rank-0.log"), "CUDA_VISIBLE_DEVICES": devices[0]}
         argv = [sys.executable, str(script), str(gb), str(steps), str(self.out)]
-        launch = {"ranks": [{"argv": argv, "env": env, "log": str(attempt / "rank-0.log")}], "cwd": str(folder)}
+        launch: dict[str, Any] = {"ranks": [{"argv": argv, "env": env, "log": str(attempt / "rank-0.log")}], "cwd": str(folder)}
         launch |= {"grace_s": 5.0, "limit_s": None, "log_bytes": 1 << 20, "account": "", "token": "t", "suspends": True}
         self.running: Running = self.site.start(attempt, launch)
         self._log = attempt / "rank-0.log"
@@ -181,6 +182,24 @@ def moves(folder: Path, machine: Machine, sizes: Sequence[float]) -> list[dict[s
             rows.append({**row, "losses_equal": same})
             say(f"{gb:5.1f} GB  {way:20}  out {out_s:6.3f} s  back {back_s:6.3f} s  left {left:5.2f} GB  equal {same}")
     return rows
+
+
+def measured(rows: Sequence[dict[str, Any]], gpu: str) -> list[SuspendRow]:
+    """The measurements as a table that simulations read (`--switching suspend:FILE`)."""
+    by_way = {(row["way"], row["gb"]): row for row in rows}
+    about = (gpu, _driver(), time.strftime("%Y-%m-%d"))
+    made = []
+    for way, name in (("in_place", "in place"), ("moved", "moved"), ("driver", "driver")):
+        for gb in sorted({row["gb"] for row in rows}):
+            row, first = by_way[name, gb], by_way["moved, first time", gb]["out_s"] if way == "moved" else None
+            left = 0.85 if way == "moved" else 0.0
+            made.append(SuspendRow(cast("Way", way), gb, row["out_s"], row["back_s"], first, left, *about))
+    return made
+
+
+def _driver() -> str:
+    asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    return subprocess.run(asked, capture_output=True, text=True).stdout.split("\n")[0].strip()
 
 
 def cost(folder: Path, machine: Machine) -> dict[str, Any]:
@@ -284,6 +303,8 @@ def main() -> None:
                 turns(folder / "turns", machine, policy, asked.jobs, asked.job_gb, asked.steps) for policy in policies
             ]
     asked.out.write_text(json.dumps(results, indent=1))
+    if "moves" in results:
+        asked.out.with_suffix(".csv").write_text(suspend_csv(measured(results["moves"], machine.text)))
 
 
 if __name__ == "__main__":
