@@ -92,7 +92,7 @@ class Alone:
         attempt = folder / "jobs" / "1" / "attempt-1"
         env = {**os.environ, "FAIRWAY_LOG": str(attempt / "rank-0.log"), "CUDA_VISIBLE_DEVICES": devices[0]}
         argv = [sys.executable, str(script), str(gb), str(steps), str(self.out)]
-        launch: dict[str, Any] = {"ranks": [{"argv": argv, "env": env, "log": str(attempt / "rank-0.log")}], "cwd": str(folder)}
+        launch: dict[str, Any] = {"ranks": [{"argv": argv, "env": env, "log": env["FAIRWAY_LOG"]}], "cwd": str(folder)}
         launch |= {"grace_s": 5.0, "limit_s": None, "log_bytes": 1 << 20, "account": "", "token": "t", "suspends": True}
         self.running: Running = self.site.start(attempt, launch)
         self._log = attempt / "rank-0.log"

@@ -18,6 +18,7 @@ from real_processes import wait_for
 from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.runtime.daemon.explain import explain
 from fairway.runtime.daemon.scheduler import NoTerms, Scheduler
+from fairway.runtime.jobs import live_jobs
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.processes.local import LocalSite
 from fairway.runtime.processes.movable_memory import MovableMemory
@@ -154,10 +155,8 @@ def test_the_driver_moves_what_the_job_cannot(folder: Path, memory: PretendedMem
     assert driver.calls.count("out") == driver.calls.count("in") >= 1
 
 
-def test_the_driver_moves_what_does_not_answer(
-    folder: Path, memory: PretendedMemory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The keeper is another process. It reads the limit from its source, so this is the real one: ten seconds.
+def test_the_driver_moves_what_does_not_answer(folder: Path, memory: PretendedMemory) -> None:
+    # The keeper is another process, so its limit is the real one: ten seconds.
     driver = PretendedDriver(memory)
     with scheduler_of(folder, memory, policy="fifo") as scheduler:
         deaf = job(scheduler, memory, 10 * GB, 10_000, "movable", "deaf")
@@ -190,8 +189,11 @@ def test_a_job_that_cannot_leave_is_stopped_by_a_checkpoint(folder: Path, memory
         assert "CUDA out of memory" not in log_of(scheduler, first, attempt=2)
 
 
-def test_no_work_is_lost_where_memory_cannot_leave(folder: Path, memory: PretendedMemory) -> None:
+def test_no_work_is_lost_where_memory_cannot_leave(
+    folder: Path, memory: PretendedMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody can save anything, and host memory takes one job only. The others wait until there is room."""
+    monkeypatch.setattr(live_jobs, "ROOM_RETRY_S", 1.0)
     PretendedDriver(memory)
     with scheduler_of(folder, memory, terms=HostMemory(12 * GB)) as scheduler:
         jobs = [job(scheduler, memory, 10 * GB, 30, "movable", memory_bytes=10 * GB) for _ in range(3)]

@@ -114,7 +114,7 @@ def test_both_kinds_of_requests_are_made() -> None:
     for mode in schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE:
 
         @given(case=submit.as_strategy(generation_mode=mode))
-        @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+        @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
         def ask(case: Any) -> None:
             answers[case.call().status_code] += 1
 

@@ -148,10 +148,9 @@ class MovedMemory:
     def _go_on_leaving(self, now_s: float) -> None:
         if self._call is not None:
             reply = self._call.reply(now_s)
-            if reply is None:
-                return
-            self._call = None
-            self._driver_left(reply)
+            if reply is not None:
+                hangs, self._call = self._call.hangs, None
+                self._driver_left(reply, hangs=hangs)
             return
         if self._wish().get("memory") != "out":
             self._set("returning")
@@ -180,7 +179,7 @@ class MovedMemory:
         if now_s > self._began_s + ANSWER_S + expected_s:
             self._ask_driver("out")
 
-    def _driver_left(self, reply: dict[str, Any]) -> None:
+    def _driver_left(self, reply: dict[str, Any], *, hangs: bool) -> None:
         problem = str(reply.get("problem") or "")
         if not problem:
             self._ways.append("driver")
@@ -191,6 +190,10 @@ class MovedMemory:
             self._is_out()
         else:
             self._stay(problem)
+            if hangs:
+                # It may have begun. It is asked to undo that.
+                self._began_s = time.monotonic()
+                self._ask_driver("in")
 
     def _is_out(self) -> None:
         if not self._ranks.cause:
@@ -265,11 +268,15 @@ class MovedMemory:
 
 
 class DriverCall:
-    """One request to the helper that talks to the driver. `reply` gives None until there is one."""
+    """One request to the helper that talks to the driver. `reply` gives None until there is one.
+
+    It `hangs` if there was none in time.
+    """
 
     def __init__(self, helper: str, what: str, pids: list[int], limit_s: float) -> None:
         self._until_s = time.monotonic() + limit_s + 5.0
         self._got = b""
+        self.hangs = False
         self._socket: socket.socket | None = None
         self._failed = ""
         try:
@@ -290,7 +297,8 @@ class DriverCall:
         try:
             part = self._socket.recv(65_536)
         except BlockingIOError:
-            return None if now_s < self._until_s else self._closed({"problem": "the driver does not answer"})
+            self.hangs = now_s >= self._until_s
+            return self._closed({"problem": "the driver does not answer"}) if self.hangs else None
         except OSError as error:
             return self._closed({"problem": str(error)})
         self._got += part
