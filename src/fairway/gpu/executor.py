@@ -158,7 +158,7 @@ class Executor:
         self._order.leave(occupant.job)
         with contextlib.suppress(Exception):
             occupant.finish_flying()
-        if not occupant.close() or not self._jobs:
+        if not occupant.close() or not (self._jobs or self._arriving):
             self._device.give_back()
         self._admitted(self._lanes.release(occupant.job))
         self._active_s = time.time()

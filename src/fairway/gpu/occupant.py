@@ -158,7 +158,7 @@ class Occupant:
     def forget(self) -> None:
         """Drop a job that can be made again when there is room for it: it is saved, or was only tried out."""
         self.save()
-        if self.landed > max(self._saved_step, self._loaded_step + TRIED_STEPS):
+        if self.hosted is None or self.landed > max(self._saved_step, self._loaded_step + TRIED_STEPS):
             return
         self.need = self.measured()
         self.hosted = self._called = None
