@@ -42,7 +42,7 @@ def leave_word(attempt: Path, name: str, word: str) -> None:
 class FakeSeat:
     """A seat that says what a test wants."""
 
-    def __init__(self, folder: Path, seconds: float = 30.0) -> None:
+    def __init__(self, folder: Path, seconds: float = 120.0) -> None:
         until_s = time.monotonic() + seconds
         while True:
             try:
@@ -67,7 +67,7 @@ class FakeSeat:
     def close(self) -> None:
         self._socket.close()
 
-    def until(self, what: str, seconds: float = 30.0) -> Any:
+    def until(self, what: str, seconds: float = 120.0) -> Any:
         """Wait for a message with this word, and return what is said there."""
         until_s, begin = time.monotonic() + seconds, 0
         while True:

@@ -14,6 +14,7 @@ from counted_jobs import CountedDevice
 from executor_process import FakeSeat
 
 from fairway.gpu import executor as module
+from fairway.testing.seeds import some
 
 
 class Ended(BaseException):
@@ -106,15 +107,15 @@ def test_a_lost_device_ends_the_process_and_is_told_to_the_job_that_lost_it(host
     assert host.codes == [module.LOST]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", some(range(3), 1))
 def test_no_job_runs_out_of_memory_while_the_condition_holds(hosting: Any, seed: int) -> None:
     draw, host = random.Random(seed), hosting(1000)
     seats = {}
-    for number in range(30):
+    for number in range(20):
         persistent = draw.randint(0, 300)
         ephemeral = draw.randint(1, 1000 - persistent)
         about = {"memory_bytes": persistent + ephemeral}
-        seats[number] = host(str(number), persistent, ephemeral, draw.randint(1, 60), **about)
+        seats[number] = host(str(number), persistent, ephemeral, draw.randint(1, 30), **about)
     for seat in seats.values():
         assert seat.until("done") > 0
         assert not any("log" in one for one in seat.heard)

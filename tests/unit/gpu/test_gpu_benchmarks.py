@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from fairway.testing.seeds import LONG
+
 ROOT = Path(__file__).resolve().parents[3]
 PYTHON = os.environ.get("FAIRWAY_TEST_TORCH_PYTHON") or (sys.executable if find_spec("torch") else "")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not PYTHON, reason="needs torch")]
@@ -35,6 +37,7 @@ def test_switching_changes_no_bit_of_a_loss(tmp_path: Path) -> None:
     assert all(one["first groups"]["switch_ms"] >= 0 for one in found["switch"])
 
 
+@pytest.mark.skipif(not LONG, reason="takes a minute")
 def test_many_jobs_share_a_device(tmp_path: Path) -> None:
     found = _document("gpu_share.py", tmp_path / "share.json")
     assert found["inference"]["lanes"]["requests"] > 0
