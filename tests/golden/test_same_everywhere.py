@@ -12,7 +12,7 @@ import json
 import pytest
 from everywhere import FILE, NEWEST, OLDEST, QUICK, SIMPLEX, digests, elsewhere, environments, runs
 
-from fairway.testing.seeds import ALL
+from fairway.testing.seeds import ALL, some
 
 COMBINED = (OLDEST, NEWEST)
 COMMITTED = json.loads(FILE.read_text())
@@ -42,11 +42,12 @@ def test_every_policy_has_a_digest() -> None:
     assert set(COMMITTED) == {name for name, _, _ in runs() if SIMPLEX not in name}
 
 
-@pytest.mark.parametrize("name", environments() if ALL else COMBINED)
+@pytest.mark.parametrize("name", environments() if ALL else some(COMBINED, 1))
 def test_another_cpu_decides_the_same(name: str, request: pytest.FixtureRequest) -> None:
     check_elsewhere(elsewhere(environments()[name]), request)
 
 
+@pytest.mark.skipif(not ALL, reason="`make test-all` runs it")
 @pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason="Numba is not installed")
 def test_compiled_kernels_decide_the_same(request: pytest.FixtureRequest) -> None:
     check_elsewhere(elsewhere({}, "--compiled"), request)

@@ -12,7 +12,7 @@ import pytest
 
 from fairway import Result, simulate
 from fairway.models.profile import Profile, load_profile
-from fairway.testing.seeds import LONG
+from fairway.testing.seeds import ALL, LONG
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "pollux"
 pytestmark = pytest.mark.skipif(not DATA.exists(), reason="the published workloads are not here")
@@ -48,6 +48,7 @@ def test_a_run_of_160_jobs_costs_less_than_20_cpu_seconds() -> None:
     assert _run("sia", "saturn/workload-1", "sia").costs.cpu_s <= 20.0
 
 
+@pytest.mark.skipif(not ALL, reason="`make test-all` runs it")
 def test_it_is_far_ahead_of_a_policy_that_adapts_nothing() -> None:
     assert _mean_s("sia", "saturn/workload-1") < 0.5 * _mean_s("tiresias", "saturn/workload-1")
 

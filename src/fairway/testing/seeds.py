@@ -15,6 +15,7 @@ from typing import TypeVar
 Case = TypeVar("Case")
 _SEEDS = os.environ.get("FAIRWAY_SEEDS", "")
 ALL = _SEEDS in ("all", "many")
+_SLOW = ("hare",)
 LONG = _SEEDS == "all"
 """Whether tests that take minutes are run."""
 
@@ -26,6 +27,11 @@ def some(cases: Iterable[Case], count: int, *, long: bool = False) -> list[Case]
         return known
     turn = first_seed() % len(known)
     return [known[(turn + at * len(known) // count) % len(known)] for at in range(count)]
+
+
+def quick(policies: Iterable[str]) -> list[str]:
+    """Names of policies; without those whose runs take long, unless all cases are asked for."""
+    return [name for name in sorted(policies) if ALL or name not in _SLOW]
 
 
 def first_seed() -> int:
