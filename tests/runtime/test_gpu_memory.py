@@ -20,6 +20,7 @@ from fairway.runtime.daemon.explain import explain
 from fairway.runtime.daemon.scheduler import NoTerms, Scheduler
 from fairway.runtime.jobs import live_jobs
 from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.processes import executors
 from fairway.runtime.processes.local import LocalSite
 from fairway.runtime.processes.movable_memory import MovableMemory
 from fairway.runtime.processes.site import GpuMemory
@@ -246,3 +247,23 @@ def test_a_scheduler_that_starts_again_finds_memory_that_is_out(folder: Path, me
         assert ended(again).state is JobState.COMPLETED
         assert steps_of(scheduler, again) == list(range(1, 61))
         assert ended(scheduler.store[other.number]).state is JobState.COMPLETED
+
+
+def test_a_hosted_job_makes_room_for_a_program(folder: Path, memory: PretendedMemory) -> None:
+    PretendedDriver(memory)
+    with scheduler_of(folder, memory, policy="fifo") as scheduler:
+        env = {"FAIRWAY_EXECUTOR_IDLE_S": "0.5", "CUDA_VISIBLE_DEVICES": ""}
+        command, cwd = [sys.executable, "100000", "0.01"], str(WORKER.parents[1] / "unit" / "gpu")
+        about = {"executor": "hosted_jobs:counting", "cwd": cwd, "env": env, "preempt": "suspend"}
+        hosted = submit(scheduler, command, **about)
+        wait_for(lambda: "step" in log_of(scheduler, hosted))
+        scheduler.suspend(hosted.id)
+        other = job(scheduler, memory, 10 * GB, 5)
+        assert ended(other).state is JobState.COMPLETED, log_of(scheduler, other)
+        assert places(scheduler) == {hosted.id: "host"}
+        assert json.loads(next(scheduler.folder.glob("jobs/1/attempt-1/where.json")).read_text())["ways"] == ["moved"]
+        scheduler.release(hosted.id)
+        wait_for(lambda: places(scheduler) == {hosted.id: "gpu"})
+        scheduler.cancel(hosted.id)
+        ended(hosted)
+    wait_for(lambda: not executors.wardens(folder / "executors"), "executors to end", 20)

@@ -127,6 +127,10 @@ class Executor:
             occupant.leaving = True
             if occupant in self._arriving:
                 self._part(occupant, {"left": occupant.landed})
+        elif "move" in said.message and occupant is not None:
+            occupant.asked_out = True
+            if occupant.resting or occupant in self._arriving:
+                self._leave_the_device(occupant)
 
     def _host(self, seat: int, message: dict[str, object]) -> None:
         try:
@@ -248,6 +252,19 @@ class Executor:
     def _move_out(self, occupant: Occupant) -> None:
         if occupant.move_out(self._copies):
             self._admitted(self._lanes.release(occupant.job))
+
+    def _leave_the_device(self, occupant: Occupant) -> None:
+        """The scheduler needs the memory of a job that stands still, for somebody outside of this process."""
+        occupant.asked_out = False
+        size = occupant.here_bytes
+        if size and self._lanes.lane_of(occupant.job) is not None:
+            self._move_out(occupant)
+        if size and occupant.here_bytes:
+            occupant.tell({"stays": "its state cannot leave the GPU"})
+            return
+        occupant.finish_leaving()
+        self._device.give_back()
+        occupant.tell({"moved": size})
 
     def _admitted(self, jobs: dict[str, InLane]) -> None:
         for job, lane in jobs.items():
@@ -375,6 +392,8 @@ class Executor:
         occupant.resting = True
         occupant.files.rest()
         self._make_room()
+        if occupant.asked_out:
+            self._leave_the_device(occupant)
 
     # --- errors ------------------------------------------------------------------------------------------------------
 

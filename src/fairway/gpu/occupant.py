@@ -105,7 +105,7 @@ class Occupant:
         self.stream: Stream = None
         self.launched = self.landed = 0
         self.flying: deque[Iteration] = deque()
-        self.leaving = self.resting = self.exhausted = self.is_reserved = False
+        self.leaving = self.resting = self.exhausted = self.is_reserved = self.asked_out = False
         self.more_than_bytes = -math.inf
         self.ready_s = self.used_s = 0.0
         self._device = device
@@ -305,6 +305,16 @@ class Occupant:
                     return False
             self.state.unload(self.stream, self._device.mark(self.stream))
         return True
+
+    @property
+    def here_bytes(self) -> int:
+        """What of its state is on the device."""
+        return self.measured().persistent_bytes if self.state is None else self.state.here_bytes
+
+    def finish_leaving(self) -> None:
+        """Wait until host memory has all of its state."""
+        if self.state is not None:
+            self.state.finish_unloading()
 
     def close(self) -> bool:
         """Drop the job and all that it has. Whether it is gone; otherwise only a collection of garbage finds it."""

@@ -9,6 +9,8 @@ It needs only the standard library.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import select
 import signal
@@ -29,6 +31,8 @@ PATIENCE_S = 60.0
 _RETRY_S = 0.05
 _LOOK_EVERY_S = 0.2
 _PRINT_EVERY_S = 1.0
+REQUEST = signal.SIGRTMIN + 5
+"""The signal of a keeper that wants the memory to move, as `runtime.processes.moves` has it."""
 
 
 class Seat:
@@ -44,10 +48,12 @@ class Seat:
         self._printed_s = 0.0
         self._said: str | None = None
         self._stop = StopFlag()
+        self._memory = AskedMemory(context.attempt)
 
     def run(self) -> int:
         """Have the job hosted until it has ended. Returns the exit code of this process."""
         self._stop.install()
+        self._memory.install()
         patience_s = PATIENCE_S
         while True:
             connection = self._connected(patience_s)
@@ -89,6 +95,8 @@ class Seat:
                 if self._stop.is_set and not asked:
                     asked = True
                     connection.sendall(encoded({"leave": True}))
+                if self._memory.is_asked_out():
+                    connection.sendall(encoded({"move": True}))
                 if not select.select([connection], (), (), _LOOK_EVERY_S)[0]:
                     continue
                 piece = connection.recv(65_536)
@@ -132,6 +140,8 @@ class Seat:
             self._figures(message["step"], message["figures"])
         elif "waits" in message:
             self._say(f"waits for memory of the GPU: {message['waits']}")
+        elif "moved" in message or "stays" in message:
+            self._memory.answer(message)
         elif "error" in message:
             self._say(str(message["error"]))
             return 1
@@ -156,6 +166,62 @@ class Seat:
             self._said = text
             sys.stdout.write(f"fairway: {text}\n")
             sys.stdout.flush()
+
+
+class AskedMemory:
+    """Requests of the keeper to move the job's memory off the GPU, in the way of `fairway.gpu.movable`.
+
+    The executor moves it. It comes back when the job goes on.
+    """
+
+    def __init__(self, attempt: Path | None) -> None:
+        self._folder = attempt
+        self._asked = self._out = False
+
+    def install(self) -> None:
+        """Be ready for requests, and say so."""
+        if self._folder is not None:
+            signal.signal(REQUEST, self._note)
+            with contextlib.suppress(OSError):
+                (self._folder / f"moves-{os.getpid()}").touch()
+
+    def is_asked_out(self) -> bool:
+        """Whether the memory was just asked to leave. Says that it is back if it is wanted back."""
+        if self._out and self._wish() != "out":
+            self._out = False
+            self._say(state="in")
+        asked, self._asked = self._asked, False
+        return asked and self._wish() == "out"
+
+    def answer(self, message: Mapping[str, Any]) -> None:
+        """Pass on what the executor has done."""
+        self._out = "moved" in message
+        if self._out:
+            self._say(state="out", bytes=message["moved"])
+        else:
+            self._say(state="refused", problem=message["stays"])
+
+    def _note(self, signo: int, frame: object) -> None:
+        self._asked = True
+
+    def _wish(self) -> str:
+        whole = None if self._folder is None else _whole(self._folder)
+        try:
+            return str(json.loads((whole / "memory").read_text(encoding="utf-8"))["memory"]) if whole else ""
+        except (OSError, ValueError, KeyError, TypeError):
+            return ""
+
+    def _say(self, **what: object) -> None:
+        if self._folder is not None:
+            path = self._folder / f"moved-{os.getpid()}"
+            with contextlib.suppress(OSError):
+                path.with_name(f"{path.name}.new").write_text(json.dumps(what), encoding="utf-8")
+                path.with_name(f"{path.name}.new").replace(path)
+
+
+def _whole(folder: Path) -> Path:
+    """The directory of the attempt. Another user's job has a folder of its own in it."""
+    return folder.parent if folder.name == "shared" else folder
 
 
 def _shown(figure: tuple[str, Any]) -> str:

@@ -102,3 +102,24 @@ def test_a_job_that_runs_out_of_memory_begins_again_when_it_is_alone(tmp_path: P
         alone.unlink()
         told = FakeSeat(tmp_path).host("3", "hosted_torch_jobs:crowded", "2", "5", str(tmp_path / "3"), str(alone))
         assert told.until("error").startswith("OutOfMemoryError: CUDA out of memory")
+
+
+def test_a_job_leaves_the_device_when_the_scheduler_needs_its_memory(
+    tmp_path: Path, expected: dict[str, list[str]]
+) -> None:
+    attempt, note = tmp_path / "attempt", tmp_path / "note"
+    attempt.mkdir()
+    with executor(tmp_path, PYTHON):
+        seat = FakeSeat(tmp_path).host("1", "hosted_torch_jobs:small", "1", STEPS, str(note), attempt=str(attempt))
+        for turn in range(3):
+            _wait_for_steps(note, len(_losses(note)) + 5)
+            if turn:
+                # It may be asked before it stands still.
+                seat.say({"move": True})
+            leave_word(attempt, "paused", "yes")
+            if not turn:
+                seat.say({"move": True})
+            assert seat.until("moved") > 0
+            leave_word(attempt, "paused", "no")
+        assert seat.until("done") == int(STEPS)
+    assert _losses(note) == expected["1"]

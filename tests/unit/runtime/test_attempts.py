@@ -32,6 +32,9 @@ class Wishes:
     def saves(self, job: int) -> bool:
         return False
 
+    def share_a_process(self, job: int, other: int) -> bool:
+        return False
+
     def begin(self, job: int, gpus: tuple[int, ...]) -> LaunchOrder:
         self._begun += 1
         record = {"id": str(job), "attempts": [{"gpus": gpus}]}

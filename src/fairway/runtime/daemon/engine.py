@@ -232,6 +232,11 @@ class LiveEngine:
         settled = self.ran_s(record, self.clock.now_s()) >= SETTLED_S
         return record.request.memory_bytes or (self._seen_bytes(job) if settled else 0)
 
+    def share_a_process(self, job: int, other: int) -> bool:
+        """Whether one executor hosts both jobs, and sees to their memory itself."""
+        one, two = self._jobs.store[job].request, self._jobs.store[other].request
+        return bool(one.executor and two.executor) and one.user == two.user
+
     def saves(self, job: int) -> bool:
         """Whether a job that is stopped goes on from a checkpoint."""
         return self._jobs.store[job].progress.checkpoint is not None

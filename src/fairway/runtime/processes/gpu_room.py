@@ -27,6 +27,10 @@ class Needs(Protocol):
         """The memory that a job needs on each GPU; 0 if nobody knows."""
         ...
 
+    def share_a_process(self, job: int, other: int) -> bool:
+        """Whether one executor hosts both jobs, and sees to their memory itself."""
+        ...
+
     def saves(self, job: int) -> bool:
         """Whether a job that is stopped goes on from a checkpoint."""
         ...
@@ -56,7 +60,8 @@ class GpuRoom:
         self.forget(job)
         self.full.pop(job, None)
         for gpu in gpus:
-            paused = [one for one in live.values() if one.job != job and one.status == "paused" and gpu in one.gpus]
+            others = [one for one in live.values() if one.job != job and one.status == "paused" and gpu in one.gpus]
+            paused = [one for one in others if not self._needs.share_a_process(job, one.job)]
             memory = self._site.gpu_memory(gpu)
             if memory is None:
                 continue
