@@ -197,6 +197,8 @@ class LiveJobs:
             return []
         record.not_before_s = self.date_s(one.time_s) + ROOM_RETRY_S
         record.reason = f"{one.why}; tried again in {ROOM_RETRY_S:.0f} s"
+        # Others are asked about at once, and this one later.
+        self.timers.set(one.time_s)
         self.timers.set(one.time_s + ROOM_RETRY_S)
         self.eligibility.note_off(record, one.time_s)
         self.store.touch(record)
