@@ -59,9 +59,10 @@ test-processes:
 	$(BIN)/python -m pytest -n 3 tests/runtime
 
 test-others:
-	nice -n 5 $(BIN)/python -m pytest -n 3 --ignore tests/runtime
+	nice -n 5 $(BIN)/python -m pytest -n 3 --ignore tests/runtime --ignore tests/reference
 
-# `make test` tries some of the cases of these tests. This tries all of them that do not take minutes.
+# `make test` tries some of the cases of these tests. This tries all of them that do not take minutes, and compares with
+# published figures where they are (`tests/reference`).
 test-all: setup
 	FAIRWAY_SEEDS=many $(BIN)/python -m pytest -n auto tests/contract tests/golden tests/reference tests/simulation
 

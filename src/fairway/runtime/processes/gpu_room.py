@@ -59,18 +59,20 @@ class GpuRoom:
         """Whether a job finds room on these GPUs. If not, other jobs are asked to move out."""
         self.forget(job)
         self.full.pop(job, None)
+        me = live.get(job)
         for gpu in gpus:
             others = [one for one in live.values() if one.job != job and one.status == "paused" and gpu in one.gpus]
             paused = [one for one in others if not self._needs.share_a_process(job, one.job)]
-            memory = self._site.gpu_memory(gpu)
+            # The driver is only asked if it matters.
+            memory = self._site.gpu_memory(gpu) if paused or (me is not None and _is_out(me)) else None
             if memory is None:
                 continue
-            lack = self._lack(job, memory.free, live.get(job), [one for one in paused if not _is_out(one)])
+            lack = self._lack(job, memory.free, me, [one for one in paused if not _is_out(one)])
             if lack == 0:
                 continue
             if any(one.leaving for one in paused) or self._ask(paused, lack, live):
                 self.why = {**self.why, job: f"the memory of other jobs is being moved out of GPU {gpu}"}
-            elif why := self._no_way(lack, gpu, live.get(job), paused):
+            elif why := self._no_way(lack, gpu, me, paused):
                 self.full[job] = why
         return job not in self.why and job not in self.full
 
@@ -167,12 +169,13 @@ class GpuRoom:
         return asked
 
     def _left_bytes(self, live: Mapping[int, Live]) -> int:
-        taken = [max(one.ready_bytes, 0 if _is_on_gpu(one) else one.handle.memory.bytes) for one in live.values()]
-        return max(self._host_bytes() - sum(taken), 0)
+        return max(self._host_bytes() - sum(max(one.ready_bytes, _outside_bytes(one)) for one in live.values()), 0)
 
 
-def _is_on_gpu(one: Live) -> bool:
-    return one.handle.memory.place == "gpu"
+def _outside_bytes(one: Live) -> int:
+    """The host memory that an attempt has for its GPU memory, or is about to have."""
+    memory = one.handle.memory
+    return one.held_bytes * len(one.gpus) if one.leaving else memory.bytes if memory.place != "gpu" else 0
 
 
 def _is_out(one: Live) -> bool:
