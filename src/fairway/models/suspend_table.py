@@ -124,7 +124,7 @@ H200 = SuspendTable(
     ],
 )
 """Seen in a probe on an H200 with driver 580 and torch 2.11: `moved` is torch-memory-saver 0.0.10 under an unmodified
-script, `driver` the calls cuCheckpointProcess…; see issue 18. The cost in place is what live jobs are assumed to need
+script, `driver` the calls cuCheckpointProcess…. The cost in place is what live jobs are assumed to need
 for SIGSTOP and SIGCONT. Restarts were not measured there."""
 
 

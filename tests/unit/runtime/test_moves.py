@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from fairway.gpu import seat
+from fairway.gpu.movable import mover
 from fairway.runtime.processes import moves
 from fairway.runtime.processes.moves import DriverCall, MovedMemory
 
@@ -163,3 +165,7 @@ def test_a_helper_that_ends_in_the_middle_is_told(tmp_path: Path) -> None:
     while (told := call.reply(time.monotonic())) is None:
         assert time.monotonic() < end_s
     assert told["problem"]
+
+
+def test_all_sides_know_the_same_signal() -> None:
+    assert moves.REQUEST == mover.REQUEST == seat.REQUEST

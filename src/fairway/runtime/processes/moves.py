@@ -206,7 +206,8 @@ class MovedMemory:
     def _stay(self, problem: str) -> None:
         """It cannot leave. What has left already comes back."""
         self._note({"memory": "in"})
-        self._problem = problem
+        # Other users read it, and a process of its owner may have written it.
+        self._problem = "".join(filter(str.isprintable, problem))[:200]
         self._set("returning")
 
     # --- back --------------------------------------------------------------------------------------------------------
