@@ -310,7 +310,7 @@ def living_keeper(directory: Path) -> int | None:
 def lost_outcome(directory: Path) -> Outcome:
     """The outcome of an attempt whose keeper is gone: it ended when it was last known to live."""
     seen_s = [0.0]
-    for path in (directory / "keeper.json", directory / "sign", *directory.glob("rank-*.log")):
+    for path in (directory / "keeper.json", directory / "sign", *_logs(directory)):
         with contextlib.suppress(OSError):
             seen_s.append(path.stat().st_mtime)
     date_s = min(max(seen_s), time.time())
@@ -338,8 +338,19 @@ def outcome_of(directory: Path) -> Outcome | None:
 
 def said_no_memory(directory: Path, ranks: int) -> bool:
     """Whether the log of a rank ends with the words of a program that ran out of memory."""
-    ends = [_end_of(directory / f"rank-{rank}.log") for rank in range(ranks)]
+    ends = [_end_of(log) for log in _logs(directory, ranks)]
     return any(mark in end for mark in _OUT_OF_MEMORY for end in ends)
+
+
+def _logs(directory: Path, ranks: int | None = None) -> list[Path]:
+    """The logs of an attempt's ranks, or of the first `ranks`. Those of the parts of a gang are beside the parts."""
+    if not directory.name.startswith("node-"):
+        return [directory / f"rank-{rank}.log" for rank in range(ranks)] if ranks else [*directory.glob("rank-*.log")]
+    try:
+        launch = json.loads(keeper.read_own(directory / "launch.json"))
+        return [Path(rank["log"]) for rank in launch["ranks"][:ranks]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def _end_of(log: Path) -> bytes:
