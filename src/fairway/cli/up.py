@@ -213,7 +213,7 @@ def up(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one line of JSON when it is ready")] = False,
 ) -> None:
-    """Start the scheduler in the foreground, for this machine or a Ray cluster. Ctrl-C ends scheduling; jobs keep running.
+    """Start the scheduler in the foreground, for this machine or a Ray cluster. Ctrl-C ends it; jobs keep running.
 
     \b
     fairway up

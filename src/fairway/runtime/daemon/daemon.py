@@ -39,7 +39,8 @@ from fairway.runtime.processes import keeper, local
 from fairway.runtime.processes.keeper import started_at, write_over
 from fairway.runtime.processes.local import Running
 from fairway.runtime.processes.machine import Machine
-from fairway.runtime.processes.ray_site import RaySite, RemoteAttempt
+from fairway.runtime.processes.ray_site import RaySite
+from fairway.runtime.processes.remote_attempt import RemoteAttempt
 from fairway.runtime.processes.site import Outcome, Over
 from fairway.runtime.processes.trusted_path import refuse_untrusted
 
@@ -364,9 +365,8 @@ def _stop_on_ray(folder: Path) -> Stopped:
         left, again = dict(running), 0
         while left:
             for news in site.wait(1.0):
-                record = left.pop(news.handle, None) if isinstance(news, Over) else None
-                if record is not None and isinstance(news, Over):
-                    again += _from_the_beginning(news.outcome, record)
+                if isinstance(news, Over) and isinstance(news.handle, RemoteAttempt):
+                    again += _from_the_beginning(news.outcome, left.pop(news.handle, None))
         return Stopped(len(running), again)
 
 

@@ -13,7 +13,8 @@ from fairway.runtime.processes import containment
 from fairway.runtime.processes.local import LocalSite
 from fairway.runtime.processes.machine import Machine, found_machine
 from fairway.runtime.processes.movable_memory import MovableMemory, saver_folder
-from fairway.runtime.processes.ray_site import Known, RaySite
+from fairway.runtime.processes.ray_site import RaySite
+from fairway.runtime.processes.remote_machines import Known
 from fairway.runtime.processes.site import Site
 
 

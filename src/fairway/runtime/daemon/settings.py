@@ -59,8 +59,8 @@ class Options:
     """How to run. None means as last time. The default is "none" for `config` and `listen`, "auto" for `round_s`.
 
     `plugins` are Python files with the operator's own policies. Without a `config`, the file in the state directory is
-    used. `listen` is a loopback address, besides the socket; the API opens it. `engine` is "local", or "ray:ADDRESS" for
-    the machines of a Ray cluster. `jobs` is a directory for the folders of jobs, instead of the state directory.
+    used. `listen` is a loopback address, besides the socket; the API opens it. `engine` is "local", or "ray:ADDRESS"
+    for the machines of a Ray cluster. `jobs` is a directory for the folders of jobs, instead of the state directory.
     """
 
     folder: Path
@@ -175,7 +175,9 @@ class Choice:
         if engine == LOCAL and not address:
             return None
         if engine != RAY or not address:
-            raise InputError(f"--engine {self._values['engine']!r} is neither 'local' nor like 'ray:auto', 'ray:HOST:PORT'")
+            raise InputError(
+                f"--engine {self._values['engine']!r} is neither 'local' nor like 'ray:auto', 'ray:HOST:PORT'"
+            )
         return address
 
     def root(self, folder: Path) -> Path:

@@ -1,8 +1,8 @@
 """The hands of a scheduler on one machine of many: they start, signal and find keepers there, and look at its GPUs.
 
 The scheduler is on another machine. What it says comes as *verbs*, which may be said twice: all of them have the same
-effect as once. What happens here is told as *news*. An end of an attempt is told again and again until the scheduler has
-said that it knows. Nothing here knows how messages travel.
+effect as once. What happens here is told as *news*. An end of an attempt is told again and again until the scheduler
+has said that it knows. Nothing here knows how messages travel.
 
 One thread does everything that changes something. Another one looks at GPUs, since a driver may not answer.
 """
@@ -88,7 +88,7 @@ class Hands:
         for work in (self._work, self._look):
             threading.Thread(target=work, name=work.__name__, daemon=True).start()
 
-    # --- verbs ---------------------------------------------------------------------------------------------------------
+    # --- verbs -------------------------------------------------------------------------------------------------------
 
     def call(self, verb: str, *about: Any) -> Future[Any]:
         """Say a verb. Any thread may call this. The result is plain data."""
@@ -206,7 +206,7 @@ class Hands:
                 found.append((int(entry.name), told.get(TOKEN.encode(), b"").decode(), directory))
         return found
 
-    # --- news ----------------------------------------------------------------------------------------------------------
+    # --- news --------------------------------------------------------------------------------------------------------
 
     def news(self, owner: str, known: Collection[str]) -> dict[str, Any]:
         """What the scheduler should know now. Of the ends in `known` it knows already. Any thread may call this."""
@@ -223,7 +223,7 @@ class Hands:
         self.version += 1
         self._changed()
 
-    # --- the two threads -----------------------------------------------------------------------------------------------
+    # --- the two threads ---------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
         while True:
@@ -344,7 +344,9 @@ def environment_of(pid: int) -> dict[str, str]:
         words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return {}
-    return {os.fsdecode(name): os.fsdecode(value) for name, _, value in (word.partition(b"=") for word in words) if name}
+    return {
+        os.fsdecode(name): os.fsdecode(value) for name, _, value in (word.partition(b"=") for word in words) if name
+    }
 
 
 def memory_place(told: Any) -> MemoryPlace:

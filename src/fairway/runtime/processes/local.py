@@ -401,8 +401,8 @@ class LocalSite(JobFolders):
 
     `device_numbers` has the major and minor numbers of all GPUs by name. An attempt cannot open those that it is not
     granted. `memory` can move the memory of GPUs, and `nvml` says what computes on the GPUs `devices`; both are None if
-    GPUs are virtual. `executors` is the folder of the processes that host jobs. `nobodys_children`: keepers are, so that
-    they live on when this process is killed with its children.
+    GPUs are virtual. `executors` is the folder of the processes that host jobs. With `nobodys_children`, keepers live
+    on when this process is killed with its children.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The bridge to Ray: the only process that imports it. It carries messages between a scheduler and the machines.
 
 Ray ends its drivers when its control store is away for long, and may end them at any other moment. So this is a process
-of its own, which may die at any instant: the scheduler starts another one, and nothing is lost. It knows nothing of jobs.
+of its own, which may die at any instant: the scheduler starts another one, and nothing is lost. It knows no jobs.
 
 Messages are lines of JSON over a socket. From the scheduler:
 
@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import socket
 import sys
@@ -124,7 +125,7 @@ class Bridge:
         if os.environ.get(_REAPER, "").lower() in ("1", "true"):
             self._fail(f"{_REAPER} is set: Ray would end jobs when a node's hands end")
         try:
-            ray.init(self._address, namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
+            ray.init(self._address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             self._fail(f"there is no Ray at {self._address} ({lines[0] if lines else type(error).__name__})")
@@ -132,7 +133,7 @@ class Bridge:
         self._ray = ray
         self._actor = ray.remote(RemoteHands)
 
-    # --- nodes ---------------------------------------------------------------------------------------------------------
+    # --- nodes -------------------------------------------------------------------------------------------------------
 
     def _ask_nodes(self) -> None:
         """Ask Ray which nodes there are, in a thread of its own: it may take as long as it likes to answer."""
@@ -256,7 +257,7 @@ class Bridge:
         with suppress(Exception):
             remove_placement_group(get_placement_group(f"gpus-{node_id}"))
 
-    # --- verbs ---------------------------------------------------------------------------------------------------------
+    # --- verbs -------------------------------------------------------------------------------------------------------
 
     async def _call(self, message: Mapping[str, Any]) -> None:
         number, hands = message["call"], self._actors.get(message["machine"])

@@ -21,25 +21,23 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import fairway
-from fairway.core.batch import Split
-from fairway.core.cluster import Cluster, GpuType, Node
+from fairway.core.cluster import Cluster
 from fairway.core.errors import InputError
-from fairway.core.hardware import known_gpu
 from fairway.runtime.processes import keeper, local
 from fairway.runtime.processes.environment import with_port
 from fairway.runtime.processes.hands import memory_place, outcome_of
 from fairway.runtime.processes.local import NOBODY, JobFolders, lost_outcome, make_folder, make_job_folder
 from fairway.runtime.processes.parts import joined
+from fairway.runtime.processes.remote_attempt import RemoteAttempt, RemotePart, parts_of
+from fairway.runtime.processes.remote_machines import NOTHING_KNOWN, ClusterLayout, Known, RemoteMachine
 from fairway.runtime.processes.site import (
     REFUSED,
     GpuMemory,
     Member,
-    MemoryPlace,
     NodeChange,
     NodesJoined,
     NodeStatus,
@@ -65,141 +63,13 @@ _BRIDGE_S = 15.0
 """A bridge that was not heard for this long is replaced."""
 _ROOT = str(Path(fairway.__file__).resolve().parents[1])
 
-PartState = Literal["starting", "finding", "runs", "over"]
-
-
-class Known(NamedTuple):
-    """The nodes that an earlier scheduler knew: type, number of GPUs and name of each, and the names of all GPUs."""
-
-    nodes: Sequence[tuple[str, int, str]] = ()
-    devices: Sequence[str] | None = None
-
-
-@dataclass(eq=False)
-class RemotePart:
-    """The processes of an attempt on one machine, as far as we know. `launch` is None if they were found there.
-
-    `words` are what they are still to be told, in order. One question at a time is open (`asked_s`).
-    """
-
-    machine: str
-    directory: Path
-    token: str
-    launch: Mapping[str, Any] | None = None
-    state: PartState = "starting"
-    since_s: float = 0.0
-    asked_s: float | None = None
-    words: dict[str, tuple[Any, ...]] = field(default_factory=dict)
-    outcome: Outcome | None = None
-    stopping: bool = False
-    throttled: float = 1.0
-    memory: MemoryPlace = MemoryPlace()
-
-    def say(self, word: str, *about: Any) -> None:
-        """Have something said. A later word of the same kind replaces one that was not said yet."""
-        kind = "pause" if word == "go_on" else word
-        self.words.pop(kind, None)
-        self.words[kind] = (word, *about)
-
-
-class RemoteAttempt:
-    """The handle of an attempt on other machines. `parts` are in the order of its ranks."""
-
-    def __init__(self, parts: Sequence[RemotePart], push: Callable[[RemotePart], None]) -> None:
-        self.parts = parts
-        self.asked_to_stop = False
-        self._push = push
-
-    @property
-    def stopping(self) -> bool:
-        """Whether the ranks have been asked to stop, for any reason."""
-        return self.asked_to_stop or any(part.stopping for part in self.parts)
-
-    @property
-    def throttled(self) -> float:
-        """The part of the time in which the ranks were last told to compute."""
-        return self.parts[0].throttled
-
-    @property
-    def memory(self) -> MemoryPlace:
-        """Where the GPU memory of the ranks is: the part that is the furthest from being away counts."""
-        order = ("gpu", "leaving", "returning", "host")
-        return min((part.memory for part in self.parts), key=lambda one: order.index(one.place))
-
-    def move_out(self, most_bytes: int) -> bool:
-        """Ask suspended ranks to leave the GPU's memory."""
-        return self._say("move_out", most_bytes)
-
-    def get_ready(self, most_bytes: int) -> None:
-        """Let running ranks get host memory ready for a move."""
-        self._say("get_ready", most_bytes)
-
-    def stop(self, *, hurry: bool = False) -> None:
-        """Ask the ranks to save and stop."""
-        self.asked_to_stop = True
-        self._say("stop", hurry)
-
-    def pause(self) -> None:
-        """Suspend the ranks in place."""
-        self._say("pause")
-
-    def go_on(self, *, keep: bool = True) -> None:
-        """Let suspended ranks go on."""
-        self._say("go_on", keep)
-
-    def throttle(self, part: float) -> bool:
-        """Let the ranks compute for a part of the time."""
-        for one in self.parts:
-            one.throttled = part
-        return self._say("throttle", part)
-
-    def want(self, batch: Split, gpus: int) -> bool:
-        """Ask the ranks to work through their batch like this."""
-        return self._say("want", batch.local, batch.accumulation, gpus)
-
-    def set_limit(self, limit_s: float | None) -> None:
-        """Give the attempt another time limit."""
-        self._say("limit", limit_s)
-
-    def _say(self, word: str, *about: Any) -> bool:
-        for part in self.parts:
-            if part.state != "over":
-                part.say(word, *about)
-                self._push(part)
-        return True
-
-
-@dataclass(eq=False)
-class RemoteMachine:
-    """A machine. `gpus` are the numbers of its GPUs in the cluster, `nodes` those of its nodes: one for each GPU type.
-
-    `ready`: verbs may be sent. `dead`: Ray has given it up.
-    """
-
-    name: str
-    nodes: Sequence[int] = ()
-    gpus: Sequence[int] = ()
-    rack: str = ""
-    address: str = ""
-    interface: str = ""
-    hello: Mapping[str, Any] = field(default_factory=dict)
-    status: NodeStatus = "unreachable"
-    why: str = ""
-    ready: bool = False
-    told: bool = False
-    dead: bool = False
-    since_s: float = 0.0
-    reserved: bool = True
-    seen: Mapping[str, Any] = field(default_factory=dict)
-    signs: dict[Path, tuple[bytes, float]] = field(default_factory=dict)
-
 
 class RaySite(JobFolders):
     """The machines of a Ray cluster. `root` is the directory that all of them share; `gpus` is as for `found_machine`,
     for each of them. `owner` names this scheduler, and `known` the nodes that it had before.
     """
 
-    def __init__(self, address: str, root: Path, gpus: str, owner: str, known: Known = Known()) -> None:
+    def __init__(self, address: str, root: Path, gpus: str, owner: str, known: Known = NOTHING_KNOWN) -> None:
         if importlib.util.find_spec("ray") is None:
             raise InputError("--engine ray needs Ray: pip install 'fairway[ray]'")
         self._address, self._root, self._gpus, self._owner = address, root, gpus, owner
@@ -231,7 +101,7 @@ class RaySite(JobFolders):
             self.close()
             raise
 
-    # --- the start -----------------------------------------------------------------------------------------------------
+    # --- the start ---------------------------------------------------------------------------------------------------
 
     def _written_file(self) -> tuple[Path, str]:
         """Leave a file for the other machines: they see the same directory if they can read it."""
@@ -281,7 +151,7 @@ class RaySite(JobFolders):
     def _first_cluster(self) -> tuple[Cluster, Sequence[str] | None]:
         """Known nodes first, whether they are there or not; then those that are new, by name."""
         virtual = self._wish.devices is None if self._wish.nodes else not self._some_real()
-        cluster = _Layout(virtual)
+        cluster = ClusterLayout(virtual)
         for kind, gpus, name in self._wish.nodes:
             cluster.add_known(kind, gpus, name)
         if self._wish.devices is not None:
@@ -298,7 +168,7 @@ class RaySite(JobFolders):
     def _some_real(self) -> bool:
         return any(machine.hello.get("devices") is not None for machine in self._machines.values())
 
-    def _lay_out(self, cluster: _Layout, machine: RemoteMachine) -> str:
+    def _lay_out(self, cluster: ClusterLayout, machine: RemoteMachine) -> str:
         """Add the nodes of a machine, or find them among the known ones. Returns why it is left out, if it is."""
         why = cluster.fit(machine)
         if why:
@@ -306,7 +176,7 @@ class RaySite(JobFolders):
             del self._machines[machine.name]
         return why
 
-    def _number(self, cluster: _Layout) -> None:
+    def _number(self, cluster: ClusterLayout) -> None:
         first = 0
         nodes: dict[str, list[int]] = {}
         gpus: dict[str, list[int]] = {}
@@ -319,7 +189,7 @@ class RaySite(JobFolders):
             machine.nodes, machine.gpus = nodes[name], gpus[name]
         self._layout = cluster
 
-    # --- what a scheduler asks for -------------------------------------------------------------------------------------
+    # --- what a scheduler asks for -----------------------------------------------------------------------------------
 
     def member(self, node: int) -> Member:
         """A machine of the site."""
@@ -333,7 +203,7 @@ class RaySite(JobFolders):
         keeper.write_over(directory / "launch.json", launch)
         parts = [
             RemotePart(self._machine_of(told["node"]), where, launch["token"], {**told, "token": launch["token"]})
-            for where, told in _parts_of(directory, launch)
+            for where, told in parts_of(directory, launch)
         ]
         for part in parts:
             if part.directory != directory:
@@ -350,12 +220,14 @@ class RaySite(JobFolders):
             return None
         except ValueError:
             launch = {}
-        places = _parts_of(directory, launch)
+        places = parts_of(directory, launch)
         ended = [local.outcome_of(where) for where, _ in places]
         known = [one for one in ended if one is not None]
         if len(known) == len(places):
             return joined([local.with_words(one, where) for one, (where, _) in zip(known, places, strict=True)])
-        parts = [RemotePart(self._machine_of(told.get("node", "")), where, token, None, "finding") for where, told in places]
+        parts = [
+            RemotePart(self._machine_of(told.get("node", "")), where, token, None, "finding") for where, told in places
+        ]
         for part in parts:
             if part.machine not in self._machines:
                 self._part_over(part, lost_outcome(part.directory))
@@ -430,7 +302,7 @@ class RaySite(JobFolders):
             with suppress(OSError):
                 os.close(fd)
 
-    # --- attempts ------------------------------------------------------------------------------------------------------
+    # --- attempts ----------------------------------------------------------------------------------------------------
 
     def _machine_of(self, node: str) -> str:
         """The machine that has a node, by the node's name."""
@@ -505,7 +377,9 @@ class RaySite(JobFolders):
             return
         if "error" in answer:
             if part.state == "starting":
-                self._part_over(part, Outcome((), REFUSED, problem=f"cannot be started on {part.machine}: {answer['error']}"))
+                self._part_over(
+                    part, Outcome((), REFUSED, problem=f"cannot be started on {part.machine}: {answer['error']}")
+                )
             return
         told = answer["value"]
         if not told["runs"]:
@@ -536,7 +410,7 @@ class RaySite(JobFolders):
                     other.say("gang")
                     self._push(other)
 
-    # --- machines ------------------------------------------------------------------------------------------------------
+    # --- machines ----------------------------------------------------------------------------------------------------
 
     def _check(self, now_s: float) -> None:
         """Look at what does not come by itself: silence, missing signs of life, starts that take too long."""
@@ -655,7 +529,7 @@ class RaySite(JobFolders):
             if other == name:
                 self._answer({"call": number, "failed": why})
 
-    # --- the bridge ----------------------------------------------------------------------------------------------------
+    # --- the bridge --------------------------------------------------------------------------------------------------
 
     def _start_bridge(self) -> None:
         ours, theirs = socket.socketpair()
@@ -787,74 +661,3 @@ class RaySite(JobFolders):
                 self._part_over(part, outcome_of(told))
         if news["over"]:
             self._send({"known": {name: list(news["over"])}})
-
-
-def _parts_of(directory: Path, launch: Mapping[str, Any]) -> list[tuple[Path, Mapping[str, Any]]]:
-    """The directory and the launch of each part of an attempt."""
-    if "parts" not in launch:
-        return [(directory, launch)]
-    return [(directory / f"node-{rank}", part) for rank, part in enumerate(launch["parts"])]
-
-
-class _Layout:
-    """The nodes of a cluster as they are put together. `machines` has type, number of GPUs and machine of each node."""
-
-    def __init__(self, virtual: bool) -> None:
-        self.virtual = virtual
-        self.nodes: list[Node] = []
-        self.machines: list[tuple[str, int, str]] = []
-        self.types: dict[str, GpuType] = {}
-        self.devices: list[str] = []
-
-    def add_known(self, kind: str, gpus: int, name: str) -> None:
-        """Add a node of an earlier scheduler."""
-        known = known_gpu(kind)
-        usual = GpuType(kind, 0, 0.0, 1.0) if known is None else GpuType.named(kind)
-        self.types.setdefault(kind, usual)
-        self.nodes.append(Node(name, kind, gpus))
-        self.machines.append((kind, gpus, name.removesuffix(f"-{kind}")))
-
-    def fit(self, machine: RemoteMachine) -> str:
-        """Add the nodes of a machine, or find them among the known ones. Returns why that is not possible."""
-        hello, name = machine.hello, machine.name
-        if (hello["devices"] is None) != self.virtual:
-            return "it has no GPUs" if hello["devices"] is None else "it has real GPUs, and the others are virtual"
-        kinds = [self._kind(GpuType(*told)) for told in hello["types"]]
-        shape = [(kind.name, gpus, name) for kind, (_, gpus) in zip(kinds, hello["nodes"], strict=True)]
-        before = [one for one in self.machines if one[2] == name]
-        if before:
-            return self._same(machine, shape, before, kinds)
-        for kind, (_, gpus, _) in zip(kinds, shape, strict=True):
-            self.types.setdefault(kind.name, kind)
-            self.nodes.append(Node(name if len(shape) == 1 else f"{name}-{kind.name}", kind.name, gpus, machine.rack))
-            self.machines.append((kind.name, gpus, name))
-        self.devices += hello["devices"] or ()
-        return ""
-
-    def _same(self, machine: RemoteMachine, shape: Any, before: Any, kinds: Sequence[GpuType]) -> str:
-        first = [at for at, one in enumerate(self.machines) if one[2] == machine.name]
-        start = sum(one[1] for one in self.machines[: first[0]])
-        count = sum(one[1] for one in before)
-        devices = self.devices[start : start + count]
-        if shape != before or (not self.virtual and devices != list(machine.hello["devices"])):
-            return "its GPUs are others than before; start the scheduler again to use them"
-        for at, kind in zip(first, kinds, strict=True):
-            self.types[kind.name] = kind
-            node = self.nodes[at]
-            self.nodes[at] = Node(node.name, node.gpu_type, node.gpus, machine.rack)
-        return ""
-
-    def _kind(self, kind: GpuType) -> GpuType:
-        """A GPU type, under a name of its own if GPUs of that name have other memory elsewhere."""
-        same = self.types.get(kind.name)
-        if same is None or not same.memory_bytes or _gib(same) == _gib(kind):
-            return kind
-        return GpuType(f"{kind.name}@{_gib(kind)}g", kind.memory_bytes, kind.price_per_h, kind.speed)
-
-    def made(self, text: str) -> Cluster:
-        """The cluster."""
-        return Cluster.of(self.nodes, self.types.values(), text)
-
-
-def _gib(kind: GpuType) -> int:
-    return round(kind.memory_bytes / 1024**3)
