@@ -24,7 +24,6 @@ from fairway.core.policy import Policy
 from fairway.placement import placement as placement_named
 from fairway.policies import make_policy
 from fairway.runtime.daemon.clock import Clock
-from fairway.runtime.daemon.machine import ForeignProcesses, Machine, found_machine
 from fairway.runtime.daemon.retention import Retention
 from fairway.runtime.daemon.scheduler import MIN_RUN_S, Scheduler
 from fairway.runtime.daemon.settings import Choice, Options, Settings
@@ -35,9 +34,10 @@ from fairway.runtime.jobs.records import JobRecord, JobState, StoredJob
 from fairway.runtime.journal.database import Journal, is_blank
 from fairway.runtime.journal.job_folders import folders_of, refuse_without_journal, take_over
 from fairway.runtime.journal.recovery import STOOD_STILL, fingerprint
-from fairway.runtime.processes import containment, executors, keeper, local
+from fairway.runtime.processes import containment, keeper, local
 from fairway.runtime.processes.keeper import started_at, write_over
 from fairway.runtime.processes.local import LocalSite, Running
+from fairway.runtime.processes.machine import Machine, found_machine
 from fairway.runtime.processes.movable_memory import MovableMemory, saver_folder
 from fairway.runtime.processes.trusted_path import refuse_untrusted
 
@@ -96,9 +96,12 @@ class Daemon:
                 self._listen(listen)
             self._take_over()
             self.memory = self._movable_memory()
+            self.site = self._made_site()
             self.scheduler = self._made_scheduler(policy, placer, min_run_s, restart_s)
             self.settings.govern(self.scheduler)
-            self._watch = Watch(self.scheduler, self.settings, self._foreign_processes())
+            self._watch = Watch(self.scheduler, self.settings, self.site)
+            # Before any job can be started.
+            self.scheduler.blocked.set(self.site.blocked())
             self.retention = Retention(self.scheduler, lambda: self.settings.config.retention, self._watch.tell)
             self._remember(last)
         except BaseException:
@@ -152,6 +155,16 @@ class Daemon:
             return None
         return MovableMemory(self.options.folder, lambda gpu: nvml.memory(devices[gpu]), saver_folder())
 
+    def _made_site(self) -> LocalSite:
+        return LocalSite(
+            self.containment,
+            self.machine.device_numbers,
+            self.memory,
+            nvml=self.machine.nvml,
+            devices=self.machine.devices,
+            executors=self.options.folder / "executors",
+        )
+
     def _made_scheduler(self, policy: Policy, placer: Placer, min_run_s: float, restart_s: float) -> Scheduler:
         return Scheduler(
             self.options.folder,
@@ -164,7 +177,7 @@ class Daemon:
             terms=self.settings,
             min_run_s=min_run_s,
             restart_s=restart_s,
-            site=LocalSite(self.containment, self.machine.device_numbers, self.memory),
+            site=self.site,
             journal=self._journal,
         )
 
@@ -189,21 +202,6 @@ class Daemon:
                 f"the journal knows nothing of {jobs} in {self.scheduler.folder / 'jobs'}: it was replaced, or its "
                 "write-ahead log was lost. Move away the folders that are not needed"
             )
-
-    def _foreign_processes(self) -> ForeignProcesses | None:
-        """The watcher of foreign processes. It looks once before any job can be started."""
-        if self.machine.nvml is None or self.machine.devices is None:
-            return None
-        foreign = ForeignProcesses(self.machine.nvml, self.machine.devices, self._our_processes)
-        self.scheduler.blocked.set(foreign.look())
-        return foreign
-
-    def _our_processes(self) -> dict[int, set[int]]:
-        """The pids of what keeps our jobs on each GPU: the keepers of attempts, and the wardens of executors."""
-        found = self.scheduler.engine.keepers()
-        for gpu, pids in executors.wardens(self.scheduler.folder / "executors").items():
-            found[gpu] = found.get(gpu, set()) | pids
-        return found
 
     @property
     def operators(self) -> tuple[str, ...]:

@@ -21,11 +21,13 @@ from fairway.runtime.jobs.life import (
     Asked,
     AttemptEnded,
     AttemptStarted,
+    ClusterGrew,
     Command,
     Converge,
     Happening,
     Instruction,
     Looked,
+    NodeChanged,
     Reported,
     RoomLacked,
     Settle,
@@ -38,7 +40,7 @@ from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.journal.job_folders import FACTS, RECORD
 from fairway.runtime.processes import environment
 from fairway.runtime.processes.attempts import Attempts, AttemptTarget, LaunchOrder, NoRoom, Notice, Started
-from fairway.runtime.processes.site import Moment, Outcome, Report, Site
+from fairway.runtime.processes.site import Moment, NodeChange, NodesJoined, Outcome, Report, Site
 
 REPORTS_EVERY_S = 0.5
 SETTLED_S = 30.0
@@ -271,14 +273,6 @@ class LiveEngine:
 
     # --- what others ask ---------------------------------------------------------------------------------------------
 
-    def keepers(self) -> dict[int, set[int]]:
-        """The pids of the keepers with attempts on each GPU. Any thread may call this."""
-        found: dict[int, set[int]] = {}
-        for live in list(self.attempts.live.values()):
-            for gpu in live.gpus:
-                found.setdefault(gpu, set()).add(live.handle.pid)
-        return found
-
     def home(self, job: int) -> tuple[int, ...]:
         """The GPUs that hold the state of a job that would lose it elsewhere; always empty for virtual GPUs."""
         live = self.attempts.live.get(job)
@@ -295,12 +289,10 @@ class LiveEngine:
         own = (0, 0) if live is None else (live.held_bytes, live.handle.memory.bytes)
         return max(self.memory_seen.get(job, 0), *own)
 
-    def note_memory(self, seen: Mapping[int, int]) -> None:
-        """Remember how much memory jobs have on a GPU, by the pids of their keepers. Any thread may call this."""
-        for job, live in list(self.attempts.live.items()):
-            size = seen.get(live.handle.pid, 0)
-            if size > self.memory_seen.get(job, 0):
-                self.memory_seen[job] = size
+    def note_memory(self, job: int, size: int) -> None:
+        """Remember how much memory a job was seen to have on a GPU. Any thread may call this."""
+        if size > self.memory_seen.get(job, 0):
+            self.memory_seen[job] = size
 
     def lives(self, job: int) -> bool:
         """Whether a job has a live attempt."""
@@ -343,6 +335,10 @@ class LiveEngine:
             return [AttemptStarted(now_s, *notice)]
         if isinstance(notice, NoRoom):
             return [RoomLacked(now_s, *notice)]
+        if isinstance(notice, NodeChange):
+            return [NodeChanged(now_s, notice)]
+        if isinstance(notice, NodesJoined):
+            return [ClusterGrew(now_s, notice)]
         over = AttemptEnded(now_s, notice.job, notice.outcome, self._ended_s(notice.outcome, now_s))
         return [*self._report(self._jobs.store[notice.job], now_s), over]
 

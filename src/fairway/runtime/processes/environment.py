@@ -103,6 +103,7 @@ def launch_of(
         "host_memory_bytes": request.host_memory_bytes,
         "cpus": request.cpus,
         "suspends": request.preempt == "suspend" and not request.executor,
+        "gpus": list(attempt.gpus),
         "devices": None if devices is None else list(devices),
         "mps": None if mps is None else {name: mps[name] for name in ("program", "folder", "must")},
         "executor": hosted_by,

@@ -131,6 +131,14 @@ def started_at(pid: int) -> int:
     return -1 if not fields or fields[0] in ("Z", "X") else int(fields[19])
 
 
+def cpu_s(keeper: int) -> float:
+    """CPU time that the processes under a keeper have used so far, with their children that have ended."""
+    ticks = 0
+    for pid in descendants(keeper):
+        ticks += sum(int(one) for one in stat_fields(pid)[11:15])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def identity(pid: int) -> list[int]:
     """A process by pid and start."""
     return [pid, started_at(pid)]

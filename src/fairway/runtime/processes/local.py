@@ -13,6 +13,7 @@ import os
 import select
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -27,9 +28,10 @@ from fairway.core.batch import Split
 from fairway.runtime.processes import environment, executors, keeper
 from fairway.runtime.processes.containment import TOKEN, Containment, HostLimits, keeper_of, kill_strays
 from fairway.runtime.processes.environment import ReportReader
+from fairway.runtime.processes.machine import ForeignProcesses, Nvml
 from fairway.runtime.processes.movable_memory import MovableMemory
 from fairway.runtime.processes.ranks import HANDLED
-from fairway.runtime.processes.site import LOST, GpuMemory, MemoryPlace, Moment, Outcome, Over, Report
+from fairway.runtime.processes.site import LOST, GpuMemory, Member, MemoryPlace, Moment, Outcome, Over, Report, Sight
 
 NOBODY = [0, -1]
 """Stands for the keeper of an attempt that has not started and never will."""
@@ -50,13 +52,14 @@ _OUT_OF_MEMORY = (b"out of memory", b"outofmemoryerror", b"memoryerror", b"canno
 
 @dataclass
 class Running:
-    """A live keeper. `pidfd` becomes readable when it ends."""
+    """A live keeper. `pidfd` becomes readable when it ends. `gpus` are the numbers of its GPUs on this machine."""
 
     directory: Path
     pid: int
     start: int
     pidfd: int
     child: subprocess.Popen[bytes] | None = None
+    gpus: tuple[int, ...] = ()
 
     def signal(self, signo: int) -> None:
         """Signal the keeper, and never a later process with the same pid."""
@@ -206,7 +209,8 @@ def start_keeper(directory: Path, launch: Mapping[str, Any]) -> Running:
             )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return Running(directory, child.pid, keeper.started_at(child.pid), os.pidfd_open(child.pid), child)
+    about = directory, child.pid, keeper.started_at(child.pid), os.pidfd_open(child.pid)
+    return Running(*about, child, tuple(launch.get("gpus", ())))
 
 
 def make_folder(path: Path) -> None:
@@ -259,7 +263,15 @@ def find_attempt(directory: Path) -> Running | Outcome | None:
     if keeper.started_at(pid) != started or boot != keeper.boot_id():
         os.close(pidfd)
         return outcome_of(directory) or _lost(directory)
-    return Running(directory, pid, started, pidfd)
+    return Running(directory, pid, started, pidfd, gpus=_gpus_of(directory))
+
+
+def _gpus_of(directory: Path) -> tuple[int, ...]:
+    """The GPUs of an attempt, as its launch says."""
+    try:
+        return tuple(map(int, json.loads(keeper.read_own(directory / "launch.json"))["gpus"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return ()
 
 
 def is_given_up(directory: Path) -> bool:
@@ -336,7 +348,8 @@ class LocalSite:
     """The attempts on this machine. Each has a control group of its own, where there can be any.
 
     `device_numbers` has the major and minor numbers of all GPUs by name. An attempt cannot open those that it is not
-    granted. `memory` can move the memory of GPUs; None if GPUs are virtual.
+    granted. `memory` can move the memory of GPUs, and `nvml` says what computes on the GPUs `devices`; both are None if
+    GPUs are virtual. `executors` is the folder of the processes that host jobs.
     """
 
     def __init__(
@@ -344,7 +357,13 @@ class LocalSite:
         containment: Containment | None = None,
         device_numbers: Mapping[str, tuple[int, int]] | None = None,
         memory: MovableMemory | None = None,
+        *,
+        nvml: Nvml | None = None,
+        devices: Sequence[str] | None = None,
+        executors: Path | None = None,
     ) -> None:
+        self._gpus = None if nvml is None else ForeignProcesses(nvml, devices or (), self._ours)
+        self._executors = executors
         self._containment = containment or Containment(None, why="not asked for")
         self._device_numbers = device_numbers or {}
         self._memory = memory
@@ -412,6 +431,35 @@ class LocalSite:
     def gpu_memory(self, gpu: int) -> GpuMemory | None:
         """The memory of a GPU now; None if GPUs are virtual, or the driver does not say."""
         return None if self._memory is None else self._memory.gpu_memory(gpu)
+
+    def member(self, node: int) -> Member:
+        """This machine."""
+        return Member(socket.gethostname())
+
+    def blocked(self) -> Mapping[int, str]:
+        """The GPUs that cannot be used now, by number with the reason. Any thread may call this."""
+        return {} if self._gpus is None else self._gpus.look()
+
+    def sight(self, handle: Running) -> Sight:
+        """What is seen of an attempt now. Any thread may call this."""
+        cpu_s, gpus = keeper.cpu_s(handle.pid), self._gpus
+        if gpus is None:
+            return Sight(cpu_s)
+        return Sight(cpu_s, gpus.busy_percent(handle.gpus), self._used_bytes(gpus, handle))
+
+    def _used_bytes(self, gpus: ForeignProcesses, handle: Running) -> int:
+        """The most that an attempt has on a GPU. The driver may not say."""
+        with contextlib.suppress(Exception):
+            return max((gpus.memory(gpu).get(handle.pid, 0) for gpu in handle.gpus), default=0)
+        return 0
+
+    def _ours(self) -> dict[int, set[int]]:
+        """The pids of what keeps our jobs on each GPU: the keepers of attempts, and the wardens of executors."""
+        found = {} if self._executors is None else executors.wardens(self._executors)
+        for running, _ in list(self._by_fd.values()):
+            for gpu in running.gpus:
+                found.setdefault(gpu, set()).add(running.pid)
+        return found
 
     def wait(self, seconds: float) -> Sequence[Over]:
         """The attempts that have ended. Waits for one, at most this many seconds."""
