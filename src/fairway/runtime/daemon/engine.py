@@ -40,6 +40,7 @@ from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.journal.job_folders import FACTS, RECORD
 from fairway.runtime.processes import environment
 from fairway.runtime.processes.attempts import Attempts, AttemptTarget, LaunchOrder, NoRoom, Notice, Started
+from fairway.runtime.processes.gang import GangNode
 from fairway.runtime.processes.site import Moment, NodeChange, NodesJoined, Outcome, Report, Site
 
 REPORTS_EVERY_S = 0.5
@@ -247,14 +248,36 @@ class LiveEngine:
         """Make a new attempt. It is on disk before its processes are started."""
         record, attempt = self._jobs.begin_attempt(job, gpus, self.clock.now_s())
         self._save()
-        names = None if self.devices is None else [self.devices[gpu] for gpu in gpus]
         cluster = self._jobs.state.cluster
         gpu_bytes = cluster.types[cluster.node_type[cluster.node_of_gpu[gpus[0]]]].memory_bytes
         about: dict[str, Any] = {"log_bytes": self._log_bytes(), "mps": self._sharing.launch(record, gpu_bytes)}
-        launch = environment.launch_of(record, attempt, self._folder / record.id, names, **about)
+        launch = environment.launch_over(record, attempt, self._folder / record.id, self._places(gpus), **about)
         # If the journal is lost, a job that was ever started can be brought back from its folder alone.
         kept = {RECORD: record.plain(), FACTS: self._facts(), "token": attempt.token}
+        if "parts" in launch:
+            launch["parts"] = [{**part, **kept} for part in launch["parts"]]
         return LaunchOrder(self._directory(record), attempt.token, {**launch, **kept})
+
+    def _places(self, gpus: tuple[int, ...]) -> list[GangNode]:
+        """The machines that GPUs are on, in ascending order, with the numbers of the GPUs there.
+
+        A machine with GPUs of several types is several nodes, one after the other.
+        """
+        cluster, found = self._jobs.state.cluster, dict[int, list[int]]()
+        for gpu in sorted(gpus):
+            first = cluster.node_of_gpu[gpu]
+            while first and self._site.member(first - 1).name == self._site.member(first).name:
+                first -= 1
+            found.setdefault(first, []).append(gpu)
+        names = self.devices
+        return [
+            GangNode(
+                self._site.member(node),
+                tuple(gpu - cluster.first_gpu[node] for gpu in own),
+                None if names is None else [names[gpu] for gpu in own],
+            )
+            for node, own in found.items()
+        ]
 
     def give_up(self, record: JobRecord) -> bool:
         """Ask the attempt of a job to stop at once, before that is in the journal. Whether its files say so."""
