@@ -79,6 +79,7 @@ class RaySite(JobFolders):
         self._parts: dict[str, RemotePart] = {}
         self._calls: dict[int, tuple[str, Callable[[Mapping[str, Any]], None]]] = {}
         self._next_call = 0
+        self._begun = False
         self._news: list[Over | NodeChange | NodesJoined] = []
         self._bridge: subprocess.Popen[bytes] | None = None
         self._link: socket.socket | None = None
@@ -271,6 +272,12 @@ class RaySite(JobFolders):
 
     def wait(self, seconds: float) -> Sequence[Over | NodeChange | NodesJoined]:
         """What has happened. Waits for something, at most this many seconds."""
+        if not self._begun:
+            # Only now all attempts that may still run are known.
+            self._begun = True
+            for machine in list(self._machines.values()):
+                if machine.hello:
+                    self._fence(machine)
         if not self._news:
             self._listen(min(seconds, _CHECK_S))
         now_s = time.monotonic()
@@ -481,7 +488,7 @@ class RaySite(JobFolders):
         machine.interface = hello.get("interface", "")
         machine.reserved = bool(message["reserved"])
         machine.rack = message["rack"]
-        if not hasattr(self, "_layout"):
+        if not self._begun:
             self._machines[name] = machine
             return
         why = self._problem(machine) or (self._join(machine) if not machine.nodes else self._layout.fit(machine))
