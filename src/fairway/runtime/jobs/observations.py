@@ -8,7 +8,7 @@ These are speeds alone: what jobs do beside others is in `company`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -123,13 +123,14 @@ class Observations:
         if place is not None and record.number in self._told and self._told[record.number][0] != place:
             record.progress.steps_per_s = record.progress.speeds.get(self._name(place))
 
-    def regrouped(self, now_s: float) -> list[Event]:
+    def regrouped(self, now_s: float, about: int | None = None) -> list[Event]:
         """Jobs came to share GPUs, or share them no more: each goes on at the speed that is expected of it now.
 
-        What was measured in the old company does not count any more.
+        What was measured in the old company does not count any more. `about`: only this job has begun or ceased to
+        compute, so only it and those on its GPUs are looked at.
         """
         events: list[Event] = []
-        for job in self.company.changed():
+        for job in self.company.changed() if about is None else self.company.changed_around(about):
             record = self.store[job]
             record.progress.steps_per_s = record.progress.reported_s = None
             self._regrouped_s[job] = self._origin_s + now_s
@@ -216,10 +217,12 @@ class Observations:
             return []
         return [RestartMeasured(now_s, record.number, cost_s)]
 
-    def overdue(self, now_s: float) -> list[Event]:
-        """Jobs that report nothing and have run longer than expected are expected to run as long again."""
+    def overdue(self, jobs: Iterable[int], now_s: float) -> list[Event]:
+        """Jobs among these that report nothing and have run longer than expected are expected to run as long again."""
         events: list[Event] = []
-        for job in self._state.held_gpus.keys() - self._in_steps:
+        for job in jobs:
+            if job in self._in_steps or job not in self._state.held_gpus:
+                continue
             record = self.store[job]
             ran_s = self._ran_until_s(record, now_s)
             if record.state is JobState.RUNNING and ran_s > self.expected_s.get(job, math.inf):
