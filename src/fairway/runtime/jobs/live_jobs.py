@@ -194,11 +194,8 @@ class LiveJobs:
             date_s = max(date_s, attempt.launched_s)
             # Virtual GPUs may be others than those on which it was suspended.
             attempt.started_s, attempt.gpus = attempt.started_s or date_s, list(one.gpus)
-        if one.resumed:
-            # The time while it was suspended says nothing about its speed.
-            record.progress.reported_s = None
         life.move(record, JobState.RUNNING, date_s)
-        self.observations.started(record)
+        self.observations.started(record, resumed=one.resumed)
         self.store.touch(record)
         others = self.observations.regrouped(one.time_s, one.job)
         return [*others, JobStarted(one.time_s, one.job, self.observations.rate(record), one.time_s)]
