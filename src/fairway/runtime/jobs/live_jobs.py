@@ -287,7 +287,8 @@ class AttemptEnds:
         if outcome.ran_s is not None:
             record.count_attempt(outcome.ran_s)
         record.count_until(attempt.ended_s)
-        broken = attempt.cause == NODE_LOST
+        # One that had done its work, or had run for its time, is no worse off for the loss of a node.
+        broken = attempt.cause == NODE_LOST and outcome.cause != "limit" and verdict(outcome, asked=True).next != "done"
         attempt.codes, attempt.cause = list(outcome.codes), NODE_LOST if broken else outcome.cause
         self._seen.restarts.ended(record, outcome.stop_s)
         self._jobs.store.touch(record)
@@ -298,7 +299,7 @@ class AttemptEnds:
             return []
         asked = outcome.cause == "request"
         judged = verdict(outcome, asked=asked)
-        if broken and judged.next != "done" and outcome.cause != "limit":
+        if broken:
             # Whatever became of its other ranks, that is not its fault: it goes on at once, from its last checkpoint.
             why = record.reason or "a node that it ran on is lost"
             judged, asked = Verdict("again", JobState.PREEMPTED, -1, why), True
