@@ -72,6 +72,7 @@ SEEDS ?= 10000
 FIRST ?= 0
 soak: setup
 	$(BIN)/python -m fairway.testing.daemon_world --seeds $(SEEDS) --first $(FIRST)
+	$(BIN)/python -m fairway.testing.daemon_world --seeds $(SEEDS) --first $(FIRST) --nodes
 	FAIRWAY_SEEDS=all $(BIN)/python -m pytest -n auto
 
 check: setup

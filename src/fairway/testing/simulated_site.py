@@ -203,7 +203,8 @@ class SimulatedAttempt:
         self.site.point("stop")
         self.given_up |= hurry
         if self._is_heard(self.stop) and self.asked_s is None:
-            self.asked_s, self.woken_to_stop = self.site.time.monotonic(), self.paused
+            # Its ranks on nodes that answer may have heard that they are to stand still.
+            self.asked_s, self.woken_to_stop = self.site.time.monotonic(), self.paused or self.pause in self.unheard
             # One whose memory is out is killed.
             self.killed_asleep, self.out_at_s = self.out_at_s is not None, None
             self.ran_before_stop_s = self.run_s()

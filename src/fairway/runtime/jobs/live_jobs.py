@@ -288,7 +288,8 @@ class AttemptEnds:
             record.count_attempt(outcome.ran_s)
         record.count_until(attempt.ended_s)
         # One that had done its work, or had run for its time, is no worse off for the loss of a node.
-        broken = attempt.cause == NODE_LOST and outcome.cause != "limit" and verdict(outcome, asked=True).next != "done"
+        ended = outcome.cause == "limit" or verdict(outcome, asked=True).next == "done"
+        broken = not ended and (attempt.cause == NODE_LOST or (outcome.cause == "lost" and self._is_down(attempt)))
         attempt.codes, attempt.cause = list(outcome.codes), NODE_LOST if broken else outcome.cause
         self._seen.restarts.ended(record, outcome.stop_s)
         self._jobs.store.touch(record)
@@ -316,6 +317,11 @@ class AttemptEnds:
                 return self._failed(record, Verdict("failed", JobState.FAILED, CHECKPOINTED, why), now_s)
             return self._again(record, judged, now_s, asked=asked)
         return self._failed(record, judged, now_s)
+
+    def _is_down(self, attempt: Attempt) -> bool:
+        """Whether a node of an attempt is lost."""
+        down, cluster = self._jobs.state.occupancy.down, self._jobs.state.cluster
+        return bool(down) and any(cluster.node_of_gpu[gpu] in down for gpu in attempt.gpus if gpu >= 0)
 
     def _is_in_vain(self, record: JobRecord) -> bool:
         """Whether a job ends again and again to run again, but gets nowhere."""
