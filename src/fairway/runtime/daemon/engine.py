@@ -305,7 +305,8 @@ class LiveEngine:
         if record.number not in self.attempts.live:
             return False
         self.attempts.stop(record.number, hurry=True)
-        return self._site.is_given_up(self._directory(record))
+        # One that has lost a node has such a mark for another reason.
+        return record.attempts[-1].cause != NODE_LOST and self._site.is_given_up(self._directory(record))
 
     def discard(self, record: JobRecord) -> None:
         """Set the files of a job aside. It is about to be forgotten."""

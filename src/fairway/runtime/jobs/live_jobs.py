@@ -297,7 +297,9 @@ class AttemptEnds:
         if outcome.ran_s is not None:
             record.count_attempt(outcome.ran_s)
         record.count_until(attempt.ended_s)
-        broken = attempt.cause == NODE_LOST
+        # One that had done its work, or had run for its time, is no worse off for the loss of a node.
+        ended = outcome.cause == "limit" or verdict(outcome, asked=True).next == "done"
+        broken = not ended and (attempt.cause == NODE_LOST or (outcome.cause == "lost" and self._is_down(attempt)))
         attempt.codes, attempt.cause = list(outcome.codes), NODE_LOST if broken else outcome.cause
         self._seen.restarts.ended(record, outcome.stop_s)
         self._jobs.store.touch(record)
@@ -308,7 +310,7 @@ class AttemptEnds:
             return []
         asked = outcome.cause == "request"
         judged = verdict(outcome, asked=asked)
-        if broken and judged.next != "done" and outcome.cause != "limit":
+        if broken:
             # Whatever became of its other ranks, that is not its fault: it goes on at once, from its last checkpoint.
             why = record.reason or "a node that it ran on is lost"
             judged, asked = Verdict("again", JobState.PREEMPTED, -1, why), True
@@ -325,6 +327,11 @@ class AttemptEnds:
                 return self._failed(record, Verdict("failed", JobState.FAILED, CHECKPOINTED, why), now_s)
             return self._again(record, judged, now_s, asked=asked)
         return self._failed(record, judged, now_s)
+
+    def _is_down(self, attempt: Attempt) -> bool:
+        """Whether a node of an attempt is lost."""
+        down, cluster = self._jobs.state.occupancy.down, self._jobs.state.cluster
+        return bool(down) and any(cluster.node_of_gpu[gpu] in down for gpu in attempt.gpus if gpu >= 0)
 
     def _is_in_vain(self, record: JobRecord) -> bool:
         """Whether a job ends again and again to run again, but gets nowhere."""
