@@ -258,12 +258,12 @@ def up(
 
 def _greet(daemon: Daemon, *, as_json: bool) -> None:
     """Print one line: the GPUs found, the policy, and where it listens."""
-    scheduler, cluster = daemon.scheduler, daemon.machine.cluster
+    scheduler, cluster = daemon.scheduler, daemon.scheduler.cluster
     if as_json:
         _tell_ready(daemon)
         return
     kinds = ", ".join(f"{cluster.gpus_by_type[at]} × {kind.name}" for at, kind in enumerate(cluster.types))
-    what = f"virtual GPUs ({kinds})" if daemon.machine.devices is None else f"GPUs ({kinds})"
+    what = f"virtual GPUs ({kinds})" if scheduler.engine.devices is None else f"GPUs ({kinds})"
     what += f" on {len(cluster.nodes)} nodes" if daemon.choice.ray is not None else ""
     active = sum(not record.state.ended for record in scheduler.store)
     taken = f" · {_counted(active, 'job')} taken over" if active else ""
@@ -282,8 +282,8 @@ def _tell_ready(daemon: Daemon) -> None:
         "folder": str(daemon.options.folder),
         "socket": str(daemon.socket),
         "listen": daemon.about.get("listen"),
-        "gpus": len(daemon.machine.cluster.node_of_gpu),
-        "virtual": daemon.machine.devices is None,
+        "gpus": len(daemon.scheduler.cluster.node_of_gpu),
+        "virtual": daemon.scheduler.engine.devices is None,
         "policy": daemon.scheduler.policy_text,
         "jobs": sum(not record.state.ended for record in daemon.scheduler.store),
     }

@@ -42,7 +42,7 @@ STORY_S = 120.0
 REST_S = 40_000.0
 MOST_STEPS = 6000
 FAULTS = ("kill", "kill", "kill", "keeper", "rank", "full", "refuse", "date", "date", "date", "reboot", "blocked")
-NODE_FAULTS = ("freeze", "freeze", "lose", "lose", "lose", "join")
+NODE_FAULTS = ("freeze", "freeze", "lose", "lose", "lose", "join", "drain", "drain")
 MOST_NODES = 6
 TYPES = {name: GpuType(name, 0, 0.0, 1.0 / (at + 1)) for at, name in enumerate(("fast", "slow", "other"))}
 JUMPS_S = (-3.2e8, -3600.0, -3600.0, -5.0, 5.0, 600.0, 3600.0, 3600.0, 3.2e8)
@@ -101,6 +101,8 @@ class DaemonWorld:
         self.calm, self.full_until_s, self.site.refuses, self.kill_in = True, 0.0, False, -1
         for node in list(self.site.status):
             self.site.return_(node)
+        for node_of_site in self.cluster.nodes if self.one_node is None else ():
+            self.users.undrain(node_of_site.name)
         self.users.write_config("")
         self.settings.reload(self.scheduler)
         self.users.end_all()
@@ -312,6 +314,10 @@ class DaemonWorld:
         elif kind == "join" and len(cluster.nodes) < MOST_NODES:
             name = rng.choice(("fast", "slow", "other"))
             self.site.join(Node(f"n{len(cluster.nodes)}", name, rng.choice((1, 2, 4))), TYPES[name])
+        elif kind == "drain":
+            self.users.drain(cluster.nodes[node].name, move=rng.random() < 0.5)
+            if rng.random() < 0.5:
+                self.site.at(back_s, partial(self.users.undrain, cluster.nodes[node].name))
 
     def lose(self, node: int) -> None:
         """A node is lost; what runs there may run on."""

@@ -33,6 +33,7 @@ from fairway.runtime.guard.pinned_gpus import AtHome
 from fairway.runtime.guard.policy_guard import Cut, PolicyGuard
 from fairway.runtime.jobs import commands
 from fairway.runtime.jobs.commands import Act, Commands, StoppedError
+from fairway.runtime.jobs.draining import Drain, Draining
 from fairway.runtime.jobs.estimates import RESTART_S
 from fairway.runtime.jobs.holdings import Load
 from fairway.runtime.jobs.kept_profile import KeptProfile
@@ -191,6 +192,7 @@ class Scheduler:
         self.guard = self._guard(policy, terms)
         self.reasons = Reasons()
         self.commands = self._commands(terms, piece)
+        self.draining = Draining(self.jobs, self.commands, facts, self.writer.keep)
         placed = AtHome(placer, self.engine.home, lambda: self.blocked.why)
         self.loop = Loop(self.engine, self.state, self.guard, placed, round_s=length_s, observer=self, interpreter=self)
         self._recovery = Recovery(self.journal, recovered, self.jobs, self.engine, self.commands, clock)
@@ -406,6 +408,17 @@ class Scheduler:
         """Block GPUs, by number with the reason. Jobs that were to start on them are given others."""
         self.engine.ask(lambda now_s: (self.commands.block_gpus(blocked, now_s), None))
 
+    def drain(self, name: str, *, by: str, why: str = "", move: bool = False) -> list[JobRecord]:
+        """Start nothing on a node any more. Its jobs end by themselves; with `move`, those that can leave now.
+
+        Returns the jobs that do.
+        """
+        return list(self.ask(self.draining.drain(name, Drain(by, why), move=move)))
+
+    def undrain(self, name: str) -> None:
+        """Let jobs start on a node again."""
+        self.ask(self.draining.undrain(name))
+
     def set_policy(self, policy: Policy, text: str) -> None:
         """Change to another policy. The memory of the old one is dropped."""
         self.ask(self.policy_change(policy, text))
@@ -486,6 +499,7 @@ class Scheduler:
         """The cluster has more nodes. The next scheduler is to know them, too."""
         cluster, devices = one.joined
         self.engine.know_devices(devices)
+        self.draining.block()
         self.writer.keep({"machine": fingerprint(cluster, devices)})
         if not self.state.memory:
             self.writer.keep({"memory": {}})

@@ -67,6 +67,7 @@ CERTAIN: dict[str, type | tuple[type, ...]] = {
     "open_to_all": bool,
     "next": list,
     "gone": dict,
+    "drained": dict,
 }
 """The facts that are still useful when others, or the log, are lost; with their types."""
 
