@@ -45,7 +45,7 @@ class Attempt:
 
     `ran_s` is how long it has run, as far as that is counted; None if an earlier version started it. `start_s` is the
     time from its launch to its first report of a step, `stop_s` from the request to stop to its end. Each is None if it
-    was not seen.
+    was not seen. `nodes` is how many machines its GPUs are on.
     """
 
     number: int
@@ -60,6 +60,7 @@ class Attempt:
     start_s: float | None = None
     stop_s: float | None = None
     ran_s: float | None = None
+    nodes: int = 1
 
     def shown(self, shift_s: float) -> dict[str, Any]:
         """As every user may see it: without the token that marks its processes, and with dates by the time of day,
@@ -171,6 +172,12 @@ class JobRecord:
     def stays(self) -> bool:
         """Whether it is suspended in place, rather than stopped, when it is taken off its GPUs."""
         return self.request.preempt == "suspend" and not self.state.ended
+
+    def ranks_of(self, attempt: Attempt) -> int:
+        """How many processes with a log of their own an attempt has. A Slurm job has one, its script, which starts the
+        others."""
+        per_node = 1 if self.request.slurm_env else attempt.nodes
+        return per_node if self.request.processes == "one" else len(attempt.gpus)
 
     def ran_until_s(self, date_s: float) -> float:
         """How long it has run by a date, in seconds."""
