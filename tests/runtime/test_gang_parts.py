@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import signal
 import sys
 import time
 from importlib.util import find_spec
@@ -22,6 +24,7 @@ from fairway.runtime.processes.gang import GangNode
 from fairway.runtime.processes.local import Running, make_folder, start_keeper
 from fairway.runtime.processes.parts import joined
 from fairway.runtime.processes.site import Member, Outcome
+from fairway.submission.shell import run_script_text
 
 TORCH = os.environ.get("FAIRWAY_TEST_TORCH_PYTHON") or (sys.executable if find_spec("torch") else "")
 NODES = [GangNode(Member("one", interface="lo"), (0,), None), GangNode(Member("two", interface="lo"), (0,), None)]
@@ -137,3 +140,87 @@ def test_a_training_over_nodes_is_suspended_resumed_and_preempted_without_a_trac
     assert len(found["losses"]) == 96
     assert found["losses"] == expected["losses"]
     assert found["weights"] == expected["weights"]
+
+
+def script(folder: Path, text: str, **about: Any) -> list[Running]:
+    """Start a batch script over two nodes, one of them with two GPUs."""
+    nodes = [NODES[0], GangNode(Member("two"), (0, 1), None)]
+    command = run_script_text(text, "sbatch", ())
+    env = ENVIRONMENT | {"FAIRWAY_TASKS": "3"}
+    return begin(folder, *command, nodes=nodes, env=env, processes="one", slurm_env=True, **about)
+
+
+def test_a_batch_script_runs_once_and_srun_on_all_nodes(tmp_path: Path) -> None:
+    outcome = ends(
+        script(
+            tmp_path / "job",
+            """
+            echo "script on $SLURM_NODEID of $SLURM_NNODES, $SLURM_NTASKS tasks, $SLURM_TASKS_PER_NODE"
+            export FROM_SCRIPT=set
+            scontrol show hostnames "$SLURM_JOB_NODELIST"
+            export WORDS='$SLURM_PROCID/$SLURM_NTASKS $SLURM_LOCALID $SLURM_NODEID $FROM_SCRIPT ${FAIRWAY_NODE_DIR##*/}'
+            srun -l sh -c 'eval echo "$WORDS"'
+            alone=$(srun -N1 -n1 -w two sh -c 'echo $SLURMD_NODENAME $RANK $WORLD_SIZE; echo err >&2' 2>/dev/null)
+            echo "alone: $alone"
+            srun sh -c 'exit $((SLURM_PROCID + 4))'
+            echo "code $?"
+            srun no-such-program; echo "code $?"
+            srun -w three true; echo "code $?"
+            exit 5
+            """,
+        )
+    )
+    assert outcome.codes == (5, 0)
+    lines = log(tmp_path / "job", 0).splitlines()
+    assert lines[:3] == ["script on 0 of 2, 3 tasks, 1,2", "one", "two"]
+    assert sorted(lines[3:6]) == ["0: 0/3 0 0 set node-0", "1: 1/3 0 1 set node-1", "2: 2/3 1 1 set node-1"]
+    assert lines[6:8] == ["alone: two 0 1", "code 6"]
+    assert lines.count("srun: error: no-such-program: No such file or directory") == 3
+    assert [line for line in lines[8:] if line.startswith("code")] == ["code 127", "code 1"]
+    assert "srun: error: the job has no node three; its nodes are one,two" in lines
+    assert log(tmp_path / "job", 1) == ""
+
+
+def test_a_request_to_stop_reaches_the_tasks_of_all_nodes_and_their_code_comes_back(tmp_path: Path) -> None:
+    task = "trap 'echo saved $SLURM_PROCID; exit 75' TERM; echo begun $SLURM_PROCID; while :; do sleep 0.05; done"
+    parts = script(tmp_path / "job", f"srun bash -c {shlex.quote(task)}\n")
+    wait_for(lambda: log(tmp_path / "job", 0).count("begun") == 3, "three tasks")
+    for part in parts:
+        part.stop()
+    outcome = ends(parts)
+    assert (outcome.codes, outcome.cause, outcome.killed) == ((75, 0), "request", False)
+    said = log(tmp_path / "job", 0).splitlines()
+    assert sorted(line for line in said if line.startswith("saved")) == ["saved 0", "saved 1", "saved 2"]
+    assert verdict(outcome, asked=True).next == "again"
+
+
+def test_a_signal_for_srun_goes_to_all_tasks_and_an_srun_that_is_killed_takes_them_along(tmp_path: Path) -> None:
+    outcome = ends(
+        script(
+            tmp_path / "job",
+            """
+            srun bash -c 'trap "exit 9" USR1; echo begun; while :; do sleep 0.05; done' > one & one=$!
+            until [ "$(grep -c begun one)" = 3 ]; do sleep 0.05; done
+            kill -USR1 $one; wait $one; echo "code $?"
+            srun -N1 -w two sh -c 'echo $$ > pid; echo begun; exec sleep 600' > two & two=$!
+            until grep -q begun two; do sleep 0.05; done
+            kill -9 $two
+            while kill -0 $(cat pid) 2>/dev/null; do sleep 0.05; done
+            echo gone
+            """,
+        )
+    )
+    assert outcome.codes == (0, 0)
+    assert "code 9" in log(tmp_path / "job", 0)
+    assert "gone" in log(tmp_path / "job", 0)
+
+
+def test_a_node_that_dies_ends_the_step_and_the_job(tmp_path: Path) -> None:
+    parts = script(tmp_path / "job", "srun sh -c 'echo begun; exec sleep 600'; echo \"code $?\"; exit 7\n")
+    wait_for(lambda: log(tmp_path / "job", 0).count("begun") == 3, "three tasks")
+    (rank, _), *_ = json.loads((parts[1].directory / "ranks.json").read_text())
+    os.kill(rank, signal.SIGKILL)
+    outcome = ends(parts)
+    assert outcome.codes[1] == 137
+    assert "node 1 of the job is gone" in log(tmp_path / "job", 0)
+    assert verdict(outcome, asked=False).next == "retry"

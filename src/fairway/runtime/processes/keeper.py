@@ -354,7 +354,7 @@ class Keeper:
             try:
                 terms = self._terms()
                 with self.logs.pipe(log, terms.user, terms.group) as out:
-                    pid = start_rank(rank["argv"], rank["env"], out, terms)
+                    pid = start_rank(self._program(rank["argv"]), rank["env"], out, terms)
             except (KeyError, OSError, ValueError) as error:
                 problem = problem_with(error, rank["argv"][0], self.launch["cwd"])
                 with contextlib.suppress(OSError), log.open("a", encoding="utf-8", errors="replace") as out_text:
@@ -363,6 +363,15 @@ class Keeper:
                 return problem
             self.ranks[pid] = len(self.ranks)
         return ""
+
+    def _program(self, argv: list[str]) -> list[str]:
+        """What a rank runs. The nodes of a batch job run a program of Fairway, wherever that is on this machine."""
+        if argv[0] != "fairway-step":
+            return argv
+        # Only now: most keepers do not need it, and they should start quickly.
+        from fairway.runtime.processes.step_nodes import program
+
+        return program(argv)
 
     def _terms(self) -> RankTerms:
         """On what terms ranks run. A user that is not ours owns a directory for files."""
