@@ -140,3 +140,10 @@ def test_tasks_go_where_the_gpus_are(tasks: int, gpus: tuple[int, ...], each: li
 
 def test_counts_are_written_as_slurm_does() -> None:
     assert [counts_text(one) for one in ([8, 8], [8], [8, 8, 4], [1, 2, 2])] == ["8(x2)", "8", "8(x2),4", "1,2(x2)"]
+
+
+def test_a_job_has_a_log_for_each_of_its_processes() -> None:
+    attempt = Attempt(1, [0, 1, 2], "t", 1.0, nodes=2)
+    asked: list[dict[str, Any]] = [{"processes": "per_gpu"}, {}, {"slurm_env": True}]
+    records = [JobRecord(0, "1", JobRequest(command=("train",), gpus=3, **one), 1.0) for one in asked]
+    assert [record.ranks_of(attempt) for record in records] == [3, 2, 1]

@@ -92,8 +92,12 @@ def with_port(launch: Mapping[str, Any], port: int) -> dict[str, Any]:
     told = {name: value for name, value in launch.items() if name != "master_port"}
     if "parts" in told:
         return told | {"parts": [with_port(part, port) for part in told["parts"]]}
-    ranks = [{**rank, "env": {**rank["env"], "MASTER_PORT": str(port)}} for rank in told["ranks"]]
+    ranks = [{**rank, "env": {**rank["env"], **_met_at(rank["env"], port)}} for rank in told["ranks"]]
     return told | {"ranks": ranks}
+
+
+def _met_at(env: Mapping[str, str], port: int) -> dict[str, str]:
+    return {name: str(port) for name in ("MASTER_PORT", "FAIRWAY_TASKS_PORT") if name in env}
 
 
 class _Start(NamedTuple):
@@ -104,6 +108,11 @@ class _Start(NamedTuple):
     folder: Path
     gang: Gang
     port: str
+
+    @property
+    def is_script(self) -> bool:
+        """Whether it is a batch script over several nodes."""
+        return self.record.request.slurm_env and not self.gang.per_gpu and len(self.gang.places) > 1
 
     def directory(self, node: int | None = None) -> Path:
         """Where its files are, and those of the keeper on a node of several."""
@@ -123,6 +132,9 @@ def _part(start: _Start, node: int, log_bytes: int, mps: Mapping[str, Any] | Non
         common["FAIRWAY_EXECUTOR"] = socket_of(hosted_by)
         argv = seat_command(python, request.executor, argv[1:])
     ranks = []
+    if start.is_script:
+        # As with Slurm: the script runs on the first node, and the others wait for what its `srun` starts.
+        argv = ["fairway-step", "serve"] if node else ["fairway-step", "script", *argv]
     for local, rank in enumerate(start.gang.ranks(node)):
         log = str(start.directory() / f"rank-{rank}.log")
         env = {**common, **_ranked(rank, local, slurm=request.slurm_env), "FAIRWAY_LOG": log}
@@ -138,7 +150,7 @@ def _part(start: _Start, node: int, log_bytes: int, mps: Mapping[str, Any] | Non
         "log_bytes": log_bytes,
         "account": account_of(record),
         "host_memory_bytes": request.host_memory_bytes,
-        "cpus": request.cpus,
+        "cpus": request.cpus * len(place.gpus) / len(start.attempt.gpus),
         "suspends": request.preempt == "suspend" and not request.executor,
         "gpus": list(place.gpus),
         "devices": None if place.devices is None else list(place.devices),
@@ -164,6 +176,9 @@ def _common(start: _Start, node: int) -> dict[str, str]:
     }
     if len(gang.places) > 1:
         common["FAIRWAY_NODE_DIR"] = str(start.directory(node))
+        common["FAIRWAY_NODE_INTERFACE"] = gang.places[node].member.interface
+    if start.is_script:
+        common |= {"FAIRWAY_TASKS_ADDR": gang.places[0].member.address, "FAIRWAY_TASKS_PORT": port}
     if "SKYPILOT_NODE_RANK" in request.env:
         common |= gang.skypilot(node)
     return common | (gang.slurm(node, record, attempt) if request.slurm_env else {})

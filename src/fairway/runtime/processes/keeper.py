@@ -22,6 +22,9 @@ A scheduler that starts again finds in the attempt's directory which processes r
     gang          says that ranks of the same gang have failed on another machine
     given-up      says that the scheduler has given up the machine, and that the ranks run elsewhere
 
+A part of a gang over several nodes has the directory `attempt-N/node-K`, with the same files. Logs, and what concerns
+all parts, are in `attempt-N` (see `siblings`).
+
 Ranks that share a GPU by MPS need its daemon, which the keeper sees to (`mps`).
 
 What the ranks write goes through a pipe: the keeper puts it into their logs and keeps these within bounds.
@@ -49,6 +52,7 @@ from typing import Any
 
 from fairway.runtime.processes.moves import MovedMemory
 from fairway.runtime.processes.ranks import HANDLED, RankLogs, RankTerms, prctl, problem_with, say, start_rank
+from fairway.runtime.processes.siblings import Siblings
 
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL_S = 1.0
@@ -194,6 +198,7 @@ class Keeper:
         self.mps: Any = None
         self.turns = Turns(self)
         self.memory = MovedMemory(self)
+        self.siblings = Siblings(directory, self.launch, write_new)
         self.problem = ""
         self._words_at_s = 0.0
 
@@ -222,6 +227,7 @@ class Keeper:
             self._handle(caught.si_signo if caught else 0)
             self._reap()
             self._look_after(now_s)
+        self.siblings.tell([*self.codes.values()], self.cause)
         self._clear()
         self.logs.finish()
         codes = [self.codes[pid] for pid in self.ranks]
@@ -353,7 +359,7 @@ class Keeper:
             try:
                 terms = self._terms()
                 with self.logs.pipe(log, terms.user, terms.group) as out:
-                    pid = start_rank(rank["argv"], rank["env"], out, terms)
+                    pid = start_rank(self._program(rank["argv"]), rank["env"], out, terms)
             except (KeyError, OSError, ValueError) as error:
                 problem = problem_with(error, rank["argv"][0], self.launch["cwd"])
                 with contextlib.suppress(OSError), log.open("a", encoding="utf-8", errors="replace") as out_text:
@@ -363,6 +369,15 @@ class Keeper:
             self.ranks[pid] = len(self.ranks)
         return ""
 
+    def _program(self, argv: list[str]) -> list[str]:
+        """What a rank runs. The nodes of a batch job run a program of Fairway, wherever that is on this machine."""
+        if argv[0] != "fairway-step":
+            return argv
+        # Only now: most keepers do not need it, and they should start quickly.
+        from fairway.runtime.processes.step_nodes import program
+
+        return program(argv)
+
     def _terms(self) -> RankTerms:
         """On what terms ranks run. A user that is not ours owns a directory for files."""
         about = (self.launch["cwd"], int(self.launch.get("umask", 0o022)), self.launch.get("open_files"), self.group)
@@ -370,9 +385,10 @@ class Keeper:
         if not name:
             return RankTerms(*about)
         found = pwd.getpwnam(name)
-        shared = self.directory / "shared"
-        if not shared.exists():
-            shared.mkdir(mode=0o700)
+        for folder in (self.directory, self.directory.parent) if "of_parts" in self.launch else (self.directory,):
+            shared = folder / "shared"
+            with contextlib.suppress(FileExistsError):
+                shared.mkdir(mode=0o700)
             os.chown(shared, found.pw_uid, found.pw_gid)
         return RankTerms(*about, found.pw_uid, found.pw_gid, tuple(os.getgrouplist(name, found.pw_gid)))
 
@@ -529,6 +545,16 @@ class Keeper:
             # When a rank has saved its state and ended, the others get the time to save theirs.
             saved = all(code in (0, _CHECKPOINTED) for code in self.codes.values())
             self._stop("gang", grace_s if saved else min(_GANG_GRACE_S, grace_s))
+        self._look_at_siblings(now_s)
+
+    def _look_at_siblings(self, now_s: float) -> None:
+        """Tell the other parts of the gang if ranks have ended badly here, or stop because they have elsewhere."""
+        self.siblings.tell([*self.codes.values()], self.cause)
+        soon = None if self.cause else self.siblings.ending(now_s, read_own)
+        if soon is not None:
+            # Suspended ranks may be on GPUs that now belong to another job.
+            most_s = HURRY_S if self.stopped else _GANG_GRACE_S if soon else float("inf")
+            self._stop("gang", min(float(self.launch["grace_s"]), most_s))
 
     def signal_groups(self, signo: int) -> None:
         """Signal the group of every live rank."""
