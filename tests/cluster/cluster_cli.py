@@ -82,6 +82,7 @@ class ClusterCli(LiveCli):
 
     def up_nodes(self) -> set[str]:
         """The names of the nodes on which jobs may start."""
+        assert self.daemon.poll() is None, self.errors.read_text()
         return {
             str(row["name"]) for row in self.client.nodes() if not row.get("down") and row.get("status", "up") == "up"
         }
