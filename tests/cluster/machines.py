@@ -402,6 +402,11 @@ class Machines:
                 one.boot()
             elif one.apart:
                 one.mend()
+        self.repair_ray()
+        self.forget_actors()
+
+    def repair_ray(self) -> None:
+        """Ray on all machines, where it is not."""
         if not self[0].control_store or not self[0].raylet:
             self.stop_ray()
             self.start_ray()
@@ -409,7 +414,6 @@ class Machines:
             if not one.raylet:
                 one.restart_ray()
         wait_until(lambda: len(self.nodes()) == len(self), "all nodes to be alive")
-        self.forget_actors()
 
     def forget_actors(self) -> None:
         """End all actors: those of an earlier test have nothing to say in the next one."""
