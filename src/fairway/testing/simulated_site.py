@@ -328,6 +328,10 @@ class SimulatedSite:
         """No GPU is out of order."""
         return {}
 
+    def lines(self) -> Sequence[str]:
+        """Nothing."""
+        return ()
+
     def sight(self, handle: SimulatedAttempt) -> Sight:
         """What is seen of an attempt."""
         return Sight(handle.computed_s())

@@ -480,6 +480,10 @@ class LocalSite(JobFolders):
         """The GPUs that cannot be used now, by number with the reason. Any thread may call this."""
         return {} if self._gpus is None else self._gpus.look()
 
+    def lines(self) -> Sequence[str]:
+        """Nothing that would not be seen elsewhere."""
+        return ()
+
     def sight(self, handle: Running) -> Sight:
         """What is seen of an attempt now. Any thread may call this."""
         cpu_s, gpus = keeper.cpu_s(handle.pid), self._gpus
