@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -82,9 +83,14 @@ class ClusterCli(LiveCli):
 
     def up_nodes(self) -> set[str]:
         """The names of the nodes on which jobs may start."""
-        return {
-            str(row["name"]) for row in self.client.nodes() if not row.get("down") and row.get("status", "up") == "up"
-        }
+        assert self.daemon.poll() is None, self.errors.read_text()
+        return {str(row["name"]) for row in self.client.nodes() if not any(gpu["reason"] for gpu in row["gpus"])}
+
+    def wait_nodes(self, *names: str, seconds: float = 30.0) -> float:
+        """Wait until jobs may start on exactly these nodes; how many seconds that took."""
+        began_s = time.monotonic()
+        wait_until(lambda: self.up_nodes() == set(names), f"{names} to be up; {self.up_nodes()} are", seconds)
+        return time.monotonic() - began_s
 
     def work(self, steps: int, *words: str) -> str:
         """Submit a job of so many twentieths of a second; its id."""
@@ -92,6 +98,11 @@ class ClusterCli(LiveCli):
 
     def state_of(self, job: str) -> str:
         return str(self.client.show(job)["state"])
+
+    def begun(self, *jobs: str) -> None:
+        """Wait until a rank of each job has written something."""
+        for job in jobs:
+            wait_until(lambda job=job: list(self.diaries.glob(f"{job}-*")), f"job {job} to begin: {self.told(job)}")  # type: ignore[misc]
 
     def ended(self, jobs: Sequence[str], seconds: float = 60.0) -> None:
         """Wait until jobs have completed."""

@@ -131,8 +131,10 @@ class Machine:
                 *("unshare", "--net", "--pid", "--uts", "--mount", "--fork", "--kill-child", "--mount-proc"),
                 *("bash", "-c", f"hostname {self.name}; sleep infinity & while :; do wait; done"),
             ],
+            env=self.env(),
             start_new_session=True,
             stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
         wait_until(lambda: self._inner() and read_proc(self._inner(), "comm") == "bash\n", f"{self.name} to boot")
@@ -313,7 +315,7 @@ class Machines:
         self.number = number
         self.gpus = gpus
         self.apart = may_cut() if apart is None else apart
-        self.bridge = self.folder.name[-8:]
+        self.bridge = bridge_of(self.folder)
         self.subnet = f"10.{secrets.randbelow(200) + 20}.{secrets.randbelow(250)}"
         self.port = free_port()
         self.token = secrets.token_hex(16)
@@ -322,6 +324,10 @@ class Machines:
             **(ray or {}),
         }
         self._all = [Machine(self, one) for one in range(number)]
+        # It sees the end of this process, and cleans up if that was killed.
+        self._cleaner = subprocess.Popen(
+            [sys.executable, __file__, str(self.folder)], stdin=subprocess.PIPE, start_new_session=True
+        )
 
     def __getitem__(self, number: int) -> Machine:
         return self._all[number]
@@ -396,6 +402,11 @@ class Machines:
                 one.boot()
             elif one.apart:
                 one.mend()
+        self.repair_ray()
+        self.forget_actors()
+
+    def repair_ray(self) -> None:
+        """Ray on all machines, where it is not."""
         if not self[0].control_store or not self[0].raylet:
             self.stop_ray()
             self.start_ray()
@@ -403,6 +414,15 @@ class Machines:
             if not one.raylet:
                 one.restart_ray()
         wait_until(lambda: len(self.nodes()) == len(self), "all nodes to be alive")
+
+    def forget_actors(self) -> None:
+        """End all actors: those of an earlier test have nothing to say in the next one."""
+        ask_ray(
+            self,
+            "from ray.util import list_named_actors\n"
+            "said = list_named_actors(all_namespaces=True)\n"
+            "for one in said:\n    ray.kill(ray.get_actor(one['name'], one['namespace']), no_restart=True)",
+        )
 
     def nodes(self) -> dict[str, str]:
         """The ids of the nodes that live in the eyes of Ray, by name."""
@@ -415,21 +435,39 @@ class Machines:
         return sum(rss_bytes(pid) for one in self for pid in one.pids)
 
     def strays(self) -> list[int]:
-        """Processes that have to do with these machines: they say so in their environment or their command."""
-        path = str(self.folder)
-        found = [pid for pid in all_pids() if path in read_proc(pid, "environ") + read_proc(pid, "cmdline")]
-        return [pid for pid in found if pid != os.getpid() and lives(pid)]
+        """All processes that have to do with these machines."""
+        return strays(self.folder)
 
     def close(self) -> None:
         """Leave nothing behind: no process, network or file."""
         for one in self._all[1:]:
             one.power_off()
-        for pid in {*self[0].pids, *self.strays()}:
-            kill(pid)
-        wait_until(lambda: not self.strays(), "everything to be gone")
-        if self.apart:
-            subprocess.run(["ip", "link", "delete", self.bridge], capture_output=True)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        clean(self.folder)
+        self._cleaner.communicate()
+
+
+def strays(folder: Path) -> list[int]:
+    """The processes that name a folder in their environment or in their command."""
+    found = [pid for pid in all_pids() if str(folder) in read_proc(pid, "environ") + read_proc(pid, "cmdline")]
+    return [
+        pid for pid in found if pid != os.getpid() and "machines.py" not in read_proc(pid, "cmdline") and lives(pid)
+    ]
+
+
+def clean(folder: Path) -> None:
+    """End everything that has to do with the machines of a folder, and delete it."""
+    for pid in strays(folder):
+        kill(pid)
+    wait_until(lambda: not strays(folder), "everything to be gone")
+    if may_cut():
+        for link in Path("/sys/class/net").glob(f"{bridge_of(folder)}*"):
+            subprocess.run(["ip", "link", "delete", link.name], capture_output=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def bridge_of(folder: Path) -> str:
+    """The network bridge of the machines of a folder. Names of networks are at most 15 letters long."""
+    return folder.name[-8:]
 
 
 def _pid_space(pid: int) -> str:
@@ -466,3 +504,9 @@ def ask_ray(machines: Machines, code: str, *, seconds: float = 30.0) -> Any:
     lines = [line for line in done.stdout.splitlines() if line.startswith("SAID")]
     assert lines, done.stdout + done.stderr
     return json.loads(lines[-1][4:])
+
+
+if __name__ == "__main__":
+    sys.stdin.read()
+    if Path(sys.argv[1]).exists():
+        clean(Path(sys.argv[1]))
