@@ -19,7 +19,7 @@ from fairway.core.batch import Split
 from fairway.runtime.daemon.clock import JUMP_S
 from fairway.runtime.journal.database import DiskFullError, Journal
 from fairway.runtime.journal.job_folders import RECORD
-from fairway.runtime.processes.site import LOST, GpuMemory, MemoryPlace, Moment, Outcome, Over, Report
+from fairway.runtime.processes.site import LOST, GpuMemory, Member, MemoryPlace, Moment, Outcome, Over, Report, Sight
 
 SIGN_EVERY_S = 5.0
 """How often a keeper leaves a sign of life."""
@@ -319,6 +319,18 @@ class SimulatedSite:
         self.expect(attempt)
         self.point("after a start")
         return attempt
+
+    def member(self, node: int) -> Member:
+        """The only machine."""
+        return Member("simulated")
+
+    def blocked(self) -> Mapping[int, str]:
+        """No GPU is out of order."""
+        return {}
+
+    def sight(self, handle: SimulatedAttempt) -> Sight:
+        """What is seen of an attempt."""
+        return Sight(handle.computed_s())
 
     def gpu_memory(self, gpu: int) -> GpuMemory | None:
         """The memory of a GPU, and what no attempt has of it; None if GPUs have no memory in this story."""

@@ -21,11 +21,13 @@ from fairway.runtime.jobs.life import (
     Asked,
     AttemptEnded,
     AttemptStarted,
+    ClusterGrew,
     Command,
     Converge,
     Happening,
     Instruction,
     Looked,
+    NodeChanged,
     Reported,
     RoomLacked,
     Settle,
@@ -38,7 +40,8 @@ from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.journal.job_folders import FACTS, RECORD
 from fairway.runtime.processes import environment
 from fairway.runtime.processes.attempts import Attempts, AttemptTarget, LaunchOrder, NoRoom, Notice, Started
-from fairway.runtime.processes.site import Moment, Outcome, Report, Site
+from fairway.runtime.processes.gang import GangNode
+from fairway.runtime.processes.site import Moment, NodeChange, NodesJoined, Outcome, Report, Site
 
 REPORTS_EVERY_S = 0.5
 SETTLED_S = 30.0
@@ -245,14 +248,36 @@ class LiveEngine:
         """Make a new attempt. It is on disk before its processes are started."""
         record, attempt = self._jobs.begin_attempt(job, gpus, self.clock.now_s())
         self._save()
-        names = None if self.devices is None else [self.devices[gpu] for gpu in gpus]
         cluster = self._jobs.state.cluster
         gpu_bytes = cluster.types[cluster.node_type[cluster.node_of_gpu[gpus[0]]]].memory_bytes
         about: dict[str, Any] = {"log_bytes": self._log_bytes(), "mps": self._sharing.launch(record, gpu_bytes)}
-        launch = environment.launch_of(record, attempt, self._folder / record.id, names, **about)
+        launch = environment.launch_over(record, attempt, self._folder / record.id, self._places(gpus), **about)
         # If the journal is lost, a job that was ever started can be brought back from its folder alone.
         kept = {RECORD: record.plain(), FACTS: self._facts(), "token": attempt.token}
+        if "parts" in launch:
+            launch["parts"] = [{**part, **kept} for part in launch["parts"]]
         return LaunchOrder(self._directory(record), attempt.token, {**launch, **kept})
+
+    def _places(self, gpus: tuple[int, ...]) -> list[GangNode]:
+        """The machines that GPUs are on, in ascending order, with the numbers of the GPUs there.
+
+        A machine with GPUs of several types is several nodes, one after the other.
+        """
+        cluster, found = self._jobs.state.cluster, dict[int, list[int]]()
+        for gpu in sorted(gpus):
+            first = cluster.node_of_gpu[gpu]
+            while first and self._site.member(first - 1).name == self._site.member(first).name:
+                first -= 1
+            found.setdefault(first, []).append(gpu)
+        names = self.devices
+        return [
+            GangNode(
+                self._site.member(node),
+                tuple(gpu - cluster.first_gpu[node] for gpu in own),
+                None if names is None else [names[gpu] for gpu in own],
+            )
+            for node, own in found.items()
+        ]
 
     def give_up(self, record: JobRecord) -> bool:
         """Ask the attempt of a job to stop at once, before that is in the journal. Whether its files say so."""
@@ -271,14 +296,6 @@ class LiveEngine:
 
     # --- what others ask ---------------------------------------------------------------------------------------------
 
-    def keepers(self) -> dict[int, set[int]]:
-        """The pids of the keepers with attempts on each GPU. Any thread may call this."""
-        found: dict[int, set[int]] = {}
-        for live in list(self.attempts.live.values()):
-            for gpu in live.gpus:
-                found.setdefault(gpu, set()).add(live.handle.pid)
-        return found
-
     def home(self, job: int) -> tuple[int, ...]:
         """The GPUs that hold the state of a job that would lose it elsewhere; always empty for virtual GPUs."""
         live = self.attempts.live.get(job)
@@ -295,12 +312,10 @@ class LiveEngine:
         own = (0, 0) if live is None else (live.held_bytes, live.handle.memory.bytes)
         return max(self.memory_seen.get(job, 0), *own)
 
-    def note_memory(self, seen: Mapping[int, int]) -> None:
-        """Remember how much memory jobs have on a GPU, by the pids of their keepers. Any thread may call this."""
-        for job, live in list(self.attempts.live.items()):
-            size = seen.get(live.handle.pid, 0)
-            if size > self.memory_seen.get(job, 0):
-                self.memory_seen[job] = size
+    def note_memory(self, job: int, size: int) -> None:
+        """Remember how much memory a job was seen to have on a GPU. Any thread may call this."""
+        if size > self.memory_seen.get(job, 0):
+            self.memory_seen[job] = size
 
     def lives(self, job: int) -> bool:
         """Whether a job has a live attempt."""
@@ -343,6 +358,10 @@ class LiveEngine:
             return [AttemptStarted(now_s, *notice)]
         if isinstance(notice, NoRoom):
             return [RoomLacked(now_s, *notice)]
+        if isinstance(notice, NodeChange):
+            return [NodeChanged(now_s, notice)]
+        if isinstance(notice, NodesJoined):
+            return [ClusterGrew(now_s, notice)]
         over = AttemptEnded(now_s, notice.job, notice.outcome, self._ended_s(notice.outcome, now_s))
         return [*self._report(self._jobs.store[notice.job], now_s), over]
 

@@ -118,8 +118,8 @@ class Scheduler:
     """Jobs, processes and the loop between them. `run` blocks. Any thread may call the public methods.
 
     Until restarts of jobs are seen, one is assumed to cost `restart_s`. `site` is where attempts run, and `time` is the
-    source of the clock. Both are this machine, except in tests. `recent` jobs that have ended stay in memory.
-    Commands deal with `piece` jobs at a time.
+    source of the clock; by default both are this machine. The folders of jobs are in `jobs_folder`. `recent` jobs that
+    have ended stay in memory. Commands deal with `piece` jobs at a time.
     """
 
     failure: BaseException | None = None
@@ -131,6 +131,7 @@ class Scheduler:
         policy: Policy,
         placer: Placer,
         *,
+        jobs_folder: Path | None = None,
         devices: Sequence[str] | None = None,
         round_s: float | None = None,
         terms: LiveTerms | None = None,
@@ -145,6 +146,7 @@ class Scheduler:
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
+        self.jobs_folder = jobs_folder or folder / "jobs"
         self.cluster = cluster
         self.policy_text = policy_text or policy.name
         self.listeners: list[Callable[[Sequence[Event]], None]] = []
@@ -174,7 +176,7 @@ class Scheduler:
         self.engine = LiveEngine(
             site or LocalSite(),
             self.jobs,
-            folder / "jobs",
+            self.jobs_folder,
             clock,
             devices=devices,
             round_s=length_s,

@@ -17,22 +17,31 @@ from typing import Any, NamedTuple, Protocol
 from fairway.core.batch import Split
 from fairway.runtime.processes.gpu_room import GpuRoom, Needs
 from fairway.runtime.processes.live_attempt import AttemptStatus, Live
-from fairway.runtime.processes.site import REFUSED, Handle, Outcome, Site
+from fairway.runtime.processes.site import REFUSED, Handle, NodeChange, NodesJoined, Outcome, Over, Site
 
+SEEN = "seen"
+"""The source of reasons to block GPUs that the site itself sees: foreign processes, and GPUs that are out of order."""
 _MOVES_S = 0.01
 """How often moves of memory are looked at while a job waits for them."""
 
 
 class BlockedGpus:
-    """GPUs on which no attempt is started now, by number with the reason: foreign processes compute there, or the GPUs
-    are out of order. The scheduler's thread changes them; any thread may read."""
+    """GPUs on which no attempt is started now, by number with the reason: foreign processes compute there, the GPUs are
+    out of order, their node does not answer, or it is drained. The scheduler's thread changes them; any thread may
+    read."""
 
     def __init__(self) -> None:
         self.why: Mapping[int, str] = {}
+        self._by_source: dict[str, Mapping[int, str]] = {}
 
-    def set(self, why: Mapping[int, str]) -> None:
-        """Block exactly these GPUs."""
-        self.why = dict(why)
+    def set(self, why: Mapping[int, str], source: str = SEEN) -> None:
+        """Block exactly these GPUs, as far as one source of reasons goes."""
+        self._by_source = {**self._by_source, source: dict(why)}
+        self.why = {gpu: text for told in self._by_source.values() for gpu, text in told.items()}
+
+    def of(self, source: str) -> Mapping[int, str]:
+        """The GPUs that are blocked for reasons of one source."""
+        return self._by_source.get(source, {})
 
     def among(self, gpus: Iterable[int]) -> bool:
         """Whether any of these GPUs is blocked."""
@@ -97,7 +106,7 @@ class NoRoom(NamedTuple):
     why: str
 
 
-Notice = Started | Ended | NoRoom
+Notice = Started | Ended | NoRoom | NodeChange | NodesJoined
 
 
 class Attempts:
@@ -176,10 +185,13 @@ class Attempts:
             for job in [job for job in self.room.why if self._wishes.target(job) is None]:
                 self.room.forget(job)
             moving = bool(self.room.why)
-            for handle, outcome in self._site.wait(min(seconds, _MOVES_S) if moving else seconds):
-                live = self._by_handle.pop(id(handle))
-                del self.live[live.job]
-                self._notices.append(Ended(live.job, outcome))
+            for news in self._site.wait(min(seconds, _MOVES_S) if moving else seconds):
+                if isinstance(news, Over):
+                    live = self._by_handle.pop(id(news.handle))
+                    del self.live[live.job]
+                    self._notices.append(Ended(live.job, news.outcome))
+                else:
+                    self._notices.append(news)
             if moving and self.room.look(self.live):
                 self.settle()
         return self.noticed()
