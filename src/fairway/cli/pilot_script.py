@@ -14,9 +14,6 @@ from typing import NamedTuple
 
 from fairway.core.errors import InputError
 
-SAVE_S = 15
-"""How often a copy of the state directory is saved, in seconds. So much is lost if the first node dies."""
-
 
 class Pilot(NamedTuple):
     """What the script is about. `directives` are options of sbatch, `up` is the rest of the line of `fairway up`."""
@@ -37,7 +34,6 @@ def script(pilot: Pilot) -> str:
         "python": _shell(pilot.python),
         "up": f"({' '.join(_shell(word) for word in pilot.up)})",
         "again": "yes" if pilot.again else "no",
-        "save_s": str(SAVE_S),
     }
     head = "".join(f"#SBATCH {' '.join(_sbatch(word) for word in words)}\n" for words in pilot.directives)
     told = "".join(f"{name}={value}{_ABOUT.get(name, '')}\n" for name, value in values.items())
@@ -83,9 +79,10 @@ ray_folder=/tmp/fairway-ray-$me
 ray_log=$ray_folder/start-${SLURM_NODEID:-}.log
 # Nothing but Fairway uses this Ray: one worker and a small store for objects are enough.
 ray=("$python" -m ray.scripts.scripts start --block --disable-usage-stats --num-cpus=1 --object-store-memory=100000000
-    --min-worker-port=0 --max-worker-port=0 --temp-dir="$ray_folder")
+    --node-name="${SLURMD_NODENAME:-}" --min-worker-port=0 --max-worker-port=0 --temp-dir="$ray_folder")
 
 say() { echo "$(date '+%F %T') pilot $me on ${SLURMD_NODENAME:-$HOSTNAME}: $*"; }
+carried() { "$python" -m fairway.runtime.journal.carried_state "$@"; }
 alive() { [ -n "${1:-}" ] && kill -0 "$1" 2>/dev/null; }
 
 # --- on every node: Ray, started again when a part of it dies ---
@@ -166,7 +163,7 @@ prepare() {
     export RAY_worker_niceness=0
     unset RAY_kill_child_processes_on_worker_exit_with_raylet_subreaper
     export FAIRWAY_STATE=$state
-    "$python" -m fairway.runtime.journal.carried_state restore "$shared/state" "$state" || exit 1
+    carried restore "$shared/state" "$state" "$jobs/jobs" || exit 1
     cat >"$shared/fairway.new" <<END
 #!/bin/sh
 # fairway, beside the scheduler of pilot $me
@@ -176,8 +173,6 @@ exec srun --jobid=$SLURM_JOB_ID --overlap --nodes=1 --ntasks=1 --nodelist='$SLUR
 END
     chmod 700 "$shared/fairway.new" && mv "$shared/fairway.new" "$shared/fairway"
 }
-
-save() { "$python" -m fairway.runtime.journal.carried_state save "$state" "$shared/state"; }
 
 start_step() {
     [ -z "$step" ] || say "the step with Ray has ended; it is started again"
@@ -207,13 +202,13 @@ start_scheduler() {
 finish() {
     local left='[]'
     say "the end: $why"
-    save
     # If the scheduler does not answer, jobs may be left.
     if [ "$again" = yes ] && [ "$why" = limit ]; then
         left=$(timeout 20 "$python" -m fairway ls -n 1 --json 2>/dev/null) || left=unknown
     fi
     "$python" -m fairway down --jobs stop
-    save
+    kill "$saver" 2>/dev/null
+    carried save "$state" "$shared/state"
     # The next pilot waits for the end of this one.
     if [ "$left" != '[]' ]; then sbatch "$run/pilot.sh"; fi
     kill -USR1 "$step" 2>/dev/null
@@ -226,7 +221,7 @@ finish() {
 }
 
 main() {
-    local why='' step='' scheduler='' since_s=0 failures=0 saved_s=0 owner
+    local why='' step='' scheduler='' since_s=0 saver='' failures=0 owner
     mkdir -p "$shared" || exit 1
     take
     find_head
@@ -236,9 +231,9 @@ main() {
     while [ -z "$why" ]; do
         alive "$step" || start_step
         alive "$scheduler" || start_scheduler
-        if [ $((SECONDS - saved_s)) -ge "$save_s" ]; then
-            saved_s=$SECONDS
-            save
+        if ! alive "$saver"; then
+            "$python" -m fairway.runtime.journal.carried_state keep "$state" "$shared/state" &
+            saver=$!
         fi
         if owner=$(cat "$shared/owner" 2>/dev/null) && [ "$owner" != "$me" ]; then
             say "error: pilot $owner has taken $jobs; this one ends at once"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -87,16 +87,22 @@ class PilotUpOptions(UpOptions):
         str | None,
         option("--state", "A local disk of the first node, for the journal while the pilot runs. Default: /tmp", "DIR"),
     ] = None
+    engine: Annotated[str | None, typer.Option("--engine", hidden=True)] = None
+    jobs: Annotated[
+        str | None,
+        option(
+            "--jobs",
+            "A directory that all nodes share, for logs and checkpoints, and for what a pilot leaves to the next one. "
+            "Default: ~/fairway",
+            "DIR",
+        ),
+    ] = None
 
 
 @takes(pilot=PilotOptions, settings=PilotUpOptions)
 def slurm_script(
     pilot: PilotOptions,
     settings: PilotUpOptions,
-    jobs: Annotated[
-        str,
-        option("--jobs", "A directory that all nodes share: the folders of jobs, and what pilots leave behind", "DIR"),
-    ] = "~/fairway",
     sbatch: Annotated[
         list[str] | None, typer.Argument(help="More options of sbatch, after --", metavar="[-- SBATCH_OPTION…]")
     ] = None,
@@ -114,16 +120,19 @@ def slurm_script(
     fairway slurm-script -N 4 --gpus-per-node 8 --time 1d --again --jobs /shared/fairway -- --qos=long > pilot.sh
     """
     from fairway.cli.pilot_script import Pilot, script
+    from fairway.runtime.daemon.settings import NONE
 
-    if not jobs:
-        raise InputError("--jobs: must not be empty")
+    if settings.engine is not None:
+        raise InputError("--engine: inside a pilot it is always Ray")
+    if settings.jobs in ("", NONE):
+        raise InputError("--jobs: a pilot needs a directory that all nodes share")
     settings.check()
     made = Pilot(
         directives=pilot.directives(sbatch or ()),
-        jobs=str(Path(jobs).expanduser().absolute()),
+        jobs=str(Path(settings.jobs or "~/fairway").expanduser().absolute()),
         state=str(Path(settings.state or "/tmp").absolute()),
         python=sys.executable,
-        up=settings.words(),
+        up=replace(settings, state=None, jobs=None).words(),
         again=pilot.again,
     )
     typer.echo(script(made), nl=False)

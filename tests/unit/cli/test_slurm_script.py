@@ -19,7 +19,7 @@ def assigned(text: str) -> dict[str, str]:
     """The values that the script sets first, as bash reads them."""
     head, mark, _ = text.partition("\nset -u\n")
     assert mark
-    names = ("jobs", "state", "python", "again", "save_s")
+    names = ("jobs", "state", "python", "again")
     shown = "".join(f'printf "%s\\0" "${name}"\n' for name in names) + 'printf "%s\\0" "${up[@]}"\n'
     told = subprocess.run(["bash", "-c", f"{head}\n{shown}"], capture_output=True, text=True, check=True).stdout
     values = told.split("\0")[:-1]
@@ -41,7 +41,6 @@ def test_the_shortest_call_asks_for_whole_nodes(shell: Shell, monkeypatch: pytes
         "state": "/tmp",
         "python": sys.executable,
         "again": "no",
-        "save_s": "15",
         "up": "",
     }
 
@@ -91,7 +90,9 @@ def test_bash_accepts_the_script(shell: Shell, tmp_path: Path) -> None:
         (("-N", "2", "--time", "5m"), "--time 5m is not longer than the --margin of 300 s before its end"),
         (("-N", "2", "--margin", "-1"), "--margin: '-1' is not a duration"),
         (("-N", "2", "--partition", ""), "--partition: must not be empty"),
-        (("-N", "2", "--jobs", ""), "--jobs: must not be empty"),
+        (("-N", "2", "--jobs", ""), "--jobs: a pilot needs a directory that all nodes share"),
+        (("-N", "2", "--jobs", "none"), "--jobs: a pilot needs a directory that all nodes share"),
+        (("-N", "2", "--engine", "local"), "--engine: inside a pilot it is always Ray"),
         (("-N", "2", "--jobs", "/a\nb"), "'/a\\nb' cannot be written in a script"),
         (("-N", "2", "--account", "a\nb"), "'--account=a\\nb' cannot be written in a script"),
         (("-N", "2", "--round", "often"), "--round 'often' is neither a number of seconds nor 'auto'"),
