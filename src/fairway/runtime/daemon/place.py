@@ -41,7 +41,9 @@ def ray_site(choice: Choice, folder: Path, last: Mapping[str, Any]) -> RaySite:
     """The machines of a Ray cluster. `InputError` if there are none that can be used."""
     assert choice.ray is not None
     owner = f"{socket.gethostname()}:{folder.absolute()}"
-    return RaySite(choice.ray, choice.root(folder).absolute(), choice.gpus, owner, known_nodes(last))
+    return RaySite(
+        choice.ray, choice.root(folder).absolute(), choice.gpus, owner, known_nodes(last), log=folder / "ray-bridge.log"
+    )
 
 
 def known_nodes(last: Mapping[str, Any]) -> Known:

@@ -79,6 +79,7 @@ class Hands:
             executors=root / "executors",
             nobodys_children=True,
         )
+        self._closed = False
         self._owner, self._heard_s = "", -SILENT_S
         self._running: dict[str, Running] = {}
         self._over: dict[str, Outcome] = {}
@@ -225,8 +226,13 @@ class Hands:
 
     # --- the two threads ---------------------------------------------------------------------------------------------
 
+    def close(self) -> None:
+        """Leave the machine alone. What runs there goes on."""
+        self._closed = True
+        self._site.wake()
+
     def _work(self) -> None:
-        while True:
+        while not self._closed:
             while self._inbox:
                 done, verb = self._inbox.popleft()
                 try:
@@ -262,7 +268,7 @@ class Hands:
         return {str(gpu): self._site.gpu_memory(gpu) for gpu in range(count)}
 
     def _look(self) -> None:
-        while True:
+        while not self._closed:
             with suppress(Exception):
                 blocked = {str(gpu): why for gpu, why in self._site.blocked().items()}
                 sights: dict[str, Sight] = {}

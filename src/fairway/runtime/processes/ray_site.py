@@ -15,11 +15,8 @@ import json
 import os
 import secrets
 import select
-import socket
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,6 +25,7 @@ import fairway
 from fairway.core.cluster import Cluster
 from fairway.core.errors import InputError
 from fairway.runtime.processes import keeper, local
+from fairway.runtime.processes.bridge_link import BridgeLink, start_ray_bridge
 from fairway.runtime.processes.environment import with_port
 from fairway.runtime.processes.hands import memory_place, outcome_of
 from fairway.runtime.processes.local import NOBODY, JobFolders, lost_outcome, make_folder, make_job_folder
@@ -61,19 +59,30 @@ _AGAIN_S = 1.0
 """How often what a machine has not answered is said again, and how soon another bridge is started."""
 _BRIDGE_S = 15.0
 """A bridge that was not heard for this long is replaced."""
-_ROOT = str(Path(fairway.__file__).resolve().parents[1])
 
 
 class RaySite(JobFolders):
     """The machines of a Ray cluster. `root` is the directory that all of them share; `gpus` is as for `found_machine`,
-    for each of them. `owner` names this scheduler, and `known` the nodes that it had before.
+    for each of them. `owner` names this scheduler, and `known` the nodes that it had before. What the bridge writes goes to
+    `log`; `bridge` starts it.
     """
 
-    def __init__(self, address: str, root: Path, gpus: str, owner: str, known: Known = NOTHING_KNOWN) -> None:
-        if importlib.util.find_spec("ray") is None:
+    def __init__(
+        self,
+        address: str,
+        root: Path,
+        gpus: str,
+        owner: str,
+        known: Known = NOTHING_KNOWN,
+        *,
+        log: Path,
+        bridge: Callable[[str, Mapping[str, Any], Path], BridgeLink] = start_ray_bridge,
+    ) -> None:
+        if bridge is start_ray_bridge and importlib.util.find_spec("ray") is None:
             raise InputError("--engine ray needs Ray: pip install 'fairway[ray]'")
         self._address, self._root, self._gpus, self._owner = address, root, gpus, owner
         self._wish = known
+        self._bridge, self._log = bridge, log
         self._machines: dict[str, RemoteMachine] = {}
         self._attempts: dict[str, RemoteAttempt] = {}
         self._parts: dict[str, RemotePart] = {}
@@ -81,10 +90,7 @@ class RaySite(JobFolders):
         self._next_call = 0
         self._begun = False
         self._news: list[Over | NodeChange | NodesJoined] = []
-        self._bridge: subprocess.Popen[bytes] | None = None
-        self._link: socket.socket | None = None
-        self._unsent = b""
-        self._unread = b""
+        self._link: BridgeLink | None = None
         self._heard_s = self._bridge_s = 0.0
         self._alive: set[str] | None = None
         self._twice: list[str] = []
@@ -539,24 +545,9 @@ class RaySite(JobFolders):
     # --- the bridge --------------------------------------------------------------------------------------------------
 
     def _start_bridge(self) -> None:
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
         path, text = self._shared
         told = {"owner": self._owner, "root": str(self._root), "gpus": self._gpus, "shared": str(path), "text": text}
-        log = os.open(self._root / "ray-bridge.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        words = ["-m", "fairway.runtime.processes.ray_bridge", str(theirs.fileno()), self._address, json.dumps(told)]
-        with theirs:
-            self._bridge = subprocess.Popen(
-                [sys.executable, *words],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, "PYTHONPATH": _ROOT, "RAY_gcs_rpc_server_reconnect_timeout_s": "30"},
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
-        os.close(log)
-        self._link, self._unread, self._unsent = ours, b"", b""
+        self._link = self._bridge(self._address, told, self._log)
         self._heard_s = time.monotonic()
 
     def _drop_bridge(self) -> None:
@@ -564,70 +555,38 @@ class RaySite(JobFolders):
         if self._link is not None:
             self._link.close()
             self._link = None
-        if self._bridge is not None:
-            self._bridge.kill()
-            self._bridge.wait()
-            self._bridge = None
         self._bridge_s = time.monotonic() + _AGAIN_S
-        self._alive = None if self._alive is None else self._alive
         for name in list(self._machines):
             self._fell_silent(name, "the bridge to Ray is being started again")
 
     def _call(self, machine: str, verb: str, about: Sequence[Any], then: Callable[[Mapping[str, Any]], None]) -> None:
         self._next_call += 1
         self._calls[self._next_call] = machine, then
-        self._send({"call": self._next_call, "machine": machine, "verb": verb, "about": about})
+        if self._link is not None:
+            self._link.send({"call": self._next_call, "machine": machine, "verb": verb, "about": about})
 
     def _answer(self, message: Mapping[str, Any]) -> None:
         found = self._calls.pop(message["call"], None)
         if found is not None:
             found[1](message)
 
-    def _send(self, message: Mapping[str, Any]) -> None:
-        self._unsent += json.dumps(message).encode() + b"\n"
-        self._flush()
-
-    def _flush(self) -> None:
-        if self._link is None:
-            self._unsent = b""
-            return
-        with suppress(BlockingIOError):
-            try:
-                while self._unsent:
-                    self._unsent = self._unsent[self._link.send(self._unsent) :]
-            except (BrokenPipeError, ConnectionError):
-                self._unsent = b""
-
     def _listen(self, seconds: float) -> None:
         """Take in what the bridge says; waits for something, at most this many seconds."""
-        poll = select.poll()
+        poll, link = select.poll(), self._link
         poll.register(self._wake_read, select.POLLIN)
-        if self._link is not None:
-            poll.register(self._link, select.POLLIN | (select.POLLOUT if self._unsent else 0))
+        if link is not None:
+            poll.register(link.sock, select.POLLIN | (select.POLLOUT if link.has_unsent else 0))
         for fd, _ in poll.poll(max(seconds, 0.0) * 1000.0):
             if fd == self._wake_read:
                 with suppress(BlockingIOError):
                     while os.read(self._wake_read, 4096):
                         pass
-            else:
-                self._flush()
-                for message in self._messages():
+            elif link is not None:
+                link.flush()
+                for message in link.messages():
                     self._take(message)
-
-    def _messages(self) -> Iterator[Mapping[str, Any]]:
-        while self._link is not None:
-            try:
-                piece = self._link.recv(1 << 20)
-            except BlockingIOError:
-                return
-            except OSError:
-                piece = b""
-            if not piece:
-                self._drop_bridge()
-                return
-            *lines, self._unread = (self._unread + piece).split(b"\n")
-            for line in lines:
-                yield json.loads(line)
+                if link.gone and self._link is link:
+                    self._drop_bridge()
 
     def _take(self, message: Mapping[str, Any]) -> None:
         self._heard_s = time.monotonic()
@@ -666,5 +625,5 @@ class RaySite(JobFolders):
             part = self._parts.get(directory)
             if part is not None and part.state != "over":
                 self._part_over(part, outcome_of(told))
-        if news["over"]:
-            self._send({"known": {name: list(news["over"])}})
+        if news["over"] and self._link is not None:
+            self._link.send({"known": {name: list(news["over"])}})
