@@ -89,9 +89,12 @@ alive() { [ -n "${1:-}" ] && kill -0 "$1" 2>/dev/null; }
 
 # `ray start --block` ends when its raylet is killed, but not when it ends by itself. A new head means a new Ray.
 ray_is_well() {
+    local now
     alive "$ray_pid" || return
     [ $((SECONDS - since_s)) -lt 30 ] || pgrep -P "$ray_pid" -x raylet >/dev/null || return
-    [ "$SLURM_NODEID" = 0 ] || [ "$life" = "$(cat "$run/life" 2>/dev/null)" ]
+    now=$(cat "$run/life" 2>/dev/null)
+    life=${life:-$now}
+    [ "$SLURM_NODEID" = 0 ] || [ "$life" = "${now:-$life}" ]
 }
 
 start_ray() {
@@ -102,7 +105,7 @@ start_ray() {
         setsid "${ray[@]}" --head --node-ip-address="${PILOT_HEAD%:*}" --port="${PILOT_HEAD##*:}" \
             --include-dashboard=false &>"$ray_log" &
     else
-        life=$(cat "$run/life" 2>/dev/null)
+        life=''
         setsid "${ray[@]}" --address="$PILOT_HEAD" &>"$ray_log" &
     fi
     ray_pid=$!
