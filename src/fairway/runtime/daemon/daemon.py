@@ -34,7 +34,7 @@ from fairway.runtime.jobs.life import CHECKPOINTED
 from fairway.runtime.jobs.records import JobRecord, JobState, StoredJob
 from fairway.runtime.journal.database import Journal, is_blank
 from fairway.runtime.journal.job_folders import folders_of, refuse_without_journal, take_over
-from fairway.runtime.journal.recovery import STOOD_STILL, fingerprint
+from fairway.runtime.journal.recovery import STOOD_STILL, fingerprint, is_usable
 from fairway.runtime.processes import keeper, local
 from fairway.runtime.processes.keeper import started_at, write_over
 from fairway.runtime.processes.local import Running
@@ -179,7 +179,7 @@ class Daemon:
             self.remarks.append(self.scheduler.problem)
         now = fingerprint(self.machine.cluster, self.machine.devices)
         before = last.get("machine")
-        if before is not None and before != now:
+        if before is not None and not is_usable(before, now):
             left = sum(not record.state.ended for record in self.scheduler.store)
             jobs = "1 job that has not ended is" if left == 1 else f"{left:,} jobs that have not ended are"
             told = f"; {jobs} queued again" if left else ""
@@ -273,7 +273,7 @@ def facts_of_last_time(folder: Path) -> dict[str, Any]:
 def _told(machine: Any) -> str:
     """The GPUs of a machine as the journal has them, in words."""
     try:
-        return ", ".join(f"{gpus} × {kind}" for kind, gpus in machine[0])
+        return ", ".join(f"{gpus} × {kind}" for kind, gpus, *_ in machine[0])
     except (TypeError, ValueError, IndexError):
         return "unknown ones"
 

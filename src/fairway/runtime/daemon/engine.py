@@ -18,6 +18,7 @@ from fairway.runtime.daemon.clock import Clock
 from fairway.runtime.daemon.gpu_sharing import GpuSharing
 from fairway.runtime.jobs.commands import Inbox
 from fairway.runtime.jobs.life import (
+    NODE_LOST,
     Asked,
     AttemptEnded,
     AttemptStarted,
@@ -72,12 +73,12 @@ class LiveEngine:
         sharing: GpuSharing,
         host_bytes: Callable[[], int] = lambda: 0,
     ) -> None:
-        self.devices = devices
         self.clock = clock
-        self.attempts = Attempts(site, self, jobs.blocked, anywhere=devices is None, host_bytes=host_bytes)
+        self.attempts = Attempts(site, self, jobs.blocked, anywhere=False, host_bytes=host_bytes)
         self.memory_seen: dict[int, int] = {}
         self._site = site
         self._jobs = jobs
+        self.know_devices(devices)
         self._folder = folder
         self._round_s = round_s
         self._save = save
@@ -90,6 +91,11 @@ class LiveEngine:
         self._polled_s = 0.0
         self._left_s = math.nan
         self._rested_s = 0.0
+
+    def know_devices(self, devices: Sequence[str] | None) -> None:
+        """Set how CUDA names the GPUs of the cluster; None if they are virtual. Virtual GPUs of one node are alike."""
+        self.devices = devices
+        self.attempts.anywhere = devices is None and len(self._jobs.state.cluster.nodes) == 1
 
     def ask(self, command: Command) -> Future[Any]:
         """Run a command in the scheduler's thread. The answer comes when everything that it changed is on disk."""
@@ -135,6 +141,11 @@ class LiveEngine:
             if happened:
                 return happened
         return ()
+
+    def look(self) -> list[Happening]:
+        """What the site has to say at once, as which nodes are away."""
+        notices, now_s = self.attempts.wait(0.0), self._now_s(math.inf)
+        return [*self._set(now_s), *(one for notice in notices for one in self._noticed(notice, now_s))]
 
     def owed_s(self, happened: Sequence[Happening], events: Sequence[Event]) -> float:
         """When a round is due after these happenings. Commands in quick succession share a round."""
@@ -195,15 +206,17 @@ class LiveEngine:
             else:
                 paused = record.state is JobState.SUSPENDED
                 self.attempts.adopt(record.number, tuple(attempt.gpus), found, paused=paused)
-                if record.state.ended:
+                if record.state.ended or attempt.cause == NODE_LOST:
                     self.attempts.stop(record.number, hurry=True)
         # In the order in which they ended: what is learnt from an end applies to the jobs that still ran then.
         return sorted(happened, key=lambda one: one.time_s)
 
     def given_up(self) -> list[JobRecord]:
         """After a restart: jobs that were cancelled, although the journal does not say so (or not any more)."""
-        open_ = [one for one in self._jobs.store if one.attempt is not None and one.attempt.ended_s is None]
-        return [one for one in open_ if not one.state.ended and self._site.is_given_up(self._directory(one))]
+        open_ = [one for one in self._jobs.store if one.open_attempt is not None and not one.state.ended]
+        # What is left of a gang that has lost a node is given up, too.
+        whole = [one for one in open_ if one.attempts[-1].cause != NODE_LOST]
+        return [one for one in whole if self._site.is_given_up(self._directory(one))]
 
     def converge(self) -> None:
         """After a restart: bring the attempts of all jobs to their targets."""
@@ -297,9 +310,13 @@ class LiveEngine:
     # --- what others ask ---------------------------------------------------------------------------------------------
 
     def home(self, job: int) -> tuple[int, ...]:
-        """The GPUs that hold the state of a job that would lose it elsewhere; always empty for virtual GPUs."""
+        """The GPUs that hold the state of a job that would lose it elsewhere; empty if all GPUs are alike, or if the
+        state is lost with its node."""
         live = self.attempts.live.get(job)
-        if self.devices is None or live is None or live.status == "stopping" or -1 in live.gpus:
+        if self.attempts.anywhere or live is None or live.status == "stopping" or -1 in live.gpus:
+            return ()
+        down, cluster = self._jobs.state.occupancy.down, self._jobs.state.cluster
+        if down and any(cluster.node_of_gpu[gpu] in down for gpu in live.gpus):
             return ()
         return live.gpus if live.status == "paused" or self.stays(job) else ()
 

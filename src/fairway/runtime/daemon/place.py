@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairway.runtime.daemon.settings import Choice
+from fairway.runtime.daemon.settings import RAY, REMEMBERED, Choice
 from fairway.runtime.processes import containment
 from fairway.runtime.processes.local import LocalSite
 from fairway.runtime.processes.machine import Machine, found_machine
 from fairway.runtime.processes.movable_memory import MovableMemory, saver_folder
 from fairway.runtime.processes.ray_site import RaySite
-from fairway.runtime.processes.remote_machines import Known
+from fairway.runtime.processes.remote_machines import NOTHING_KNOWN, Known
 from fairway.runtime.processes.site import Site
 
 
@@ -41,18 +41,19 @@ def ray_site(choice: Choice, folder: Path, last: Mapping[str, Any]) -> RaySite:
     """The machines of a Ray cluster. `InputError` if there are none that can be used."""
     assert choice.ray is not None
     owner = f"{socket.gethostname()}:{folder.absolute()}"
-    return RaySite(
-        choice.ray, choice.root(folder).absolute(), choice.gpus, owner, known_nodes(last), log=folder / "ray-bridge.log"
-    )
+    about = (choice.ray, choice.root(folder).absolute(), choice.gpus, owner, known_nodes(last))
+    return RaySite(*about, log=folder / "ray-bridge.log")
 
 
 def known_nodes(last: Mapping[str, Any]) -> Known:
     """The nodes of the last scheduler on this cluster. One that ran on a single machine knew none."""
+    if not str(last.get(REMEMBERED["engine"].fact, "")).startswith(RAY):
+        return NOTHING_KNOWN
     try:
         nodes, devices = last["machine"]
         return Known([(str(kind), int(gpus), str(name)) for kind, gpus, name in nodes], devices)
     except (KeyError, ValueError, TypeError):
-        return Known()
+        return NOTHING_KNOWN
 
 
 def _on_ray(site: RaySite) -> SitePlace:

@@ -36,8 +36,9 @@ from fairway.runtime.jobs.commands import Act, Commands, StoppedError
 from fairway.runtime.jobs.estimates import RESTART_S
 from fairway.runtime.jobs.holdings import Load
 from fairway.runtime.jobs.kept_profile import KeptProfile
-from fairway.runtime.jobs.life import WAITS, Command, Happening, TimeOfDaySet
+from fairway.runtime.jobs.life import WAITS, ClusterGrew, Command, Happening, TimeOfDaySet
 from fairway.runtime.jobs.live_jobs import LiveJobs
+from fairway.runtime.jobs.live_nodes import LiveNodes
 from fairway.runtime.jobs.records import JobRecord, family_of
 from fairway.runtime.jobs.request import JobRequest
 from fairway.runtime.jobs.shared_environment import sharing
@@ -45,7 +46,7 @@ from fairway.runtime.jobs.store import RECENT, with_gone
 from fairway.runtime.jobs.waiting import Reasons
 from fairway.runtime.journal.database import CERTAIN, Journal
 from fairway.runtime.journal.job_lists import JobLists
-from fairway.runtime.journal.recovery import Recovered, Recovery, no_collection
+from fairway.runtime.journal.recovery import Recovered, Recovery, fingerprint, no_collection
 from fairway.runtime.journal.writer import JournalWriter
 from fairway.runtime.processes.environment import LOG_BYTES, own_account
 from fairway.runtime.processes.local import LocalSite
@@ -147,7 +148,6 @@ class Scheduler:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.jobs_folder = jobs_folder or folder / "jobs"
-        self.cluster = cluster
         self.policy_text = policy_text or policy.name
         self.listeners: list[Callable[[Sequence[Event]], None]] = []
         self.watchers: list[Callable[[Decision, Sequence[Action]], None]] = []
@@ -158,7 +158,7 @@ class Scheduler:
         self._note_at_s = clock.now_s() + NOTE_EVERY_S
         length_s = policy.round_s if round_s is None else round_s
         terms = terms or NoTerms()
-        self.measured = KeptProfile(facts, cluster)
+        self.measured = KeptProfile(facts)
         pairs = self.measured.pairing
         new_state = partial(State, cluster, min_run_s=min_run_s, round_s=length_s, pairing=pairs, measured=pairs)
         known = (cluster, devices, new_state, clock.origin_s, restart_s, recent, self.measured)
@@ -171,6 +171,7 @@ class Scheduler:
         self.writer = JournalWriter(self.journal, self.store, self.state, sleep=time.sleep)
         self.writer.on_full.append(self._cancel_without_journal)
         self.jobs = LiveJobs(self.store, self.state, self.observations, clock.origin_s)
+        self.nodes = LiveNodes(self.jobs, self._grown)
         self.blocked = self.jobs.blocked
         self.sharing = GpuSharing(folder, devices, terms.sharing)
         self.engine = LiveEngine(
@@ -194,6 +195,11 @@ class Scheduler:
         self._recovery = Recovery(self.journal, recovered, self.jobs, self.engine, self.commands, clock)
         self._recovery.take_over(self.policy_text, cluster)
 
+    @property
+    def cluster(self) -> Cluster:
+        """The machines, also those that have joined since the start."""
+        return self.state.cluster
+
     # --- running -----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
@@ -215,7 +221,13 @@ class Scheduler:
             self.stop()
 
     def begin(self) -> None:
-        """Carry out what an earlier scheduler had decided."""
+        """Carry out what an earlier scheduler had decided, except on nodes that are away now."""
+        events: list[Event] = []
+        for happening in self.engine.look():
+            for event in self.handle(happening):
+                self.state.apply(event)
+                events.append(event)
+        self.after_events(self.state, events)
         self._recovery.go_on()
         self.writer.save()
         for arrival in self.store.arriving:
@@ -460,7 +472,6 @@ class Scheduler:
     def _commands(self, terms: LiveTerms, piece: int) -> Commands:
         return Commands(
             self.jobs,
-            self.cluster,
             self.reasons,
             terms,
             piece=piece,
@@ -469,6 +480,14 @@ class Scheduler:
             lives=self.engine.lives,
             tell_limit=self.engine.tell_limit,
         )
+
+    def _grown(self, one: ClusterGrew) -> None:
+        """The cluster has more nodes. The next scheduler is to know them, too."""
+        cluster, devices = one.joined
+        self.engine.know_devices(devices)
+        self.writer.keep({"machine": fingerprint(cluster, devices)})
+        if not self.state.memory:
+            self.writer.keep({"memory": {}})
 
     def _each(self, name: str, act: Act) -> list[JobRecord]:
         """Act on a job, or on all tasks of an array."""

@@ -66,14 +66,12 @@ class Observations:
     def __init__(
         self,
         store: JobStore,
-        cluster: Cluster,
         state: State,
         origin_s: float,
         restart_s: float = RESTART_S,
         measured: KeptProfile | None = None,
     ) -> None:
         self.store = store
-        self.cluster = cluster
         self.times = RunTimes()
         self.restarts = RestartCosts(restart_s)
         self.expected_s: dict[int, float] = {}
@@ -81,12 +79,21 @@ class Observations:
         self._origin_s = origin_s
         self._rated_s: dict[int, float] = {}
         self._in_steps: set[int] = set()
-        measured = measured or KeptProfile({}, cluster)
-        self.company = Company(store, state, cluster, measured.profile, self._in_steps)
+        measured = measured or KeptProfile({})
+        self.company = Company(store, state, measured.profile, self._in_steps)
         measured.pairing.look_in(self.company)
         self._measured_s: dict[int, float] = {}
         self._regrouped_s: dict[int, float] = {}
         self._told: dict[int, tuple[Place, int | None, float]] = {}
+
+    @property
+    def cluster(self) -> Cluster:
+        """The machines, also those that have joined since."""
+        return self._state.cluster
+
+    def counts_steps(self, job: int) -> bool:
+        """Whether the work of a job is counted in steps, at the speed that was measured."""
+        return job in self._in_steps
 
     def recall(self, event: Event) -> None:
         """Take note of an event that is applied to the state, now or in a replay."""

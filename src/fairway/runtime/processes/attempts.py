@@ -110,7 +110,7 @@ Notice = Started | Ended | NoRoom | NodeChange | NodesJoined
 
 
 class Attempts:
-    """All attempts of a site. `anywhere`: GPUs are interchangeable, as virtual GPUs are.
+    """All attempts of a site. `anywhere`: GPUs are interchangeable, as virtual GPUs of one node are.
 
     `host_bytes` says how much host memory may hold the GPU memory of suspended jobs.
     """
@@ -130,7 +130,7 @@ class Attempts:
         self._blocked = blocked
         self._site = site
         self._wishes = wishes
-        self._anywhere = anywhere
+        self.anywhere = anywhere
         self._by_handle: dict[int, Live] = {}
         self._notices: list[Notice] = []
         self._refused: set[int] = set()
@@ -225,7 +225,7 @@ class Attempts:
         return taken
 
     def _is_at(self, live: Live, target: AttemptTarget) -> bool:
-        return live.gpus == target.gpus or (self._anywhere and len(live.gpus) == len(target.gpus))
+        return live.gpus == target.gpus or (self.anywhere and len(live.gpus) == len(target.gpus))
 
     def _relabel(self) -> list[int]:
         """Give running attempts the numbers of their targets' GPUs, where GPUs are interchangeable. Returns the jobs.
@@ -235,7 +235,7 @@ class Attempts:
         """
         old: dict[int, tuple[int, ...]] = {}
         new: dict[int, AttemptTarget] = {}
-        for job, live in self.live.items() if self._anywhere else ():
+        for job, live in self.live.items() if self.anywhere else ():
             target = self._wishes.target(job)
             if target is None or live.status != "running" or live.gpus == target.gpus:
                 continue

@@ -172,11 +172,14 @@ class Hands:
                 self._end(directory, found)
         return {"runs": True, **self._about(directory)}
 
-    def tell(self, directory: str, word: str, *about: Any) -> bool:
-        """Say a word to an attempt: a verb of its handle. False if that could not be written, or it is over."""
+    def tell(self, directory: str, word: str, *about: Any) -> bool | None:
+        """Say a word to an attempt: a verb of its handle. False if that could not be written.
+
+        None if these hands do not know the attempt: it is over, or they have not been asked to find it yet.
+        """
         running = self._running.get(directory)
         if running is None:
-            return False
+            return None
         if word in ("move_out", "go_on"):
             self._moving.add(directory)
         answer = _WORDS[word](running, *about)

@@ -63,8 +63,8 @@ _BRIDGE_S = 15.0
 
 class RaySite(JobFolders):
     """The machines of a Ray cluster. `root` is the directory that all of them share; `gpus` is as for `found_machine`,
-    for each of them. `owner` names this scheduler, and `known` the nodes that it had before. What the bridge writes goes to
-    `log`; `bridge` starts it.
+    for each of them. `owner` names this scheduler, and `known` the nodes that it had before. What the bridge writes
+    goes to `log`; `bridge` starts it.
     """
 
     def __init__(
@@ -282,6 +282,7 @@ class RaySite(JobFolders):
             # Only now all attempts that may still run are known.
             self._begun = True
             for machine in list(self._machines.values()):
+                machine.since_s = time.monotonic()
                 if machine.hello:
                     self._fence(machine)
         if not self._news:
@@ -367,7 +368,10 @@ class RaySite(JobFolders):
             word = part.words[kind]
 
             def said(answer: Mapping[str, Any]) -> None:
-                if "failed" not in answer and part.words.get(kind) is word:
+                if answer.get("value", False) is None:
+                    # Its hands are new.
+                    part.state = "finding"
+                elif answer.get("value") and part.words.get(kind) is word:
                     del part.words[kind]
 
             self._ask(part, "tell", (where, *word), said)
@@ -378,7 +382,8 @@ class RaySite(JobFolders):
         def answered(answer: Mapping[str, Any]) -> None:
             part.asked_s = None
             then(answer)
-            if "failed" not in answer:
+            if answer.get("value", False) is not False:
+                # Otherwise it is tried again later.
                 self._push(part)
 
         part.asked_s = time.monotonic()
