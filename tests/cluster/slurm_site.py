@@ -96,7 +96,9 @@ class SlurmSite:
         """Start a program in the foreground, as a child of ours."""
         program = shutil.which(words[0], path=self.env["PATH"])
         with (self.folder / f"{words[0]}-{len(self._programs)}.out").open("wb") as out:
-            self._programs.append(subprocess.Popen([program or words[0], *words[1:]], env=self.env, stdout=out, stderr=out))
+            self._programs.append(
+                subprocess.Popen([program or words[0], *words[1:]], env=self.env, stdout=out, stderr=out)
+            )
 
     def _is_idle(self) -> bool:
         told = subprocess.run(["sinfo", "-h", "-o", "%t %D"], env=self.env, capture_output=True, text=True, check=False)
@@ -124,13 +126,22 @@ class SlurmSite:
             for path in FREEZER.glob(f"slurm_{node}/uid_*/job_{job}/**/cgroup.procs"):
                 with suppress(OSError):
                     found |= {int(pid) for pid in path.read_text(encoding="ascii").split()}
-        return {pid for pid in found if not _words(pid)[:1] == ["slurmstepd:"]}
+        return {pid for pid in found if _words(pid)[:1] != ["slurmstepd:"]}
+
+    def minutes(self, job: str) -> int:
+        """For how many whole minutes a job has run."""
+        words = self.call("squeue", "-h", "-j", job, "-o", "%M").strip().replace("-", ":").split(":")
+        return sum(int(word) * size for word, size in zip(reversed(words[:-1]), (1, 60, 1440), strict=False))
+
+    def cancel_all(self) -> None:
+        """Cancel all jobs, and wait until they are gone."""
+        self.call("scancel", "--user", str(os.geteuid()))
+        until("jobs are gone", lambda: not self.call("squeue", "-h").strip(), KILL_WAIT_S + 15.0)
 
     def close(self) -> None:
         """End everything, and leave nothing behind."""
         with suppress(AssertionError, OSError):
-            self.call("scancel", "--user", str(os.geteuid()))
-            until("jobs are gone", lambda: not self.call("squeue", "-h").strip(), KILL_WAIT_S + 15.0)
+            self.cancel_all()
         for program in reversed(self._programs):
             program.terminate()
             try:

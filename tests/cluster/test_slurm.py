@@ -6,15 +6,18 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-from machines import kill, lives, read_proc, wait_until
+from machines import all_pids, kill, lives, read_proc, wait_until
 from slurm_site import CONTAINED, MISSING, SlurmSite
 
 import fairway
+from fairway.runtime.jobs.records import JobRecord
+from fairway.runtime.journal.database import Journal
 
 pytestmark = [
     pytest.mark.skipif(bool(MISSING), reason=f"needs Slurm; there is no {', '.join(MISSING)}"),
@@ -41,7 +44,12 @@ class Pilots:
         script = self.folder / "pilot.sh"
         script.write_text(text, encoding="utf-8")
         done = subprocess.run(
-            ["sbatch", "--parsable", str(script)], cwd=self.folder, env=self.env, capture_output=True, text=True, check=True
+            ["sbatch", "--parsable", str(script)],
+            cwd=self.folder,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            check=True,
         )
         number = done.stdout.strip()
         self.wait_for_nodes(number)
@@ -96,7 +104,9 @@ class Pilots:
     def find(self, job: str, *words: str) -> list[int]:
         """The processes of a job of Slurm whose command line has all these words."""
         return [
-            pid for pid in self.site.processes(job) if all(word in read_proc(pid, "cmdline") for word in words) and lives(pid)
+            pid
+            for pid in self.site.processes(job)
+            if all(word in read_proc(pid, "cmdline") for word in words) and lives(pid)
         ]
 
 
@@ -110,19 +120,16 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmSite]:
 
 
 @pytest.fixture
-def pilots(site: SlurmSite, tmp_path: Path) -> Pilots:
-    return Pilots(site, tmp_path)
+def pilots(site: SlurmSite, tmp_path: Path) -> Iterator[Pilots]:
+    yield Pilots(site, tmp_path)
+    site.cancel_all()
 
 
-def test_what_is_killed_comes_back_beside_running_jobs(pilots: Pilots) -> None:
-    """The scheduler, the raylet of another node, and the head of Ray: a gang over both nodes goes on in one attempt."""
-    pilot = pilots.start()
-    job = pilots.work(10_000, "--gpus", str(GPUS + 1), "--per-gpu")
-    wait_until(lambda: len(list(pilots.diaries.iterdir())) == GPUS + 1, "all ranks to start")
-
+def kill_parts(pilots: Pilots, pilot: str, gang: str) -> None:
+    """Kill the scheduler, the raylet of the second node, and that of the head with everything that the head has."""
     (scheduler,) = pilots.find(pilot, "fairway\0up")
     kill(scheduler)
-    pilots.goes_on(job)
+    pilots.goes_on(gang)
     wait_until(lambda: pilots.gpus() == 2 * GPUS, "the scheduler to be back")
     assert pilots.find(pilot, "fairway\0up") != [scheduler]
     for head in (False, True):
@@ -131,58 +138,63 @@ def test_what_is_killed_comes_back_beside_running_jobs(pilots: Pilots) -> None:
         kill(raylet)
         # The only GPU that is free is on the second node.
         pilots.completes(pilots.work(1))
-        pilots.goes_on(job)
-    told = pilots.show(job)
-    assert (told["state"], told["attempts"], pilots.attempts(job)) == ("RUNNING", 1, {"1"})
-    pilots.fairway("cancel", job)
-    wait_until(lambda: pilots.show(job)["state"] == "CANCELLED", "the end of the job")
-    # Whoever stops the scheduler ends the pilot.
-    pilots.fairway("down")
-    wait_until(lambda: pilots.site.state(pilot) == "COMPLETED", f"the pilot to end: {pilots.log()}")
+        pilots.goes_on(gang)
 
 
-def test_at_the_time_limit_everything_is_saved_and_the_next_pilot_goes_on(pilots: Pilots) -> None:
-    # Slurm sends the signal up to half a minute early.
-    pilot = pilots.start("--time", "60s", "--margin", "35s", "--again")
-    gang = pilots.work(10_000, "--gpus", str(GPUS + 1), "--per-gpu", "--name", "gang")
-    waiting = pilots.work(20, "--gpus", str(2 * GPUS), "--per-gpu")
-    wait_until(lambda: pilots.site.state(pilot) == "COMPLETED", f"the pilot to end: {pilots.log()}", 60.0)
-    assert not (pilots.jobs / "pilot" / "owner").exists()
-    assert not list(pilots.folder.glob("fairway-*.0")), "the local state directory is gone"
-    saved = int((pilots.jobs / "jobs" / gang / "checkpoints" / "step").read_text())
-    assert saved > 0
-
-    following = str(int(pilot) + 1)
-    wait_until(lambda: pilots.site.state(following) == "RUNNING", "the next pilot to start")
-    pilots.wait_for_nodes(following)
-    wait_until(lambda: "2" in pilots.attempts(gang), "the gang to start again")
-    first = {path.read_text().split()[2] for path in pilots.diaries.glob(f"{gang}-2-*")}
-    assert first == {str(saved)}, "the second attempt begins at the checkpoint of the first"
+def goes_on_at(pilots: Pilots, pilot: str, gang: str, attempt: int) -> None:
+    """A new pilot has taken the gang over, which goes on at its checkpoint in a new attempt."""
+    before = int((pilots.jobs / "jobs" / gang / "checkpoints" / "step").read_text())
+    pilots.wait_for_nodes(pilot)
+    (diary,) = wait_until(lambda: list(pilots.diaries.glob(f"{gang}-{attempt}-0-*")), f"attempt {attempt}")
+    wait_until(lambda: " start " in diary.read_text(), "its first line")
+    assert int(diary.read_text().split()[2]) == before > 0
     told = pilots.show(gang)
-    assert (told["state"], told["name"], told["attempts"]) == ("RUNNING", "gang", 2)
-    pilots.fairway("cancel", gang)
-    assert pilots.completes(waiting)["attempts"] == 1
-    pilots.site.call("scancel", following)
+    assert (told["state"], told["name"], told["attempts"]) == ("RUNNING", "gang", attempt)
 
 
-@pytest.mark.skipif(not CONTAINED, reason="proctrack/cgroup needs root and control groups of version 1")
-def test_scancel_leaves_nothing_and_the_next_pilot_goes_on(pilots: Pilots) -> None:
-    pilot = pilots.start()
-    job = pilots.work(10_000, "--gpus", str(2 * GPUS), "--per-gpu", "--grace", "2s")
-    pilots.goes_on(job)
+def test_a_gang_goes_on_whatever_dies_and_from_pilot_to_pilot(pilots: Pilots) -> None:
+    first = pilots.start("--time", "1h", "--margin", "100s", "--again")
+    site = pilots.site
+    gang = pilots.work(10_000, "--gpus", str(GPUS + 1), "--per-gpu", "--name", "gang")
+    waiting = pilots.work(1, "--gpus", str(2 * GPUS), "--per-gpu", "--hold")
+    pilots.goes_on(gang)
+    kill_parts(pilots, first, gang)
+    told = pilots.show(gang)
+    assert (told["state"], told["attempts"], pilots.attempts(gang)) == ("RUNNING", 1, {"1"})
+
+    # The time limit comes near. Slurm looks every half a minute, and sends its signal that much earlier.
+    site.call("scontrol", "update", f"JobId={first}", f"TimeLimit={site.minutes(first) + 2}")
+    wait_until(lambda: site.state(first) == "COMPLETED", f"the pilot to end: {pilots.log()}", 60.0)
+    assert not list(pilots.folder.glob("fairway-*.0")), "the local state directory is gone"
+    second = str(int(first) + 1)
+    wait_until(lambda: site.state(second) == "RUNNING", "the next pilot, which the first one has submitted")
+    goes_on_at(pilots, second, gang, 2)
+    assert pilots.show(waiting)["state"] == "PENDING"
+
+    # Everything dies at once, without a warning. What is known of the jobs is in the copy of the journal.
+    for pid in site.processes(second) if CONTAINED else ():
+        kill(pid)
+    if not CONTAINED:
+        site.call("scancel", second)
+    wait_until(lambda: site.state(second) in ("FAILED", "CANCELLED"), "the end of the pilot")
+    third = pilots.start()
+    goes_on_at(pilots, third, gang, 3)
+
+    cancelled_and_gone(pilots, third)
+    with closing(Journal(pilots.jobs / "pilot" / "state" / "journal.db")) as journal:
+        records = {job.id: JobRecord.from_plain(job.record) for job in journal.jobs()}
+    assert not records[gang].state.ended
+    assert records[waiting].state == "PENDING"
+
+
+def cancelled_and_gone(pilots: Pilots, pilot: str) -> None:
+    """Cancel a pilot. It saves what it can, and Slurm ends all of its processes, if it can follow them."""
     ours = pilots.site.processes(pilot)
-    assert len(ours) > 10
+    assert len(ours) > 10 or not CONTAINED
     pilots.site.call("scancel", pilot)
     wait_until(lambda: pilots.site.state(pilot) == "CANCELLED", "the end of the pilot")
     wait_until(lambda: not any(lives(pid) for pid in ours), "everything to end", 20.0)
     marked = str(pilots.jobs)
-    left = [int(one.name) for one in Path("/proc").iterdir() if one.name.isdigit() and marked in read_proc(int(one.name), "environ")]
+    left = [pid for pid in all_pids() if marked in read_proc(pid, "environ") + read_proc(pid, "cmdline")]
     assert [pid for pid in left if lives(pid)] == []
-    following = pilots.start()
-    wait_until(lambda: "2" in pilots.attempts(job), f"the job to start again: {pilots.log()}")
-    assert pilots.show(job)["state"] == "RUNNING"
-    # This time without any warning: nothing can be saved or said.
-    pilots.site.call("scancel", "--signal=KILL", following)
-    wait_until(lambda: pilots.site.state(following) in ("CANCELLED", "FAILED"), "the end of the pilot")
-    pilots.start()
-    wait_until(lambda: "3" in pilots.attempts(job), f"the job to start again: {pilots.log()}")
+    assert not (pilots.jobs / "pilot" / "owner").exists()

@@ -162,8 +162,8 @@ prepare() {
     mkdir -p "$run" && cp "$0" "$run/pilot.sh" || exit 1
     od -An -tx1 -N32 /dev/urandom | tr -d ' \n' >"$run/token"
     export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$run/token
-    # Ray would make jobs nice, and keepers must outlive its workers.
-    export RAY_worker_niceness=0
+    # Ray would make jobs nice and hide GPUs, and keepers must outlive its workers.
+    export RAY_worker_niceness=0 RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=0
     unset RAY_kill_child_processes_on_worker_exit_with_raylet_subreaper
     export FAIRWAY_STATE=$state
     carried restore "$shared/state" "$state" "$jobs/jobs" || exit 1

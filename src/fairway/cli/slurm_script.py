@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +29,18 @@ _OURS = {
     "--gpus-per-node": "--gpus-per-node",
 }
 """Options of sbatch that are options of this command, too."""
-_TAKEN = ("--signal", "--ntasks", "-n", "--ntasks-per-node", "--array", "-a", "--wrap", "--no-kill", "-k", "--test-only")
+_TAKEN = (
+    "--signal",
+    "--ntasks",
+    "-n",
+    "--ntasks-per-node",
+    "--array",
+    "-a",
+    "--wrap",
+    "--no-kill",
+    "-k",
+    "--test-only",
+)
 """Options of sbatch without which, or with other values of which, a pilot would not work."""
 
 
@@ -38,7 +50,8 @@ class PilotOptions:
 
     nodes: Annotated[int, typer.Option("-N", "--nodes", help="How many nodes", metavar="N", min=1, max=MOST_NODES)]
     gpus_per_node: Annotated[
-        str | None, option("--gpus-per-node", "GPUs of each node. Default: whole nodes, as Slurm gives them", "[TYPE:]N")
+        str | None,
+        option("--gpus-per-node", "GPUs of each node. Default: whole nodes, as Slurm gives them", "[TYPE:]N"),
     ] = None
     time: Annotated[str | None, option("--time", "The time limit. Default: the partition's", "T")] = None
     margin: Annotated[
@@ -51,12 +64,17 @@ class PilotOptions:
         bool, flag("--again", "At the time limit submit the next pilot, if jobs are left. It goes on with them")
     ] = False
 
-    def directives(self, more: Sequence[str]) -> list[list[str]]:
-        """The options of sbatch; each is a line of the script. `more` are the user's own."""
+    def directives(self, jobs: Path, more: Sequence[str]) -> list[list[str]]:
+        """The options of sbatch; each is a line of the script. `more` are the user's own.
+
+        Of all pilots with one name Slurm runs one at a time, and so the name has the directory `jobs`.
+        """
         margin_s, limit_s = _seconds("--margin", self.margin) or MARGIN_S, _seconds("--time", self.time)
         if limit_s is not None and limit_s <= margin_s:
             raise InputError(f"--time {self.time} is not longer than the --margin of {margin_s:g} s before its end")
         named = {
+            "job-name": f"fairway{re.sub('[^a-zA-Z0-9._-]', '-', str(jobs))}",
+            "dependency": "singleton",
             "nodes": str(self.nodes),
             "ntasks-per-node": "1",
             "time": None if limit_s is None else _clock(limit_s),
@@ -70,7 +88,7 @@ class PilotOptions:
             if named[name] == "":
                 raise InputError(f"--{name}: must not be empty")
         own = _lines(more)
-        flags = ["--job-name=fairway", "--dependency=singleton", "--open-mode=append", "--no-kill", "--requeue"]
+        flags = ["--open-mode=append", "--no-kill", "--requeue"]
         if not any(_name(line[0]) in _WHOLE_NODES_UNLESS for line in own):
             flags.append("--exclusive")
         return [[f"--{name}={value}"] for name, value in named.items() if value is not None] + [
@@ -127,9 +145,10 @@ def slurm_script(
     if settings.jobs in ("", NONE):
         raise InputError("--jobs: a pilot needs a directory that all nodes share")
     settings.check()
+    jobs = Path(settings.jobs or "~/fairway").expanduser().absolute()
     made = Pilot(
-        directives=pilot.directives(sbatch or ()),
-        jobs=str(Path(settings.jobs or "~/fairway").expanduser().absolute()),
+        directives=pilot.directives(jobs, sbatch or ()),
+        jobs=str(jobs),
         state=str(Path(settings.state or "/tmp").absolute()),
         python=sys.executable,
         up=replace(settings, state=None, jobs=None).words(),

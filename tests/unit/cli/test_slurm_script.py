@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from cli_samples import Shell
+
+from fairway.cli.slurm_script import PilotOptions
 
 
 def directives(text: str) -> list[str]:
@@ -33,7 +37,7 @@ def test_the_shortest_call_asks_for_whole_nodes(shell: Shell, monkeypatch: pytes
     assert call.out.startswith("#!/bin/bash\n")
     told = directives(call.out)
     assert {"--nodes=4", "--ntasks-per-node=1", "--exclusive", "--signal=B:USR1@300", "--no-kill"} <= set(told)
-    assert "--dependency=singleton" in told
+    assert {"--dependency=singleton", "--job-name=fairway-home-ada-fairway"} <= set(told)
     assert not any(one.startswith(("--time", "--partition", "--account", "--gpus")) for one in told)
     values = assigned(call.out)
     assert values == {
@@ -82,7 +86,10 @@ def test_bash_accepts_the_script(shell: Shell, tmp_path: Path) -> None:
         ((), "missing option '-N'"),
         (("-N", "0"), "-N '0' is too small; it must be at least 1"),
         (("-N", "many"), "-N 'many' is not a whole number"),
-        (("-N", "2", "--gpus-per-node", "eight"), "--gpus-per-node 'eight' is not a number of GPUs, such as 8 or a100:8"),
+        (
+            ("-N", "2", "--gpus-per-node", "eight"),
+            "--gpus-per-node 'eight' is not a number of GPUs, such as 8 or a100:8",
+        ),
         (("-N", "2", "--gpus-per-node", "0"), "--gpus-per-node '0' is not a number of GPUs, such as 8 or a100:8"),
         (("-N", "2", "--gpus-per-node", ":8"), "--gpus-per-node ':8' is not a number of GPUs, such as 8 or a100:8"),
         (("-N", "2", "--time", "soon"), "--time: 'soon' is not a duration"),
@@ -111,3 +118,15 @@ def test_wrong_input_is_one_line(shell: Shell, words: tuple[str, ...], told: str
     assert (call.code, call.out) == (2, "")
     assert len(call.err_lines) == 1
     assert call.err.startswith(f"fairway: error: {told}"), call.err
+
+
+def test_the_calls_on_the_page_work_and_it_names_every_option_of_the_command(shell: Shell) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "slurm.md").read_text(encoding="utf-8")
+    calls = [line[len("$ fairway ") :] for line in page.splitlines() if line.startswith("$ fairway slurm-script ")]
+    assert len(calls) > 1
+    for line in calls:
+        call = shell(*shlex.split(line.partition(" > ")[0]))
+        assert (call.code, call.err) == (0, "")
+        assert call.out.startswith("#!/bin/bash\n")
+    for one in fields(PilotOptions):
+        assert f"`--{one.name.replace('_', '-')}" in page or one.name == "nodes", one.name

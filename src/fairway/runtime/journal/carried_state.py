@@ -54,9 +54,9 @@ def _save_journal(state: Path, shared: Path) -> bool:
         return False
     copy.unlink(missing_ok=True)
     try:
-        with closing(sqlite3.connect(f"{journal.absolute().as_uri()}?mode=rw", uri=True)) as source:
-            with closing(sqlite3.connect(copy)) as made:
-                source.backup(made)
+        read = f"{journal.absolute().as_uri()}?mode=rw"
+        with closing(sqlite3.connect(read, uri=True)) as source, closing(sqlite3.connect(copy)) as made:
+            source.backup(made)
         # From before the copy was taken: what was written since then is newer, and is saved the next time.
         os.utime(copy, ns=(newest_ns, newest_ns))
         _put(copy, target)
@@ -105,8 +105,8 @@ def restore(shared: Path, state: Path, jobs: Path) -> bool:
 def _give_up(journal: Journal, jobs: Path) -> None:
     """Tell keepers that should still live, on a machine that nobody reaches, that their work is done elsewhere."""
     for job in journal.jobs(ended=False):
-        attempt = JobRecord.from_plain(job.record).attempt
-        if attempt is None or attempt.ended_s is not None:
+        attempt = JobRecord.from_plain(job.record).open_attempt
+        if attempt is None:
             continue
         folder = jobs / job.id / f"attempt-{attempt.number}"
         for part in (folder, *folder.glob("node-*")):
