@@ -175,8 +175,8 @@ def test_attempts_outlive_the_bridge_and_the_hands(what: str, bridge: PlainBridg
 
 def test_another_scheduler_finds_attempts(bridge: PlainBridge) -> None:
     first = bridge.site()
-    running, ended = _start(first, bridge.root, "1", "n1", WAITS), _start(first, bridge.root, "2", "n2", ENDS)
-    _begun(first, running)
+    _begun(first, _start(first, bridge.root, "1", "n1", WAITS))
+    ended = _start(first, bridge.root, "2", "n2", ENDS)
     assert _over(first, ended).codes == (0,)
     first.close()
     second = bridge.site()
