@@ -44,7 +44,7 @@ RATE_EVERY_S = 5.0
 EXPECTED, EXPECTED_S = 0.02, 2.0
 """A report is no news if the speed is within this fraction of what the state has, and the progress within so many
 seconds of it."""
-STORE_EVERY_S = 30.0
+STORE_EVERY_S = 60.0
 """How often the progress of a job is stored if it is no news. After a restart the rest is read again."""
 LEARNT = 0.25
 """An expected run time has to change by this fraction before the state is told."""
