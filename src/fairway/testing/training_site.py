@@ -24,7 +24,7 @@ class TrainingSite(SimulatedSite):
         self, time: SimulatedTime, cluster: Cluster, every_s: float = 1.0, point: Callable[[str], None] | None = None
     ) -> None:
         super().__init__(time, point or (lambda name: None))
-        self.cluster = cluster
+        self._kinds = [node.gpu_type for node in cluster.nodes for _ in range(node.gpus)]
         self.every_s = every_s
         self.latest: dict[str, SimulatedAttempt] = {}
 
@@ -35,7 +35,7 @@ class TrainingSite(SimulatedSite):
 
     def type_of(self, attempt: SimulatedAttempt) -> str:
         """The GPU type that an attempt is on."""
-        return self.cluster.nodes[self.cluster.node_of_gpu[attempt.gpus[0]]].gpu_type
+        return self._kinds[attempt.gpus[0]]
 
     def reports(self, folder: Path, read_bytes: int) -> Report:
         """What a job says about its progress now, if it is time for that."""

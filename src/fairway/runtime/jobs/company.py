@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from fairway.core import columns
 from fairway.core.arrays import Ints
-from fairway.core.cluster import Cluster
 from fairway.core.pairing import Factors
 from fairway.core.state import State
 from fairway.models.measured_profile import TIME_SLICING, MeasuredKind, MeasuredProfile, factors_of
@@ -37,20 +36,22 @@ class Company:
     `in_steps` are the jobs that have reported how many steps they make in all.
     """
 
-    def __init__(
-        self, store: JobStore, state: State, cluster: Cluster, profile: MeasuredProfile, in_steps: Set[int]
-    ) -> None:
+    def __init__(self, store: JobStore, state: State, profile: MeasuredProfile, in_steps: Set[int]) -> None:
         self.profile = profile
         self.sharing = TIME_SLICING
         self._in_steps = in_steps
         self._store = store
         self._state = state
-        self._cluster = cluster
         self._known: dict[int, tuple[int, ...]] = {}
         self._parted: set[int] = set()
         self._reports: dict[int, int] = {}
         self._speeds: dict[int, float] = {}
         self._alone: dict[int, _Alone] = {}
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The names of the GPU types."""
+        return tuple(self._state.cluster.type_index)
 
     def of(self, job: int) -> tuple[int, ...]:
         """The other jobs that compute on a job's GPUs now."""
@@ -227,7 +228,7 @@ class Company:
         return float(table.f[columns.THROTTLE, table.position(job)])
 
     def _type(self, job: int) -> str:
-        cluster = self._cluster
+        cluster = self._state.cluster
         node = cluster.node_of_gpu[self._state.held_gpus[job][0]]
         return cluster.types[cluster.node_type[node]].name
 
@@ -235,8 +236,7 @@ class Company:
 class LivePairing:
     """The measurements of live jobs as a `Pairing`, and nothing else. All kinds that were in no pair are alike."""
 
-    def __init__(self, cluster: Cluster, profile: MeasuredProfile) -> None:
-        self._types = tuple(gpu.name for gpu in cluster.types)
+    def __init__(self, profile: MeasuredProfile) -> None:
         self._profile = profile
         self._company: Company | None = None
 
@@ -251,7 +251,9 @@ class LivePairing:
     def factors(self, a: int, b: int) -> Factors:
         """What two jobs were measured to keep on each GPU type; empty if they were not."""
         keys = self._key(a), self._key(b)
-        return factors_of(self._profile, self._types, *keys) if _UNPAIRED not in keys else ()
+        if self._company is None or _UNPAIRED in keys:
+            return ()
+        return factors_of(self._profile, self._company.types, *keys)
 
     def is_seen(self, job: int) -> bool:
         """Whether a job has not run yet, or reports its steps and was measured alone."""

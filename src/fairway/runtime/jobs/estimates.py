@@ -10,7 +10,7 @@ from statistics import median
 
 from fairway.core import portable
 from fairway.core.cluster import Cluster
-from fairway.core.event import JobSubmitted
+from fairway.core.event import Event, JobSubmitted, RegimeEntered
 from fairway.core.hardware import known_gpu
 from fairway.core.job import JobSpec
 from fairway.core.prospect import Prospect, Stage
@@ -79,6 +79,34 @@ def speeds_of(request: JobRequest, cluster: Cluster) -> tuple[float, ...]:
         usable.append(gpu.speed if fits and wanted else 0.0)
     best = max(usable)
     return tuple(speed / best if best else 0.0 for speed in usable)
+
+
+def grown_speeds(known: Sequence[float], relative: tuple[float, ...], *, measured: bool) -> tuple[float, ...]:
+    """The speeds of a job on a cluster that has got more nodes, from those that were known on the smaller one.
+
+    `relative` are what `speeds_of` says of the larger cluster. `measured` speeds stay; others follow from them.
+    """
+    if not any(relative):
+        return (1.0,) * len(relative)
+    both = [kind for kind, speed in enumerate(known) if speed and relative[kind]]
+    if not measured or not both:
+        return relative
+    scale = known[both[0]] / relative[both[0]]
+    rest = (0.0,) * (len(relative) - len(known))
+    return tuple(speed or scale * one for speed, one in zip((*known, *rest), relative, strict=True))
+
+
+def on_cluster(event: Event, request: JobRequest, cluster: Cluster) -> Event:
+    """An event of a log whose cluster may have got more nodes since, as it would be on the present one."""
+    if not isinstance(event, JobSubmitted | RegimeEntered) or (
+        all(event.speeds) and len(event.speeds) == len(cluster.types)
+    ):
+        return event
+    # A job that reports its steps has a scaling.
+    measured = isinstance(event, RegimeEntered) and bool(event.scaling)
+    speeds = grown_speeds(event.speeds, speeds_of(request, cluster), measured=measured)
+    prospect = None if event.prospect is None else event.prospect.at(speeds, event.speeds)
+    return event._replace(speeds=speeds, prospect=prospect)
 
 
 @lru_cache(maxsize=4096)

@@ -24,6 +24,7 @@ from fairway.runtime.jobs import life
 from fairway.runtime.jobs.life import (
     CHECKPOINTED,
     MORE,
+    NODE_LOST,
     RECLAIMED,
     WAITS,
     Asked,
@@ -88,6 +89,10 @@ class LiveJobs:
         """The events that a happening means for the state. Apply them before you handle the next happening."""
         return self._handle[type(happening)](happening)
 
+    def interpret(self, kind: type[Any], handler: Callable[[Any], list[Event]]) -> None:
+        """Have happenings of a kind handled elsewhere."""
+        self._handle[kind] = handler
+
     def take_instructions(self) -> list[Instruction]:
         """Return the collected instructions and forget them. Call this when everything is on disk."""
         instructions, self.instructions = self.instructions, []
@@ -128,12 +133,28 @@ class LiveJobs:
             self.store.touch(record)
         self.eligibility.note_off(record, now_s)
 
+    def off(self, record: JobRecord, now_s: float, why: str, *, lives: bool) -> list[Event]:
+        """Take a job off the GPUs that it was granted. `lives`: it has an attempt with processes."""
+        self.eligibility.look_at(record, now_s, leaves=True)
+        record.count_until(self.date_s(now_s))
+        progress = self.observations.progress(record) if lives else self.observations.saved(record)
+        self.instructions.append(Converge(record.number))
+        return [JobEvicted(now_s, record.number, progress, why)]
+
+    def off_blocked(self, now_s: float) -> list[Event]:
+        """Jobs that were to start on GPUs that are blocked now are given others."""
+        held = self.state.held_gpus.items()
+        granted = [self.store[job] for job, gpus in held if self.blocked.among(gpus)]
+        waiting = [record for record in granted if record.open_attempt is None]
+        return [event for record in waiting for event in self.off(record, now_s, "its GPUs are blocked", lives=False)]
+
     def begin_attempt(self, job: int, gpus: tuple[int, ...], now_s: float) -> tuple[JobRecord, Attempt]:
         """Add a new attempt to the record of a job."""
         record = self.store[job]
         resume = record.progress.checkpoint is not None
         date_s = self.date_s(now_s)
         attempt = Attempt(len(record.attempts) + 1, list(gpus), secrets.token_hex(8), date_s, resume=resume, ran_s=0.0)
+        attempt.nodes = self.state.cluster.names_of(gpus)
         record.attempts.append(attempt)
         self.store.touch(record)
         return record, attempt
@@ -276,7 +297,10 @@ class AttemptEnds:
         if outcome.ran_s is not None:
             record.count_attempt(outcome.ran_s)
         record.count_until(attempt.ended_s)
-        attempt.codes, attempt.cause = list(outcome.codes), outcome.cause
+        # One that had done its work, or had run for its time, is no worse off for the loss of a node.
+        ended = outcome.cause == "limit" or verdict(outcome, asked=True).next == "done"
+        broken = not ended and (attempt.cause == NODE_LOST or (outcome.cause == "lost" and self._is_down(attempt)))
+        attempt.codes, attempt.cause = list(outcome.codes), NODE_LOST if broken else outcome.cause
         self._seen.restarts.ended(record, outcome.stop_s)
         self._jobs.store.touch(record)
         if record.state.ended:
@@ -286,6 +310,10 @@ class AttemptEnds:
             return []
         asked = outcome.cause == "request"
         judged = verdict(outcome, asked=asked)
+        if broken:
+            # Whatever became of its other ranks, that is not its fault: it goes on at once, from its last checkpoint.
+            why = record.reason or "a node that it ran on is lost"
+            judged, asked = Verdict("again", JobState.PREEMPTED, -1, why), True
         gpus = self._jobs.state.held_gpus.get(record.number)
         moves = gpus is not None and not end.found and not self._jobs.blocked.among(gpus)
         if judged.next == "again" and asked and moves:
@@ -299,6 +327,11 @@ class AttemptEnds:
                 return self._failed(record, Verdict("failed", JobState.FAILED, CHECKPOINTED, why), now_s)
             return self._again(record, judged, now_s, asked=asked)
         return self._failed(record, judged, now_s)
+
+    def _is_down(self, attempt: Attempt) -> bool:
+        """Whether a node of an attempt is lost."""
+        down, cluster = self._jobs.state.occupancy.down, self._jobs.state.cluster
+        return bool(down) and any(cluster.node_of_gpu[gpu] in down for gpu in attempt.gpus if gpu >= 0)
 
     def _is_in_vain(self, record: JobRecord) -> bool:
         """Whether a job ends again and again to run again, but gets nowhere."""

@@ -8,7 +8,7 @@ These are speeds alone: what jobs do beside others is in `company`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -80,14 +80,12 @@ class Observations:
     def __init__(
         self,
         store: JobStore,
-        cluster: Cluster,
         state: State,
         origin_s: float,
         restart_s: float = RESTART_S,
         measured: KeptProfile | None = None,
     ) -> None:
         self.store = store
-        self.cluster = cluster
         self.times = RunTimes()
         self.restarts = RestartCosts(restart_s)
         self.expected_s: dict[int, float] = {}
@@ -95,14 +93,23 @@ class Observations:
         self._origin_s = origin_s
         self._rated_s: dict[int, float] = {}
         self._in_steps: set[int] = set()
-        measured = measured or KeptProfile({}, cluster)
-        self.company = Company(store, state, cluster, measured.profile, self._in_steps)
+        measured = measured or KeptProfile({})
+        self.company = Company(store, state, measured.profile, self._in_steps)
         measured.pairing.look_in(self.company)
         self._measured_s: dict[int, float] = {}
         self._regrouped_s: dict[int, float] = {}
-        self.types = TypeSpeeds(cluster, measured.profile)
+        self.types = TypeSpeeds(state, measured.profile)
         self._stored_s: dict[int, float] = {}
         self._told: dict[int, tuple[Told, float]] = {}
+
+    @property
+    def cluster(self) -> Cluster:
+        """The machines, also those that have joined since."""
+        return self._state.cluster
+
+    def counts_steps(self, job: int) -> bool:
+        """Whether the work of a job is counted in steps, at the speed that was measured."""
+        return job in self._in_steps
 
     def recall(self, event: Event) -> None:
         """Take note of an event that is applied to the state, now or in a replay."""
@@ -344,8 +351,8 @@ class Observations:
         speed, name = progress.steps_per_s or 0.0, self._name(place)
         if not self.company.of(job):
             progress.speeds[name] = speed
-        told = [math.nan if one is None else one for one in (progress.loss, progress.noise_scale)]
-        done = (math.nan, epochs_done(progress, record.request), *told)
+        seen = [math.nan if one is None else one for one in (progress.loss, progress.noise_scale)]
+        done = (math.nan, epochs_done(progress, record.request), *seen)
         if not total:
             return RateChanged(now_s, job, self._ran_until_s(record, now_s), self.rate(record), *done)
         told, alone = self._told.get(job), progress.speeds.get(name, 0.0)
@@ -385,7 +392,7 @@ class Observations:
 
     def _is_at(self, record: JobRecord, place: Place) -> bool:
         """Whether the processes of a job are in a place. A job that moves has other GPUs before it has left its own."""
-        gpus = () if record.attempt is None else record.attempt.gpus
+        gpus: Sequence[int] = () if record.attempt is None else record.attempt.gpus
         return len(gpus) == place.gpus and min(gpus) >= 0 and self._type(gpus[0]) == place.gpu_type
 
     def _type(self, gpu: int) -> int:

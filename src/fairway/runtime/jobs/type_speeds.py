@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fairway.core.cluster import Cluster
 from fairway.core.prospect import Prospect, Stage
+from fairway.core.state import State
 from fairway.models.measured_profile import MeasuredProfile
 from fairway.models.names import ProfileKey
 from fairway.runtime.jobs.estimates import place_name, speed_on, speeds_of
@@ -23,8 +23,8 @@ NEWS = 0.05
 class TypeSpeeds:
     """What is expected of jobs on the GPU types of a cluster, given the measurements of all jobs."""
 
-    def __init__(self, cluster: Cluster, profile: MeasuredProfile) -> None:
-        self._cluster = cluster
+    def __init__(self, state: State, profile: MeasuredProfile) -> None:
+        self._state = state
         self._profile = profile
         self._told: dict[tuple[str, ProfileKey], float] = {}
 
@@ -36,7 +36,7 @@ class TypeSpeeds:
 
     def relative(self, record: JobRecord, key: ProfileKey) -> tuple[float, ...]:
         """Relative speeds on all types. The fastest usable type has 1, a type that it may not use has 0."""
-        assumed = speeds_of(record.request, self._cluster)
+        assumed = speeds_of(record.request, self._state.cluster)
         seen = self.seen(record, key) if len(assumed) > 1 else {}
         speeds = tuple(self.on(seen, assumed, kind, record.request.gpus) for kind in range(len(assumed)))
         best = max(speeds)
@@ -44,12 +44,12 @@ class TypeSpeeds:
 
     def on(self, seen: Mapping[str, float], assumed: tuple[float, ...], kind: int, gpus: int) -> float:
         """Steps per second on so many GPUs of a type, given the speeds that were `seen`; 0 if there are none."""
-        names = {gpu.name: speed for gpu, speed in zip(self._cluster.types, assumed, strict=True)}
-        return speed_on(seen, names, self._cluster.types[kind].name, gpus)
+        names = {gpu.name: speed for gpu, speed in zip(self._state.cluster.types, assumed, strict=True)}
+        return speed_on(seen, names, self._state.cluster.types[kind].name, gpus)
 
     def is_news(self, gpu_type: str, key: ProfileKey) -> bool:
         """Whether a kind of job was measured on a type for the first time, or with another result. It is told now."""
-        if len(self._cluster.types) == 1 or not key.model:
+        if len(self._state.cluster.types) == 1 or not key.model:
             return False
         speed = self._of_kind(key).get(place_name(gpu_type, key.gpus), 0.0)
         if not differs(speed, self._told.get((gpu_type, key), 0.0)):

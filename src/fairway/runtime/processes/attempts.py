@@ -17,22 +17,31 @@ from typing import Any, NamedTuple, Protocol
 from fairway.core.batch import Split
 from fairway.runtime.processes.gpu_room import GpuRoom, Needs
 from fairway.runtime.processes.live_attempt import AttemptStatus, Live, LiveAttempts
-from fairway.runtime.processes.site import REFUSED, Handle, Outcome, Site
+from fairway.runtime.processes.site import REFUSED, Handle, NodeChange, NodesJoined, Outcome, Over, Site
 
+SEEN = "seen"
+"""The source of reasons to block GPUs that the site itself sees: foreign processes, and GPUs that are out of order."""
 _MOVES_S = 0.01
 """How often moves of memory are looked at while a job waits for them."""
 
 
 class BlockedGpus:
-    """GPUs on which no attempt is started now, by number with the reason: foreign processes compute there, or the GPUs
-    are out of order. The scheduler's thread changes them; any thread may read."""
+    """GPUs on which no attempt is started now, by number with the reason: foreign processes compute there, the GPUs are
+    out of order, their node does not answer, or it is drained. The scheduler's thread changes them; any thread may
+    read."""
 
     def __init__(self) -> None:
         self.why: Mapping[int, str] = {}
+        self._by_source: dict[str, Mapping[int, str]] = {}
 
-    def set(self, why: Mapping[int, str]) -> None:
-        """Block exactly these GPUs."""
-        self.why = dict(why)
+    def set(self, why: Mapping[int, str], source: str = SEEN) -> None:
+        """Block exactly these GPUs, as far as one source of reasons goes."""
+        self._by_source = {**self._by_source, source: dict(why)}
+        self.why = {gpu: text for told in self._by_source.values() for gpu, text in told.items()}
+
+    def of(self, source: str) -> Mapping[int, str]:
+        """The GPUs that are blocked for reasons of one source."""
+        return self._by_source.get(source, {})
 
     def among(self, gpus: Iterable[int]) -> bool:
         """Whether any of these GPUs is blocked."""
@@ -101,11 +110,11 @@ class NoRoom(NamedTuple):
     why: str
 
 
-Notice = Started | Ended | NoRoom
+Notice = Started | Ended | NoRoom | NodeChange | NodesJoined
 
 
 class Attempts:
-    """All attempts of a site. `anywhere`: GPUs are interchangeable, as virtual GPUs are.
+    """All attempts of a site. `anywhere`: GPUs are interchangeable, as virtual GPUs of one node are.
 
     `host_bytes` says how much host memory may hold the GPU memory of suspended jobs.
     """
@@ -125,7 +134,7 @@ class Attempts:
         self._blocked = blocked
         self._site = site
         self._wishes = wishes
-        self._anywhere = anywhere
+        self.anywhere = anywhere
         self._by_handle: dict[int, Live] = {}
         self._notices: list[Notice] = []
         self._refused: set[int] = set()
@@ -183,11 +192,14 @@ class Attempts:
             for job in [job for job in self.room.why if self._wishes.target(job) is None]:
                 self.room.forget(job)
             moving = bool(self.room.why)
-            for handle, outcome in self._site.wait(min(seconds, _MOVES_S) if moving else seconds):
-                live = self._by_handle.pop(id(handle))
-                del self.live[live.job]
-                self._staying.pop(live.job, None)
-                self._notices.append(Ended(live.job, outcome))
+            for news in self._site.wait(min(seconds, _MOVES_S) if moving else seconds):
+                if isinstance(news, Over):
+                    live = self._by_handle.pop(id(news.handle))
+                    del self.live[live.job]
+                    self._staying.pop(live.job, None)
+                    self._notices.append(Ended(live.job, news.outcome))
+                else:
+                    self._notices.append(news)
             if moving and self.room.look(self.live):
                 self.settle()
         return self.noticed()
@@ -230,7 +242,7 @@ class Attempts:
         return taken
 
     def _is_at(self, live: Live, target: AttemptTarget) -> bool:
-        return live.gpus == target.gpus or (self._anywhere and len(live.gpus) == len(target.gpus))
+        return live.gpus == target.gpus or (self.anywhere and len(live.gpus) == len(target.gpus))
 
     def _relabel(self) -> list[int]:
         """Give running attempts the numbers of their targets' GPUs, where GPUs are interchangeable. Returns the jobs.
@@ -240,7 +252,7 @@ class Attempts:
         """
         old: dict[int, tuple[int, ...]] = {}
         new: dict[int, AttemptTarget] = {}
-        for job, live in self.live.items() if self._anywhere else ():
+        for job, live in self.live.items() if self.anywhere else ():
             target = self._wishes.target(job)
             if target is None or live.status != "running" or live.gpus == target.gpus:
                 continue
