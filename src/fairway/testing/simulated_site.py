@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from fairway.core.batch import Split
@@ -50,7 +51,8 @@ class Behaviour(NamedTuple):
 
     Asked to stop, they save their state and leave (`saves`), die at once, ignore it until they are killed, or finish
     with code 0. `fails` is how often they leave with code 1 before that. A job that `hangs` never ends by itself. Its
-    memory on a GPU moves out in `move_s` seconds; never, if that is negative.
+    memory on a GPU moves out in `move_s` seconds; never, if that is negative. `speeds` says how much of its work it
+    does per second on a GPU of each type (1 if a type is not named).
     """
 
     work_s: float
@@ -59,13 +61,13 @@ class Behaviour(NamedTuple):
     stop_s: float = 0.5
     fails: int = 0
     hangs: bool = False
-    reports: bool = False
     memory_bytes: int = 0
     move_s: float = 0.0
+    speeds: Mapping[str, float] = MappingProxyType({})
 
     def command(self) -> tuple[str, ...]:
         """A command that stands for it."""
-        return ("simulated", json.dumps(self._asdict()))
+        return ("simulated", json.dumps({**self._asdict(), "speeds": dict(self.speeds)}))
 
     @staticmethod
     def of(command: Sequence[str]) -> Behaviour:
@@ -158,6 +160,7 @@ class SimulatedAttempt:
     out_at_s: float | None = None
     stuck: bool = False
     killed_asleep: bool = False
+    speed: float = 1.0
     broken: bool = False
     unheard: list[Callable[[], None]] = field(default_factory=list)
     deaf_s: float = 0.0
@@ -281,8 +284,8 @@ class SimulatedAttempt:
             self._count(None)
 
     def computed_s(self) -> float:
-        """For how long its job has computed by now."""
-        return self.done_s + self.throttled * self._passed_s()
+        """How much of its work its job has done by now."""
+        return self.done_s + self.speed * self.throttled * self._passed_s()
 
     def ends_s(self) -> float:
         """When it ends if nothing else happens."""
@@ -292,7 +295,7 @@ class SimulatedAttempt:
             # Its ranks wait for those that are lost, until they are asked to stop.
             return self.stop_at_s
         left_s = math.inf if self.behaviour.hangs else max(self.behaviour.work_s - self.done_s, 0.0)
-        return min(self.since_s + left_s / self.throttled, self.stop_at_s, self.limit_at_s())
+        return min(self.since_s + left_s / (self.speed * self.throttled), self.stop_at_s, self.limit_at_s())
 
     def limit_at_s(self) -> float:
         """When its time is over, if it runs until then."""
@@ -349,7 +352,7 @@ class SimulatedSite:
         self.crowded: list[str] = []
         self.discarded: set[str] = set()
         self._reports: dict[str, list[dict[str, Any]]] = {}
-        self._told: set[Path] = set()
+        self._untold: dict[Path, None] = {}
         self._ends: list[tuple[float, int, SimulatedAttempt]] = []
         self._script: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
@@ -383,6 +386,7 @@ class SimulatedSite:
             1000 + self._count,
             self.time.monotonic(),
         )
+        attempt.speed = self.speed_of(attempt)
         self.attempts[directory] = attempt
         self.note_crowd(attempt)
         self.expect(attempt)
@@ -397,9 +401,17 @@ class SimulatedSite:
         """No GPU is out of order."""
         return {}
 
+    def lines(self) -> Sequence[str]:
+        """Nothing."""
+        return ()
+
     def sight(self, handle: SimulatedAttempt) -> Sight:
         """What is seen of an attempt."""
         return Sight(handle.computed_s())
+
+    def speed_of(self, attempt: SimulatedAttempt) -> float:
+        """How much of its work an attempt does per second, unless it is throttled."""
+        return 1.0
 
     def gpu_memory(self, gpu: int) -> GpuMemory | None:
         """The memory of a GPU, and what no attempt has of it; None if GPUs have no memory in this story."""
@@ -436,9 +448,9 @@ class SimulatedSite:
             attempt.forget_words()
         if directory in self.outcomes:
             if attempt is not None and (attempt.broken or self.is_frozen(attempt)):
-                self._told.discard(directory)
+                self._untold[directory] = None
                 return attempt
-            self._told.add(directory)
+            self._untold.pop(directory, None)
             return self.outcomes[directory]
         if attempt is None:
             self.never.add(directory)
@@ -475,8 +487,9 @@ class SimulatedSite:
             # Less than that would be lost in the last digit of the clock.
             self.time.go_by(max(left_s, 1e-6))
         self.happen()
-        over = [path for path in self.outcomes if path not in self._told and not self.is_frozen(self.attempts[path])]
-        self._told.update(over)
+        over = [path for path in self._untold if not self.is_frozen(self.attempts[path])]
+        for path in over:
+            del self._untold[path]
         news, self._news = self._news, []
         return [*news, *(Over(self.attempts[path], self.outcomes[path]) for path in over)]
 
@@ -491,7 +504,7 @@ class SimulatedSite:
 
     def is_told(self, attempt: SimulatedAttempt) -> bool:
         """Whether the scheduler has heard of the end of an attempt."""
-        return attempt.directory in self._told
+        return attempt.directory in self.outcomes and attempt.directory not in self._untold
 
     def wake(self) -> None:
         """Nobody else waits here."""
@@ -520,7 +533,7 @@ class SimulatedSite:
             attempt.end()
             # What it had run when it left its last sign of life.
             ran_s = attempt.ran_s - attempt.ran_s % SIGN_EVERY_S
-            self.outcomes[attempt.directory] = LOST._replace(ended=self.time.moment(), ran_s=ran_s)
+            self._note_over(attempt, LOST._replace(ended=self.time.moment(), ran_s=ran_s))
 
     def kill_rank(self, attempt: SimulatedAttempt) -> None:
         """A rank of an attempt is killed by somebody."""
@@ -656,7 +669,11 @@ class SimulatedSite:
             cause = "request"
         attempt.end()
         about = (self.time.moment(), memory_kills, stop_s, attempt.ran_s)
-        self.outcomes[attempt.directory] = Outcome(codes, cause, killed, "", *about)
+        self._note_over(attempt, Outcome(codes, cause, killed, "", *about))
+
+    def _note_over(self, attempt: SimulatedAttempt, outcome: Outcome) -> None:
+        self.outcomes[attempt.directory] = outcome
+        self._untold[attempt.directory] = None
 
 
 class SimulatedJournal(Journal):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fairway.core.action import Action, Adjustment, Suspend
+from fairway.core.batch import Split
 from fairway.core.event import Event, Woken
 from fairway.runtime.daemon.clock import Clock
 from fairway.runtime.daemon.gpu_sharing import GpuSharing
@@ -41,9 +42,12 @@ from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.journal.job_folders import FACTS, RECORD
 from fairway.runtime.processes import environment
 from fairway.runtime.processes.attempts import Attempts, AttemptTarget, LaunchOrder, NoRoom, Notice, Started
+from fairway.runtime.processes.gang import GangNode
 from fairway.runtime.processes.site import Moment, NodeChange, NodesJoined, Outcome, Report, Site
 
 REPORTS_EVERY_S = 0.5
+MOST_LOOKED_AT = 1000
+"""How many jobs are looked at each time. Where more run, they take turns."""
 SETTLED_S = 30.0
 """What a job has on a GPU is what it needs once it has run this long."""
 REST_S, MOST_REST_S = 0.01, 0.1
@@ -87,6 +91,7 @@ class LiveEngine:
         self._inbox = Inbox()
         self._put_off = False
         self._next_reports_s = 0.0
+        self._not_looked_at: list[int] = []
         self._polled_s = 0.0
         self._left_s = math.nan
         self._rested_s = 0.0
@@ -134,7 +139,7 @@ class LiveEngine:
             happened = [*asked, *self._set(now_s), *(one for notice in notices for one in self._noticed(notice, now_s))]
             if now_s >= self._next_reports_s:
                 self._next_reports_s = now_s + REPORTS_EVERY_S
-                happened += [*self._reports(now_s), Looked(now_s)]
+                happened += self._looked(now_s)
             if now_s >= min(self._jobs.timers.next_s, until_s):
                 happened.append(Woken(now_s))
             if happened:
@@ -237,6 +242,10 @@ class LiveEngine:
         """The target of a job; None if it has no GPUs."""
         return self._jobs.target(job)
 
+    def adjusted(self) -> Mapping[int, tuple[float, Split | None]]:
+        """The throttles and batches of all targets, without those that have all of the time and no batch."""
+        return self._jobs.adjusted()
+
     def stays(self, job: int) -> bool:
         """Whether a job that loses its GPUs is suspended in place, rather than stopped."""
         return self._jobs.stays(job)
@@ -259,15 +268,38 @@ class LiveEngine:
     def begin(self, job: int, gpus: tuple[int, ...]) -> LaunchOrder:
         """Make a new attempt. It is on disk before its processes are started."""
         record, attempt = self._jobs.begin_attempt(job, gpus, self.clock.now_s())
+        places = self._places(gpus)
         self._save()
-        names = None if self.devices is None else [self.devices[gpu] for gpu in gpus]
         cluster = self._jobs.state.cluster
         gpu_bytes = cluster.types[cluster.node_type[cluster.node_of_gpu[gpus[0]]]].memory_bytes
         about: dict[str, Any] = {"log_bytes": self._log_bytes(), "mps": self._sharing.launch(record, gpu_bytes)}
-        launch = environment.launch_of(record, attempt, self._folder / record.id, names, **about)
+        launch = environment.launch_over(record, attempt, self._folder / record.id, places, **about)
         # If the journal is lost, a job that was ever started can be brought back from its folder alone.
         kept = {RECORD: record.plain(), FACTS: self._facts(), "token": attempt.token}
+        if "parts" in launch:
+            launch["parts"] = [{**part, **kept} for part in launch["parts"]]
         return LaunchOrder(self._directory(record), attempt.token, {**launch, **kept})
+
+    def _places(self, gpus: tuple[int, ...]) -> list[GangNode]:
+        """The machines that GPUs are on, in ascending order, with the numbers of the GPUs there.
+
+        A machine with GPUs of several types is several nodes, one after the other.
+        """
+        cluster, found = self._jobs.state.cluster, dict[int, list[int]]()
+        for gpu in sorted(gpus):
+            first = cluster.node_of_gpu[gpu]
+            while first and self._site.member(first - 1).name == self._site.member(first).name:
+                first -= 1
+            found.setdefault(first, []).append(gpu)
+        names = self.devices
+        return [
+            GangNode(
+                self._site.member(node),
+                tuple(gpu - cluster.first_gpu[node] for gpu in own),
+                None if names is None else [names[gpu] for gpu in own],
+            )
+            for node, own in found.items()
+        ]
 
     def give_up(self, record: JobRecord) -> bool:
         """Ask the attempt of a job to stop at once, before that is in the journal. Whether its files say so."""
@@ -300,7 +332,7 @@ class LiveEngine:
 
     def homes(self) -> dict[int, tuple[int, ...]]:
         """The homes of all jobs that have one, by job number."""
-        return {job: home for job in self.attempts.live if (home := self.home(job))}
+        return {job: home for job in self.attempts.staying() if (home := self.home(job))}
 
     def _seen_bytes(self, job: int) -> int:
         live = self.attempts.live.get(job)
@@ -368,8 +400,13 @@ class LiveEngine:
         """Whether the time of day was set."""
         return [TimeOfDaySet(now_s, self.clock.shift_s)] if self.clock.look() else []
 
-    def _reports(self, now_s: float) -> list[Happening]:
-        return [one for job in self.attempts.live for one in self._report(self._jobs.store[job], now_s)]
+    def _looked(self, now_s: float) -> list[Happening]:
+        """What the next jobs report. However many there are, this takes as long as for `MOST_LOOKED_AT`."""
+        left = self._not_looked_at or list(self.attempts.live)
+        jobs, self._not_looked_at = left[:MOST_LOOKED_AT], left[MOST_LOOKED_AT:]
+        jobs = [job for job in jobs if job in self.attempts.live]
+        reports = [one for job in jobs for one in self._report(self._jobs.store[job], now_s)]
+        return [*reports, Looked(now_s, jobs)]
 
     def _report(self, record: JobRecord, now_s: float) -> list[Happening]:
         report = self._site.reports(self._folder / record.id, record.progress.read_bytes)

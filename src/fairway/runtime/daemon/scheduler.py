@@ -120,8 +120,8 @@ class Scheduler:
     """Jobs, processes and the loop between them. `run` blocks. Any thread may call the public methods.
 
     Until restarts of jobs are seen, one is assumed to cost `restart_s`. `site` is where attempts run, and `time` is the
-    source of the clock. Both are this machine, except in tests. `recent` jobs that have ended stay in memory.
-    Commands deal with `piece` jobs at a time.
+    source of the clock; by default both are this machine. The folders of jobs are in `jobs_folder`. `recent` jobs that
+    have ended stay in memory. Commands deal with `piece` jobs at a time. `here`: all GPUs are this machine's.
     """
 
     failure: BaseException | None = None
@@ -133,6 +133,7 @@ class Scheduler:
         policy: Policy,
         placer: Placer,
         *,
+        jobs_folder: Path | None = None,
         devices: Sequence[str] | None = None,
         round_s: float | None = None,
         terms: LiveTerms | None = None,
@@ -144,9 +145,11 @@ class Scheduler:
         time: TimeSource = SYSTEM_TIME,
         recent: int = RECENT,
         piece: int = PIECE,
+        here: bool = True,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
+        self.jobs_folder = jobs_folder or folder / "jobs"
         self.policy_text = policy_text or policy.name
         self.listeners: list[Callable[[Sequence[Event]], None]] = []
         self.watchers: list[Callable[[Decision, Sequence[Action]], None]] = []
@@ -172,20 +175,8 @@ class Scheduler:
         self.jobs = LiveJobs(self.store, self.state, self.observations, clock.origin_s)
         self.nodes = LiveNodes(self.jobs, self._grown)
         self.blocked = self.jobs.blocked
-        self.sharing = GpuSharing(folder, devices, terms.sharing)
-        self.engine = LiveEngine(
-            site or LocalSite(),
-            self.jobs,
-            folder / "jobs",
-            clock,
-            devices=devices,
-            round_s=length_s,
-            save=self.writer.save,
-            facts=partial(self.journal.facts, CERTAIN),
-            log_bytes=terms.log_bytes,
-            host_bytes=terms.host_bytes,
-            sharing=self.sharing,
-        )
+        self.sharing = GpuSharing(folder, devices, terms.sharing, here=here)
+        self.engine = self._made_engine(site or LocalSite(), terms, devices, length_s)
         self.guard = self._guard(policy, terms)
         self.reasons = Reasons()
         self.commands = self._commands(terms, piece)
@@ -468,6 +459,21 @@ class Scheduler:
             watcher(decision, actions)
 
     # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _made_engine(self, site: Site, terms: LiveTerms, devices: Sequence[str] | None, round_s: float) -> LiveEngine:
+        return LiveEngine(
+            site,
+            self.jobs,
+            self.jobs_folder,
+            self.clock,
+            devices=devices,
+            round_s=round_s,
+            save=self.writer.save,
+            facts=partial(self.journal.facts, CERTAIN),
+            log_bytes=terms.log_bytes,
+            host_bytes=terms.host_bytes,
+            sharing=self.sharing,
+        )
 
     def _guard(self, policy: Policy, terms: LiveTerms) -> PolicyGuard:
         return PolicyGuard(

@@ -179,6 +179,12 @@ class JobRecord:
         """Whether it is suspended in place, rather than stopped, when it is taken off its GPUs."""
         return self.request.preempt == "suspend" and not self.state.ended
 
+    def ranks_of(self, attempt: Attempt) -> int:
+        """How many processes with a log of their own an attempt has. A Slurm job has one, its script, which starts the
+        others."""
+        per_node = 1 if self.request.slurm_env else max(len(attempt.nodes), 1)
+        return per_node if self.request.processes == "one" else len(attempt.gpus)
+
     def ran_until_s(self, date_s: float) -> float:
         """How long it has run by a date, in seconds."""
         return self.ran_s + (0.0 if self.since_s is None else max(date_s - self.since_s, 0.0))

@@ -7,7 +7,11 @@ outlive the scheduler belongs to the site: a scheduler that starts again finds e
 
 The machines of a site are the nodes of its cluster, by number. The launch of an attempt on one node says which
 (`node`, a name). A gang over several nodes is launched in *parts*, one for each node in the order of its ranks
-(`parts`, a list of launches); each part has a keeper of its own.
+(`parts`, a list of launches); each part has a keeper of its own, in a folder of its own (`directory`, which is
+`attempt-N/node-K`). The logs of all ranks are in `attempt-N`. How the parts ended is joined by `parts.joined`.
+
+The ranks of an attempt meet at a port of the first node. If the launch says `master_port`, the site chooses a port that
+is free there, and starts `environment.with_port(launch, port)`.
 """
 
 from __future__ import annotations
@@ -185,7 +189,7 @@ class Report(NamedTuple):
 
 
 class Site(Protocol):
-    """Where attempts run. Only one thread may call it, except for `wake`, `blocked` and `sight`.
+    """Where attempts run. Only one thread may call it, except for `wake`, `blocked`, `sight` and `lines`.
 
     No method waits for another machine.
     """
@@ -197,6 +201,10 @@ class Site(Protocol):
     def blocked(self) -> Mapping[int, str]:
         """The GPUs that cannot be used now, by number with the reason: foreign processes compute there, or they are out
         of order."""
+        ...
+
+    def lines(self) -> Sequence[str]:
+        """What an operator should read, since this was last asked."""
         ...
 
     def sight(self, handle: Any) -> Sight:
