@@ -76,6 +76,7 @@ SEEDS ?= 10000
 FIRST ?= 0
 soak: setup
 	$(BIN)/python -m fairway.testing.daemon_world --seeds $(SEEDS) --first $(FIRST)
+	$(BIN)/python -m fairway.testing.daemon_world --seeds $(SEEDS) --first $(FIRST) --nodes
 	FAIRWAY_SEEDS=all $(BIN)/python -m pytest -n auto --ignore tests/cluster
 	$(BIN)/python -m pytest tests/cluster
 

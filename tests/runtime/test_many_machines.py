@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -56,15 +57,20 @@ def _keepers(root: Path) -> list[int]:
     return found
 
 
+def _token(directory: Path) -> str:
+    """Processes are known by it, also to tests beside this one."""
+    return hashlib.sha256(str(directory).encode()).hexdigest()[:16]
+
+
 def _launch(directory: Path, node: str, command: list[str], **about: Any) -> dict[str, Any]:
-    token = f"{directory.parent.name}-{directory.name}"
+    token = _token(directory)
     told = launch(directory, command, account="", token=token, node=node, gpus=[0], grace_s=5.0, **about)
     told["ranks"][0]["env"]["FAIRWAY_ATTEMPT"] = token
     return told
 
 
 def _gang(directory: Path, nodes: list[str], commands: list[list[str]]) -> dict[str, Any]:
-    token = f"{directory.parent.name}-{directory.name}"
+    token = _token(directory)
     parts = [
         {**_launch(directory / f"node-{rank}", node, command), "token": token}
         for rank, (node, command) in enumerate(zip(nodes, commands, strict=True))
@@ -176,10 +182,10 @@ def test_another_scheduler_finds_attempts(bridge: PlainBridge) -> None:
     second = bridge.site()
     jobs = bridge.root / "jobs"
     assert second.find(jobs / "3" / "attempt-1", "none") is None
-    found = second.find(jobs / "2" / "attempt-1", "2-attempt-1")
+    found = second.find(jobs / "2" / "attempt-1", _token(jobs / "2" / "attempt-1"))
     assert isinstance(found, Outcome)
     assert found.codes == (0,)
-    again = second.find(jobs / "1" / "attempt-1", "1-attempt-1")
+    again = second.find(jobs / "1" / "attempt-1", _token(jobs / "1" / "attempt-1"))
     assert isinstance(again, RemoteAttempt)
     again.stop()
     assert _over(second, again).cause == "request"
@@ -192,7 +198,7 @@ def test_an_attempt_that_never_reached_its_machine_never_begins(bridge: PlainBri
     directory.mkdir(parents=True)
     keeper.write_over(directory / "launch.json", _launch(directory, "n1", WAITS))
     site = bridge.site()
-    found = site.find(directory, "1-attempt-1")
+    found = site.find(directory, _token(directory))
     assert isinstance(found, RemoteAttempt)
     outcome = _over(site, found)
     assert (outcome.cause, outcome.codes) == ("refused", ())

@@ -7,7 +7,7 @@ step by step. A completion is an event; it is never inferred from "no work is le
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from fairway.core import columns as c
@@ -151,6 +151,11 @@ class State:
     def guests(self) -> int:
         """How many jobs run on the GPUs of others."""
         return self._guests
+
+    @property
+    def adaptive(self) -> Set[int]:
+        """The jobs whose batch size may be chosen."""
+        return self._adaptive
 
     def names(self) -> list[list[str]]:
         """Users, queues and models, in the order of their numbers."""

@@ -133,7 +133,7 @@ class Users:
 
     def _request(self, key: str) -> JobRequest:
         rng, cluster = self._rng, self._world.cluster
-        here = cluster.gpu_count // len(cluster.nodes)
+        here = int(min(cluster.gpus_by_type))
         gpus, priority = rng.randint(1, min(here, self._most_gpus)), rng.choice(self._priorities)
         preempt: Preempt = rng.choice(("checkpoint", "checkpoint", "suspend", "restart", "never"))
         elastic = preempt == "checkpoint" and rng.random() < self._elastic

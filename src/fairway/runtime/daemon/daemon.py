@@ -18,7 +18,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairway.core.errors import FairwayError
+from fairway.core.errors import FairwayError, InputError
 from fairway.core.plan import Placer
 from fairway.core.policy import Policy
 from fairway.placement import placement as placement_named
@@ -95,6 +95,7 @@ class Daemon:
             self.choice = Choice(options, last)
             self.choice.check_engine()
             self.root = self.choice.root(options.folder)
+            self._make_root()
             self.settings = self._read_settings()
             self.choice.load_plugins()
             policy, placer = self._made_policy(), self._made_placement()
@@ -117,6 +118,16 @@ class Daemon:
             self._remember(last)
             undo.pop_all()
         self._thread: threading.Thread | None = None
+
+    def _make_root(self) -> None:
+        """Make the directory for the folders of jobs, if it is not the state directory."""
+        if self.root == self.options.folder:
+            return
+        refuse_untrusted(self.root)
+        try:
+            self.root.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"--jobs {self.root}: {error.strerror}") from None
 
     def _opened_journal(self) -> Journal | None:
         """The journal, if there is one. To open it is to check it, which takes long if there are many jobs."""
@@ -167,6 +178,7 @@ class Daemon:
             min_run_s=min_run_s,
             restart_s=restart_s,
             site=self.site,
+            here=self.choice.ray is None,
             journal=self._journal,
         )
 

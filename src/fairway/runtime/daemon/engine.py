@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fairway.core.action import Action, Adjustment, Suspend
+from fairway.core.batch import Split
 from fairway.core.event import Event, Woken
 from fairway.runtime.daemon.clock import Clock
 from fairway.runtime.daemon.gpu_sharing import GpuSharing
@@ -45,6 +46,8 @@ from fairway.runtime.processes.gang import GangNode
 from fairway.runtime.processes.site import Moment, NodeChange, NodesJoined, Outcome, Report, Site
 
 REPORTS_EVERY_S = 0.5
+MOST_LOOKED_AT = 1000
+"""How many jobs are looked at each time. Where more run, they take turns."""
 SETTLED_S = 30.0
 """What a job has on a GPU is what it needs once it has run this long."""
 REST_S, MOST_REST_S = 0.01, 0.1
@@ -88,6 +91,7 @@ class LiveEngine:
         self._inbox = Inbox()
         self._put_off = False
         self._next_reports_s = 0.0
+        self._not_looked_at: list[int] = []
         self._polled_s = 0.0
         self._left_s = math.nan
         self._rested_s = 0.0
@@ -135,7 +139,7 @@ class LiveEngine:
             happened = [*asked, *self._set(now_s), *(one for notice in notices for one in self._noticed(notice, now_s))]
             if now_s >= self._next_reports_s:
                 self._next_reports_s = now_s + REPORTS_EVERY_S
-                happened += [*self._reports(now_s), Looked(now_s)]
+                happened += self._looked(now_s)
             if now_s >= min(self._jobs.timers.next_s, until_s):
                 happened.append(Woken(now_s))
             if happened:
@@ -238,6 +242,10 @@ class LiveEngine:
         """The target of a job; None if it has no GPUs."""
         return self._jobs.target(job)
 
+    def adjusted(self) -> Mapping[int, tuple[float, Split | None]]:
+        """The throttles and batches of all targets, without those that have all of the time and no batch."""
+        return self._jobs.adjusted()
+
     def stays(self, job: int) -> bool:
         """Whether a job that loses its GPUs is suspended in place, rather than stopped."""
         return self._jobs.stays(job)
@@ -297,7 +305,8 @@ class LiveEngine:
         if record.number not in self.attempts.live:
             return False
         self.attempts.stop(record.number, hurry=True)
-        return self._site.is_given_up(self._directory(record))
+        # One that has lost a node has such a mark for another reason.
+        return record.attempts[-1].cause != NODE_LOST and self._site.is_given_up(self._directory(record))
 
     def discard(self, record: JobRecord) -> None:
         """Set the files of a job aside. It is about to be forgotten."""
@@ -322,7 +331,7 @@ class LiveEngine:
 
     def homes(self) -> dict[int, tuple[int, ...]]:
         """The homes of all jobs that have one, by job number."""
-        return {job: home for job in self.attempts.live if (home := self.home(job))}
+        return {job: home for job in self.attempts.staying() if (home := self.home(job))}
 
     def _seen_bytes(self, job: int) -> int:
         live = self.attempts.live.get(job)
@@ -390,8 +399,13 @@ class LiveEngine:
         """Whether the time of day was set."""
         return [TimeOfDaySet(now_s, self.clock.shift_s)] if self.clock.look() else []
 
-    def _reports(self, now_s: float) -> list[Happening]:
-        return [one for job in self.attempts.live for one in self._report(self._jobs.store[job], now_s)]
+    def _looked(self, now_s: float) -> list[Happening]:
+        """What the next jobs report. However many there are, this takes as long as for `MOST_LOOKED_AT`."""
+        left = self._not_looked_at or list(self.attempts.live)
+        jobs, self._not_looked_at = left[:MOST_LOOKED_AT], left[MOST_LOOKED_AT:]
+        jobs = [job for job in jobs if job in self.attempts.live]
+        reports = [one for job in jobs for one in self._report(self._jobs.store[job], now_s)]
+        return [*reports, Looked(now_s, jobs)]
 
     def _report(self, record: JobRecord, now_s: float) -> list[Happening]:
         report = self._site.reports(self._folder / record.id, record.progress.read_bytes)

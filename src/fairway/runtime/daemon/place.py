@@ -21,7 +21,7 @@ from fairway.runtime.processes.site import Site
 @dataclass(frozen=True)
 class SitePlace:
     """A site with what is known about it at the start. `contained` says how processes of jobs are contained, and `kept`
-    which of their limits are. `left_out` gives lines about what is not used."""
+    which of their limits are."""
 
     machine: Machine
     site: Site
@@ -57,7 +57,7 @@ def known_nodes(last: Mapping[str, Any]) -> Known:
 
 
 def _on_ray(site: RaySite) -> SitePlace:
-    machine = Machine(site.cluster, site.devices, tuple(site.remarks))
+    machine = Machine(site.cluster, site.devices)
     return SitePlace(machine, site, site.contained, site.limits_kept, site.close)
 
 

@@ -120,7 +120,7 @@ class Scheduler:
 
     Until restarts of jobs are seen, one is assumed to cost `restart_s`. `site` is where attempts run, and `time` is the
     source of the clock; by default both are this machine. The folders of jobs are in `jobs_folder`. `recent` jobs that
-    have ended stay in memory. Commands deal with `piece` jobs at a time.
+    have ended stay in memory. Commands deal with `piece` jobs at a time. `here`: all GPUs are this machine's.
     """
 
     failure: BaseException | None = None
@@ -144,6 +144,7 @@ class Scheduler:
         time: TimeSource = SYSTEM_TIME,
         recent: int = RECENT,
         piece: int = PIECE,
+        here: bool = True,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
@@ -173,7 +174,7 @@ class Scheduler:
         self.jobs = LiveJobs(self.store, self.state, self.observations, clock.origin_s)
         self.nodes = LiveNodes(self.jobs, self._grown)
         self.blocked = self.jobs.blocked
-        self.sharing = GpuSharing(folder, devices, terms.sharing)
+        self.sharing = GpuSharing(folder, devices, terms.sharing, here=here)
         self.engine = LiveEngine(
             site or LocalSite(),
             self.jobs,

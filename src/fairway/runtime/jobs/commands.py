@@ -325,7 +325,7 @@ class Commands:
     def _submitted(self, record: JobRecord, now_s: float) -> JobSubmitted:
         seen = self._jobs.observations
         expected_s, restart_s = seen.times.expected_s(record.request), seen.restarts.expected_s(record.request)
-        event = submitted(record, self._cluster, expected_s, now_s, restart_s)
+        event = submitted(record, seen.relative(record), expected_s, now_s, restart_s)
         seen.recall(event)
         return event
 

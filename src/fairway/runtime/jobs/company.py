@@ -43,6 +43,7 @@ class Company:
         self._store = store
         self._state = state
         self._known: dict[int, tuple[int, ...]] = {}
+        self._parted: set[int] = set()
         self._reports: dict[int, int] = {}
         self._speeds: dict[int, float] = {}
         self._alone: dict[int, _Alone] = {}
@@ -54,13 +55,7 @@ class Company:
 
     def of(self, job: int) -> tuple[int, ...]:
         """The other jobs that compute on a job's GPUs now."""
-        held = self._state.held_gpus
-        if not self._state.guests or job not in held:
-            return ()
-        jobs, hosts = self._seats()
-        row = self._state.table.position(job) - self._state.table.start
-        host = int(hosts[row]) if hosts[row] >= 0 else job
-        return self._beside(job, [host, *jobs[hosts == host].tolist()])
+        return self._beside(job, self._group(job))
 
     def is_new(self, job: int) -> bool:
         """Whether a job has another company than at the last call of `changed`."""
@@ -70,18 +65,35 @@ class Company:
         """The running jobs that have another company than at the last call."""
         if not self._state.guests and not self._known:
             return []
-        held, groups = self._state.held_gpus, dict[int, list[int]]()
+        groups = dict[int, list[int]]()
         jobs, hosts = self._seats()
         for row in (hosts >= 0).nonzero()[0].tolist():
             host = int(hosts[row])
             groups.setdefault(host, [host]).append(int(jobs[row]))
         now = {job: self._beside(job, group) for group in groups.values() for job in group}
         now = {job: beside for job, beside in now.items() if beside}
-        before, self._known = self._known, now
-        changed = [job for job in sorted(before.keys() | now.keys()) if before.get(job, ()) != now.get(job, ())]
+        before, self._known, self._parted = self._known, now, set()
+        return self._noted([job for job in before.keys() | now.keys() if before.get(job, ()) != now.get(job, ())])
+
+    def changed_around(self, job: int) -> list[int]:
+        """The same for a job and those that are or were on its GPUs: nobody else can have another company."""
+        if not self._state.guests and not self._known:
+            return []
+        around, self._parted = {job, *self._known.get(job, ()), *self._group(job), *self._parted}, set()
+        now = {one: self.of(one) for one in around}
+        changed = [one for one, beside in now.items() if self._known.get(one, ()) != beside]
+        for one in changed:
+            self._known[one] = now[one]
+            if not now[one]:
+                del self._known[one]
+        return self._noted(changed)
+
+    def _noted(self, changed: list[int]) -> list[int]:
+        """Let the measurements of jobs begin again. Returns those that run."""
         for job in changed:
             self.begin(job)
-        return [job for job in changed if job in held and self._store[job].state is JobState.RUNNING]
+        held = self._state.held_gpus
+        return [job for job in sorted(changed) if job in held and self._store[job].state is JobState.RUNNING]
 
     def begin(self, job: int) -> None:
         """A job starts, or its company changes: what it is measured to do begins again."""
@@ -91,7 +103,7 @@ class Company:
     def forget(self, job: int) -> None:
         """A job has ended."""
         self.begin(job)
-        self._known.pop(job, None)
+        self._parted.update(self._known.pop(job, ()))
         self._alone.pop(job, None)
 
     def heard(self, job: int) -> None:
@@ -182,6 +194,15 @@ class Company:
         table = self._state.table
         window = slice(table.start, table.start + table.n)
         return table.i[columns.JOB, window], table.i[columns.HOST, window]
+
+    def _group(self, job: int) -> list[int]:
+        """The host of a job, or the job itself if it has none, and all guests of that one."""
+        if not self._state.guests or job not in self._state.held_gpus:
+            return []
+        jobs, hosts = self._seats()
+        row = self._state.table.position(job) - self._state.table.start
+        host = int(hosts[row]) if hosts[row] >= 0 else job
+        return [host, *jobs[hosts == host].tolist()]
 
     def _beside(self, job: int, group: list[int]) -> tuple[int, ...]:
         """The other jobs of a group that compute on a job's GPUs."""

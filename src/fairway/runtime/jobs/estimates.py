@@ -55,6 +55,14 @@ class RunTimes:
         return min(UNKNOWN_S, limit_s)
 
 
+def alike(one: JobRequest, other: JobRequest) -> bool:
+    """Whether the run time of one job says something about another."""
+    if one.model and one.model == other.model:
+        return True
+    same = (one.name and one.name == other.name) or (one.command == other.command and one.cwd == other.cwd)
+    return bool(same) and one.user == other.user
+
+
 def _keys(request: JobRequest) -> list[tuple[str, str]]:
     """What makes jobs similar, the closest first. The tasks of an array have one command."""
     keys = [(request.user, f"command {request.cwd} {' '.join(request.command)}")]
@@ -156,10 +164,14 @@ def same_type(name: str, wanted: str) -> bool:
     return wanted.lower() in (name.lower(), base.lower()) or (known is not None and known_gpu(wanted) == known)
 
 
-def submitted(record: JobRecord, cluster: Cluster, expected_s: float, time_s: float, restart_s: float) -> JobSubmitted:
-    """The event that adds a job to the state. Its work is counted in seconds until it reports steps."""
+def submitted(
+    record: JobRecord, speeds: tuple[float, ...], expected_s: float, time_s: float, restart_s: float
+) -> JobSubmitted:
+    """The event that adds a job to the state. Its work is counted in seconds until it reports steps.
+
+    `speeds` are relative, by GPU type.
+    """
     request = record.request
-    speeds = speeds_of(request, cluster)
     spec = JobSpec(
         id=record.id,
         submitted_s=time_s,

@@ -14,7 +14,7 @@ job's record.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from enum import Enum
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -119,9 +119,10 @@ class Asked(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """Some time has passed: jobs that report nothing may have run longer than expected."""
+    """Some time has passed: those of these jobs that report nothing may have run longer than expected."""
 
     time_s: float
+    jobs: Sequence[int]
 
 
 class TimeOfDaySet(NamedTuple):

@@ -177,7 +177,7 @@ def queued_again(
         if record.state.ended:
             continue
         restart_s = seen.restarts.expected_s(record.request, record.attempts)
-        event = submitted(record, cluster, seen.times.expected_s(record.request), now_s, restart_s)
+        event = submitted(record, seen.relative(record), seen.times.expected_s(record.request), now_s, restart_s)
         since_s = max(min(record.submitted_s - clock.origin_s, now_s), 0.0)
         if not any(speeds_of(record.request, cluster)):
             # The state needs a speed for every job. This one is not eligible until the machine can run it.

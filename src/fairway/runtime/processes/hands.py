@@ -322,7 +322,7 @@ def outcome_plain(outcome: Outcome) -> dict[str, Any]:
 
 def _scratch(root: Path, name: str) -> Path:
     """A private directory on this machine for what cannot be shared."""
-    path = Path("/tmp") / f"fairway-{os.geteuid()}"
+    path = local.scratch_folder()
     local.make_folder(path)
     path /= hashlib.sha256(os.fsencode(root / name)).hexdigest()[:12]
     local.make_folder(path)

@@ -223,7 +223,8 @@ def start_keeper(directory: Path, launch: Mapping[str, Any], *, nobodys_child: b
         pid = int(told)
         return Running(directory, pid, keeper.started_at(pid), os.pidfd_open(pid), gpus=gpus)
     except (ValueError, ProcessLookupError):
-        raise OSError("its keeper has ended at once") from None
+        said = tail(directory / "keeper.log").decode(errors="replace").strip().rpartition("\n")[2]
+        raise OSError(f"its keeper has ended at once{f': {said}' if said else ''}") from None
 
 
 def make_folder(path: Path) -> None:
@@ -239,6 +240,11 @@ def make_folder(path: Path) -> None:
     mode = 0o711 if os.geteuid() == 0 else 0o700
     if stat.S_IMODE(about.st_mode) != mode:
         path.chmod(mode)
+
+
+def scratch_folder() -> Path:
+    """The folder of this user for what belongs to one machine, on every machine of a cluster."""
+    return Path("/tmp") / f"fairway-{os.geteuid()}"
 
 
 def make_job_folder(folder: Path, account: str) -> None:
@@ -479,6 +485,10 @@ class LocalSite(JobFolders):
     def blocked(self) -> Mapping[int, str]:
         """The GPUs that cannot be used now, by number with the reason. Any thread may call this."""
         return {} if self._gpus is None else self._gpus.look()
+
+    def lines(self) -> Sequence[str]:
+        """Nothing that would not be seen elsewhere."""
+        return ()
 
     def sight(self, handle: Running) -> Sight:
         """What is seen of an attempt now. Any thread may call this."""

@@ -274,7 +274,7 @@ class Bridge:
 
 def _in_short(error: Exception) -> str:
     """What went wrong, in a line."""
-    if isinstance(error, asyncio.TimeoutError):
+    if isinstance(error, asyncio.TimeoutError) or type(error).__name__.startswith("Actor"):
         return "its hands do not answer"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__

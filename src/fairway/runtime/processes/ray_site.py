@@ -16,6 +16,7 @@ import os
 import secrets
 import select
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -95,7 +96,8 @@ class RaySite(JobFolders):
         self._alive: set[str] | None = None
         self._twice: list[str] = []
         self.trouble = ""
-        self.remarks: list[str] = []
+        self._lines: deque[str] = deque()
+        self._left_out: dict[str, str] = {}
         self._check_s = 0.0
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
@@ -135,7 +137,7 @@ class RaySite(JobFolders):
             if problem:
                 raise InputError(f"node {machine.name}: {problem}")
         for name in sorted(self._alive - self._machines.keys()):
-            self.remarks.append(f"node {name} does not answer")
+            self._lines.append(f"node {name} does not answer")
 
     def _problem(self, machine: RemoteMachine) -> str:
         """Why a machine that has said hello cannot be used."""
@@ -179,9 +181,14 @@ class RaySite(JobFolders):
         """Add the nodes of a machine, or find them among the known ones. Returns why it is left out, if it is."""
         why = cluster.fit(machine)
         if why:
-            self.remarks.append(f"node {machine.name} is not used: {why}")
+            self._leave_out(machine.name, why)
             del self._machines[machine.name]
         return why
+
+    def _leave_out(self, name: str, why: str) -> None:
+        if self._left_out.get(name) != why:
+            self._left_out[name] = why
+            self._lines.append(f"node {name} is not used: {why}")
 
     def _number(self, cluster: ClusterLayout) -> None:
         first = 0
@@ -264,6 +271,13 @@ class RaySite(JobFolders):
             if not machine.reserved:
                 found |= dict.fromkeys(machine.gpus, "tasks of Ray have GPUs of its node")
             found |= {machine.gpus[int(gpu)]: why for gpu, why in machine.seen.get("blocked", {}).items()}
+        return found
+
+    def lines(self) -> Sequence[str]:
+        """What an operator should read, since this was last asked. Any thread may call this."""
+        found: list[str] = []
+        while self._lines:
+            found.append(self._lines.popleft())
         return found
 
     def sight(self, handle: RemoteAttempt) -> Sight:
@@ -439,7 +453,7 @@ class RaySite(JobFolders):
             self._drop_bridge()
         for machine in list(self._machines.values()):
             if not machine.ready and machine.status != "lost" and now_s >= machine.since_s + SILENT_S:
-                self._turn(machine, "unreachable", machine.why or "does not answer")
+                self._turn(machine, "unreachable", machine.why)
             if machine.dead and machine.status != "lost" and self._alive is not None:
                 self._look_for_signs(machine, now_s)
         for part in list(self._parts.values()):
@@ -489,6 +503,9 @@ class RaySite(JobFolders):
         """A machine is in another condition, or is told for the first time."""
         if machine.status == status and machine.told:
             return
+        if machine.told or status != "up":
+            words = {"up": "is up", "unreachable": "does not answer", "lost": "is lost"}[status]
+            self._lines.append(f"node {machine.name} {words}{f': {why}' if why else ''}")
         machine.status, machine.why, machine.told = status, why, True
         self._news += [NodeChange(node, status, why) for node in machine.nodes]
 
@@ -504,8 +521,7 @@ class RaySite(JobFolders):
             return
         why = self._problem(machine) or (self._join(machine) if not machine.nodes else self._layout.fit(machine))
         if why:
-            text = f"node {name} is not used: {why}"
-            self.remarks += [] if text in self.remarks else [text]
+            self._leave_out(name, why)
             machine.why = why
             return
         self._fence(machine)
