@@ -43,7 +43,7 @@ class Logs:
     ) -> None:
         self._record = record
         self._clock = scheduler.clock
-        self._folder = scheduler.folder / "jobs" / record.id
+        self._folder = scheduler.jobs_folder / record.id
         self._rank = rank
         self._attempt = attempt
         self._refuse_what_is_not_there()

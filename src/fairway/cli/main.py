@@ -16,7 +16,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from fairway import __version__
-from fairway.cli.cluster import nodes, policy, share
+from fairway.cli.cluster import node, nodes, policy, share
 from fairway.cli.compare import compare
 from fairway.cli.demo import demo
 from fairway.cli.help import help_
@@ -91,6 +91,7 @@ for command in (
 ):
     app.command(cls=SchemaCommand)(command)
 app.add_typer(policy, name="policy", cls=KnowsOtherNames)
+app.add_typer(node, name="node", cls=KnowsOtherNames)
 app.add_typer(token, name="token", cls=KnowsOtherNames)
 app.add_typer(profile, name="profile", cls=KnowsOtherNames)
 for command in (salvage, simulate, compare, policies, report, demo):

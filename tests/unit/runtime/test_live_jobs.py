@@ -42,12 +42,11 @@ class World:
 
     def __init__(self) -> None:
         self.store, self.state = JobStore(), State(CLUSTER)
-        self.observations = Observations(self.store, CLUSTER, self.state, 0.0)
+        self.observations = Observations(self.store, self.state, 0.0)
         self.jobs = LiveJobs(self.store, self.state, self.observations, 0.0)
         self.live: set[int] = set()
         self.commands = Commands(
             self.jobs,
-            CLUSTER,
             Reasons(),
             NoTerms(),
             piece=2,

@@ -124,6 +124,8 @@ class Watch(Background):
         told = self._settings.poll(self._scheduler)
         if told:
             self.tell(told)
+        for line in self._site.lines():
+            self.tell(line)
         self._look_at_gpus()
         self._look_at_memory()
         terms = self._settings.config.idle

@@ -14,7 +14,7 @@ job's record.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from enum import Enum
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -45,6 +45,8 @@ CHECKPOINTED = 75
 """The exit code of a job that has saved its state and wants to run again."""
 RECLAIMED = "taken off its GPUs, on which it did nothing; `fairway resume` lets it go on"
 """The reason of a job that was suspended for being idle."""
+NODE_LOST = "node lost"
+"""The cause of an attempt that has lost one of its nodes. It stands in the record before the attempt is over."""
 _SIGNALLED = (128 + 9, 128 + 15)
 _MEANINGS = {126: "its command is not executable", 127: "its command was not found"}
 
@@ -117,9 +119,10 @@ class Asked(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """Some time has passed: jobs that report nothing may have run longer than expected."""
+    """Some time has passed: those of these jobs that report nothing may have run longer than expected."""
 
     time_s: float
+    jobs: Sequence[int]
 
 
 class TimeOfDaySet(NamedTuple):

@@ -19,6 +19,8 @@ A scheduler that starts again finds in the attempt's directory which processes r
                   where the ranks' GPU memory is to be, and where it is (see `moves`)
     stopping      exists as soon as the ranks have been asked to stop
     hurry         how many seconds suspended ranks have to stop, if what they would save is not needed
+    gang          says that ranks of the same gang have failed on another machine
+    given-up      says that the scheduler has given up the machine, and that the ranks run elsewhere
 
 A part of a gang over several nodes has the directory `attempt-N/node-K`, with the same files. Logs, and what concerns
 all parts, are in `attempt-N` (see `siblings`).
@@ -73,6 +75,8 @@ _YIELD_S, _YIELD_LOOK_S = 0.25, 0.002
 _EASED_S, _LOOK_AT_EASED_S = 3.0, 0.5
 """How long a rank's file `eased-R` counts, and how often the keeper looks for it."""
 _OUTSIDERS_EVERY_S = 1.0
+NOBODYS_CHILD = "--nobodys-child"
+"""The argument of a keeper that leaves the process that started it, and writes its pid to the standard output."""
 
 
 def write_new(path: Path, content: Any) -> bool:
@@ -196,6 +200,7 @@ class Keeper:
         self.memory = MovedMemory(self)
         self.siblings = Siblings(directory, self.launch, write_new)
         self.problem = ""
+        self._words_at_s = 0.0
 
     def run(self) -> None:
         """Run from the start of the first rank to the end of the last process."""
@@ -507,9 +512,29 @@ class Keeper:
                 launch = json.loads(read_own(self.directory / "launch.json"))
                 self.limit_s = float(launch.get("limit_s") or "inf")
 
+    def _look_at_words(self, now_s: float) -> None:
+        """Look whether the attempt was given up, or its gang has failed on another machine."""
+        if now_s < self._words_at_s:
+            return
+        self._words_at_s = now_s + _POLL_S
+        if (self.directory / "given-up").exists():
+            if self.cause != "lost":
+                self.problem, self.killed = self.problem or "its machine was given up", True
+                self._stop("lost", 0.0)
+                self.cause, self.kill_at_s = "lost", now_s
+        elif not self.cause:
+            soon = self.siblings.ending(read_own)
+            if soon is None and (self.directory / "gang").exists():
+                soon = True
+            if soon is not None:
+                # Suspended ranks may be on GPUs that now belong to another job.
+                most_s = HURRY_S if self.stopped else _GANG_GRACE_S if soon else float("inf")
+                self._stop("gang", min(float(self.launch["grace_s"]), most_s))
+
     def _look_after(self, now_s: float) -> None:
         """Check time limits, grace periods and failed gangs."""
         self._look_at_limit()
+        self._look_at_words(now_s)
         if now_s >= self.sign_at_s:
             self.sign_at_s = now_s + _SIGN_EVERY_S
             self._leave_sign()
@@ -526,16 +551,7 @@ class Keeper:
             # When a rank has saved its state and ended, the others get the time to save theirs.
             saved = all(code in (0, _CHECKPOINTED) for code in self.codes.values())
             self._stop("gang", grace_s if saved else min(_GANG_GRACE_S, grace_s))
-        self._look_at_siblings(now_s)
-
-    def _look_at_siblings(self, now_s: float) -> None:
-        """Tell the other parts of the gang if ranks have ended badly here, or stop because they have elsewhere."""
         self.siblings.tell([*self.codes.values()], self.cause)
-        soon = None if self.cause else self.siblings.ending(now_s, read_own)
-        if soon is not None:
-            # Suspended ranks may be on GPUs that now belong to another job.
-            most_s = HURRY_S if self.stopped else _GANG_GRACE_S if soon else float("inf")
-            self._stop("gang", min(float(self.launch["grace_s"]), most_s))
 
     def signal_groups(self, signo: int) -> None:
         """Signal the group of every live rank."""
@@ -736,6 +752,27 @@ def _family() -> Callable[[int], list[int]]:
     return lambda pid: known.get(pid, [])
 
 
+def _be_nobodys_child() -> None:
+    """Go on in a process that is nobody's child, under the terms of an ordinary one.
+
+    What starts keepers may be killed with all of its children, and may run under terms that are not meant for jobs.
+    """
+    pid = os.fork()
+    if pid:
+        os.write(1, str(pid).encode())
+        os._exit(0)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("0", encoding="ascii")
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+
+
 def main() -> None:
     """Keep the attempt in the directory that is the last argument."""
+    if NOBODYS_CHILD in sys.argv:
+        os.setsid()
+        _be_nobodys_child()
     Keeper(Path(sys.argv[-1])).run()

@@ -189,7 +189,7 @@ class Report(NamedTuple):
 
 
 class Site(Protocol):
-    """Where attempts run. Only one thread may call it, except for `wake`, `blocked` and `sight`.
+    """Where attempts run. Only one thread may call it, except for `wake`, `blocked`, `sight` and `lines`.
 
     No method waits for another machine.
     """
@@ -201,6 +201,10 @@ class Site(Protocol):
     def blocked(self) -> Mapping[int, str]:
         """The GPUs that cannot be used now, by number with the reason: foreign processes compute there, or they are out
         of order."""
+        ...
+
+    def lines(self) -> Sequence[str]:
+        """What an operator should read, since this was last asked."""
         ...
 
     def sight(self, handle: Any) -> Sight:
