@@ -34,7 +34,7 @@ from fairway.runtime.jobs.estimates import (
 from fairway.runtime.jobs.kept_profile import KeptProfile
 from fairway.runtime.jobs.records import JobRecord, JobState, Progress
 from fairway.runtime.jobs.store import JobStore
-from fairway.runtime.jobs.type_speeds import TypeSpeeds, differs, rescaled
+from fairway.runtime.jobs.type_speeds import TypeSpeeds, differs
 from fairway.runtime.processes.site import Report
 
 LEAST_CHANGE = 0.05
@@ -265,7 +265,7 @@ class Observations:
         ends = float(f[columns.REGIME_END]), float(f[columns.TAIL_S])
         prospect = self._state.facts.get(job, NO_FACTS).prospect
         entered = RegimeEntered(now_s, job, *about, int(i[columns.BATCH_SIZE]), speeds, *ends)
-        return entered._replace(prospect=rescaled(prospect, tuple(f[columns.SPEEDS :].tolist()), speeds))
+        return entered._replace(prospect=prospect and prospect.at(speeds, f[columns.SPEEDS :].tolist()))
 
     def _measured(self, record: JobRecord, now_s: float) -> list[Event]:
         """What a job whose batch size may be chosen says about itself, if that is new."""
