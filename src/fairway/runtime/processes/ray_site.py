@@ -220,10 +220,12 @@ class RaySite(JobFolders):
             for where, told in parts_of(directory, launch)
         ]
         for part in parts:
+            part.needs_port = launch.get("master_port", False)
             if part.directory != directory:
                 make_folder(part.directory)
         attempt = self._keep(directory, parts)
-        self._ask_port(attempt)
+        for part in parts:
+            self._push(part)
         return attempt
 
     def find(self, directory: Path, token: str) -> RemoteAttempt | Outcome | None:
@@ -349,19 +351,23 @@ class RaySite(JobFolders):
         return attempt
 
     def _ask_port(self, attempt: RemoteAttempt) -> None:
-        """Have the ranks meet at a port that is free on the machine of rank 0, then start all parts."""
+        """Have the ranks meet at a port that is free on the machine of rank 0. All parts start with it, or none."""
 
-        def start(answer: Mapping[str, Any]) -> None:
+        def chosen(answer: Mapping[str, Any]) -> None:
+            attempt.asked_for_port = False
+            if "value" not in answer:
+                # It is asked for again.
+                return
             for part in attempt.parts:
-                if part.launch is not None and "value" in answer:
-                    part.launch = with_port(part.launch, int(answer["value"]))
+                if part.needs_port and part.launch is not None:
+                    part.launch, part.needs_port = with_port(part.launch, int(answer["value"])), False
+            for part in attempt.parts:
                 self._push(part)
 
         first = attempt.parts[0]
-        if first.launch is not None and self._is_ready(first.machine):
-            self._call(first.machine, "port", (), start)
-        else:
-            start({})
+        if not attempt.asked_for_port and self._is_ready(first.machine):
+            attempt.asked_for_port = True
+            self._call(first.machine, "port", (), chosen)
 
     def _is_ready(self, name: str) -> bool:
         machine = self._machines.get(name)
@@ -372,7 +378,9 @@ class RaySite(JobFolders):
         if part.state == "over" or part.asked_s is not None or not self._is_ready(part.machine):
             return
         where = str(part.directory)
-        if part.state == "starting":
+        if part.state == "starting" and part.needs_port:
+            self._ask_port(self._attempts[_whole(part)])
+        elif part.state == "starting":
             assert part.launch is not None
             self._ask(part, "start", (where, dict(part.launch)), lambda answer: self._began(part, answer))
         elif part.state == "finding":
@@ -428,7 +436,7 @@ class RaySite(JobFolders):
     def _part_over(self, part: RemotePart, outcome: Outcome) -> None:
         part.outcome, part.state, part.words = outcome, "over", {}
         self._parts.pop(str(part.directory), None)
-        key = str(part.directory.parent if part.directory.name.startswith("node-") else part.directory)
+        key = _whole(part)
         attempt = self._attempts.get(key)
         if attempt is None:
             return
@@ -648,3 +656,8 @@ class RaySite(JobFolders):
                 self._part_over(part, outcome_of(told))
         if news["over"] and self._link is not None:
             self._link.send({"known": {name: list(news["over"])}})
+
+
+def _whole(part: RemotePart) -> str:
+    """The directory of the attempt that a part is of."""
+    return str(part.directory.parent if part.directory.name.startswith("node-") else part.directory)
