@@ -16,10 +16,10 @@ from fairway.api.schema import MOST_DAYS, WhatIf
 from fairway.core.event import JobSubmitted
 from fairway.core.plan import Placer
 from fairway.core.policy import Policy
+from fairway.placement.at_home import Around
 from fairway.policies import make_policy
 from fairway.runtime.daemon.explain import explain, reason_outside
 from fairway.runtime.daemon.scheduler import Scheduler
-from fairway.runtime.guard.pinned_gpus import Around
 from fairway.runtime.jobs.commands import UnknownJobError
 from fairway.runtime.jobs.estimates import UNKNOWN_S, submitted
 from fairway.runtime.jobs.records import JobRecord

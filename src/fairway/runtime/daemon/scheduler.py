@@ -25,11 +25,11 @@ from fairway.core.policy import Policy
 from fairway.core.round import Loop
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
+from fairway.placement.at_home import AtHome
 from fairway.runtime.daemon.clock import FACT, SYSTEM_TIME, Clock, TimeSource
 from fairway.runtime.daemon.engine import LiveEngine
 from fairway.runtime.daemon.gpu_sharing import GpuSharing, SharingWish
 from fairway.runtime.guard.incident import Incident, granted
-from fairway.runtime.guard.pinned_gpus import AtHome
 from fairway.runtime.guard.policy_guard import Cut, PolicyGuard
 from fairway.runtime.jobs import commands
 from fairway.runtime.jobs.commands import Act, Commands, StoppedError
