@@ -156,7 +156,7 @@ def _rolled(
     snapshot, live, loop = present.snapshot, scheduler.guard, scheduler.loop
     if policy is not None:
         snapshot = snapshot.part(memory={})
-    guard = ForecastGuard(policy or live.policy, live.limits, present)
+    guard = ForecastGuard(policy or live.policy, live, present)
     placer: Placer = getattr(loop.placer, "placer", loop.placer)
     outlook = look_onward(
         snapshot,

@@ -43,7 +43,8 @@ class Guaranteed:
     """The rows of one tenant. `bound` maps its cells that are in use to the starts of real cells.
 
     `memory` is what the layer remembers of the tenant: the inner policy's memory, the bindings, where each cell was
-    last (`homes`), which cells keep jobs that were suspended warm (`asleep`), what had no hardware (`lost`, `bad`),
+    last (`homes`), which cells keep jobs that were suspended warm (`asleep`), which jobs are kept from running while
+    their state is on GPUs (`away`), what had no hardware (`lost`, `bad`),
     whether jobs could not start because a cell could not be bound (`unbound`), and the last decision, which stands
     until something happens to the tenant. `pinned` are the real GPUs that hold the state of jobs, by job number: such
     a job runs nowhere else, so its cell stays bound.
@@ -63,7 +64,7 @@ class Guaranteed:
         self.rows = rows
         self.memory = memory
         self._layout = layout
-        self._pinned = {job: pinned[job] for job in snapshot.jobs[rows].tolist() if job in pinned} if pinned else {}
+        self._pinned = self._own(pinned) if pinned else {}
         self._lacking = Lacking()
         self.bound = {int(node): int(start) for node, start in memory.get("bound", {}).items()}
         self.homes: dict[str, int] = dict(memory.get("homes", {}))
@@ -103,6 +104,11 @@ class Guaranteed:
     def short(self) -> bool:
         """Whether hardware was missing for some of its cells at the last decision."""
         return any(self.memory.get(what) for what in ("lost", "bad", "unbound"))
+
+    def _own(self, pinned: Held) -> Held:
+        """The GPUs that hold the state of jobs of this tenant; also of those that are kept from running for a while."""
+        known = {*self.snapshot.jobs[self.rows].tolist(), *self.memory.get("jobs", ()), *self.memory.get("away", ())}
+        return {job: pinned[job] for job in sorted(known) if job in pinned}
 
     def _left_as_it_was(self) -> bool:
         """Whether the same jobs are there, and hold what the last decision gave them."""
@@ -422,6 +428,7 @@ class Guaranteed:
             "lost": list(self._lacking.lost),
             "bad": list(self._lacking.bad),
             "unbound": self._unbound,
+            "away": sorted(self._at_home.keys() - set(view.jobs.tolist())),
             "jobs": view.jobs.copy(),
             "granted": decision.gpus,
             "regime_end": view.floats[c.REGIME_END].copy(),

@@ -51,6 +51,8 @@ class Tenanted(Layer):
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """Tenants first, each by itself; then bind their cells; then the opportunistic jobs."""
+        if snapshot.memory and not is_layered(snapshot.memory):
+            snapshot = snapshot.part(memory={})  # the policy's own, from before there were tenants
         pinned = self.pinned()
         owner = self.tenants.owners(snapshot)
         tenants = self._tenants(snapshot, owner, pinned)

@@ -31,7 +31,7 @@ OPPORTUNISTIC = -1
 
 
 class Claimed(Protocol):
-    """What decides whose a job is."""
+    """What decides whose a job is, and whether it fits: a `JobSpec`, or the request of a live job."""
 
     @property
     def user(self) -> str: ...
@@ -41,6 +41,9 @@ class Claimed(Protocol):
 
     @property
     def priority(self) -> int: ...
+
+    @property
+    def gpus(self) -> int: ...
 
 
 class VirtualCell(NamedTuple):
@@ -130,6 +133,11 @@ class Tenants:
         cells = [f"{part.name} {sorted(Counter(part.cells).items())}" for part in self.parts]
         return f"{sizes} {cells}"
 
+    @property
+    def claims_users(self) -> bool:
+        """Whether jobs of one queue may be of several tenants, because of their users."""
+        return bool(self._users)
+
     def owner_of(self, job: Claimed) -> int:
         """The number of the tenant in whose virtual cluster a job runs, or `OPPORTUNISTIC`."""
         return OPPORTUNISTIC if job.priority < 0 else self.claimant(job)
@@ -152,7 +160,7 @@ class Tenants:
         mine = self.owner_of(job) >= 0 or job.priority < 0
         return job if mine else replace(job, priority=OPPORTUNISTIC)
 
-    def impossible(self, job: JobSpec, speeds: Sequence[float]) -> str | None:
+    def impossible(self, job: Claimed, speeds: Sequence[float]) -> str | None:
         """Why a job can never run in its tenant's virtual cluster, or None. `speeds` are by GPU type."""
         owner = self.owner_of(job)
         if owner < 0:

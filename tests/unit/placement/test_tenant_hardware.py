@@ -13,6 +13,7 @@ from fairway import InputError, make_policy
 from fairway.core.check import check
 from fairway.core.cluster import Cluster, Node
 from fairway.core.decision import Decision
+from fairway.core.event import JobEvicted
 from fairway.core.plan import plan
 from fairway.core.reconcile import reconcile
 from fairway.core.snapshot import Snapshot
@@ -121,20 +122,25 @@ class TestBlockedGpus:
 
 
 class TestJobsThatAreBoundToGpus:
-    def test_a_job_whose_state_is_on_gpus_goes_nowhere_else_and_its_cell_waits_for_it(self) -> None:
+    def test_a_cell_waits_for_a_job_that_its_owner_has_suspended(self) -> None:
+        """The policy guard does not show such a job. Its cell stays, so that nobody else is there when it goes on."""
         homes: dict[int, tuple[int, ...]] = {}
-        policy = layer("v100:1x8", TenantSpec.of("a", "4"), TenantSpec.of("b", "2"), pinned=lambda: homes)
-        state = state_of([job("b", 2, queue="b"), job("a", 2, queue="a")], "v100:1x8")
+        policy = layer("v100:1x8", A, B, pinned=lambda: homes)
+        state = state_of([job("a", 2, queue="a")], "v100:1x8")
         enacted(state, policy)
-        assert state.held_gpus == {0: (4, 5), 1: (0, 1)}
-        homes[1] = (0, 1)
-        view = state.snapshot()
-        state.memory = policy.decide(view.part(view.rows_of([0]))).memory  # the guard hides a job that is suspended
-        policy = replace(policy, pinned=lambda: homes)
-        assert state.memory["tenants"]["a"]["bound"] == {}
-        announce(state, 2, 4, queue="b", priority=-1)
+        assert state.held_gpus == {0: (0, 1)}
+        homes[0] = (0, 1)
+        state.apply(JobEvicted(1.0, 0, 0.0, "suspended"))
+        announce(state, 1, 4, queue="b")
+        for _ in range(2):
+            view = state.snapshot()
+            decision = policy.decide(view.part(view.rows_of([1])))
+            assert decision.placements == {0: (4, 5, 6, 7)}
+            state.memory = decision.memory
+            assert state.memory["tenants"]["a"]["bound"] == {"0": 0}
         enacted(state, policy)
-        assert state.memory["tenants"]["a"]["bound"] == {"0": 0}, "the cell is bound around it again"
+        assert state.held_gpus == {0: (0, 1), 1: (4, 5, 6, 7)}
+        homes.clear()
 
     def test_a_cell_stays_bound_while_the_state_of_a_waiting_job_is_there(self) -> None:
         homes = {0: (4, 5)}

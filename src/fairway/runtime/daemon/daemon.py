@@ -91,6 +91,7 @@ class Daemon:
             self.choice.load_plugins()
             policy, placer = self._made_policy(), self._made_placement()
             self.machine = machine or self._found_machine()
+            self.settings.fit(self.machine.cluster)
             self.containment = containment.found(options.folder)
             if listen is not None:
                 self._listen(listen)

@@ -24,8 +24,11 @@ from fairway.core.plan import Placer
 from fairway.core.policy import Policy
 from fairway.core.round import Loop
 from fairway.core.snapshot import Snapshot
+from fairway.core.snapshot_json import plain_memory
 from fairway.core.state import State
 from fairway.placement.at_home import AtHome
+from fairway.placement.tenanted import kept_bindings
+from fairway.placement.tenants import Tenants
 from fairway.runtime.daemon.clock import FACT, SYSTEM_TIME, Clock, TimeSource
 from fairway.runtime.daemon.engine import LiveEngine
 from fairway.runtime.daemon.gpu_sharing import GpuSharing, SharingWish
@@ -79,6 +82,14 @@ class LiveTerms(commands.AdmissionTerms, Protocol):
         """How jobs that ask for it share a GPU."""
         ...
 
+    def fit(self, cluster: Cluster) -> None:
+        """Make the virtual clusters of tenants on this cluster. `ConfigError` if it cannot hold them."""
+        ...
+
+    def tenants(self) -> Tenants | None:
+        """The virtual clusters of tenants; None if there are no tenants."""
+        ...
+
 
 class NoTerms:
     """The terms without a configuration."""
@@ -113,6 +124,17 @@ class NoTerms:
         """By MPS where it can be had."""
         return "auto"
 
+    def ranked(self, request: JobRequest) -> int:
+        """As its owner says."""
+        return request.priority
+
+    def fit(self, cluster: Cluster) -> None:
+        """Every cluster will do."""
+
+    def tenants(self) -> Tenants | None:
+        """No tenants."""
+        return None
+
 
 class Scheduler:
     """Jobs, processes and the loop between them. `run` blocks. Any thread may call the public methods.
@@ -143,6 +165,8 @@ class Scheduler:
         recent: int = RECENT,
         piece: int = PIECE,
     ) -> None:
+        terms = terms or NoTerms()
+        terms.fit(cluster)
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.cluster = cluster
@@ -155,7 +179,6 @@ class Scheduler:
         self.clock = clock = Clock(facts, time)
         self._note_at_s = clock.now_s() + NOTE_EVERY_S
         length_s = policy.round_s if round_s is None else round_s
-        terms = terms or NoTerms()
         self.measured = KeptProfile(facts, cluster)
         pairs = self.measured.pairing
         new_state = partial(State, cluster, min_run_s=min_run_s, round_s=length_s, pairing=pairs, measured=pairs)
@@ -184,7 +207,7 @@ class Scheduler:
             host_bytes=terms.host_bytes,
             sharing=self.sharing,
         )
-        self.guard = self._guard(policy, terms)
+        self.guard = self._guard(policy, placer, terms)
         self.reasons = Reasons()
         self.commands = self._commands(terms, piece)
         placed = AtHome(placer, self.engine.home, lambda: self.blocked.why)
@@ -381,7 +404,8 @@ class Scheduler:
             config = str(self.journal.facts(("config",)).get("config", ""))
             about = (dict(self.guard.outside), dict(self.blocked.why), self.engine.homes(), config)
             decision = self.guard.decide(snapshot)
-            return [], (Incident(snapshot.copy(), self.policy_text, *about, (), self.sharing.by_user()), decision)
+            more = (self.sharing.by_user(), self.loop.placer.name)
+            return [], (Incident(snapshot.copy(), self.policy_text, *about, (), *more), decision)
 
         # What takes long is done in the caller's thread.
         incident, decision = self.ask(command)
@@ -392,7 +416,7 @@ class Scheduler:
         self.engine.ask(lambda now_s: (self.commands.block_gpus(blocked, now_s), None))
 
     def set_policy(self, policy: Policy, text: str) -> None:
-        """Change to another policy. The memory of the old one is dropped."""
+        """Change to another policy. The memory of the old one is dropped; tenants keep their cells."""
         self.ask(self.policy_change(policy, text))
 
     def policy_change(self, policy: Policy, text: str) -> Command:
@@ -404,9 +428,9 @@ class Scheduler:
         def command(now_s: float) -> tuple[list[Event], None]:
             events = self.commands.guests_off(now_s)
             self.guard.use(policy)
-            self.state.memory = {}
+            self.state.memory = kept_bindings(self.state.memory)
             self.policy_text = text
-            self.writer.keep({"policy": text, "memory": {}})
+            self.writer.keep({"policy": text, "memory": plain_memory(self.state.memory)})
             return events, None
 
         return command
@@ -444,10 +468,12 @@ class Scheduler:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _guard(self, policy: Policy, terms: LiveTerms) -> PolicyGuard:
+    def _guard(self, policy: Policy, placer: Placer, terms: LiveTerms) -> PolicyGuard:
         return PolicyGuard(
             policy,
             terms.limits,
+            tenants=terms.tenants,
+            placer=placer,
             outside=self.jobs.eligibility.outside,
             blocked=lambda: self.blocked.why,
             homes=self.engine.homes,

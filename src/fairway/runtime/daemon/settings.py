@@ -13,14 +13,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fairway.core.cluster import Cluster
 from fairway.core.decision import Decision
 from fairway.core.errors import FairwayError, InputError
 from fairway.core.event import Event
 from fairway.core.snapshot import Snapshot
+from fairway.placement.tenants import Tenants
 from fairway.policies import load_plugin
 from fairway.runtime.daemon.bounds import BoundsGuard
 from fairway.runtime.daemon.config import (
@@ -40,6 +42,7 @@ from fairway.runtime.daemon.gpu_sharing import SharingWish
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.guard.limits import Limits
 from fairway.runtime.guard.policy_guard import Cut
+from fairway.runtime.guard.tenancy import bounded_grace, ranked, refuse_fixed, refuse_in_tenants, virtual_clusters
 from fairway.runtime.jobs.holdings import Load
 from fairway.runtime.jobs.life import Command
 from fairway.runtime.jobs.live_jobs import LiveJobs
@@ -228,6 +231,13 @@ class Settings:
         self.config = self._read()
         self._limits = Limits(self.config)
         self._bounds = BoundsGuard()
+        self._cluster: Cluster | None = None
+        self._tenants: Tenants | None = None
+
+    def fit(self, cluster: Cluster) -> None:
+        """Make the virtual clusters of tenants on this cluster. `ConfigError` if it cannot hold them."""
+        self._tenants = virtual_clusters(self.config, cluster, str(self.path))
+        self._cluster = cluster
 
     def govern(self, scheduler: Scheduler) -> None:
         """Give the jobs of a scheduler the present terms, where an earlier configuration had others."""
@@ -240,6 +250,8 @@ class Settings:
         if self.config != NO_CONFIG:
             for request in requests:
                 refuse(request, self.config)
+                if self._tenants is not None:
+                    refuse_in_tenants(given(request, self.config), self._tenants, self._tenants.cluster)
 
     def refuse_too_many(self, load: Load, jobs: LiveJobs, now_s: float) -> None:
         """Raise `InputError` if so many new jobs are not allowed."""
@@ -257,11 +269,28 @@ class Settings:
 
     def given(self, requests: Sequence[JobRequest]) -> Sequence[JobRequest]:
         """Requests that are allowed, with the terms that they get."""
-        return requests if self.config == NO_CONFIG else [given(request, self.config) for request in requests]
+        if self.config == NO_CONFIG:
+            return requests
+        made = [given(request, self.config) for request in requests]
+        if self._tenants is None:
+            return made
+        longest_s = JobRequest.grace_s if self.config.defaults.grace_s is None else self.config.defaults.grace_s
+        return [bounded_grace(request, self._tenants, longest_s) for request in made]
 
     def amended(self, request: JobRequest, changes: Mapping[str, Any]) -> Mapping[str, Any]:
         """The changes as they are made to a request; `InputError` if its owner may not make one of them."""
-        return amended(request, changes, self.config)
+        made = amended(request, changes, self.config)
+        if self._tenants is not None and "priority" in made:
+            refuse_fixed(replace(request, priority=made["priority"]), self._tenants)
+        return made
+
+    def ranked(self, request: JobRequest) -> int:
+        """The priority that counts for a request."""
+        return ranked(request, self._tenants)
+
+    def tenants(self) -> Tenants | None:
+        """The virtual clusters of tenants."""
+        return self._tenants
 
     def limits(self, snapshot: Snapshot, decision: Decision) -> Mapping[int, Cut]:
         """Rows whose grants go beyond what their users may have, and rows that wait while nothing is left for them."""
@@ -288,6 +317,8 @@ class Settings:
         self._stamp = self._seen()
         try:
             config = self._read()
+            if self._cluster is not None:
+                virtual_clusters(config, self._cluster, str(self.path))
         except ConfigError as error:
             self.problem = f"{error}; the old configuration is still in force"
             raise
@@ -320,7 +351,7 @@ class Settings:
         return config
 
     def _command(self, scheduler: Scheduler, config: Config, before: Config | None = None) -> Command:
-        """The command that puts a configuration in force and gives queued jobs their new weights and priorities.
+        """The command that puts a configuration in force and gives jobs their new weights, priorities and tenants.
 
         `before` is the configuration under which they were admitted: the one that is in force until then, if None.
         """
@@ -330,11 +361,15 @@ class Settings:
             # Not sooner: commands that came before this one would count the new terms, and get them again here.
             old = self.config if before is None else before
             self.config, self._limits = config, Limits(config)
+            if self._cluster is not None:
+                self._tenants = virtual_clusters(config, self._cluster, str(self.path))
             events: list[Event] = []
+            snapshot = scheduler.state.snapshot()
+            counted = dict(zip(snapshot.jobs.tolist(), snapshot.priority.tolist(), strict=True))
             for record in scheduler.store:
                 if not record.state.ended:
                     changed = changed_terms(record.request, old, config)
-                    if changed is not record.request:
+                    if changed is not record.request or self.ranked(changed) != counted.get(record.number):
                         terms = {"weight": changed.weight, "priority": changed.priority}
                         events += scheduler.commands.set_terms(record, now_s, terms)
                         scheduler.store.touch(record)
