@@ -163,7 +163,10 @@ def kept_bindings(memory: Mapping[str, Any]) -> dict[str, Any]:
     """What the layer has to remember if the inner policy changes: the bindings. Nothing if there was no layer."""
     if _CELLS not in memory:
         return {}
-    tenants = {name: {"bound": known.get("bound", {})} for name, known in memory["tenants"].items()}
+    tenants = {
+        name: {"bound": known.get("bound", {}), "away": [*known.get("jobs", ()), *known.get("away", ())]}
+        for name, known in memory["tenants"].items()
+    }
     return {_CELLS: memory[_CELLS], "free": memory["free"], "tenants": tenants}
 
 

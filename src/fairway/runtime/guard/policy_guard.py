@@ -144,7 +144,9 @@ class PolicyGuard:
         view = self._view(snapshot, rows, barred)
         self.problem = ""
         try:
-            decision = self._layered(tenants).decide(view) if len(rows) else nothing_granted(0)
+            # The layer of tenants has cells to keep even while it is asked about nobody.
+            asks = len(rows) > 0 or tenants is not None
+            decision = self._layered(tenants).decide(view) if asks else nothing_granted(0)
             check(view, decision)
         except Exception as error:
             self.problem = _failed(self.policy, error)
