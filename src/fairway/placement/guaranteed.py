@@ -16,7 +16,7 @@ from fairway.core.occupancy import Occupancy
 from fairway.core.plan import Placer, plan
 from fairway.core.policy import Policy
 from fairway.core.snapshot import Snapshot
-from fairway.placement.at_home import AtHome
+from fairway.placement.at_home import AtHome, Homeward
 from fairway.placement.cells import Cells
 from fairway.placement.hierarchy import Layout
 from fairway.placement.squatters import Squatters
@@ -262,7 +262,7 @@ class Guaranteed:
         if not len(self.rows) or not view.capacity.any():
             self.decision = nothing_granted(len(self.rows), Reason.NO_FREE_GPUS).remembering(past)
         else:
-            decision = inner.decide(view)
+            decision = Homeward(inner, self._at_home).decide(view)
             check(view, decision)
             planned = plan(view, decision, self._occupied(), self._homely(placer))
             self.decision = planned.kept(decision)

@@ -22,7 +22,7 @@ from fairway.core.plan import Placer
 from fairway.core.policy import Layer
 from fairway.core.snapshot import Snapshot
 from fairway.core.texts import Texts
-from fairway.placement.at_home import AtHome
+from fairway.placement.at_home import AtHome, Homeward
 from fairway.placement.cells import Cells
 from fairway.placement.guaranteed import Guaranteed
 from fairway.placement.opportunistic import Opportunistic
@@ -64,7 +64,7 @@ class Tenanted(Layer):
         rest = Opportunistic(snapshot, rows)
         if len(rows):
             placer = AtHome(self.placer, lambda job: pinned.get(job, ()), dict) if pinned else self.placer
-            rest.ask(self.inner, placer, self._occupied(snapshot, tenants))
+            rest.ask(Homeward(self.inner, pinned), placer, self._occupied(snapshot, tenants))
         parts: list[Guaranteed | Opportunistic] = [*tenants, rest]
         whole = Decision.composed([(part.rows, part.decided()) for part in parts], len(snapshot))
         memory = {

@@ -22,18 +22,14 @@ from fairway.core.policy import Layer, Policy
 from fairway.core.snapshot import Snapshot
 from fairway.core.texts import over
 from fairway.placement import Packed
+from fairway.placement.at_home import MOST_ASKS, by_row, other_types, sent_home
 from fairway.placement.tenanted import Tenanted, is_layered
 from fairway.placement.tenants import Tenants
 from fairway.policies.fractions import ByShare
 from fairway.policies.priorities import by_priority
-from fairway.runtime.guard.pinned_gpus import by_row, other_types, sent_home
 
 RETRY_S = 10.0
 """The time after which a policy that failed is asked again."""
-
-MOST_ASKS = 32
-"""How often a policy is asked at one instant, each time without the jobs that are at a limit. It is a number and not a
-time, so that the same snapshot gives the same decision on every machine."""
 
 
 class Cut(NamedTuple):
