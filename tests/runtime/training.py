@@ -16,10 +16,10 @@ import numpy as np
 from fairway.core.decision import Decision, Reason
 from fairway.core.snapshot import Snapshot
 from fairway.placement import placement
-from fairway.runtime.daemon.machine import virtual_machine
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.processes.machine import virtual_machine
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"

@@ -81,9 +81,8 @@ class World:
 
     def submit(self, gpus: int = 1, work_s: float = 50.0, at_s: float = 0.0, **about: Any) -> None:
         """Have somebody submit a job at an instant."""
-        stop_s, on_term = about.pop("stop_s", 0.0), about.pop("on_term", "saves")
-        command = Behaviour(work_s=work_s, stop_s=stop_s, on_term=on_term).command()
-        request = JobRequest(command=command, gpus=gpus, expected_s=work_s, **about)
+        command = Behaviour(work_s=work_s, stop_s=0.0, on_term=about.pop("on_term", "saves")).command()
+        request = JobRequest(command=command, gpus=gpus, expected_s=work_s, **{"preempt": "checkpoint", **about})
         self.jobs += 1
         self.site.at(1000.0 + at_s, partial(self.scheduler.submission, [request]))
 
@@ -188,7 +187,7 @@ def test_without_tenants_the_same_team_waits_for_others(made: Any) -> None:
 def test_a_tenant_waits_for_opportunistic_jobs_no_longer_than_their_grace_period(made: Any) -> None:
     config = f"[defaults]\ngrace_s = 20\n{TENANTS}"
     world = made(machines(8, 4), config)
-    world.submit(12, 500.0, name="squats", user="eve", grace_s=3600.0, preempt="checkpoint", on_term="ignores")
+    world.submit(12, 500.0, name="squats", user="eve", grace_s=3600.0, on_term="ignores")
     world.submit(4, 50.0, 100.0, name="needs", user="ann")
     world.until(110.0)
     assert world.records()["needs"].state is JobState.PENDING

@@ -8,7 +8,7 @@ another job keeps computing on a home, the job waits, and its grant is free for 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from fairway.core.snapshot import Snapshot
 
 Homes = Mapping[int, tuple[int, ...]]
 """The GPUs that hold a job's state, by row."""
+Shown = Callable[[tuple[int, ...]], tuple[int, ...]]
+"""Gives GPUs the numbers by which people know them."""
 MOST_ASKS = 32
 """How often a policy is asked at one instant, each time without the jobs that cannot have what it gives them. It is a
 number and not a time, so that the same snapshot gives the same decision on every machine."""
@@ -40,8 +42,18 @@ def other_types(snapshot: Snapshot, homes: Homes) -> dict[int, set[int]]:
     return {row: kinds - {_kind(snapshot, home)} for row, home in homes.items()} if len(kinds) > 1 else {}
 
 
-def sent_home(snapshot: Snapshot, decision: Decision, homes: Homes) -> tuple[Decision, dict[int, str]]:
-    """The decision with grants of rows only on their homes, and the rows that cannot have their homes now, with why."""
+def as_it_is(gpus: tuple[int, ...]) -> tuple[int, ...]:
+    """GPUs under the numbers by which people know them."""
+    return gpus
+
+
+def sent_home(
+    snapshot: Snapshot, decision: Decision, homes: Homes, blocked: Mapping[int, str], shown: Shown = as_it_is
+) -> tuple[Decision, dict[int, str]]:
+    """The decision with grants of rows only on their homes, and the rows that cannot have their homes now, with why.
+
+    `blocked` are the blocked GPUs, by number with the reason. `shown` gives GPUs the numbers for texts.
+    """
     granted = {row: home for row, home in homes.items() if decision.gpus[row]}
     if not granted:
         return decision, {}
@@ -51,14 +63,16 @@ def sent_home(snapshot: Snapshot, decision: Decision, homes: Homes) -> tuple[Dec
     for row, home in granted.items():
         host = decision.partners.get(row, -1)
         if host >= 0 and granted.get(host) != home and not _is_on(snapshot, decision, host, home):
-            away[row] = f"its memory is on {_named(home)}, and the job that it could share with is elsewhere"
+            away[row] = f"its memory is on {_named(shown(home))}, and the job that it could share with is elsewhere"
+        elif not snapshot.held[row] and host < 0 and blocked.keys() & home:
+            away[row] = f"its memory is on {_named(shown(home))}, and {blocked[min(blocked.keys() & home)]}"
         elif not snapshot.held[row]:
             root = row if host < 0 else host
             others = {other for gpu in home for other in stays.get(gpu, ())}
             taken = {other for other in others if decision.partners.get(other, other) != root}
             if taken:
                 other = snapshot.job_id(int(snapshot.jobs[min(taken)]))
-                away[row] = f"its memory is on {_named(home)}, where job {other} runs"
+                away[row] = f"its memory is on {_named(shown(home))}, where job {other} runs"
     return decision.without(away) if away else decision, away
 
 
@@ -87,9 +101,14 @@ def _named(home: tuple[int, ...]) -> str:
 
 @dataclass(frozen=True)
 class Homeward(Layer):
-    """A policy that is asked again without the jobs whose homes are taken. `homes` are by job number."""
+    """A policy that is asked again without the jobs whose homes are taken. `homes` are by job number.
+
+    `blocked` and `shown` are as for `sent_home`.
+    """
 
     homes: Mapping[int, tuple[int, ...]]
+    blocked: Mapping[int, str] = field(default_factory=dict)
+    shown: Shown = as_it_is
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """The policy's decision, with grants of jobs that have homes only there."""
@@ -97,7 +116,7 @@ class Homeward(Layer):
         if not homes:
             return self.inner.decide(snapshot)
         for _ in range(MOST_ASKS):
-            decision, away = sent_home(snapshot, self._asked(snapshot, shut), homes)
+            decision, away = sent_home(snapshot, self._asked(snapshot, shut), homes, self.blocked, self.shown)
             again = away.keys() - shut.keys()
             shut |= away
             if not again:

@@ -262,7 +262,8 @@ class Guaranteed:
         if not len(self.rows) or not view.capacity.any():
             self.decision = nothing_granted(len(self.rows), Reason.NO_FREE_GPUS).remembering(past)
         else:
-            decision = Homeward(inner, self._at_home).decide(view)
+            blocked = dict.fromkeys(self._lacking.bad, "it is blocked")
+            decision = Homeward(inner, self._at_home, blocked, self._real).decide(view)
             check(view, decision)
             planned = plan(view, decision, self._occupied(), self._homely(placer))
             self.decision = planned.kept(decision)

@@ -64,7 +64,8 @@ class Tenanted(Layer):
         rest = Opportunistic(snapshot, rows)
         if len(rows):
             placer = AtHome(self.placer, lambda job: pinned.get(job, ()), dict) if pinned else self.placer
-            rest.ask(Homeward(self.inner, pinned), placer, self._occupied(snapshot, tenants))
+            blocked = dict.fromkeys(snapshot.withheld_gpus, "it is blocked")
+            rest.ask(Homeward(self.inner, pinned, blocked), placer, self._occupied(snapshot, tenants))
         parts: list[Guaranteed | Opportunistic] = [*tenants, rest]
         whole = Decision.composed([(part.rows, part.decided()) for part in parts], len(snapshot))
         memory = {

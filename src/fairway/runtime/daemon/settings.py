@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from fairway.core.cluster import Cluster
@@ -53,6 +54,11 @@ DEFAULT_POLICY, DEFAULT_GPUS, DEFAULT_PLACEMENT = "tiresias", "auto", "packed"
 AUTO, NONE = "auto", "none"
 """The words that set an option back to its default."""
 FILE_NAME = "fairway.toml"
+RACKS = "racks"
+"""The fact of the journal that says where nodes are."""
+_NOWHERE: Mapping[str, str] = MappingProxyType({})
+LOCAL, RAY = "local", "ray"
+"""The engines: this machine, or the machines of a Ray cluster."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,8 @@ class Options:
     """How to run. None means as last time. The default is "none" for `config` and `listen`, "auto" for `round_s`.
 
     `plugins` are Python files with the operator's own policies. Without a `config`, the file in the state directory is
-    used. `listen` is a loopback address, besides the socket; the API opens it.
+    used. `listen` is a loopback address, besides the socket; the API opens it. `engine` is "local", or "ray:ADDRESS"
+    for the machines of a Ray cluster. `jobs` is a directory for the folders of jobs, instead of the state directory.
     """
 
     folder: Path
@@ -72,6 +79,8 @@ class Options:
     plugins: tuple[str, ...] | None = None
     listen: str | None = None
     open_to_all: bool | None = None
+    engine: str | None = None
+    jobs: Path | str | None = None
 
 
 class Remembered(NamedTuple):
@@ -103,6 +112,8 @@ REMEMBERED = {
     "round_s": Remembered("--round", "round_s", AUTO, "--round auto", "leaves it to the policy"),
     "placement": Remembered("--placement", "placement", DEFAULT_PLACEMENT, "--placement packed", "is the default"),
     "listen": Remembered("--listen", "listen", NONE, "--listen none", "does not open a port"),
+    "engine": Remembered("--engine", "engine", LOCAL, "--engine local", "schedules this machine alone"),
+    "jobs": Remembered("--jobs", "jobs_directory", NONE, "--jobs none", "keeps them in the state directory"),
     "open_to_all": Remembered("--open-to-all", "open_to_all", False, "--no-open-to-all", "keeps others out"),
 }
 """All saved options, by their field of `Options`."""
@@ -164,6 +175,23 @@ class Choice:
         """Whether other users may submit."""
         return bool(self._values["open_to_all"])
 
+    @property
+    def ray(self) -> str | None:
+        """The address of the Ray cluster to run on; None to run on this machine."""
+        engine, _, address = str(self._values["engine"]).partition(":")
+        if engine == LOCAL and not address:
+            return None
+        if engine != RAY or not address:
+            raise InputError(
+                f"--engine {self._values['engine']!r} is neither 'local' nor like 'ray:auto', 'ray:HOST:PORT'"
+            )
+        return address
+
+    def root(self, folder: Path) -> Path:
+        """The directory that has the folders of jobs. `folder` is the state directory."""
+        found = self._unless_usual("jobs")
+        return folder if found is None else Path(found)
+
     def _unless_usual(self, name: str) -> Any:
         value = self._values[name]
         return None if value == REMEMBERED[name].usual else value
@@ -200,6 +228,11 @@ class Choice:
             with self.blamed("plugins"):
                 load_plugin(path)
 
+    def check_engine(self) -> None:
+        """Raise `InputError` if there is no such engine."""
+        with self.blamed("engine"):
+            assert self.ray is None or self.ray
+
     def check_config(self) -> None:
         """Raise `InputError` if the configuration file does not exist."""
         if self.config is not None and not self.config.is_file():
@@ -209,7 +242,7 @@ class Choice:
 
 def _kept(name: str, value: Any) -> Any:
     """A value as it is saved. Paths are absolute, so that they mean the same wherever the next scheduler is started."""
-    if name == "config" and value not in (None, NONE):
+    if name in ("config", "jobs") and value not in (None, NONE):
         return str(Path(value).absolute())
     return value if name != "plugins" or value is None else tuple(str(Path(path).absolute()) for path in value)
 
@@ -233,11 +266,33 @@ class Settings:
         self._bounds = BoundsGuard()
         self._cluster: Cluster | None = None
         self._tenants: Tenants | None = None
+        self._racks: dict[str, str] = {}
 
-    def fit(self, cluster: Cluster) -> None:
-        """Make the virtual clusters of tenants on this cluster. `ConfigError` if it cannot hold them."""
-        self._tenants = virtual_clusters(self.config, cluster, str(self.path))
-        self._cluster = cluster
+    def fit(self, cluster: Cluster, racks: Mapping[str, str] = _NOWHERE) -> Mapping[str, Any]:
+        """Make the virtual clusters of tenants on this cluster. `ConfigError` if it cannot hold them.
+
+        Returns the facts to keep in the journal for the next time.
+
+        `racks` are those of last time, by node: a node that is away does not say where it is. If the cluster has grown
+        and does not have the reserved racks any more, the new nodes count as being in no rack.
+        """
+        told = {node.name: node.rack for node in cluster.nodes if node.rack}
+        self._racks = {**self._racks, **racks, **told}
+        before = self._cluster
+        try:
+            self._use(cluster, self._racks)
+        except ConfigError as error:
+            if before is None:
+                raise
+            self.problem = f"{error}; nodes that have joined count as being in no rack"
+            self._use(cluster, {node.name: node.rack for node in before.nodes})
+        return {RACKS: self._racks}
+
+    def _use(self, cluster: Cluster, racks: Mapping[str, str]) -> None:
+        nodes = [replace(node, rack=racks.get(node.name, "")) for node in cluster.nodes]
+        placed = Cluster.of(nodes, cluster.types, cluster.text)
+        self._tenants = virtual_clusters(self.config, placed, str(self.path))
+        self._cluster = placed
 
     def govern(self, scheduler: Scheduler) -> None:
         """Give the jobs of a scheduler the present terms, where an earlier configuration had others."""
@@ -374,7 +429,7 @@ class Settings:
                         events += scheduler.commands.set_terms(record, now_s, terms)
                         scheduler.store.touch(record)
             # In one transaction with the new terms: if only one of the two were kept, terms would count twice or never.
-            scheduler.writer.keep({"config": text})
+            scheduler.writer.keep({"config": text, RACKS: self._racks})
             return events, None
 
         return command
