@@ -201,21 +201,10 @@ class Scheduler:
         self.nodes = LiveNodes(self.jobs, self._grown)
         self.blocked = self.jobs.blocked
         self.sharing = GpuSharing(folder, devices, terms.sharing, here=here)
-        self.engine = LiveEngine(
-            site or LocalSite(),
-            self.jobs,
-            self.jobs_folder,
-            clock,
-            devices=devices,
-            round_s=length_s,
-            save=self.writer.save,
-            facts=partial(self.journal.facts, CERTAIN),
-            log_bytes=terms.log_bytes,
-            host_bytes=terms.host_bytes,
-            sharing=self.sharing,
-        )
+        self.engine = self._made_engine(site or LocalSite(), terms, devices, length_s)
         self.guard = self._guard(policy, placer, terms)
-        self.reasons, self._cancelling = Reasons(), dict[Future[list[JobRecord]], str]()
+        self.reasons = Reasons()
+        self._cancelling: dict[Future[list[JobRecord]], str] = {}
         self.commands = self._commands(terms, piece)
         self.draining = Draining(self.jobs, self.commands, facts, self.writer.keep)
         placed = AtHome(placer, self.engine.home, lambda: self.blocked.why)
@@ -497,6 +486,21 @@ class Scheduler:
             watcher(decision, actions)
 
     # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _made_engine(self, site: Site, terms: LiveTerms, devices: Sequence[str] | None, round_s: float) -> LiveEngine:
+        return LiveEngine(
+            site,
+            self.jobs,
+            self.jobs_folder,
+            self.clock,
+            devices=devices,
+            round_s=round_s,
+            save=self.writer.save,
+            facts=partial(self.journal.facts, CERTAIN),
+            log_bytes=terms.log_bytes,
+            host_bytes=terms.host_bytes,
+            sharing=self.sharing,
+        )
 
     def _guard(self, policy: Policy, placer: Placer, terms: LiveTerms) -> PolicyGuard:
         return PolicyGuard(

@@ -102,9 +102,15 @@ def on_cluster(event: Event, request: JobRequest, cluster: Cluster) -> Event:
         all(event.speeds) and len(event.speeds) == len(cluster.types)
     ):
         return event
+    relative = speeds_of(request, cluster)
+    if len(event.speeds) == len(relative) and all(
+        known or not now for known, now in zip(event.speeds, relative, strict=True)
+    ):
+        # It may use no more types than before.
+        return event
     # A job that reports its steps has a scaling.
     measured = isinstance(event, RegimeEntered) and bool(event.scaling)
-    speeds = grown_speeds(event.speeds, speeds_of(request, cluster), measured=measured)
+    speeds = grown_speeds(event.speeds, relative, measured=measured)
     prospect = None if event.prospect is None else event.prospect.at(speeds, event.speeds)
     return event._replace(speeds=speeds, prospect=prospect)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fairway.core.prospect import Prospect, Stage
 from fairway.core.state import State
 from fairway.models.measured_profile import MeasuredProfile
 from fairway.models.names import ProfileKey
@@ -69,12 +68,3 @@ class TypeSpeeds:
 def differs(speed: float, told: float) -> bool:
     """Whether a speed is news to somebody who was told another one."""
     return abs(speed - told) > NEWS * told
-
-
-def rescaled(prospect: Prospect | None, old: tuple[float, ...], new: tuple[float, ...]) -> Prospect | None:
-    """The same prospect with other speeds by GPU type."""
-    if prospect is None:
-        return None
-    parts = [now / before if before > 0 else 0.0 for before, now in zip(old, new, strict=True)]
-    stages = (Stage(size, tuple(a * b for a, b in zip(speeds, parts, strict=True))) for size, speeds in prospect.stages)
-    return Prospect(prospect.epochs, tuple(stages))

@@ -145,13 +145,10 @@ def _put(source: Path, target: Path) -> None:
 
 def main(words: list[str]) -> int:
     """Run as a program; an error is one line."""
-    verbs: dict[str, tuple[Callable[..., object], int]] = {
-        "save": (save, 2),
-        "keep": (keep, 2),
-        "restore": (restore, 3),
-    }
-    verb, number = verbs.get(words[0] if words else "", (save, -1))
-    if len(words) != number + 1:
+    verbs: dict[str, tuple[Callable[..., object], int]]
+    verbs = {"save": (save, 2), "keep": (keep, 2), "restore": (restore, 3)}
+    verb, number = verbs.get(words[0] if words else "", (save, 0))
+    if not number or len(words) != number + 1:
         print("usage: carried_state save|keep STATE SHARED, or restore SHARED STATE JOBS", file=sys.stderr)
         return 2
     try:

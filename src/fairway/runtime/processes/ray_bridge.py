@@ -114,7 +114,10 @@ class Bridge:
             except (OSError, ValueError) as error:
                 self._fail(f"there is no Ray at {self._address} ({getattr(error, 'strerror', None) or error})")
         # Ray may wait for ever.
-        timer = threading.Timer(_CONNECT_S, self._fail, [f"Ray at {self._address} does not answer"])
+        hint = (
+            "" if os.environ.get("RAY_AUTH_MODE") == "token" else "; if it wants a token, set RAY_AUTH_MODE=token here"
+        )
+        timer = threading.Timer(_CONNECT_S, self._fail, [f"Ray at {self._address} does not answer{hint}"])
         timer.daemon = True
         timer.start()
         import ray

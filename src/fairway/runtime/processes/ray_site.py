@@ -125,7 +125,7 @@ class RaySite(JobFolders):
         self._start_bridge()
         while self._alive is None:
             self._listen(0.1)
-            if time.monotonic() > deadline_s:
+            if self.trouble or time.monotonic() > deadline_s:
                 raise InputError(f"--engine ray:{self._address}: {self.trouble or 'Ray does not answer'}")
         deadline_s = time.monotonic() + HELLO_S
         while any(name not in self._machines for name in self._alive) and time.monotonic() < deadline_s:
