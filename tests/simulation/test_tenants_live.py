@@ -19,10 +19,13 @@ from fairway.policies import make_policy
 from fairway.runtime.daemon import explain
 from fairway.runtime.daemon.config import ConfigError
 from fairway.runtime.daemon.scheduler import Scheduler
-from fairway.runtime.daemon.settings import FILE_NAME, Settings
+from fairway.runtime.daemon.settings import FILE_NAME, RACKS, Settings
 from fairway.runtime.guard.incident import Incident
+from fairway.runtime.jobs.draining import Drain
+from fairway.runtime.jobs.life import ClusterGrew
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.processes.site import NodesJoined
 from fairway.testing.simulated_site import Behaviour, SimulatedJournal, SimulatedSite, SimulatedTime
 
 TENANTS = """
@@ -382,6 +385,63 @@ def test_a_node_that_is_lost_costs_opportunistic_jobs_first(made: Any) -> None:
     engine.ask(lambda now_s: ([NodeRestored(now_s, 1)], None))
     world.until(10.0)
     assert world.held() == {"a": (0, 1, 2, 3), "x": (4, 5, 6, 7)}
+    world.rest()
+
+
+def racks(*labels: str) -> Cluster:
+    return Cluster.of([Node(f"n{n}", "fast", 4, label) for n, label in enumerate(labels)], machines(4).types)
+
+
+def test_nodes_that_join_serve_others_and_tenants_keep_their_cells(made: Any) -> None:
+    world = made(racks("r1", "r1"), '[tenants.a]\ncells = ["1x8"]\nusers = ["ann"]')
+    world.submit(8, 500.0, name="x", user="eve")
+    world.submit(4, 500.0, 1.0, name="a", user="ann")
+    world.until(5.0)
+    assert world.held() == {"a": (0, 1, 2, 3)}
+    _grow(world, racks("r1", "r1", "r2", "r2"))
+    world.until(10.0)
+    assert world.held() == {"a": (0, 1, 2, 3), "x": (4, 5, 6, 7, 8, 9, 10, 11)}
+    assert world.settings.problem == ""
+    _grow(world, racks("r1", "r1", "r2", "r2", "r1"))
+    world.submit(4, 500.0, 11.0, name="a2", user="ann")
+    world.until(15.0)
+    assert "nodes that have joined count as being in no rack" in world.settings.problem
+    assert world.held()["a2"] == (4, 5, 6, 7)
+    world.rest()
+
+
+def _grow(world: World, cluster: Cluster) -> None:
+    """Let nodes join."""
+    nodes = world.scheduler.nodes
+    grew = partial(ClusterGrew, joined=NodesJoined(cluster, None))
+    world.scheduler.engine.ask(lambda now_s: (nodes.grew(grew(now_s)), None))
+
+
+def test_where_nodes_are_is_remembered_while_they_are_away(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_text('[tenants.a]\ncells = ["1x8"]\nusers = ["ann"]')
+    facts = Settings(tmp_path).fit(racks("r1", "r1"))
+    away = racks("r1", "")
+    with pytest.raises(ConfigError, match="no cells of 8 GPUs"):
+        Settings(tmp_path).fit(away)
+    again = Settings(tmp_path)
+    again.fit(away, facts[RACKS])
+    assert again.tenants() is not None
+
+
+def test_nothing_new_starts_on_a_drained_node_and_its_cells_go_elsewhere(made: Any) -> None:
+    world = made(machines(4, 4, 4), '[tenants.a]\ncells = ["2x4"]\nusers = ["ann"]')
+    world.submit(1, 100.0, name="old", user="ann")
+    world.submit(4, 500.0, name="x", user="eve")
+    world.until(1.0)
+    assert world.held()["old"] == (0,)
+    world.scheduler.engine.ask(world.scheduler.draining.drain("n0", Drain("root", ""), move=False))
+    world.submit(4, 100.0, 2.0, name="new", user="ann")
+    world.submit(2, 50.0, 3.0, name="waits", user="ann")
+    world.until(5.0)
+    assert world.held().keys() == {"old", "x", "new"}
+    assert "tenant a has 5 of its 8 GPUs in use, 3 out of order" in world.look("waits")["reason"]
+    world.until(110.0)
+    assert set(world.held()["waits"]).isdisjoint(range(4)), "the cell moves when its last job has left"
     world.rest()
 
 
