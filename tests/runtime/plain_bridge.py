@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +17,7 @@ from fairway.runtime.processes.ray_site import RaySite
 
 
 class PlainBridge:
-    """Machines by name, with their hands. A test may make them silent, dead, or strange (`lies` about a machine)."""
+    """Machines by name, with their hands. They may be silent, dead, slow, or strange (`lies` about a machine)."""
 
     def __init__(self, root: Path, names: list[str], gpus: str = "2", address: str = "10.0.0.1") -> None:
         self.root = root
@@ -26,6 +27,7 @@ class PlainBridge:
         self.silent: set[str] = set()
         self.lies: dict[str, dict[str, Any]] = {}
         self.twice: list[str] = []
+        self.slow_s: dict[str, float] = {}
         self.calls: list[tuple[str, str]] = []
         self.starts = 0
         self.hands: dict[str, Hands] = {}
@@ -92,6 +94,7 @@ class PlainBridge:
     def _call(self, sock: socket.socket, message: Mapping[str, Any]) -> None:
         name = message["machine"]
         self.calls.append((name, message["verb"]))
+        time.sleep(self.slow_s.get(message["verb"], 0.0))
         if name in self.silent:
             answer: dict[str, Any] = {"failed": "it does not answer"}
         else:

@@ -72,6 +72,7 @@ def launch_over(
     *,
     log_bytes: int = LOG_BYTES,
     mps: Mapping[str, Any] | None = None,
+    gpu_type: str = "",
 ) -> dict[str, Any]:
     """What keepers on these machines have to start, in the order of ranks: a launch, or one with `parts`.
 
@@ -79,7 +80,7 @@ def launch_over(
     """
     gang = Gang(places, per_gpu=record.request.processes == "per_gpu")
     here = all(place.is_here for place in places)
-    start = _Start(record, attempt, folder, gang, str(free_port()) if here else ANY_PORT)
+    start = _Start(record, attempt, folder, gang, str(free_port()) if here else ANY_PORT, gpu_type)
     parts = [_part(start, node, log_bytes, mps) for node in range(len(places))]
     asks = {} if here else {ASKS_PORT: True}
     if len(parts) == 1:
@@ -110,6 +111,7 @@ class _Start(NamedTuple):
     folder: Path
     gang: Gang
     port: str
+    gpu_type: str
 
     @property
     def is_script(self) -> bool:
@@ -164,7 +166,7 @@ def _part(start: _Start, node: int, log_bytes: int, mps: Mapping[str, Any] | Non
 
 def _common(start: _Start, node: int) -> dict[str, str]:
     """The variables of all processes on a node."""
-    record, attempt, folder, gang, port = start
+    record, attempt, folder, gang, port, gpu_type = start
     request = record.request
     common = {
         **{name: os.environ[name] for name in _KEPT if name in os.environ},
@@ -175,6 +177,7 @@ def _common(start: _Start, node: int) -> dict[str, str]:
         **gang.variables(node, port),
         "TORCHELASTIC_RESTART_COUNT": str(attempt.number - 1),
         **({"FAIRWAY_GPU_SHARE": f"{request.gpu_share:g}"} if request.gpu_share < 1 else {}),
+        **({"FAIRWAY_GPU_TYPE": gpu_type} if gpu_type else {}),
     }
     if len(gang.places) > 1:
         common["FAIRWAY_NODE_DIR"] = str(start.directory(node))

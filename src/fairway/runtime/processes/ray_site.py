@@ -362,7 +362,7 @@ class RaySite(JobFolders):
         def start(answer: Mapping[str, Any]) -> None:
             first.asked_s = None
             for part in attempt.parts if "value" in answer else ():
-                if part.launch is not None:
+                if part.launch is not None and part.launch.get(ASKS_PORT):
                     part.launch = with_port(part.launch, int(answer["value"]))
                 self._push(part)
 
