@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from fairway.placement import placement
 from fairway.policies import make_policy
 from fairway.runtime.daemon.explain import explain
 from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.jobs.draining import Drain, UnknownNodeError
 from fairway.runtime.jobs.life import NODE_LOST
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest
@@ -285,3 +287,73 @@ def test_a_node_that_joins_while_no_scheduler_runs_stops_no_job(tmp_path: Path) 
     assert story.runs(name)
     assert len(story.record(name).attempts) == 1
     assert story.scheduler.cluster.gpu_count == 8
+
+
+def drained(story: NodeStory, name: str, *, move: bool = False) -> list[str]:
+    """Drain a node; returns the jobs that leave it."""
+    command = story.scheduler.draining.drain(name, Drain("opera", "new disks"), move=move)
+    return [record.id for record in story.answer(story.scheduler.engine.ask(command))]
+
+
+def test_jobs_on_a_drained_node_end_there_and_nothing_new_starts(tmp_path: Path) -> None:
+    story = NodeStory(tmp_path)
+    first = story.job(gpus=2)
+    story.until(lambda: story.runs(first))
+    assert not drained(story, "n1")
+    assert not drained(story, "n0")
+    second = story.job(gpus=1)
+    story.restart(1.0)
+    story.pass_s(1.0)
+    assert not story.held(second)
+    assert "2 GPUs are blocked: node n1 is drained by opera: new disks" in story.why(second)
+    assert story.runs(first)
+    story.until(lambda: story.record(first).state.ended)
+    story.pass_s(10.0)
+    assert not story.held(second)
+    assert len(story.record(first).attempts) == 1
+    story.answer(story.scheduler.engine.ask(story.scheduler.draining.undrain("n1")))
+    story.until(lambda: story.runs(second), most_s=1.0)
+    assert story.held(second) == (2,)
+    assert not story.site.misplaced
+
+
+def test_jobs_that_can_go_on_from_a_checkpoint_leave_a_drained_node_if_wanted(tmp_path: Path) -> None:
+    story = NodeStory(tmp_path, nodes=3)
+    moves, stays = story.job(), story.job(preempt="never")
+    story.until(lambda: story.runs(moves, stays))
+    assert {story.held(moves), story.held(stays)} == {(0,), (1,)}
+    assert drained(story, "n0", move=True) == [moves]
+    story.pass_s(5.0)
+    assert story.runs(moves, stays)
+    assert story.site.nodes_of(story.held(moves)).isdisjoint({0})
+    assert story.site.nodes_of(story.held(stays)) == {0}
+    record = story.record(moves)
+    assert [one.cause for one in record.attempts] == ["request", ""]
+    assert record.failures == 0
+
+
+def test_a_job_that_stands_still_on_a_drained_node_leaves_it_if_it_has_a_checkpoint(tmp_path: Path) -> None:
+    story = NodeStory(tmp_path)
+    name = story.job(gpus=2, preempt="checkpoint")
+    story.until(lambda: story.runs(name))
+    story.do("requeue", name)
+    story.until(lambda: story.runs(name))
+    assert story.record(name).progress.checkpoint
+    story.record(name).request = replace(story.record(name).request, preempt="suspend")
+    story.do("suspend", name)
+    story.do("release", name)
+    node = story.record(name).attempts[-1].nodes[0]
+    assert drained(story, node, move=True) == [name]
+    story.until(lambda: story.runs(name), most_s=5.0)
+    assert story.record(name).attempts[-1].nodes != [node]
+
+
+def test_nobody_drains_a_node_that_is_not_there(tmp_path: Path) -> None:
+    story = NodeStory(tmp_path)
+    for command in (
+        story.scheduler.draining.undrain("n7"),
+        story.scheduler.draining.drain("n7", Drain("a", ""), move=False),
+    ):
+        with pytest.raises(UnknownNodeError, match="there is no node 'n7'; there are n0, n1"):
+            story.answer(story.scheduler.engine.ask(command))
+    assert not story.scheduler.draining.nodes

@@ -269,13 +269,12 @@ class LiveEngine:
     def begin(self, job: int, gpus: tuple[int, ...]) -> LaunchOrder:
         """Make a new attempt. It is on disk before its processes are started."""
         record, attempt = self._jobs.begin_attempt(job, gpus, self.clock.now_s())
-        places = self._places(gpus)
         self._save()
         cluster = self._jobs.state.cluster
         kind = cluster.types[cluster.node_type[cluster.node_of_gpu[gpus[0]]]]
         about: dict[str, Any] = {"log_bytes": self._log_bytes(), "gpu_type": kind.name}
         about["mps"] = self._sharing.launch(record, kind.memory_bytes)
-        launch = environment.launch_over(record, attempt, self._folder / record.id, places, **about)
+        launch = environment.launch_over(record, attempt, self._folder / record.id, self._places(gpus), **about)
         # If the journal is lost, a job that was ever started can be brought back from its folder alone.
         kept = {RECORD: record.plain(), FACTS: self._facts(), "token": attempt.token}
         if "parts" in launch:

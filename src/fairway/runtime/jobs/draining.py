@@ -60,9 +60,7 @@ class Draining:
         """The command that drains a node, and returns the jobs that leave it now."""
 
         def command(now_s: float) -> tuple[list[Event], list[JobRecord]]:
-            names = [node.name for node in self._jobs.state.cluster.nodes]
-            if name not in names:
-                raise UnknownNodeError(_unknown(name, names))
+            self._refuse_unknown(name)
             self._set({**self.nodes, name: drain})
             moved = [record for record in self._jobs.store if self._may_move(record, name)] if move else []
             events = [event for record in moved for event in self._leave(record, now_s)]
@@ -74,13 +72,17 @@ class Draining:
         """The command that lets jobs start on a node again."""
 
         def command(now_s: float) -> tuple[list[Event], None]:
-            names = [node.name for node in self._jobs.state.cluster.nodes]
-            if name not in names and name not in self.nodes:
-                raise UnknownNodeError(_unknown(name, names))
+            self._refuse_unknown(name)
             self._set({other: drain for other, drain in self.nodes.items() if other != name})
             return [], None
 
         return command
+
+    def _refuse_unknown(self, name: str) -> None:
+        names = [node.name for node in self._jobs.state.cluster.nodes]
+        if name not in names:
+            are = "is" if len(names) == 1 else "are"
+            raise UnknownNodeError(f"there is no node {name!r}; there {are} {', '.join(names)}")
 
     def _set(self, nodes: Mapping[str, Drain]) -> None:
         self.nodes = nodes
@@ -103,7 +105,3 @@ class Draining:
         # It stands still there. It goes on from its checkpoint when its processes are gone.
         self._jobs.instructions.append(Stop(record.number))
         return []
-
-
-def _unknown(name: str, names: list[str]) -> str:
-    return f"there is no node {name!r}; there {'is' if len(names) == 1 else 'are'} {', '.join(names)}"
