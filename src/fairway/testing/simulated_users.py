@@ -275,7 +275,9 @@ class Users:
                 saves = behaviour.on_term == "saves" and record.request.preempt != "restart"
                 why = world.scheduler.guard.outside.get(record.number, "")
                 # The time of day may have been set back by years since a job got its begin time.
-                saves = saves and "never starts" not in why and "not before" not in why
+                begins = record.request.begin_s is not None and not record.attempts
+                early = begins and world.scheduler.jobs.eligibility.is_early(record, world.scheduler.clock.now_s())
+                saves = saves and "never starts" not in why and not early
                 if not saves or behaviour.hangs:
                     self.do("cancel", record.id)
                 elif record.held or record.suspended:
