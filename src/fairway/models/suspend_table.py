@@ -14,10 +14,10 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 from fairway.core.errors import InputError
+from fairway.core.text_files import read_text
 
 Way = Literal["in_place", "moved", "driver", "restart"]
 WAYS: tuple[Way, ...] = get_args(Way)
@@ -131,13 +131,7 @@ for SIGSTOP and SIGCONT. Restarts were not measured there."""
 def read_suspend_table(path: str) -> SuspendTable:
     """A table from a file; an error is one line that names the file and the row."""
     try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", path=path) from None
-    except ValueError:
-        raise InputError("this is not UTF-8 text", path=path) from None
-    try:
-        lines = list(csv.DictReader(io.StringIO(text), strict=True))
+        lines = list(csv.DictReader(io.StringIO(read_text(path)), strict=True))
     except csv.Error as error:
         raise InputError(f"this is not CSV: {error}", path=path) from None
     missing = [name for name in REQUIRED if not lines or name not in lines[0]]
