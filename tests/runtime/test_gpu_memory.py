@@ -267,3 +267,25 @@ def test_a_hosted_job_makes_room_for_a_program(folder: Path, memory: PretendedMe
         scheduler.cancel(hosted.id)
         ended(hosted)
     wait_for(lambda: not executors.wardens(folder / "executors"), "executors to end", 20)
+
+
+def test_executors_know_whose_turn_is_next(folder: Path, memory: PretendedMemory) -> None:
+    with scheduler_of(folder, memory) as scheduler:
+        env = {"FAIRWAY_EXECUTOR_IDLE_S": "0.5", "CUDA_VISIBLE_DEVICES": ""}
+        cwd = str(WORKER.parents[1] / "unit" / "gpu")
+        about = {"executor": "hosted_jobs:counting", "cwd": cwd, "env": env, "preempt": "suspend"}
+        jobs = [submit(scheduler, [sys.executable, "100000", "0.01"], **about) for _ in range(3)]
+
+        seen: set[tuple[str, str]] = set()
+
+        def all_were_next() -> bool:
+            words = {one.id: scheduler.folder / "jobs" / one.id / "attempt-1" / "in_plan" for one in jobs}
+            seen.update((job, word.read_text()) for job, word in words.items() if word.exists())
+            return seen >= {(one.id, "0") for one in jobs}
+
+        wait_for(all_were_next, "the turns of all three")
+        assert {word for _, word in seen} == {"0", "1", ""}
+        for one in jobs:
+            scheduler.cancel(one.id)
+            ended(one)
+    wait_for(lambda: not executors.wardens(folder / "executors"), "executors to end", 20)

@@ -174,6 +174,10 @@ class SimulatedAttempt:
     def get_ready(self, most_bytes: int) -> None:
         """Nothing has to be made ready."""
 
+    def tell_plan(self, place: int | None) -> bool:
+        """No executor is here."""
+        return True
+
     def stop(self, *, hurry: bool = False) -> None:
         """Ask the ranks to stop."""
         self.site.point("stop")

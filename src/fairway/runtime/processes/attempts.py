@@ -203,6 +203,14 @@ class Attempts:
             if target is not None and self._is_at(live, target):
                 self._tell(live, target)
 
+    def note_plan(self, order: Mapping[int, int]) -> None:
+        """In which order suspended jobs would go on, by job: 0 is the next one on its GPU. Executors are told."""
+        for live in self.live.values():
+            place = order.get(live.job)
+            hosted = self._wishes.share_a_process(live.job, live.job)
+            if live.in_plan != place and (not hosted or live.handle.tell_plan(place)):
+                live.in_plan = place
+
     def busy(self) -> dict[int, list[int]]:
         """The jobs whose processes are on each GPU, without suspended ones."""
         taken: dict[int, list[int]] = {}

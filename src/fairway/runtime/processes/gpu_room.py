@@ -1,9 +1,9 @@
 """Room in the memory of GPUs. A suspended job keeps its memory there until another job needs the room.
 
 Before a job starts or goes on, each of its GPUs must have as much free memory as it needs. If one has not, suspended
-jobs move out of the way. The job that was suspended last goes first, because its next turn is the farthest. What a job
-needs is what its owner says, or what it was seen to have once it has run for a while. If neither is known, all
-suspended jobs move out.
+jobs move out of the way. Those that the policy would let go on next go last; of the others, the job that was suspended
+last goes first, because its next turn is the farthest. What a job needs is what its owner says, or what it was seen to
+have once it has run for a while. If neither is known, all suspended jobs move out.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class GpuRoom:
     def _ask(self, paused: list[Live], lack: int | None, live: Mapping[int, Live]) -> bool:
         """Ask jobs to move out until there is as much as is lacking; all of them if that is not known."""
         asked, got = False, 0
-        for one in sorted(paused, key=lambda one: -one.paused):
+        for one in sorted(paused, key=_keeps):
             memory = one.handle.memory
             if memory.place != "gpu" or one.stuck or (lack is not None and got >= lack):
                 continue
@@ -176,6 +176,11 @@ def _outside_bytes(one: Live) -> int:
     """The host memory that an attempt has for its GPU memory, or is about to have."""
     memory = one.handle.memory
     return one.held_bytes * len(one.gpus) if one.leaving else memory.bytes if memory.place != "gpu" else 0
+
+
+def _keeps(one: Live) -> tuple[bool, int, int]:
+    """The order in which suspended jobs leave: those that would go on next leave last."""
+    return one.in_plan is not None, -(one.in_plan or 0), -one.paused
 
 
 def _is_out(one: Live) -> bool:

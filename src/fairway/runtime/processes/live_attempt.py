@@ -17,7 +17,7 @@ class Live:
 
     `paused` numbers the suspensions of all attempts: its latest one. `held_bytes` is what it had on each GPU then; 0 if
     nobody knows. `ready_bytes` of host memory are kept for it. `leaving`: its memory was asked to leave the GPU.
-    `stuck`: it could not.
+    `stuck`: it could not. `in_plan` says how many suspended jobs of its GPU would go on before it; None if many would.
     """
 
     job: int
@@ -32,3 +32,4 @@ class Live:
     ready_bytes: int = 0
     leaving: bool = False
     stuck: bool = False
+    in_plan: int | None = None

@@ -133,6 +133,10 @@ class Running:
         if self._leave_word("memory", json.dumps({"memory": "pin", "most_bytes": most_bytes})):
             self.signal(signal.SIGURG)
 
+    def tell_plan(self, place: int | None) -> bool:
+        """Tell the executor of a job how many others would go on before it. False if that could not be written."""
+        return self._leave_word("in_plan", "" if place is None else str(place))
+
     def want(self, batch: Split, gpus: int) -> bool:
         """Ask the ranks to work through their batch like this. False if that could not be written."""
         told = {"local": batch.local, "accumulation": batch.accumulation, "gpus": gpus}

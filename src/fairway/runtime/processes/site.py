@@ -104,6 +104,10 @@ class Handle(Protocol):
         """Let running ranks get host memory ready for a move, at most this much."""
         ...
 
+    def tell_plan(self, place: int | None) -> bool:
+        """Tell who hosts the job how many others would go on before it; None if many would. False if that failed."""
+        ...
+
     def stop(self, *, hurry: bool = False) -> None:
         """Ask the ranks to save and stop. They are killed after a grace period. `hurry`: their work is not needed."""
         ...
