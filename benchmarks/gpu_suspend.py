@@ -105,15 +105,13 @@ class Alone:
                 raise SystemExit(f"the job does not train: {self._log.read_text()[-2000:]}")
             time.sleep(0.01)
 
-    def out_and_back(self, **wish: Any) -> tuple[float, float, float]:
+    def out_and_back(self, *, everything: bool = False) -> tuple[float, float, float]:
         """Suspend it, have its memory moved, and let it go on: seconds out and back, and what stays on the GPU (GB)."""
         running, memory = self.running, self.memory
         running.pause()
         time.sleep(0.3)
         began_s = time.monotonic()
-        running.move_out(1 << 50)
-        if wish:
-            running._leave_word("memory", json.dumps({"memory": "out", "most_bytes": 1 << 50, **wish}))
+        running.move_out(1 << 50, everything=everything)
         wait_until(lambda: running.memory.place == "host" or running.memory.problem, 120, "memory leaves")
         if running.memory.problem:
             raise SystemExit(f"memory cannot leave: {running.memory.problem}")
@@ -158,7 +156,7 @@ def moves(folder: Path, machine: Machine, sizes: Sequence[float]) -> list[dict[s
         own = Alone(folder / f"moved-{gb}", machine, gb, steps, movable=True)
         own.at_step(60)
         found = {"in place": own.in_place(), "moved, first time": own.out_and_back(), "moved": own.out_and_back()}
-        found["moved, then driver"] = own.out_and_back(all=True)
+        found["moved, then driver"] = own.out_and_back(everything=True)
         same = own.close() == truth
         driver = Alone(folder / f"driver-{gb}", machine, gb, steps, movable=False)
         driver.at_step(60)

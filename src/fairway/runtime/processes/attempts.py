@@ -155,7 +155,7 @@ class Attempts:
             self._tell(live, target)
             if (live.status == "paused" or live.adopted) and self._may_begin(job, target):
                 live.gpus, live.status, live.adopted = target.gpus, "running", False
-                live.leaving = live.stuck = False
+                live.leaving = live.stuck = live.emptied = False
                 live.handle.go_on(keep=self.room.may_keep(live, self.live))
                 self._notices.append(Started(job, live.gpus, resumed=True))
 
@@ -168,7 +168,8 @@ class Attempts:
     def adopt(self, job: int, gpus: tuple[int, ...], handle: Handle, *, paused: bool = False) -> None:
         """Take over an attempt that an earlier scheduler started."""
         status: AttemptStatus = "stopping" if handle.stopping else "paused" if paused else "running"
-        self._watch(Live(job, gpus, handle, status, adopted=True, throttle=handle.throttled))
+        kept = handle.ready_bytes
+        self._watch(Live(job, gpus, handle, status, adopted=True, throttle=handle.throttled, ready_bytes=kept))
 
     def wait(self, seconds: float) -> list[Notice]:
         """What has happened; waits for something, at most this many seconds."""
