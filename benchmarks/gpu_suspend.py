@@ -187,7 +187,8 @@ def measured(rows: Sequence[dict[str, Any]], gpu: str) -> list[SuspendRow]:
     by_way = {(row["way"], row["gb"]): row for row in rows}
     about = (gpu, _driver(), time.strftime("%Y-%m-%d"))
     made = []
-    for way, name in (("in_place", "in place"), ("moved", "moved"), ("driver", "driver")):
+    names = {"in_place": "in place", "moved": "moved", "both": "moved, then driver", "driver": "driver"}
+    for way, name in names.items():
         for gb in sorted({row["gb"] for row in rows}):
             row, first = by_way[name, gb], by_way["moved, first time", gb]["out_s"] if way == "moved" else None
             left = 0.85 if way == "moved" else 0.0

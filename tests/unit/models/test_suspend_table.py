@@ -67,7 +67,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     [
         ("", "the file is empty"),
         ("way,gigabytes,out_s\nmoved,1,2\n", "no column 'back_s'"),
-        (f"{HEAD}\nby_hand,1,2,3\n", ":2: unknown way 'by_hand'; known: in_place, moved, driver, restart"),
+        (f"{HEAD}\nby_hand,1,2,3\n", ":2: unknown way 'by_hand'; known: in_place, moved, both, driver, restart"),
         (f"{HEAD}\nmoved,1,2,3\nmoved,1,-2,3\n", ":3: out_s '-2' is not a number from 0"),
         (f"{HEAD}\nmoved,1,nan,3\n", ":2: out_s 'nan' is not a number"),
         (f"{HEAD}\nmoved,1,2\n", ":2: back_s '' is not a number"),
