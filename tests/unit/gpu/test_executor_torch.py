@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from executor_process import FakeSeat, executor, leave_word
+
+from fairway.gpu.device import TorchCpu
+from fairway.gpu.executor import Executor
+from fairway.gpu.lanes import MARGIN_BYTES
 
 PYTHON = os.environ.get("FAIRWAY_TEST_TORCH_PYTHON") or (sys.executable if find_spec("torch") else "")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not PYTHON, reason="needs torch")]
@@ -123,6 +129,30 @@ def test_a_job_leaves_the_device_when_the_scheduler_needs_its_memory(
             leave_word(attempt, "paused", "no")
         assert seat.until("done") == int(STEPS)
     assert _losses(note) == expected["1"]
+
+
+class NoHostMemory(TorchCpu):
+    """A device beside which there is no host memory left to pin."""
+
+    def host_buffer(self, size: int) -> Any:
+        raise RuntimeError("CUDA error: out of memory (cudaHostAlloc)")
+
+
+@pytest.mark.skipif(not find_spec("torch"), reason="needs torch in this process")
+def test_a_job_stays_on_the_device_if_host_memory_runs_out(tmp_path: Path) -> None:
+    attempt, note = tmp_path / "attempt", tmp_path / "note"
+    attempt.mkdir()
+    made = Executor(tmp_path, NoHostMemory(1000 + MARGIN_BYTES), idle_s=0.2)
+    threading.Thread(target=made.run, daemon=True).start()
+    first = FakeSeat(tmp_path).host("1", "hosted_torch_jobs:small", "1", "200", str(note), attempt=str(attempt))
+    _wait_for_steps(note, 5)
+    leave_word(attempt, "paused", "yes")
+    second = FakeSeat(tmp_path).host("2", "hosted_torch_jobs:small", "2", "20", str(tmp_path / "note 2"))
+    second.until("waits")
+    assert "its state stays on the GPU, there is no room for it: CUDA error" in first.until("log")
+    leave_word(attempt, "paused", "no")
+    assert first.until("done") == 200
+    assert second.until("done") == 20
 
 
 class Three:
