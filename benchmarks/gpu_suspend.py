@@ -51,6 +51,7 @@ for step in range(steps):
         part = kept[step % len(kept)]; part.add_(1.0); seen = part[::1000003].sum().item()
     out.write(f"{step} {loss.item()!r} {seen!r} {time.time()!r}\\n")
 """
+POLICIES = ("tiresias:queues=8/16/24/32/40/48/56", "gandiva:quantum_s=8,pack=1,grow=off,migrate=off")
 WAYS = ("in place", "moved, first time", "moved", "driver", "moved, then driver")
 
 
@@ -298,7 +299,7 @@ def main() -> None:
         if "cost" in parts:
             results["cost"] = cost(folder / "cost", machine)
         if "turns" in parts:
-            policies = asked.policy or ["las:levels=8/16/24/32/40/48/56,metric=time"]
+            policies = asked.policy or POLICIES
             results["turns"] = [
                 turns(folder / "turns", machine, policy, asked.jobs, asked.job_gb, asked.steps) for policy in policies
             ]
