@@ -21,7 +21,7 @@ ENDS_TESTS ?= tests/golden tests/unit/solvers tests/unit/core tests/unit/simulat
 	tests/unit/cli/test_cli_errors.py tests/unit/api/test_api_words.py
 ENDS_TOOLS := pytest pytest-xdist hypothesis httpx
 
-.PHONY: setup lock run test test-processes test-others test-all check soak ends end-lowest end-newest bench format clean
+.PHONY: setup lock run test test-processes test-others test-cluster test-all check soak ends end-lowest end-newest bench format clean
 .DEFAULT_GOAL := run
 
 setup: $(STAMP)
@@ -59,7 +59,11 @@ test-processes:
 	$(BIN)/python -m pytest -n 3 tests/runtime
 
 test-others:
-	nice -n 5 $(BIN)/python -m pytest -n 3 --ignore tests/runtime --ignore tests/reference
+	nice -n 5 $(BIN)/python -m pytest -n 3 --ignore tests/runtime --ignore tests/reference --ignore tests/cluster
+
+# A real Ray over several machines that this one is cut into, if Ray is installed. One Ray serves all tests, one by one.
+test-cluster: setup
+	$(BIN)/python -m pytest tests/cluster
 
 # `make test` tries some of the cases of these tests. This tries all of them that do not take minutes, and compares with
 # published figures where they are (`tests/reference`).
@@ -72,7 +76,9 @@ SEEDS ?= 10000
 FIRST ?= 0
 soak: setup
 	$(BIN)/python -m fairway.testing.daemon_world --seeds $(SEEDS) --first $(FIRST)
-	FAIRWAY_SEEDS=all $(BIN)/python -m pytest -n auto
+	$(BIN)/python -m fairway.testing.daemon_world --seeds $(SEEDS) --first $(FIRST) --nodes
+	FAIRWAY_SEEDS=all $(BIN)/python -m pytest -n auto --ignore tests/cluster
+	$(BIN)/python -m pytest tests/cluster
 
 check: setup
 	$(BIN)/ruff check .

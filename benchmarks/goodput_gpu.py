@@ -19,9 +19,9 @@ from typing import Any
 import fairway
 from fairway.placement import placement
 from fairway.policies import make_policy
-from fairway.runtime.daemon.machine import virtual_machine
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.processes.machine import virtual_machine
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "adaptive_ddp" / "train.py"
 

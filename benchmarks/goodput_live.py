@@ -29,10 +29,10 @@ from fairway.models.step_time import StepModel, step_s
 from fairway.placement import placement
 from fairway.policies import make_policy
 from fairway.report.line_chart import Axis, line_chart, staircase
-from fairway.runtime.daemon.machine import virtual_machine
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.processes.machine import virtual_machine
 from fairway.simulator.rules import Rules
 from fairway.simulator.run import simulate
 

@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 
 from fairway.core.job import JobSpec, Workload
 from fairway.runtime.daemon.daemon import Daemon
-from fairway.runtime.daemon.machine import Machine, found_machine, virtual_machine
 from fairway.runtime.daemon.settings import Options
 from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.processes.machine import Machine, found_machine, virtual_machine
 from fairway.simulator.rules import Rules
 from fairway.simulator.run import simulate
 

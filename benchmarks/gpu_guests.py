@@ -30,10 +30,10 @@ from typing import Any, NamedTuple
 
 from fairway.placement import placement
 from fairway.policies import make_policy
-from fairway.runtime.daemon.machine import Machine, found_machine, virtual_machine
 from fairway.runtime.daemon.scheduler import NoTerms, Scheduler
 from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.processes.machine import Machine, found_machine, virtual_machine
 from fairway.testing.hosted import Hosted
 
 ROOT = Path(__file__).resolve().parent.parent

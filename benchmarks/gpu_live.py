@@ -26,10 +26,10 @@ from typing import Any
 from fairway.placement import placement
 from fairway.runtime.daemon.daemon import Daemon, Options
 from fairway.runtime.daemon.explain import explain
-from fairway.runtime.daemon.machine import Machine, found_machine
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.processes.machine import Machine, found_machine
 from fairway.testing.hosted import Hosted
 
 ROOT = Path(__file__).resolve().parent.parent

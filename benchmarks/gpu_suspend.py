@@ -25,11 +25,11 @@ from typing import Any, cast
 
 from fairway.models.suspend_table import SuspendRow, Way, suspend_csv
 from fairway.runtime.daemon.daemon import Daemon
-from fairway.runtime.daemon.machine import Machine, found_machine
 from fairway.runtime.daemon.settings import Options
 from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.jobs.request import JobRequest
 from fairway.runtime.processes.local import LocalSite, Running
+from fairway.runtime.processes.machine import Machine, found_machine
 from fairway.runtime.processes.movable_memory import MovableMemory, saver_folder
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -26,9 +26,9 @@ from typing import Any
 from fairway.client import Client, ClientError
 from fairway.placement import placement
 from fairway.policies import make_policy
-from fairway.runtime.daemon.machine import virtual_machine
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.processes.machine import virtual_machine
 
 GPUS = 4
 _MARK = "import sys,time; open(sys.argv[1],'w').write(repr(time.time()))"

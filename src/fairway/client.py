@@ -196,6 +196,14 @@ class Client:
         """Machines, their GPUs, and who is on them."""
         return list(self._dict("GET", "/nodes")["nodes"])
 
+    def drain(self, node: str, *, reason: str = "", move: bool = False) -> Row:
+        """Start nothing on a node any more; with `move`, jobs that can leave it now. For operators."""
+        return self._dict("POST", f"/nodes/{quote(node, safe='')}/drain", {"reason": reason, "move": move})
+
+    def undrain(self, node: str) -> Row:
+        """Let jobs start on a node again. For operators."""
+        return self._dict("POST", f"/nodes/{quote(node, safe='')}/undrain")
+
     def share(self) -> list[Row]:
         """What every user has now and has had."""
         return list(self._dict("GET", "/share")["users"])

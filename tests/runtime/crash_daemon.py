@@ -8,9 +8,9 @@ from pathlib import Path
 
 from fairway.placement import placement
 from fairway.policies import make_policy
-from fairway.runtime.daemon.machine import virtual_machine
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.processes.machine import virtual_machine
 
 GPUS = 8
 WORKER = Path(__file__).with_name("crash_worker.py")

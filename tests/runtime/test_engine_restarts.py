@@ -19,11 +19,11 @@ from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.core.errors import FairwayError
 from fairway.runtime.daemon.clock import SystemTime
 from fairway.runtime.daemon.daemon import AlreadyUpError, Daemon, Options
-from fairway.runtime.daemon.machine import virtual_machine
 from fairway.runtime.jobs.records import JobState
 from fairway.runtime.journal import database as journals
 from fairway.runtime.journal.database import DiskFullError
 from fairway.runtime.journal.salvage import salvage
+from fairway.runtime.processes.machine import virtual_machine
 
 TICKS = "import time\nfor _ in range(40):\n    print('tick', flush=True)\n    time.sleep(0.05)"
 

@@ -19,12 +19,12 @@ from fairway.core.event import JobMeasured
 from fairway.placement import placement
 from fairway.policies import make_policy
 from fairway.runtime.daemon.explain import explain
-from fairway.runtime.daemon.machine import virtual_machine
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.commands import UnknownJobError
 from fairway.runtime.jobs.life import RECLAIMED
 from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.jobs.request import Dependency, JobRequest
+from fairway.runtime.processes.machine import virtual_machine
 
 Start = Callable[..., Scheduler]
 

@@ -14,10 +14,10 @@ from training import ENVIRONMENT, example, wait_for
 from fairway.placement import placement
 from fairway.policies import make_policy
 from fairway.runtime.daemon.explain import explain
-from fairway.runtime.daemon.machine import virtual_machine
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.records import JobState
 from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.processes.machine import virtual_machine
 
 PYTHON = os.environ.get("FAIRWAY_TEST_TORCH_PYTHON") or (sys.executable if find_spec("torch") else "")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not PYTHON, reason="needs torch")]

@@ -15,10 +15,10 @@ from real_processes import end_of, launch, python, said, wait_for
 from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.runtime.daemon.daemon import Daemon, Options
 from fairway.runtime.daemon.gpu_sharing import GpuSharing
-from fairway.runtime.daemon.machine import Nvml, nvidia_machine
 from fairway.runtime.jobs.records import JobState
 from fairway.runtime.processes import keeper, local
 from fairway.runtime.processes.local import Running
+from fairway.runtime.processes.machine import Nvml, nvidia_machine
 from fairway.runtime.processes.mps import MpsError, MpsUse, client_variables
 from fairway.testing.fake_mps import FakeMps
 from fairway.testing.fake_nvml import FakeGpu, FakeNvml

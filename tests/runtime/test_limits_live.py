@@ -15,8 +15,8 @@ from real_processes import python, wait_for
 
 from fairway.runtime.daemon.config import ConfigError, NotAdmittedError
 from fairway.runtime.daemon.daemon import Daemon, Options
-from fairway.runtime.daemon.machine import Machine, Nvml, nvidia_machine, virtual_machine
 from fairway.runtime.jobs.records import JobState
+from fairway.runtime.processes.machine import Machine, Nvml, nvidia_machine, virtual_machine
 from fairway.testing.fake_nvml import FakeGpu, FakeNvml
 
 

@@ -6,13 +6,13 @@ patience for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
 
 from fairway.core.action import Action
-from fairway.core.event import Event
+from fairway.core.event import Event, NodeLost
 from fairway.core.state import State
 from fairway.runtime.daemon.clock import Clock
 from fairway.runtime.daemon.engine import LiveEngine
@@ -21,6 +21,7 @@ from fairway.runtime.jobs import life
 from fairway.runtime.jobs.commands import Commands
 from fairway.runtime.jobs.life import Instruction, Stop
 from fairway.runtime.jobs.live_jobs import LiveJobs
+from fairway.runtime.jobs.live_nodes import LiveNodes
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.waiting import Eligibility
 from fairway.runtime.journal.database import Journal
@@ -29,17 +30,19 @@ from fairway.testing.daemon_laws import BrokenLawError, Laws
 from fairway.testing.daemon_world import live_through
 from fairway.testing.seeds import ALL, first_seed
 
-STORIES = 1000 if ALL else 25
-CHUNK = 25
+STORIES = 500 if ALL else 15
+CHUNK = 5
 
 
+@pytest.mark.parametrize("nodes", [False, True], ids=["one node", "several nodes"])
 @pytest.mark.parametrize("chunk", range(STORIES // CHUNK))
-def test_all_laws_hold_in_every_story(chunk: int) -> None:
+def test_all_laws_hold_in_every_story(chunk: int, nodes: bool) -> None:
     for seed in range(first_seed() + chunk * CHUNK, first_seed() + (chunk + 1) * CHUNK):
         try:
-            live_through(seed)
+            live_through(seed, nodes=nodes)
         except BaseException as error:
-            pytest.fail(f"python -m fairway.testing.daemon_world --seed {seed}  # {type(error).__name__}: {error}")
+            which = f"--seed {seed}{' --nodes' * nodes}"
+            pytest.fail(f"python -m fairway.testing.daemon_world {which}  # {type(error).__name__}: {error}")
 
 
 @pytest.mark.parametrize("seed", [227, 1131, 1399, 1904, 3478, 5978, 7883, 13399, 14384, 20046])
@@ -56,11 +59,11 @@ def test_a_story_is_the_same_every_time() -> None:
     assert one.time.time() == other.time.time()
 
 
-def _fails(first: int = 0) -> str:
+def _fails(first: int = 0, *, nodes: bool = False) -> str:
     """The first law that a broken scheduler breaks. `first` is a story in which it does; others come after it."""
     for seed in range(first, first + 200):
         try:
-            live_through(seed)
+            live_through(seed, nodes=nodes)
         except BrokenLawError as error:
             return str(error)
         except Exception as error:
@@ -129,12 +132,12 @@ def test_a_change_of_policy_that_leaves_guests_where_they_are_is_found_out(monke
         return []
 
     monkeypatch.setattr(Commands, "guests_off", careless)
-    assert "the policy decides" in _fails(21)
+    assert "the policy decides" in _fails(62)
 
 
 def test_a_restart_that_leaves_guests_to_hosts_that_have_ended_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(State, "settle_guests", lambda state: None)
-    assert _fails(28)
+    assert _fails(19)
 
 
 def test_a_retention_that_takes_jobs_that_others_await_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,4 +172,36 @@ def test_a_cancel_on_a_full_disk_that_leaves_no_mark_is_found_out(monkeypatch: p
         return record.number in engine.attempts.live
 
     monkeypatch.setattr(LiveEngine, "give_up", careless)
-    assert "was cancelled and has ended" in _fails(144)
+    assert "was cancelled and has ended" in _fails(183)
+
+
+def test_a_scheduler_that_leaves_jobs_on_lost_nodes_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LiveNodes, "_lost", lambda nodes, record, node, now_s: [])
+    assert "has GPUs on lost nodes" in _fails(nodes=True)
+
+
+def test_a_scheduler_that_starts_jobs_on_nodes_that_do_not_answer_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LiveNodes, "_blocked", lambda nodes: {})
+    assert "are not started on nodes that are away" in _fails(nodes=True)
+
+
+def test_a_scheduler_that_makes_jobs_pay_for_lost_nodes_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = life.verdict
+
+    def unfair(outcome: Outcome, *, asked: bool) -> life.Verdict:
+        judged = real(outcome, asked=asked)
+        return judged._replace(next="retry") if judged.next == "lost" else judged
+
+    monkeypatch.setattr("fairway.runtime.jobs.live_jobs.verdict", unfair)
+    monkeypatch.setattr("fairway.runtime.jobs.live_jobs.NODE_LOST", "never")
+    assert "has failed" in _fails(nodes=True)
+
+
+def test_a_log_that_forgets_lost_nodes_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Journal.append
+
+    def forgetful(journal: Journal, things: Iterable[Any], round_number: int = 0) -> None:
+        real(journal, [one for one in things if not isinstance(one, NodeLost)], round_number)
+
+    monkeypatch.setattr(Journal, "append", forgetful)
+    assert "the same lost nodes" in _fails(nodes=True)

@@ -65,6 +65,8 @@ SEAMS = {"src/fairway/policies/registry.py", "src/fairway/simulator/engines.py"}
 SNAPSHOT_CIRCLE = {"fairway.core.oracle", "fairway.core.snapshot", "fairway.core.snapshot_json"}
 """A snapshot makes its oracle and its plain form, and both are about snapshots."""
 HEAVY = {"torch", "ray", "fastapi", "uvicorn", "flask", "pandas", "scipy", "highspy"}
+BRIDGE = "src/fairway/runtime/processes/ray_bridge.py"
+"""The only module that loads Ray. It is a program of its own."""
 PURE_ROOMS = ("core", "models", "solvers", "policies", "placement", "published")
 IMPURE = {"os", "time", "random", "logging", "socket", "subprocess", "datetime", "threading"}
 MAY_SAY_SIMULATE = {"simulator", "cli", "testing", "report", "__init__"}
@@ -188,10 +190,19 @@ def test_no_heavy_import() -> None:
         if _room(path) == "gpu":
             # Its modules run beside torch, and load it where they use it.
             found -= {"torch"} if not re.search(r"^(import|from) torch", path.read_text(), re.MULTILINE) else set()
+        if _name(path) == BRIDGE:
+            found -= {"ray"}
         # SciPy and HiGHS are dependencies, but slow to load, so they are loaded where they are used.
         if not re.search(r"^(import|from) (scipy|highspy)", path.read_text(), re.MULTILINE):
             found -= {"scipy", "highspy"}
         assert not found, f"{_name(path)} imports {found}"
+
+
+def test_the_daemon_never_loads_ray() -> None:
+    """Ray ends the processes that use it. The bridge to it is a program of its own, which no other module loads."""
+    bridge = ".".join(Path(BRIDGE).with_suffix("").parts[1:])
+    for path in _modules():
+        assert _name(path) == BRIDGE or bridge not in _imported_modules(path, {bridge}), f"{_name(path)} loads {bridge}"
 
 
 def test_the_core_needs_only_numpy_and_the_standard_library() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Header, Path, Query, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 
@@ -14,11 +14,25 @@ from fairway.api.auth_middleware import note
 from fairway.api.context import ApiContext
 from fairway.api.jobs import refuse_files
 from fairway.api.operators import operator
-from fairway.api.schema import Collect, CollectedOut, Nodes, PolicyIn, PolicyOut, ProfileOut, Reloaded, Share, Status
+from fairway.api.schema import (
+    Collect,
+    CollectedOut,
+    Drained,
+    DrainIn,
+    NodeOut,
+    Nodes,
+    PolicyIn,
+    PolicyOut,
+    ProfileOut,
+    Reloaded,
+    Share,
+    Status,
+)
 from fairway.policies import make_policy
 from fairway.runtime.daemon.config import Keep
 
 _SHARING = "take the pairs of this way of sharing into `throughputs`; default: the way with most pairs"
+NodeName = Annotated[str, Path(max_length=255, description="the name of a node")]
 _FIGURES = "text/plain; version=0.0.4; charset=utf-8"
 _EVENTS: dict[int | str, dict[str, Any]] = {
     200: {
@@ -53,6 +67,22 @@ def _add_state(router: APIRouter, context: ApiContext) -> None:
         """Machines, their GPUs, and who has them."""
         return Answer({"nodes": views.nodes(context.daemon)})
 
+    @router.post("/nodes/{name}/drain", responses={200: {"model": Drained}})
+    def drain(request: Request, name: NodeName, body: DrainIn) -> Response:
+        """Start nothing on a node any more. Its jobs end by themselves, or move now. For operators."""
+        note(request, node=name, reason=body.reason, move=body.move)
+        person = operator(context, request, "drain nodes")
+        moved = context.scheduler.drain(name, by=person.name, why=body.reason, move=body.move)
+        return Answer({"node": _node(context, name), "moved": [record.id for record in moved]})
+
+    @router.post("/nodes/{name}/undrain", responses={200: {"model": NodeOut}})
+    def undrain(request: Request, name: NodeName) -> Response:
+        """Let jobs start on a node again. For operators."""
+        note(request, node=name)
+        operator(context, request, "undrain nodes")
+        context.scheduler.undrain(name)
+        return Answer(_node(context, name))
+
     @router.get("/share", responses={200: {"model": Share}})
     async def share(request: Request) -> Response:
         """What every user holds now and has used."""
@@ -80,6 +110,11 @@ def _add_state(router: APIRouter, context: ApiContext) -> None:
         """The scheduler itself, and who you are to it."""
         told = views.status(context.daemon, context.disk, context.person(request), context.began_s)
         return Answer(told | {"audit_problem": context.audit.problem})
+
+
+def _node(context: ApiContext, name: str) -> dict[str, Any]:
+    """A node as it is now."""
+    return next(one for one in views.nodes(context.daemon) if one["name"] == name)
 
 
 def _add_policy(router: APIRouter, context: ApiContext) -> None:

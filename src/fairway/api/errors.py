@@ -20,6 +20,7 @@ from fairway.api.tokens import NoTokenError, TokenExistsError, UnknownTokenError
 from fairway.core.errors import FairwayError, InputError
 from fairway.runtime.daemon.bounds import TooOftenError
 from fairway.runtime.jobs.commands import StoppedError, UnknownJobError, WrongStateError
+from fairway.runtime.jobs.draining import UnknownNodeError
 from fairway.runtime.jobs.request import problems_text
 from fairway.runtime.journal.database import DiskFullError
 
@@ -33,6 +34,7 @@ STATUSES: dict[type[FairwayError], int] = {
     NotAllowedError: 403,
     NoTokenError: 401,
     UnknownTokenError: 404,
+    UnknownNodeError: 404,
     TokenExistsError: 409,
     DiskNearlyFullError: 507,
     DiskFullError: 507,

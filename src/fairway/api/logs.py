@@ -43,7 +43,7 @@ class Logs:
     ) -> None:
         self._record = record
         self._clock = scheduler.clock
-        self._folder = scheduler.folder / "jobs" / record.id
+        self._folder = scheduler.jobs_folder / record.id
         self._rank = rank
         self._attempt = attempt
         self._refuse_what_is_not_there()
@@ -51,7 +51,8 @@ class Logs:
     def _refuse_what_is_not_there(self) -> None:
         """Refuse a rank or an attempt that the job does not have; an empty log would hide the mistake."""
         record = self._record
-        had, ranks = len(record.attempts), 1 if record.request.processes == "one" else record.request.gpus_max
+        most = record.request.gpus_max if record.request.processes == "per_gpu" else 1
+        had, ranks = len(record.attempts), max([most, *map(record.ranks_of, list(record.attempts))])
         if self._rank is not None and self._rank >= ranks:
             has = f"ranks 0 to {ranks - 1}" if ranks > 1 else "one process, rank 0"
             raise InputError(f"job {record.id} has {has}; there is no rank {self._rank}")
@@ -68,9 +69,7 @@ class Logs:
         """The ranks to read, in order: those of all attempts."""
         if self._rank is not None:
             return [self._rank]
-        each = 1 if self._record.request.processes == "one" else 0
-        sizes = [each or len(attempt.gpus) for attempt in list(self._record.attempts)]
-        return list(range(max(sizes, default=each or 1)))
+        return list(range(max(map(self._record.ranks_of, list(self._record.attempts)), default=1)))
 
     def files(self, rank: int, attempt: int) -> list[Path]:
         """The files of one rank in one attempt, the older part first."""

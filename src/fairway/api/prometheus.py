@@ -114,6 +114,7 @@ class _Counted:
         scheduler = self._daemon.scheduler
         yield _labelled("fairway_jobs", "Jobs by state", "state", views.states(scheduler))
         yield _labelled("fairway_gpus", "GPUs by use", "use", views.gpu_uses(self._daemon))
+        yield _labelled("fairway_nodes", "Nodes by status", "status", views.node_statuses(scheduler))
         asleep = views.suspended_bytes(scheduler)
         yield _labelled("fairway_suspended_bytes", "GPU memory of suspended jobs by place", "memory", asleep)
         users = views.share(scheduler)

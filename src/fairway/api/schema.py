@@ -43,6 +43,7 @@ MOST_DAYS = 30
 Key = Annotated[str, Field(strict=True, min_length=1, max_length=180)]
 """The key of a submission; those of its jobs are longer by their numbers."""
 PolicyText = Annotated[str, Field(strict=True, min_length=1, max_length=1000, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Remark = Annotated[str, Field(strict=True, max_length=1000, pattern=r"^[^\x00-\x1f\x7f]*$")]
 TokenText = Annotated[str, Field(strict=True, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Since = Annotated[
     float | None, Query(ge=0, le=MOST_SECONDS, allow_inf_nan=False, description="a date in seconds since 1970")
@@ -96,6 +97,15 @@ class PolicyIn(BaseModel):
     model_config = NOTHING_ELSE
 
     policy: PolicyText
+
+
+class DrainIn(BaseModel):
+    """Why a node is drained, and whether jobs that can go on elsewhere from a checkpoint leave it now."""
+
+    model_config = NOTHING_ELSE
+
+    reason: Remark = ""
+    move: Flag = False
 
 
 class TokenIn(BaseModel):
@@ -228,24 +238,40 @@ class SuspendedJob(BaseModel):
 
 
 class Gpu(BaseModel):
-    """One GPU of a node. `jobs` are those that have it; `use` is foreign where processes of others are on it."""
+    """One GPU of a node. `jobs` are those that have it; `use` is foreign where processes of others are on it.
+
+    If no job has it and its node is not up, `use` is what the node is. `reason` says why nothing starts on it.
+    """
 
     index: int
     device: str | None
-    use: Literal["held", "idle", "foreign", "lost"]
+    use: Literal["held", "idle", "foreign", "unreachable", "lost", "drained"]
     jobs: list[str]
     reason: str
     suspended: list[SuspendedJob]
 
 
 class NodeOut(BaseModel):
-    """One machine. `sharing` is how jobs that ask for shares of a GPU share it."""
+    """One machine. `sharing` is how jobs that ask for shares of a GPU share it.
+
+    Jobs are started on it only while its `status` is up; otherwise `reason` says why not. A node that is unreachable
+    does not answer; a lost one was given up.
+    """
 
     name: str
+    status: Literal["up", "unreachable", "lost", "drained"]
+    reason: str
     gpu_type: str
     memory_bytes: int
     sharing: str
     gpus: list[Gpu]
+
+
+class Drained(BaseModel):
+    """A node, and the jobs that leave it now."""
+
+    node: NodeOut
+    moved: list[str]
 
 
 class Nodes(BaseModel):

@@ -66,7 +66,7 @@ class Server:
     def __init__(self, daemon: Daemon, listen: str | socket.socket | None = None, *, open_to_all: bool = False) -> None:
         self.daemon = daemon
         folder = daemon.options.folder
-        _protect(folder)
+        _protect(folder, daemon.scheduler.jobs_folder)
         for name in ("asyncio", "uvicorn.error"):
             logging.getLogger(name).addFilter(FewLines())
         self._sockets = [_unix_socket(daemon.socket)]
@@ -159,7 +159,7 @@ def _settings(app: FastAPI) -> uvicorn.Config:
     )
 
 
-def _protect(folder: Path) -> None:
+def _protect(folder: Path, jobs: Path) -> None:
     """Let others pass through the directory to the socket, and look at nothing in it."""
     ours = (folder / name for name in ("journal.db", "journal.db-wal", "journal.db-shm", "lock", "daemon.json"))
     for path in (*ours, *folder.glob("audit.jsonl*")):
@@ -167,7 +167,7 @@ def _protect(folder: Path) -> None:
             path.chmod(0o600)
     # Only after the files are private.
     folder.chmod(0o711)
-    jobs = folder / "jobs"
+    jobs.parent.mkdir(mode=0o700, exist_ok=True)
     jobs.mkdir(mode=0o700, exist_ok=True)
     # Jobs that run as their owners must be able to reach their own directories.
     jobs.chmod(0o711 if os.geteuid() == 0 else 0o700)

@@ -153,23 +153,24 @@ def line(scheduler: Scheduler, record: JobRecord, *, seen: bool) -> str:
 
 def nodes(daemon: Daemon) -> list[dict[str, Any]]:
     """Every machine with its GPUs and who has them."""
-    scheduler, cluster = daemon.scheduler, daemon.machine.cluster
+    scheduler = daemon.scheduler
     taken = steady(scheduler.engine.attempts.busy)
-    foreign, devices = foreign_gpus(daemon), daemon.machine.devices
+    cluster, devices, blocked = scheduler.cluster, scheduler.engine.devices, scheduler.blocked
     store, out = scheduler.store, []
     suspended = steady(lambda: suspended_jobs(scheduler))
     for number, node in enumerate(cluster.nodes):
-        first = cluster.first_gpu[number]
+        first, (status, reason) = cluster.first_gpu[number], node_status(scheduler, number)
         gpus = []
         for gpu in range(first, first + node.gpus):
-            jobs, why = taken.get(gpu, []), foreign.get(gpu, "")
-            use = "held" if jobs else "foreign" if why else "idle"
+            jobs, why = taken.get(gpu, []), blocked.why.get(gpu, "")
+            use = "held" if jobs else status if status != "up" else "foreign" if why else "idle"
             device = None if devices is None else devices[gpu]
             ids = [store[job].id for job in jobs]
             about = {"index": gpu - first, "device": device, "use": use, "jobs": ids, "reason": why}
             gpus.append({**about, "suspended": suspended.get(gpu, [])})
         memory = cluster.types[cluster.node_type[number]].memory_bytes
-        about = {"name": node.name, "gpu_type": node.gpu_type, "memory_bytes": int(memory)}
+        about = {"name": node.name, "status": status, "reason": reason, "gpu_type": node.gpu_type}
+        about["memory_bytes"] = int(memory)
         out.append({**about, "sharing": scheduler.sharing.words(), "gpus": gpus})
     return out
 
@@ -196,16 +197,24 @@ def suspended_bytes(scheduler: Scheduler) -> dict[str, int]:
     return total
 
 
-def foreign_gpus(daemon: Daemon) -> dict[int, str]:
-    """GPUs with foreign processes, and whose they are, as far as this machine knows."""
-    found: dict[int, str] = getattr(daemon, "foreign", None) or {}
-    return dict(found)
+def node_status(scheduler: Scheduler, node: int) -> tuple[str, str]:
+    """Whether jobs may be started on a node ("up"), and why not."""
+    change, drain = scheduler.nodes.away.get(node), scheduler.draining.nodes.get(scheduler.cluster.nodes[node].name)
+    told = ([] if change is None else [scheduler.nodes.told(change)]) + ([] if drain is None else [drain.text])
+    status = change.status if change is not None else "drained" if drain is not None else "up"
+    return status, "; ".join(told)
+
+
+def node_statuses(scheduler: Scheduler) -> dict[str, int]:
+    """How many nodes are up, do not answer, are lost or drained."""
+    counts = Counter(node_status(scheduler, node)[0] for node in range(len(scheduler.cluster.nodes)))
+    return {status: counts.get(status, 0) for status in ("up", "unreachable", "lost", "drained")}
 
 
 def gpu_uses(daemon: Daemon) -> dict[str, int]:
-    """How many GPUs are held, idle, or used by foreign processes."""
+    """How many GPUs are held, idle, used by foreign processes, or on nodes that are not up."""
     uses = Counter(gpu["use"] for node in nodes(daemon) for gpu in node["gpus"])
-    return {use: uses.get(use, 0) for use in ("held", "idle", "foreign")}
+    return {use: uses.get(use, 0) for use in ("held", "idle", "foreign", "unreachable", "lost", "drained")}
 
 
 def profile(scheduler: Scheduler, sharing: str | None) -> dict[str, Any]:
@@ -279,8 +288,8 @@ def status(daemon: Daemon, disk: DiskSpace, person: Person, began_s: float) -> d
         "rounds": scheduler.state.round,
         "free_bytes": free_bytes,
         "accepts": not disk.why_full(),
-        "containment": daemon.containment.words(),
-        "limits_kept": daemon.containment.kept(),
+        "containment": daemon.place.contained(),
+        "limits_kept": daemon.place.kept(),
         "journal_locked_s": scheduler.journal.locked_s(),
         "you": person.name,
         "operator": person.operator,

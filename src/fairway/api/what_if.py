@@ -126,7 +126,7 @@ def _with_newcomers(
         record = JobRecord(present.next_number + at, f"new-{at + 1}", request, date_s, held=request.hold)
         expected_s = scheduler.observations.times.expected_s(request)
         restart_s = scheduler.observations.restarts.expected_s(request)
-        events.append(submitted(record, scheduler.cluster, expected_s, now_s, restart_s))
+        events.append(submitted(record, scheduler.observations.relative(record), expected_s, now_s, restart_s))
         records.append(record)
     outside = [*(scheduler.store[job] for job in present.outside), *records]
     blocked, stranded = present.blocked, dict(present.stranded)

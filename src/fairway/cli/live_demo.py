@@ -111,7 +111,7 @@ def _plans(jobs: int, seed: int) -> list[PlannedTraining]:
 def _forecast(plans: Sequence[PlannedTraining]) -> Any:
     """The simulator's forecast for these jobs, before any of them is started."""
     import fairway
-    from fairway.runtime.daemon.machine import virtual_machine
+    from fairway.runtime.processes.machine import virtual_machine
     from fairway.simulator.rules import Rules
 
     rules = Rules("live", min_run_s=MIN_RUN_S, restart_cost_s=START_S)

@@ -18,6 +18,7 @@ from fairway.cli.visible import line
 
 Row = Mapping[str, Any]
 
+USE_STYLES = {"held": "green", "foreign": "yellow", "unreachable": "yellow", "drained": "yellow", "lost": "red"}
 STYLES = {
     "RUNNING": "green",
     "SUSPENDED": "yellow",
@@ -206,11 +207,12 @@ def _progress_in_full(told: Row, progress: Row) -> str:
 
 
 def _attempts(history: Sequence[Row]) -> Table:
-    table = table_of("attempt", "GPUs", "started", "lasted", "exit codes", "ended by", right=("attempt",))
+    table = table_of("attempt", "GPUs", "nodes", "started", "lasted", "exit codes", "ended by", right=("attempt",))
     for one in history:
         cells = (
             str(one["number"]),
             ",".join(map(str, one["gpus"])),
+            " ".join(one.get("nodes", ())),
             date(one["started_s"] or one["launched_s"]),
             duration(_lasted_s(one)),
             " ".join(map(str, one["codes"])) or ("–" if one["ended_s"] else "none yet"),
@@ -220,20 +222,23 @@ def _attempts(history: Sequence[Row]) -> Table:
     return table
 
 
-def nodes_table(nodes: Sequence[Row]) -> Table:
-    """Machines and their GPUs."""
-    table = table_of("node", "GPU", "type", "memory", "shares by", "use", "jobs", right=("GPU", "memory"))
+def nodes_table(nodes: Sequence[Row]) -> RenderableType:
+    """Machines and their GPUs, and what is wrong with those on which nothing is started."""
+    table = table_of("node", "status", "GPU", "type", "memory", "shares by", "use", "jobs", right=("GPU", "memory"))
     for node in nodes:
         memory = f"{node['memory_bytes'] / 2**30:.0f} GiB" if node["memory_bytes"] else "–"
         for gpu in node["gpus"]:
-            style = {"held": "green", "foreign": "yellow", "lost": "red"}.get(gpu["use"], "dim")
-            who = " ".join(gpu["jobs"]) or gpu["reason"]
+            style = USE_STYLES.get(gpu["use"], "dim")
+            who = " ".join(gpu["jobs"]) or ("" if gpu["use"] == node.get("status") else gpu["reason"])
             # A scheduler that was started before an upgrade does not say who is suspended.
             asleep = [_asleep(one) for one in gpu.get("suspended", ())]
             who += f"{' · ' if who else ''}suspended: {', '.join(asleep)}" if asleep else ""
-            cells = (node["name"], str(gpu["index"]), node["gpu_type"], memory, node.get("sharing", ""))
+            # Nor does it say anything about nodes.
+            cells = [node["name"], node.get("status", "up"), str(gpu["index"]), node["gpu_type"], memory]
+            cells.append(node.get("sharing", ""))
             table.add_row(*(Text(cell) for cell in cells), Text(gpu["use"], style=style), Text(who))
-    return table
+    away = [(one["name"], line(one["reason"])) for one in nodes if one.get("reason")]
+    return Group(table, pairs_table(away)) if away else table
 
 
 def _asleep(job: Row) -> str:

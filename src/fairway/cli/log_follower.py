@@ -39,9 +39,11 @@ def refuse_array(told: dict[str, Any]) -> None:
 
 def ranks_of(told: dict[str, Any]) -> list[int]:
     """The ranks that a job has had so far."""
-    if told["request"].get("processes") != "per_gpu":
-        return [0] if told["history"] else []
-    return list(range(max((len(one["gpus"]) for one in told["history"]), default=0)))
+    asked, history = told["request"], told["history"]
+    if asked.get("processes") == "per_gpu":
+        return list(range(max((len(one["gpus"]) for one in history), default=0)))
+    alone = asked.get("slurm_env", False)
+    return list(range(max((1 if alone else len(one.get("nodes", ())) or 1 for one in history), default=0)))
 
 
 def _refuse_if_nobody_reads(stream: TextIO) -> None:

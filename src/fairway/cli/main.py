@@ -16,7 +16,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from fairway import __version__
-from fairway.cli.cluster import nodes, policy, share
+from fairway.cli.cluster import node, nodes, policy, share
 from fairway.cli.compare import compare
 from fairway.cli.demo import demo
 from fairway.cli.help import help_
@@ -30,6 +30,7 @@ from fairway.cli.profile import profile
 from fairway.cli.report import report
 from fairway.cli.salvage import salvage
 from fairway.cli.simulate import simulate
+from fairway.cli.slurm_script import slurm_script
 from fairway.cli.snapshot import replay, snapshot
 from fairway.cli.submit import TakesCommand, run, submit
 from fairway.cli.submit_options import SchemaCommand
@@ -91,9 +92,10 @@ for command in (
 ):
     app.command(cls=SchemaCommand)(command)
 app.add_typer(policy, name="policy", cls=KnowsOtherNames)
+app.add_typer(node, name="node", cls=KnowsOtherNames)
 app.add_typer(token, name="token", cls=KnowsOtherNames)
 app.add_typer(profile, name="profile", cls=KnowsOtherNames)
-for command in (salvage, simulate, compare, policies, report, demo):
+for command in (slurm_script, salvage, simulate, compare, policies, report, demo):
     app.command()(command)
 app.add_typer(trace, name="trace", cls=KnowsOtherNames)
 app.add_typer(snapshot, name="snapshot", cls=KnowsOtherNames)

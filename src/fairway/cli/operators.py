@@ -178,6 +178,6 @@ def _about(row: Row) -> str:
         return str(row["error"])
     parts = [f"jobs {' '.join(row['jobs'])} of {' '.join(row['users'])}"] if row.get("jobs") else []
     parts += [f"{name} {value}" for name, value in (row.get("changes") or {}).items()]
-    named = ("policy", "name", "role", "for_user", "older_s", "keep", "dry_run")
-    parts += [f"{name} {row[name]}" for name in named if row.get(name) not in (None, False)]
+    named = ("policy", "name", "role", "for_user", "older_s", "keep", "dry_run", "node", "reason", "move")
+    parts += [f"{name} {row[name]}" for name in named if row.get(name) not in (None, False, "")]
     return ", ".join(parts)

@@ -32,7 +32,7 @@ _COMMANDS = {
     **dict.fromkeys(("squeue", "queue", "list", "jobs", "ps", "qstat", "bjobs"), _LIST),
     **dict.fromkeys(("sbatch", "qsub", "bsub", "exec", "launch", "add"), _SUBMIT),
     "srun": "`fairway run` submits a job and stays with it",
-    **dict.fromkeys(("sinfo", "node", "gpus", "gpu", "cluster", "pestat"), "`fairway nodes` shows machines and GPUs"),
+    **dict.fromkeys(("sinfo", "gpus", "gpu", "cluster", "pestat"), "`fairway nodes` shows machines and GPUs"),
     **dict.fromkeys(("sacct", "past"), "`fairway history` lists jobs that have ended"),
     **dict.fromkeys(
         ("scontrol", "describe", "inspect"), "`fairway show JOB` shows a job, `fairway update JOB` changes it"

@@ -84,16 +84,19 @@ def picture(seen: Mapping[str, Any], lines: int | None = None, note: str = "") -
 
 
 def _gpus(nodes: list[Mapping[str, Any]]) -> RenderableType:
-    """One word per GPU: the jobs on it, `·` if it is idle, `×` if foreign processes are on it."""
+    """One word per GPU: the jobs on it, `·` if it is idle, `×` if foreign processes are on it, `?` if its node does not
+    answer, `!` if that is lost, `–` if it is drained."""
     from rich.text import Text
+
+    from fairway.cli.live_tables import USE_STYLES
 
     line = Text()
     for node in nodes:
         line.append(f"{node['name']} {node['gpu_type']} ", style="dim")
         for gpu in node["gpus"]:
-            marks = {"held": "+".join(gpu["jobs"]), "idle": "·", "foreign": "×", "lost": "!"}
-            style = {"held": "green", "foreign": "yellow", "lost": "red"}.get(gpu["use"], "dim")
-            line.append(f"[{marks.get(gpu['use'], '?')}]", style=style)
+            marks = {"held": "+".join(gpu["jobs"]), "idle": "·", "foreign": "×", "unreachable": "?", "lost": "!"}
+            style = USE_STYLES.get(gpu["use"], "dim")
+            line.append(f"[{marks.get(gpu['use'], '–')}]", style=style)
         line.append(" ")
     return line
 

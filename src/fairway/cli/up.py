@@ -98,6 +98,25 @@ class UpOptions:
         ),
     ] = None
 
+    engine: Annotated[
+        str | None,
+        option(
+            "--engine",
+            "local: this machine; ray:ADDRESS: all machines of a Ray cluster, ray:auto: of the one that is running. "
+            "Default: as last time, or local",
+            "local|ray:ADDR",
+        ),
+    ] = None
+    jobs: Annotated[
+        str | None,
+        option(
+            "--jobs",
+            "The directory for logs and checkpoints, which all machines share; none: the state directory. Default: as "
+            "last time, or none",
+            "DIR",
+        ),
+    ] = None
+
     @property
     def folder(self) -> Path:
         """The state directory."""
@@ -111,7 +130,10 @@ class UpOptions:
         options = self.options()
         if self.placement is not None:
             placement(self.placement)
-        Choice(options, {}).check_config()
+        choice = Choice(options, {})
+        choice.check_config()
+        if self.engine is not None:
+            choice.check_engine()
 
     def check_start(self) -> None:
         """Refuse what would keep the scheduler from starting, including options saved last time. Start nothing."""
@@ -120,8 +142,8 @@ class UpOptions:
         from fairway.runtime.daemon.settings import Choice, Settings
         from fairway.runtime.journal.job_folders import refuse_without_journal
 
-        refuse_without_journal(self.folder)
         choice = Choice(self.options(), facts_of_last_time(self.folder))
+        refuse_without_journal(self.folder, choice.root(self.folder))
         choice.check_config()
         with choice.blamed("config"):
             Settings(self.folder, choice.config)
@@ -148,6 +170,8 @@ class UpOptions:
             None if plugins is None else tuple(plugins),
             self.listen,
             self.open_to_all,
+            self.engine,
+            self.jobs,
         )
 
     def _round_s(self) -> float | str | None:
@@ -170,7 +194,7 @@ class UpOptions:
         options, words = self.options(), list[str]()
         for name, one in REMEMBERED.items():
             value = getattr(options, name)
-            if name == "config" and value not in (None, NONE):
+            if name in ("config", "jobs") and value not in (None, NONE):
                 value = str(Path(value).absolute())
             if value is False or value == ():
                 words += one.undo.split()
@@ -189,12 +213,13 @@ def up(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one line of JSON when it is ready")] = False,
 ) -> None:
-    """Start the scheduler of this machine in the foreground. Ctrl-C ends scheduling; jobs keep running.
+    """Start the scheduler in the foreground, for this machine or a Ray cluster. Ctrl-C ends it; jobs keep running.
 
     \b
     fairway up
     fairway up --gpus 4 --policy las --state /tmp/try
     fairway up --plugin my_policy.py --policy mine
+    fairway up --engine ray:auto --jobs /shared/fairway
     fairway up --service
     """
     settings.check()
@@ -209,6 +234,7 @@ def up(
     from fairway.api.connections import raise_file_limit
     from fairway.api.server import serve, tcp_socket
     from fairway.runtime.daemon.daemon import AlreadyUpError, Daemon, running_daemon
+    from fairway.runtime.journal.recovery import collect_rarely
     from fairway.runtime.processes.environment import keep_to_ourselves
 
     keep_to_ourselves(raise_file_limit())
@@ -216,6 +242,7 @@ def up(
         raise DownError(f"a scheduler is already running in {settings.folder}")
     try:
         daemon = Daemon(settings.options(), listen=tcp_socket)
+        collect_rarely()
     except AlreadyUpError as error:
         raise DownError(str(error)) from None
     except OSError as error:
@@ -233,12 +260,13 @@ def up(
 
 def _greet(daemon: Daemon, *, as_json: bool) -> None:
     """Print one line: the GPUs found, the policy, and where it listens."""
-    scheduler, cluster = daemon.scheduler, daemon.machine.cluster
+    scheduler, cluster = daemon.scheduler, daemon.scheduler.cluster
     if as_json:
         _tell_ready(daemon)
         return
     kinds = ", ".join(f"{cluster.gpus_by_type[at]} × {kind.name}" for at, kind in enumerate(cluster.types))
-    what = f"virtual GPUs ({kinds})" if daemon.machine.devices is None else f"GPUs ({kinds})"
+    what = f"virtual GPUs ({kinds})" if scheduler.engine.devices is None else f"GPUs ({kinds})"
+    what += f" on {len(cluster.nodes)} nodes" if daemon.choice.ray is not None else ""
     active = sum(not record.state.ended for record in scheduler.store)
     taken = f" · {_counted(active, 'job')} taken over" if active else ""
     # The real address: port 0 asks for any free port.
@@ -256,8 +284,8 @@ def _tell_ready(daemon: Daemon) -> None:
         "folder": str(daemon.options.folder),
         "socket": str(daemon.socket),
         "listen": daemon.about.get("listen"),
-        "gpus": len(daemon.machine.cluster.node_of_gpu),
-        "virtual": daemon.machine.devices is None,
+        "gpus": len(daemon.scheduler.cluster.node_of_gpu),
+        "virtual": daemon.scheduler.engine.devices is None,
         "policy": daemon.scheduler.policy_text,
         "jobs": sum(not record.state.ended for record in daemon.scheduler.store),
     }

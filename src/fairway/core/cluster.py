@@ -125,6 +125,15 @@ class Cluster:
         """A readable name for each GPU: node name, slash, index within the node."""
         return tuple(f"{node.name}/{k}" for node in self.nodes for k in range(node.gpus))
 
+    def names_of(self, gpus: Iterable[int]) -> list[str]:
+        """The names of the nodes of some GPUs, in their order."""
+        return list(dict.fromkeys(self.nodes[self.node_of_gpu[gpu]].name for gpu in gpus))
+
+    def goes_on_from(self, known: Cluster) -> bool:
+        """Whether this is a known cluster with more nodes, or as many: those that are known come first."""
+        sizes = [(node.gpu_type, node.gpus) for node in known.nodes]
+        return [(node.gpu_type, node.gpus) for node in self.nodes[: len(sizes)]] == sizes
+
     def nodes_needed(self, kind: int, gpus: int) -> int:
         """The smallest number of nodes of a type that can hold a gang when all are empty."""
         sizes = self._sizes_by_type[kind]

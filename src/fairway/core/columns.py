@@ -130,6 +130,11 @@ class JobTable:
         self.i[:, at] = ints
         self._jobs.append(ints[JOB])
 
+    def add_types(self, more: int) -> None:
+        """Make room for the speeds on more GPU types. They are 0 until they are set."""
+        self.f = np.concatenate([self.f, np.zeros((more, self.f.shape[1]))])
+        self._seen_f = frozen(self.f.view())
+
     def fill(self, floats: Floats, ints: Ints) -> None:
         """Replace all rows with copies of these."""
         self._jobs = ints[JOB].tolist()

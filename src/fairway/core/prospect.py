@@ -31,6 +31,17 @@ class Prospect(NamedTuple):
         stages = (Stage(batch_size, tuple(speeds[kind] for kind in kinds)) for batch_size, speeds in self.stages)
         return Prospect(self.epochs, tuple(stages))
 
+    def at(self, speeds: Sequence[float], known: Sequence[float]) -> Prospect:
+        """The same for a job of other `speeds` than those that were known, on these GPU types and maybe more."""
+        kind = next((kind for kind, speed in enumerate(known) if speed > 0), None)
+        if kind is None:
+            return self
+        stages = [
+            Stage(batch_size, tuple(there[kind] / known[kind] * speed for speed in speeds))
+            for batch_size, there in self.stages
+        ]
+        return Prospect(self.epochs, tuple(stages))
+
     def plain(self) -> list[Any]:
         """The prospect as JSON values."""
         return [self.epochs, [list(stage) for stage in self.stages]]

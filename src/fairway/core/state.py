@@ -7,7 +7,7 @@ step by step. A completion is an event; it is never inferred from "no work is le
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from fairway.core import columns as c
@@ -152,6 +152,11 @@ class State:
         """How many jobs run on the GPUs of others."""
         return self._guests
 
+    @property
+    def adaptive(self) -> Set[int]:
+        """The jobs whose batch size may be chosen."""
+        return self._adaptive
+
     def names(self) -> list[list[str]]:
         """Users, queues and models, in the order of their numbers."""
         return [list(kind.names) for kind in (self._users, self._queues, self._models)]
@@ -182,6 +187,36 @@ class State:
             free=sum(self.occupancy.free_by_type),
             demand=self._demand,
         )
+
+    def grow(self, cluster: Cluster, speeds: Mapping[int, tuple[float, ...]]) -> None:
+        """The cluster has more nodes; those that were known come first. `speeds` are those of all active jobs now."""
+        if not cluster.goes_on_from(self.cluster):
+            raise EngineError("a cluster that grows has other nodes at its beginning")
+        occupancy = Occupancy(cluster)
+        for gpus in self.held_gpus.values():
+            occupancy.take(gpus)
+        for node in self.occupancy.down:
+            occupancy.lose(node)
+        self.table.add_types(len(cluster.types) - len(self.cluster.types))
+        self.cluster, self.occupancy = cluster, occupancy
+        self._frame = self._frame._replace(cluster=cluster)
+        self._count_capacity()
+        for job, there in speeds.items():
+            self._set_speeds(job, there)
+
+    def speeds(self) -> dict[int, list[float]]:
+        """The speeds of all active jobs, by GPU type."""
+        floats, ints = self.table.window()
+        return dict(zip(ints[c.JOB].tolist(), floats[c.SPEEDS :].T.tolist(), strict=True))
+
+    def _set_speeds(self, job: int, speeds: tuple[float, ...]) -> None:
+        row, f = self._row(job), self.table.f
+        known, facts = f[c.SPEEDS :, row].tolist(), self.facts.get(job)
+        if facts is not None and facts.prospect is not None:
+            self.facts[job] = facts._replace(prospect=facts.prospect.at(speeds, known))
+        f[c.SPEEDS :, row] = speeds
+        f[c.BEST_SPEED, row] = max(speeds)
+        self._anchor(row)
 
     def apply(self, event: Event) -> None:
         """Apply something that has happened."""

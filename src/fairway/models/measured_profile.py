@@ -7,7 +7,7 @@ files, so that a simulation can read what was measured.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from fairway.core.errors import InputError
@@ -65,7 +65,8 @@ _Value = TypeVar("_Value")
 class MeasuredProfile:
     """The speeds and the pairs that were measured.
 
-    `changed` says that something was measured, and `news` that a pair is new, since the owner set them to False.
+    `changed` says that something was measured, and `news` that a kind or a pair is new, since the owner
+    set them to False.
     """
 
     def __init__(self) -> None:
@@ -75,6 +76,7 @@ class MeasuredProfile:
         self.news = False
         self._latest: dict[tuple[str, ProfileKey, ProfileKey], PairKept] | None = None
         self._paired: set[ProfileKey] = set()
+        self._by_model: dict[str, list[tuple[str, ProfileKey, float]]] | None = None
 
     def note_speed(self, gpu_type: str, key: ProfileKey, rate: float, date_s: float) -> None:
         """A job of a kind was measured alone."""
@@ -82,6 +84,7 @@ class MeasuredProfile:
             return
         place = MeasuredKind(gpu_type, key)
         known = self.speeds.get(place)
+        self.news |= known is None
         speed = (
             MeasuredSpeed(rate, 1, date_s)
             if known is None
@@ -111,6 +114,14 @@ class MeasuredProfile:
         if found is None:
             return None
         return (found.second, found.first) if flipped else (found.first, found.second)
+
+    def of_model(self, model: str) -> Sequence[tuple[str, ProfileKey, float]]:
+        """The GPU types, kinds and rates that were measured of a model, the latest one last."""
+        if self._by_model is None:
+            self._by_model = {}
+            for (gpu_type, key), speed in self.speeds.items():
+                self._by_model.setdefault(key.model, []).append((gpu_type, key, speed.rate))
+        return self._by_model.get(model, ())
 
     def is_paired(self, key: ProfileKey) -> bool:
         """Whether a kind was measured beside any other."""
@@ -197,7 +208,7 @@ class MeasuredProfile:
     def _put(self, table: dict[_Key, _Value], key: _Key, value: _Value, most: int) -> None:
         """Put in an entry as the latest. If there are too many, the one that was put in longest ago leaves."""
         table.pop(key, None)
-        self.changed, self._latest = True, None
+        self.changed, self._latest, self._by_model = True, None, None
         table[key] = value
         if len(table) > most:
             del table[next(iter(table))]

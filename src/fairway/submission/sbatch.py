@@ -1,6 +1,6 @@
 """sbatch scripts, unchanged: their `#SBATCH` lines are read, and the script itself is run.
 
-Lines count until the first command, as with Slurm. What has no meaning on this machine gets a remark and is left out.
+Lines count until the first command, as with Slurm. What has no meaning here gets a remark and is left out.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class _Reader:
         return {**self.fields, **cpus, **self._gpu_fields(tasks), **self._limit_fields(), "slurm_env": True}
 
     def _gpu_fields(self, tasks: int) -> dict[str, Any]:
-        """All GPUs of the job on this one machine."""
+        """All GPUs of the job. On how many nodes they are is up to the placement."""
         low, high = self._nodes
         if self._total is not None:
             wanted = self._total
@@ -189,7 +189,7 @@ class _Reader:
             wanted = Gpus(1, 1).times(low, high)
             self.remarks.append(f"{self.path}: no GPUs are asked for; the job gets {wanted.least}")
         if (low, high) != (1, 1):
-            self.remarks.append(f"{self.path}: this machine is one node; the job gets all its GPUs there")
+            self.remarks.append(f"{self.path}: the job gets its GPUs on as few nodes as it finds them, maybe on one")
         return gpu_fields(wanted)
 
     def _limit_fields(self) -> dict[str, Any]:

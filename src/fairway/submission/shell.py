@@ -65,7 +65,11 @@ scontrol() {
 """
 """Scripts ask for the names of their nodes, to tell all ranks where the first one listens."""
 
-_PREPARED = _LINKED + _SRUN + _SCONTROL + STOPPABLE
+_PREPARED = f"""\
+{_LINKED}if [ "${{FAIRWAY_NODES:-1}}" = 1 ]; then
+{_SRUN}{_SCONTROL}fi
+{STOPPABLE}"""
+"""Over several nodes, `srun` and `scontrol` are programs that the scheduler provides."""
 
 
 def typed(*words: str) -> str:

@@ -1,6 +1,7 @@
 """SkyPilot task files: what they say about a job is used, what they say about clouds is not.
 
-`run` is executed once on this machine, with all GPUs; `setup` before it, once per job. Fields of clouds get a remark.
+`run` is executed once on each node, with all GPUs that the job has there; `setup` before it, once per job and node.
+Fields of clouds get a remark.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from fairway.submission.shell import run_text, typed
 
 _TAKEN = frozenset(("name", "num_nodes", "resources", "envs", "secrets", "workdir", "setup", "run"))
 _SETUP = """\
-done=$FAIRWAY_CHECKPOINT_DIR/.setup-done
+done=$FAIRWAY_CHECKPOINT_DIR/.setup-done-$(uname -n)
 if [ ! -e "$done" ]; then
   bash -ec "$FAIRWAY_SETUP" || exit $?
   touch "$done"
 fi
 """
-"""The setup runs once for a job, not at each of its starts."""
+"""The setup runs once for a job on each node, not at each of its starts."""
 
 
 def from_task_file(path: Path, arguments: Sequence[str], env: Mapping[str, str]) -> Draft:
@@ -47,7 +48,7 @@ def _from_skypilot(path: Path, task: Mapping[str, Any], env: Mapping[str, str]) 
     if each.share < 1 and nodes > 1:
         raise InputError(f"resources.accelerators: a share of a GPU is for one node, not {nodes}", path=str(path))
     if nodes > 1:
-        remarks.append(f"{path}: this machine is one node; the job gets {total.least} GPUs of it")
+        remarks.append(f"{path}: the job gets {total.least} GPUs, on as few nodes as it finds them")
     fields: dict[str, Any] = {**gpu_fields(total)}
     if each.type:
         fields["gpu_types"] = tuple(each.type.split("|"))

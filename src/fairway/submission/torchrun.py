@@ -97,7 +97,7 @@ def from_torchrun(command: Sequence[str], asked: Mapping[str, Any]) -> Draft:
     if nodes != (1, 1):
         told = f"{wanted.least} to {wanted.most}" if wanted.least < wanted.most else str(wanted.most)
         remarks.append(
-            f"torchrun --nnodes={options['nnodes']}: this machine is one node; the job gets {told} GPUs of it"
+            f"torchrun --nnodes={options['nnodes']}: the job gets {told} GPUs, on as few nodes as it finds them"
         )
     restarts = options.get("max-restarts")
     if restarts is not None:
@@ -135,7 +135,7 @@ def _options(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def _refuse_what_cannot_be(options: Mapping[str, str]) -> list[str]:
-    """Errors for what has no meaning on one machine; remarks about what is left out."""
+    """Errors for what the scheduler cannot do; remarks about what is left out."""
     if "run-path" in options:
         raise InputError("torchrun --run-path cannot be mapped; give the script itself")
     if options.get("rdzv-backend", "c10d") not in ("c10d", "static"):

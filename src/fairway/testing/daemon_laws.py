@@ -18,11 +18,14 @@ from fairway.runtime.daemon.config import Config, parse_config
 from fairway.runtime.daemon.scheduler import NOTE_EVERY_S, Scheduler
 from fairway.runtime.daemon.settings import Settings
 from fairway.runtime.jobs.estimates import RESTART_S
+from fairway.runtime.jobs.life import NODE_LOST
+from fairway.runtime.jobs.live_jobs import MOST_LOST
 from fairway.runtime.jobs.records import JobRecord, JobState, family_of
 from fairway.runtime.jobs.request import Dependency
 from fairway.runtime.journal.archive import Wanted
 from fairway.runtime.journal.recovery import Recovered
 from fairway.runtime.processes.attempts import AttemptTarget
+from fairway.runtime.processes.site import LOST, REFUSED
 from fairway.testing.simulated_site import SIGN_EVERY_S, SimulatedAttempt, SimulatedSite
 from fairway.testing.simulated_users import Promised
 
@@ -72,6 +75,7 @@ class Laws:
         self._check_clock(scheduler)
         self._check_begin_times(scheduler)
         self._check_run_times(scheduler)
+        self._check_nodes(scheduler)
         self._last_outage_s = self._site.time.outage_s
         if disk:
             self._check_whole(scheduler)
@@ -221,6 +225,7 @@ class Laws:
             own = attempts.get(record.id, [])
             apart_s = outage_s - self._outage_s.setdefault(record.id, self._last_outage_s)
             apart_s += SOON_S + sum(SIGN_EVERY_S if one.lost else LEAST_LIMIT_S for one in own)
+            apart_s += sum(one.unknown_s() for one in own)
             most_s = sum(one.run_s() for one in own)
             stops = (one.ran_before_stop_s for one in own)
             least_s = sum(one.run_s() if stop_s is None else stop_s for one, stop_s in zip(own, stops, strict=True))
@@ -242,6 +247,24 @@ class Laws:
         for record in scheduler.store:
             if not record.attempts and "not before" in scheduler.guard.outside.get(record.number, ""):
                 demand((record.request.begin_s or 0.0) > today_s, f"the time of job {record.id} has come")
+
+    def _check_nodes(self, scheduler: Scheduler) -> None:
+        """Nothing is started where it may not be. No job pays for a node that was lost."""
+        demand(
+            not self._site.misplaced, f"jobs {self._site.misplaced} are not started on nodes that are away or drained"
+        )
+        state = scheduler.state
+        lost = {node for node, change in scheduler.nodes.away.items() if change.status == "lost"}
+        demand(lost <= state.occupancy.down, f"nodes {lost} are lost, not {state.occupancy.down}")
+        for job, gpus in state.held_gpus.items():
+            down = state.occupancy.down & {state.cluster.node_of_gpu[gpu] for gpu in gpus}
+            demand(not down, f"job {scheduler.store[job].id} has GPUs on lost nodes {down}")
+        for record in scheduler.store:
+            failed = sum(one.cause not in (NODE_LOST, LOST.cause, REFUSED) for one in record.attempts)
+            demand(record.failures <= failed, f"job {record.id} has failed {failed} times, not {record.failures}")
+            if record.state is JobState.NODE_FAIL:
+                times = sum(one.cause == LOST.cause for one in record.attempts)
+                demand(times > MOST_LOST, f"job {record.id} has lost its keeper only {times} times")
 
     def _check_arrays(self, scheduler: Scheduler) -> None:
         """No more tasks of an array run at a time than its owner allows, and none waits for a place that is free."""
@@ -336,6 +359,8 @@ def _check_disk(scheduler: Scheduler) -> None:
     next_ones = (again.store.next_number, again.store.next_id)
     demand(next_ones == (scheduler.store.next_number, scheduler.store.next_id), "no number and no id is used again")
     demand(_targets(again.state) == _targets(scheduler.state), "the log leads to the same GPUs, hosts and throttles")
+    demand(again.state.occupancy.down == scheduler.state.occupancy.down, "the log leads to the same lost nodes")
+    demand(again.state.speeds() == scheduler.state.speeds(), "the log leads to the same speeds")
 
 
 def _targets(state: State) -> dict[int, AttemptTarget]:

@@ -2,11 +2,13 @@
 
     python -m fairway.testing.daemon_world --seed 7          # one story; a failure ends with what went wrong
     python -m fairway.testing.daemon_world --seeds 1000      # many, with a line for each that fails
+    python -m fairway.testing.daemon_world --seeds 1000 --nodes  # the same on several nodes, which fail as well
 
 Jobs end, fail, hang and ignore requests to stop. Users submit jobs and arrays, hold, suspend, requeue and cancel them.
 Operators change the policy and the configuration. Schedulers are killed before, in and after every write, start and
-signal; keepers and ranks die; the machine is switched off; disks are full; the time of day is set. After each step the
-laws of `daemon_laws` hold.
+signal; keepers and ranks die; the machine is switched off; disks are full; the time of day is set. Where there are
+several nodes, they freeze, are lost, come back as zombies, join and are drained. After each step the laws of
+`daemon_laws` hold.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import random
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -40,6 +42,9 @@ STORY_S = 120.0
 REST_S = 40_000.0
 MOST_STEPS = 6000
 FAULTS = ("kill", "kill", "kill", "keeper", "rank", "full", "refuse", "date", "date", "date", "reboot", "blocked")
+NODE_FAULTS = ("freeze", "freeze", "lose", "lose", "lose", "join", "drain", "drain")
+MOST_NODES = 6
+TYPES = {name: GpuType(name, 0, 0.0, 1.0 / (at + 1)) for at, name in enumerate(("fast", "slow", "other"))}
 JUMPS_S = (-3.2e8, -3600.0, -3600.0, -5.0, 5.0, 600.0, 3600.0, 3600.0, 3.2e8)
 """By how much the time of day is set, about."""
 
@@ -47,12 +52,11 @@ JUMPS_S = (-3.2e8, -3600.0, -3600.0, -5.0, 5.0, 600.0, 3600.0, 3600.0, 3.2e8)
 class DaemonWorld:
     """One story."""
 
-    def __init__(self, seed: int, folder: Path) -> None:
+    def __init__(self, seed: int, folder: Path, *, nodes: bool = False) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
         self.folder = folder
         self.time = SimulatedTime()
-        self.site = SimulatedSite(self.time, self.point)
         self.kill_in = -1
         self.kills = self.steps = 0
         self.full_until_s = 0.0
@@ -60,13 +64,17 @@ class DaemonWorld:
         self.waiting: list[tuple[Future[Any], Callable[[Any], None]]] = []
         gpus, kinds = self.rng.choice((1, 1, 2, 2, 3, 4, 8)), self.rng.choice((1, 1, 1, 2))
         names = ("fast", "slow")[:kinds]
-        self.cluster = Cluster.of(
-            [Node(name, name, gpus) for name in names],
-            [GpuType(name, 0, 0.0, 1.0 / (at + 1)) for at, name in enumerate(names)],
-        )
-        self.devices = None if self.rng.random() < 0.3 else [f"gpu-{number}" for number in range(gpus * kinds)]
+        cluster = Cluster.of([Node(name, name, gpus) for name in names], [TYPES[name] for name in names])
+        virtual = self.rng.random() < 0.3
+        # From a source of its own, so that the other stories are as they were before there were several nodes.
+        self.weather = random.Random(f"nodes of {seed}")
+        if nodes:
+            cluster = several_nodes(self.weather, names)
+        devices = None if virtual else [f"gpu-{number}" for number in range(cluster.gpu_count)]
+        self.one_node = None if nodes else cluster
+        self.site = SimulatedSite(self.time, self.point, cluster if nodes else None, devices)
         memory = random.Random(f"memory {seed}")
-        if self.devices is not None and memory.random() < 0.5:
+        if devices is not None and memory.random() < 0.5:
             self.site.gpu_bytes = 16 << 30
         self.policy = self.rng.choice(POLICIES)
         self.min_run_s = self.rng.choice((0.0, 5.0))
@@ -78,6 +86,11 @@ class DaemonWorld:
             self.users.write_config(configuration(self.rng, self.cluster.gpu_count))
         self.settings, self.scheduler = self.made()
 
+    @property
+    def cluster(self) -> Cluster:
+        """The machines that are there now."""
+        return self.one_node or self.site.cluster or self.scheduler.cluster
+
     # --- the story ---------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
@@ -86,6 +99,10 @@ class DaemonWorld:
         while self.time.monotonic() < 1000.0 + STORY_S and self.steps < MOST_STEPS:
             self.step()
         self.calm, self.full_until_s, self.site.refuses, self.kill_in = True, 0.0, False, -1
+        for node in list(self.site.status):
+            self.site.return_(node)
+        for node_of_site in self.cluster.nodes if self.one_node is None else ():
+            self.users.undrain(node_of_site.name)
         self.users.write_config("")
         self.settings.reload(self.scheduler)
         self.users.end_all()
@@ -110,6 +127,9 @@ class DaemonWorld:
             self.site.at(begin_s + rng.uniform(0.0, STORY_S), self.fault)
         for _ in range(rng.choice((0, 0, 1, 4))):
             self.site.at(begin_s + rng.uniform(0.0, STORY_S), self.users.let_go)
+
+        for _ in range(self.weather.randint(1, 8) if self.one_node is None else 0):
+            self.site.at(begin_s + self.weather.uniform(0.0, STORY_S), self.node_fault)
 
     def step(self) -> None:
         """Let the scheduler take one step; if it is killed, another one follows it."""
@@ -152,6 +172,7 @@ class DaemonWorld:
         settings = Settings(self.folder)
         journal = SimulatedJournal(self.folder / "journal.db", self.point, self.is_full, self.has_no_files)
         promised = self.users.promised
+        self.site.greet()
         try:
             policy = str(journal.facts(("policy",)).get("policy", self.policy))
             self.demand(not promised.policies or policy in promised.policies, f"{policy} was asked for")
@@ -161,7 +182,7 @@ class DaemonWorld:
                 self.cluster,
                 make_policy(policy),
                 placement("packed"),
-                devices=self.devices,
+                devices=self.site.devices,
                 min_run_s=self.min_run_s,
                 policy_text=policy,
                 terms=settings,
@@ -274,6 +295,35 @@ class DaemonWorld:
             self.block({gpu: "somebody else computes there"})
             self.site.at(now_s + rng.uniform(1.0, 60.0), partial(self.block, {}))
 
+    def node_fault(self) -> None:
+        """Something happens to a node."""
+        if self.calm:
+            return
+        rng, now_s, cluster = self.weather, self.time.monotonic(), self.cluster
+        kind, node = rng.choice(NODE_FAULTS), rng.randrange(len(cluster.nodes))
+        back_s = now_s + rng.choice((1.0, 10.0, 60.0)) * rng.uniform(0.5, 1.5)
+        if kind == "freeze":
+            self.site.freeze(node)
+            if rng.random() < 0.5:
+                self.site.at(now_s + rng.uniform(1.0, 15.0), partial(self.lose, node))
+            self.site.at(back_s, partial(self.site.return_, node))
+        elif kind == "lose":
+            self.lose(node)
+            if rng.random() < 0.8:
+                self.site.at(back_s, partial(self.site.return_, node))
+        elif kind == "join" and len(cluster.nodes) < MOST_NODES:
+            name = rng.choice(("fast", "slow", "other"))
+            self.site.join(Node(f"n{len(cluster.nodes)}", name, rng.choice((1, 2, 4))), TYPES[name])
+        elif kind == "drain":
+            self.users.drain(cluster.nodes[node].name, move=rng.random() < 0.5)
+            if rng.random() < 0.5:
+                self.site.at(back_s, partial(self.users.undrain, cluster.nodes[node].name))
+
+    def lose(self, node: int) -> None:
+        """A node is lost; what runs there may run on."""
+        if not self.calm:
+            self.site.lose(node, zombie=self.weather.random() < 0.5, late_s=self.weather.choice((0.0, 0.0, 0.5, 3.0)))
+
     def kill_soon(self) -> None:
         """Have the scheduler killed in one of its next steps."""
         if not self.calm:
@@ -286,6 +336,9 @@ class DaemonWorld:
 
     def reboot(self) -> None:
         """The machine is switched off and on. Its date may be wrong then."""
+        if self.one_node is None:
+            # The scheduler's machine is none of the nodes, and attempts go on.
+            raise Killed("scheduler's machine")
         for attempt in self.site.alive():
             self.site.kill_keeper(attempt)
         self.time.reboot(self.rng.choice((10.0, 600.0)))
@@ -307,11 +360,19 @@ class DaemonWorld:
         return ended and not self.scheduler.store.arriving and not self.site.alive()
 
 
-def live_through(seed: int) -> DaemonWorld:
-    """One story, from beginning to end."""
+def several_nodes(rng: random.Random, names: Sequence[str]) -> Cluster:
+    """One to four nodes, with GPUs of these types."""
+    count = max(rng.randint(1, 4), len(names))
+    kinds = [*names, *(rng.choice(names) for _ in range(count - len(names)))]
+    nodes = [Node(f"n{number}", name, rng.choice((1, 2, 2, 4))) for number, name in enumerate(kinds)]
+    return Cluster.of(nodes, [TYPES[name] for name in names])
+
+
+def live_through(seed: int, *, nodes: bool = False) -> DaemonWorld:
+    """One story, from beginning to end. `nodes`: on several nodes."""
     shared = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as folder:
-        world = DaemonWorld(seed, Path(folder))
+        world = DaemonWorld(seed, Path(folder), nodes=nodes)
         try:
             world.run()
         finally:
@@ -326,23 +387,23 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="live through this one story, with the whole error")
     parser.add_argument("--seeds", type=int, default=1000, help="how many stories")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--nodes", action="store_true", help="on several nodes, which may be lost")
     options = parser.parse_args(arguments)
     if options.seed is not None:
-        world = live_through(options.seed)
+        world = live_through(options.seed, nodes=options.nodes)
         told = f"{world.steps} steps, {world.kills} kills, {len(world.users.promised.jobs)} jobs"
         print(f"seed {options.seed}: {told}; all laws held")
         return 0
     failed = steps = kills = 0
     for seed in track(range(options.first, options.first + options.seeds), description="stories", console=None):
         try:
-            world = live_through(seed)
+            world = live_through(seed, nodes=options.nodes)
             steps, kills = steps + world.steps, kills + world.kills
         except (Exception, Killed) as error:
             failed += 1
             last = traceback.extract_tb(error.__traceback__)[-1]
-            print(
-                f"python -m fairway.testing.daemon_world --seed {seed}  # {type(error).__name__}: {error} ({last.name})"
-            )
+            which = f"--seed {seed}{' --nodes' * options.nodes}"
+            print(f"python -m fairway.testing.daemon_world {which}  # {type(error).__name__}: {error} ({last.name})")
     print(f"{options.seeds} stories, {steps} steps, {kills} kills: {failed} failed")
     return min(failed, 100)
 

@@ -13,13 +13,28 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from fairway.core.batch import Split
+from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.runtime.daemon.clock import JUMP_S
 from fairway.runtime.journal.database import DiskFullError, Journal
 from fairway.runtime.journal.job_folders import RECORD
-from fairway.runtime.processes.site import LOST, GpuMemory, MemoryPlace, Moment, Outcome, Over, Report
+from fairway.runtime.processes.site import (
+    LOST,
+    GpuMemory,
+    Member,
+    MemoryPlace,
+    Moment,
+    NodeChange,
+    NodesJoined,
+    NodeStatus,
+    Outcome,
+    Over,
+    Report,
+    Sight,
+)
 
 SIGN_EVERY_S = 5.0
 """How often a keeper leaves a sign of life."""
@@ -37,7 +52,8 @@ class Behaviour(NamedTuple):
     Asked to stop, they save their state and leave (`saves`), die at once, ignore it until they are killed, or finish
     with code 0. `fails` is how often they leave with code 1 before that. A job that `hangs` never ends by itself. Its
     memory on a GPU moves out in `move_s` seconds; never, if that is negative. `rest_bytes` of it stay until all is
-    asked for, or for ever.
+    asked for, or for ever. `speeds` says how much of its work it does per second on a GPU of each type (1 if a type is
+    not named).
     """
 
     work_s: float
@@ -46,15 +62,15 @@ class Behaviour(NamedTuple):
     stop_s: float = 0.5
     fails: int = 0
     hangs: bool = False
-    reports: bool = False
     memory_bytes: int = 0
     move_s: float = 0.0
     rest_bytes: int = 0
     rest_stays: bool = False
+    speeds: Mapping[str, float] = MappingProxyType({})
 
     def command(self) -> tuple[str, ...]:
         """A command that stands for it."""
-        return ("simulated", json.dumps(self._asdict()))
+        return ("simulated", json.dumps({**self._asdict(), "speeds": dict(self.speeds)}))
 
     @staticmethod
     def of(command: Sequence[str]) -> Behaviour:
@@ -150,6 +166,17 @@ class SimulatedAttempt:
     stuck: bool = False
     says_need: bool = False
     killed_asleep: bool = False
+    speed: float = 1.0
+    broken: bool = False
+    unheard: list[Callable[[], None]] = field(default_factory=list)
+    deaf_s: float = 0.0
+    _deaf_since_s: float = 0.0
+    _over_s: float | None = None
+
+    @property
+    def nodes(self) -> set[int]:
+        """The nodes on which it has ranks."""
+        return self.site.nodes_of(self.gpus)
 
     @property
     def stopping(self) -> bool:
@@ -211,8 +238,9 @@ class SimulatedAttempt:
         """Ask the ranks to stop."""
         self.site.point("stop")
         self.given_up |= hurry
-        if self.asked_s is None:
-            self.asked_s, self.woken_to_stop = self.site.time.monotonic(), self.paused
+        if self._is_heard(self.stop) and self.asked_s is None:
+            # Its ranks on nodes that answer may have heard that they are to stand still.
+            self.asked_s, self.woken_to_stop = self.site.time.monotonic(), self.paused or self.pause in self.unheard
             # One whose memory is out is killed.
             self.killed_asleep, self.out_at_s, self.empty_at_s = self.out_at_s is not None, None, None
             self.ran_before_stop_s = self.run_s()
@@ -226,13 +254,13 @@ class SimulatedAttempt:
     def pause(self) -> None:
         """Suspend the ranks in place."""
         self.site.point("pause")
-        if self.since_s is not None and self.asked_s is None:
+        if self._is_heard(self.pause) and self.since_s is not None and self.asked_s is None:
             self._count(None)
 
     def go_on(self, *, keep: bool = True) -> None:
         """Let suspended ranks go on."""
         self.site.point("go on")
-        if self.directory not in self.site.outcomes:
+        if self._is_heard(self.go_on) and self.directory not in self.site.outcomes:
             if self.out_at_s is not None and not keep:
                 self.ready_bytes = 0
             self.out_at_s, self.empty_at_s, self.stuck = None, None, False
@@ -258,25 +286,51 @@ class SimulatedAttempt:
         self.limit_s = limit_s
         self.site.expect(self)
 
+    def _is_heard(self, word: Callable[[], None]) -> bool:
+        """Whether its nodes hear a word now. If not, they hear it when they answer again."""
+        heard = not self.site.is_frozen(self)
+        if not heard:
+            self._deaf_since_s = self._deaf_since_s if self.unheard else self.site.time.monotonic()
+            self.unheard.append(word)
+        return heard
+
+    def forget_words(self) -> list[Callable[[], None]]:
+        """The words that its nodes have not heard yet. They are not said again."""
+        words, self.unheard = self.unheard, []
+        if words:
+            self.deaf_s += self.site.time.monotonic() - self._deaf_since_s
+        return words
+
+    def unknown_s(self) -> float:
+        """For how long what it did was another thing than the scheduler could know, because a node did not answer."""
+        now_s = self.site.time.monotonic()
+        deaf_s = now_s - self._deaf_since_s if self.unheard else 0.0
+        ended_s = 0.0 if self._over_s is None or self.site.is_told(self) else now_s - self._over_s
+        return self.deaf_s + deaf_s + ended_s
+
     def run_s(self) -> float:
         """For how long its ranks have run by now. Those that have ended or are suspended do not."""
         return self.ran_s + self._passed_s()
 
     def end(self) -> None:
         """Its ranks do not run any more."""
+        self._over_s = self.site.time.monotonic()
         if self.since_s is not None:
             self._count(None)
 
     def computed_s(self) -> float:
-        """For how long its job has computed by now."""
-        return self.done_s + self.throttled * self._passed_s()
+        """How much of its work its job has done by now."""
+        return self.done_s + self.speed * self.throttled * self._passed_s()
 
     def ends_s(self) -> float:
         """When it ends if nothing else happens."""
         if self.since_s is None:
             return math.inf
+        if self.broken:
+            # Its ranks wait for those that are lost, until they are asked to stop.
+            return self.stop_at_s
         left_s = math.inf if self.behaviour.hangs else max(self.behaviour.work_s - self.done_s, 0.0)
-        return min(self.since_s + left_s / self.throttled, self.stop_at_s, self.limit_at_s())
+        return min(self.since_s + left_s / (self.speed * self.throttled), self.stop_at_s, self.limit_at_s())
 
     def limit_at_s(self) -> float:
         """When its time is over, if it runs until then."""
@@ -301,9 +355,25 @@ class SimulatedSite:
 
     `point` is called wherever a scheduler may be killed, and raises `Killed` to do so. `act` is what happens beside the
     scheduler: it is called at the instants of `at`, while the scheduler waits.
+
+    `cluster` has its nodes, if there are several. Each of them is up, frozen (its attempts go on, but nobody can talk
+    to it) or lost. A lost node may be a zombie: what ran there runs on until the node comes back and is fenced.
     """
 
-    def __init__(self, time: SimulatedTime, point: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        time: SimulatedTime,
+        point: Callable[[str], None],
+        cluster: Cluster | None = None,
+        devices: list[str] | None = None,
+    ) -> None:
+        self.cluster = cluster
+        self.devices = devices
+        self.status: dict[int, NodeStatus] = {}
+        self.drained: set[str] = set()
+        self.misplaced: list[str] = []
+        self._zombies: dict[int, set[int]] = {}
+        self._news: list[NodeChange | NodesJoined] = []
         self.time = time
         self.point = point
         self.attempts: dict[Path, SimulatedAttempt] = {}
@@ -317,7 +387,7 @@ class SimulatedSite:
         self.crowded: list[str] = []
         self.discarded: set[str] = set()
         self._reports: dict[str, list[dict[str, Any]]] = {}
-        self._told: set[Path] = set()
+        self._untold: dict[Path, None] = {}
         self._ends: list[tuple[float, int, SimulatedAttempt]] = []
         self._script: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
@@ -334,8 +404,10 @@ class SimulatedSite:
             raise OSError(28, "No space left on device")
         assert directory not in self.attempts, f"{directory} was started twice"
         record = launch[RECORD]
-        job, behaviour = record["id"], Behaviour.of(launch["ranks"][0]["argv"])
+        first = launch["parts"][0] if launch.get("parts") else launch
+        job, behaviour = record["id"], Behaviour.of(first["ranks"][0]["argv"])
         self._note_early(record)
+        self._refuse_misplaced(record)
         self._count += 1
         attempt = SimulatedAttempt(
             self,
@@ -343,18 +415,39 @@ class SimulatedSite:
             directory,
             tuple(record["attempts"][-1]["gpus"]),
             behaviour,
-            launch["grace_s"],
-            launch["limit_s"],
+            first["grace_s"],
+            first["limit_s"],
             self.saved_s.get(job, 0.0),
             1000 + self._count,
             self.time.monotonic(),
             says_need=bool(record.get("request", {}).get("memory_bytes")),
         )
+        attempt.speed = self.speed_of(attempt)
         self.attempts[directory] = attempt
         self.note_crowd(attempt)
         self.expect(attempt)
         self.point("after a start")
         return attempt
+
+    def member(self, node: int) -> Member:
+        """A machine."""
+        return Member("simulated" if self.cluster is None else self.cluster.nodes[node].name)
+
+    def blocked(self) -> Mapping[int, str]:
+        """No GPU is out of order."""
+        return {}
+
+    def lines(self) -> Sequence[str]:
+        """Nothing."""
+        return ()
+
+    def sight(self, handle: SimulatedAttempt) -> Sight:
+        """What is seen of an attempt."""
+        return Sight(handle.computed_s())
+
+    def speed_of(self, attempt: SimulatedAttempt) -> float:
+        """How much of its work an attempt does per second, unless it is throttled."""
+        return 1.0
 
     def gpu_memory(self, gpu: int) -> GpuMemory | None:
         """The memory of a GPU, and what no attempt has of it; None if GPUs have no memory in this story."""
@@ -386,11 +479,16 @@ class SimulatedSite:
             self.early.append(record["id"])
 
     def find(self, directory: Path, token: str) -> SimulatedAttempt | Outcome | None:
-        """An attempt of an earlier scheduler."""
-        if directory in self.outcomes:
-            self._told.add(directory)
-            return self.outcomes[directory]
+        """An attempt of an earlier scheduler. What has become of those on nodes that are away is told by `wait`."""
         attempt = self.attempts.get(directory)
+        if attempt is not None:
+            attempt.forget_words()
+        if directory in self.outcomes:
+            if attempt is not None and (attempt.broken or self.is_frozen(attempt)):
+                self._untold[directory] = None
+                return attempt
+            self._untold.pop(directory, None)
+            return self.outcomes[directory]
         if attempt is None:
             self.never.add(directory)
         return attempt
@@ -417,18 +515,20 @@ class SimulatedSite:
     def sweep(self, jobs: Path) -> None:
         """Nothing of a folder that was set aside is left."""
 
-    def wait(self, seconds: float) -> Sequence[Over]:
-        """The attempts that have ended; lets time pass until one does, or something else happens."""
+    def wait(self, seconds: float) -> Sequence[Over | NodeChange | NodesJoined]:
+        """Nodes that have changed and attempts that have ended; lets time pass until something happens."""
         self.point("wait")
         now_s = self.time.monotonic()
-        left_s = min(seconds, self._next_s() - now_s)
+        left_s = 0.0 if self._news else min(seconds, self._next_s() - now_s)
         if left_s > 0:
             # Less than that would be lost in the last digit of the clock.
             self.time.go_by(max(left_s, 1e-6))
         self.happen()
-        over = [path for path in self.outcomes if path not in self._told]
-        self._told.update(over)
-        return [Over(self.attempts[path], self.outcomes[path]) for path in over]
+        over = [path for path in self._untold if not self.is_frozen(self.attempts[path])]
+        for path in over:
+            del self._untold[path]
+        news, self._news = self._news, []
+        return [*news, *(Over(self.attempts[path], self.outcomes[path]) for path in over)]
 
     def let_pass(self, seconds: float) -> None:
         """Let time pass while no scheduler runs. Everything happens when it is due."""
@@ -438,6 +538,10 @@ class SimulatedSite:
             self.happen()
         self.time.sleep(max(end_s - self.time.monotonic(), 0.0))
         self.happen()
+
+    def is_told(self, attempt: SimulatedAttempt) -> bool:
+        """Whether the scheduler has heard of the end of an attempt."""
+        return attempt.directory in self.outcomes and attempt.directory not in self._untold
 
     def wake(self) -> None:
         """Nobody else waits here."""
@@ -466,7 +570,7 @@ class SimulatedSite:
             attempt.end()
             # What it had run when it left its last sign of life.
             ran_s = attempt.ran_s - attempt.ran_s % SIGN_EVERY_S
-            self.outcomes[attempt.directory] = LOST._replace(ended=self.time.moment(), ran_s=ran_s)
+            self._note_over(attempt, LOST._replace(ended=self.time.moment(), ran_s=ran_s))
 
     def kill_rank(self, attempt: SimulatedAttempt) -> None:
         """A rank of an attempt is killed by somebody."""
@@ -481,7 +585,92 @@ class SimulatedSite:
         ends_s = self._ends[0][0] if self._ends else math.inf
         return min(ends_s, self._script[0][0] if self._script else math.inf)
 
+    # --- nodes -------------------------------------------------------------------------------------------------------
+
+    def nodes_of(self, gpus: Sequence[int]) -> set[int]:
+        """The nodes of some GPUs."""
+        return set() if self.cluster is None else {self.cluster.node_of_gpu[gpu] for gpu in gpus}
+
+    def is_frozen(self, attempt: SimulatedAttempt) -> bool:
+        """Whether nobody can talk to one of its nodes."""
+        return bool(self.status) and any(self.status.get(node) == "unreachable" for node in attempt.nodes)
+
+    def greet(self) -> None:
+        """Another scheduler has come: tell it of all nodes anew."""
+        nodes = () if self.cluster is None else range(len(self.cluster.nodes))
+        self._news = [NodeChange(node, self.status.get(node, "up")) for node in nodes]
+
+    def freeze(self, node: int) -> None:
+        """A node does not answer. What runs there goes on."""
+        if node not in self.status:
+            self._change(node, "unreachable")
+
+    def lose(self, node: int, *, zombie: bool, late_s: float = 0.0) -> None:
+        """A node is given up. The ends of its attempts come `late_s` later. What a zombie ran goes on."""
+        if self.status.get(node) == "lost":
+            return
+        self._change(node, "lost")
+        for attempt in self._alive_on(node):
+            attempt.broken = True
+            self.expect(attempt)
+            if zombie:
+                there = {gpu for gpu in attempt.gpus if self.nodes_of([gpu]) == {node}}
+                self._zombies.setdefault(node, set()).update(there)
+        self.at(self.time.monotonic() + late_s, self._give_up)
+
+    def return_(self, node: int) -> None:
+        """A node answers. If it was lost, it is fenced before it is up: nothing of ours runs there any more."""
+        if node not in self.status:
+            return
+        self._give_up()
+        self._zombies.pop(node, None)
+        self._change(node, "up")
+        for attempt in self.alive():
+            for word in attempt.forget_words() if not self.is_frozen(attempt) else ():
+                word()
+
+    def join(self, node: Node, kind: GpuType) -> None:
+        """Another node joins."""
+        assert self.cluster is not None
+        self.cluster = Cluster.of([*self.cluster.nodes, node], [*self.cluster.types, kind])
+        if self.devices is not None:
+            self.devices = [*self.devices, *(f"{node.name}-{gpu}" for gpu in range(node.gpus))]
+        self._news.append(NodesJoined(self.cluster, self.devices))
+
+    def _change(self, node: int, status: NodeStatus) -> None:
+        self.status = {other: known for other, known in self.status.items() if other != node}
+        if status != "up":
+            self.status[node] = status
+        self._news.append(NodeChange(node, status))
+
+    def _alive_on(self, node: int) -> list[SimulatedAttempt]:
+        return [one for one in self.alive() if node in one.nodes]
+
+    def _give_up(self) -> None:
+        """Attempts of which all nodes are lost are over."""
+        lost = {node for node, status in self.status.items() if status == "lost"}
+        for attempt in self.alive():
+            if attempt.broken and attempt.nodes <= lost:
+                self.kill_keeper(attempt)
+
+    def _refuse_misplaced(self, record: Mapping[str, Any]) -> None:
+        """Refuse to start an attempt on a node that is away. Write it down if the scheduler knows that, or has drained
+        the node."""
+        gpus = record["attempts"][-1]["gpus"]
+        haunted = {gpu for there in self._zombies.values() for gpu in there}
+        unknown = {news.node for news in self._news if isinstance(news, NodeChange)}
+        for node in self.nodes_of(gpus):
+            name = "" if self.cluster is None else self.cluster.nodes[node].name
+            away = node in self.status or haunted.intersection(gpus)
+            if (away and node not in unknown) or name in self.drained:
+                self.misplaced.append(f"{record['id']} on {name}")
+            if away:
+                raise OSError(113, f"node {name} does not answer")
+
     def _end(self, attempt: SimulatedAttempt) -> None:
+        if attempt.broken:
+            self.kill_keeper(attempt)
+            return
         behaviour, done = attempt.behaviour, attempt.computed_s() >= attempt.behaviour.work_s - 1e-6
         if done and not behaviour.hangs and attempt.stop_at_s > self.time.monotonic():
             failed = self.failures.get(attempt.job, 0)
@@ -517,7 +706,11 @@ class SimulatedSite:
             cause = "request"
         attempt.end()
         about = (self.time.moment(), memory_kills, stop_s, attempt.ran_s)
-        self.outcomes[attempt.directory] = Outcome(codes, cause, killed, "", *about)
+        self._note_over(attempt, Outcome(codes, cause, killed, "", *about))
+
+    def _note_over(self, attempt: SimulatedAttempt, outcome: Outcome) -> None:
+        self.outcomes[attempt.directory] = outcome
+        self._untold[attempt.directory] = None
 
 
 class SimulatedJournal(Journal):

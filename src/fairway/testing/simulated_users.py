@@ -22,6 +22,7 @@ from fairway.runtime.daemon.config import Keep
 from fairway.runtime.daemon.retention import due
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.daemon.settings import FILE_NAME, Settings
+from fairway.runtime.jobs.draining import Drain
 from fairway.runtime.jobs.records import JobRecord, family_of
 from fairway.runtime.jobs.request import Dependency, DependencyKind, JobRequest, Preempt
 from fairway.runtime.journal.database import DiskFullError
@@ -45,12 +46,16 @@ class UsersWorld(Protocol):
     seed: int
     rng: random.Random
     folder: Path
-    cluster: Cluster
     time: SimulatedTime
     site: SimulatedSite
     scheduler: Scheduler
     settings: Settings
     calm: bool
+
+    @property
+    def cluster(self) -> Cluster:
+        """The machines that are there now."""
+        ...
 
     def demand(self, holds: bool, law: str) -> None:
         """Say which law does not hold."""
@@ -96,6 +101,7 @@ class Users:
         self._rng = world.rng
         self._keys = 0
         self._releases: dict[str, int] = {}
+        self._drains: dict[str, int] = {}
         # Stories differ in what most of their jobs are like.
         self._elastic = self._rng.choice((0.2, 0.9))
         self._priorities = self._rng.choice(((0, 0, 0, 1, -1), (0, -1, -1), (0,)))
@@ -133,7 +139,7 @@ class Users:
 
     def _request(self, key: str) -> JobRequest:
         rng, cluster = self._rng, self._world.cluster
-        here = cluster.gpu_count // len(cluster.nodes)
+        here = int(min(cluster.gpus_by_type))
         gpus, priority = rng.randint(1, min(here, self._most_gpus)), rng.choice(self._priorities)
         preempt: Preempt = rng.choice(("checkpoint", "checkpoint", "suspend", "restart", "never"))
         elastic = preempt == "checkpoint" and rng.random() < self._elastic
@@ -314,6 +320,23 @@ class Users:
         scheduler = self._world.scheduler
         targets = [scheduler.jobs.target(job) for job in scheduler.state.held_gpus]
         return any(target is not None and target.host >= 0 for target in targets)
+
+    def drain(self, name: str, *, move: bool) -> None:
+        """An operator drains a node. Once that is acknowledged, nothing may be started there."""
+        world, drained = self._world, self._world.site.drained
+        self._drains[name] = asked = self._drains.get(name, 0) + 1
+
+        def acknowledged(moved: list[JobRecord]) -> None:
+            if self._drains[name] == asked:
+                drained.add(name)
+
+        world.ask(world.scheduler.draining.drain(name, Drain("opera", "work"), move=move), acknowledged)
+
+    def undrain(self, name: str) -> None:
+        """An operator lets jobs start on a node again."""
+        self._drains[name] = self._drains.get(name, 0) + 1
+        self._world.site.drained.discard(name)
+        self._world.ask(self._world.scheduler.draining.undrain(name), lambda nothing: None)
 
     def configure(self) -> None:
         """An operator edits the configuration, and mostly has it read at once."""

@@ -22,10 +22,10 @@ from fairway.core.event import Event, JobFinished
 from fairway.core.job import JobSpec, Workload
 from fairway.placement import placement
 from fairway.policies import make_policy
-from fairway.runtime.daemon.machine import virtual_machine
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest, Preempt
+from fairway.runtime.processes.machine import virtual_machine
 from fairway.simulator.result import Result
 from fairway.simulator.rules import Rules
 from fairway.simulator.run import simulate

@@ -12,8 +12,9 @@ from pathlib import Path
 class Context:
     """Where this process is. `scheduled` is False outside Fairway; ranks are then those of torchrun, if there are any.
 
-    `attempt` is the directory of this start of the job, which all its ranks share. `resume` says that the scheduler
-    knows of a checkpoint of this job. `batch_size` is what the scheduler wants the job to train with.
+    `attempt` is the directory of this start of the job, which all its ranks share. `node` is where the scheduler leaves
+    word for the ranks of this node, and they for it: the same one, unless the job has several nodes. `resume` says that
+    the scheduler knows of a checkpoint of this job. `batch_size` is what the scheduler wants the job to train with.
     """
 
     scheduled: bool = False
@@ -25,6 +26,7 @@ class Context:
     report: Path | None = None
     checkpoints: Path | None = None
     attempt: Path | None = None
+    node: Path | None = None
     resume: bool = False
     grace_s: float = 60.0
     reason: str = ""
@@ -51,12 +53,18 @@ class Context:
             restart_count=restart_count,
             report=report,
             checkpoints=Path(env["FAIRWAY_CHECKPOINT_DIR"]) if env.get("FAIRWAY_CHECKPOINT_DIR") else None,
-            attempt=next((one for one in (attempt / "shared", attempt) if one.is_dir()), None),
+            attempt=_writable(attempt),
+            node=_writable(Path(env.get("FAIRWAY_NODE_DIR") or attempt)),
             resume=env.get("FAIRWAY_RESUME") == "1",
             grace_s=_seconds(env.get("FAIRWAY_GRACE_SECONDS", ""), 60.0),
             reason=env.get("FAIRWAY_REASON", ""),
             batch_size=_whole(env, "FAIRWAY_BATCH_SIZE", 0) or None,
         )
+
+
+def _writable(folder: Path) -> Path | None:
+    """Where ranks may write in a directory of the scheduler, if it is there."""
+    return next((one for one in (folder / "shared", folder) if one.is_dir()), None)
 
 
 def _whole(env: Mapping[str, str], name: str, otherwise: int) -> int:

@@ -23,7 +23,8 @@ _SLICE_S = 0.05
 
 
 class Pace:
-    """How much of the time one rank computes. The ranks of the attempt share `folder`; None: no throttle."""
+    """How much of the time one rank computes. The ranks of the node share `folder`; None: no throttle. `rank` is the
+    number of this one among them."""
 
     def __init__(self, folder: Path | None, rank: int, hurried: Callable[[], bool]) -> None:
         whole = None if folder is None else folder.parent if folder.name == "shared" else folder

@@ -52,8 +52,8 @@ class Session:
         self.total = steps
         self.ranks = Ranks(context, agree_every)
         self._stop = StopFlag()
-        self._pace = Pace(context.attempt, context.rank, hurried=lambda: self._stop.is_set)
-        self._yielding = Yielding(context.attempt, context.world_size, hurried=lambda: self._stop.is_set)
+        self._pace = Pace(context.node, context.local_rank, hurried=lambda: self._stop.is_set)
+        self._yielding = Yielding(context.node, context.world_size, hurried=lambda: self._stop.is_set)
         lines = Lines(context.report, speaks=lambda: self.rank == 0)
         self._reporter = Reporter(lines, total=steps, batch_size=batch_size)
         self._checkpoints = _checkpoints(context, checkpoint_dir, keep)
@@ -404,8 +404,8 @@ def _checkpoints(context: Context, otherwise: str | Path | None, keep: int) -> C
 
 
 def _wish_file(context: Context) -> Path | None:
-    """Where the scheduler writes which batch it wants: in the directory of the attempt."""
-    folder = context.attempt
+    """Where the scheduler writes which batch it wants."""
+    folder = context.node
     if folder is None:
         return None
     return (folder.parent if folder.name == "shared" else folder) / "wanted.json"

@@ -237,6 +237,7 @@ def test_the_document_describes_every_route(site: Site) -> None:
         "/metrics",
     }
     expected |= {"/tokens", "/tokens/{name}", "/tokens/{name}/rotate", "/audit"}
+    expected |= {"/nodes/{name}/drain", "/nodes/{name}/undrain"}
     expected |= {f"/jobs/{{name}}/{verb}" for verb in ("cancel", "suspend", "resume", "requeue", "hold", "release")}
     assert set(document["paths"]) == {"/metrics", *(f"/v1{path}" for path in expected)}
     for path, operations in document["paths"].items():

@@ -14,7 +14,7 @@ from fairway.cli.live import program
 from fairway.cli.live_result import Tape
 from fairway.core.event import JobCancelled, JobEvicted, JobFinished
 from fairway.core.state import State
-from fairway.runtime.daemon.machine import virtual_machine
+from fairway.runtime.processes.machine import virtual_machine
 
 
 class _Scheduler:

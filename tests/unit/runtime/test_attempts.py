@@ -23,6 +23,9 @@ class Wishes:
     def target(self, job: int) -> AttemptTarget | None:
         return self.targets.get(job)
 
+    def adjusted(self) -> dict[int, tuple[float, Split | None]]:
+        return {job: (target.throttle, target.batch) for job, target in self.targets.items()}
+
     def stays(self, job: int) -> bool:
         return False
 

@@ -14,7 +14,7 @@ from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.core.event import JobFinished, JobStarted, RateChanged, RegimeEntered, Woken
 from fairway.core.state import State
 from fairway.runtime.jobs import life
-from fairway.runtime.jobs.estimates import submitted
+from fairway.runtime.jobs.estimates import speeds_of, submitted
 from fairway.runtime.jobs.records import JobRecord, JobState, StoredJob
 from fairway.runtime.jobs.request import JobRequest
 from fairway.runtime.journal.database import Journal
@@ -28,7 +28,7 @@ def _life(rng: random.Random) -> tuple[list[tuple[list[Any], int]], dict[int, Jo
     records = {number: JobRecord(number, str(number + 1), JobRequest(command=("true",)), 0.0) for number in range(4)}
     entries: list[tuple[list[Any], int]] = []
     for record in records.values():
-        entries.append(([submitted(record, CLUSTER, 500.0, 0.0, 10.0)], 0))
+        entries.append(([submitted(record, speeds_of(record.request, CLUSTER), 500.0, 0.0, 10.0)], 0))
     now_s, round_number, runs = 0.0, 0, dict.fromkeys(range(4), False)
     for _ in range(400):
         now_s += rng.uniform(0.1, 3.0)

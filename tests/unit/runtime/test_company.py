@@ -30,7 +30,7 @@ class Live:
         self.profile = MeasuredProfile()
         self.in_steps = set(range(len(models)))
         store = cast(JobStore, self.records)
-        self.company = Company(store, self.state, self.state.cluster, self.profile, self.in_steps)
+        self.company = Company(store, self.state, self.profile, self.in_steps)
 
     def start(self, number: int, host: int = -1) -> list[int]:
         """A job starts. Returns whose company has changed."""
@@ -121,7 +121,7 @@ def test_what_is_expected_before_a_pair_is_measured() -> None:
 
 def test_policies_see_what_was_measured_and_nothing_of_jobs_without_a_name() -> None:
     live = alone_then_together("ant", "", "bee")
-    pairing = LivePairing(live.state.cluster, live.profile)
+    pairing = LivePairing(live.profile)
     assert pairing.factors(0, 2) == ()
     pairing.look_in(live.company)
     live.profile.note_pair("v100", ANT, BEE, (0.8, 0.5), 1.0, "mps")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fairway.core.batch import Split
 from fairway.runtime.journal.job_folders import RECORD
 from fairway.runtime.processes.attempts import Attempts, AttemptTarget, BlockedGpus, LaunchOrder, NoRoom
 from fairway.runtime.processes.gpu_room import READY_EVERY_S
@@ -33,6 +34,9 @@ class Turns:
 
     def target(self, job: int) -> AttemptTarget | None:
         return self.targets.get(job)
+
+    def adjusted(self) -> dict[int, tuple[float, Split | None]]:
+        return {}
 
     def stays(self, job: int) -> bool:
         return True

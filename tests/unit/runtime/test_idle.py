@@ -15,7 +15,10 @@ import pytest
 from fairway.runtime.daemon.config import Config, Idle
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.daemon.settings import Settings
-from fairway.runtime.daemon.watch import IdleJobs, Sample, Watch, cpu_s
+from fairway.runtime.daemon.watch import IdleJobs, Sample, Watch
+from fairway.runtime.processes.attempts import BlockedGpus
+from fairway.runtime.processes.keeper import cpu_s
+from fairway.runtime.processes.local import LocalSite
 
 TERMS = Idle(60.0, 300.0)
 
@@ -91,8 +94,9 @@ def test_a_broken_stderr_does_not_end_the_watch(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(sys, "stderr", broken)
     looks: list[int] = []
     settings = SimpleNamespace(poll=lambda scheduler: looks.append(1) or "was read again", config=Config())
-    scheduler = SimpleNamespace(clock=SimpleNamespace(jump=None))
-    watch = Watch(cast(Scheduler, scheduler), cast(Settings, settings), None)
+    engine = SimpleNamespace(attempts=SimpleNamespace(live={}), devices=None)
+    scheduler = SimpleNamespace(clock=SimpleNamespace(jump=None), blocked=BlockedGpus(), engine=engine, cluster=None)
+    watch = Watch(cast(Scheduler, scheduler), cast(Settings, settings), LocalSite())
     watch._every_s = 0.01
     watch.start()
     deadline_s = time.monotonic() + 20.0

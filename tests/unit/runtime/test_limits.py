@@ -20,7 +20,7 @@ from fairway.runtime.daemon.config import parse_config
 from fairway.runtime.guard.limits import Limits
 from fairway.runtime.guard.pinned_gpus import Around
 from fairway.runtime.guard.policy_guard import PolicyGuard
-from fairway.runtime.jobs.estimates import submitted
+from fairway.runtime.jobs.estimates import speeds_of, submitted
 from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.jobs.request import JobRequest
 
@@ -34,7 +34,7 @@ def _state(jobs: Sequence[JobRequest], cluster: Cluster = ONE_TYPE) -> State:
     state = State(cluster)
     for number, request in enumerate(jobs):
         record = JobRecord(number, str(number + 1), request, 0.0)
-        state.apply(submitted(record, cluster, 100.0, 0.0, 10.0))
+        state.apply(submitted(record, speeds_of(record.request, cluster), 100.0, 0.0, 10.0))
     return state
 
 

@@ -12,7 +12,6 @@ from fairway.core.action import Launch
 from fairway.core.errors import EngineError
 from fairway.core.event import Event, JobCancelled, JobEvicted, JobFailed, JobFinished, JobStarted, RateChanged
 from fairway.core.state import State
-from fairway.runtime.daemon.machine import virtual_machine
 from fairway.runtime.daemon.scheduler import NoTerms
 from fairway.runtime.jobs import life
 from fairway.runtime.jobs.commands import Commands, WrongStateError
@@ -32,6 +31,7 @@ from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest
 from fairway.runtime.jobs.store import JobStore
 from fairway.runtime.jobs.waiting import Reasons
+from fairway.runtime.processes.machine import virtual_machine
 from fairway.runtime.processes.site import LOST, REFUSED, Outcome
 
 CLUSTER = virtual_machine(2).cluster
@@ -42,12 +42,11 @@ class World:
 
     def __init__(self) -> None:
         self.store, self.state = JobStore(), State(CLUSTER)
-        self.observations = Observations(self.store, CLUSTER, self.state, 0.0)
+        self.observations = Observations(self.store, self.state, 0.0)
         self.jobs = LiveJobs(self.store, self.state, self.observations, 0.0)
         self.live: set[int] = set()
         self.commands = Commands(
             self.jobs,
-            CLUSTER,
             Reasons(),
             NoTerms(),
             piece=2,

@@ -12,9 +12,9 @@ import pytest
 
 from fairway.core.errors import InputError
 from fairway.core.hardware import CATALOGUE
-from fairway.runtime.daemon.machine import ForeignProcesses, Nvml, found_machine, nvidia_machine, type_name, visible
 from fairway.runtime.jobs.estimates import speeds_of
 from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.processes.machine import ForeignProcesses, Nvml, found_machine, nvidia_machine, type_name, visible
 from fairway.testing.fake_nvml import FakeGpu, FakeNvml
 
 

@@ -23,6 +23,7 @@ def environment(
         "FAIRWAY_RESUME": str(int(resume)),
         "FAIRWAY_GRACE_SECONDS": "5",
         "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
         "WORLD_SIZE": str(world),
     }
 

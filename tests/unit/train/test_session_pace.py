@@ -21,9 +21,9 @@ def attempt(tmp_path: Path) -> Path:
     return tmp_path / "attempt-1"
 
 
-def begin(attempt: Path, rank: int = 0, world: int = 1) -> Session:
+def begin(attempt: Path, rank: int = 0, world: int = 1, **more: str) -> Session:
     """A session that looks at its throttle at once."""
-    made = session(100_000, env=environment(attempt.parent, rank=rank, world=world))
+    made = session(100_000, env=environment(attempt.parent, rank=rank, world=world) | more)
     made._pace._looked_s = -1e9
     return made
 
@@ -61,6 +61,17 @@ def test_each_rank_says_it_where_all_ranks_can_write(attempt: Path) -> None:
     with begin(attempt, rank=1, world=2) as training:
         part_of(training, 0.3)
     assert (attempt / "shared" / "eased-1").exists()
+
+
+def test_a_rank_on_one_of_several_nodes_talks_to_the_keeper_of_its_node(attempt: Path) -> None:
+    node = attempt / "node-1"
+    node.mkdir()
+    (node / "throttle").write_text("0.5")
+    with begin(attempt, rank=5, world=6, LOCAL_RANK="1", FAIRWAY_NODE_DIR=str(node)) as training:
+        part_of(training, 0.3)
+        assert training.context.attempt == attempt
+    assert (node / "eased-1").exists()
+    assert not list(attempt.glob("eased-*"))
 
 
 def test_a_request_to_stop_ends_a_long_rest(attempt: Path) -> None:

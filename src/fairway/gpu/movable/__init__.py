@@ -32,7 +32,8 @@ def make_movable() -> None:
             os.environ["LD_PRELOAD"] = ":".join(kept)
         log = os.environ.get("FAIRWAY_LOG", "")
         if log:
-            Mover(Path(log).parent, loaded.split(":")[0]).install()
+            folder = os.environ.get("FAIRWAY_NODE_DIR") or Path(log).parent
+            Mover(Path(folder), loaded.split(":")[0]).install()
     elif saver and "LD_PRELOAD" not in os.environ:
         libraries = _libraries(Path(saver))
         if libraries:

@@ -71,8 +71,8 @@ class GandivaNotes:
         self.growth: dict[str, list[float]] = dict(memory.get("growth", {}))
         self.rest: dict[str, float] = dict(memory.get("rest", {}))
         self.blocked: dict[str, float] = dict(memory.get("blocked", {}))
-        self.affinity: list[int] = list(memory.get("affinity", [0] * nodes))
-        self.idle: list[int] = list(memory.get("idle", [0] * nodes))
+        self.affinity = _of_nodes(memory.get("affinity", ()), nodes)
+        self.idle = _of_nodes(memory.get("idle", ()), nodes)
         self.due_s: float | None = memory.get("due_s")
 
     def plain(self, jobs: Mapping[str, int], now_s: float) -> dict[str, Any]:
@@ -168,3 +168,8 @@ def _guests(
         elif len(running) < len(rows):
             refused += [(row, other) for row in rows if not held[row] for other in running]
     return guests, refused
+
+
+def _of_nodes(known: Sequence[int], nodes: int) -> list[int]:
+    """What is noted of each node; 0 for those that have joined since."""
+    return [*known, *[0] * (nodes - len(known))]

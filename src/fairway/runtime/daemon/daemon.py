@@ -14,17 +14,17 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairway.core.errors import FairwayError
+from fairway.core.errors import FairwayError, InputError
 from fairway.core.plan import Placer
 from fairway.core.policy import Policy
 from fairway.placement import placement as placement_named
 from fairway.policies import make_policy
 from fairway.runtime.daemon.clock import Clock
-from fairway.runtime.daemon.machine import ForeignProcesses, Machine, found_machine
+from fairway.runtime.daemon.place import found_place, ray_site
 from fairway.runtime.daemon.retention import Retention
 from fairway.runtime.daemon.scheduler import MIN_RUN_S, Scheduler
 from fairway.runtime.daemon.settings import Choice, Options, Settings
@@ -34,11 +34,14 @@ from fairway.runtime.jobs.life import CHECKPOINTED
 from fairway.runtime.jobs.records import JobRecord, JobState, StoredJob
 from fairway.runtime.journal.database import Journal, is_blank
 from fairway.runtime.journal.job_folders import folders_of, refuse_without_journal, take_over
-from fairway.runtime.journal.recovery import STOOD_STILL, fingerprint
-from fairway.runtime.processes import containment, executors, keeper, local
+from fairway.runtime.journal.recovery import STOOD_STILL, fingerprint, is_usable
+from fairway.runtime.processes import keeper, local
 from fairway.runtime.processes.keeper import started_at, write_over
-from fairway.runtime.processes.local import LocalSite, Running
-from fairway.runtime.processes.movable_memory import MovableMemory, saver_folder
+from fairway.runtime.processes.local import Running
+from fairway.runtime.processes.machine import Machine
+from fairway.runtime.processes.ray_site import RaySite
+from fairway.runtime.processes.remote_attempt import RemoteAttempt
+from fairway.runtime.processes.site import Outcome, Over
 from fairway.runtime.processes.trusted_path import refuse_untrusted
 
 LEAVE = "leave"
@@ -78,39 +81,58 @@ class Daemon:
         self.remarks: list[str] = []
         self.parting = LEAVE
         self.listener: socket.socket | None = None
-        self._lock = locked(options.folder)
-        self._journal: Journal | None = None
-        try:
-            refuse_without_journal(options.folder)
-            if (options.folder / "journal.db").exists():
-                # Once for all that follows: to open it is to check it, which takes long if there are many jobs.
-                self._journal = Journal(options.folder / "journal.db")
+        with ExitStack() as undo:
+            self._lock = locked(options.folder)
+            undo.callback(os.close, self._lock)
+            if fresh:
+                undo.callback(shutil.rmtree, options.folder, ignore_errors=True)
+            # Before the journal is opened: a blank one may be a lost one.
+            refuse_without_journal(options.folder, Choice(options, {}).root(options.folder))
+            self._journal = self._opened_journal()
+            if self._journal is not None:
+                undo.callback(self._journal.close)
             last = {} if self._journal is None else self._journal.facts()
             self.choice = Choice(options, last)
+            self.choice.check_engine()
+            self.root = self.choice.root(options.folder)
+            self._make_root()
             self.settings = self._read_settings()
             self.choice.load_plugins()
             policy, placer = self._made_policy(), self._made_placement()
-            self.machine = machine or self._found_machine()
-            self.containment = containment.found(options.folder)
+            with self.choice.blamed("gpus"), self.choice.blamed("engine"):
+                self.place = found_place(self.choice, options.folder, last, machine)
+            undo.callback(self.place.close)
+            self.machine, self.site = self.place.machine, self.place.site
             if listen is not None:
                 self._listen(listen)
-            self._take_over()
-            self.memory = self._movable_memory()
+            if self.listener is not None:
+                undo.callback(self.listener.close)
+            if self.choice.ray is None:
+                self._take_over()
             self.scheduler = self._made_scheduler(policy, placer, min_run_s, restart_s)
             self.settings.govern(self.scheduler)
-            self._watch = Watch(self.scheduler, self.settings, self._foreign_processes())
+            self._watch = Watch(self.scheduler, self.settings, self.site)
+            # Before any job can be started.
+            self.scheduler.blocked.set(self.site.blocked())
             self.retention = Retention(self.scheduler, lambda: self.settings.config.retention, self._watch.tell)
             self._remember(last)
-        except BaseException:
-            if self.listener is not None:
-                self.listener.close()
-            if self._journal is not None:
-                self._journal.close()
-            if fresh:
-                shutil.rmtree(options.folder, ignore_errors=True)
-            os.close(self._lock)
-            raise
+            undo.pop_all()
         self._thread: threading.Thread | None = None
+
+    def _make_root(self) -> None:
+        """Make the directory for the folders of jobs, if it is not the state directory."""
+        if self.root == self.options.folder:
+            return
+        refuse_untrusted(self.root)
+        try:
+            self.root.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"--jobs {self.root}: {error.strerror}") from None
+
+    def _opened_journal(self) -> Journal | None:
+        """The journal, if there is one. To open it is to check it, which takes long if there are many jobs."""
+        path = self.options.folder / "journal.db"
+        return Journal(path) if path.exists() else None
 
     def _read_settings(self) -> Settings:
         self.choice.check_config()
@@ -122,10 +144,6 @@ class Daemon:
             with self.choice.blamed("listen"):
                 self.listener = listen(self.choice.listen)
 
-    def _found_machine(self) -> Machine:
-        with self.choice.blamed("gpus"):
-            return found_machine(self.choice.gpus)
-
     def _made_policy(self) -> Policy:
         with self.choice.blamed("policy"):
             return make_policy(self.choice.policy)
@@ -136,7 +154,7 @@ class Daemon:
 
     def _take_over(self) -> None:
         """Take over running jobs that the journal does not know, before GPUs are given to other jobs."""
-        jobs = self.options.folder / "jobs"
+        jobs = self.root / "jobs"
         found = take_over(self._journal, jobs) if self._journal is not None and jobs.is_dir() else ()
         if found:
             what = f"job {found[0]} has" if len(found) == 1 else f"jobs {', '.join(found)} have"
@@ -146,25 +164,21 @@ class Daemon:
                 "other commands since then are lost"
             )
 
-    def _movable_memory(self) -> MovableMemory | None:
-        nvml, devices = self.machine.nvml, self.machine.devices
-        if nvml is None or devices is None:
-            return None
-        return MovableMemory(self.options.folder, lambda gpu: nvml.memory(devices[gpu]), saver_folder())
-
     def _made_scheduler(self, policy: Policy, placer: Placer, min_run_s: float, restart_s: float) -> Scheduler:
         return Scheduler(
             self.options.folder,
             self.machine.cluster,
             policy,
             placer,
+            jobs_folder=self.root / "jobs",
             devices=self.machine.devices,
             round_s=self.choice.round_s,
             policy_text=self.choice.policy,
             terms=self.settings,
             min_run_s=min_run_s,
             restart_s=restart_s,
-            site=LocalSite(self.containment, self.machine.device_numbers, self.memory),
+            site=self.site,
+            here=self.choice.ray is None,
             journal=self._journal,
         )
 
@@ -177,7 +191,7 @@ class Daemon:
             self.remarks.append(self.scheduler.problem)
         now = fingerprint(self.machine.cluster, self.machine.devices)
         before = last.get("machine")
-        if before is not None and before != now:
+        if before is not None and not is_usable(before, now):
             left = sum(not record.state.ended for record in self.scheduler.store)
             jobs = "1 job that has not ended is" if left == 1 else f"{left:,} jobs that have not ended are"
             told = f"; {jobs} queued again" if left else ""
@@ -186,24 +200,9 @@ class Daemon:
         if unknown:
             jobs = "1 job that has a folder" if unknown == 1 else f"{unknown:,} jobs that have folders"
             self.remarks.append(
-                f"the journal knows nothing of {jobs} in {self.scheduler.folder / 'jobs'}: it was replaced, or its "
+                f"the journal knows nothing of {jobs} in {self.scheduler.jobs_folder}: it was replaced, or its "
                 "write-ahead log was lost. Move away the folders that are not needed"
             )
-
-    def _foreign_processes(self) -> ForeignProcesses | None:
-        """The watcher of foreign processes. It looks once before any job can be started."""
-        if self.machine.nvml is None or self.machine.devices is None:
-            return None
-        foreign = ForeignProcesses(self.machine.nvml, self.machine.devices, self._our_processes)
-        self.scheduler.blocked.set(foreign.look())
-        return foreign
-
-    def _our_processes(self) -> dict[int, set[int]]:
-        """The pids of what keeps our jobs on each GPU: the keepers of attempts, and the wardens of executors."""
-        found = self.scheduler.engine.keepers()
-        for gpu, pids in executors.wardens(self.scheduler.folder / "executors").items():
-            found[gpu] = found.get(gpu, set()) | pids
-        return found
 
     @property
     def operators(self) -> tuple[str, ...]:
@@ -244,9 +243,7 @@ class Daemon:
         self.scheduler.close()
         if self._thread is not None:
             self._thread.join()
-        self.containment.close()
-        if self.memory is not None:
-            self.memory.close()
+        self.place.close()
         self.parting = str((running_daemon(self.options.folder) or {}).get("parting", LEAVE))
         with suppress(OSError):
             # On a read-only file system it stays. It names a process that is gone.
@@ -288,7 +285,7 @@ def facts_of_last_time(folder: Path) -> dict[str, Any]:
 def _told(machine: Any) -> str:
     """The GPUs of a machine as the journal has them, in words."""
     try:
-        return ", ".join(f"{gpus} × {kind}" for kind, gpus in machine[0])
+        return ", ".join(f"{gpus} × {kind}" for kind, gpus, *_ in machine[0])
     except (TypeError, ValueError, IndexError):
         return "unknown ones"
 
@@ -296,7 +293,7 @@ def _told(machine: Any) -> str:
 def _jobs_without_record(scheduler: Scheduler) -> int:
     """How many jobs have a folder but no record. New jobs get ids after them, so that each has its own folder."""
     known = scheduler.journal.names()
-    names = [one.name for one in folders_of(scheduler.folder / "jobs") if one.name not in known]
+    names = [one.name for one in folders_of(scheduler.jobs_folder) if one.name not in known]
     numbers = [int(name.partition("_")[0]) for name in names]
     scheduler.store.skip(0, max((number + 1 for number in numbers), default=0))
     return len(numbers)
@@ -321,6 +318,8 @@ def announce(folder: Path, told: Mapping[str, Any], jobs: str) -> None:
 def stop_jobs(folder: Path) -> Stopped:
     """Ask the processes of all jobs to save and stop, and wait for them. The next scheduler starts them again."""
     with _alone(folder):
+        if _choice(folder).ray is not None:
+            return _stop_on_ray(folder)
         running = _running(folder)
         for one in running:
             one.stop()
@@ -339,6 +338,8 @@ def suspend_jobs(folder: Path) -> int:
     the next scheduler when it began.
     """
     with _alone(folder):
+        if _choice(folder).ray is not None:
+            return _book(folder, _suspend_on_ray(folder))
         running = _running(folder)
         for one in running:
             one.pause()
@@ -362,8 +363,55 @@ def _alone(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
+def _choice(folder: Path) -> Choice:
+    """The options of the last scheduler."""
+    return Choice(Options(folder), facts_of_last_time(folder) if folder.is_dir() else {})
+
+
+def _stop_on_ray(folder: Path) -> Stopped:
+    """Ask the processes of all jobs on other machines to save and stop, and wait for them."""
+    with closing(ray_site(_choice(folder), folder, facts_of_last_time(folder))) as site:
+        running = _running_on(site, folder)
+        for attempt in running:
+            attempt.stop()
+        left, again = dict(running), 0
+        while left:
+            for news in site.wait(1.0):
+                if isinstance(news, Over) and isinstance(news.handle, RemoteAttempt):
+                    again += _from_the_beginning(news.outcome, left.pop(news.handle, None))
+        return Stopped(len(running), again)
+
+
+def _suspend_on_ray(folder: Path) -> set[str]:
+    """Suspend the processes of all jobs on other machines. Returns the ids of the jobs."""
+    with closing(ray_site(_choice(folder), folder, facts_of_last_time(folder))) as site:
+        running = _running_on(site, folder)
+        for attempt in running:
+            attempt.pause()
+        deadline_s = time.monotonic() + SUSPEND_S
+        while any(part.words or part.state == "finding" for one in running for part in one.parts):
+            site.wait(0.1)
+            if time.monotonic() > deadline_s:
+                break
+        return {record.id for record in running.values()}
+
+
+def _running_on(site: RaySite, folder: Path) -> dict[RemoteAttempt, JobRecord]:
+    """The attempts on other machines that may still run."""
+    jobs, found = _choice(folder).root(folder) / "jobs", dict[RemoteAttempt, JobRecord]()
+    for job in _jobs(folder):
+        record = JobRecord.from_plain(job.record)
+        attempt = record.attempt
+        if attempt is not None and attempt.ended_s is None:
+            one = site.find(jobs / record.id / f"attempt-{attempt.number}", attempt.token)
+            if isinstance(one, RemoteAttempt):
+                found[one] = record
+    return found
+
+
 def _running(folder: Path) -> list[Running]:
-    found = [local.find_attempt(attempt) for attempt in sorted(folder.glob("jobs/*/attempt-*"))]
+    jobs = _choice(folder).root(folder) / "jobs"
+    found = [local.find_attempt(attempt) for attempt in sorted(jobs.glob("*/attempt-*"))]
     return [one for one in found if isinstance(one, Running)]
 
 
@@ -383,7 +431,10 @@ def _jobs(folder: Path) -> list[StoredJob]:
 
 def _begins_again(one: Running, record: JobRecord | None) -> bool:
     """Whether a stopped job has to start from the beginning: it has no checkpoint, and it was not done."""
-    outcome = local.outcome_of(one.directory)
+    return _from_the_beginning(local.outcome_of(one.directory), record)
+
+
+def _from_the_beginning(outcome: Outcome | None, record: JobRecord | None) -> bool:
     codes = () if outcome is None else outcome.codes
     done = bool(codes) and not any(codes)
     return not done and CHECKPOINTED not in codes and (record is None or record.progress.checkpoint is None)

@@ -13,19 +13,23 @@ from pathlib import Path
 from typing import Any
 
 from fairway.core.action import Action, Adjustment, Suspend
+from fairway.core.batch import Split
 from fairway.core.event import Event, Woken
 from fairway.runtime.daemon.clock import Clock
 from fairway.runtime.daemon.gpu_sharing import GpuSharing
 from fairway.runtime.jobs.commands import Inbox
 from fairway.runtime.jobs.life import (
+    NODE_LOST,
     Asked,
     AttemptEnded,
     AttemptStarted,
+    ClusterGrew,
     Command,
     Converge,
     Happening,
     Instruction,
     Looked,
+    NodeChanged,
     Reported,
     RoomLacked,
     Settle,
@@ -38,9 +42,12 @@ from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.journal.job_folders import FACTS, RECORD
 from fairway.runtime.processes import environment
 from fairway.runtime.processes.attempts import Attempts, AttemptTarget, LaunchOrder, NoRoom, Notice, Started
-from fairway.runtime.processes.site import Moment, Outcome, Report, Site
+from fairway.runtime.processes.gang import GangNode
+from fairway.runtime.processes.site import Moment, NodeChange, NodesJoined, Outcome, Report, Site
 
 REPORTS_EVERY_S = 0.5
+MOST_LOOKED_AT = 1000
+"""How many jobs are looked at each time. Where more run, they take turns."""
 SETTLED_S = 30.0
 """What a job has on a GPU is what it needs once it has run this long."""
 REST_S, MOST_REST_S = 0.01, 0.1
@@ -69,12 +76,12 @@ class LiveEngine:
         sharing: GpuSharing,
         host_bytes: Callable[[], int] = lambda: 0,
     ) -> None:
-        self.devices = devices
         self.clock = clock
-        self.attempts = Attempts(site, self, jobs.blocked, anywhere=devices is None, host_bytes=host_bytes)
+        self.attempts = Attempts(site, self, jobs.blocked, anywhere=False, host_bytes=host_bytes)
         self.memory_seen: dict[int, int] = {}
         self._site = site
         self._jobs = jobs
+        self.know_devices(devices)
         self._folder = folder
         self._round_s = round_s
         self._save = save
@@ -84,9 +91,16 @@ class LiveEngine:
         self._inbox = Inbox()
         self._put_off = False
         self._next_reports_s = 0.0
+        self._not_looked_at: list[int] = []
+        self._folders: dict[int, Path] = {}
         self._polled_s = 0.0
         self._left_s = math.nan
         self._rested_s = 0.0
+
+    def know_devices(self, devices: Sequence[str] | None) -> None:
+        """Set how CUDA names the GPUs of the cluster; None if they are virtual. Virtual GPUs of one node are alike."""
+        self.devices = devices
+        self.attempts.anywhere = devices is None and len(self._jobs.state.cluster.nodes) == 1
 
     def ask(self, command: Command) -> Future[Any]:
         """Run a command in the scheduler's thread. The answer comes when everything that it changed is on disk."""
@@ -126,12 +140,17 @@ class LiveEngine:
             happened = [*asked, *self._set(now_s), *(one for notice in notices for one in self._noticed(notice, now_s))]
             if now_s >= self._next_reports_s:
                 self._next_reports_s = now_s + REPORTS_EVERY_S
-                happened += [*self._reports(now_s), Looked(now_s)]
+                happened += self._looked(now_s)
             if now_s >= min(self._jobs.timers.next_s, until_s):
                 happened.append(Woken(now_s))
             if happened:
                 return happened
         return ()
+
+    def look(self) -> list[Happening]:
+        """What the site has to say at once, as which nodes are away."""
+        notices, now_s = self.attempts.wait(0.0), self._now_s(math.inf)
+        return [*self._set(now_s), *(one for notice in notices for one in self._noticed(notice, now_s))]
 
     def owed_s(self, happened: Sequence[Happening], events: Sequence[Event]) -> float:
         """When a round is due after these happenings. Commands in quick succession share a round."""
@@ -192,15 +211,17 @@ class LiveEngine:
             else:
                 paused = record.state is JobState.SUSPENDED
                 self.attempts.adopt(record.number, tuple(attempt.gpus), found, paused=paused)
-                if record.state.ended:
+                if record.state.ended or attempt.cause == NODE_LOST:
                     self.attempts.stop(record.number, hurry=True)
         # In the order in which they ended: what is learnt from an end applies to the jobs that still ran then.
         return sorted(happened, key=lambda one: one.time_s)
 
     def given_up(self) -> list[JobRecord]:
         """After a restart: jobs that were cancelled, although the journal does not say so (or not any more)."""
-        open_ = [one for one in self._jobs.store if one.attempt is not None and one.attempt.ended_s is None]
-        return [one for one in open_ if not one.state.ended and self._site.is_given_up(self._directory(one))]
+        open_ = [one for one in self._jobs.store if one.open_attempt is not None and not one.state.ended]
+        # What is left of a gang that has lost a node is given up, too.
+        whole = [one for one in open_ if one.attempts[-1].cause != NODE_LOST]
+        return [one for one in whole if self._site.is_given_up(self._directory(one))]
 
     def converge(self) -> None:
         """After a restart: bring the attempts of all jobs to their targets."""
@@ -221,6 +242,10 @@ class LiveEngine:
     def target(self, job: int) -> AttemptTarget | None:
         """The target of a job; None if it has no GPUs."""
         return self._jobs.target(job)
+
+    def adjusted(self) -> Mapping[int, tuple[float, Split | None]]:
+        """The throttles and batches of all targets, without those that have all of the time and no batch."""
+        return self._jobs.adjusted()
 
     def stays(self, job: int) -> bool:
         """Whether a job that loses its GPUs is suspended in place, rather than stopped."""
@@ -245,21 +270,44 @@ class LiveEngine:
         """Make a new attempt. It is on disk before its processes are started."""
         record, attempt = self._jobs.begin_attempt(job, gpus, self.clock.now_s())
         self._save()
-        names = None if self.devices is None else [self.devices[gpu] for gpu in gpus]
         cluster = self._jobs.state.cluster
         gpu_bytes = cluster.types[cluster.node_type[cluster.node_of_gpu[gpus[0]]]].memory_bytes
         about: dict[str, Any] = {"log_bytes": self._log_bytes(), "mps": self._sharing.launch(record, gpu_bytes)}
-        launch = environment.launch_of(record, attempt, self._folder / record.id, names, **about)
+        launch = environment.launch_over(record, attempt, self._folder / record.id, self._places(gpus), **about)
         # If the journal is lost, a job that was ever started can be brought back from its folder alone.
         kept = {RECORD: record.plain(), FACTS: self._facts(), "token": attempt.token}
+        if "parts" in launch:
+            launch["parts"] = [{**part, **kept} for part in launch["parts"]]
         return LaunchOrder(self._directory(record), attempt.token, {**launch, **kept})
+
+    def _places(self, gpus: tuple[int, ...]) -> list[GangNode]:
+        """The machines that GPUs are on, in ascending order, with the numbers of the GPUs there.
+
+        A machine with GPUs of several types is several nodes, one after the other.
+        """
+        cluster, found = self._jobs.state.cluster, dict[int, list[int]]()
+        for gpu in sorted(gpus):
+            first = cluster.node_of_gpu[gpu]
+            while first and self._site.member(first - 1).name == self._site.member(first).name:
+                first -= 1
+            found.setdefault(first, []).append(gpu)
+        names = self.devices
+        return [
+            GangNode(
+                self._site.member(node),
+                tuple(gpu - cluster.first_gpu[node] for gpu in own),
+                None if names is None else [names[gpu] for gpu in own],
+            )
+            for node, own in found.items()
+        ]
 
     def give_up(self, record: JobRecord) -> bool:
         """Ask the attempt of a job to stop at once, before that is in the journal. Whether its files say so."""
         if record.number not in self.attempts.live:
             return False
         self.attempts.stop(record.number, hurry=True)
-        return self._site.is_given_up(self._directory(record))
+        # One that has lost a node has such a mark for another reason.
+        return record.attempts[-1].cause != NODE_LOST and self._site.is_given_up(self._directory(record))
 
     def discard(self, record: JobRecord) -> None:
         """Set the files of a job aside. It is about to be forgotten."""
@@ -271,36 +319,30 @@ class LiveEngine:
 
     # --- what others ask ---------------------------------------------------------------------------------------------
 
-    def keepers(self) -> dict[int, set[int]]:
-        """The pids of the keepers with attempts on each GPU. Any thread may call this."""
-        found: dict[int, set[int]] = {}
-        for live in list(self.attempts.live.values()):
-            for gpu in live.gpus:
-                found.setdefault(gpu, set()).add(live.handle.pid)
-        return found
-
     def home(self, job: int) -> tuple[int, ...]:
-        """The GPUs that hold the state of a job that would lose it elsewhere; always empty for virtual GPUs."""
+        """The GPUs that hold the state of a job that would lose it elsewhere; empty if all GPUs are alike, or if the
+        state is lost with its node."""
         live = self.attempts.live.get(job)
-        if self.devices is None or live is None or live.status == "stopping" or -1 in live.gpus:
+        if self.attempts.anywhere or live is None or live.status == "stopping" or -1 in live.gpus:
+            return ()
+        down, cluster = self._jobs.state.occupancy.down, self._jobs.state.cluster
+        if down and any(cluster.node_of_gpu[gpu] in down for gpu in live.gpus):
             return ()
         return live.gpus if live.status == "paused" or self.stays(job) else ()
 
     def homes(self) -> dict[int, tuple[int, ...]]:
         """The homes of all jobs that have one, by job number."""
-        return {job: home for job in self.attempts.live if (home := self.home(job))}
+        return {job: home for job in self.attempts.staying() if (home := self.home(job))}
 
     def _seen_bytes(self, job: int) -> int:
         live = self.attempts.live.get(job)
         own = (0, 0) if live is None else (live.held_bytes, live.handle.memory.bytes // len(live.gpus))
         return max(self.memory_seen.get(job, 0), *own)
 
-    def note_memory(self, seen: Mapping[int, int]) -> None:
-        """Remember how much memory jobs have on a GPU, by the pids of their keepers. Any thread may call this."""
-        for job, live in list(self.attempts.live.items()):
-            size = seen.get(live.handle.pid, 0)
-            if size > self.memory_seen.get(job, 0):
-                self.memory_seen[job] = size
+    def note_memory(self, job: int, size: int) -> None:
+        """Remember how much memory a job was seen to have on a GPU. Any thread may call this."""
+        if size > self.memory_seen.get(job, 0):
+            self.memory_seen[job] = size
 
     def lives(self, job: int) -> bool:
         """Whether a job has a live attempt."""
@@ -343,8 +385,14 @@ class LiveEngine:
             return [AttemptStarted(now_s, *notice)]
         if isinstance(notice, NoRoom):
             return [RoomLacked(now_s, *notice)]
+        if isinstance(notice, NodeChange):
+            return [NodeChanged(now_s, notice)]
+        if isinstance(notice, NodesJoined):
+            return [ClusterGrew(now_s, notice)]
         over = AttemptEnded(now_s, notice.job, notice.outcome, self._ended_s(notice.outcome, now_s))
-        return [*self._report(self._jobs.store[notice.job], now_s), over]
+        reports = self._report(self._jobs.store[notice.job], now_s)
+        self._folders.pop(notice.job, None)
+        return [*reports, over]
 
     def _ended_s(self, outcome: Outcome, now_s: float) -> float:
         """The instant at which an attempt ended; at the latest now."""
@@ -354,11 +402,17 @@ class LiveEngine:
         """Whether the time of day was set."""
         return [TimeOfDaySet(now_s, self.clock.shift_s)] if self.clock.look() else []
 
-    def _reports(self, now_s: float) -> list[Happening]:
-        return [one for job in self.attempts.live for one in self._report(self._jobs.store[job], now_s)]
+    def _looked(self, now_s: float) -> list[Happening]:
+        """What the next jobs report. However many there are, this takes as long as for `MOST_LOOKED_AT`."""
+        left = self._not_looked_at or list(self.attempts.live)
+        jobs, self._not_looked_at = left[:MOST_LOOKED_AT], left[MOST_LOOKED_AT:]
+        jobs = [job for job in jobs if job in self.attempts.live]
+        reports = [one for job in jobs for one in self._report(self._jobs.store[job], now_s)]
+        return [*reports, Looked(now_s, jobs)]
 
     def _report(self, record: JobRecord, now_s: float) -> list[Happening]:
-        report = self._site.reports(self._folder / record.id, record.progress.read_bytes)
+        folder = self._folders.get(record.number) or self._folders.setdefault(record.number, self._folder / record.id)
+        report = self._site.reports(folder, record.progress.read_bytes)
         if not report.lines and report.read_bytes == record.progress.read_bytes:
             return []
         lines = [{**line, "time": self._date_of(line)} for line in report.lines]

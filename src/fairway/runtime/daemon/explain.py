@@ -166,9 +166,7 @@ def _waiting(scheduler: Scheduler, snapshot: Snapshot, decision: Decision, row: 
         reason = "the policy gives it GPUs in its next round"
     else:
         reason = decision.reason(snapshot, row)
-    blocked = scheduler.blocked.why
-    if blocked:
-        reason += "; " + "; ".join(f"GPU {gpu} is blocked: {why}" for gpu, why in sorted(blocked.items()))
+    reason += "".join(f"; {told}" for told in _blocked(scheduler.blocked.why))
     store, jobs = scheduler.store, snapshot.jobs.tolist()
     ahead = [{"id": store[jobs[other]].id, "why": _why_holds(snapshot, other)} for other in _holders(snapshot, row)]
     granted = ((decision.gpus > 0) & (snapshot.held == 0)).nonzero()[0].tolist()
@@ -177,6 +175,17 @@ def _waiting(scheduler: Scheduler, snapshot: Snapshot, decision: Decision, row: 
     if blocking >= 0 and blocking != jobs[row]:
         ahead.append({"id": store[blocking].id, "why": "is at the head of the queue and does not fit yet"})
     return {"reason": reason, "ahead": ahead, "frees": _would_make_room(scheduler, snapshot, row)}
+
+
+def _blocked(blocked: Mapping[int, str]) -> list[str]:
+    """The blocked GPUs in words, those with one reason together."""
+    gpus: dict[str, list[int]] = {}
+    for gpu, why in sorted(blocked.items()):
+        gpus.setdefault(why, []).append(gpu)
+    return [
+        f"GPU {some[0]} is blocked: {why}" if len(some) == 1 else f"{len(some)} GPUs are blocked: {why}"
+        for why, some in gpus.items()
+    ]
 
 
 def _holders(snapshot: Snapshot, row: int) -> list[int]:

@@ -14,19 +14,26 @@ from typing import Any, Literal
 from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.processes import mps
 from fairway.runtime.processes.environment import account_of
+from fairway.runtime.processes.local import scratch_folder
 
 SharingWish = Literal["auto", "mps", "turns"]
 """What the configuration says: "auto" is MPS where it can be had."""
 
 
 class GpuSharing:
-    """The way of one machine. `folder` is the state directory; `wish` gives the present configuration."""
+    """The way of one machine. `folder` is the state directory; `wish` gives the present configuration.
 
-    def __init__(self, folder: Path, devices: Sequence[str] | None, wish: Callable[[], SharingWish]) -> None:
-        self._folder = folder / "mps"
+    On other machines (not `here`), nobody knows whether MPS can be had: jobs take turns unless they must use it.
+    """
+
+    def __init__(
+        self, folder: Path, devices: Sequence[str] | None, wish: Callable[[], SharingWish], *, here: bool = True
+    ) -> None:
+        self._folder = (folder if here else scratch_folder()) / "mps"
         self._devices = devices
         self._wish = wish
-        self._program = None if devices is None else mps.found()
+        self._here = here
+        self._program = None if devices is None or not here else mps.found()
 
     @property
     def by_mps(self) -> bool:
@@ -45,10 +52,20 @@ class GpuSharing:
     def words(self) -> str:
         """The way, and why it is not another."""
         if self.by_mps:
-            return "MPS" if self._program else "MPS, which is not there: jobs that ask for shares cannot start"
+            return (
+                "MPS"
+                if self._program or not self._here
+                else "MPS, which is not there: jobs that ask for shares cannot start"
+            )
         if self._wish() == "turns":
             return "turns"
-        why = "virtual GPUs" if self._devices is None else f"there is no {mps.CONTROL}"
+        why = (
+            "virtual GPUs"
+            if self._devices is None
+            else f"there is no {mps.CONTROL}"
+            if self._here
+            else "other machines"
+        )
         return f"turns ({why})"
 
     def launch(self, record: JobRecord, gpu_bytes: int) -> dict[str, Any] | None:

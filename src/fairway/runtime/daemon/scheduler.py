@@ -33,11 +33,13 @@ from fairway.runtime.guard.pinned_gpus import AtHome
 from fairway.runtime.guard.policy_guard import Cut, PolicyGuard
 from fairway.runtime.jobs import commands
 from fairway.runtime.jobs.commands import Act, Commands, StoppedError
+from fairway.runtime.jobs.draining import Drain, Draining
 from fairway.runtime.jobs.estimates import RESTART_S
 from fairway.runtime.jobs.holdings import Load
 from fairway.runtime.jobs.kept_profile import KeptProfile
-from fairway.runtime.jobs.life import WAITS, Command, Happening, TimeOfDaySet
+from fairway.runtime.jobs.life import WAITS, ClusterGrew, Command, Happening, TimeOfDaySet
 from fairway.runtime.jobs.live_jobs import LiveJobs
+from fairway.runtime.jobs.live_nodes import LiveNodes
 from fairway.runtime.jobs.records import JobRecord, family_of
 from fairway.runtime.jobs.request import JobRequest
 from fairway.runtime.jobs.shared_environment import sharing
@@ -45,7 +47,7 @@ from fairway.runtime.jobs.store import RECENT, with_gone
 from fairway.runtime.jobs.waiting import Reasons
 from fairway.runtime.journal.database import CERTAIN, Journal
 from fairway.runtime.journal.job_lists import JobLists
-from fairway.runtime.journal.recovery import Recovered, Recovery, no_collection
+from fairway.runtime.journal.recovery import Recovered, Recovery, fingerprint, no_collection
 from fairway.runtime.journal.writer import JournalWriter
 from fairway.runtime.processes.environment import LOG_BYTES, own_account
 from fairway.runtime.processes.local import LocalSite
@@ -118,8 +120,8 @@ class Scheduler:
     """Jobs, processes and the loop between them. `run` blocks. Any thread may call the public methods.
 
     Until restarts of jobs are seen, one is assumed to cost `restart_s`. `site` is where attempts run, and `time` is the
-    source of the clock. Both are this machine, except in tests. `recent` jobs that have ended stay in memory.
-    Commands deal with `piece` jobs at a time.
+    source of the clock; by default both are this machine. The folders of jobs are in `jobs_folder`. `recent` jobs that
+    have ended stay in memory. Commands deal with `piece` jobs at a time. `here`: all GPUs are this machine's.
     """
 
     failure: BaseException | None = None
@@ -131,6 +133,7 @@ class Scheduler:
         policy: Policy,
         placer: Placer,
         *,
+        jobs_folder: Path | None = None,
         devices: Sequence[str] | None = None,
         round_s: float | None = None,
         terms: LiveTerms | None = None,
@@ -142,10 +145,11 @@ class Scheduler:
         time: TimeSource = SYSTEM_TIME,
         recent: int = RECENT,
         piece: int = PIECE,
+        here: bool = True,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        self.cluster = cluster
+        self.jobs_folder = jobs_folder or folder / "jobs"
         self.policy_text = policy_text or policy.name
         self.listeners: list[Callable[[Sequence[Event]], None]] = []
         self.watchers: list[Callable[[Decision, Sequence[Action]], None]] = []
@@ -156,7 +160,7 @@ class Scheduler:
         self._note_at_s = clock.now_s() + NOTE_EVERY_S
         length_s = policy.round_s if round_s is None else round_s
         terms = terms or NoTerms()
-        self.measured = KeptProfile(facts, cluster)
+        self.measured = KeptProfile(facts)
         pairs = self.measured.pairing
         new_state = partial(State, cluster, min_run_s=min_run_s, round_s=length_s, pairing=pairs, measured=pairs)
         known = (cluster, devices, new_state, clock.origin_s, restart_s, recent, self.measured)
@@ -169,28 +173,23 @@ class Scheduler:
         self.writer = JournalWriter(self.journal, self.store, self.state, sleep=time.sleep)
         self.writer.on_full.append(self._cancel_without_journal)
         self.jobs = LiveJobs(self.store, self.state, self.observations, clock.origin_s)
+        self.nodes = LiveNodes(self.jobs, self._grown)
         self.blocked = self.jobs.blocked
-        self.sharing = GpuSharing(folder, devices, terms.sharing)
-        self.engine = LiveEngine(
-            site or LocalSite(),
-            self.jobs,
-            folder / "jobs",
-            clock,
-            devices=devices,
-            round_s=length_s,
-            save=self.writer.save,
-            facts=partial(self.journal.facts, CERTAIN),
-            log_bytes=terms.log_bytes,
-            host_bytes=terms.host_bytes,
-            sharing=self.sharing,
-        )
+        self.sharing = GpuSharing(folder, devices, terms.sharing, here=here)
+        self.engine = self._made_engine(site or LocalSite(), terms, devices, length_s)
         self.guard = self._guard(policy, terms)
         self.reasons = Reasons()
         self.commands = self._commands(terms, piece)
+        self.draining = Draining(self.jobs, self.commands, facts, self.writer.keep)
         placed = AtHome(placer, self.engine.home, lambda: self.blocked.why)
         self.loop = Loop(self.engine, self.state, self.guard, placed, round_s=length_s, observer=self, interpreter=self)
         self._recovery = Recovery(self.journal, recovered, self.jobs, self.engine, self.commands, clock)
         self._recovery.take_over(self.policy_text, cluster)
+
+    @property
+    def cluster(self) -> Cluster:
+        """The machines, also those that have joined since the start."""
+        return self.state.cluster
 
     # --- running -----------------------------------------------------------------------------------------------------
 
@@ -213,7 +212,13 @@ class Scheduler:
             self.stop()
 
     def begin(self) -> None:
-        """Carry out what an earlier scheduler had decided."""
+        """Carry out what an earlier scheduler had decided, except on nodes that are away now."""
+        events: list[Event] = []
+        for happening in self.engine.look():
+            for event in self.handle(happening):
+                self.state.apply(event)
+                events.append(event)
+        self.after_events(self.state, events)
         self._recovery.go_on()
         self.writer.save()
         for arrival in self.store.arriving:
@@ -391,6 +396,17 @@ class Scheduler:
         """Block GPUs, by number with the reason. Jobs that were to start on them are given others."""
         self.engine.ask(lambda now_s: (self.commands.block_gpus(blocked, now_s), None))
 
+    def drain(self, name: str, *, by: str, why: str = "", move: bool = False) -> list[JobRecord]:
+        """Start nothing on a node any more. Its jobs end by themselves; with `move`, those that can leave now.
+
+        Returns the jobs that do.
+        """
+        return list(self.ask(self.draining.drain(name, Drain(by, why), move=move)))
+
+    def undrain(self, name: str) -> None:
+        """Let jobs start on a node again."""
+        self.ask(self.draining.undrain(name))
+
     def set_policy(self, policy: Policy, text: str) -> None:
         """Change to another policy. The memory of the old one is dropped."""
         self.ask(self.policy_change(policy, text))
@@ -446,6 +462,21 @@ class Scheduler:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
+    def _made_engine(self, site: Site, terms: LiveTerms, devices: Sequence[str] | None, round_s: float) -> LiveEngine:
+        return LiveEngine(
+            site,
+            self.jobs,
+            self.jobs_folder,
+            self.clock,
+            devices=devices,
+            round_s=round_s,
+            save=self.writer.save,
+            facts=partial(self.journal.facts, CERTAIN),
+            log_bytes=terms.log_bytes,
+            host_bytes=terms.host_bytes,
+            sharing=self.sharing,
+        )
+
     def _guard(self, policy: Policy, terms: LiveTerms) -> PolicyGuard:
         return PolicyGuard(
             policy,
@@ -460,7 +491,6 @@ class Scheduler:
     def _commands(self, terms: LiveTerms, piece: int) -> Commands:
         return Commands(
             self.jobs,
-            self.cluster,
             self.reasons,
             terms,
             piece=piece,
@@ -469,6 +499,15 @@ class Scheduler:
             lives=self.engine.lives,
             tell_limit=self.engine.tell_limit,
         )
+
+    def _grown(self, one: ClusterGrew) -> None:
+        """The cluster has more nodes. The next scheduler is to know them, too."""
+        cluster, devices = one.joined
+        self.engine.know_devices(devices)
+        self.draining.block()
+        self.writer.keep({"machine": fingerprint(cluster, devices)})
+        if not self.state.memory:
+            self.writer.keep({"memory": {}})
 
     def _each(self, name: str, act: Act) -> list[JobRecord]:
         """Act on a job, or on all tasks of an array."""

@@ -50,6 +50,8 @@ DEFAULT_POLICY, DEFAULT_GPUS, DEFAULT_PLACEMENT = "tiresias", "auto", "packed"
 AUTO, NONE = "auto", "none"
 """The words that set an option back to its default."""
 FILE_NAME = "fairway.toml"
+LOCAL, RAY = "local", "ray"
+"""The engines: this machine, or the machines of a Ray cluster."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,8 @@ class Options:
     """How to run. None means as last time. The default is "none" for `config` and `listen`, "auto" for `round_s`.
 
     `plugins` are Python files with the operator's own policies. Without a `config`, the file in the state directory is
-    used. `listen` is a loopback address, besides the socket; the API opens it.
+    used. `listen` is a loopback address, besides the socket; the API opens it. `engine` is "local", or "ray:ADDRESS"
+    for the machines of a Ray cluster. `jobs` is a directory for the folders of jobs, instead of the state directory.
     """
 
     folder: Path
@@ -69,6 +72,8 @@ class Options:
     plugins: tuple[str, ...] | None = None
     listen: str | None = None
     open_to_all: bool | None = None
+    engine: str | None = None
+    jobs: Path | str | None = None
 
 
 class Remembered(NamedTuple):
@@ -100,6 +105,8 @@ REMEMBERED = {
     "round_s": Remembered("--round", "round_s", AUTO, "--round auto", "leaves it to the policy"),
     "placement": Remembered("--placement", "placement", DEFAULT_PLACEMENT, "--placement packed", "is the default"),
     "listen": Remembered("--listen", "listen", NONE, "--listen none", "does not open a port"),
+    "engine": Remembered("--engine", "engine", LOCAL, "--engine local", "schedules this machine alone"),
+    "jobs": Remembered("--jobs", "jobs_directory", NONE, "--jobs none", "keeps them in the state directory"),
     "open_to_all": Remembered("--open-to-all", "open_to_all", False, "--no-open-to-all", "keeps others out"),
 }
 """All saved options, by their field of `Options`."""
@@ -161,6 +168,23 @@ class Choice:
         """Whether other users may submit."""
         return bool(self._values["open_to_all"])
 
+    @property
+    def ray(self) -> str | None:
+        """The address of the Ray cluster to run on; None to run on this machine."""
+        engine, _, address = str(self._values["engine"]).partition(":")
+        if engine == LOCAL and not address:
+            return None
+        if engine != RAY or not address:
+            raise InputError(
+                f"--engine {self._values['engine']!r} is neither 'local' nor like 'ray:auto', 'ray:HOST:PORT'"
+            )
+        return address
+
+    def root(self, folder: Path) -> Path:
+        """The directory that has the folders of jobs. `folder` is the state directory."""
+        found = self._unless_usual("jobs")
+        return folder if found is None else Path(found)
+
     def _unless_usual(self, name: str) -> Any:
         value = self._values[name]
         return None if value == REMEMBERED[name].usual else value
@@ -197,6 +221,11 @@ class Choice:
             with self.blamed("plugins"):
                 load_plugin(path)
 
+    def check_engine(self) -> None:
+        """Raise `InputError` if there is no such engine."""
+        with self.blamed("engine"):
+            assert self.ray is None or self.ray
+
     def check_config(self) -> None:
         """Raise `InputError` if the configuration file does not exist."""
         if self.config is not None and not self.config.is_file():
@@ -206,7 +235,7 @@ class Choice:
 
 def _kept(name: str, value: Any) -> Any:
     """A value as it is saved. Paths are absolute, so that they mean the same wherever the next scheduler is started."""
-    if name == "config" and value not in (None, NONE):
+    if name in ("config", "jobs") and value not in (None, NONE):
         return str(Path(value).absolute())
     return value if name != "plugins" or value is None else tuple(str(Path(path).absolute()) for path in value)
 

@@ -9,7 +9,6 @@ to be true, because each of them alone is normal: a job may wait for its GPU, fo
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -21,29 +20,28 @@ from fairway.core.event import Event
 from fairway.runtime.daemon import clock
 from fairway.runtime.daemon.background import Background
 from fairway.runtime.daemon.config import Idle
-from fairway.runtime.daemon.machine import ForeignProcesses
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.daemon.settings import Settings
 from fairway.runtime.jobs.life import RECLAIMED
 from fairway.runtime.jobs.records import JobRecord, JobState
-from fairway.runtime.processes.keeper import descendants, stat_fields
+from fairway.runtime.processes.attempts import SEEN
 from fairway.runtime.processes.live_attempt import Live
+from fairway.runtime.processes.site import Site
 
 EVERY_S = 2.0
 """How long to wait for its end: the driver, or a scheduler whose disk is full, may not answer at all."""
 CPU_SHARE = 0.02
 """Processes that use less than this part of one core do no real work: heartbeats and pollers stay below it."""
 GPU_PERCENT = 1.0
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 IdleVerdict = Literal["warn", "reclaim", "active"]
 
 
 class Sample(NamedTuple):
-    """What was seen of a job's attempt at an instant. `gpu_percent` is None if it cannot be seen."""
+    """What was seen of a job's attempt at an instant. What cannot be seen is None."""
 
     attempt: int
-    cpu_s: float
+    cpu_s: float | None
     gpu_percent: float | None
     reported_s: float | None
 
@@ -95,28 +93,22 @@ class IdleJobs:
 
 def _at_work(before: Sample, now: Sample, passed_s: float) -> bool:
     """Whether anything was done between two samples. Less CPU than before means that processes came or went."""
+    if now.cpu_s is None or before.cpu_s is None:
+        # Nobody can say. A job on a node that does not answer is not taken for idle.
+        return True
     cpu_s = now.cpu_s - before.cpu_s
     computes = now.gpu_percent is not None and now.gpu_percent >= GPU_PERCENT
     return cpu_s < 0 or cpu_s > CPU_SHARE * passed_s or computes or now.reported_s != before.reported_s
 
 
-def cpu_s(keeper: int) -> float:
-    """CPU time that the processes under a keeper have used so far, with their children that have ended."""
-    total = 0
-    for pid in descendants(keeper):
-        fields = stat_fields(pid)
-        total += sum(int(ticks) for ticks in fields[11:15])
-    return total / _TICKS_PER_S
-
-
 class Watch(Background):
-    """Checks until it is closed. `foreign` is None if GPUs are virtual."""
+    """Checks until it is closed. What it sees of GPUs and processes comes from `site`."""
 
-    def __init__(self, scheduler: Scheduler, settings: Settings, foreign: ForeignProcesses | None) -> None:
+    def __init__(self, scheduler: Scheduler, settings: Settings, site: Site) -> None:
         super().__init__("watch", EVERY_S)
         self._scheduler = scheduler
         self._settings = settings
-        self._foreign = foreign
+        self._site = site
         self._idle = IdleJobs()
         self._oversized: set[tuple[int, int]] = set()
         self._jump: clock.Jump | None = None
@@ -132,10 +124,10 @@ class Watch(Background):
         told = self._settings.poll(self._scheduler)
         if told:
             self.tell(told)
-        if self._foreign is not None:
-            self._look_at_gpus(self._foreign)
-            self._note_memory(self._foreign)
-            self._look_at_shares(self._foreign)
+        for line in self._site.lines():
+            self.tell(line)
+        self._look_at_gpus()
+        self._look_at_memory()
         terms = self._settings.config.idle
         if terms.warn_s is not None or terms.reclaim_s is not None:
             self._look_at_jobs()
@@ -154,38 +146,36 @@ class Watch(Background):
             self._jump = jump
             self.tell(clock.told(jump))
 
-    def _look_at_gpus(self, foreign: ForeignProcesses) -> None:
-        blocked = foreign.look()
-        before = self._scheduler.blocked.why
+    def _look_at_gpus(self) -> None:
+        blocked = self._site.blocked()
+        before = self._scheduler.blocked.of(SEEN)
         if blocked == before:
             return
         for gpu in blocked.keys() - before.keys():
             self.tell(f"GPU {gpu} is blocked: {blocked[gpu]}")
         self._scheduler.block_gpus(blocked)
 
-    def _note_memory(self, foreign: ForeignProcesses) -> None:
-        """Note how much memory jobs have, for those who need room beside them. The driver may not say."""
-        engine = self._scheduler.engine
-        for gpu in engine.keepers():
-            with suppress(Exception):
-                engine.note_memory(foreign.memory(gpu))
-
-    def _look_at_shares(self, foreign: ForeignProcesses) -> None:
-        """Find jobs with more memory than their share of a GPU. MPS does not let that happen; turns do."""
+    def _look_at_memory(self) -> None:
+        """Note how much memory jobs have on a GPU, for those who need room beside them. Find jobs with more than their
+        share: MPS does not let that happen; turns do."""
         scheduler = self._scheduler
-        cluster, sharing = scheduler.cluster, dict[int, list[Live]]()
-        for live in list(scheduler.engine.attempts.live.values()):
-            if scheduler.store[live.job].request.gpu_share < 1 and live.status != "stopping":
-                sharing.setdefault(live.gpus[0], []).append(live)
-        for gpu, lives in sharing.items():
-            used = foreign.memory(gpu) if len(lives) > 1 else {}
-            whole = cluster.types[cluster.node_type[cluster.node_of_gpu[gpu]]].memory_bytes
-            for live in lives:
-                record, has = scheduler.store[live.job], used.get(live.handle.pid, 0)
-                may = max(int(whole * record.request.gpu_share), record.request.memory_bytes)
-                if has > may and (live.job, len(record.attempts)) not in self._oversized:
-                    self._oversized.add((live.job, len(record.attempts)))
-                    self._act_on_memory(record, has, may)
+        cluster = scheduler.cluster
+        for live in list(scheduler.engine.attempts.live.values()) if scheduler.engine.devices else ():
+            has = self._site.sight(live.handle).gpu_bytes
+            scheduler.engine.note_memory(live.job, has)
+            record = scheduler.store[live.job]
+            whole = cluster.types[cluster.node_type[cluster.node_of_gpu[live.gpus[0]]]].memory_bytes
+            may = max(int(whole * record.request.gpu_share), record.request.memory_bytes)
+            shares = record.request.gpu_share < 1 and live.status != "stopping"
+            attempt = (live.job, len(record.attempts))
+            if shares and has > may and attempt not in self._oversized and self._is_shared(live):
+                self._oversized.add(attempt)
+                self._act_on_memory(record, has, may)
+
+    def _is_shared(self, one: Live) -> bool:
+        """Whether other attempts share the GPU of an attempt."""
+        others = list(self._scheduler.engine.attempts.live.values())
+        return any(other is not one and other.gpus[0] == one.gpus[0] and other.status != "stopping" for other in others)
 
     def _act_on_memory(self, record: JobRecord, has: int, may: int) -> None:
         """Do to a job with more memory than its share what the configuration says."""
@@ -209,8 +199,8 @@ class Watch(Background):
                 self._act(record, verdict)
 
     def _sample(self, live: Live, record: JobRecord) -> Sample:
-        percent = None if self._foreign is None else self._foreign.busy_percent(live.gpus)
-        return Sample(len(record.attempts), cpu_s(live.handle.pid), percent, record.progress.reported_s)
+        seen = self._site.sight(live.handle)
+        return Sample(len(record.attempts), seen.cpu_s, seen.gpu_percent, record.progress.reported_s)
 
     def _act(self, record: JobRecord, verdict: IdleVerdict) -> None:
         """Do to an idle job what the configuration says. Jobs that are never preempted are only warned."""

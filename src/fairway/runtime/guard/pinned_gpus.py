@@ -32,8 +32,13 @@ def other_types(snapshot: Snapshot, homes: Homes) -> dict[int, set[int]]:
     return {row: kinds - {_kind(snapshot, home)} for row, home in homes.items()} if len(kinds) > 1 else {}
 
 
-def sent_home(snapshot: Snapshot, decision: Decision, homes: Homes) -> tuple[Decision, dict[int, str]]:
-    """The decision with grants of rows only on their homes, and the rows that cannot have their homes now, with why."""
+def sent_home(
+    snapshot: Snapshot, decision: Decision, homes: Homes, blocked: Mapping[int, str]
+) -> tuple[Decision, dict[int, str]]:
+    """The decision with grants of rows only on their homes, and the rows that cannot have their homes now, with why.
+
+    `blocked` are the blocked GPUs, by number with the reason.
+    """
     granted = {row: home for row, home in homes.items() if decision.gpus[row]}
     if not granted:
         return decision, {}
@@ -44,6 +49,8 @@ def sent_home(snapshot: Snapshot, decision: Decision, homes: Homes) -> tuple[Dec
         host = decision.partners.get(row, -1)
         if host >= 0 and granted.get(host) != home and not _is_on(snapshot, decision, host, home):
             away[row] = f"its memory is on {_named(home)}, and the job that it could share with is elsewhere"
+        elif not snapshot.held[row] and host < 0 and blocked.keys() & home:
+            away[row] = f"its memory is on {_named(home)}, and {blocked[min(blocked.keys() & home)]}"
         elif not snapshot.held[row]:
             root = row if host < 0 else host
             others = {other for gpu in home for other in stays.get(gpu, ())}

@@ -102,7 +102,7 @@ class PolicyGuard:
         shut: dict[int, str] = {}
         barred = other_types(snapshot, homes)
         for _ in range(MOST_ASKS):
-            decision, away = sent_home(snapshot, self._asked(snapshot, shut, barred), homes)
+            decision, away = sent_home(snapshot, self._asked(snapshot, shut, barred), homes, self._blocked_now())
             cuts = self.limits(snapshot, decision) if self.limits is not None else {}
             beyond = [row for row, cut in cuts.items() if decision.gpus[row] > cut.gpus]
             again = bool(away.keys() - shut.keys())

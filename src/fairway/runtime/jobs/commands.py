@@ -16,12 +16,12 @@ from typing import Any, Protocol
 
 from fairway.core.cluster import Cluster
 from fairway.core.errors import FairwayError, InputError
-from fairway.core.event import Event, JobCancelled, JobEvicted, JobSubmitted, JobUpdated
+from fairway.core.event import Event, JobCancelled, JobSubmitted, JobUpdated
 from fairway.runtime.jobs import life
 from fairway.runtime.jobs.arrivals import Arrival, awaited
 from fairway.runtime.jobs.estimates import speeds_of, submitted, why_impossible
 from fairway.runtime.jobs.holdings import Load
-from fairway.runtime.jobs.life import MORE, WAITS, Command, Converge, NotDone, Settle, Stop
+from fairway.runtime.jobs.life import MORE, WAITS, Command, NotDone, Settle, Stop
 from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest
@@ -77,7 +77,6 @@ class Commands:
     def __init__(
         self,
         jobs: LiveJobs,
-        cluster: Cluster,
         reasons: Reasons,
         terms: AdmissionTerms,
         *,
@@ -88,7 +87,6 @@ class Commands:
         tell_limit: Callable[[int, float | None], None],
     ) -> None:
         self._jobs = jobs
-        self._cluster = cluster
         self._store = jobs.store
         self._reasons = reasons
         self._terms = terms
@@ -97,6 +95,10 @@ class Commands:
         self.account = account
         self._lives = lives
         self._tell_limit = tell_limit
+
+    @property
+    def _cluster(self) -> Cluster:
+        return self._jobs.state.cluster
 
     def refuse_impossible(self, requests: Sequence[JobRequest]) -> None:
         """Raise `InputError` if a job can never run here. Any thread may call this."""
@@ -307,10 +309,8 @@ class Commands:
     def block_gpus(self, blocked: Mapping[int, str], now_s: float) -> list[Event]:
         """Block GPUs, by number with the reason. Jobs that were to start on them are given others."""
         self._jobs.blocked.set(blocked)
-        held = self._jobs.state.held_gpus.items()
-        waiting = [job for job, gpus in held if not self._lives(job) and self._jobs.blocked.among(gpus)]
         self._jobs.instructions.append(Settle())
-        return [event for job in waiting for event in self._off(self._store[job], now_s, "its GPUs are blocked")]
+        return self._jobs.off_blocked(now_s)
 
     def _taken(self, request: JobRequest, name: str, now_s: float) -> JobRecord:
         date_s = self._jobs.date_s(now_s)
@@ -325,7 +325,7 @@ class Commands:
     def _submitted(self, record: JobRecord, now_s: float) -> JobSubmitted:
         seen = self._jobs.observations
         expected_s, restart_s = seen.times.expected_s(record.request), seen.restarts.expected_s(record.request)
-        event = submitted(record, self._cluster, expected_s, now_s, restart_s)
+        event = submitted(record, seen.relative(record), expected_s, now_s, restart_s)
         seen.recall(event)
         return event
 
@@ -346,12 +346,7 @@ class Commands:
 
     def _off(self, record: JobRecord, now_s: float, why: str) -> list[Event]:
         """Take a job off the GPUs that it was granted."""
-        seen = self._jobs.observations
-        self._jobs.eligibility.look_at(record, now_s, leaves=True)
-        record.count_until(self._jobs.date_s(now_s))
-        progress = seen.progress(record) if self._lives(record.number) else seen.saved(record)
-        self._jobs.instructions.append(Converge(record.number))
-        return [JobEvicted(now_s, record.number, progress, why)]
+        return self._jobs.off(record, now_s, why, lives=self._lives(record.number))
 
 
 class Inbox:

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from fairway.core import columns
 from fairway.core.arrays import Ints
-from fairway.core.cluster import Cluster
 from fairway.core.pairing import Factors
 from fairway.core.state import State
 from fairway.models.measured_profile import TIME_SLICING, MeasuredKind, MeasuredProfile, factors_of
@@ -37,29 +36,26 @@ class Company:
     `in_steps` are the jobs that have reported how many steps they make in all.
     """
 
-    def __init__(
-        self, store: JobStore, state: State, cluster: Cluster, profile: MeasuredProfile, in_steps: Set[int]
-    ) -> None:
+    def __init__(self, store: JobStore, state: State, profile: MeasuredProfile, in_steps: Set[int]) -> None:
         self.profile = profile
         self.sharing = TIME_SLICING
         self._in_steps = in_steps
         self._store = store
         self._state = state
-        self._cluster = cluster
         self._known: dict[int, tuple[int, ...]] = {}
+        self._parted: set[int] = set()
         self._reports: dict[int, int] = {}
         self._speeds: dict[int, float] = {}
         self._alone: dict[int, _Alone] = {}
 
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The names of the GPU types."""
+        return tuple(self._state.cluster.type_index)
+
     def of(self, job: int) -> tuple[int, ...]:
         """The other jobs that compute on a job's GPUs now."""
-        held = self._state.held_gpus
-        if not self._state.guests or job not in held:
-            return ()
-        jobs, hosts = self._seats()
-        row = self._state.table.position(job) - self._state.table.start
-        host = int(hosts[row]) if hosts[row] >= 0 else job
-        return self._beside(job, [host, *jobs[hosts == host].tolist()])
+        return self._beside(job, self._group(job))
 
     def is_new(self, job: int) -> bool:
         """Whether a job has another company than at the last call of `changed`."""
@@ -69,18 +65,35 @@ class Company:
         """The running jobs that have another company than at the last call."""
         if not self._state.guests and not self._known:
             return []
-        held, groups = self._state.held_gpus, dict[int, list[int]]()
+        groups = dict[int, list[int]]()
         jobs, hosts = self._seats()
         for row in (hosts >= 0).nonzero()[0].tolist():
             host = int(hosts[row])
             groups.setdefault(host, [host]).append(int(jobs[row]))
         now = {job: self._beside(job, group) for group in groups.values() for job in group}
         now = {job: beside for job, beside in now.items() if beside}
-        before, self._known = self._known, now
-        changed = [job for job in sorted(before.keys() | now.keys()) if before.get(job, ()) != now.get(job, ())]
+        before, self._known, self._parted = self._known, now, set()
+        return self._noted([job for job in before.keys() | now.keys() if before.get(job, ()) != now.get(job, ())])
+
+    def changed_around(self, job: int) -> list[int]:
+        """The same for a job and those that are or were on its GPUs: nobody else can have another company."""
+        if not self._state.guests and not self._known:
+            return []
+        around, self._parted = {job, *self._known.get(job, ()), *self._group(job), *self._parted}, set()
+        now = {one: self.of(one) for one in around}
+        changed = [one for one, beside in now.items() if self._known.get(one, ()) != beside]
+        for one in changed:
+            self._known[one] = now[one]
+            if not now[one]:
+                del self._known[one]
+        return self._noted(changed)
+
+    def _noted(self, changed: list[int]) -> list[int]:
+        """Let the measurements of jobs begin again. Returns those that run."""
         for job in changed:
             self.begin(job)
-        return [job for job in changed if job in held and self._store[job].state is JobState.RUNNING]
+        held = self._state.held_gpus
+        return [job for job in sorted(changed) if job in held and self._store[job].state is JobState.RUNNING]
 
     def begin(self, job: int) -> None:
         """A job starts, or its company changes: what it is measured to do begins again."""
@@ -90,7 +103,7 @@ class Company:
     def forget(self, job: int) -> None:
         """A job has ended."""
         self.begin(job)
-        self._known.pop(job, None)
+        self._parted.update(self._known.pop(job, ()))
         self._alone.pop(job, None)
 
     def heard(self, job: int) -> None:
@@ -182,6 +195,15 @@ class Company:
         window = slice(table.start, table.start + table.n)
         return table.i[columns.JOB, window], table.i[columns.HOST, window]
 
+    def _group(self, job: int) -> list[int]:
+        """The host of a job, or the job itself if it has none, and all guests of that one."""
+        if not self._state.guests or job not in self._state.held_gpus:
+            return []
+        jobs, hosts = self._seats()
+        row = self._state.table.position(job) - self._state.table.start
+        host = int(hosts[row]) if hosts[row] >= 0 else job
+        return [host, *jobs[hosts == host].tolist()]
+
     def _beside(self, job: int, group: list[int]) -> tuple[int, ...]:
         """The other jobs of a group that compute on a job's GPUs."""
         held = self._state.held_gpus
@@ -206,7 +228,7 @@ class Company:
         return float(table.f[columns.THROTTLE, table.position(job)])
 
     def _type(self, job: int) -> str:
-        cluster = self._cluster
+        cluster = self._state.cluster
         node = cluster.node_of_gpu[self._state.held_gpus[job][0]]
         return cluster.types[cluster.node_type[node]].name
 
@@ -214,8 +236,7 @@ class Company:
 class LivePairing:
     """The measurements of live jobs as a `Pairing`, and nothing else. All kinds that were in no pair are alike."""
 
-    def __init__(self, cluster: Cluster, profile: MeasuredProfile) -> None:
-        self._types = tuple(gpu.name for gpu in cluster.types)
+    def __init__(self, profile: MeasuredProfile) -> None:
         self._profile = profile
         self._company: Company | None = None
 
@@ -230,7 +251,9 @@ class LivePairing:
     def factors(self, a: int, b: int) -> Factors:
         """What two jobs were measured to keep on each GPU type; empty if they were not."""
         keys = self._key(a), self._key(b)
-        return factors_of(self._profile, self._types, *keys) if _UNPAIRED not in keys else ()
+        if self._company is None or _UNPAIRED in keys:
+            return ()
+        return factors_of(self._profile, self._company.types, *keys)
 
     def is_seen(self, job: int) -> bool:
         """Whether a job has not run yet, or reports its steps and was measured alone."""

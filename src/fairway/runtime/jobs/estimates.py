@@ -10,7 +10,7 @@ from statistics import median
 
 from fairway.core import portable
 from fairway.core.cluster import Cluster
-from fairway.core.event import JobSubmitted
+from fairway.core.event import Event, JobSubmitted, RegimeEntered
 from fairway.core.hardware import known_gpu
 from fairway.core.job import JobSpec
 from fairway.core.prospect import Prospect, Stage
@@ -55,6 +55,14 @@ class RunTimes:
         return min(UNKNOWN_S, limit_s)
 
 
+def alike(one: JobRequest, other: JobRequest) -> bool:
+    """Whether the run time of one job says something about another."""
+    if one.model and one.model == other.model:
+        return True
+    same = (one.name and one.name == other.name) or (one.command == other.command and one.cwd == other.cwd)
+    return bool(same) and one.user == other.user
+
+
 def _keys(request: JobRequest) -> list[tuple[str, str]]:
     """What makes jobs similar, the closest first. The tasks of an array have one command."""
     keys = [(request.user, f"command {request.cwd} {' '.join(request.command)}")]
@@ -71,6 +79,40 @@ def speeds_of(request: JobRequest, cluster: Cluster) -> tuple[float, ...]:
         usable.append(gpu.speed if fits and wanted else 0.0)
     best = max(usable)
     return tuple(speed / best if best else 0.0 for speed in usable)
+
+
+def grown_speeds(known: Sequence[float], relative: tuple[float, ...], *, measured: bool) -> tuple[float, ...]:
+    """The speeds of a job on a cluster that has got more nodes, from those that were known on the smaller one.
+
+    `relative` are what `speeds_of` says of the larger cluster. `measured` speeds stay; others follow from them.
+    """
+    if not any(relative):
+        return (1.0,) * len(relative)
+    both = [kind for kind, speed in enumerate(known) if speed and relative[kind]]
+    if not measured or not both:
+        return relative
+    scale = known[both[0]] / relative[both[0]]
+    rest = (0.0,) * (len(relative) - len(known))
+    return tuple(speed or scale * one for speed, one in zip((*known, *rest), relative, strict=True))
+
+
+def on_cluster(event: Event, request: JobRequest, cluster: Cluster) -> Event:
+    """An event of a log whose cluster may have got more nodes since, as it would be on the present one."""
+    if not isinstance(event, JobSubmitted | RegimeEntered) or (
+        all(event.speeds) and len(event.speeds) == len(cluster.types)
+    ):
+        return event
+    relative = speeds_of(request, cluster)
+    if len(event.speeds) == len(relative) and all(
+        known or not now for known, now in zip(event.speeds, relative, strict=True)
+    ):
+        # It may use no more types than before.
+        return event
+    # A job that reports its steps has a scaling.
+    measured = isinstance(event, RegimeEntered) and bool(event.scaling)
+    speeds = grown_speeds(event.speeds, relative, measured=measured)
+    prospect = None if event.prospect is None else event.prospect.at(speeds, event.speeds)
+    return event._replace(speeds=speeds, prospect=prospect)
 
 
 @lru_cache(maxsize=4096)
@@ -128,10 +170,14 @@ def same_type(name: str, wanted: str) -> bool:
     return wanted.lower() in (name.lower(), base.lower()) or (known is not None and known_gpu(wanted) == known)
 
 
-def submitted(record: JobRecord, cluster: Cluster, expected_s: float, time_s: float, restart_s: float) -> JobSubmitted:
-    """The event that adds a job to the state. Its work is counted in seconds until it reports steps."""
+def submitted(
+    record: JobRecord, speeds: tuple[float, ...], expected_s: float, time_s: float, restart_s: float
+) -> JobSubmitted:
+    """The event that adds a job to the state. Its work is counted in seconds until it reports steps.
+
+    `speeds` are relative, by GPU type.
+    """
     request = record.request
-    speeds = speeds_of(request, cluster)
     spec = JobSpec(
         id=record.id,
         submitted_s=time_s,

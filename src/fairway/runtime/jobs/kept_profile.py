@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fairway.core.cluster import Cluster
 from fairway.core.errors import InputError
 from fairway.models.measured_profile import MeasuredProfile
 from fairway.runtime.jobs.company import LivePairing
@@ -22,13 +21,13 @@ class KeptProfile:
     If it cannot be read, it is a new one, and `problem` says why.
     """
 
-    def __init__(self, facts: Mapping[str, Any], cluster: Cluster) -> None:
+    def __init__(self, facts: Mapping[str, Any]) -> None:
         self.problem = ""
         try:
             self.profile = MeasuredProfile.from_plain(facts.get(FACT))
         except InputError as error:
             self.profile, self.problem = MeasuredProfile(), f"{error}; measurements begin again"
-        self.pairing = LivePairing(cluster, self.profile)
+        self.pairing = LivePairing(self.profile)
         self._written_s = -EVERY_S
 
     def facts(self, now_s: float) -> dict[str, Any]:

@@ -14,7 +14,7 @@ job's record.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from enum import Enum
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from fairway.core.errors import EngineError
 from fairway.core.event import Event, Woken
 from fairway.runtime.jobs.records import JobRecord, JobState
-from fairway.runtime.processes.site import REFUSED, Outcome, Report
+from fairway.runtime.processes.site import REFUSED, NodeChange, NodesJoined, Outcome, Report
 
 Command = Callable[[float], tuple[list[Event], Any]]
 """A user's command: called with the present instant, it changes records and returns events and the answer.
@@ -45,6 +45,8 @@ CHECKPOINTED = 75
 """The exit code of a job that has saved its state and wants to run again."""
 RECLAIMED = "taken off its GPUs, on which it did nothing; `fairway resume` lets it go on"
 """The reason of a job that was suspended for being idle."""
+NODE_LOST = "node lost"
+"""The cause of an attempt that has lost one of its nodes. It stands in the record before the attempt is over."""
 _SIGNALLED = (128 + 9, 128 + 15)
 _MEANINGS = {126: "its command is not executable", 127: "its command was not found"}
 
@@ -86,6 +88,20 @@ class AttemptEnded(NamedTuple):
     found: bool = False
 
 
+class NodeChanged(NamedTuple):
+    """A node of the site is up, does not answer, or is lost."""
+
+    time_s: float
+    change: NodeChange
+
+
+class ClusterGrew(NamedTuple):
+    """The site has more nodes than before."""
+
+    time_s: float
+    joined: NodesJoined
+
+
 class Reported(NamedTuple):
     """A job has reported on its training."""
 
@@ -103,9 +119,10 @@ class Asked(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """Some time has passed: jobs that report nothing may have run longer than expected."""
+    """Some time has passed: those of these jobs that report nothing may have run longer than expected."""
 
     time_s: float
+    jobs: Sequence[int]
 
 
 class TimeOfDaySet(NamedTuple):
@@ -115,7 +132,18 @@ class TimeOfDaySet(NamedTuple):
     shift_s: float
 
 
-Happening: TypeAlias = AttemptStarted | AttemptEnded | RoomLacked | Reported | Asked | Looked | TimeOfDaySet | Woken
+Happening: TypeAlias = (
+    AttemptStarted
+    | AttemptEnded
+    | RoomLacked
+    | NodeChanged
+    | ClusterGrew
+    | Reported
+    | Asked
+    | Looked
+    | TimeOfDaySet
+    | Woken
+)
 
 
 class Stop(NamedTuple):

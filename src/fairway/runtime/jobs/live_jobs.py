@@ -17,12 +17,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from fairway.core import columns
+from fairway.core.batch import Split
 from fairway.core.event import Event, JobEvicted, JobFailed, JobFinished, JobStarted, RateChanged, Woken
 from fairway.core.state import State
 from fairway.runtime.jobs import life
 from fairway.runtime.jobs.life import (
     CHECKPOINTED,
     MORE,
+    NODE_LOST,
     RECLAIMED,
     WAITS,
     Asked,
@@ -78,7 +80,7 @@ class LiveJobs:
             AttemptEnded: self._ended,
             Reported: self._reported,
             Asked: self._asked,
-            Looked: lambda looked: self.observations.overdue(looked.time_s),
+            Looked: lambda looked: self.observations.overdue(looked.jobs, looked.time_s),
             TimeOfDaySet: self._time_of_day_set,
             Woken: self._woken,
         }
@@ -86,6 +88,10 @@ class LiveJobs:
     def handle(self, happening: Happening) -> list[Event]:
         """The events that a happening means for the state. Apply them before you handle the next happening."""
         return self._handle[type(happening)](happening)
+
+    def interpret(self, kind: type[Any], handler: Callable[[Any], list[Event]]) -> None:
+        """Have happenings of a kind handled elsewhere."""
+        self._handle[kind] = handler
 
     def take_instructions(self) -> list[Instruction]:
         """Return the collected instructions and forget them. Call this when everything is on disk."""
@@ -127,12 +133,28 @@ class LiveJobs:
             self.store.touch(record)
         self.eligibility.note_off(record, now_s)
 
+    def off(self, record: JobRecord, now_s: float, why: str, *, lives: bool) -> list[Event]:
+        """Take a job off the GPUs that it was granted. `lives`: it has an attempt with processes."""
+        self.eligibility.look_at(record, now_s, leaves=True)
+        record.count_until(self.date_s(now_s))
+        progress = self.observations.progress(record) if lives else self.observations.saved(record)
+        self.instructions.append(Converge(record.number))
+        return [JobEvicted(now_s, record.number, progress, why)]
+
+    def off_blocked(self, now_s: float) -> list[Event]:
+        """Jobs that were to start on GPUs that are blocked now are given others."""
+        held = self.state.held_gpus.items()
+        granted = [self.store[job] for job, gpus in held if self.blocked.among(gpus)]
+        waiting = [record for record in granted if record.open_attempt is None]
+        return [event for record in waiting for event in self.off(record, now_s, "its GPUs are blocked", lives=False)]
+
     def begin_attempt(self, job: int, gpus: tuple[int, ...], now_s: float) -> tuple[JobRecord, Attempt]:
         """Add a new attempt to the record of a job."""
         record = self.store[job]
         resume = record.progress.checkpoint is not None
         date_s = self.date_s(now_s)
         attempt = Attempt(len(record.attempts) + 1, list(gpus), secrets.token_hex(8), date_s, resume=resume, ran_s=0.0)
+        attempt.nodes = self.state.cluster.names_of(gpus)
         record.attempts.append(attempt)
         self.store.touch(record)
         return record, attempt
@@ -162,6 +184,18 @@ class LiveJobs:
         facts = self.state.facts.get(job)
         return AttemptTarget(gpus, host, throttle, None if facts is None else facts.split)
 
+    def adjusted(self) -> dict[int, tuple[float, Split | None]]:
+        """The throttles and batches of all jobs with GPUs, without those that have all of the time and no batch."""
+        floats, ints = self.state.table.window()
+        rows = (floats[columns.THROTTLE] < 1).nonzero()[0]
+        slowed = zip(ints[columns.JOB, rows].tolist(), floats[columns.THROTTLE, rows].tolist(), strict=True)
+        found: dict[int, tuple[float, Split | None]] = {job: (throttle, None) for job, throttle in slowed}
+        for job in self.state.adaptive:
+            split = self.state.facts[job].split
+            if split is not None:
+                found[job] = found.get(job, (1.0, None))[0], split
+        return {job: adjusted for job, adjusted in found.items() if job in self.state.held_gpus}
+
     def stays(self, job: int) -> bool:
         """Whether a job that loses its GPUs is suspended in place, rather than stopped."""
         return self.store[job].stays
@@ -181,13 +215,10 @@ class LiveJobs:
             date_s = max(date_s, attempt.launched_s)
             # Virtual GPUs may be others than those on which it was suspended.
             attempt.started_s, attempt.gpus = attempt.started_s or date_s, list(one.gpus)
-        if one.resumed:
-            # The time while it was suspended says nothing about its speed.
-            record.progress.reported_s = None
         life.move(record, JobState.RUNNING, date_s)
-        self.observations.started(record)
+        self.observations.started(record, resumed=one.resumed)
         self.store.touch(record)
-        others = self.observations.regrouped(one.time_s)
+        others = self.observations.regrouped(one.time_s, one.job)
         return [*others, JobStarted(one.time_s, one.job, self.observations.rate(record), one.time_s)]
 
     def _lacks_room(self, one: RoomLacked) -> list[Event]:
@@ -209,7 +240,7 @@ class LiveJobs:
 
     def _ended(self, one: AttemptEnded) -> list[Event]:
         self.instructions.append(Settle())
-        return [*self._ends.over(self.store[one.job], one), *self.observations.regrouped(one.time_s)]
+        return [*self._ends.over(self.store[one.job], one), *self.observations.regrouped(one.time_s, one.job)]
 
     def _reported(self, one: Reported) -> list[Event]:
         return self.observations.reported(self.store[one.job], one.report, one.time_s)
@@ -266,7 +297,10 @@ class AttemptEnds:
         if outcome.ran_s is not None:
             record.count_attempt(outcome.ran_s)
         record.count_until(attempt.ended_s)
-        attempt.codes, attempt.cause = list(outcome.codes), outcome.cause
+        # One that had done its work, or had run for its time, is no worse off for the loss of a node.
+        ended = outcome.cause == "limit" or verdict(outcome, asked=True).next == "done"
+        broken = not ended and (attempt.cause == NODE_LOST or (outcome.cause == "lost" and self._is_down(attempt)))
+        attempt.codes, attempt.cause = list(outcome.codes), NODE_LOST if broken else outcome.cause
         self._seen.restarts.ended(record, outcome.stop_s)
         self._jobs.store.touch(record)
         if record.state.ended:
@@ -276,6 +310,10 @@ class AttemptEnds:
             return []
         asked = outcome.cause == "request"
         judged = verdict(outcome, asked=asked)
+        if broken:
+            # Whatever became of its other ranks, that is not its fault: it goes on at once, from its last checkpoint.
+            why = record.reason or "a node that it ran on is lost"
+            judged, asked = Verdict("again", JobState.PREEMPTED, -1, why), True
         gpus = self._jobs.state.held_gpus.get(record.number)
         moves = gpus is not None and not end.found and not self._jobs.blocked.among(gpus)
         if judged.next == "again" and asked and moves:
@@ -289,6 +327,11 @@ class AttemptEnds:
                 return self._failed(record, Verdict("failed", JobState.FAILED, CHECKPOINTED, why), now_s)
             return self._again(record, judged, now_s, asked=asked)
         return self._failed(record, judged, now_s)
+
+    def _is_down(self, attempt: Attempt) -> bool:
+        """Whether a node of an attempt is lost."""
+        down, cluster = self._jobs.state.occupancy.down, self._jobs.state.cluster
+        return bool(down) and any(cluster.node_of_gpu[gpu] in down for gpu in attempt.gpus if gpu >= 0)
 
     def _is_in_vain(self, record: JobRecord) -> bool:
         """Whether a job ends again and again to run again, but gets nowhere."""

@@ -8,7 +8,7 @@ These are speeds alone: what jobs do beside others is in `company`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -23,23 +23,29 @@ from fairway.runtime.jobs.estimates import (
     RESTART_S,
     RestartCosts,
     RunTimes,
+    alike,
     announced,
     assumed,
     epochs_done,
     gang_factor,
     place_name,
-    speed_on,
     speeds_of,
 )
 from fairway.runtime.jobs.kept_profile import KeptProfile
 from fairway.runtime.jobs.records import JobRecord, JobState, Progress
 from fairway.runtime.jobs.store import JobStore
+from fairway.runtime.jobs.type_speeds import TypeSpeeds, differs
 from fairway.runtime.processes.site import Report
 
 LEAST_CHANGE = 0.05
 """A step time that differs by less from the last one in the same place is no news."""
 RATE_EVERY_S = 5.0
 """How often the measured speed of a job becomes an event."""
+EXPECTED, EXPECTED_S = 0.02, 2.0
+"""A report is no news if the speed is within this fraction of what the state has, and the progress within so many
+seconds of it."""
+STORE_EVERY_S = 60.0
+"""How often the progress of a job is stored if it is no news. After a restart the rest is read again."""
 LEARNT = 0.25
 """An expected run time has to change by this fraction before the state is told."""
 LEAST_COST_S = 0.05
@@ -60,20 +66,26 @@ class Place(NamedTuple):
     gpus: int
 
 
+class Told(NamedTuple):
+    """What the state was told about a job that trains: its place, its batch size and how many steps it makes in all."""
+
+    place: Place
+    batch_size: int | None
+    steps: float
+
+
 class Observations:
     """Everything observed of live jobs, and the expected run times of jobs that report nothing."""
 
     def __init__(
         self,
         store: JobStore,
-        cluster: Cluster,
         state: State,
         origin_s: float,
         restart_s: float = RESTART_S,
         measured: KeptProfile | None = None,
     ) -> None:
         self.store = store
-        self.cluster = cluster
         self.times = RunTimes()
         self.restarts = RestartCosts(restart_s)
         self.expected_s: dict[int, float] = {}
@@ -81,12 +93,23 @@ class Observations:
         self._origin_s = origin_s
         self._rated_s: dict[int, float] = {}
         self._in_steps: set[int] = set()
-        measured = measured or KeptProfile({}, cluster)
-        self.company = Company(store, state, cluster, measured.profile, self._in_steps)
+        measured = measured or KeptProfile({})
+        self.company = Company(store, state, measured.profile, self._in_steps)
         measured.pairing.look_in(self.company)
         self._measured_s: dict[int, float] = {}
         self._regrouped_s: dict[int, float] = {}
-        self._told: dict[int, tuple[Place, int | None, float]] = {}
+        self.types = TypeSpeeds(state, measured.profile)
+        self._stored_s: dict[int, float] = {}
+        self._told: dict[int, tuple[Told, float]] = {}
+
+    @property
+    def cluster(self) -> Cluster:
+        """The machines, also those that have joined since."""
+        return self._state.cluster
+
+    def counts_steps(self, job: int) -> bool:
+        """Whether the work of a job is counted in steps, at the speed that was measured."""
+        return job in self._in_steps
 
     def recall(self, event: Event) -> None:
         """Take note of an event that is applied to the state, now or in a replay."""
@@ -101,7 +124,7 @@ class Observations:
 
     def forget(self, record: JobRecord) -> None:
         """Drop what is expected of a job that has ended."""
-        for kept in (self._rated_s, self._measured_s, self._regrouped_s, self.expected_s, self._told):
+        for kept in (self._rated_s, self._measured_s, self._regrouped_s, self._stored_s, self.expected_s, self._told):
             kept.pop(record.number, None)
         self._in_steps.discard(record.number)
         self.company.forget(record.number)
@@ -116,20 +139,31 @@ class Observations:
             return record.progress.checkpoint_step
         return 0.0 if record.progress.checkpoint is None or record.request.preempt == "restart" else record.ran_s
 
-    def started(self, record: JobRecord) -> None:
-        """A job computes, perhaps in another place. A speed measured in the old place does not apply there."""
+    def started(self, record: JobRecord, *, resumed: bool) -> None:
+        """A job computes, perhaps in another place. A speed measured in the old place does not apply there.
+
+        The time since its last report says nothing about its speed.
+        """
         self.company.begin(record.number)
-        place = self._place(record.number)
-        if place is not None and record.number in self._told and self._told[record.number][0] != place:
+        record.progress.reported_s = None
+        place, told = self._place(record.number), self._told.get(record.number)
+        # A scheduler that has just started does not know where the job reported last; where it went on, it was here.
+        moved = not resumed if told is None else told[0].place != place
+        if place is not None and moved:
             record.progress.steps_per_s = record.progress.speeds.get(self._name(place))
 
-    def regrouped(self, now_s: float) -> list[Event]:
+    def relative(self, record: JobRecord) -> tuple[float, ...]:
+        """The relative speeds that are expected of a job on all GPU types."""
+        return self.types.relative(record, self.company.key(record))
+
+    def regrouped(self, now_s: float, about: int | None = None) -> list[Event]:
         """Jobs came to share GPUs, or share them no more: each goes on at the speed that is expected of it now.
 
-        What was measured in the old company does not count any more.
+        What was measured in the old company does not count any more. `about`: only this job has begun or ceased to
+        compute, so only it and those on its GPUs are looked at.
         """
         events: list[Event] = []
-        for job in self.company.changed():
+        for job in self.company.changed() if about is None else self.company.changed_around(about):
             record = self.store[job]
             record.progress.steps_per_s = record.progress.reported_s = None
             self._regrouped_s[job] = self._origin_s + now_s
@@ -143,22 +177,22 @@ class Observations:
     def rate(self, record: JobRecord) -> float:
         """Work per second that a job is expected to do where it runs now."""
         place = self._place(record.number)
-        relative = speeds_of(record.request, self.cluster)
         if place is None:
             return 1.0
         expected = self.company.expected(record)
         if record.number in self._in_steps:
             seen = record.progress.steps_per_s if expected is None else None
-            seen = seen or self._speed(record, place, relative) * (1.0 if expected is None else expected)
+            seen = seen or self._speeds(record, [place])[0] * (1.0 if expected is None else expected)
             if seen:
                 return seen
-        alone = max(relative[place.gpu_type], 1e-6) * gang_factor(place.gpus, record.request.gpus)
+        alone = max(self.relative(record)[place.gpu_type], 1e-6) * gang_factor(place.gpus, record.request.gpus)
         return alone * (self.company.slowed(record) if expected is None else expected)
 
     def reported(self, record: JobRecord, report: Report, now_s: float) -> list[Event]:
         """Take in what a job reports. Its speed becomes an event every `RATE_EVERY_S`, other changes at once."""
         begun = record.attempt is not None and record.attempt.start_s is not None
         events = self.regrouped(now_s) if self.company.is_new(record.number) else []
+        saved_s, size = record.progress.checkpoint_s, record.progress.batch_size
         since_s = self._regrouped_s.get(record.number, -math.inf)
         for line in report.lines:
             if take_in(record.progress, line, self._origin_s + now_s):
@@ -170,17 +204,70 @@ class Observations:
             elif "step" in line:
                 self.company.heard(record.number)
         record.progress.read_bytes = report.read_bytes
-        self.store.touch(record)
         if not begun and record.attempt is not None and record.attempt.start_s is not None:
             events += self.restart_cost(record, now_s)
-        place, job = self._place(record.number), record.number
-        if place is not None and record.state is JobState.RUNNING and record.progress.steps_per_s:
-            about = (place, record.progress.batch_size, self._total(record))
-            settled = self.company.measured(record, record.progress.steps_per_s, self._origin_s + now_s)
-            if settled or now_s >= self._rated_s.get(job, 0.0) or self._told.get(job, about) != about:
-                self._rated_s[job] = now_s + RATE_EVERY_S
-                events.append(self._trained(record, about, now_s))
-        return events + self._measured(record, now_s)
+        events += [*self._training(record, now_s), *self._measured(record, now_s)]
+        same = (saved_s, size) == (record.progress.checkpoint_s, record.progress.batch_size)
+        if events or not same or now_s >= self._stored_s.get(record.number, 0.0):
+            self._stored_s[record.number] = now_s + STORE_EVERY_S
+            self.store.touch(record)
+        return events
+
+    def _training(self, record: JobRecord, now_s: float) -> list[Event]:
+        """What the speed and the progress that a job has reported mean for it, and for others of its kind."""
+        place, job, speed = self._place(record.number), record.number, record.progress.steps_per_s
+        if place is None or record.state is not JobState.RUNNING or not speed or not self._is_at(record, place):
+            return []
+        about = Told(place, record.progress.batch_size, self._total(record))
+        settled = self.company.measured(record, speed, self._origin_s + now_s)
+        events: list[Event] = []
+        if settled or now_s >= self._rated_s.get(job, 0.0) or self._is_new(job, about):
+            self._rated_s[job] = now_s + RATE_EVERY_S
+            event = self._trained(record, about, now_s)
+            if not (isinstance(event, RateChanged) and self._is_expected(event)):
+                events.append(event)
+        if settled and self.types.is_news(self.cluster.types[place.gpu_type].name, self.company.key(record)):
+            events += self._told_kind(record, now_s)
+        return events
+
+    def _is_new(self, job: int, about: Told) -> bool:
+        return job in self._told and self._told[job][0] != about
+
+    def _is_expected(self, event: RateChanged) -> bool:
+        """Whether the state knows as much. Losses and noise are always news."""
+        if not (math.isnan(event.loss) and math.isnan(event.noise_scale)):
+            return False
+        f, row = self._state.table.f, self._state.table.position(event.job)
+        rate = float(f[columns.RATE, row])
+        done = float(f[columns.PROGRESS0, row]) + rate * max(event.time_s - float(f[columns.READY_S, row]), 0.0)
+        return abs(event.rate - rate) <= EXPECTED * rate and abs(event.progress - done) <= EXPECTED_S * rate
+
+    def _told_kind(self, record: JobRecord, now_s: float) -> list[Event]:
+        """A kind of job was measured on a GPU type: other speeds are expected of the other jobs of the same model."""
+        events: list[Event] = []
+        model, table = self.company.key(record).model, self._state.table
+        for job in self.expected_s:
+            other, row = self.store[job], table.position(job)
+            if job == record.number or row < 0 or self.company.key(other).model != model:
+                continue
+            gang = [Place(kind, other.request.gpus) for kind in range(len(self.cluster.types))]
+            speeds = self._speeds(other, gang) if job in self._in_steps else self.relative(other)
+            if any(speeds) and any(map(differs, speeds, table.f[columns.SPEEDS :, row].tolist())):
+                events.append(self._with_speeds(other, row, speeds, now_s))
+        return events
+
+    def _with_speeds(self, record: JobRecord, row: int, speeds: tuple[float, ...], now_s: float) -> Event:
+        """Other speeds by GPU type are expected of a job. Everything else stays as it is."""
+        f, i, job = self._state.table.f[:, row], self._state.table.i[:, row], record.number
+        rate = float(f[columns.RATE])
+        done = float(f[columns.PROGRESS0]) + rate * max(now_s - float(f[columns.READY_S]), 0.0)
+        about = (min(done, float(f[columns.REGIME_END])), self.rate(record) if rate > 0 else 0.0)
+        ends = float(f[columns.REGIME_END]), float(f[columns.TAIL_S])
+        facts = self._state.facts.get(job, NO_FACTS)
+        prospect = None if facts.prospect is None else facts.prospect.at(speeds, f[columns.SPEEDS :].tolist())
+        scaling = facts.scaling if job in self._in_steps else ()
+        entered = RegimeEntered(now_s, job, *about, int(i[columns.BATCH_SIZE]), speeds, *ends)
+        return entered._replace(scaling=scaling, prospect=prospect)
 
     def _measured(self, record: JobRecord, now_s: float) -> list[Event]:
         """What a job whose batch size may be chosen says about itself, if that is new."""
@@ -216,10 +303,12 @@ class Observations:
             return []
         return [RestartMeasured(now_s, record.number, cost_s)]
 
-    def overdue(self, now_s: float) -> list[Event]:
-        """Jobs that report nothing and have run longer than expected are expected to run as long again."""
+    def overdue(self, jobs: Iterable[int], now_s: float) -> list[Event]:
+        """Jobs among these that report nothing and have run longer than expected are expected to run as long again."""
         events: list[Event] = []
-        for job in self._state.held_gpus.keys() - self._in_steps:
+        for job in jobs:
+            if job in self._in_steps or job not in self._state.held_gpus:
+                continue
             record = self.store[job]
             ran_s = self._ran_until_s(record, now_s)
             if record.state is JobState.RUNNING and ran_s > self.expected_s.get(job, math.inf):
@@ -236,6 +325,8 @@ class Observations:
         events: list[Event] = []
         for job, expected_s in list(self.expected_s.items()):
             other = self.store[job]
+            if not alike(record.request, other.request):
+                continue
             runs = other.state is JobState.RUNNING and job in self._state.held_gpus
             own_word = other.request.expected_s is not None or job in self._in_steps
             if job == record.number or own_word or (other.attempts and not runs):
@@ -249,45 +340,46 @@ class Observations:
     def _expects(self, record: JobRecord, work_s: float, ran_s: float, rate: float, now_s: float) -> Event:
         """A job that reports nothing is expected to take `work_s` seconds in all."""
         self.expected_s[record.number] = work_s
-        speeds, batch = speeds_of(record.request, self.cluster), record.request.batch_size or 0
+        speeds, batch = self.relative(record), record.request.batch_size or 0
         entered = RegimeEntered(now_s, record.number, ran_s, rate, batch, speeds, work_s, 0.0)
         return entered._replace(work=work_s, prospect=assumed(record.request, speeds, work_s))
 
-    def _trained(self, record: JobRecord, about: tuple[Place, int | None, float], now_s: float) -> Event:
-        """A job has trained. The first time, its work changes from seconds to steps if it reports how many."""
+    def _trained(self, record: JobRecord, about: Told, now_s: float) -> Event:
+        """A job has trained. The first time, its work changes from seconds to steps if it reports how many.
+
+        Its speeds on all GPU types are told again when its speed alone differs from the one that was told.
+        """
         progress, job, (place, batch, total) = record.progress, record.number, about
         speed, name = progress.steps_per_s or 0.0, self._name(place)
         if not self.company.of(job):
             progress.speeds[name] = speed
-        told = [math.nan if one is None else one for one in (progress.loss, progress.noise_scale)]
-        done = (math.nan, epochs_done(progress, record.request), *told)
+        seen = [math.nan if one is None else one for one in (progress.loss, progress.noise_scale)]
+        done = (math.nan, epochs_done(progress, record.request), *seen)
         if not total:
             return RateChanged(now_s, job, self._ran_until_s(record, now_s), self.rate(record), *done)
-        if self._told.get(job) == about:
+        told, alone = self._told.get(job), progress.speeds.get(name, 0.0)
+        if told is not None and told[0] == about and not differs(alone, told[1]):
             return RateChanged(now_s, job, progress.step, self.rate(record), *done)
         self._in_steps.add(job)
-        self._told[job] = about
-        request, relative = record.request, speeds_of(record.request, self.cluster)
-        gang = [Place(kind, request.gpus) for kind in range(len(relative))]
-        speeds = tuple(self._speed(record, one, relative) for one in gang)
-        sizes = range(1, request.gpus_max + 1)
-        scaling = tuple(self._speed(record, Place(place.gpu_type, size), relative) for size in sizes)
+        self._told[job] = about, alone
+        request = record.request
+        speeds = self._speeds(record, [Place(kind, request.gpus) for kind in range(len(self.cluster.types))])
+        scaling = self._speeds(record, [Place(place.gpu_type, size) for size in range(1, request.gpus_max + 1)])
         prospect = announced(progress, request.epochs, speed / total, tuple(one / speed for one in speeds))
         rate, size = self.rate(record), batch or request.batch_size or 0
         entered = RegimeEntered(now_s, job, progress.step, rate, size, speeds, total, 0.0)
         return entered._replace(work=total, scaling=scaling, prospect=prospect)
 
-    def _speed(self, record: JobRecord, place: Place, relative: tuple[float, ...]) -> float:
-        """Steps per second that a job is expected to do alone in a place, from the closest place with a measured speed.
+    def _speeds(self, record: JobRecord, places: Iterable[Place]) -> tuple[float, ...]:
+        """Steps per second that a job is expected to do alone in places.
 
-        A job that was never measured alone is taken to be as fast as others of its kind, or as it is beside others.
+        A job that was measured nowhere, and none of its kind, is taken to be as fast as it is beside others.
         """
-        names = {gpu.name: speed for gpu, speed in zip(self.cluster.types, relative, strict=True)}
-        seen, here = record.progress.speeds, self._place(record.number)
-        if not seen and here is not None:
-            alone = self.company.alone(record) or record.progress.steps_per_s
-            seen = {self._name(here): alone} if alone else seen
-        return speed_on(seen, names, self.cluster.types[place.gpu_type].name, place.gpus)
+        seen, here = self.types.seen(record, self.company.key(record)), self._place(record.number)
+        if not seen and here is not None and record.progress.steps_per_s:
+            seen = {self._name(here): record.progress.steps_per_s}
+        assumed = speeds_of(record.request, self.cluster)
+        return tuple(self.types.on(seen, assumed, *place) for place in places)
 
     def _ran_until_s(self, record: JobRecord, now_s: float) -> float:
         return record.ran_until_s(self._origin_s + now_s)
@@ -298,7 +390,15 @@ class Observations:
 
     def _place(self, job: int) -> Place | None:
         gpus = self._state.held_gpus.get(job, ())
-        return Place(self.cluster.node_type[self.cluster.node_of_gpu[gpus[0]]], len(gpus)) if gpus else None
+        return Place(self._type(gpus[0]), len(gpus)) if gpus else None
+
+    def _is_at(self, record: JobRecord, place: Place) -> bool:
+        """Whether the processes of a job are in a place. A job that moves has other GPUs before it has left its own."""
+        gpus: Sequence[int] = () if record.attempt is None else record.attempt.gpus
+        return len(gpus) == place.gpus and min(gpus) >= 0 and self._type(gpus[0]) == place.gpu_type
+
+    def _type(self, gpu: int) -> int:
+        return self.cluster.node_type[self.cluster.node_of_gpu[gpu]]
 
     def _name(self, place: Place) -> str:
         return place_name(self.cluster.types[place.gpu_type].name, place.gpus)

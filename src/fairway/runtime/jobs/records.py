@@ -45,7 +45,8 @@ class Attempt:
 
     `ran_s` is how long it has run, as far as that is counted; None if an earlier version started it. `start_s` is the
     time from its launch to its first report of a step, `stop_s` from the request to stop to its end. Each is None if it
-    was not seen.
+    was not seen. `nodes` are the names of its machines, in the order of its ranks; empty if an earlier version started
+    it.
     """
 
     number: int
@@ -60,6 +61,7 @@ class Attempt:
     start_s: float | None = None
     stop_s: float | None = None
     ran_s: float | None = None
+    nodes: list[str] = field(default_factory=list)
 
     def shown(self, shift_s: float) -> dict[str, Any]:
         """As every user may see it: without the token that marks its processes, and with dates by the time of day,
@@ -162,15 +164,26 @@ class JobRecord:
         return self.attempts[-1] if self.attempts else None
 
     @property
+    def open_attempt(self) -> Attempt | None:
+        """The latest attempt, if its processes may still run."""
+        attempt = self.attempt
+        return attempt if attempt is not None and attempt.ended_s is None else None
+
+    @property
     def settled(self) -> bool:
         """Whether it has ended and its processes are gone: it never changes again."""
-        attempt = self.attempt
-        return self.state.ended and (attempt is None or attempt.ended_s is not None)
+        return self.state.ended and self.open_attempt is None
 
     @property
     def stays(self) -> bool:
         """Whether it is suspended in place, rather than stopped, when it is taken off its GPUs."""
         return self.request.preempt == "suspend" and not self.state.ended
+
+    def ranks_of(self, attempt: Attempt) -> int:
+        """How many processes with a log of their own an attempt has. A Slurm job has one, its script, which starts the
+        others."""
+        per_node = 1 if self.request.slurm_env else max(len(attempt.nodes), 1)
+        return per_node if self.request.processes == "one" else len(attempt.gpus)
 
     def ran_until_s(self, date_s: float) -> float:
         """How long it has run by a date, in seconds."""

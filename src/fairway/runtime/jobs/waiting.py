@@ -23,6 +23,7 @@ from fairway.core.decision import NAMES_HOLDERS, Decision, Reason, reason_text
 from fairway.core.holders import holders_text, usable_types
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
+from fairway.runtime.jobs.estimates import speeds_of
 from fairway.runtime.jobs.records import JobRecord, JobState, family_of
 from fairway.runtime.jobs.store import JobStore
 
@@ -221,6 +222,14 @@ class Eligibility:
     def rule_out(self, jobs: set[int]) -> None:
         """Set the jobs that no GPUs of this machine can run. Another machine had accepted them."""
         self._impossible = jobs
+
+    def grew(self, now_s: float) -> None:
+        """There are more GPUs: those that could run nowhere are looked at again."""
+        before = self._impossible
+        requests = {job: self._store[job].request for job in before if job in self._state.specs}
+        self._impossible = {job for job, one in requests.items() if not any(speeds_of(one, self._state.cluster))}
+        for job in requests.keys() - self._impossible:
+            self.look_at(self._store[job], now_s)
 
     def look_at(self, record: JobRecord, now_s: float, *, leaves: bool = False) -> None:
         """Decide whether a job is eligible. `leaves`: it is about to give up its GPUs, if it has any."""

@@ -67,6 +67,7 @@ CERTAIN: dict[str, type | tuple[type, ...]] = {
     "open_to_all": bool,
     "next": list,
     "gone": dict,
+    "drained": dict,
 }
 """The facts that are still useful when others, or the log, are lost; with their types."""
 
@@ -263,7 +264,7 @@ class Journal:
         """Delete entries that make no difference to a replay of the log. Returns how many there were.
 
         These are the entries of jobs that have ended, reports of speed that another one of the same job follows
-        directly, and instants at which nothing was done.
+        directly, instants at which nothing was done, and losses of nodes that are back.
         """
         self._since_compaction = 0
         try:
@@ -299,10 +300,14 @@ def _is_busy(error: sqlite3.Error) -> bool:
 _UNSETTLED = " INDEXED BY jobs_unsettled WHERE settled = 0"
 _NO_ROOM = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHMSIZE")
 _NEXT = "SELECT seq FROM (SELECT seq, kind, lead(kind) OVER ({}) AS next FROM log) WHERE kind = '{}' AND next = kind"
+_NODES, _NODE = "kind IN ('NodeLost', 'NodeRestored')", "json_extract(fields, '$.node')"
 _USELESS = (
     "DELETE FROM log WHERE job IN (SELECT number FROM jobs WHERE ended = 1)",
     f"DELETE FROM log WHERE seq IN ({_NEXT.format('PARTITION BY job ORDER BY seq', 'RateChanged')})",
     f"DELETE FROM log WHERE seq IN ({_NEXT.format('ORDER BY seq', 'Woken')})",
+    # The last word about a node counts. The jobs of a lost node have left it, so nothing depends on the others.
+    f"DELETE FROM log WHERE {_NODES} AND seq NOT IN (SELECT max(seq) FROM log WHERE {_NODES} GROUP BY {_NODE})",
+    "DELETE FROM log WHERE kind = 'NodeRestored'",
 )
 
 

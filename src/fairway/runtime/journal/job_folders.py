@@ -127,9 +127,12 @@ def _launch(folder: Folder) -> dict[str, Any]:
     return told if isinstance(told, dict) else {}
 
 
-def refuse_without_journal(folder: Path) -> None:
-    """Raise `JournalError` if a state directory has folders of jobs, but its journal has no jobs."""
-    path, jobs = folder / "journal.db", folder / "jobs"
+def refuse_without_journal(folder: Path, root: Path | None = None) -> None:
+    """Raise `JournalError` if there are folders of jobs, but the journal of a state directory has no jobs.
+
+    `root` is the directory that has the folders of jobs, if that is another one.
+    """
+    path, jobs = folder / "journal.db", (root or folder) / "jobs"
     if not is_blank(path):
         return
     found = [opened(one) for one in folders_of(jobs)]

@@ -16,13 +16,22 @@ from typing import Any
 from fairway.core.action import Action, Launch
 from fairway.core.cluster import Cluster
 from fairway.core.errors import EngineError
-from fairway.core.event import Event, JobCancelled, JobEvicted, JobFailed, JobFinished, Woken
+from fairway.core.event import (
+    Event,
+    JobCancelled,
+    JobEvicted,
+    JobFailed,
+    JobFinished,
+    JobSubmitted,
+    RegimeEntered,
+    Woken,
+)
 from fairway.core.state import State
 from fairway.runtime.daemon.clock import FACT, Clock
 from fairway.runtime.daemon.engine import LiveEngine
 from fairway.runtime.jobs.arrivals import unfinished
 from fairway.runtime.jobs.commands import Commands
-from fairway.runtime.jobs.estimates import speeds_of, submitted
+from fairway.runtime.jobs.estimates import on_cluster, speeds_of, submitted
 from fairway.runtime.jobs.kept_profile import KeptProfile
 from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.observations import Observations
@@ -39,9 +48,41 @@ scheduler runs."""
 
 
 def fingerprint(cluster: Cluster, devices: Sequence[str] | None) -> list[Any]:
-    """What has to be the same for a log to be usable: the types and numbers of GPUs, and which devices they are."""
-    nodes = [[node.gpu_type, node.gpus] for node in cluster.nodes]
+    """What the journal knows of the machines: the type, the number of GPUs and the name of each node, and which devices
+    the GPUs are. Earlier versions wrote no names."""
+    nodes = [[node.gpu_type, node.gpus, node.name] for node in cluster.nodes]
     return [nodes, None if devices is None else list(devices)]
+
+
+def is_usable(before: Any, now: Any) -> bool:
+    """Whether a log of the machines `before` is good for those that are here now: more may have joined, and all that
+    were known are still listed first, with the same GPUs. Their names may be others."""
+    known, devices = _parts(before)
+    present, present_devices = _parts(now)
+    if known is None or present is None or known != present[: len(known)]:
+        return False
+    if devices is None or present_devices is None:
+        return devices is present_devices
+    return devices == present_devices[: len(devices)]
+
+
+def _parts(machine: Any) -> tuple[list[Any] | None, list[str] | None]:
+    """The types and sizes of nodes, and the devices, of machines as the journal has them; None if it has nonsense."""
+    try:
+        nodes, devices = machine
+        return [list(node[:2]) for node in nodes], None if devices is None else list(devices)
+    except (TypeError, ValueError):
+        return None, None
+
+
+def _gpu_names(machine: Any) -> list[str] | None:
+    """What tells the GPUs apart: their devices or, if they are virtual, their nodes. None if they are all alike."""
+    nodes, devices = machine
+    if devices is not None:
+        return list(devices)
+    if len(nodes) == 1 or any(len(node) < 3 for node in nodes):
+        return None
+    return [f"{node[2]}/{number}" for node in nodes for number in range(node[1])]
 
 
 def replay(
@@ -136,7 +177,7 @@ def queued_again(
         if record.state.ended:
             continue
         restart_s = seen.restarts.expected_s(record.request, record.attempts)
-        event = submitted(record, cluster, seen.times.expected_s(record.request), now_s, restart_s)
+        event = submitted(record, seen.relative(record), seen.times.expected_s(record.request), now_s, restart_s)
         since_s = max(min(record.submitted_s - clock.origin_s, now_s), 0.0)
         if not any(speeds_of(record.request, cluster)):
             # The state needs a speed for every job. This one is not eligible until the machine can run it.
@@ -151,16 +192,20 @@ def queued_again(
     return events, impossible
 
 
-def renumber(records: Iterable[JobRecord], before: Sequence[str] | None, devices: Sequence[str] | None) -> set[int]:
-    """Give the GPUs of attempts that may still run their present numbers. Returns the jobs whose GPUs are gone."""
-    if before is None or devices is None or list(before) == list(devices):
+def renumber(records: Iterable[JobRecord], before: Any, now: Any) -> set[int]:
+    """Give the GPUs of attempts that may still run their present numbers. Returns the jobs whose GPUs are gone.
+
+    `before` and `now` are the machines as the journal has them.
+    """
+    old, new = None if before is None else _gpu_names(before), _gpu_names(now)
+    if old is None or new is None or old == new:
         return set()
-    at = {name: number for number, name in enumerate(devices)}
-    moved = [at.get(name, -1) for name in before]
+    at = {name: number for number, name in enumerate(new)}
+    moved = [at.get(name, -1) for name in old]
     gone: set[int] = set()
     for record in records:
-        attempt = record.attempt
-        if attempt is not None and attempt.ended_s is None:
+        attempt = record.open_attempt
+        if attempt is not None:
             attempt.gpus = [moved[gpu] if 0 <= gpu < len(moved) else -1 for gpu in attempt.gpus]
             if -1 in attempt.gpus:
                 gone.add(record.number)
@@ -177,6 +222,16 @@ def no_collection() -> Iterator[None]:
     finally:
         if before:
             gc.enable()
+
+
+def collect_rarely() -> None:
+    """Let Python's collector look for garbage a hundred times less often, in this whole process.
+
+    A decision about 10,000 jobs makes that many small objects, all of which go without the collector. To look through
+    everything else that is in memory took longer than the decision.
+    """
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
 
 
 class Recovered:
@@ -207,10 +262,9 @@ class Recovered:
         latest = self._fill(unsettled, recent)
         self._done = [record for record in latest if record.state is JobState.COMPLETED]
         self.state = self._known_state(new_state)
-        moved = facts.get("machine", self.machine) != self.machine
-        self.requeue = moved or bool(facts.get("salvaged"))
+        self.requeue = not is_usable(facts.get("machine", self.machine), self.machine) or bool(facts.get("salvaged"))
         told = [] if self.requeue else self._replayed(journal, new_state)
-        self.observations = Observations(self.store, cluster, self.state, origin_s, restart_s, measured)
+        self.observations = Observations(self.store, self.state, origin_s, restart_s, measured)
         for event in told:
             self.observations.recall(event)
         for record in sorted([*latest, *unsettled], key=lambda one: one.number):
@@ -247,12 +301,20 @@ class Recovered:
         """Apply the log to the state. If the log does not cover all jobs, the state stays as new."""
         told: list[Event] = []
         try:
-            replay(journal.log(), self.state, self.store, told.append)
+            replay(self._on_present(journal.log()), self.state, self.store, told.append)
             return told
         except EngineError as error:
             self.problem = f"the journal's log is not sound ({error}); all jobs are queued again, those that run go on"
             self.state, self.requeue = self._known_state(new_state), True
             return []
+
+    def _on_present(self, log: Iterable[LogEntry]) -> Iterator[LogEntry]:
+        """The log as it would be if all nodes had been there from the beginning."""
+        for entry in log:
+            thing = entry.thing
+            if not entry.round and isinstance(thing, JobSubmitted | RegimeEntered):
+                thing = on_cluster(thing, self.store[thing.job].request, self.state.cluster)
+            yield entry._replace(thing=thing)
 
 
 class Recovery:
@@ -282,7 +344,7 @@ class Recovery:
     def take_over(self, policy_text: str, cluster: Cluster) -> None:
         """Find out what has become of all jobs, and write it down. `policy_text` is the policy to go on with."""
         facts, clock, eligibility = self._facts, self._clock, self._jobs.eligibility
-        keep = facts.get("policy") == policy_text and not self._requeue
+        keep = facts.get("policy") == policy_text and not self._requeue and not self._has_new_types()
         self._state.memory = facts.get("memory", {}) if keep else {}
         self._state.round = int(facts.get("round", 0))
         told = {"origin_s": clock.origin_s, "policy": policy_text, "machine": self._recovered.machine}
@@ -299,7 +361,7 @@ class Recovery:
             self._take_in(self._found())
             if self._requeue:
                 self._book_running(impossible, cluster)
-            elif not keep:
+            elif facts.get("policy") != policy_text:
                 self._note(self._commands.guests_off(clock.now_s()))
             # Jobs with GPUs come first: in an array with a limit, these are the tasks that go on.
             held = self._state.held_gpus
@@ -312,6 +374,11 @@ class Recovery:
             self._journal.save_jobs(record.stored() for record in changed)
         self._store.settle(changed)
         self._journal.compact()
+
+    def _has_new_types(self) -> bool:
+        """Whether there are GPU types that the last scheduler did not know: what a policy remembers is by type."""
+        before, now = self._facts.get("machine", self._recovered.machine), self._recovered.machine
+        return {node[0] for node in before[0]} != {node[0] for node in now[0]}
 
     def go_on(self) -> None:
         """Bring all attempts to their targets, now that everything that stands in the way is known."""
@@ -340,7 +407,7 @@ class Recovery:
             self._state.apply(event)
         self._journal.drop_log()
         self._journal.append(events)
-        self._gone = renumber(self._store, before[1] if before else None, self._engine.devices)
+        self._gone = renumber(self._store, before, self._recovered.machine)
         for record in self._store:
             if not record.state.ended or (record.attempt is not None and record.attempt.ended_s is None):
                 self._store.touch(record)
@@ -352,7 +419,7 @@ class Recovery:
         keep = [job for job in live if not (job in self._gone or job in impossible)]
         running = {job: live[job].gpus for job in keep if engine.computes(self._store[job])}
         speeds = {job: speeds_of(self._store[job].request, cluster) for job in running}
-        self._commit(launches(running, cluster, speeds, anywhere=engine.devices is None))
+        self._commit(launches(running, cluster, speeds, anywhere=engine.attempts.anywhere))
 
     def _take_in(self, events: list[Event]) -> None:
         """Apply what has happened meanwhile. Jobs that were suspended all the time go on where they were."""

@@ -16,23 +16,32 @@ from typing import Any, NamedTuple, Protocol
 
 from fairway.core.batch import Split
 from fairway.runtime.processes.gpu_room import GpuRoom, Needs
-from fairway.runtime.processes.live_attempt import AttemptStatus, Live
-from fairway.runtime.processes.site import REFUSED, Handle, Outcome, Site
+from fairway.runtime.processes.live_attempt import AttemptStatus, Live, LiveAttempts
+from fairway.runtime.processes.site import REFUSED, Handle, NodeChange, NodesJoined, Outcome, Over, Site
 
+SEEN = "seen"
+"""The source of reasons to block GPUs that the site itself sees: foreign processes, and GPUs that are out of order."""
 _MOVES_S = 0.01
 """How often moves of memory are looked at while a job waits for them."""
 
 
 class BlockedGpus:
-    """GPUs on which no attempt is started now, by number with the reason: foreign processes compute there, or the GPUs
-    are out of order. The scheduler's thread changes them; any thread may read."""
+    """GPUs on which no attempt is started now, by number with the reason: foreign processes compute there, the GPUs are
+    out of order, their node does not answer, or it is drained. The scheduler's thread changes them; any thread may
+    read."""
 
     def __init__(self) -> None:
         self.why: Mapping[int, str] = {}
+        self._by_source: dict[str, Mapping[int, str]] = {}
 
-    def set(self, why: Mapping[int, str]) -> None:
-        """Block exactly these GPUs."""
-        self.why = dict(why)
+    def set(self, why: Mapping[int, str], source: str = SEEN) -> None:
+        """Block exactly these GPUs, as far as one source of reasons goes."""
+        self._by_source = {**self._by_source, source: dict(why)}
+        self.why = {gpu: text for told in self._by_source.values() for gpu, text in told.items()}
+
+    def of(self, source: str) -> Mapping[int, str]:
+        """The GPUs that are blocked for reasons of one source."""
+        return self._by_source.get(source, {})
 
     def among(self, gpus: Iterable[int]) -> bool:
         """Whether any of these GPUs is blocked."""
@@ -70,6 +79,10 @@ class Wishes(Needs, Protocol):
         """The target of a job; None if it has no GPUs."""
         ...
 
+    def adjusted(self) -> Mapping[int, tuple[float, Split | None]]:
+        """The throttles and batches of all targets, without those that have all of the time and no batch."""
+        ...
+
     def begin(self, job: int, gpus: tuple[int, ...]) -> LaunchOrder:
         """Make a new attempt. It is on disk before its processes are started."""
         ...
@@ -97,11 +110,11 @@ class NoRoom(NamedTuple):
     why: str
 
 
-Notice = Started | Ended | NoRoom
+Notice = Started | Ended | NoRoom | NodeChange | NodesJoined
 
 
 class Attempts:
-    """All attempts of a site. `anywhere`: GPUs are interchangeable, as virtual GPUs are.
+    """All attempts of a site. `anywhere`: GPUs are interchangeable, as virtual GPUs of one node are.
 
     `host_bytes` says how much host memory may hold the GPU memory of suspended jobs.
     """
@@ -115,16 +128,19 @@ class Attempts:
         anywhere: bool,
         host_bytes: Callable[[], int] = lambda: 0,
     ) -> None:
-        self.live: dict[int, Live] = {}
+        self.live = LiveAttempts()
         self.room = GpuRoom(site, wishes, host_bytes)
         self._pauses = 0
         self._blocked = blocked
         self._site = site
         self._wishes = wishes
-        self._anywhere = anywhere
+        self.anywhere = anywhere
         self._by_handle: dict[int, Live] = {}
         self._notices: list[Notice] = []
         self._refused: set[int] = set()
+        self._planned: dict[int, int] = {}
+        self._staying: dict[int, None] = {}
+        self._slowed: dict[int, None] = {}
 
     def aim(self, off: Sequence[int], on: Sequence[int]) -> None:
         """Bring attempts to new targets: jobs in `off` give up their GPUs, then jobs in `on` start, move or go on."""
@@ -154,7 +170,8 @@ class Attempts:
         else:
             self._tell(live, target)
             if (live.status == "paused" or live.adopted) and self._may_begin(job, target):
-                live.gpus, live.status, live.adopted = target.gpus, "running", False
+                self.live.move(live, target.gpus)
+                live.status, live.adopted = "running", False
                 live.leaving = live.stuck = live.emptied = False
                 live.handle.go_on(keep=self.room.may_keep(live, self.live))
                 self._notices.append(Started(job, live.gpus, resumed=True))
@@ -177,10 +194,14 @@ class Attempts:
             for job in [job for job in self.room.why if self._wishes.target(job) is None]:
                 self.room.forget(job)
             moving = bool(self.room.why)
-            for handle, outcome in self._site.wait(min(seconds, _MOVES_S) if moving else seconds):
-                live = self._by_handle.pop(id(handle))
-                del self.live[live.job]
-                self._notices.append(Ended(live.job, outcome))
+            for news in self._site.wait(min(seconds, _MOVES_S) if moving else seconds):
+                if isinstance(news, Over):
+                    live = self._by_handle.pop(id(news.handle))
+                    del self.live[live.job]
+                    self._staying.pop(live.job, None)
+                    self._notices.append(Ended(live.job, news.outcome))
+                else:
+                    self._notices.append(news)
             if moving and self.room.look(self.live):
                 self.settle()
         return self.noticed()
@@ -199,18 +220,29 @@ class Attempts:
     def tell(self, now_s: float) -> None:
         """Tell running attempts their present throttle, which also changes with their hosts, and their batch."""
         self.room.get_ready(now_s, self.live)
-        for live in self.live.values():
-            target = self._wishes.target(live.job) if live.status == "running" else None
-            if target is not None and self._is_at(live, target):
-                self._tell(live, target)
+        adjusted = self._wishes.adjusted()
+        for job in dict.fromkeys((*self._slowed, *adjusted)):
+            live, (throttle, batch) = self.live.get(job), adjusted.get(job, (1.0, None))
+            if live is None:
+                self._slowed.pop(job, None)
+            elif live.status == "running" and (live.throttle != throttle or batch not in (None, live.batch)):
+                target = self._wishes.target(job)
+                if target is not None and self._is_at(live, target):
+                    self._tell(live, target)
+
+    def staying(self) -> Iterable[int]:
+        """The jobs that may be suspended in place and have a live attempt, and some more."""
+        return tuple(self._staying)
 
     def note_plan(self, order: Mapping[int, int]) -> None:
         """In which order suspended jobs would go on, by job: 0 is the next one on its GPU. Executors are told."""
-        for live in self.live.values():
-            place = order.get(live.job)
-            hosted = self._wishes.share_a_process(live.job, live.job)
-            if live.in_plan != place and (not hosted or live.handle.tell_plan(place)):
+        for job in dict.fromkeys((*self._planned, *order)):
+            live, place = self.live.get(job), order.get(job)
+            if live is None or live.in_plan == place:
+                continue
+            if not self._wishes.share_a_process(job, job) or live.handle.tell_plan(place):
                 live.in_plan = place
+        self._planned = dict(order)
 
     def busy(self) -> dict[int, list[int]]:
         """The jobs whose processes are on each GPU, without suspended ones."""
@@ -222,7 +254,7 @@ class Attempts:
         return taken
 
     def _is_at(self, live: Live, target: AttemptTarget) -> bool:
-        return live.gpus == target.gpus or (self._anywhere and len(live.gpus) == len(target.gpus))
+        return live.gpus == target.gpus or (self.anywhere and len(live.gpus) == len(target.gpus))
 
     def _relabel(self) -> list[int]:
         """Give running attempts the numbers of their targets' GPUs, where GPUs are interchangeable. Returns the jobs.
@@ -232,16 +264,16 @@ class Attempts:
         """
         old: dict[int, tuple[int, ...]] = {}
         new: dict[int, AttemptTarget] = {}
-        for job, live in self.live.items() if self._anywhere else ():
+        for job, live in self.live.items() if self.anywhere else ():
             target = self._wishes.target(job)
             if target is None or live.status != "running" or live.gpus == target.gpus:
                 continue
             if self._is_at(live, target):
                 old[job], new[job] = live.gpus, target
-                live.gpus = target.gpus
+                self.live.move(live, target.gpus)
         while stuck := [job for job, target in new.items() if not self._are_free(job, target)]:
             for job in stuck:
-                self.live[job].gpus = old[job]
+                self.live.move(self.live[job], old[job])
                 del new[job]
         return list(new)
 
@@ -254,12 +286,8 @@ class Attempts:
         """Whether no jobs are on the GPUs of a target, except for those that it shares them with."""
         if job not in self.live and self._blocked.among(target.gpus):
             return False
-        taken = self.busy()
-        for gpu in target.gpus:
-            for other in taken.get(gpu, ()):
-                if other != job and not self._share(job, other, target):
-                    return False
-        return True
+        others = [one for one in self.live.on(target.gpus) if one.status != "paused" and one.job != job]
+        return all(self._share(job, one.job, target) for one in others)
 
     def _share(self, job: int, other: int, target: AttemptTarget) -> bool:
         """Whether two jobs share GPUs: one is the other's host, or both are guests of the same host.
@@ -303,12 +331,22 @@ class Attempts:
         """Tell an attempt its throttle and its batch. If that fails now, it is tried again later."""
         if live.throttle != target.throttle and live.handle.throttle(target.throttle):
             live.throttle = target.throttle
+            self._note_slowed(live)
         if target.batch is not None and live.batch != target.batch and live.handle.want(target.batch, len(target.gpus)):
             live.batch = target.batch
 
     def _watch(self, live: Live) -> None:
-        self.live[live.job] = live
+        self.live.put(live)
         self._by_handle[id(live.handle)] = live
+        if live.status == "paused" or self._wishes.stays(live.job):
+            self._staying[live.job] = None
+        self._note_slowed(live)
+
+    def _note_slowed(self, live: Live) -> None:
+        if live.throttle < 1:
+            self._slowed[live.job] = None
+        else:
+            self._slowed.pop(live.job, None)
 
     def _let_go(self, live: Live) -> None:
         if live.status == "paused" and not live.adopted:

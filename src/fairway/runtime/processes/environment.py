@@ -15,13 +15,17 @@ import socket
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fairway.runtime.jobs.records import Attempt, JobRecord
 from fairway.runtime.processes.executors import hosting, seat_command, socket_of
+from fairway.runtime.processes.gang import ANY_PORT, Gang, GangNode
+from fairway.runtime.processes.site import Member
 
 LOG_BYTES = 100 * 1024 * 1024
 """A rank's log is cut when it has grown to this size. One older piece is kept."""
+ASKS_PORT = "master_port"
+"""Says in a launch that the site has to choose the port at which its ranks meet."""
 MOST_LINE = 65_536
 MOST_READ = 4 * 1024 * 1024
 """The most bytes of a report that are read at a time."""
@@ -52,47 +56,94 @@ def launch_of(
     log_bytes: int = LOG_BYTES,
     mps: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What a keeper has to start. `devices` names the GPUs for CUDA; None if they are virtual.
+    """What a keeper on this machine has to start. `devices` names the GPUs for CUDA; None if they are virtual.
 
     `mps` says by which MPS daemon the job shares its GPU, if it does.
     """
+    here = GangNode(Member(socket.gethostname()), tuple(attempt.gpus), devices)
+    return launch_over(record, attempt, folder, [here], log_bytes=log_bytes, mps=mps)
+
+
+def launch_over(
+    record: JobRecord,
+    attempt: Attempt,
+    folder: Path,
+    places: Sequence[GangNode],
+    *,
+    log_bytes: int = LOG_BYTES,
+    mps: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What keepers on these machines have to start, in the order of ranks: a launch, or one with `parts`.
+
+    If the launch says `master_port`, the site has to choose the port (`with_port`).
+    """
+    gang = Gang(places, per_gpu=record.request.processes == "per_gpu")
+    here = all(place.is_here for place in places)
+    start = _Start(record, attempt, folder, gang, str(free_port()) if here else ANY_PORT)
+    parts = [_part(start, node, log_bytes, mps) for node in range(len(places))]
+    asks = {} if here else {ASKS_PORT: True}
+    if len(parts) == 1:
+        return parts[0] | asks
+    for node, part in enumerate(parts):
+        part |= {"directory": str(start.directory(node)), "part": node, "of_parts": len(parts)}
+    return {"parts": parts, "account": account_of(record)} | asks
+
+
+def with_port(launch: Mapping[str, Any], port: int) -> dict[str, Any]:
+    """The same launch, with the port at which its ranks meet. It is free on the node of rank 0."""
+    told = {name: value for name, value in launch.items() if name != ASKS_PORT}
+    if "parts" in told:
+        return told | {"parts": [with_port(part, port) for part in told["parts"]]}
+    ranks = [{**rank, "env": {**rank["env"], **_met_at(rank["env"], port)}} for rank in told["ranks"]]
+    return told | {"ranks": ranks}
+
+
+def _met_at(env: Mapping[str, str], port: int) -> dict[str, str]:
+    return {name: str(port) for name in ("MASTER_PORT", "FAIRWAY_TASKS_PORT") if name in env}
+
+
+class _Start(NamedTuple):
+    """An attempt that is about to start."""
+
+    record: JobRecord
+    attempt: Attempt
+    folder: Path
+    gang: Gang
+    port: str
+
+    @property
+    def is_script(self) -> bool:
+        """Whether it is a batch script over several nodes."""
+        return self.record.request.slurm_env and not self.gang.per_gpu and len(self.gang.places) > 1
+
+    def directory(self, node: int | None = None) -> Path:
+        """Where its files are, and those of the keeper on a node of several."""
+        whole = self.folder / f"attempt-{self.attempt.number}"
+        return whole if node is None or len(self.gang.places) == 1 else whole / f"node-{node}"
+
+
+def _part(start: _Start, node: int, log_bytes: int, mps: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What the keeper on one node has to start. Its logs are named by rank, and all are in one folder."""
+    record, place = start.record, start.gang.places[node]
     request = record.request
-    world = len(attempt.gpus) if request.processes == "per_gpu" else 1
-    common = {
-        **{name: os.environ[name] for name in _KEPT if name in os.environ},
-        **_at_home(account_of(record)),
-        **request.env,
-        **_own(record, attempt, folder),
-        "WORLD_SIZE": str(world),
-        "LOCAL_WORLD_SIZE": str(world),
-        "NODE_RANK": "0",
-        "GROUP_RANK": "0",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
-        "TORCHELASTIC_RESTART_COUNT": str(attempt.number - 1),
-        "CUDA_VISIBLE_DEVICES": "" if devices is None else ",".join(devices),
-        **({} if mps is None else mps["env"]),
-        **({"FAIRWAY_GPU_SHARE": f"{request.gpu_share:g}"} if request.gpu_share < 1 else {}),
-    }
-    if request.slurm_env:
-        common |= _slurm(record, attempt, world)
+    common = _common(start, node) | ({} if mps is None else mps["env"])
     hosted_by, argv = None, list(request.command)
     if request.executor:
-        python, state = argv[0], folder.parent.parent
-        hosted_by = hosting(state / "executors", python, request.cwd, common, account_of(record), attempt.gpus[0])
+        python, state = argv[0], start.folder.parent.parent
+        hosted_by = hosting(state / "executors", python, request.cwd, common, account_of(record), place.gpus[0])
         common["FAIRWAY_EXECUTOR"] = socket_of(hosted_by)
         argv = seat_command(python, request.executor, argv[1:])
-    logs = [str(folder / f"attempt-{attempt.number}" / f"rank-{rank}.log") for rank in range(world)]
-    ranks = [
-        {
-            "argv": argv,
-            "env": {**common, **_ranked(rank, slurm=request.slurm_env), "FAIRWAY_LOG": log},
-            "log": log,
-        }
-        for rank, log in enumerate(logs)
-    ]
+    ranks = []
+    if start.is_script:
+        # As with Slurm: the script runs on the first node, and the others wait for what its `srun` starts.
+        argv = ["fairway-step", "serve"] if node else ["fairway-step", "script", *argv]
+    for local, rank in enumerate(start.gang.ranks(node)):
+        log = str(start.directory() / f"rank-{rank}.log")
+        env = {**common, **_ranked(rank, local, slurm=request.slurm_env), "FAIRWAY_LOG": log}
+        ranks.append({"argv": argv, "env": env, "log": log})
     left_s = None if request.limit_s is None else max(request.limit_s - record.ran_s, 0.1)
     return {
+        "node": place.member.name,
         "ranks": ranks,
         "cwd": request.cwd,
         "grace_s": request.grace_s,
@@ -101,13 +152,38 @@ def launch_of(
         "log_bytes": log_bytes,
         "account": account_of(record),
         "host_memory_bytes": request.host_memory_bytes,
-        "cpus": request.cpus,
+        "cpus": request.cpus * len(place.gpus) / len(start.attempt.gpus),
         "suspends": request.preempt == "suspend" and not request.executor,
-        "devices": None if devices is None else list(devices),
+        "gpus": list(place.gpus),
+        "devices": None if place.devices is None else list(place.devices),
         "mps": None if mps is None else {name: mps[name] for name in ("program", "folder", "must")},
         "executor": hosted_by,
         **_jobs_have,
     }
+
+
+def _common(start: _Start, node: int) -> dict[str, str]:
+    """The variables of all processes on a node."""
+    record, attempt, folder, gang, port = start
+    request = record.request
+    common = {
+        **{name: os.environ[name] for name in _KEPT if name in os.environ},
+        **_at_home(account_of(record)),
+        **gang.interface(node),
+        **request.env,
+        **_own(record, attempt, folder),
+        **gang.variables(node, port),
+        "TORCHELASTIC_RESTART_COUNT": str(attempt.number - 1),
+        **({"FAIRWAY_GPU_SHARE": f"{request.gpu_share:g}"} if request.gpu_share < 1 else {}),
+    }
+    if len(gang.places) > 1:
+        common["FAIRWAY_NODE_DIR"] = str(start.directory(node))
+        common["FAIRWAY_NODE_INTERFACE"] = gang.places[node].member.interface
+    if start.is_script:
+        common |= {"FAIRWAY_TASKS_ADDR": gang.places[0].member.address, "FAIRWAY_TASKS_PORT": port}
+    if "SKYPILOT_NODE_RANK" in request.env:
+        common |= gang.skypilot(node)
+    return common | (gang.slurm(node, record, attempt) if request.slurm_env else {})
 
 
 def own_account() -> str:
@@ -173,37 +249,10 @@ def _own(record: JobRecord, attempt: Attempt, folder: Path) -> Mapping[str, str]
     }
 
 
-def _ranked(rank: int, *, slurm: bool) -> dict[str, str]:
+def _ranked(rank: int, local: int, *, slurm: bool) -> dict[str, str]:
     """The variables that tell a process its rank."""
-    names = ("RANK", "LOCAL_RANK", *(("SLURM_PROCID", "SLURM_LOCALID") if slurm else ()))
-    return dict.fromkeys(names, str(rank))
-
-
-def _slurm(record: JobRecord, attempt: Attempt, world: int) -> dict[str, str]:
-    """The variables that Slurm sets for a batch job. This machine is the only node, so all tasks are on it."""
-    request, array = record.request, record.id.split("_")[0]
-    asked = request.env.get("FAIRWAY_TASKS", "")
-    tasks = asked if world == 1 and asked.isdecimal() else str(world)
-    host, gpus = socket.gethostname(), str(len(attempt.gpus))
-    return {
-        **dict.fromkeys(("SLURM_JOB_ID", "SLURM_JOBID"), array),
-        **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE"), tasks),
-        **dict.fromkeys(("SLURM_JOB_NUM_NODES", "SLURM_NNODES"), "1"),
-        **dict.fromkeys(("SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURMD_NODENAME", "SLURM_SUBMIT_HOST"), host),
-        **dict.fromkeys(("SLURM_GPUS_ON_NODE", "SLURM_GPUS"), gpus),
-        "SLURM_NODEID": "0",
-        "SLURM_CPUS_ON_NODE": str(os.cpu_count() or 1),
-        "SLURM_SUBMIT_DIR": request.cwd,
-        "SLURM_JOB_NAME": request.name,
-        "SLURM_JOB_USER": request.user,
-        "SLURM_RESTART_COUNT": str(attempt.number - 1),
-        **({"SLURM_JOB_PARTITION": request.queue} if request.queue else {}),
-        **(
-            {"SLURM_ARRAY_TASK_ID": str(request.array_task), "SLURM_ARRAY_JOB_ID": array}
-            if request.array_task is not None
-            else {}
-        ),
-    }
+    told = {"RANK": str(rank), "LOCAL_RANK": str(local)}
+    return told | ({"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(local)} if slurm else {})
 
 
 def free_port() -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from fairway.runtime.processes.live_attempt import Live
+from fairway.runtime.processes.live_attempt import Live, LiveAttempts
 from fairway.runtime.processes.site import Site
 
 MARGIN_BYTES = 512 << 20
@@ -58,13 +58,13 @@ class GpuRoom:
         self._host_bytes = host_bytes
         self._ready_s = 0.0
 
-    def is_there(self, job: int, gpus: tuple[int, ...], live: Mapping[int, Live]) -> bool:
+    def is_there(self, job: int, gpus: tuple[int, ...], live: LiveAttempts) -> bool:
         """Whether a job finds room on these GPUs. If not, other jobs are asked to move out."""
         self.forget(job)
         self.full.pop(job, None)
         me = live.get(job)
         for gpu in gpus:
-            others = [one for one in live.values() if one.job != job and one.status == "paused" and gpu in one.gpus]
+            others = [one for one in live.on((gpu,)) if one.job != job and one.status == "paused"]
             paused = [one for one in others if not self._needs.share_a_process(job, one.job)]
             # The driver is only asked if it matters.
             memory = self._site.gpu_memory(gpu) if paused or (me is not None and _is_out(me)) else None
@@ -109,9 +109,9 @@ class GpuRoom:
                     one.leaving, one.stuck, ended = False, memory.place == "gpu", True
         return ended
 
-    def stuck(self, job: int, gpus: tuple[int, ...], live: Mapping[int, Live]) -> list[int]:
+    def stuck(self, job: int, gpus: tuple[int, ...], live: LiveAttempts) -> list[int]:
         """Other suspended jobs whose memory cannot leave these GPUs, and that can go on from a checkpoint."""
-        found = [one for one in live.values() if one.stuck and one.status == "paused" and set(gpus) & set(one.gpus)]
+        found = [one for one in live.on(gpus) if one.stuck and one.status == "paused"]
         return [one.job for one in found if one.job != job and self._needs.saves(one.job)]
 
     def get_ready(self, now_s: float, live: Mapping[int, Live]) -> None:
@@ -120,27 +120,34 @@ class GpuRoom:
             return
         self._ready_s = now_s + READY_EVERY_S
         running = [one for one in live.values() if one.status == "running" and self._needs.stays(one.job)]
+        left = None
         for one in running:
             need = self._needs.needs_bytes(one.job) * len(one.gpus)
-            if not one.ready_bytes and 0 < need <= self._left_bytes(live) and self._site.gpu_memory(one.gpus[0]):
+            if one.ready_bytes or not need:
+                continue
+            left = self._left_bytes(live) if left is None else left
+            if need <= left and self._site.gpu_memory(one.gpus[0]):
                 one.ready_bytes = need
+                left -= need
                 one.handle.get_ready(need)
 
     def may_keep(self, one: Live, live: Mapping[int, Live]) -> bool:
-        """Whether a job whose memory comes back may keep the host memory for the next time: if all jobs may."""
-        memory = one.handle.memory
-        if memory.place == "gpu":
-            # It has not left. What was got ready for it stays.
+        """Whether a job whose memory comes back may keep the host memory for the next time: if all jobs may.
+
+        A job that is never suspended has none. For one that has not left, what was got ready stays.
+        """
+        if not self._needs.stays(one.job) or one.handle.memory.place == "gpu":
             return True
+        memory = one.handle.memory
         sizes = [max(_outside_bytes(other), other.ready_bytes, _held_bytes(other)) for other in live.values()]
         keeps = sum(sizes) <= self._host_bytes()
         one.ready_bytes = max(memory.bytes, one.ready_bytes) if keeps else 0
         return keeps
 
-    def held_bytes(self, one: Live, live: Mapping[int, Live]) -> int:
+    def held_bytes(self, one: Live, live: LiveAttempts) -> int:
         """What an attempt that is being suspended has on its first GPU, as the rest of it shows; 0 if nobody knows."""
         gpu = one.gpus[0]
-        there = [other for other in live.values() if other is not one and gpu in other.gpus]
+        there = [other for other in live.on((gpu,)) if other is not one]
         memory = self._site.gpu_memory(gpu)
         if memory is None or any(other.status != "paused" for other in there):
             return 0

@@ -20,6 +20,11 @@ A scheduler that starts again finds in the attempt's directory which processes r
     in_plan       how many jobs that stand still would go on before this one, for the executor that hosts it
     stopping      exists as soon as the ranks have been asked to stop
     hurry         how many seconds suspended ranks have to stop, if what they would save is not needed
+    gang          says that ranks of the same gang have failed on another machine
+    given-up      says that the scheduler has given up the machine, and that the ranks run elsewhere
+
+A part of a gang over several nodes has the directory `attempt-N/node-K`, with the same files. Logs, and what concerns
+all parts, are in `attempt-N` (see `siblings`).
 
 Ranks that share a GPU by MPS need its daemon, which the keeper sees to (`mps`).
 
@@ -48,6 +53,7 @@ from typing import Any
 
 from fairway.runtime.processes.moves import MovedMemory
 from fairway.runtime.processes.ranks import HANDLED, RankLogs, RankTerms, prctl, problem_with, say, start_rank
+from fairway.runtime.processes.siblings import Siblings
 
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL_S = 1.0
@@ -70,6 +76,8 @@ _YIELD_S, _YIELD_LOOK_S = 0.25, 0.002
 _EASED_S, _LOOK_AT_EASED_S = 3.0, 0.5
 """How long a rank's file `eased-R` counts, and how often the keeper looks for it."""
 _OUTSIDERS_EVERY_S = 1.0
+NOBODYS_CHILD = "--nobodys-child"
+"""The argument of a keeper that leaves the process that started it, and writes its pid to the standard output."""
 
 
 def write_new(path: Path, content: Any) -> bool:
@@ -132,6 +140,14 @@ def started_at(pid: int) -> int:
     return -1 if not fields or fields[0] in ("Z", "X") else int(fields[19])
 
 
+def cpu_s(keeper: int) -> float:
+    """CPU time that the processes under a keeper have used so far, with their children that have ended."""
+    ticks = 0
+    for pid in descendants(keeper):
+        ticks += sum(int(one) for one in stat_fields(pid)[11:15])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def identity(pid: int) -> list[int]:
     """A process by pid and start."""
     return [pid, started_at(pid)]
@@ -183,7 +199,9 @@ class Keeper:
         self.mps: Any = None
         self.turns = Turns(self)
         self.memory = MovedMemory(self)
+        self.siblings = Siblings(directory, self.launch, write_new)
         self.problem = ""
+        self._words_at_s = 0.0
 
     def run(self) -> None:
         """Run from the start of the first rank to the end of the last process."""
@@ -210,6 +228,7 @@ class Keeper:
             self._handle(caught.si_signo if caught else 0)
             self._reap()
             self._look_after(now_s)
+        self.siblings.tell([*self.codes.values()], self.cause)
         self._clear()
         self.logs.finish()
         codes = [self.codes[pid] for pid in self.ranks]
@@ -341,7 +360,7 @@ class Keeper:
             try:
                 terms = self._terms()
                 with self.logs.pipe(log, terms.user, terms.group) as out:
-                    pid = start_rank(rank["argv"], rank["env"], out, terms)
+                    pid = start_rank(self._program(rank["argv"]), rank["env"], out, terms)
             except (KeyError, OSError, ValueError) as error:
                 problem = problem_with(error, rank["argv"][0], self.launch["cwd"])
                 with contextlib.suppress(OSError), log.open("a", encoding="utf-8", errors="replace") as out_text:
@@ -351,6 +370,15 @@ class Keeper:
             self.ranks[pid] = len(self.ranks)
         return ""
 
+    def _program(self, argv: list[str]) -> list[str]:
+        """What a rank runs. The nodes of a batch job run a program of Fairway, wherever that is on this machine."""
+        if argv[0] != "fairway-step":
+            return argv
+        # Only now: most keepers do not need it, and they should start quickly.
+        from fairway.runtime.processes.step_nodes import program
+
+        return program(argv)
+
     def _terms(self) -> RankTerms:
         """On what terms ranks run. A user that is not ours owns a directory for files."""
         about = (self.launch["cwd"], int(self.launch.get("umask", 0o022)), self.launch.get("open_files"), self.group)
@@ -358,9 +386,10 @@ class Keeper:
         if not name:
             return RankTerms(*about)
         found = pwd.getpwnam(name)
-        shared = self.directory / "shared"
-        if not shared.exists():
-            shared.mkdir(mode=0o700)
+        for folder in (self.directory, self.directory.parent) if "of_parts" in self.launch else (self.directory,):
+            shared = folder / "shared"
+            with contextlib.suppress(FileExistsError):
+                shared.mkdir(mode=0o700)
             os.chown(shared, found.pw_uid, found.pw_gid)
         return RankTerms(*about, found.pw_uid, found.pw_gid, tuple(os.getgrouplist(name, found.pw_gid)))
 
@@ -484,9 +513,29 @@ class Keeper:
                 launch = json.loads(read_own(self.directory / "launch.json"))
                 self.limit_s = float(launch.get("limit_s") or "inf")
 
+    def _look_at_words(self, now_s: float) -> None:
+        """Look whether the attempt was given up, or its gang has failed on another machine."""
+        if now_s < self._words_at_s:
+            return
+        self._words_at_s = now_s + _POLL_S
+        if (self.directory / "given-up").exists():
+            if self.cause != "lost":
+                self.problem, self.killed = self.problem or "its machine was given up", True
+                self._stop("lost", 0.0)
+                self.cause, self.kill_at_s = "lost", now_s
+        elif not self.cause:
+            soon = self.siblings.ending(read_own)
+            if soon is None and (self.directory / "gang").exists():
+                soon = True
+            if soon is not None:
+                # Suspended ranks may be on GPUs that now belong to another job.
+                most_s = HURRY_S if self.stopped else _GANG_GRACE_S if soon else float("inf")
+                self._stop("gang", min(float(self.launch["grace_s"]), most_s))
+
     def _look_after(self, now_s: float) -> None:
         """Check time limits, grace periods and failed gangs."""
         self._look_at_limit()
+        self._look_at_words(now_s)
         if now_s >= self.sign_at_s:
             self.sign_at_s = now_s + _SIGN_EVERY_S
             self._leave_sign()
@@ -503,6 +552,7 @@ class Keeper:
             # When a rank has saved its state and ended, the others get the time to save theirs.
             saved = all(code in (0, _CHECKPOINTED) for code in self.codes.values())
             self._stop("gang", grace_s if saved else min(_GANG_GRACE_S, grace_s))
+        self.siblings.tell([*self.codes.values()], self.cause)
 
     def signal_groups(self, signo: int) -> None:
         """Signal the group of every live rank."""
@@ -703,6 +753,27 @@ def _family() -> Callable[[int], list[int]]:
     return lambda pid: known.get(pid, [])
 
 
+def _be_nobodys_child() -> None:
+    """Go on in a process that is nobody's child, under the terms of an ordinary one.
+
+    What starts keepers may be killed with all of its children, and may run under terms that are not meant for jobs.
+    """
+    pid = os.fork()
+    if pid:
+        os.write(1, str(pid).encode())
+        os._exit(0)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("0", encoding="ascii")
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+
+
 def main() -> None:
     """Keep the attempt in the directory that is the last argument."""
+    if NOBODYS_CHILD in sys.argv:
+        os.setsid()
+        _be_nobodys_child()
     Keeper(Path(sys.argv[-1])).run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -36,3 +37,33 @@ class Live:
     emptied: bool = False
     stuck: bool = False
     in_plan: int | None = None
+
+
+class LiveAttempts(dict[int, Live]):
+    """Live attempts by job, and by the GPUs that they are on. Only `move` changes the GPUs of one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._on: dict[int, dict[int, Live]] = {}
+
+    def put(self, live: Live) -> None:
+        """Add an attempt."""
+        self[live.job] = live
+        self.move(live, live.gpus)
+
+    def move(self, live: Live, gpus: tuple[int, ...]) -> None:
+        """Put an attempt on these GPUs."""
+        live.gpus = gpus
+        for gpu in gpus:
+            self._on.setdefault(gpu, {})[live.job] = live
+
+    def on(self, gpus: Iterable[int]) -> list[Live]:
+        """The attempts on any of these GPUs, each once."""
+        found: dict[int, Live] = {}
+        for gpu in gpus:
+            there = self._on.get(gpu, {})
+            # Those that have ended or have moved are forgotten when they are come across.
+            for job in [job for job, one in there.items() if self.get(job) is not one or gpu not in one.gpus]:
+                del there[job]
+            found |= there
+        return list(found.values())

@@ -13,6 +13,7 @@ import os
 import select
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -27,9 +28,10 @@ from fairway.core.batch import Split
 from fairway.runtime.processes import environment, executors, keeper
 from fairway.runtime.processes.containment import TOKEN, Containment, HostLimits, keeper_of, kill_strays
 from fairway.runtime.processes.environment import ReportReader
+from fairway.runtime.processes.machine import ForeignProcesses, Nvml
 from fairway.runtime.processes.movable_memory import MovableMemory
 from fairway.runtime.processes.ranks import HANDLED
-from fairway.runtime.processes.site import LOST, GpuMemory, MemoryPlace, Moment, Outcome, Over, Report
+from fairway.runtime.processes.site import LOST, GpuMemory, Member, MemoryPlace, Moment, Outcome, Over, Report, Sight
 
 NOBODY = [0, -1]
 """Stands for the keeper of an attempt that has not started and never will."""
@@ -38,6 +40,8 @@ _READ_AGAIN_S = 0.5
 """How long to wait before files of an attempt that could not be read are read again."""
 _GONE = "gone-"
 """How the names of folders begin whose jobs are gone."""
+NODE = "FAIRWAY_KEEPER_NODE"
+"""The environment variable of a keeper that names its machine."""
 _ROOT = str(Path(fairway.__file__).resolve().parents[1])
 _KEEPER = (
     "import sys; sys.path.append(sys.argv[1]); from fairway.runtime.processes import keeper; keeper.main()",
@@ -50,13 +54,14 @@ _OUT_OF_MEMORY = (b"out of memory", b"outofmemoryerror", b"memoryerror", b"canno
 
 @dataclass
 class Running:
-    """A live keeper. `pidfd` becomes readable when it ends."""
+    """A live keeper. `pidfd` becomes readable when it ends. `gpus` are the numbers of its GPUs on this machine."""
 
     directory: Path
     pid: int
     start: int
     pidfd: int
     child: subprocess.Popen[bytes] | None = None
+    gpus: tuple[int, ...] = ()
 
     def signal(self, signo: int) -> None:
         """Signal the keeper, and never a later process with the same pid."""
@@ -205,27 +210,40 @@ class Running:
             self.child.wait()
 
 
-def start_keeper(directory: Path, launch: Mapping[str, Any]) -> Running:
-    """Make the directory of an attempt and start it. The attempt goes on if the scheduler ends."""
+def start_keeper(directory: Path, launch: Mapping[str, Any], *, nobodys_child: bool = False) -> Running:
+    """Make the directory of an attempt and start it. The attempt goes on if the scheduler ends.
+
+    `nobodys_child`: it also goes on if somebody kills this process with all of its children.
+    """
     make_folder(directory)
     keeper.write_over(directory / "launch.json", launch)
+    how = (keeper.NOBODYS_CHILD,) if nobodys_child else ()
     # Signals that come before the keeper is ready for them must wait, not end it.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
     try:
         with _private_log(directory / "keeper.log") as errors:
             child = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-X", "utf8", "-c", *_KEEPER, str(directory)],
+                [sys.executable, "-I", "-S", "-X", "utf8", "-c", *_KEEPER, *how, str(directory)],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
+                stdout=subprocess.PIPE if nobodys_child else subprocess.DEVNULL,
                 stderr=errors,
                 cwd="/",
                 # With the token, a rank that has not begun its program yet is found as well.
-                env={TOKEN: str(launch.get("token", ""))},
-                start_new_session=True,
+                env={TOKEN: str(launch.get("token", "")), **({NODE: launch["node"]} if "node" in launch else {})},
+                start_new_session=not nobodys_child,
             )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return Running(directory, child.pid, keeper.started_at(child.pid), os.pidfd_open(child.pid), child)
+    gpus = tuple(launch.get("gpus", ()))
+    if not nobodys_child:
+        return Running(directory, child.pid, keeper.started_at(child.pid), os.pidfd_open(child.pid), child, gpus)
+    told, _ = child.communicate()
+    try:
+        pid = int(told)
+        return Running(directory, pid, keeper.started_at(pid), os.pidfd_open(pid), gpus=gpus)
+    except (ValueError, ProcessLookupError):
+        said = tail(directory / "keeper.log").decode(errors="replace").strip().rpartition("\n")[2]
+        raise OSError(f"its keeper has ended at once{f': {said}' if said else ''}") from None
 
 
 def make_folder(path: Path) -> None:
@@ -241,6 +259,19 @@ def make_folder(path: Path) -> None:
     mode = 0o711 if os.geteuid() == 0 else 0o700
     if stat.S_IMODE(about.st_mode) != mode:
         path.chmod(mode)
+
+
+def scratch_folder() -> Path:
+    """The folder of this user for what belongs to one machine, on every machine of a cluster."""
+    return Path("/tmp") / f"fairway-{os.geteuid()}"
+
+
+def make_job_folder(folder: Path, account: str) -> None:
+    """Make the folder of a job whose processes run as `account`."""
+    for one in (folder.parent, folder):
+        make_folder(one)
+    (folder / "checkpoints").mkdir(mode=0o700, exist_ok=True)
+    environment.hand_over(folder, account)
 
 
 def delete_folder(folder: Path) -> None:
@@ -274,11 +305,19 @@ def find_attempt(directory: Path) -> Running | Outcome | None:
     try:
         pidfd = os.pidfd_open(pid)
     except (ProcessLookupError, OverflowError, ValueError):
-        return outcome_of(directory) or _lost(directory)
+        return outcome_of(directory) or lost_outcome(directory)
     if keeper.started_at(pid) != started or boot != keeper.boot_id():
         os.close(pidfd)
-        return outcome_of(directory) or _lost(directory)
-    return Running(directory, pid, started, pidfd)
+        return outcome_of(directory) or lost_outcome(directory)
+    return Running(directory, pid, started, pidfd, gpus=_gpus_of(directory))
+
+
+def _gpus_of(directory: Path) -> tuple[int, ...]:
+    """The GPUs of an attempt, as its launch says."""
+    try:
+        return tuple(map(int, json.loads(keeper.read_own(directory / "launch.json"))["gpus"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return ()
 
 
 def is_given_up(directory: Path) -> bool:
@@ -293,10 +332,10 @@ def living_keeper(directory: Path) -> int | None:
     return pid if lives and outcome_of(directory) is None else None
 
 
-def _lost(directory: Path) -> Outcome:
+def lost_outcome(directory: Path) -> Outcome:
     """The outcome of an attempt whose keeper is gone: it ended when it was last known to live."""
     seen_s = [0.0]
-    for path in (directory / "keeper.json", directory / "sign", *directory.glob("rank-*.log")):
+    for path in (directory / "keeper.json", directory / "sign", *_logs(directory)):
         with contextlib.suppress(OSError):
             seen_s.append(path.stat().st_mtime)
     date_s = min(max(seen_s), time.time())
@@ -324,8 +363,19 @@ def outcome_of(directory: Path) -> Outcome | None:
 
 def said_no_memory(directory: Path, ranks: int) -> bool:
     """Whether the log of a rank ends with the words of a program that ran out of memory."""
-    ends = [_end_of(directory / f"rank-{rank}.log") for rank in range(ranks)]
+    ends = [_end_of(log) for log in _logs(directory, ranks)]
     return any(mark in end for mark in _OUT_OF_MEMORY for end in ends)
+
+
+def _logs(directory: Path, ranks: int | None = None) -> list[Path]:
+    """The logs of an attempt's ranks, or of the first `ranks`. Those of the parts of a gang are beside the parts."""
+    if not directory.name.startswith("node-"):
+        return [directory / f"rank-{rank}.log" for rank in range(ranks)] if ranks else [*directory.glob("rank-*.log")]
+    try:
+        launch = json.loads(keeper.read_own(directory / "launch.json"))
+        return [Path(rank["log"]) for rank in launch["ranks"][:ranks]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def _end_of(log: Path) -> bytes:
@@ -351,66 +401,8 @@ def tail(log: Path, most_bytes: int = _TAIL_BYTES) -> bytes:
         os.close(fd)
 
 
-class LocalSite:
-    """The attempts on this machine. Each has a control group of its own, where there can be any.
-
-    `device_numbers` has the major and minor numbers of all GPUs by name. An attempt cannot open those that it is not
-    granted. `memory` can move the memory of GPUs; None if GPUs are virtual.
-    """
-
-    def __init__(
-        self,
-        containment: Containment | None = None,
-        device_numbers: Mapping[str, tuple[int, int]] | None = None,
-        memory: MovableMemory | None = None,
-    ) -> None:
-        self._containment = containment or Containment(None, why="not asked for")
-        self._device_numbers = device_numbers or {}
-        self._memory = memory
-        self._wake_read, self._wake_write = os.pipe()
-        os.set_blocking(self._wake_read, False)
-        os.set_blocking(self._wake_write, False)
-        self._poll = select.poll()
-        self._poll.register(self._wake_read, select.POLLIN)
-        self._by_fd: dict[int, tuple[Running, str]] = {}
-        self._unread: list[tuple[Running, str]] = []
-
-    def start(self, directory: Path, launch: Mapping[str, Any]) -> Running:
-        """Start an attempt. `OSError` if the machine cannot."""
-        folder = directory.parent
-        for one in (folder.parent, folder):
-            make_folder(one)
-        (folder / "checkpoints").mkdir(mode=0o700, exist_ok=True)
-        environment.hand_over(folder, launch["account"])
-        limits = HostLimits(launch.get("host_memory_bytes", 0), launch.get("cpus", 0.0))
-        granted = launch.get("devices")
-        shut = [] if granted is None else [self._device_numbers[one] for one in self._device_numbers.keys() - granted]
-        group = self._containment.make(launch["token"], limits, sorted(shut))
-        if self._memory is not None:
-            launch = self._memory.movable(launch)
-        if launch.get("executor"):
-            own = Path(launch["executor"]["folder"])
-            for one in (own.parent, own):
-                make_folder(one)
-            executors.ensure(launch["executor"], launch.get("umask", 0o022), launch.get("open_files"))
-        running = start_keeper(directory, launch if group is None else {**launch, "cgroup": str(group)})
-        self._watch(running, launch["token"])
-        return running
-
-    def find(self, directory: Path, token: str) -> Running | Outcome | None:
-        """An attempt of an earlier scheduler: it lives, it has ended, or it never began and never will."""
-        found = find_attempt(directory)
-        if isinstance(found, Running):
-            self._watch(found, token)
-        elif found is not None:
-            if found.cause == "lost":
-                kill_strays(directory, token)
-            return _with_words(found, directory)
-        return found
-
-    def is_given_up(self, directory: Path) -> bool:
-        """Whether an attempt was told that its work is not needed any more: its job was cancelled."""
-        return is_given_up(directory)
+class JobFolders:
+    """What a site does with the folders of jobs, wherever their processes run."""
 
     def reports(self, folder: Path, read_bytes: int) -> Report:
         """What a job has reported since its file was last read."""
@@ -428,9 +420,115 @@ class LocalSite:
         for folder in jobs.glob(f"{_GONE}*"):
             delete_folder(folder)
 
+
+class LocalSite(JobFolders):
+    """The attempts on this machine. Each has a control group of its own, where there can be any.
+
+    `device_numbers` has the major and minor numbers of all GPUs by name. An attempt cannot open those that it is not
+    granted. `memory` can move the memory of GPUs, and `nvml` says what computes on the GPUs `devices`; both are None if
+    GPUs are virtual. `executors` is the folder of the processes that host jobs. With `nobodys_children`, keepers live
+    on when this process is killed with its children.
+    """
+
+    def __init__(
+        self,
+        containment: Containment | None = None,
+        device_numbers: Mapping[str, tuple[int, int]] | None = None,
+        memory: MovableMemory | None = None,
+        *,
+        nvml: Nvml | None = None,
+        devices: Sequence[str] | None = None,
+        executors: Path | None = None,
+        nobodys_children: bool = False,
+    ) -> None:
+        self._nobodys_children = nobodys_children
+        self._gpus = None if nvml is None else ForeignProcesses(nvml, devices or (), self._ours)
+        self._executors = executors
+        self._containment = containment or Containment(None, why="not asked for")
+        self._device_numbers = device_numbers or {}
+        self._memory = memory
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+        self._poll = select.poll()
+        self._poll.register(self._wake_read, select.POLLIN)
+        self._by_fd: dict[int, tuple[Running, str]] = {}
+        self._unread: list[tuple[Running, str]] = []
+
+    def start(self, directory: Path, launch: Mapping[str, Any]) -> Running:
+        """Start an attempt. `OSError` if the machine cannot."""
+        make_job_folder(directory.parent, launch["account"])
+        return self.begin(directory, launch)
+
+    def begin(self, directory: Path, launch: Mapping[str, Any]) -> Running:
+        """Start an attempt, or the part of one on this machine, in the folder of a job that is there."""
+        limits = HostLimits(launch.get("host_memory_bytes", 0), launch.get("cpus", 0.0))
+        granted = launch.get("devices")
+        shut = [] if granted is None else [self._device_numbers[one] for one in self._device_numbers.keys() - granted]
+        group = self._containment.make(launch["token"], limits, sorted(shut))
+        if self._memory is not None:
+            launch = self._memory.movable(launch)
+        if launch.get("executor"):
+            own = Path(launch["executor"]["folder"])
+            for one in (own.parent, own):
+                make_folder(one)
+            executors.ensure(launch["executor"], launch.get("umask", 0o022), launch.get("open_files"))
+        told = launch if group is None else {**launch, "cgroup": str(group)}
+        running = start_keeper(directory, told, nobodys_child=self._nobodys_children)
+        self._watch(running, launch["token"])
+        return running
+
+    def find(self, directory: Path, token: str) -> Running | Outcome | None:
+        """An attempt of an earlier scheduler: it lives, it has ended, or it never began and never will."""
+        found = find_attempt(directory)
+        if isinstance(found, Running):
+            self._watch(found, token)
+        elif found is not None:
+            if found.cause == "lost":
+                kill_strays(directory, token)
+            return with_words(found, directory)
+        return found
+
+    def is_given_up(self, directory: Path) -> bool:
+        """Whether an attempt was told that its work is not needed any more: its job was cancelled."""
+        return is_given_up(directory)
+
     def gpu_memory(self, gpu: int) -> GpuMemory | None:
         """The memory of a GPU now; None if GPUs are virtual, or the driver does not say."""
         return None if self._memory is None else self._memory.gpu_memory(gpu)
+
+    def member(self, node: int) -> Member:
+        """This machine."""
+        return Member(socket.gethostname())
+
+    def blocked(self) -> Mapping[int, str]:
+        """The GPUs that cannot be used now, by number with the reason. Any thread may call this."""
+        return {} if self._gpus is None else self._gpus.look()
+
+    def lines(self) -> Sequence[str]:
+        """Nothing that would not be seen elsewhere."""
+        return ()
+
+    def sight(self, handle: Running) -> Sight:
+        """What is seen of an attempt now. Any thread may call this."""
+        cpu_s, gpus = keeper.cpu_s(handle.pid), self._gpus
+        if gpus is None:
+            return Sight(cpu_s)
+        return Sight(cpu_s, gpus.busy_percent(handle.gpus), self._used_bytes(gpus, handle))
+
+    def _used_bytes(self, gpus: ForeignProcesses, handle: Running) -> int:
+        """The most that an attempt has on a GPU. The driver may not say."""
+        with contextlib.suppress(Exception):
+            return max((gpus.memory(gpu).get(handle.pid, 0) for gpu in handle.gpus), default=0)
+        return 0
+
+    def _ours(self) -> dict[int, set[int]]:
+        """The pids of what keeps our jobs on each GPU: the keepers of attempts, and the wardens of executors."""
+        found = {} if self._executors is None else executors.wardens(self._executors)
+        for running, _ in list(self._by_fd.values()):
+            for gpu in running.gpus:
+                found.setdefault(gpu, set()).add(running.pid)
+        return found
 
     def wait(self, seconds: float) -> Sequence[Over]:
         """The attempts that have ended. Waits for one, at most this many seconds."""
@@ -462,7 +560,7 @@ class LocalSite:
             if outcome is None:
                 kill_strays(running.directory, token, just_now=True)
                 outcome = LOST
-            over = Over(running, _with_words(outcome, running.directory))
+            over = Over(running, with_words(outcome, running.directory))
         except OSError:
             # Too many files are open, or the disk does not answer. That says nothing about how it ended.
             self._unread.append((running, token))
@@ -478,6 +576,6 @@ class LocalSite:
             return
 
 
-def _with_words(outcome: Outcome, directory: Path) -> Outcome:
+def with_words(outcome: Outcome, directory: Path) -> Outcome:
     """An outcome, with what the logs say about it."""
     return outcome._replace(said_no_memory=said_no_memory(directory, len(outcome.codes)))

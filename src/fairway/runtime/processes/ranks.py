@@ -139,7 +139,8 @@ def _prepare(keeper: int, terms: RankTerms) -> None:
         os._exit(_FAILED)
     if terms.open_files is not None:
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (terms.open_files, hard))
+        most = terms.open_files if hard == resource.RLIM_INFINITY else min(terms.open_files, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     if terms.user >= 0:
         try:
             os.chdir(terms.cwd)

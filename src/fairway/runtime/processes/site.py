@@ -1,7 +1,17 @@
-"""What a scheduler needs of the place where processes run. The real place is `local`; tests have a simulated one.
+"""What a scheduler needs of the place where processes run: this machine (`local`), or many on Ray (`ray_site`).
+
+Tests have a simulated one.
 
 An attempt is one start of a job's processes. While it lives, it is controlled by its *handle*. Everything that has to
 outlive the scheduler belongs to the site: a scheduler that starts again finds every attempt there, running or ended.
+
+The machines of a site are the nodes of its cluster, by number. The launch of an attempt on one node says which
+(`node`, a name). A gang over several nodes is launched in *parts*, one for each node in the order of its ranks
+(`parts`, a list of launches); each part has a keeper of its own, in a folder of its own (`directory`, which is
+`attempt-N/node-K`). The logs of all ranks are in `attempt-N`. How the parts ended is joined by `parts.joined`.
+
+The ranks of an attempt meet at a port of the first node. If the launch says `master_port`, the site chooses a port that
+is free there, and starts `environment.with_port(launch, port)`.
 """
 
 from __future__ import annotations
@@ -11,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 from fairway.core.batch import Split
+from fairway.core.cluster import Cluster
 
 
 class Moment(NamedTuple):
@@ -65,6 +76,45 @@ class MemoryPlace(NamedTuple):
     problem: str = ""
 
 
+NodeStatus = Literal["up", "unreachable", "lost"]
+
+
+class Member(NamedTuple):
+    """A machine of a site. Ranks on other machines reach it at `address`, over its network interface `interface`."""
+
+    name: str
+    address: str = "127.0.0.1"
+    interface: str = ""
+
+
+class NodeChange(NamedTuple):
+    """A node is up, does not answer, or is lost, since now.
+
+    A node that does not answer may still run its attempts. A lost node does not, or what it runs is ended before the
+    node is up again. The ends of attempts on a lost node come after this.
+    """
+
+    node: int
+    status: NodeStatus
+    why: str = ""
+
+
+class NodesJoined(NamedTuple):
+    """The site has more nodes. `cluster` has the known ones first, under the same numbers, and so has `devices`."""
+
+    cluster: Cluster
+    devices: Sequence[str] | None
+
+
+class Sight(NamedTuple):
+    """What is seen of an attempt: the CPU time of its processes so far, the highest percentage of time that any of its
+    GPUs computed lately, and the most bytes that it has on a GPU. What cannot be seen is None, or 0 bytes."""
+
+    cpu_s: float | None = None
+    gpu_percent: float | None = None
+    gpu_bytes: int = 0
+
+
 REFUSED = "refused"
 """The cause of an attempt that the machine could not start."""
 LOST = Outcome((), "lost", problem="its keeper is gone")
@@ -72,11 +122,6 @@ LOST = Outcome((), "lost", problem="its keeper is gone")
 
 class Handle(Protocol):
     """A live attempt, as far as the site knows."""
-
-    @property
-    def pid(self) -> int:
-        """The pid of the attempt's keeper."""
-        ...
 
     @property
     def stopping(self) -> bool:
@@ -155,7 +200,27 @@ class Report(NamedTuple):
 
 
 class Site(Protocol):
-    """Where attempts run. Only one thread may call it, except for `wake`, which any thread may call."""
+    """Where attempts run. Only one thread may call it, except for `wake`, `blocked`, `sight` and `lines`.
+
+    No method waits for another machine.
+    """
+
+    def member(self, node: int) -> Member:
+        """A machine of the site."""
+        ...
+
+    def blocked(self) -> Mapping[int, str]:
+        """The GPUs that cannot be used now, by number with the reason: foreign processes compute there, or they are out
+        of order."""
+        ...
+
+    def lines(self) -> Sequence[str]:
+        """What an operator should read, since this was last asked."""
+        ...
+
+    def sight(self, handle: Any) -> Sight:
+        """What is seen of an attempt now."""
+        ...
 
     def start(self, directory: Path, launch: Mapping[str, Any]) -> Handle:
         """Start an attempt. `OSError` if the machine cannot."""
@@ -185,8 +250,8 @@ class Site(Protocol):
         """The memory of a GPU now; None if nobody can say, as for virtual GPUs."""
         ...
 
-    def wait(self, seconds: float) -> Sequence[Over]:
-        """The attempts that have ended. Waits for one, at most this many seconds."""
+    def wait(self, seconds: float) -> Sequence[Over | NodeChange | NodesJoined]:
+        """The attempts that have ended, and nodes that have changed. Waits for something, at most this many seconds."""
         ...
 
     def wake(self) -> None:

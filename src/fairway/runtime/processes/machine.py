@@ -339,13 +339,15 @@ def virtual_machine(slots: int) -> Machine:
     return Machine(Cluster.of([node], [GpuType("cpu", 0, 0.0, 1.0)], f"cpu:{slots}"), None)
 
 
-def nvidia_machine(nvml: Nvml, wanted: Sequence[int] | None = None) -> Machine | None:
+def nvidia_machine(
+    nvml: Nvml, wanted: Sequence[int] | None = None, environment: Mapping[str, str] = os.environ
+) -> Machine | None:
     """The machine's GPUs, or those with the numbers `wanted`; None if no GPU can be used."""
     known = nvml.gpus()
     for index in wanted or ():
         if index not in {gpu.number for gpu in known}:
             raise InputError(f"there is no GPU {index} here; there are {len(known)}")
-    chosen = visible(known) if wanted is None else [gpu for gpu in known if gpu.number in wanted]
+    chosen = visible(known, environment) if wanted is None else [gpu for gpu in known if gpu.number in wanted]
     sound = [gpu for gpu in chosen if not gpu.problem]
     left_out = tuple(_told(gpu) for gpu in chosen if gpu.problem)
     if not sound:
@@ -362,15 +364,15 @@ def nvidia_machine(nvml: Nvml, wanted: Sequence[int] | None = None) -> Machine |
     return Machine(Cluster.of(nodes, types.values(), text), devices, left_out, nvml)
 
 
-def found_machine(gpus: str = "auto") -> Machine:
+def found_machine(gpus: str = "auto", environment: Mapping[str, str] = os.environ) -> Machine:
     """The machine that `gpus` asks for.
 
     `auto` takes its GPUs, or one virtual GPU per core if there are none. `nvidia` takes its GPUs and nothing else,
-    `nvidia:0,2` some of them. A number makes that many virtual GPUs.
+    `nvidia:0,2` some of them. A number makes that many virtual GPUs. `environment` says which GPUs are visible.
     """
     if gpus == "auto" or gpus == _REAL or gpus.startswith(f"{_REAL}:"):
         nvml = Nvml.opened()
-        machine = None if nvml is None else nvidia_machine(nvml, _numbers(gpus))
+        machine = None if nvml is None else nvidia_machine(nvml, _numbers(gpus), environment)
         if machine is not None:
             return machine
         left_out = () if nvml is None else tuple(map(_told, (gpu for gpu in nvml.gpus() if gpu.problem)))

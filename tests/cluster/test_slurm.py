@@ -1,0 +1,199 @@
+"""The pilot under a real Slurm: what is killed is started again beside running jobs, and the next pilot goes on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from machines import all_pids, kill, lives, read_proc, wait_until
+from slurm_site import CONTAINED, MISSING, SlurmSite
+
+import fairway
+from fairway.runtime.jobs.records import JobRecord
+from fairway.runtime.journal.database import Journal
+
+pytestmark = [
+    pytest.mark.skipif(bool(MISSING), reason=f"needs Slurm; there is no {', '.join(MISSING)}"),
+    pytest.mark.skipif(not find_spec("ray"), reason="needs ray"),
+]
+WORKER = Path(__file__).with_name("worker.py")
+GPUS = 2
+"""The virtual GPUs of each node."""
+
+
+class Pilots:
+    """Pilots in a Slurm of their own, which share one directory."""
+
+    def __init__(self, site: SlurmSite, folder: Path) -> None:
+        self.site, self.folder = site, folder
+        self.jobs, self.diaries = folder / "jobs", folder / "diaries"
+        self.diaries.mkdir(parents=True)
+        self.env = {**site.env, "PYTHONPATH": str(Path(fairway.__file__).parents[1]), "COLUMNS": "200"}
+
+    def start(self, *options: str) -> str:
+        """Submit a pilot and wait until its scheduler has all nodes; the number of its job."""
+        words = ("slurm-script", "-N", "2", "--jobs", str(self.jobs), "--state", str(self.folder), "--policy", "fifo")
+        text = self._run(sys.executable, "-m", "fairway", *words, "--gpus", str(GPUS), *options)
+        script = self.folder / "pilot.sh"
+        script.write_text(text, encoding="utf-8")
+        done = subprocess.run(
+            ["sbatch", "--parsable", str(script)],
+            cwd=self.folder,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        number = done.stdout.strip()
+        self.wait_for_nodes(number)
+        return number
+
+    def wait_for_nodes(self, number: str) -> None:
+        wait_until(lambda: self.gpus() == 2 * GPUS, f"all nodes of pilot {number}", 60.0)
+
+    def _run(self, *words: str, check: bool = True) -> str:
+        done = subprocess.run(words, cwd=self.folder, env=self.env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0 or not check, (words, done.stdout, done.stderr, self.log())
+        return done.stdout if done.returncode == 0 else ""
+
+    def fairway(self, *words: str, check: bool = True) -> str:
+        """A command as its users call it: beside the scheduler, through Slurm."""
+        return self._run(str(self.jobs / "pilot" / "fairway"), *words, check=check)
+
+    def gpus(self) -> int:
+        """How many GPUs the scheduler has; 0 if there is none."""
+        if not (self.jobs / "pilot" / "fairway").exists():
+            return 0
+        return int(json.loads(self.fairway("status", "--json", check=False) or '{"gpus": 0}')["gpus"])
+
+    def work(self, steps: int, *words: str) -> str:
+        """Submit a job of so many twentieths of a second; its id."""
+        command = (sys.executable, "-S", str(WORKER), str(self.diaries), str(steps))
+        return self.fairway("submit", "--parsable", *words, "--", *command).strip()
+
+    def show(self, job: str) -> dict[str, Any]:
+        told: dict[str, Any] = json.loads(self.fairway("show", job, "--json", check=False) or "{}")
+        return told
+
+    def steps(self, job: str) -> int:
+        """How many steps the ranks of a job have made, in all attempts."""
+        return sum(path.read_text().count(" step ") for path in self.diaries.glob(f"{job}-*"))
+
+    def attempts(self, job: str) -> set[str]:
+        """The attempts of a job by what its ranks wrote."""
+        return {path.name.split("-")[1] for path in self.diaries.glob(f"{job}-*")}
+
+    def goes_on(self, job: str) -> None:
+        before = self.steps(job)
+        wait_until(lambda: self.steps(job) > before + 4, f"job {job} to go on")
+
+    def completes(self, job: str) -> dict[str, Any]:
+        wait_until(lambda: self.show(job).get("state") == "COMPLETED", f"job {job} to complete: {self.log()}", 60.0)
+        return self.show(job)
+
+    def log(self) -> str:
+        return "".join(path.read_text()[-4000:] for path in sorted(self.folder.glob("fairway-*.log")))
+
+    def find(self, job: str, *words: str) -> list[int]:
+        """The processes of a job of Slurm whose command line has all these words."""
+        return [
+            pid
+            for pid in self.site.processes(job)
+            if all(word in read_proc(pid, "cmdline") for word in words) and lives(pid)
+        ]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmSite]:
+    made = SlurmSite(tmp_path_factory.mktemp("slurm"))
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def pilots(site: SlurmSite, tmp_path: Path) -> Iterator[Pilots]:
+    yield Pilots(site, tmp_path)
+    site.cancel_all()
+
+
+def kill_parts(pilots: Pilots, pilot: str, gang: str) -> None:
+    """Kill the scheduler, the raylet of the second node, and that of the head with everything that the head has."""
+    (scheduler,) = pilots.find(pilot, "fairway\0up")
+    kill(scheduler)
+    pilots.goes_on(gang)
+    wait_until(lambda: pilots.gpus() == 2 * GPUS, "the scheduler to be back")
+    assert pilots.find(pilot, "fairway\0up") != [scheduler]
+    for head in (False, True):
+        found = pilots.find(pilot, "raylet/raylet\0")
+        (raylet,) = [pid for pid in found if ("--head\0" in read_proc(pid, "cmdline")) == head]
+        kill(raylet)
+        # The only GPU that is free is on the second node.
+        pilots.completes(pilots.work(1))
+        pilots.goes_on(gang)
+
+
+def goes_on_at(pilots: Pilots, pilot: str, gang: str, attempt: int) -> None:
+    """A new pilot has taken the gang over, which goes on at its checkpoint in a new attempt."""
+    before = int((pilots.jobs / "jobs" / gang / "checkpoints" / "step").read_text())
+    pilots.wait_for_nodes(pilot)
+    (diary,) = wait_until(lambda: list(pilots.diaries.glob(f"{gang}-{attempt}-0-*")), f"attempt {attempt}")
+    wait_until(lambda: " start " in diary.read_text(), "its first line")
+    assert int(diary.read_text().split()[2]) == before > 0
+    told = pilots.show(gang)
+    assert (told["state"], told["name"], told["attempts"]) == ("RUNNING", "gang", attempt)
+
+
+def test_a_gang_goes_on_whatever_dies_and_from_pilot_to_pilot(pilots: Pilots) -> None:
+    first = pilots.start("--time", "1h", "--margin", "100s", "--again")
+    site = pilots.site
+    gang = pilots.work(10_000, "--gpus", str(GPUS + 1), "--per-gpu", "--name", "gang")
+    waiting = pilots.work(1, "--gpus", str(2 * GPUS), "--per-gpu", "--hold")
+    pilots.goes_on(gang)
+    kill_parts(pilots, first, gang)
+    told = pilots.show(gang)
+    assert (told["state"], told["attempts"], pilots.attempts(gang)) == ("RUNNING", 1, {"1"})
+
+    # The time limit comes near. Slurm looks every half a minute, and sends its signal that much earlier.
+    site.call("scontrol", "update", f"JobId={first}", f"TimeLimit={site.minutes(first) + 2}")
+    wait_until(lambda: site.state(first) == "COMPLETED", f"the pilot to end: {pilots.log()}", 60.0)
+    assert not list(pilots.folder.glob("fairway-*.0")), "the local state directory is gone"
+    second = str(int(first) + 1)
+    wait_until(lambda: site.state(second) == "RUNNING", "the next pilot, which the first one has submitted")
+    goes_on_at(pilots, second, gang, 2)
+    assert pilots.show(waiting)["state"] == "PENDING"
+
+    # Everything dies at once, without a warning. What is known of the jobs is in the copy of the journal.
+    for pid in site.processes(second) if CONTAINED else ():
+        kill(pid)
+    if not CONTAINED:
+        site.call("scancel", second)
+    wait_until(lambda: site.state(second) in ("FAILED", "CANCELLED"), "the end of the pilot")
+    third = pilots.start()
+    goes_on_at(pilots, third, gang, 3)
+
+    cancelled_and_gone(pilots, third)
+    with closing(Journal(pilots.jobs / "pilot" / "state" / "journal.db")) as journal:
+        records = {job.id: JobRecord.from_plain(job.record) for job in journal.jobs()}
+    assert not records[gang].state.ended
+    assert records[waiting].state == "PENDING"
+
+
+def cancelled_and_gone(pilots: Pilots, pilot: str) -> None:
+    """Cancel a pilot. It saves what it can, and Slurm ends all of its processes, if it can follow them."""
+    ours = pilots.site.processes(pilot)
+    assert len(ours) > 10 or not CONTAINED
+    pilots.site.call("scancel", pilot)
+    wait_until(lambda: pilots.site.state(pilot) == "CANCELLED", "the end of the pilot")
+    wait_until(lambda: not any(lives(pid) for pid in ours), "everything to end", 20.0)
+    marked = str(pilots.jobs)
+    left = [pid for pid in all_pids() if marked in read_proc(pid, "environ") + read_proc(pid, "cmdline")]
+    assert [pid for pid in left if lives(pid)] == []
