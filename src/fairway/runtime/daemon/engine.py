@@ -337,7 +337,7 @@ class LiveEngine:
 
     def _seen_bytes(self, job: int) -> int:
         live = self.attempts.live.get(job)
-        own = (0, 0) if live is None else (live.held_bytes, live.handle.memory.bytes)
+        own = (0, 0) if live is None else (live.held_bytes, live.handle.memory.bytes // len(live.gpus))
         return max(self.memory_seen.get(job, 0), *own)
 
     def note_memory(self, job: int, size: int) -> None:
