@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -16,15 +17,17 @@ from fairway.runtime.processes.ray_site import RaySite
 
 
 class PlainBridge:
-    """Machines by name, with their hands. A test may make them silent, dead, or strange (`lies` about a machine)."""
+    """Machines by name, with their hands. They may be silent, dead, slow, or strange (`lies` about a machine)."""
 
-    def __init__(self, root: Path, names: list[str], gpus: str = "2") -> None:
+    def __init__(self, root: Path, names: list[str], gpus: str = "2", address: str = "10.0.0.1") -> None:
         self.root = root
         self.gpus = gpus
+        self.address = address
         self.alive = list(names)
         self.silent: set[str] = set()
         self.lies: dict[str, dict[str, Any]] = {}
         self.twice: list[str] = []
+        self.slow_s: dict[str, float] = {}
         self.calls: list[tuple[str, str]] = []
         self.starts = 0
         self.hands: dict[str, Hands] = {}
@@ -91,6 +94,7 @@ class PlainBridge:
     def _call(self, sock: socket.socket, message: Mapping[str, Any]) -> None:
         name = message["machine"]
         self.calls.append((name, message["verb"]))
+        time.sleep(self.slow_s.get(message["verb"], 0.0))
         if name in self.silent:
             answer: dict[str, Any] = {"failed": "it does not answer"}
         else:
@@ -122,7 +126,7 @@ class PlainBridge:
                 greeted[name] = hands, -1
                 hello = hands.call("hello", told["owner"], told["shared"], told["text"]).result(10)
                 hello |= {"ahead_s": 0.0, "token": True, **self.lies.get(name, {})}
-                where = {"address": "10.0.0.1", "rack": "", "reserved": True}
+                where = {"address": self.address, "rack": "", "reserved": True}
                 self._send(sock, {"machine": name, "hello": hello, **where})
             elif hands.version != version:
                 news = hands.news(told["owner"], self._known.pop(name, []))

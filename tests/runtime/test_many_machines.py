@@ -146,6 +146,24 @@ def test_a_gang_fails_as_one(bridge: PlainBridge, site: RaySite) -> None:
     assert outcome.cause == "gang"
 
 
+def test_all_parts_of_a_gang_meet_at_the_port_that_was_chosen_for_them(bridge: PlainBridge, site: RaySite) -> None:
+    directory = bridge.root / "jobs" / "1" / "attempt-1"
+    told = _gang(directory, ["n1", "n2"], [WAITS, WAITS]) | {"master_port": True}
+    for part in told["parts"]:
+        part["ranks"][0]["env"]["MASTER_PORT"] = "0"
+    bridge.slow_s["port"] = 1.0
+    attempt = site.start(directory, told)
+    attempt.throttle(0.9)
+    _begun(site, attempt)
+    started = [json.loads((part.directory / "launch.json").read_text()) for part in attempt.parts]
+    ports = {part["ranks"][0]["env"]["MASTER_PORT"] for part in started}
+    assert len(ports) == 1
+    assert int(ports.pop()) > 0
+    assert bridge.calls.count(("n1", "port")) == 1
+    attempt.stop(hurry=True)
+    _over(site, attempt)
+
+
 def test_what_was_said_while_a_machine_was_silent_is_said_later(bridge: PlainBridge, site: RaySite) -> None:
     attempt = _start(site, bridge.root, "1", "n1", WAITS)
     _begun(site, attempt)
