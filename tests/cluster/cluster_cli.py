@@ -69,7 +69,7 @@ class ClusterCli(LiveCli):
                 text=True,
             )
         first: str = self.daemon.stdout.readline()
-        assert "listening on" in first, first + self.errors.read_text()
+        assert "listening on" in first, f"{first}{self.errors.read_text()} {self.daemon.poll()}"
         return first
 
     def up(self, *options: str) -> None:
@@ -84,12 +84,12 @@ class ClusterCli(LiveCli):
     def up_nodes(self) -> set[str]:
         """The names of the nodes on which jobs may start."""
         assert self.daemon.poll() is None, self.errors.read_text()
-        return {str(row["name"]) for row in self.client.nodes() if not any(gpu["reason"] for gpu in row["gpus"])}
+        return {str(row["name"]) for row in self.client.nodes() if row["status"] == "up"}
 
     def wait_nodes(self, *names: str, seconds: float = 30.0) -> float:
         """Wait until jobs may start on exactly these nodes; how many seconds that took."""
         began_s = time.monotonic()
-        wait_until(lambda: self.up_nodes() == set(names), f"{names} to be up; {self.up_nodes()} are", seconds)
+        wait_until(lambda: self.up_nodes() == set(names), f"{names} to be up", seconds, self.about)
         return time.monotonic() - began_s
 
     def work(self, steps: int, *words: str) -> str:
@@ -102,17 +102,27 @@ class ClusterCli(LiveCli):
     def begun(self, *jobs: str) -> None:
         """Wait until a rank of each job has written something."""
         for job in jobs:
-            wait_until(lambda job=job: list(self.diaries.glob(f"{job}-*")), f"job {job} to begin: {self.told(job)}")  # type: ignore[misc]
+            wait_until(lambda job=job: list(self.diaries.glob(f"{job}-*")), f"job {job} to begin", about=self.about)  # type: ignore[misc]
 
     def ended(self, jobs: Sequence[str], seconds: float = 60.0) -> None:
         """Wait until jobs have completed."""
         for job in jobs:
-            wait_until(lambda job=job: self.client.show(job)["ended_s"], f"job {job} to end", seconds)  # type: ignore[misc]
+            wait_until(lambda job=job: self.client.show(job)["ended_s"], f"job {job} to end", seconds, self.about)  # type: ignore[misc]
             assert self.state_of(job) == "COMPLETED", self.told(job)
 
     def told(self, job: str) -> str:
         """All about a job, for messages of failed tests."""
         return json.dumps(self.client.show(job), indent=1) + self.errors.read_text()[-2000:]
+
+    def about(self) -> str:
+        """What there is to see from outside, for messages of failed tests."""
+        nodes = [
+            (row["name"], row["status"], row["reason"], [(gpu["jobs"], gpu["reason"]) for gpu in row["gpus"]])
+            for row in self.client.nodes()
+        ]
+        jobs = [(row["id"], row["state"], row["reason"]) for row in self.client.ls()]
+        log = "".join(path.read_text(errors="replace")[-1500:] for path in self.folder.rglob("*bridge.log"))
+        return "\n".join(["", *map(str, nodes), *map(str, jobs), self.errors.read_text()[-1500:], log])
 
     @property
     def bridges(self) -> list[int]:
@@ -125,7 +135,7 @@ class ClusterCli(LiveCli):
     def spells(self) -> list[Spell]:
         """When each rank ran. A rank that stood still has several spells."""
         found = []
-        for path in self.diaries.iterdir():
+        for path in self.diaries.glob("*-*"):
             job, attempt, rank, *_ = path.name.split("-")
             lines = [line.split() for line in path.read_text().splitlines()]
             times = [float(line[0]) for line in lines]
@@ -136,6 +146,17 @@ class ClusterCli(LiveCli):
                     found.append(Spell(job, int(attempt), int(rank), node, times[began], times[at - 1]))
                     began = at
         return found
+
+    def enough(self) -> None:
+        """Let all jobs come to their end."""
+        (self.diaries / "enough").touch()
+
+    def last_lines(self) -> dict[str, list[str]]:
+        """The words of the last line of every rank, without the time, by job, attempt and rank."""
+        return {
+            path.name.rsplit("-", 2)[0]: path.read_text().splitlines()[-1].split()[1:]
+            for path in self.diaries.glob("*-*")
+        }
 
     def records(self) -> dict[str, JobRecord]:
         """The jobs as the journal has them."""
@@ -175,7 +196,7 @@ def check_spells(cli: ClusterCli) -> None:
         ordered = sorted(on_it, key=lambda spell: spell.from_s)
         for before, after in pairwise(ordered):
             assert before.to_s <= after.from_s, f"two on GPU {gpu}: {before} and {after}"
-    starts = [path.name.rsplit("-", 2)[0] for path in cli.diaries.iterdir()]
+    starts = [path.name.rsplit("-", 2)[0] for path in cli.diaries.glob("*-*")]
     doubled = {one for one in starts if starts.count(one) > 1}
     assert not doubled, f"started twice: {doubled}"
 

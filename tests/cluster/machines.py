@@ -33,11 +33,11 @@ MARK = "FAIRWAY_TEST_MACHINE"
 """In the environment of everything that a raylet starts: the folder of the machines and the name of this one."""
 
 
-def wait_until(true: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
-    """Wait until something is true, and return it."""
+def wait_until(true: Callable[[], Any], what: str, seconds: float = 30.0, about: Callable[[], str] = lambda: "") -> Any:
+    """Wait until something is true, and return it. `about` says more if it does not come true."""
     end_s = time.monotonic() + seconds
     while not (found := true()):
-        assert time.monotonic() < end_s, f"waited {seconds:g} s in vain for {what}"
+        assert time.monotonic() < end_s, f"waited {seconds:g} s in vain for {what}; {about()}"
         time.sleep(0.02)
     return found
 
@@ -180,7 +180,7 @@ class Machine:
         ]
         if self.machines.gpus:
             about += ["--num-gpus", str(self.machines.gpus)]
-        if self.number == 0:
+        if self.number == 0 and not self.control_store:
             about += ["--head", "--port", str(self.machines.port), "--include-dashboard=false"]
             about += ["--temp-dir", str(self.machines.temp)]
         else:
@@ -202,7 +202,7 @@ class Machine:
                     return
             except subprocess.SubprocessError:
                 pass
-            self.stop_ray()
+            self.stop_ray(control_store=False)
         told = (self.machines.folder / f"{self.name}.log").read_text(errors="replace")
         raise RuntimeError(f"Ray does not start on {self.name}: {told[-600:]}")
 
@@ -263,15 +263,21 @@ class Machine:
         kill(self.raylet)
         wait_until(lambda: not self.raylet, f"the raylet of {self.name} to be gone")
 
-    def stop_ray(self) -> None:
-        """End what Ray has on the machine, and leave the rest."""
-        for pid in self.ray_pids:
+    def stop_ray(self, *, control_store: bool = True) -> None:
+        """End what Ray has on the machine, and leave the rest. The control store may be spared, with its helpers."""
+        spared = () if control_store else ("gcs_server", "/monitor.py", "/dashboard.py")
+
+        def there() -> list[int]:
+            told = {pid: read_proc(pid, "cmdline") for pid in self.ray_pids if lives(pid)}
+            return [pid for pid, words in told.items() if not any(word in words for word in spared)]
+
+        for pid in there():
             kill(pid)
-        wait_until(lambda: not any(map(lives, self.ray_pids)), f"Ray on {self.name} to be gone")
+        wait_until(lambda: not there(), f"Ray on {self.name} to be gone")
 
     def restart_ray(self) -> None:
-        """Ray anew on a machine that goes on."""
-        self.stop_ray()
+        """A new raylet on a machine that goes on."""
+        self.stop_ray(control_store=False)
         self.start_ray()
 
     def power_off(self) -> None:
@@ -447,11 +453,20 @@ class Machines:
 
 
 def strays(folder: Path) -> list[int]:
-    """The processes that name a folder in their environment or in their command."""
-    found = [pid for pid in all_pids() if str(folder) in read_proc(pid, "environ") + read_proc(pid, "cmdline")]
-    return [
-        pid for pid in found if pid != os.getpid() and "machines.py" not in read_proc(pid, "cmdline") and lives(pid)
-    ]
+    """The processes that have to do with a folder: by environment, command or current directory.
+
+    Those of Ray that call themselves something else have overwritten their environment.
+    """
+    found = [pid for pid in all_pids() if _names(pid, str(folder)) and lives(pid)]
+    return [pid for pid in found if pid != os.getpid() and "machines.py" not in read_proc(pid, "cmdline")]
+
+
+def _names(pid: int, path: str) -> bool:
+    try:
+        where = str(Path(f"/proc/{pid}/cwd").readlink())
+    except OSError:
+        where = ""
+    return path in read_proc(pid, "environ") + read_proc(pid, "cmdline") + where
 
 
 def clean(folder: Path) -> None:

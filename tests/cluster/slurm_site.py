@@ -19,7 +19,7 @@ FREEZER = Path("/sys/fs/cgroup/freezer")
 """Where control groups of version 1 freeze processes: what proctrack/cgroup needs here."""
 CONTAINED = os.geteuid() == 0 and os.access(FREEZER, os.W_OK)
 """Whether Slurm can follow the processes of a job by control groups."""
-KILL_WAIT_S = 8
+KILL_WAIT_S = 15
 """How long a job that is cancelled may take until it is killed."""
 
 Found = TypeVar("Found")

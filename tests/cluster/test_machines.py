@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 
-import pytest
-from machines import Machines, ask_ray, kill, lives, may_cut, read_proc, wait_until
+from machines import Machines, ask_ray, kill, lives, read_proc, wait_until
 
 HANDS = """
 import os, subprocess, time
@@ -63,32 +62,3 @@ def test_a_grandchild_outlives_actor_and_raylet_and_the_node_comes_back_with_ano
     assert machines.nodes()["n1"] != before
     assert lives(left)
     kill(left)
-
-
-def test_a_frozen_raylet_is_dead_to_ray_and_ends_itself_when_it_goes_on(machines: Machines) -> None:
-    raylet = machines[2].raylet
-    machines[2].freeze()
-    wait_until(lambda: "n2" not in machines.nodes(), "the death of the node to be seen")
-    assert lives(raylet)
-    machines[2].thaw()
-    wait_until(lambda: not lives(raylet), "the raylet to end itself")
-
-
-def test_power_off_leaves_nothing_on_the_machine(machines: Machines) -> None:
-    node = machines.nodes()["n1"]
-    ask_ray(machines, f"{HANDS}\none = hands({node!r})\nray.get(one.leave.remote(4322))\nsaid = 0")
-    left = sleeper(machines, 1, 4322)
-    machines[1].power_off()
-    assert not lives(left)
-    assert not machines[1].pids
-    wait_until(lambda: "n1" not in machines.nodes(), "the death of the node to be seen")
-
-
-@pytest.mark.skipif(not may_cut(), reason="needs root")
-def test_behind_a_cut_cable_everything_runs_on(machines: Machines) -> None:
-    raylet = machines[1].raylet
-    machines[1].cut()
-    wait_until(lambda: "n1" not in machines.nodes(), "the death of the node to be seen")
-    assert lives(raylet)
-    machines[1].mend()
-    wait_until(lambda: not lives(raylet), "the raylet to end itself")

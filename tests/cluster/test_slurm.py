@@ -197,4 +197,3 @@ def cancelled_and_gone(pilots: Pilots, pilot: str) -> None:
     marked = str(pilots.jobs)
     left = [pid for pid in all_pids() if marked in read_proc(pid, "environ") + read_proc(pid, "cmdline")]
     assert [pid for pid in left if lives(pid)] == []
-    assert not (pilots.jobs / "pilot" / "owner").exists()

@@ -18,9 +18,10 @@ from fairway.runtime.processes.ray_site import RaySite
 class PlainBridge:
     """Machines by name, with their hands. A test may make them silent, dead, or strange (`lies` about a machine)."""
 
-    def __init__(self, root: Path, names: list[str], gpus: str = "2") -> None:
+    def __init__(self, root: Path, names: list[str], gpus: str = "2", address: str = "10.0.0.1") -> None:
         self.root = root
         self.gpus = gpus
+        self.address = address
         self.alive = list(names)
         self.silent: set[str] = set()
         self.lies: dict[str, dict[str, Any]] = {}
@@ -122,7 +123,7 @@ class PlainBridge:
                 greeted[name] = hands, -1
                 hello = hands.call("hello", told["owner"], told["shared"], told["text"]).result(10)
                 hello |= {"ahead_s": 0.0, "token": True, **self.lies.get(name, {})}
-                where = {"address": "10.0.0.1", "rack": "", "reserved": True}
+                where = {"address": self.address, "rack": "", "reserved": True}
                 self._send(sock, {"machine": name, "hello": hello, **where})
             elif hands.version != version:
                 news = hands.news(told["owner"], self._known.pop(name, []))

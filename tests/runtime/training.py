@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fairway.core.cluster import Cluster
 from fairway.core.decision import Decision, Reason
 from fairway.core.snapshot import Snapshot
 from fairway.placement import placement
@@ -46,17 +47,19 @@ class Dictated:
 class Stage:
     """A scheduler with one job at a time, and the policy that says how many GPUs that has."""
 
-    def __init__(self, folder: Path, gpus: int) -> None:
+    def __init__(self, folder: Path, gpus: int, cluster: Cluster | None = None, **about: Any) -> None:
         self.policy = Dictated(gpus)
-        machine = virtual_machine(gpus)
-        self.scheduler = Scheduler(folder, machine.cluster, self.policy, placement("packed"), min_run_s=0.0)
+        cluster = cluster or virtual_machine(gpus).cluster
+        self.scheduler = Scheduler(folder, cluster, self.policy, placement("packed"), min_run_s=0.0, **about)
         self.folder = folder
+        self.jobs = self.scheduler.jobs_folder
         self._thread = self.scheduler.start()
 
     def submit(self, *command: str, **about: Any) -> JobRecord:
         """Start a training."""
         about = {"preempt": "checkpoint", "grace_s": 60.0, "cwd": str(self.folder)} | about
-        return self.scheduler.submit([JobRequest(command=command, env=ENVIRONMENT, **about)])[0]
+        about["env"] = ENVIRONMENT | about.get("env", {})
+        return self.scheduler.submit([JobRequest(command=command, **about)])[0]
 
     def give(self, gpus: int) -> None:
         """From now on the job is to have so many GPUs."""
@@ -65,12 +68,12 @@ class Stage:
 
     def log(self, record: JobRecord, attempt: int = 1, rank: int = 0) -> str:
         """What a rank has printed."""
-        path = self.folder / "jobs" / record.id / f"attempt-{attempt}" / f"rank-{rank}.log"
+        path = self.jobs / record.id / f"attempt-{attempt}" / f"rank-{rank}.log"
         return path.read_text() if path.exists() else ""
 
     def logs(self, record: JobRecord) -> str:
         """Everything that a job has printed, for failure messages."""
-        logs = sorted((self.folder / "jobs" / record.id).glob("attempt-*/rank-*.log"))
+        logs = sorted((self.jobs / record.id).glob("attempt-*/rank-*.log"))
         return "\n".join(f"{log.parent.name}/{log.name}: {log.read_text()}" for log in logs)
 
     def completed(self, record: JobRecord) -> JobRecord:

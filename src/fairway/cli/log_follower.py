@@ -43,7 +43,7 @@ def ranks_of(told: dict[str, Any]) -> list[int]:
     if asked.get("processes") == "per_gpu":
         return list(range(max((len(one["gpus"]) for one in history), default=0)))
     alone = asked.get("slurm_env", False)
-    return list(range(max((1 if alone else one.get("nodes", 1) for one in history), default=0)))
+    return list(range(max((1 if alone else len(one.get("nodes", ())) or 1 for one in history), default=0)))
 
 
 def _refuse_if_nobody_reads(stream: TextIO) -> None:

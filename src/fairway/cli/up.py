@@ -234,6 +234,7 @@ def up(
     from fairway.api.connections import raise_file_limit
     from fairway.api.server import serve, tcp_socket
     from fairway.runtime.daemon.daemon import AlreadyUpError, Daemon, running_daemon
+    from fairway.runtime.journal.recovery import collect_rarely
     from fairway.runtime.processes.environment import keep_to_ourselves
 
     keep_to_ourselves(raise_file_limit())
@@ -241,6 +242,7 @@ def up(
         raise DownError(f"a scheduler is already running in {settings.folder}")
     try:
         daemon = Daemon(settings.options(), listen=tcp_socket)
+        collect_rarely()
     except AlreadyUpError as error:
         raise DownError(str(error)) from None
     except OSError as error:

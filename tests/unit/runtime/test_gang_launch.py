@@ -143,7 +143,7 @@ def test_counts_are_written_as_slurm_does() -> None:
 
 
 def test_a_job_has_a_log_for_each_of_its_processes() -> None:
-    attempt = Attempt(1, [0, 1, 2], "t", 1.0, nodes=["a", "b"])
+    attempt = Attempt(1, [0, 1, 2], "t", 1.0, nodes=["one", "two"])
     asked: list[dict[str, Any]] = [{"processes": "per_gpu"}, {}, {"slurm_env": True}]
     records = [JobRecord(0, "1", JobRequest(command=("train",), gpus=3, **one), 1.0) for one in asked]
     assert [record.ranks_of(attempt) for record in records] == [3, 2, 1]

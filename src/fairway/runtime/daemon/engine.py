@@ -92,6 +92,7 @@ class LiveEngine:
         self._put_off = False
         self._next_reports_s = 0.0
         self._not_looked_at: list[int] = []
+        self._folders: dict[int, Path] = {}
         self._polled_s = 0.0
         self._left_s = math.nan
         self._rested_s = 0.0
@@ -268,12 +269,11 @@ class LiveEngine:
     def begin(self, job: int, gpus: tuple[int, ...]) -> LaunchOrder:
         """Make a new attempt. It is on disk before its processes are started."""
         record, attempt = self._jobs.begin_attempt(job, gpus, self.clock.now_s())
-        places = self._places(gpus)
         self._save()
         cluster = self._jobs.state.cluster
         gpu_bytes = cluster.types[cluster.node_type[cluster.node_of_gpu[gpus[0]]]].memory_bytes
         about: dict[str, Any] = {"log_bytes": self._log_bytes(), "mps": self._sharing.launch(record, gpu_bytes)}
-        launch = environment.launch_over(record, attempt, self._folder / record.id, places, **about)
+        launch = environment.launch_over(record, attempt, self._folder / record.id, self._places(gpus), **about)
         # If the journal is lost, a job that was ever started can be brought back from its folder alone.
         kept = {RECORD: record.plain(), FACTS: self._facts(), "token": attempt.token}
         if "parts" in launch:
@@ -390,7 +390,9 @@ class LiveEngine:
         if isinstance(notice, NodesJoined):
             return [ClusterGrew(now_s, notice)]
         over = AttemptEnded(now_s, notice.job, notice.outcome, self._ended_s(notice.outcome, now_s))
-        return [*self._report(self._jobs.store[notice.job], now_s), over]
+        reports = self._report(self._jobs.store[notice.job], now_s)
+        self._folders.pop(notice.job, None)
+        return [*reports, over]
 
     def _ended_s(self, outcome: Outcome, now_s: float) -> float:
         """The instant at which an attempt ended; at the latest now."""
@@ -409,7 +411,8 @@ class LiveEngine:
         return [*reports, Looked(now_s, jobs)]
 
     def _report(self, record: JobRecord, now_s: float) -> list[Happening]:
-        report = self._site.reports(self._folder / record.id, record.progress.read_bytes)
+        folder = self._folders.get(record.number) or self._folders.setdefault(record.number, self._folder / record.id)
+        report = self._site.reports(folder, record.progress.read_bytes)
         if not report.lines and report.read_bytes == record.progress.read_bytes:
             return []
         lines = [{**line, "time": self._date_of(line)} for line in report.lines]

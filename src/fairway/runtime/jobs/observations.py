@@ -44,7 +44,7 @@ RATE_EVERY_S = 5.0
 EXPECTED, EXPECTED_S = 0.02, 2.0
 """A report is no news if the speed is within this fraction of what the state has, and the progress within so many
 seconds of it."""
-STORE_EVERY_S = 30.0
+STORE_EVERY_S = 60.0
 """How often the progress of a job is stored if it is no news. After a restart the rest is read again."""
 LEARNT = 0.25
 """An expected run time has to change by this fraction before the state is told."""
@@ -263,9 +263,11 @@ class Observations:
         done = float(f[columns.PROGRESS0]) + rate * max(now_s - float(f[columns.READY_S]), 0.0)
         about = (min(done, float(f[columns.REGIME_END])), self.rate(record) if rate > 0 else 0.0)
         ends = float(f[columns.REGIME_END]), float(f[columns.TAIL_S])
-        prospect = self._state.facts.get(job, NO_FACTS).prospect
+        facts = self._state.facts.get(job, NO_FACTS)
+        prospect = None if facts.prospect is None else facts.prospect.at(speeds, f[columns.SPEEDS :].tolist())
+        scaling = facts.scaling if job in self._in_steps else ()
         entered = RegimeEntered(now_s, job, *about, int(i[columns.BATCH_SIZE]), speeds, *ends)
-        return entered._replace(prospect=prospect and prospect.at(speeds, f[columns.SPEEDS :].tolist()))
+        return entered._replace(scaling=scaling, prospect=prospect)
 
     def _measured(self, record: JobRecord, now_s: float) -> list[Event]:
         """What a job whose batch size may be chosen says about itself, if that is new."""

@@ -24,6 +24,8 @@ from fairway.runtime.processes.site import Member
 
 LOG_BYTES = 100 * 1024 * 1024
 """A rank's log is cut when it has grown to this size. One older piece is kept."""
+ASKS_PORT = "master_port"
+"""Says in a launch that the site has to choose the port at which its ranks meet."""
 MOST_LINE = 65_536
 MOST_READ = 4 * 1024 * 1024
 """The most bytes of a report that are read at a time."""
@@ -79,7 +81,7 @@ def launch_over(
     here = all(place.is_here for place in places)
     start = _Start(record, attempt, folder, gang, str(free_port()) if here else ANY_PORT)
     parts = [_part(start, node, log_bytes, mps) for node in range(len(places))]
-    asks = {} if here else {"master_port": True}
+    asks = {} if here else {ASKS_PORT: True}
     if len(parts) == 1:
         return parts[0] | asks
     for node, part in enumerate(parts):
@@ -89,7 +91,7 @@ def launch_over(
 
 def with_port(launch: Mapping[str, Any], port: int) -> dict[str, Any]:
     """The same launch, with the port at which its ranks meet. It is free on the node of rank 0."""
-    told = {name: value for name, value in launch.items() if name != "master_port"}
+    told = {name: value for name, value in launch.items() if name != ASKS_PORT}
     if "parts" in told:
         return told | {"parts": [with_port(part, port) for part in told["parts"]]}
     ranks = [{**rank, "env": {**rank["env"], **_met_at(rank["env"], port)}} for rank in told["ranks"]]

@@ -522,8 +522,14 @@ class Keeper:
                 self.problem, self.killed = self.problem or "its machine was given up", True
                 self._stop("lost", 0.0)
                 self.cause, self.kill_at_s = "lost", now_s
-        elif not self.cause and (self.directory / "gang").exists():
-            self._stop("gang", min(_GANG_GRACE_S, float(self.launch["grace_s"])))
+        elif not self.cause:
+            soon = self.siblings.ending(read_own)
+            if soon is None and (self.directory / "gang").exists():
+                soon = True
+            if soon is not None:
+                # Suspended ranks may be on GPUs that now belong to another job.
+                most_s = HURRY_S if self.stopped else _GANG_GRACE_S if soon else float("inf")
+                self._stop("gang", min(float(self.launch["grace_s"]), most_s))
 
     def _look_after(self, now_s: float) -> None:
         """Check time limits, grace periods and failed gangs."""
@@ -545,16 +551,7 @@ class Keeper:
             # When a rank has saved its state and ended, the others get the time to save theirs.
             saved = all(code in (0, _CHECKPOINTED) for code in self.codes.values())
             self._stop("gang", grace_s if saved else min(_GANG_GRACE_S, grace_s))
-        self._look_at_siblings(now_s)
-
-    def _look_at_siblings(self, now_s: float) -> None:
-        """Tell the other parts of the gang if ranks have ended badly here, or stop because they have elsewhere."""
         self.siblings.tell([*self.codes.values()], self.cause)
-        soon = None if self.cause else self.siblings.ending(now_s, read_own)
-        if soon is not None:
-            # Suspended ranks may be on GPUs that now belong to another job.
-            most_s = HURRY_S if self.stopped else _GANG_GRACE_S if soon else float("inf")
-            self._stop("gang", min(float(self.launch["grace_s"]), most_s))
 
     def signal_groups(self, signo: int) -> None:
         """Signal the group of every live rank."""

@@ -27,7 +27,7 @@ from fairway.core.cluster import Cluster
 from fairway.core.errors import InputError
 from fairway.runtime.processes import keeper, local
 from fairway.runtime.processes.bridge_link import BridgeLink, start_ray_bridge
-from fairway.runtime.processes.environment import with_port
+from fairway.runtime.processes.environment import ASKS_PORT, with_port
 from fairway.runtime.processes.hands import memory_place, outcome_of
 from fairway.runtime.processes.local import NOBODY, JobFolders, lost_outcome, make_folder, make_job_folder
 from fairway.runtime.processes.parts import joined
@@ -125,7 +125,7 @@ class RaySite(JobFolders):
         self._start_bridge()
         while self._alive is None:
             self._listen(0.1)
-            if time.monotonic() > deadline_s:
+            if self.trouble or time.monotonic() > deadline_s:
                 raise InputError(f"--engine ray:{self._address}: {self.trouble or 'Ray does not answer'}")
         deadline_s = time.monotonic() + HELLO_S
         while any(name not in self._machines for name in self._alive) and time.monotonic() < deadline_s:
@@ -144,6 +144,9 @@ class RaySite(JobFolders):
         hello = machine.hello
         if "taken" in hello:
             return f"another scheduler uses this Ray cluster: {hello['taken']}"
+        if "problem" in hello:
+            # It is only left out.
+            return ""
         if hello["version"] != fairway.__version__:
             return f"it has Fairway {hello['version']}, and {fairway.__version__} runs here"
         if hello["user"] != os.geteuid():
@@ -215,15 +218,17 @@ class RaySite(JobFolders):
         make_job_folder(directory.parent, launch.get("account", ""))
         make_folder(directory)
         keeper.write_over(directory / "launch.json", launch)
+        kept = {"token": launch["token"], ASKS_PORT: launch.get(ASKS_PORT, False)}
         parts = [
-            RemotePart(self._machine_of(told["node"]), where, launch["token"], {**told, "token": launch["token"]})
+            RemotePart(self._machine_of(told["node"]), where, launch["token"], {**told, **kept})
             for where, told in parts_of(directory, launch)
         ]
         for part in parts:
             if part.directory != directory:
                 make_folder(part.directory)
         attempt = self._keep(directory, parts)
-        self._ask_port(attempt)
+        for part in parts:
+            self._push(part)
         return attempt
 
     def find(self, directory: Path, token: str) -> RemoteAttempt | Outcome | None:
@@ -297,7 +302,8 @@ class RaySite(JobFolders):
             self._begun = True
             for machine in list(self._machines.values()):
                 machine.since_s = time.monotonic()
-                if machine.hello:
+                machine.greeted = bool(machine.hello)
+                if machine.greeted:
                     self._fence(machine)
         if not self._news:
             self._listen(min(seconds, _CHECK_S))
@@ -351,17 +357,18 @@ class RaySite(JobFolders):
     def _ask_port(self, attempt: RemoteAttempt) -> None:
         """Have the ranks meet at a port that is free on the machine of rank 0, then start all parts."""
 
+        first = attempt.parts[0]
+
         def start(answer: Mapping[str, Any]) -> None:
-            for part in attempt.parts:
-                if part.launch is not None and "value" in answer:
+            first.asked_s = None
+            for part in attempt.parts if "value" in answer else ():
+                if part.launch is not None:
                     part.launch = with_port(part.launch, int(answer["value"]))
                 self._push(part)
 
-        first = attempt.parts[0]
-        if first.launch is not None and self._is_ready(first.machine):
+        if first.asked_s is None and self._is_ready(first.machine):
+            first.asked_s = time.monotonic()
             self._call(first.machine, "port", (), start)
-        else:
-            start({})
 
     def _is_ready(self, name: str) -> bool:
         machine = self._machines.get(name)
@@ -374,6 +381,9 @@ class RaySite(JobFolders):
         where = str(part.directory)
         if part.state == "starting":
             assert part.launch is not None
+            if part.launch.get(ASKS_PORT):
+                self._ask_port(self._attempts[_attempt_of(part)])
+                return
             self._ask(part, "start", (where, dict(part.launch)), lambda answer: self._began(part, answer))
         elif part.state == "finding":
             self._ask(part, "find", (where, part.token), lambda answer: self._began(part, answer))
@@ -428,7 +438,7 @@ class RaySite(JobFolders):
     def _part_over(self, part: RemotePart, outcome: Outcome) -> None:
         part.outcome, part.state, part.words = outcome, "over", {}
         self._parts.pop(str(part.directory), None)
-        key = str(part.directory.parent if part.directory.name.startswith("node-") else part.directory)
+        key = _attempt_of(part)
         attempt = self._attempts.get(key)
         if attempt is None:
             return
@@ -454,6 +464,8 @@ class RaySite(JobFolders):
         for machine in list(self._machines.values()):
             if not machine.ready and machine.status != "lost" and now_s >= machine.since_s + SILENT_S:
                 self._turn(machine, "unreachable", machine.why)
+            if machine.greeted and not machine.ready and now_s >= machine.fenced_s + START_S:
+                self._fence(machine)
             if machine.dead and machine.status != "lost" and self._alive is not None:
                 self._look_for_signs(machine, now_s)
         for part in list(self._parts.values()):
@@ -524,6 +536,7 @@ class RaySite(JobFolders):
             self._leave_out(name, why)
             machine.why = why
             return
+        machine.greeted = True
         self._fence(machine)
 
     def _join(self, machine: RemoteMachine) -> str:
@@ -542,7 +555,7 @@ class RaySite(JobFolders):
 
         def fenced(answer: Mapping[str, Any]) -> None:
             if "value" not in answer:
-                # Its hands are greeted again.
+                # It is asked again.
                 return
             machine.ready, machine.dead, machine.why = True, False, ""
             machine.signs.clear()
@@ -553,12 +566,15 @@ class RaySite(JobFolders):
                 part.asked_s = None
                 self._push(part)
 
+        machine.fenced_s = time.monotonic()
         self._call(machine.name, "fence", ([part.token for part in self._on(machine)],), fenced)
 
     def _fell_silent(self, name: str, why: str) -> None:
         machine = self._machines.get(name)
-        if machine is not None and machine.ready:
-            machine.ready, machine.since_s, machine.why = False, time.monotonic(), why
+        if machine is not None:
+            machine.greeted = False
+            if machine.ready:
+                machine.ready, machine.since_s, machine.why = False, time.monotonic(), why
         for number, (other, _) in list(self._calls.items()):
             if other == name:
                 self._answer({"call": number, "failed": why})
@@ -648,3 +664,8 @@ class RaySite(JobFolders):
                 self._part_over(part, outcome_of(told))
         if news["over"] and self._link is not None:
             self._link.send({"known": {name: list(news["over"])}})
+
+
+def _attempt_of(part: RemotePart) -> str:
+    """The directory of the attempt that a part belongs to."""
+    return str(part.directory.parent if part.directory.name.startswith("node-") else part.directory)

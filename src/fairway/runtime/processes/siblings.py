@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-LOOK_EVERY_S = 2.0
 _CHECKPOINTED = 75
 
 
@@ -22,7 +21,6 @@ class Siblings:
     def __init__(self, directory: Path, launch: dict[str, Any], write_new: Callable[[Path, Any], bool]) -> None:
         self._file = directory.parent / "ending" if launch.get("of_parts", 1) > 1 else None
         self._write_new = write_new
-        self._look_at_s = 0.0
         self._told = False
 
     def tell(self, codes: list[int], cause: str) -> None:
@@ -37,14 +35,13 @@ class Siblings:
         with contextlib.suppress(OSError):
             self._write_new(self._file, {"soon": not saved and cause not in ("request", "limit")})
 
-    def ending(self, now_s: float, read: Callable[[Path], str]) -> bool | None:
+    def ending(self, read: Callable[[Path], str]) -> bool | None:
         """Whether the ranks of another part have failed, so that ours have to stop soon, or may take their time.
 
-        None if nothing is known to have happened. It is looked for every few seconds.
+        None if nothing is known to have happened.
         """
-        if self._file is None or self._told or now_s < self._look_at_s:
+        if self._file is None or self._told:
             return None
-        self._look_at_s = now_s + LOOK_EVERY_S
         try:
             return bool(json.loads(read(self._file))["soon"])
         except FileNotFoundError:
