@@ -31,7 +31,8 @@ from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
 from fairway.core.tenant import TenantSpec
 from fairway.placement import placement
-from fairway.placement.cells import Cells, Layout, free_of_charge
+from fairway.placement.cells import Cells, free_of_charge
+from fairway.placement.hierarchy import Layout
 from fairway.placement.tenanted import Tenanted
 from fairway.placement.tenants import Tenants, VirtualCell, VirtualCluster
 from fairway.placement.virtual import tenant_view

@@ -53,6 +53,12 @@ def test_stories_that_once_failed_hold(seed: int) -> None:
     live_through(seed)
 
 
+@pytest.mark.parametrize("seed", [277, 644, 3416])
+def test_stories_of_several_nodes_that_once_failed_hold(seed: int) -> None:
+    """A gang that waited for ranks on a lost node, a job that was started again before its end was known."""
+    live_through(seed, nodes=True)
+
+
 def test_a_story_is_the_same_every_time() -> None:
     one, other = live_through(11), live_through(11)
     assert (one.steps, one.kills, one.users.promised) == (other.steps, other.kills, other.users.promised)

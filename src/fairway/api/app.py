@@ -21,7 +21,7 @@ from fairway.runtime.daemon.daemon import Daemon
 _REFUSALS = {
     401: "Over TCP: the token is missing or wrong, or has expired",
     403: "Not yours",
-    404: "There is no such job",
+    404: "There is no such job or node",
     405: "This method is not possible here",
     409: "The job is in a state in which this cannot be done",
     413: "The body is larger than 1 MiB",

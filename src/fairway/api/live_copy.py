@@ -18,7 +18,7 @@ from fairway.core.policy import Policy
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
 from fairway.runtime.daemon.scheduler import Scheduler
-from fairway.runtime.guard.policy_guard import FindCuts, PolicyGuard, widened
+from fairway.runtime.guard.policy_guard import PolicyGuard, widened
 from fairway.runtime.jobs.estimates import SUSPENDED_S, speeds_of
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import Dependency
@@ -98,8 +98,15 @@ class ForecastGuard(PolicyGuard):
     A job is shown at its begin time, and once the jobs that it waits for have ended.
     """
 
-    def __init__(self, policy: Policy, limits: FindCuts | None, present: Present) -> None:
-        super().__init__(policy, limits, outside=dict(present.outside), blocked=lambda: present.blocked)
+    def __init__(self, policy: Policy, live: PolicyGuard, present: Present) -> None:
+        super().__init__(
+            policy,
+            live.limits,
+            outside=dict(present.outside),
+            blocked=lambda: present.blocked,
+            tenants=live.tenants,
+            placer=live.placer,
+        )
         self._times = [(condition.begins_s, job) for job, condition in present.conditions.items()]
         heapq.heapify(self._times)
         self._early = set(present.conditions)

@@ -401,6 +401,20 @@ class AuditEntries(BaseModel):
     entries: list[dict[str, Any]]
 
 
+class TenantUse(BaseModel):
+    """A tenant: what it has reserved, and what its jobs hold of it. `out_of_order` GPUs have no sound hardware now."""
+
+    name: str
+    gpus: int
+    gpus_held: int
+    out_of_order: int
+    cells: list[str]
+    queues: list[str]
+    users: list[str]
+    running: int
+    waiting: int
+
+
 class Status(BaseModel):
     """The scheduler itself.
 
@@ -427,6 +441,7 @@ class Status(BaseModel):
     cluster: str
     gpus: int
     gpus_held: int
+    tenants: list[TenantUse]
     jobs: dict[str, int]
     rounds: int
     free_bytes: int

@@ -21,6 +21,7 @@ from fairway.api.people import Person, user_name
 from fairway.policies import policies
 from fairway.runtime.daemon.daemon import Daemon
 from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.guard.tenancy import tenants_told
 from fairway.runtime.jobs.life import RECLAIMED
 from fairway.runtime.jobs.records import JobRecord, JobState, later
 from fairway.runtime.jobs.waiting import GRANTED
@@ -284,6 +285,7 @@ def status(daemon: Daemon, disk: DiskSpace, person: Person, began_s: float) -> d
         "cluster": cluster.text or " ".join(f"{node.gpu_type}:{node.gpus}" for node in cluster.nodes),
         "gpus": len(cluster.node_of_gpu),
         "gpus_held": uses["held"],
+        "tenants": tenants(scheduler),
         "jobs": states(scheduler),
         "rounds": scheduler.state.round,
         "free_bytes": free_bytes,
@@ -294,6 +296,16 @@ def status(daemon: Daemon, disk: DiskSpace, person: Person, began_s: float) -> d
         "you": person.name,
         "operator": person.operator,
     }
+
+
+def tenants(scheduler: Scheduler) -> list[dict[str, Any]]:
+    """All tenants with their quotas and what they use."""
+    shared = scheduler.guard.tenants()
+    if shared is None:
+        return []
+    requests = {record.number: record.request for record in scheduler.store.unsettled() if not record.state.ended}
+    held = steady(lambda: dict(scheduler.state.held_gpus))
+    return tenants_told(shared, requests, held, scheduler.state.memory)
 
 
 def states(scheduler: Scheduler) -> dict[str, int]:

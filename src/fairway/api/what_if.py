@@ -8,7 +8,7 @@ forecast changes nothing. Limits: the first 10,000 jobs, 30 days, 10 seconds.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from fairway.api.live_copy import ForecastGuard, LimitedArray, Present, conditions_of, copied_present, why_stranded
@@ -16,10 +16,11 @@ from fairway.api.schema import MOST_DAYS, WhatIf
 from fairway.core.event import JobSubmitted
 from fairway.core.plan import Placer
 from fairway.core.policy import Policy
+from fairway.placement.at_home import Around
 from fairway.policies import make_policy
 from fairway.runtime.daemon.explain import explain, reason_outside
 from fairway.runtime.daemon.scheduler import Scheduler
-from fairway.runtime.guard.pinned_gpus import Around
+from fairway.runtime.guard.tenancy import rivals
 from fairway.runtime.jobs.commands import UnknownJobError
 from fairway.runtime.jobs.estimates import UNKNOWN_S, submitted
 from fairway.runtime.jobs.records import JobRecord
@@ -84,16 +85,25 @@ def _forecast(scheduler: Scheduler, record: JobRecord) -> dict[str, Any]:
     told = _estimate(scheduler, present, outlook, job) | basis | {"looked_s": outlook.until_s - now_s}
     first = (outlook.started_s.get(job, math.inf), job)
     held = present.snapshot.frame.held_gpus
-    earlier = sorted((begun_s, one) for one, begun_s in outlook.started_s.items() if one not in held)
+    others = _rivals(scheduler, present, job)
+    started = ((begun_s, one) for one, begun_s in outlook.started_s.items() if one in others)
+    earlier = sorted((begun_s, one) for begun_s, one in started if one not in held)
     before = [one for begun_s, one in earlier if (begun_s, one) < first]
     if job in outlook.started_s:
         told["before"] = [scheduler.store[one].id for one in before]
     if job not in present.outside:
-        told["position"] = _position(present, job, before)
+        told["position"] = _position(present, job, before, others)
     return told | {"cut": outlook.cut}
 
 
-def _position(present: Present, job: int, before: Sequence[int]) -> int:
+def _rivals(scheduler: Scheduler, present: Present, job: int) -> set[int]:
+    """The jobs whose GPUs a job could have had: those of its tenant, or all."""
+    snapshot = present.snapshot
+    rows = rivals(scheduler.guard.tenants(), snapshot, int(snapshot.rows_of(job)))
+    return set(snapshot.jobs[rows].tolist())
+
+
+def _position(present: Present, job: int, before: Sequence[int], others: Collection[int]) -> int:
     """The place of a job in the queue: behind all of higher priority, and those of its own that start before it.
 
     Jobs that come in only later may start before it, but they are not in the queue now.
@@ -101,7 +111,8 @@ def _position(present: Present, job: int, before: Sequence[int]) -> int:
     snapshot, earlier = present.snapshot, set(before)
     waits = (snapshot.held == 0).tolist()
     rows = zip(snapshot.jobs.tolist(), snapshot.priority.tolist(), waits, strict=True)
-    queue: dict[int, int] = {one: priority for one, priority, waiting in rows if waiting and one not in present.outside}
+    known = ((one, priority) for one, priority, waiting in rows if waiting and one in others)
+    queue: dict[int, int] = {one: priority for one, priority in known if one not in present.outside}
     mine = queue.get(job, 0)
     return 1 + sum(priority > mine or (priority == mine and one in earlier) for one, priority in queue.items())
 
@@ -156,7 +167,7 @@ def _rolled(
     snapshot, live, loop = present.snapshot, scheduler.guard, scheduler.loop
     if policy is not None:
         snapshot = snapshot.part(memory={})
-    guard = ForecastGuard(policy or live.policy, live.limits, present)
+    guard = ForecastGuard(policy or live.policy, live, present)
     placer: Placer = getattr(loop.placer, "placer", loop.placer)
     outlook = look_onward(
         snapshot,

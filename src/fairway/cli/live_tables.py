@@ -276,6 +276,7 @@ def status_table(status: Row) -> Table:
             status.get("configuration_problem") or status.get("configuration") or "none; the defaults are in force",
         ),
         ("GPUs", f"{status['gpus_held']} of {status['gpus']} held · {status['cluster']}"),
+        *((f"tenant {line(one['name'])}", _tenant(one)) for one in status.get("tenants", ())),
         ("jobs", jobs or "none"),
         ("decisions", f"{status['rounds']:,}"),
         *([("clock", status["clock"])] if status.get("clock") else []),
@@ -286,6 +287,12 @@ def status_table(status: Row) -> Table:
     ]
     rows.append(("audit", status.get("audit_problem", "")))
     return pairs_table([row for row in rows if row[1]])
+
+
+def _tenant(one: Row) -> str:
+    broken = f", {one['out_of_order']} out of order" if one["out_of_order"] else ""
+    jobs = f"{one['running']:,} running, {one['waiting']:,} waiting"
+    return f"{one['gpus_held']} of {one['gpus']} GPUs held{broken} · {', '.join(one['cells'])} · {jobs}"
 
 
 def _disk(status: Row) -> str:

@@ -43,6 +43,8 @@ def _reasons(told: Row) -> RenderableType:
     rows = [("job", f"{told['id']} {told['state']}"), ("reason", told["reason"] or "none"), ("policy", told["policy"])]
     if "array" in told:
         rows.insert(1, ("array", _array(told)))
+    if told.get("tenant"):
+        rows.append(("tenant", _tenant(told["tenant"])))
     if told.get("memory"):
         rows.append(("memory", _memory(told["memory"])))
     if told.get("position"):
@@ -51,6 +53,13 @@ def _reasons(told: Row) -> RenderableType:
     rows += [("would free it", _event(one)) for one in told.get("frees", ())]
     rows += [(name, text) for name, text in _estimates(told) if text]
     return pairs_table(rows)
+
+
+def _tenant(tenant: Row) -> str:
+    if tenant["name"] is None:
+        return "none: it runs on what tenants leave idle, and gives way to them"
+    broken = f", {tenant['out_of_order']} out of order" if tenant["out_of_order"] else ""
+    return f"{tenant['name']}, with {tenant['gpus_held']} of its {tenant['gpus']} GPUs in use{broken}"
 
 
 def _memory(memory: Row) -> str:

@@ -1,19 +1,18 @@
 """Cells of GPUs and their buddy allocation, after HiveD (Zhao et al., OSDI'20).
 
-A node is a cell. It splits into halves while its size is even, then into single GPUs: 8, 4, 2, 1, or 6, 3, 1. A cell is
-cut only if no free one of the wanted size is left, or if taking one would disturb a job and the reservations that are
-not in use can do without the larger cell. It is whole again as soon as all its parts are free. Then a set of
-reservations that fits into the empty cluster can be met at any time, in whatever order cells were taken and given back:
-reservations never fragment each other. Cells are (start, size) on the cluster-wide numbers of GPUs.
+`hierarchy` says which cells there are. A cell is cut only if no free one of the wanted size is left, or if taking one
+would disturb a job and the reservations that are not in use can do without the larger cell. It is whole again as soon
+as all its parts are free. Then a set of reservations that fits into the empty cluster can be met at any time, in
+whatever order cells were taken and given back: reservations never fragment each other.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
-from fairway.core.cluster import Cluster
+from fairway.placement.hierarchy import Layout
 
 Cost: TypeAlias = Callable[[int, int], int]
 """The cost of taking the cell (start, size); the cheapest is chosen. See `UNUSABLE` and `BLOCKED`."""
@@ -27,56 +26,6 @@ UNUSABLE = 1 << 60
 def free_of_charge(start: int, size: int) -> int:
     """The cost if all cells are alike."""
     return 0
-
-
-def sizes_of(gpus: int) -> tuple[int, ...]:
-    """The sizes of the cells that a node splits into, the node first.
-
-    >>> sizes_of(8), sizes_of(6)
-    ((8, 4, 2, 1), (6, 3, 1))
-    """
-    sizes = [gpus]
-    while sizes[-1] > 1:
-        sizes.append(sizes[-1] // 2 if sizes[-1] % 2 == 0 else 1)
-    return tuple(sizes)
-
-
-class Chain(NamedTuple):
-    """Nodes of one GPU type whose cells are exchangeable: the sizes of cells, falling, and the nodes.
-
-    A node may be smaller than the largest cell: one of 4 GPUs is as good as half a node of 8.
-    """
-
-    kind: int
-    sizes: tuple[int, ...]
-    nodes: tuple[int, ...]
-
-
-def chains_of(cluster: Cluster) -> tuple[Chain, ...]:
-    """The cluster as chains, in the order of GPU types; within a type, the largest nodes first."""
-    found: list[tuple[int, tuple[int, ...], list[int]]] = []
-    order = sorted(range(len(cluster.nodes)), key=lambda n: (cluster.node_type[n], -cluster.nodes[n].gpus, n))
-    for node in order:
-        kind, gpus = cluster.node_type[node], cluster.nodes[node].gpus
-        for known, sizes, nodes in found:
-            if known == kind and gpus in sizes:
-                nodes.append(node)
-                break
-        else:
-            found.append((kind, sizes_of(gpus), [node]))
-    return tuple(Chain(kind, sizes, tuple(sorted(nodes))) for kind, sizes, nodes in found)
-
-
-class Layout:
-    """What never changes about the cells of a cluster."""
-
-    __slots__ = ("chains", "first_gpu", "node_gpus", "node_of_gpu")
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.chains = chains_of(cluster)
-        self.node_of_gpu = cluster.node_of_gpu
-        self.first_gpu = cluster.first_gpu
-        self.node_gpus = tuple(node.gpus for node in cluster.nodes)
 
 
 class Cells:
@@ -102,9 +51,9 @@ class Cells:
             return
         self._free = [[[] for _ in chain.sizes] for chain in layout.chains]
         for number, chain in enumerate(layout.chains):
-            for node in chain.nodes:
-                level = chain.sizes.index(layout.node_gpus[node])
-                self._free[number][level].append(layout.first_gpu[node])
+            for top in layout.chain_tops[number]:
+                level = chain.sizes.index(layout.top_gpus[top])
+                self._free[number][level].append(layout.first[top])
 
     def copy(self) -> Cells:
         """An independent copy of the free cells."""
@@ -160,10 +109,12 @@ class Cells:
     def _cheapest(self, starts: list[int], whole: int, size: int, cost: Cost, home: int) -> tuple[int, int, int]:
         """The cheapest cell of `size` within free cells of size `whole`: its cost, the free cell around it, itself."""
         if home >= 0:
-            node = self.layout.node_of_gpu[home]
-            first = self.layout.first_gpu[node]
-            around = home - (home - first) % whole
-            if whole <= self.layout.node_gpus[node] and _holds(starts, around) and cost(home, size) == 0:
+            around = self.layout.around(home, whole)
+            if (
+                whole <= self.layout.top_gpus[self.layout.top_of[home]]
+                and _holds(starts, around)
+                and cost(home, size) == 0
+            ):
                 return 0, around, home
         best = (UNUSABLE, -1, -1)
         for around in starts:
@@ -192,11 +143,10 @@ class Cells:
         if self._unused is not None:
             self._unused[chain][level] += 1
         free, sizes = self._free[chain], self.layout.chains[chain].sizes
-        node = self.layout.node_of_gpu[start]
-        first, gpus = self.layout.first_gpu[node], self.layout.node_gpus[node]
+        gpus = self.layout.top_gpus[self.layout.top_of[start]]
         while sizes[level] < gpus:
             size, whole = sizes[level], sizes[level - 1]
-            around = first + (start - first) // whole * whole
+            around = self.layout.around(start, whole)
             buddies = [other for other in range(around, around + whole, size) if other != start]
             if not all(_holds(free[level], other) for other in buddies):
                 break
@@ -204,6 +154,33 @@ class Cells:
                 del free[level][bisect_left(free[level], other)]
             level, start = level - 1, around
         insort(free[level], start)
+
+    def claim(self, chain: int, level: int, start: int) -> bool:
+        """Take this very cell, if it is free and the reservations that are not in use can be met without it."""
+        free, sizes = self._free[chain], self.layout.chains[chain].sizes
+        for above in range(level, -1, -1):
+            whole = self.layout.around(start, sizes[above])
+            if sizes[above] <= self.layout.top_gpus[self.layout.top_of[start]] and _holds(free[above], whole):
+                self._cut(chain, above, whole, level, start)
+                if self._unused is not None:
+                    self._unused[chain][level] -= 1
+                if self._enough(chain):
+                    return True
+                self.give(chain, level, start)
+                return False
+        return False
+
+    def _enough(self, chain: int) -> bool:
+        """Whether the free cells are enough for the reservations that are not in use, from the largest down."""
+        if self._unused is None:
+            return True
+        sizes, spare = self.layout.chains[chain].sizes, 0
+        for level, starts in enumerate(self._free[chain]):
+            parts = sizes[level - 1] // sizes[level] if level else 0
+            spare = spare * parts + len(starts) - self._unused[chain][level]
+            if spare < 0:
+                return False
+        return True
 
     def count(self, kind: int) -> int:
         """How many GPUs of a type are in free cells."""

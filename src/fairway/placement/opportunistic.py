@@ -28,29 +28,20 @@ class Opportunistic:
         self.rows = rows
         past: Mapping[str, Any] = snapshot.memory.get("opportunistic", {})
         self.decision: Decision = nothing_granted(len(rows), Reason.NO_FREE_GPUS).remembering(past)
-        self.whole_nodes: bool = snapshot.memory.get("whole_nodes", False)
         self._placed: dict[int, tuple[int, ...]] = {}
         self._view: Snapshot | None = None
         self._evicted: set[int] = set()
 
     def ask(self, inner: Policy, placer: Placer, occupancy: Occupancy) -> None:
-        """Have the inner policy decide about idle GPUs; `occupancy` is taken by the tenants' jobs alone.
-
-        A policy that names GPUs itself must know which are idle. Only whole nodes can be marked so for it.
-        """
-        left = _whole_nodes(occupancy) if self.whole_nodes else occupancy
-        view = self._see(left)
+        """Have the inner policy decide about idle GPUs; `occupancy` is what the tenants' jobs take, and bad GPUs."""
+        view = self._see(occupancy)
         if not view.capacity.any():
             return
         decision = inner.decide(view)
-        if decision.placements and not self.whole_nodes:
-            self.whole_nodes = True
-            self.ask(inner, placer, occupancy)
-            return
         for row in view.running_rows.tolist():
-            left.take(view.gpus_held(row))
+            occupancy.take(view.gpus_held(row))
         check(view, decision)
-        planned = plan(view, decision, left, placer)
+        planned = plan(view, decision, occupancy, placer)
         self.decision = planned.kept(decision)
         self._placed = {target.row: target.gpus for target in planned.targets if target.gpus}
 
@@ -61,7 +52,7 @@ class Opportunistic:
         self._view = self.snapshot.part(
             self.rows,
             capacity=np.array(left.free_by_type, dtype=np.int64),
-            down=frozenset(left.down),
+            withheld=_taken(left),
             memory=self.snapshot.memory.get("opportunistic", {}),
             stopped=self.rows[evicted].tolist(),
         )
@@ -98,13 +89,14 @@ class Opportunistic:
         return self.decision.memory
 
 
-def _whole_nodes(occupancy: Occupancy) -> Occupancy:
-    """The same occupancy with every partly taken node out of reach."""
-    left = occupancy.copy()
+def _taken(occupancy: Occupancy) -> frozenset[int]:
+    """The GPUs of nodes that are up that no opportunistic job can have, for policies that name GPUs themselves."""
+    cluster, taken = occupancy.cluster, list[int]()
     for node, mask in enumerate(occupancy.free_mask):
-        if mask.bit_count() < occupancy.cluster.nodes[node].gpus and node not in occupancy.down:
-            left.lose(node)
-    return left
+        gpus, first = cluster.nodes[node].gpus, cluster.first_gpu[node]
+        if node not in occupancy.down and mask.bit_count() < gpus:
+            taken += [first + k for k in range(gpus) if not mask >> k & 1]
+    return frozenset(taken)
 
 
 def _all_free(occupancy: Occupancy, gpus: tuple[int, ...]) -> bool:

@@ -6,10 +6,12 @@ tenant claims, and jobs of negative priority, are opportunistic: they use what i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from itertools import accumulate
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -21,14 +23,31 @@ from fairway.core.job import JobSpec
 from fairway.core.occupancy import Occupancy
 from fairway.core.snapshot import Snapshot
 from fairway.core.tenant import CellSpec, TenantSpec
-from fairway.placement.cells import Cells, Layout
+from fairway.placement.cells import Cells
+from fairway.placement.hierarchy import Layout
 
 OPPORTUNISTIC = -1
 """The owner of jobs that belong to no tenant, and the priority that they get."""
 
 
+class Claimed(Protocol):
+    """What decides whose a job is, and whether it fits: a `JobSpec`, or the request of a live job."""
+
+    @property
+    def user(self) -> str: ...
+
+    @property
+    def queue(self) -> str: ...
+
+    @property
+    def priority(self) -> int: ...
+
+    @property
+    def gpus(self) -> int: ...
+
+
 class VirtualCell(NamedTuple):
-    """A node of a virtual cluster: any cell of this chain and level."""
+    """A part of a virtual cluster: any cell of this chain and level. It is a node, or the nodes of a rack or a pod."""
 
     chain: int
     level: int
@@ -37,7 +56,10 @@ class VirtualCell(NamedTuple):
 
 @dataclass(frozen=True)
 class VirtualCluster:
-    """A tenant's reservation as a cluster whose nodes are its cells. `kinds` are the real numbers of its GPU types."""
+    """A tenant's reservation as a cluster whose nodes are its cells, or parts of them.
+
+    `kinds` are the real numbers of its GPU types.
+    """
 
     name: str
     cluster: Cluster
@@ -49,6 +71,31 @@ class VirtualCluster:
         """The virtual cluster with nobody in it. Copy it before use."""
         return Occupancy(self.cluster)
 
+    @cached_property
+    def first(self) -> tuple[int, ...]:
+        """The first GPU of each cell."""
+        return tuple(accumulate((cell.gpus for cell in self.cells[:-1]), initial=0))
+
+    @cached_property
+    def cell_of_gpu(self) -> tuple[int, ...]:
+        """The cell of each GPU."""
+        return tuple(number for number, cell in enumerate(self.cells) for _ in range(cell.gpus))
+
+    def nodes_of(self, cells: Iterable[int]) -> frozenset[int]:
+        """The nodes of some cells."""
+        lost = set(cells)
+        firsts = enumerate(self.cluster.first_gpu)
+        return frozenset(node for node, gpu in firsts if self.cell_of_gpu[gpu] in lost) if lost else frozenset()
+
+    def counted(self, cells: Iterable[int], gpus: Iterable[int]) -> Ints:
+        """How many GPUs there are of each type, without those of some cells and without some GPUs."""
+        cluster, counts = self.cluster, self.cluster.gpus_by_type.copy()
+        for number in cells:
+            counts[cluster.node_type[cluster.node_of_gpu[self.first[number]]]] -= self.cells[number].gpus
+        for gpu in gpus:
+            counts[cluster.node_type[cluster.node_of_gpu[gpu]]] -= 1
+        return counts
+
 
 class Tenants:
     """All virtual clusters of a cluster, and the tenant of each job."""
@@ -57,7 +104,8 @@ class Tenants:
         if not specs:
             raise InputError("there are no tenants")
         self.cluster = cluster
-        self.layout = Layout(cluster)
+        self.specs = tuple(specs)
+        self.layout = Layout(cluster, racks=_above_nodes(cluster, specs))
         self.empty = Occupancy(cluster)
         names = [spec.name for spec in specs]
         self._queues = _owners("queue", names, [spec.queues for spec in specs])
@@ -78,10 +126,24 @@ class Tenants:
                 counts[cell.chain][cell.level] += 1
         return counts
 
-    def owner_of(self, job: JobSpec) -> int:
+    @cached_property
+    def text(self) -> str:
+        """All cells in one line. Bindings mean the same as long as this is the same."""
+        sizes = [f"{chain.kind}:{chain.sizes}x{len(chain.tops)}" for chain in self.layout.chains]
+        cells = [f"{part.name} {sorted(Counter(part.cells).items())}" for part in self.parts]
+        return f"{sizes} {cells}"
+
+    @property
+    def claims_users(self) -> bool:
+        """Whether jobs of one queue may be of several tenants, because of their users."""
+        return bool(self._users)
+
+    def owner_of(self, job: Claimed) -> int:
         """The number of the tenant in whose virtual cluster a job runs, or `OPPORTUNISTIC`."""
-        if job.priority < 0:
-            return OPPORTUNISTIC
+        return OPPORTUNISTIC if job.priority < 0 else self.claimant(job)
+
+    def claimant(self, job: Claimed) -> int:
+        """The number of the tenant that claims a job, whatever its priority, or `OPPORTUNISTIC`."""
         return self._queues.get(job.queue, self._users.get(job.user, OPPORTUNISTIC))
 
     def owners(self, snapshot: Snapshot) -> Ints:
@@ -98,7 +160,7 @@ class Tenants:
         mine = self.owner_of(job) >= 0 or job.priority < 0
         return job if mine else replace(job, priority=OPPORTUNISTIC)
 
-    def impossible(self, job: JobSpec, speeds: Sequence[float]) -> str | None:
+    def impossible(self, job: Claimed, speeds: Sequence[float]) -> str | None:
         """Why a job can never run in its tenant's virtual cluster, or None. `speeds` are by GPU type."""
         owner = self.owner_of(job)
         if owner < 0:
@@ -154,6 +216,12 @@ def _reserved(cluster: Cluster, layout: Layout, specs: Sequence[TenantSpec]) -> 
     return mine
 
 
+def _above_nodes(cluster: Cluster, specs: Sequence[TenantSpec]) -> bool:
+    """Whether any cell is larger than every node."""
+    largest = max(node.gpus for node in cluster.nodes)
+    return any(cell.gpus > largest for spec in specs for cell in spec.cells)
+
+
 def _kind(cluster: Cluster, spec: TenantSpec, cell: CellSpec) -> int:
     if not cell.gpu_type and len(cluster.types) == 1:
         return 0
@@ -182,9 +250,15 @@ def _no_room(cluster: Cluster, spec: TenantSpec, cell: CellSpec, kind: int, shor
 
 
 def _virtual(cluster: Cluster, layout: Layout, name: str, cells: list[VirtualCell]) -> VirtualCluster:
-    """The cluster whose nodes are these cells, in the order of the real GPU types."""
+    """The cluster whose nodes are these cells, in the order of the real GPU types. A rack has several nodes."""
     ordered = tuple(sorted(cells, key=lambda cell: (layout.chains[cell.chain].kind, -cell.gpus, cell.chain)))
-    kinds = [layout.chains[cell.chain].kind for cell in ordered]
-    types = [cluster.types[kind] for kind in kinds]
-    nodes = [Node(f"{name}-{n}", types[n].name, cell.gpus) for n, cell in enumerate(ordered)]
-    return VirtualCluster(name, Cluster.of(nodes, types, name), ordered, tuple(dict.fromkeys(kinds)))
+    nodes: list[Node] = []
+    for number, cell in enumerate(ordered):
+        chain = layout.chains[cell.chain]
+        size = min(cell.gpus, chain.sizes[chain.node_level])
+        rack = f"{name}-{number}" if size < cell.gpus else ""
+        for _ in range(cell.gpus // size):
+            nodes.append(Node(f"{name}-{len(nodes)}", cluster.types[chain.kind].name, size, rack))
+    kinds = tuple(dict.fromkeys(layout.chains[cell.chain].kind for cell in ordered))
+    virtual = Cluster.of(nodes, [cluster.types[kind] for kind in kinds], name)
+    return VirtualCluster(name, virtual, ordered, kinds)

@@ -27,29 +27,29 @@ def tenant_view(
     *,
     held: Held,
     lost: Collection[int],
+    bad: Collection[int] = (),
     memory: Mapping[str, Any],
     round_number: int,
 ) -> Snapshot:
-    """A tenant's rows on its virtual cluster; `lost` are its cells without sound hardware."""
+    """A tenant's rows on its virtual cluster. `lost` are its cells without sound hardware, `bad` single GPUs of others
+    that no job can have."""
     floats, ints = snapshot.floats[:, rows], snapshot.ints[:, rows]
     totals = part.cluster.gpus_by_type
     if len(snapshot.capacity) > 1:
         floats = _on_types(floats, ints, part.kinds, totals)
         ints[c.GPU_TYPE] = _renumbered(part.kinds, len(snapshot.capacity))[ints[c.GPU_TYPE]]
-    capacity = totals.copy()
-    for node in lost:
-        capacity[part.cluster.node_type[node]] -= part.cells[node].gpus
     facts = snapshot.frame.facts
     if "regimes" in snapshot.knows and len(snapshot.capacity) > 1:
         facts = _facts_on_types(facts, ints[c.JOB].tolist(), part.kinds)
-    frame = snapshot.frame._replace(cluster=part.cluster, held_gpus=held, down=frozenset(lost), facts=facts)
+    down, withheld = part.nodes_of(lost), frozenset(bad)
+    frame = snapshot.frame._replace(cluster=part.cluster, held_gpus=held, down=down, facts=facts, withheld=withheld)
     return Snapshot.of(
         frame=frame,
         floats=frozen(floats),
         ints=frozen(ints),
         now_s=snapshot.now_s,
         round=round_number,
-        capacity=frozen(capacity),
+        capacity=frozen(part.counted(lost, bad)),
         memory=memory,
         knows=snapshot.knows,
         guarded=snapshot.guarded,

@@ -1,22 +1,27 @@
 """The laws that hold after every step of a live scheduler, whatever its users, its machine and its operators do.
 
 Nothing is lost, and nothing runs twice. Run times are true, whatever is done to the time of day. No GPU has two owners,
-unless they share it. What was acknowledged is so. Every job that waits has a reason. Nobody gets more than the
-configuration allows. The policy decides. What is on disk gives the same state again.
+unless they share it, and none two tenants. What was acknowledged is so. Every job that waits has a reason. Nobody gets
+more than the configuration allows. The policy decides. What is on disk gives the same state again.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import partial
+
+import numpy as np
 
 from fairway.core import columns
 from fairway.core.state import State
+from fairway.placement.tenants import Tenants
 from fairway.runtime.daemon.clock import JUMP_S, MOST_OFF_S
 from fairway.runtime.daemon.config import Config, parse_config
 from fairway.runtime.daemon.scheduler import NOTE_EVERY_S, Scheduler
 from fairway.runtime.daemon.settings import Settings
+from fairway.runtime.guard.tenancy import ranked, virtual_clusters
 from fairway.runtime.jobs.estimates import RESTART_S
 from fairway.runtime.jobs.life import NODE_LOST
 from fairway.runtime.jobs.live_jobs import MOST_LOST
@@ -65,6 +70,7 @@ class Laws:
     def check(self, scheduler: Scheduler, settings: Settings, *, disk: bool) -> None:
         """Demand all laws; those about the disk if asked for, because they take longest."""
         demand(not scheduler.guard.problem, f"the policy decides: {scheduler.guard.problem}")
+        _check_tenants(scheduler)
         self._check_promises(scheduler)
         self._check_attempts(scheduler, self._site.alive())
         self._check_throttles(scheduler)
@@ -165,6 +171,8 @@ class Laws:
         reasons, state = scheduler.reasons.all(), scheduler.state
         settled = scheduler.loop.decision is not None and not scheduler.loop.owes_round
         shares: Counter[int] = Counter()
+        # Under the configuration that was last put in force: a new scheduler may not have got to a newer one yet.
+        tenants = virtual_clusters(_in_force(scheduler), scheduler.cluster, "the configuration")
         for record in scheduler.store:
             holds = record.number in state.held_gpus
             over = [attempt.ended_s is not None for attempt in record.attempts]
@@ -177,7 +185,7 @@ class Laws:
                 continue
             demand(record.number in state.specs, f"job {record.id} is in the state")
             priority = int(state.table.i[columns.PRIORITY, state.table.position(record.number)])
-            demand(priority == record.request.priority, f"job {record.id} has one priority")
+            demand(priority == ranked(record.request, tenants), f"job {record.id} has one priority")
             if holds:
                 shares[state.held_gpus[record.number][0]] += round(record.request.gpu_share * 1000) % 1000
                 least, most, gpus = record.request.gpus_min, record.request.gpus_max, state.held_gpus[record.number]
@@ -360,7 +368,9 @@ def _check_disk(scheduler: Scheduler) -> None:
     demand(next_ones == (scheduler.store.next_number, scheduler.store.next_id), "no number and no id is used again")
     demand(_targets(again.state) == _targets(scheduler.state), "the log leads to the same GPUs, hosts and throttles")
     demand(again.state.occupancy.down == scheduler.state.occupancy.down, "the log leads to the same lost nodes")
-    demand(again.state.speeds() == scheduler.state.speeds(), "the log leads to the same speeds")
+    pairs = zip(again.state.speeds().items(), scheduler.state.speeds().items(), strict=True)
+    same = all(one == two and np.allclose(before, after) for (one, before), (two, after) in pairs)
+    demand(same, "the log leads to the same speeds")
 
 
 def _targets(state: State) -> dict[int, AttemptTarget]:
@@ -372,12 +382,35 @@ def _targets(state: State) -> dict[int, AttemptTarget]:
     return made
 
 
+def _check_tenants(scheduler: Scheduler) -> None:
+    """No two tenants have the same GPU, and none has one that counts as free."""
+    tenants, memory = scheduler.guard.tenants(), scheduler.state.memory
+    if tenants is None or memory.get("cells of tenants") != tenants.text:
+        return
+    taken = [place for starts in _free_cells(tenants, memory["free"]) for place in starts]
+    for part in tenants.parts:
+        for cell, start in memory["tenants"][part.name]["bound"].items():
+            taken += range(start, start + part.cells[int(cell)].gpus)
+    demand(sorted(taken) == list(range(len(tenants.layout.gpu_at))), "every GPU is in one cell")
+
+
+def _free_cells(tenants: Tenants, free: Sequence[Sequence[Sequence[int]]]) -> Iterator[range]:
+    for chain, levels in zip(tenants.layout.chains, free, strict=True):
+        for size, starts in zip(chain.sizes, levels, strict=True):
+            yield from (range(start, start + size) for start in starts)
+
+
 def _check_terms(scheduler: Scheduler) -> None:
     """The priority of each job is what its owner asked for and what the configuration adds, once."""
-    config = parse_config(str(scheduler.journal.facts(("config",)).get("config", "")))
+    config = _in_force(scheduler)
     for record in scheduler.store:
         if not record.state.ended:
             request = record.request
             added = config.user_of(request.user).priority + config.queue_of(request.queue).priority
             asked = int(request.name.rpartition(" ")[2])
             demand(request.priority == asked + added, f"job {record.id} has priority {asked} + {added}")
+
+
+def _in_force(scheduler: Scheduler) -> Config:
+    """The configuration that was last put in force."""
+    return parse_config(str(scheduler.journal.facts(("config",)).get("config", "")))

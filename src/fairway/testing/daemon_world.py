@@ -35,7 +35,7 @@ from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.daemon.settings import Settings
 from fairway.testing.daemon_laws import BrokenLawError, Laws
 from fairway.testing.simulated_site import Killed, SimulatedJournal, SimulatedSite, SimulatedTime
-from fairway.testing.simulated_users import POLICIES, Users, configuration
+from fairway.testing.simulated_users import POLICIES, Users
 
 STORY_S = 120.0
 """How long users and faults go on; afterwards everything is to come to rest."""
@@ -83,7 +83,7 @@ class DaemonWorld:
         self.users = Users(self)
         self.laws = Laws(self.site, self.users.promised)
         if self.rng.random() < 0.2:
-            self.users.write_config(configuration(self.rng, self.cluster.gpu_count))
+            self.users.write_config(self.users.configuration())
         self.settings, self.scheduler = self.made()
 
     @property

@@ -582,10 +582,16 @@ class SimulatedSite:
         self.at(self.time.monotonic() + late_s, self._give_up)
 
     def return_(self, node: int) -> None:
-        """A node answers. If it was lost, it is fenced before it is up: nothing of ours runs there any more."""
+        """A node answers. If it was lost, it is fenced before it is up: nothing of ours runs there any more.
+
+        What is left elsewhere of a gang that had ranks there is over, too.
+        """
         if node not in self.status:
             return
         self._give_up()
+        for attempt in self._alive_on(node):
+            if attempt.broken:
+                self.kill_keeper(attempt)
         self._zombies.pop(node, None)
         self._change(node, "up")
         for attempt in self.alive():

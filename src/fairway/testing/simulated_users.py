@@ -6,6 +6,7 @@ it is open which of the two holds, because a scheduler may be killed before or a
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -17,6 +18,9 @@ from typing import Any, Protocol
 
 from fairway.core.cluster import Cluster
 from fairway.core.errors import InputError
+from fairway.core.tenant import TenantSpec
+from fairway.placement.hierarchy import sizes_of
+from fairway.placement.tenants import Tenants
 from fairway.policies import make_policy
 from fairway.runtime.daemon.config import Keep
 from fairway.runtime.daemon.retention import due
@@ -110,6 +114,8 @@ class Users:
         # From a source of its own, so that the other stories are as they were before there were shares.
         self._shares = random.Random(f"shares of {world.seed}")
         self._sharing = self._shares.choice((0.0, 0.0, 0.8))
+        self._teams = random.Random(f"tenants of {world.seed}")
+        self._tenanted = self._teams.choice((0.0, 0.0, 0.7))
 
     # --- jobs --------------------------------------------------------------------------------------------------------
 
@@ -269,7 +275,9 @@ class Users:
                 saves = behaviour.on_term == "saves" and record.request.preempt != "restart"
                 why = world.scheduler.guard.outside.get(record.number, "")
                 # The time of day may have been set back by years since a job got its begin time.
-                saves = saves and "never starts" not in why and "not before" not in why
+                begins = record.request.begin_s is not None and not record.attempts
+                early = begins and world.scheduler.jobs.eligibility.is_early(record, world.scheduler.clock.now_s())
+                saves = saves and "never starts" not in why and not early
                 if not saves or behaviour.hangs:
                     self.do("cancel", record.id)
                 elif record.held or record.suspended:
@@ -341,9 +349,32 @@ class Users:
         world = self._world
         if world.calm:
             return
-        self.write_config(configuration(self._rng, world.cluster.gpu_count))
+        self.write_config(self.configuration())
         if self._rng.random() < 0.8:
             world.settings.reload(world.scheduler)
+
+    def configuration(self) -> str:
+        """The text of a configuration: limits and priorities, and in some stories tenants."""
+        text = configuration(self._rng, self._world.cluster.gpu_count)
+        if self._teams.random() >= self._tenanted:
+            return text
+        # A queue that has a tenant must be there, if there are queues at all.
+        owners = {"team": 'users = ["ann"]', "others": 'users = ["bob"]', "fast": 'queues = ["short"]'}
+        names = self._teams.sample(list(owners), self._teams.randint(1, 3))
+        cells = {name: self._cells() for name in names}
+        try:
+            Tenants(self._world.cluster, [TenantSpec.of(name, *cells[name]) for name in names])
+        except InputError:
+            return text
+        lines = [f"[tenants.{name}]\ncells = {json.dumps(cells[name])}\n{owners[name]}" for name in names]
+        return "\n".join([text, *lines])
+
+    def _cells(self) -> list[str]:
+        """What a tenant reserves; all tenants together may ask for more than there is."""
+        cluster, rng = self._world.cluster, self._teams
+        kinds = [f"{gpu.name}:" if len(cluster.types) > 1 else "" for gpu in cluster.types]
+        sizes = sizes_of(cluster.nodes[0].gpus)
+        return [f"{rng.choice(kinds)}{rng.randint(1, 2)}x{rng.choice(sizes)}" for _ in range(rng.randint(1, 2))]
 
     def write_config(self, text: str) -> None:
         """Write the file of the configuration."""

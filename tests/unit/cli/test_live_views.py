@@ -100,6 +100,33 @@ def test_elastic_jobs_show_what_they_have() -> None:
     assert gpus_text(ROW | {"gpus_max": 4, "gpus_held": 0}) == "1-4"
 
 
+def test_nodes_show_what_is_wrong_with_them() -> None:
+    about = {"status": "drained", "reason": "drained by opera: new disks"}
+    gpus = [{"index": 0, "device": None, "use": "drained", "jobs": [], "reason": "node n1 is drained by opera"}]
+    text = output.rendered(nodes_table([*NODES, {**NODES[0], **about, "name": "n1", "gpus": gpus}]))
+    assert [line.split()[:3] for line in text.splitlines() if " cpu " in line] == [
+        ["here", "up", "0"],
+        ["here", "up", "1"],
+        ["n1", "drained", "0"],
+    ]
+    assert "n1  drained by opera: new disks" in text
+
+
+def test_nodes_are_drained_by_name(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"node": {"name": "n1", "gpus": [{"jobs": ["7", "8"]}, {"jobs": ["8"]}]}, "moved": ["7"]}
+    asked: list[tuple[str, str, Any]] = []
+
+    def answer(self: Client, method: str, path: str, body: Any = None, **more: Any) -> Any:
+        asked.append((method, path, body))
+        return told
+
+    monkeypatch.setattr(Client, "_json", answer)
+    call = shell("node", "drain", "n1", "--reason", "new disks", "--move")
+    assert call.code == 0, call.err
+    assert call.out == "node n1 is drained; job 7 leaves it; job 8 is still there\n"
+    assert asked == [("POST", "/nodes/n1/drain", {"reason": "new disks", "move": True})]
+
+
 def test_a_screen_shows_the_jobs_that_fit() -> None:
     rows = [ROW | {"id": str(number)} for number in range(100)]
     text = output.rendered(picture({"status": STATUS, "nodes": NODES, "jobs": rows}, lines=20))

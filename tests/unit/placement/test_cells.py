@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from fairway.core.cluster import Cluster
-from fairway.placement.cells import BLOCKED, UNUSABLE, Cells, Cost, Layout, chains_of, sizes_of
+from fairway.placement.cells import BLOCKED, UNUSABLE, Cells, Cost
+from fairway.placement.hierarchy import Layout, chains_of, sizes_of
 from fairway.testing import cluster
 from fairway.testing.pace import loops
 

@@ -344,12 +344,16 @@ class TestLayer:
         state = state_of([job("a1", 4, queue="a"), job("a2", 8, queue="a"), job("a3", 8, queue="a")], "v100:2x8")
         decision, _ = enacted(state, policy)
         view = state.snapshot()
-        assert decision.reason(view, 1) == "tenant a: needs 8 GPUs; 4 are free"
-        assert decision.reason(view, 2) == "tenant a: waits behind job a2, which came first and does not fit yet"
+        assert decision.reason(view, 1) == "tenant a has 4 of its 8 GPUs in use: needs 8 GPUs; 4 are free"
+        assert decision.reason(view, 2) == (
+            "tenant a has 4 of its 8 GPUs in use: waits behind job a2, which came first and does not fit yet"
+        )
         assert sorted(decision.texts) == [1, 2]
         assert len(decision.texts) == 2
         again = policy.decide(view)
-        assert again.reason(view, 1) == "tenant a: needs 8 GPUs; 4 are free", "also where nobody was asked anew"
+        assert again.reason(view, 1) == "tenant a has 4 of its 8 GPUs in use: needs 8 GPUs; 4 are free", (
+            "also where nobody was asked anew"
+        )
         assert (again.ahead, 0 in again.texts) == (-1, False)
 
     def test_a_tenant_is_asked_only_when_something_happens_to_it(self) -> None:
@@ -390,12 +394,26 @@ class TestLayer:
         decision, _ = enacted(state, policy)
         assert (decision.partners, decision.throttles) == ({2: 1, 3: 0}, {2: 0.5, 3: 0.5})
 
-    def test_a_job_that_ran_before_there_were_tenants_is_opportunistic_until_it_stops(self) -> None:
-        policy = layer("v100:2x4", TenantSpec.of("a", "4"))
+    def test_a_cell_is_bound_around_a_job_that_ran_before_there_were_tenants(self) -> None:
+        policy = layer("v100:2x4", TenantSpec.of("a", "4"), TenantSpec.of("b", "4"))
         state = state_of([job("old", 2, queue="a"), job("new", 4, queue="a")], "v100:2x4", running={"old": (1, 2)})
-        decision, _ = enacted(state, policy)
-        assert state.held_gpus == {0: (1, 2), 1: (4, 5, 6, 7)}
-        assert decision.gpus.tolist() == [2, 4]
+        enacted(state, policy)
+        assert state.held_gpus == {0: (1, 2)}, "it counts as the tenant's, which has two GPUs left"
+        assert state.memory["tenants"]["a"]["bound"] == {"0": 0}
+
+    def test_a_job_for_which_the_tenant_has_no_cell_is_opportunistic_until_it_stops(self) -> None:
+        policy = layer("v100:2x4", TenantSpec.of("a", "4"), TenantSpec.of("b", "4"))
+        old = {"old": (1, 4)}
+        state = state_of([job("old", 2, queue="a"), job("new", 4, queue="a")], "v100:2x4", running=old)
+        enacted(state, policy)
+        assert state.held_gpus == {0: (4, 5), 1: (0, 1, 2, 3)}, "it makes room for a job in the tenant's cell"
+
+    def test_no_cell_is_bound_around_a_job_if_others_would_lose_theirs(self) -> None:
+        """The job sits on one GPU of each half of a node; two cells of 1 around it would leave no half for b."""
+        policy = layer("v100:1x4", TenantSpec.of("a", "2x1"), TenantSpec.of("b", "2"))
+        state = state_of([job("old", 2, queue="a"), job("new", 2, queue="b")], "v100:1x4", running={"old": (1, 2)})
+        enacted(state, policy)
+        assert state.held_gpus[1] in {(0, 1), (2, 3)}
 
     def test_who_may_not_be_stopped_yet_is_waited_for(self) -> None:
         """Opportunistic jobs should have a negative priority; where one does not, its minute is respected."""

@@ -15,10 +15,10 @@ from fairway.core.policy import Policy
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
 from fairway.placement import placement
+from fairway.placement.at_home import Around
 from fairway.policies import make_policy
 from fairway.runtime.daemon.config import parse_config
 from fairway.runtime.guard.limits import Limits
-from fairway.runtime.guard.pinned_gpus import Around
 from fairway.runtime.guard.policy_guard import PolicyGuard
 from fairway.runtime.jobs.estimates import speeds_of, submitted
 from fairway.runtime.jobs.records import JobRecord

@@ -165,6 +165,36 @@ def test_other_numbers_of_gpus_are_refused(text: str) -> None:
         found_machine(text)
 
 
+def test_virtual_gpus_may_stand_for_gpus_of_several_types() -> None:
+    machine = found_machine("v100:2,K80:3")
+    assert machine.devices is None
+    assert [(node.gpu_type, node.gpus) for node in machine.cluster.nodes] == [("v100", 2), ("k80", 3)]
+    assert machine.cluster.types[0].speed > machine.cluster.types[1].speed
+    assert machine.text == "2 × v100, 3 × k80 (virtual GPUs, on the CPU)"
+    assert len(found_machine("a100:1").cluster.nodes) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("v100:", "'v100:' is not a GPU type with a number"),
+        (":2", "':2' is not a GPU type with a number"),
+        ("v100:0", "'v100:0' is not a GPU type"),
+        ("v100:-1", "'v100:-1' is not a GPU type"),
+        ("v100:1.5", "'v100:1.5' is not a GPU type"),
+        ("v100:2,", "'' is not a GPU type"),
+        ("v100:2,k80", "'k80' is not a GPU type"),
+        ("v100:2,V100:1", "v100 is there twice"),
+        ("toaster:2", "unknown GPU type 'toaster'"),
+        ("v100:1000,k80:90000", "virtual GPUs, not 91000"),
+    ],
+)
+def test_other_words_for_virtual_gpus_are_refused_in_one_line(text: str, why: str) -> None:
+    with pytest.raises(InputError, match=why) as refused:
+        found_machine(text)
+    assert "\n" not in str(refused.value)
+
+
 def test_processes_of_others_are_seen_and_ours_are_not_taken_for_them() -> None:
     gpus = _gpus(4)
     child = subprocess.Popen(["sleep", "60"])

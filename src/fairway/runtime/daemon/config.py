@@ -1,4 +1,4 @@
-"""The configuration of a live scheduler: queues, users, GPU types, defaults, what to do with idle jobs.
+"""The configuration of a live scheduler: queues, users, tenants, GPU types, defaults, what to do with idle jobs.
 
 It is a TOML file that is read again when it changes. Every key is checked. An error names the file and the key, and a
 file with an error changes nothing. `docs/operations.md` lists the keys.
@@ -20,6 +20,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
 from fairway.core.errors import InputError
+from fairway.core.tenant import CellSpec, TenantSpec
 from fairway.core.units import MOST_PRIORITY, duration_s, size_bytes
 from fairway.runtime.daemon.gpu_sharing import SharingWish
 from fairway.runtime.jobs.estimates import same_type
@@ -185,6 +186,33 @@ class GpuTerms:
 
 
 @dataclass(frozen=True)
+class Tenant:
+    """A team with a virtual cluster of its own, in the words of the tenants file of simulations.
+
+    Its jobs are those in its `queues` (without any: in the queue of its name), and those of its `users` in queues that
+    no tenant claims.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = NOTHING_ELSE
+
+    cells: tuple[str, ...]
+    queues: tuple[Name, ...] = ()
+    users: tuple[Name, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.cells:
+            raise ValueError('it reserves no cells; write for example cells = ["1x8"]')
+        try:
+            self.spec("any")
+        except InputError as error:
+            raise ValueError(f"cells: {error.message}") from None
+
+    def spec(self, name: str) -> TenantSpec:
+        """The tenant under its name."""
+        return TenantSpec(name, tuple(map(CellSpec.of, self.cells)), self.queues, self.users)
+
+
+@dataclass(frozen=True)
 class Config:
     """The whole configuration. Without a file there are only the bounds.
 
@@ -206,10 +234,19 @@ class Config:
     limits: Bounds = Bounds()
     retention: Keep = Keep()
     gpu: GpuTerms = GpuTerms()
+    tenants: dict[Name, Tenant] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.queues and self.defaults.queue and self.defaults.queue not in self.queues:
             raise ValueError(f"defaults.queue: there is no queue {self.defaults.queue!r}")
+        for name, tenant in self.tenants.items() if self.queues else ():
+            for queue in tenant.queues or (() if tenant.users else (name,)):
+                if queue not in self.queues:
+                    raise ValueError(f"tenants.{name}: there is no queue {queue!r}; there are {', '.join(self.queues)}")
+
+    def tenant_specs(self) -> list[TenantSpec]:
+        """The tenants, in the order of the file."""
+        return [tenant.spec(name) for name, tenant in self.tenants.items()]
 
     def queue_of(self, name: str) -> Queue:
         """The terms of a queue; terms without limits if the configuration does not name it."""
@@ -230,6 +267,7 @@ _TABLES = {
     "limits": Bounds,
     "retention": Keep,
     "gpu": GpuTerms,
+    "tenants": Tenant,
 }
 
 

@@ -271,8 +271,9 @@ class LiveEngine:
         record, attempt = self._jobs.begin_attempt(job, gpus, self.clock.now_s())
         self._save()
         cluster = self._jobs.state.cluster
-        gpu_bytes = cluster.types[cluster.node_type[cluster.node_of_gpu[gpus[0]]]].memory_bytes
-        about: dict[str, Any] = {"log_bytes": self._log_bytes(), "mps": self._sharing.launch(record, gpu_bytes)}
+        kind = cluster.types[cluster.node_type[cluster.node_of_gpu[gpus[0]]]]
+        about: dict[str, Any] = {"log_bytes": self._log_bytes(), "gpu_type": kind.name}
+        about["mps"] = self._sharing.launch(record, kind.memory_bytes)
         launch = environment.launch_over(record, attempt, self._folder / record.id, self._places(gpus), **about)
         # If the journal is lost, a job that was ever started can be brought back from its folder alone.
         kept = {RECORD: record.plain(), FACTS: self._facts(), "token": attempt.token}

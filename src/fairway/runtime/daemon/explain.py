@@ -20,7 +20,9 @@ from fairway.core.event import Event, Woken
 from fairway.core.holders import counted
 from fairway.core.plan import plan
 from fairway.core.snapshot import Snapshot
+from fairway.placement.tenants import OPPORTUNISTIC, Tenants
 from fairway.runtime.daemon.scheduler import Scheduler
+from fairway.runtime.guard.tenancy import left_by_type, quota, rivals
 from fairway.runtime.jobs.commands import UnknownJobError
 from fairway.runtime.jobs.estimates import speeds_of
 from fairway.runtime.jobs.life import RECLAIMED
@@ -134,7 +136,10 @@ def _look(scheduler: Scheduler, record: JobRecord, now_s: float) -> tuple[list[E
         told["reason"] = reason_outside(scheduler, record)
     else:
         told = _waiting(scheduler, snapshot, decision, row)
-    queued = _queued(scheduler, snapshot)
+    tenants = scheduler.guard.tenants()
+    if tenants is not None:
+        told["tenant"] = quota(tenants, snapshot, row)
+    queued = _queued(scheduler, snapshot) & rivals(tenants, snapshot, row)
     told["position"] = _place_in_line(snapshot, queued, row) if queued[row] else 0
     told["waiting"] = int(queued.sum())
     return [], told
@@ -167,12 +172,14 @@ def _waiting(scheduler: Scheduler, snapshot: Snapshot, decision: Decision, row: 
     else:
         reason = decision.reason(snapshot, row)
     reason += "".join(f"; {told}" for told in _blocked(scheduler.blocked.why))
-    store, jobs = scheduler.store, snapshot.jobs.tolist()
-    ahead = [{"id": store[jobs[other]].id, "why": _why_holds(snapshot, other)} for other in _holders(snapshot, row)]
-    granted = ((decision.gpus > 0) & (snapshot.held == 0)).nonzero()[0].tolist()
+    store, jobs, tenants = scheduler.store, snapshot.jobs.tolist(), scheduler.guard.tenants()
+    holders = _holders(snapshot, row, tenants)
+    ahead = [{"id": store[jobs[other]].id, "why": _why_holds(snapshot, other)} for other in holders]
+    mine = rivals(tenants, snapshot, row)
+    granted = ((decision.gpus > 0) & (snapshot.held == 0) & mine).nonzero()[0].tolist()
     ahead += [{"id": store[jobs[other]].id, "why": "is next to start"} for other in granted if other != row]
     blocking = decision.ahead
-    if blocking >= 0 and blocking != jobs[row]:
+    if blocking >= 0 and blocking != jobs[row] and mine[snapshot.rows_of(blocking)]:
         ahead.append({"id": store[blocking].id, "why": "is at the head of the queue and does not fit yet"})
     return {"reason": reason, "ahead": ahead, "frees": _would_make_room(scheduler, snapshot, row)}
 
@@ -188,10 +195,10 @@ def _blocked(blocked: Mapping[int, str]) -> list[str]:
     ]
 
 
-def _holders(snapshot: Snapshot, row: int) -> list[int]:
-    """Running rows on GPUs of types that a row can use."""
-    usable = snapshot.speeds[:, row] > 0
-    return [other for other in snapshot.running_rows.tolist() if usable[snapshot.gpu_type[other]]]
+def _holders(snapshot: Snapshot, row: int, tenants: Tenants | None) -> list[int]:
+    """Running rows on GPUs that a row could have: of types that it can use, and of its tenant."""
+    usable, mine = snapshot.speeds[:, row] > 0, rivals(tenants, snapshot, row)
+    return [other for other in snapshot.running_rows.tolist() if usable[snapshot.gpu_type[other]] and mine[other]]
 
 
 def _why_holds(snapshot: Snapshot, row: int) -> str:
@@ -213,8 +220,8 @@ def _left_s(snapshot: Snapshot, row: int) -> float | None:
 def _would_make_room(scheduler: Scheduler, snapshot: Snapshot, row: int) -> list[dict[str, Any]]:
     """The ends of running jobs, soonest first, until there is room for the gang on one type."""
     need, store, jobs = int(snapshot.gpus[row]), scheduler.store, snapshot.jobs.tolist()
-    free, alone = _free_by_type(scheduler, snapshot), scheduler.blocked.why
-    ends = [(_left_s(snapshot, other), other) for other in _holders(snapshot, row) if snapshot.host[other] < 0]
+    free, alone, tenants = _free_by_type(scheduler, snapshot, row), scheduler.blocked.why, scheduler.guard.tenants()
+    ends = [(_left_s(snapshot, other), other) for other in _holders(snapshot, row, tenants) if snapshot.host[other] < 0]
     frees: list[dict[str, Any]] = []
     for left_s, other in sorted(ends, key=lambda one: (one[0] is None, one[0] or 0.0)):
         usable = (kind for kind in range(len(free)) if snapshot.speeds[kind, row] > 0)
@@ -230,8 +237,11 @@ def _would_make_room(scheduler: Scheduler, snapshot: Snapshot, row: int) -> list
     return frees
 
 
-def _free_by_type(scheduler: Scheduler, snapshot: Snapshot) -> list[int]:
-    """The number of GPUs by type on which a job could be started now."""
+def _free_by_type(scheduler: Scheduler, snapshot: Snapshot, row: int) -> list[int]:
+    """The number of GPUs by type on which a row could be started now."""
+    tenants = scheduler.guard.tenants()
+    if tenants is not None and tenants.owners(snapshot)[row] != OPPORTUNISTIC:
+        return left_by_type(tenants, snapshot, row)
     occupancy, cluster = scheduler.state.occupancy, snapshot.cluster
     free = list(occupancy.free_by_type)
     for gpu in scheduler.blocked.why:

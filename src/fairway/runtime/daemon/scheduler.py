@@ -24,12 +24,15 @@ from fairway.core.plan import Placer
 from fairway.core.policy import Policy
 from fairway.core.round import Loop
 from fairway.core.snapshot import Snapshot
+from fairway.core.snapshot_json import plain_memory
 from fairway.core.state import State
+from fairway.placement.at_home import AtHome
+from fairway.placement.tenanted import kept_bindings
+from fairway.placement.tenants import Tenants
 from fairway.runtime.daemon.clock import FACT, SYSTEM_TIME, Clock, TimeSource
 from fairway.runtime.daemon.engine import LiveEngine
 from fairway.runtime.daemon.gpu_sharing import GpuSharing, SharingWish
 from fairway.runtime.guard.incident import Incident, granted
-from fairway.runtime.guard.pinned_gpus import AtHome
 from fairway.runtime.guard.policy_guard import Cut, PolicyGuard
 from fairway.runtime.jobs import commands
 from fairway.runtime.jobs.commands import Act, Commands, StoppedError
@@ -81,6 +84,17 @@ class LiveTerms(commands.AdmissionTerms, Protocol):
         """How jobs that ask for it share a GPU."""
         ...
 
+    def fit(self, cluster: Cluster) -> Mapping[str, Any]:
+        """Make the virtual clusters of tenants on this cluster. `ConfigError` if it cannot hold them.
+
+        Returns the facts to keep in the journal for the next time.
+        """
+        ...
+
+    def tenants(self) -> Tenants | None:
+        """The virtual clusters of tenants; None if there are no tenants."""
+        ...
+
 
 class NoTerms:
     """The terms without a configuration."""
@@ -115,6 +129,18 @@ class NoTerms:
         """By MPS where it can be had."""
         return "auto"
 
+    def ranked(self, request: JobRequest) -> int:
+        """As its owner says."""
+        return request.priority
+
+    def fit(self, cluster: Cluster) -> Mapping[str, Any]:
+        """Every cluster will do."""
+        return {}
+
+    def tenants(self) -> Tenants | None:
+        """No tenants."""
+        return None
+
 
 class Scheduler:
     """Jobs, processes and the loop between them. `run` blocks. Any thread may call the public methods.
@@ -147,9 +173,10 @@ class Scheduler:
         piece: int = PIECE,
         here: bool = True,
     ) -> None:
+        self._terms = terms = terms or NoTerms()
+        terms.fit(cluster)
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder = folder
-        self.jobs_folder = jobs_folder or folder / "jobs"
+        self.folder, self.jobs_folder = folder, jobs_folder or folder / "jobs"
         self.policy_text = policy_text or policy.name
         self.listeners: list[Callable[[Sequence[Event]], None]] = []
         self.watchers: list[Callable[[Decision, Sequence[Action]], None]] = []
@@ -159,7 +186,6 @@ class Scheduler:
         self.clock = clock = Clock(facts, time)
         self._note_at_s = clock.now_s() + NOTE_EVERY_S
         length_s = policy.round_s if round_s is None else round_s
-        terms = terms or NoTerms()
         self.measured = KeptProfile(facts)
         pairs = self.measured.pairing
         new_state = partial(State, cluster, min_run_s=min_run_s, round_s=length_s, pairing=pairs, measured=pairs)
@@ -169,7 +195,6 @@ class Scheduler:
         self.state, self.store, self.problem = recovered.state, recovered.store, recovered.problem
         self.observations, self.archive = recovered.observations, recovered.archive
         self.lists = JobLists(self.store, self.archive)
-        self._cancelling: dict[Future[list[JobRecord]], str] = {}
         self.writer = JournalWriter(self.journal, self.store, self.state, sleep=time.sleep)
         self.writer.on_full.append(self._cancel_without_journal)
         self.jobs = LiveJobs(self.store, self.state, self.observations, clock.origin_s)
@@ -177,8 +202,9 @@ class Scheduler:
         self.blocked = self.jobs.blocked
         self.sharing = GpuSharing(folder, devices, terms.sharing, here=here)
         self.engine = self._made_engine(site or LocalSite(), terms, devices, length_s)
-        self.guard = self._guard(policy, terms)
+        self.guard = self._guard(policy, placer, terms)
         self.reasons = Reasons()
+        self._cancelling: dict[Future[list[JobRecord]], str] = {}
         self.commands = self._commands(terms, piece)
         self.draining = Draining(self.jobs, self.commands, facts, self.writer.keep)
         placed = AtHome(placer, self.engine.home, lambda: self.blocked.why)
@@ -386,7 +412,8 @@ class Scheduler:
             config = str(self.journal.facts(("config",)).get("config", ""))
             about = (dict(self.guard.outside), dict(self.blocked.why), self.engine.homes(), config)
             decision = self.guard.decide(snapshot)
-            return [], (Incident(snapshot.copy(), self.policy_text, *about, (), self.sharing.by_user()), decision)
+            more = (self.sharing.by_user(), self.loop.placer.name)
+            return [], (Incident(snapshot.copy(), self.policy_text, *about, (), *more), decision)
 
         # What takes long is done in the caller's thread.
         incident, decision = self.ask(command)
@@ -408,7 +435,7 @@ class Scheduler:
         self.ask(self.draining.undrain(name))
 
     def set_policy(self, policy: Policy, text: str) -> None:
-        """Change to another policy. The memory of the old one is dropped."""
+        """Change to another policy. The memory of the old one is dropped; tenants keep their cells."""
         self.ask(self.policy_change(policy, text))
 
     def policy_change(self, policy: Policy, text: str) -> Command:
@@ -420,9 +447,9 @@ class Scheduler:
         def command(now_s: float) -> tuple[list[Event], None]:
             events = self.commands.guests_off(now_s)
             self.guard.use(policy)
-            self.state.memory = {}
+            self.state.memory = kept_bindings(self.state.memory)
             self.policy_text = text
-            self.writer.keep({"policy": text, "memory": {}})
+            self.writer.keep({"policy": text, "memory": plain_memory(self.state.memory)})
             return events, None
 
         return command
@@ -475,10 +502,12 @@ class Scheduler:
             sharing=self.sharing,
         )
 
-    def _guard(self, policy: Policy, terms: LiveTerms) -> PolicyGuard:
+    def _guard(self, policy: Policy, placer: Placer, terms: LiveTerms) -> PolicyGuard:
         return PolicyGuard(
             policy,
             terms.limits,
+            tenants=terms.tenants,
+            placer=placer,
             outside=self.jobs.eligibility.outside,
             blocked=lambda: self.blocked.why,
             homes=self.engine.homes,
@@ -503,7 +532,7 @@ class Scheduler:
         cluster, devices = one.joined
         self.engine.know_devices(devices)
         self.draining.block()
-        self.writer.keep({"machine": fingerprint(cluster, devices)})
+        self.writer.keep({"machine": fingerprint(cluster, devices), **self._terms.fit(cluster)})
         if not self.state.memory:
             self.writer.keep({"memory": {}})
 

@@ -13,14 +13,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from fairway.core.cluster import Cluster
 from fairway.core.decision import Decision
 from fairway.core.errors import FairwayError, InputError
 from fairway.core.event import Event
 from fairway.core.snapshot import Snapshot
+from fairway.placement.tenants import Tenants
 from fairway.policies import load_plugin
 from fairway.runtime.daemon.bounds import BoundsGuard
 from fairway.runtime.daemon.config import (
@@ -40,6 +43,7 @@ from fairway.runtime.daemon.gpu_sharing import SharingWish
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.guard.limits import Limits
 from fairway.runtime.guard.policy_guard import Cut
+from fairway.runtime.guard.tenancy import bounded_grace, ranked, refuse_fixed, refuse_in_tenants, virtual_clusters
 from fairway.runtime.jobs.holdings import Load
 from fairway.runtime.jobs.life import Command
 from fairway.runtime.jobs.live_jobs import LiveJobs
@@ -50,6 +54,9 @@ DEFAULT_POLICY, DEFAULT_GPUS, DEFAULT_PLACEMENT = "tiresias", "auto", "packed"
 AUTO, NONE = "auto", "none"
 """The words that set an option back to its default."""
 FILE_NAME = "fairway.toml"
+RACKS = "racks"
+"""The fact of the journal that says where nodes are."""
+_NOWHERE: Mapping[str, str] = MappingProxyType({})
 LOCAL, RAY = "local", "ray"
 """The engines: this machine, or the machines of a Ray cluster."""
 
@@ -257,6 +264,35 @@ class Settings:
         self.config = self._read()
         self._limits = Limits(self.config)
         self._bounds = BoundsGuard()
+        self._cluster: Cluster | None = None
+        self._tenants: Tenants | None = None
+        self._racks: dict[str, str] = {}
+
+    def fit(self, cluster: Cluster, racks: Mapping[str, str] = _NOWHERE) -> Mapping[str, Any]:
+        """Make the virtual clusters of tenants on this cluster. `ConfigError` if it cannot hold them.
+
+        Returns the facts to keep in the journal for the next time.
+
+        `racks` are those of last time, by node: a node that is away does not say where it is. If the cluster has grown
+        and does not have the reserved racks any more, the new nodes count as being in no rack.
+        """
+        told = {node.name: node.rack for node in cluster.nodes if node.rack}
+        self._racks = {**self._racks, **racks, **told}
+        before = self._cluster
+        try:
+            self._use(cluster, self._racks)
+        except ConfigError as error:
+            if before is None:
+                raise
+            self.problem = f"{error}; nodes that have joined count as being in no rack"
+            self._use(cluster, {node.name: node.rack for node in before.nodes})
+        return {RACKS: self._racks}
+
+    def _use(self, cluster: Cluster, racks: Mapping[str, str]) -> None:
+        nodes = [replace(node, rack=racks.get(node.name, "")) for node in cluster.nodes]
+        placed = Cluster.of(nodes, cluster.types, cluster.text)
+        self._tenants = virtual_clusters(self.config, placed, str(self.path))
+        self._cluster = placed
 
     def govern(self, scheduler: Scheduler) -> None:
         """Give the jobs of a scheduler the present terms, where an earlier configuration had others."""
@@ -269,6 +305,8 @@ class Settings:
         if self.config != NO_CONFIG:
             for request in requests:
                 refuse(request, self.config)
+                if self._tenants is not None:
+                    refuse_in_tenants(given(request, self.config), self._tenants, self._tenants.cluster)
 
     def refuse_too_many(self, load: Load, jobs: LiveJobs, now_s: float) -> None:
         """Raise `InputError` if so many new jobs are not allowed."""
@@ -286,11 +324,28 @@ class Settings:
 
     def given(self, requests: Sequence[JobRequest]) -> Sequence[JobRequest]:
         """Requests that are allowed, with the terms that they get."""
-        return requests if self.config == NO_CONFIG else [given(request, self.config) for request in requests]
+        if self.config == NO_CONFIG:
+            return requests
+        made = [given(request, self.config) for request in requests]
+        if self._tenants is None:
+            return made
+        longest_s = JobRequest.grace_s if self.config.defaults.grace_s is None else self.config.defaults.grace_s
+        return [bounded_grace(request, self._tenants, longest_s) for request in made]
 
     def amended(self, request: JobRequest, changes: Mapping[str, Any]) -> Mapping[str, Any]:
         """The changes as they are made to a request; `InputError` if its owner may not make one of them."""
-        return amended(request, changes, self.config)
+        made = amended(request, changes, self.config)
+        if self._tenants is not None and "priority" in made:
+            refuse_fixed(replace(request, priority=made["priority"]), self._tenants)
+        return made
+
+    def ranked(self, request: JobRequest) -> int:
+        """The priority that counts for a request."""
+        return ranked(request, self._tenants)
+
+    def tenants(self) -> Tenants | None:
+        """The virtual clusters of tenants."""
+        return self._tenants
 
     def limits(self, snapshot: Snapshot, decision: Decision) -> Mapping[int, Cut]:
         """Rows whose grants go beyond what their users may have, and rows that wait while nothing is left for them."""
@@ -317,6 +372,8 @@ class Settings:
         self._stamp = self._seen()
         try:
             config = self._read()
+            if self._cluster is not None:
+                virtual_clusters(config, self._cluster, str(self.path))
         except ConfigError as error:
             self.problem = f"{error}; the old configuration is still in force"
             raise
@@ -349,7 +406,7 @@ class Settings:
         return config
 
     def _command(self, scheduler: Scheduler, config: Config, before: Config | None = None) -> Command:
-        """The command that puts a configuration in force and gives queued jobs their new weights and priorities.
+        """The command that puts a configuration in force and gives jobs their new weights, priorities and tenants.
 
         `before` is the configuration under which they were admitted: the one that is in force until then, if None.
         """
@@ -359,16 +416,20 @@ class Settings:
             # Not sooner: commands that came before this one would count the new terms, and get them again here.
             old = self.config if before is None else before
             self.config, self._limits = config, Limits(config)
+            if self._cluster is not None:
+                self._tenants = virtual_clusters(config, self._cluster, str(self.path))
             events: list[Event] = []
+            snapshot = scheduler.state.snapshot()
+            counted = dict(zip(snapshot.jobs.tolist(), snapshot.priority.tolist(), strict=True))
             for record in scheduler.store:
                 if not record.state.ended:
                     changed = changed_terms(record.request, old, config)
-                    if changed is not record.request:
+                    if changed is not record.request or self.ranked(changed) != counted.get(record.number):
                         terms = {"weight": changed.weight, "priority": changed.priority}
                         events += scheduler.commands.set_terms(record, now_s, terms)
                         scheduler.store.touch(record)
             # In one transaction with the new terms: if only one of the two were kept, terms would count twice or never.
-            scheduler.writer.keep({"config": text})
+            scheduler.writer.keep({"config": text, RACKS: self._racks})
             return events, None
 
         return command

@@ -14,12 +14,15 @@ from fairway.core.decision import Decision
 from fairway.core.errors import InputError
 from fairway.core.snapshot import Snapshot
 from fairway.core.snapshot_json import from_json, to_json
+from fairway.placement import placement as placement_named
 from fairway.policies import make_policy
 from fairway.runtime.daemon.config import parse_config
 from fairway.runtime.guard.limits import Limits
 from fairway.runtime.guard.policy_guard import PolicyGuard
+from fairway.runtime.guard.tenancy import virtual_clusters
 
 FORMAT = 1
+DEFAULT_PLACEMENT = "packed"
 
 
 class Granted(NamedTuple):
@@ -31,7 +34,10 @@ class Granted(NamedTuple):
 
 
 class Incident(NamedTuple):
-    """One instant of a live scheduler, and what it decided then. `users_apart`: only jobs of one user share a GPU."""
+    """One instant of a live scheduler, and what it decided then. `users_apart`: only jobs of one user share a GPU.
+
+    Only if there are tenants, a decision depends on the placement.
+    """
 
     snapshot: Snapshot
     policy: str
@@ -41,13 +47,17 @@ class Incident(NamedTuple):
     config: str
     decided: tuple[Granted, ...]
     users_apart: bool = False
+    placement: str = DEFAULT_PLACEMENT
 
     def decide(self, policy: str = "") -> tuple[Granted, ...]:
         """What the same policy decides now, or another one."""
-        chosen = make_policy(policy or self.policy)
+        chosen, config = make_policy(policy or self.policy), parse_config(self.config)
+        shared = virtual_clusters(config, self.snapshot.cluster, "the configuration")
         guard = PolicyGuard(
             chosen,
-            Limits(parse_config(self.config)),
+            Limits(config),
+            tenants=lambda: shared,
+            placer=placement_named(self.placement),
             outside=dict(self.outside),
             blocked=lambda: self.blocked,
             homes=lambda: self.homes,
@@ -71,6 +81,7 @@ class Incident(NamedTuple):
                 "config": self.config,
                 "decided": [list(one) for one in self.decided],
                 "users_apart": self.users_apart,
+                "placement": self.placement,
                 "snapshot": json.loads(to_json(self.snapshot)),
             }
         )
@@ -91,6 +102,7 @@ class Incident(NamedTuple):
                 str(data["config"]),
                 tuple(Granted(str(name), int(gpus), str(reason)) for name, gpus, reason in data["decided"]),
                 bool(data.get("users_apart", False)),
+                str(data.get("placement", DEFAULT_PLACEMENT)),
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             raise InputError("this is not a file of `fairway snapshot save`") from None

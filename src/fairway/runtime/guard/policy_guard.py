@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -16,19 +17,19 @@ from fairway.core.admission import admit
 from fairway.core.arrays import Ints
 from fairway.core.check import check
 from fairway.core.decision import Decision, nothing_granted
-from fairway.core.policy import Policy
+from fairway.core.plan import Placer
+from fairway.core.policy import Layer, Policy
 from fairway.core.snapshot import Snapshot
 from fairway.core.texts import over
+from fairway.placement import Packed
+from fairway.placement.at_home import MOST_ASKS, by_row, other_types, sent_home
+from fairway.placement.tenanted import Tenanted, is_layered
+from fairway.placement.tenants import Tenants
 from fairway.policies.fractions import ByShare
 from fairway.policies.priorities import by_priority
-from fairway.runtime.guard.pinned_gpus import by_row, other_types, sent_home
 
 RETRY_S = 10.0
 """The time after which a policy that failed is asked again."""
-
-MOST_ASKS = 32
-"""How often a policy is asked at one instant, each time without the jobs that are at a limit. It is a number and not a
-time, so that the same snapshot gives the same decision on every machine."""
 
 
 class Cut(NamedTuple):
@@ -48,7 +49,8 @@ class PolicyGuard:
 
     `outside` maps the numbers of jobs that are not eligible to the reason. `blocked` gives the blocked GPUs, by number
     with the reason. `homes` gives the GPUs that hold the state of jobs, by job number. `in_turns` and `by_user` say how
-    jobs share GPUs that ask for it (see `ByShare`).
+    jobs share GPUs that ask for it (see `ByShare`). If there are `tenants`, the policy is asked about the virtual
+    cluster of each, and `placer` places their jobs (see `Tenanted`).
     """
 
     def __init__(
@@ -61,6 +63,8 @@ class PolicyGuard:
         homes: Callable[[], Mapping[int, tuple[int, ...]]] = dict,
         in_turns: Callable[[], bool] = bool,
         by_user: Callable[[], bool] = bool,
+        tenants: Callable[[], Tenants | None] = lambda: None,
+        placer: Placer | None = None,
     ) -> None:
         self.limits = limits
         self.outside = {} if outside is None else outside
@@ -68,13 +72,14 @@ class PolicyGuard:
         self.took_s = 0.0
         self._blocked_now = blocked
         self._homes = homes
-        self._sharing = {"in_turns": in_turns, "by_user": by_user}
+        self._in_turns, self._by_user = in_turns, by_user
+        self.tenants = tenants
+        self.placer = placer or Packed()
         self.use(policy)
 
     def use(self, policy: Policy) -> None:
-        """Change to another policy. It is asked about one priority after the other, and about bundles of shares."""
-        layer = by_priority(policy.inner if isinstance(policy, ByShare) else policy)
-        self.policy = ByShare(layer, homes=self._homes, blocked=self._blocked_now, **self._sharing)
+        """Change to another policy. It is asked about one priority after the other."""
+        self.policy = by_priority(policy)
 
     @property
     def name(self) -> str:
@@ -87,6 +92,18 @@ class PolicyGuard:
     @property
     def round_s(self) -> float:
         return self.policy.round_s
+
+    def _layered(self, tenants: Tenants | None) -> Policy:
+        """The policy, asked about bundles of shares, and about the virtual cluster of each tenant."""
+        layer, by_user = self.policy, self._by_user
+        if tenants is not None:
+            caught = _Unfailing(layer, self._note_problem)
+            layer = Tenanted(caught, tenants, self.placer, in_rounds=True, pinned=self._homes)
+            by_user = bool if not (by_user() or tenants.claims_users) else lambda: True
+        return ByShare(layer, homes=self._homes, blocked=self._blocked_now, in_turns=self._in_turns, by_user=by_user)
+
+    def _note_problem(self, problem: str) -> None:
+        self.problem = problem
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """The policy's decision about the eligible jobs. If it fails, running jobs go on, and others fill free GPUs.
@@ -117,13 +134,18 @@ class PolicyGuard:
     def _asked(self, snapshot: Snapshot, shut: Mapping[int, str], barred: Mapping[int, set[int]]) -> Decision:
         rows = self._inside(snapshot, shut)
         everybody = len(rows) == len(snapshot)
+        tenants = self.tenants()
+        if tenants is None and is_layered(snapshot.memory):
+            snapshot = snapshot.part(memory={})
         view = self._view(snapshot, rows, barred)
+        self.problem = ""
         try:
-            decision = self.policy.decide(view) if len(rows) else nothing_granted(0)
+            # The layer of tenants has cells to keep even while it is asked about nobody.
+            asks = len(rows) > 0 or tenants is not None
+            decision = self._layered(tenants).decide(view) if asks else nothing_granted(0)
             check(view, decision)
-            self.problem = ""
         except Exception as error:
-            self.problem = f"the policy {self.policy.name} failed: {type(error).__name__}: {error}"
+            self.problem = _failed(self.policy, error)
             decision = _without_policy(view, self.problem)
         return decision if everybody else self._whole(snapshot, decision, rows)
 
@@ -160,6 +182,28 @@ class PolicyGuard:
         outside = {row: self.outside[job] for row, job in enumerate(jobs) if job in self.outside}
         whole = widened(decision, rows, len(snapshot))
         return whole._replace(texts=over(whole.texts, outside))
+
+
+@dataclass(frozen=True)
+class _Unfailing(Layer):
+    """A policy inside virtual clusters: if it fails about one tenant, that costs the others nothing."""
+
+    note: Callable[[str], None]
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """The policy's decision. If it fails, running jobs go on, and others fill free GPUs."""
+        try:
+            decision = self.inner.decide(snapshot)
+            check(snapshot, decision)
+        except Exception as error:
+            why = _failed(self.inner, error)
+            self.note(why)
+            return _without_policy(snapshot, why)
+        return decision
+
+
+def _failed(policy: Policy, error: Exception) -> str:
+    return f"the policy {policy.name} failed: {type(error).__name__}: {error}"
 
 
 def widened(decision: Decision, rows: Ints, total: int) -> Decision:

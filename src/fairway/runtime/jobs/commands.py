@@ -64,6 +64,10 @@ class AdmissionTerms(Protocol):
         """The changes as they are made to a request; `InputError` if its owner may not make one of them."""
         ...
 
+    def ranked(self, request: JobRequest) -> int:
+        """The priority that counts for a request."""
+        ...
+
 
 class Commands:
     """What can be done to jobs.
@@ -292,7 +296,7 @@ class Commands:
         record.request = request
         submitted_s = record.submitted_s - self._jobs.origin_s
         deadline_s = math.inf if request.deadline_s is None else submitted_s + request.deadline_s
-        return [JobUpdated(now_s, record.number, request.weight, request.priority, deadline_s)]
+        return [JobUpdated(now_s, record.number, request.weight, self._terms.ranked(request), deadline_s)]
 
     def guests_off(self, now_s: float) -> list[Event]:
         """Take guests off the GPUs of their hosts, as a decision of the policy would. Jobs with shares stay."""
@@ -326,6 +330,9 @@ class Commands:
         seen = self._jobs.observations
         expected_s, restart_s = seen.times.expected_s(record.request), seen.restarts.expected_s(record.request)
         event = submitted(record, seen.relative(record), expected_s, now_s, restart_s)
+        priority = self._terms.ranked(record.request)
+        if priority != event.spec.priority:
+            event = event._replace(spec=replace(event.spec, priority=priority))
         seen.recall(event)
         return event
 

@@ -10,7 +10,7 @@ from statistics import median
 
 from fairway.core import portable
 from fairway.core.cluster import Cluster
-from fairway.core.event import Event, JobSubmitted, RegimeEntered
+from fairway.core.event import JobSubmitted, RegimeEntered
 from fairway.core.hardware import known_gpu
 from fairway.core.job import JobSpec
 from fairway.core.prospect import Prospect, Stage
@@ -81,38 +81,35 @@ def speeds_of(request: JobRequest, cluster: Cluster) -> tuple[float, ...]:
     return tuple(speed / best if best else 0.0 for speed in usable)
 
 
-def grown_speeds(known: Sequence[float], relative: tuple[float, ...], *, measured: bool) -> tuple[float, ...]:
+def grown_speeds(known: Sequence[float], assumed: tuple[float, ...], *, in_steps: bool) -> tuple[float, ...]:
     """The speeds of a job on a cluster that has got more nodes, from those that were known on the smaller one.
 
-    `relative` are what `speeds_of` says of the larger cluster. `measured` speeds stay; others follow from them.
+    `assumed` are what `speeds_of` says of the larger cluster. Where a job could run already, its speed stays; elsewhere
+    it follows from that. Speeds that are not `in_steps` per second are relative: the highest is 1.
     """
-    if not any(relative):
-        return (1.0,) * len(relative)
-    both = [kind for kind, speed in enumerate(known) if speed and relative[kind]]
-    if not measured or not both:
-        return relative
-    scale = known[both[0]] / relative[both[0]]
-    rest = (0.0,) * (len(relative) - len(known))
-    return tuple(speed or scale * one for speed, one in zip((*known, *rest), relative, strict=True))
+    if not any(assumed):
+        return (1.0,) * len(assumed)
+    both = [kind for kind, speed in enumerate(known) if speed and assumed[kind]]
+    if not both:
+        return assumed
+    scale = known[both[0]] / assumed[both[0]]
+    speeds = [known[kind] if kind in both else scale * speed for kind, speed in enumerate(assumed)]
+    best = 1.0 if in_steps else max(speeds)
+    return tuple(speed / best for speed in speeds)
 
 
-def on_cluster(event: Event, request: JobRequest, cluster: Cluster) -> Event:
+def on_cluster(
+    event: JobSubmitted | RegimeEntered, request: JobRequest, cluster: Cluster, *, in_steps: bool
+) -> JobSubmitted | RegimeEntered:
     """An event of a log whose cluster may have got more nodes since, as it would be on the present one."""
-    if not isinstance(event, JobSubmitted | RegimeEntered) or (
-        all(event.speeds) and len(event.speeds) == len(cluster.types)
-    ):
+    known = event.speeds
+    if len(known) == len(cluster.types) and all(known):
         return event
-    relative = speeds_of(request, cluster)
-    if len(event.speeds) == len(relative) and all(
-        known or not now for known, now in zip(event.speeds, relative, strict=True)
-    ):
-        # It may use no more types than before.
+    assumed = speeds_of(request, cluster)
+    if len(known) == len(assumed) and not any(now and not before for now, before in zip(assumed, known, strict=True)):
         return event
-    # A job that reports its steps has a scaling.
-    measured = isinstance(event, RegimeEntered) and bool(event.scaling)
-    speeds = grown_speeds(event.speeds, relative, measured=measured)
-    prospect = None if event.prospect is None else event.prospect.at(speeds, event.speeds)
-    return event._replace(speeds=speeds, prospect=prospect)
+    speeds = grown_speeds(known, assumed, in_steps=in_steps)
+    return event._replace(speeds=speeds, prospect=event.prospect and event.prospect.at(speeds, known))
 
 
 @lru_cache(maxsize=4096)

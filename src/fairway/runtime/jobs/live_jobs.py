@@ -154,7 +154,7 @@ class LiveJobs:
         resume = record.progress.checkpoint is not None
         date_s = self.date_s(now_s)
         attempt = Attempt(len(record.attempts) + 1, list(gpus), secrets.token_hex(8), date_s, resume=resume, ran_s=0.0)
-        attempt.nodes = self.state.cluster.names_of(gpus)
+        attempt.nodes = self.state.cluster.names_of(sorted(gpus))
         record.attempts.append(attempt)
         self.store.touch(record)
         return record, attempt

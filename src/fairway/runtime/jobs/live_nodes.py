@@ -67,7 +67,7 @@ class LiveNodes:
         types = len(self.cluster.types)
         seen = jobs.observations
         speeds = {
-            job: grown_speeds(known, speeds_of(jobs.store[job].request, cluster), measured=seen.counts_steps(job))
+            job: grown_speeds(known, speeds_of(jobs.store[job].request, cluster), in_steps=seen.counts_steps(job))
             for job, known in jobs.state.speeds().items()
         }
         jobs.state.grow(cluster, speeds)

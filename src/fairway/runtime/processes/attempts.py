@@ -137,7 +137,7 @@ class Attempts:
         self.anywhere = anywhere
         self._by_handle: dict[int, Live] = {}
         self._notices: list[Notice] = []
-        self._refused: set[int] = set()
+        self._just_ended: set[int] = set()
         self._staying: dict[int, None] = {}
         self._slowed: dict[int, None] = {}
 
@@ -156,8 +156,8 @@ class Attempts:
         if target is None:
             self.room.forget(job)
         if live is None:
-            # A refusal is handled before the next try: otherwise the new attempt would be taken for the refused one.
-            if target is not None and job not in self._refused and self._may_begin(job, target):
+            # An end or a refusal is handled before the next try: otherwise it would be taken for the new attempt's.
+            if target is not None and job not in self._just_ended and self._may_begin(job, target):
                 self._start(job, target)
             return
         if live.status == "stopping":
@@ -196,6 +196,7 @@ class Attempts:
                 if isinstance(news, Over):
                     live = self._by_handle.pop(id(news.handle))
                     del self.live[live.job]
+                    self._just_ended.add(live.job)
                     self._staying.pop(live.job, None)
                     self._notices.append(Ended(live.job, news.outcome))
                 else:
@@ -207,7 +208,7 @@ class Attempts:
     def noticed(self) -> list[Notice]:
         """What we have done ourselves. Ends of processes are left for `wait`, after which a round is due."""
         notices, self._notices = self._notices, []
-        self._refused.clear()
+        self._just_ended.clear()
         return notices
 
     def settle(self) -> None:
@@ -308,7 +309,7 @@ class Attempts:
         except OSError as error:
             # A full disk or too many processes: the machine's fault, not the job's.
             self._notices.append(Ended(job, Outcome((), REFUSED, problem=f"cannot be started here: {error}")))
-            self._refused.add(job)
+            self._just_ended.add(job)
             return
         live = Live(job, target.gpus, handle)
         self._watch(live)

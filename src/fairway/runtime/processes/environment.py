@@ -24,6 +24,8 @@ from fairway.runtime.processes.site import Member
 
 LOG_BYTES = 100 * 1024 * 1024
 """A rank's log is cut when it has grown to this size. One older piece is kept."""
+ASKS_PORT = "master_port"
+"""Says in a launch that the site has to choose the port at which its ranks meet."""
 MOST_LINE = 65_536
 MOST_READ = 4 * 1024 * 1024
 """The most bytes of a report that are read at a time."""
@@ -70,6 +72,7 @@ def launch_over(
     *,
     log_bytes: int = LOG_BYTES,
     mps: Mapping[str, Any] | None = None,
+    gpu_type: str = "",
 ) -> dict[str, Any]:
     """What keepers on these machines have to start, in the order of ranks: a launch, or one with `parts`.
 
@@ -77,9 +80,9 @@ def launch_over(
     """
     gang = Gang(places, per_gpu=record.request.processes == "per_gpu")
     here = all(place.is_here for place in places)
-    start = _Start(record, attempt, folder, gang, str(free_port()) if here else ANY_PORT)
+    start = _Start(record, attempt, folder, gang, str(free_port()) if here else ANY_PORT, gpu_type)
     parts = [_part(start, node, log_bytes, mps) for node in range(len(places))]
-    asks = {} if here else {"master_port": True}
+    asks = {} if here else {ASKS_PORT: True}
     if len(parts) == 1:
         return parts[0] | asks
     for node, part in enumerate(parts):
@@ -89,7 +92,7 @@ def launch_over(
 
 def with_port(launch: Mapping[str, Any], port: int) -> dict[str, Any]:
     """The same launch, with the port at which its ranks meet. It is free on the node of rank 0."""
-    told = {name: value for name, value in launch.items() if name != "master_port"}
+    told = {name: value for name, value in launch.items() if name != ASKS_PORT}
     if "parts" in told:
         return told | {"parts": [with_port(part, port) for part in told["parts"]]}
     ranks = [{**rank, "env": {**rank["env"], **_met_at(rank["env"], port)}} for rank in told["ranks"]]
@@ -108,6 +111,7 @@ class _Start(NamedTuple):
     folder: Path
     gang: Gang
     port: str
+    gpu_type: str
 
     @property
     def is_script(self) -> bool:
@@ -162,7 +166,7 @@ def _part(start: _Start, node: int, log_bytes: int, mps: Mapping[str, Any] | Non
 
 def _common(start: _Start, node: int) -> dict[str, str]:
     """The variables of all processes on a node."""
-    record, attempt, folder, gang, port = start
+    record, attempt, folder, gang, port, gpu_type = start
     request = record.request
     common = {
         **{name: os.environ[name] for name in _KEPT if name in os.environ},
@@ -173,6 +177,7 @@ def _common(start: _Start, node: int) -> dict[str, str]:
         **gang.variables(node, port),
         "TORCHELASTIC_RESTART_COUNT": str(attempt.number - 1),
         **({"FAIRWAY_GPU_SHARE": f"{request.gpu_share:g}"} if request.gpu_share < 1 else {}),
+        **({"FAIRWAY_GPU_TYPE": gpu_type} if gpu_type else {}),
     }
     if len(gang.places) > 1:
         common["FAIRWAY_NODE_DIR"] = str(start.directory(node))

@@ -28,6 +28,7 @@ from typing import Any
 
 import fairway
 from fairway.core.batch import Split
+from fairway.core.errors import FairwayError
 from fairway.runtime.processes import containment, keeper, local
 from fairway.runtime.processes.containment import TOKEN, kill_strays
 from fairway.runtime.processes.environment import free_port
@@ -376,15 +377,35 @@ class RemoteHands:
     A long question for news ends when there is some, or after a while.
     """
 
-    def __init__(self, name: str, root: str, gpus: str, address: str) -> None:
-        raylet = int(os.environ.get("RAY_RAYLET_PID") or os.getppid())
-        visible = environment_of(raylet)
+    def __init__(self, name: str, address: str) -> None:
+        self._name, self._address = name, address
         self._news: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._hands = Hands(name, Path(root), gpus, address, environment=visible, changed=self._wake)
+        self._hands: Hands | None = None
+        self._made_for: tuple[str, str] = ("", "")
+
+    async def hello(self, owner: str, root: str, gpus: str, shared: str, text: str) -> dict[str, Any]:
+        """A scheduler introduces itself. Hands that were made for another directory or other GPUs are made again."""
+        try:
+            if self._hands is None or self._made_for != (root, gpus):
+                await asyncio.to_thread(self._make, root, gpus)
+            assert self._hands is not None
+            return dict(await asyncio.wrap_future(self._hands.call("hello", owner, shared, text)))
+        except (OSError, FairwayError) as error:
+            return {"problem": str(error)}
+
+    def _make(self, root: str, gpus: str) -> None:
+        if self._hands is not None:
+            self._hands.close()
+            self._hands = None
+        visible = environment_of(int(os.environ.get("RAY_RAYLET_PID") or os.getppid()))
+        self._hands = Hands(self._name, Path(root), gpus, self._address, environment=visible, changed=self._wake)
+        self._made_for = root, gpus
 
     async def call(self, verb: str, about: Sequence[Any]) -> dict[str, Any]:
         """Say a verb. What this machine cannot do is an answer, not an exception."""
+        if self._hands is None:
+            return {"failed": "its hands are new"}
         try:
             return {"value": await asyncio.wrap_future(self._hands.call(verb, *about))}
         except OSError as error:
@@ -392,6 +413,8 @@ class RemoteHands:
 
     async def news(self, owner: str, known: Sequence[str], after: int, seconds: float) -> dict[str, Any]:
         """What is new since the version `after`; waits for it, at most this long."""
+        if self._hands is None:
+            return {"taken": "its hands are new"}
         if self._news is None:
             self._news, self._loop = asyncio.Event(), asyncio.get_running_loop()
         told = self._hands.news(owner, known)

@@ -339,6 +339,24 @@ def virtual_machine(slots: int) -> Machine:
     return Machine(Cluster.of([node], [GpuType("cpu", 0, 0.0, 1.0)], f"cpu:{slots}"), None)
 
 
+def typed_machine(words: str) -> Machine:
+    """Virtual GPUs that stand for those of some types, such as `v100:2,k80:4`: a node for each type."""
+    counts: dict[str, int] = {}
+    for word in words.split(","):
+        name, _, count = word.partition(":")
+        if not (name and count.isascii() and count.isdigit() and 0 < len(count) < 6 and int(count)):
+            raise InputError(f"--gpus {words!r}: {word!r} is not a GPU type with a number, as in 'v100:2,k80:4'")
+        kind = GpuType.named(name).name
+        if kind in counts:
+            raise InputError(f"--gpus {words!r}: {kind} is there twice")
+        counts[kind] = int(count)
+    if sum(counts.values()) > MOST_SLOTS:
+        raise InputError(f"there can be 1 to {MOST_SLOTS} virtual GPUs, not {sum(counts.values())}")
+    host = _host()
+    nodes = [Node(host if len(counts) == 1 else f"{host}-{name}", name, count) for name, count in counts.items()]
+    return Machine(Cluster.of(nodes, text=words), None)
+
+
 def nvidia_machine(
     nvml: Nvml, wanted: Sequence[int] | None = None, environment: Mapping[str, str] = os.environ
 ) -> Machine | None:
@@ -368,7 +386,8 @@ def found_machine(gpus: str = "auto", environment: Mapping[str, str] = os.enviro
     """The machine that `gpus` asks for.
 
     `auto` takes its GPUs, or one virtual GPU per core if there are none. `nvidia` takes its GPUs and nothing else,
-    `nvidia:0,2` some of them. A number makes that many virtual GPUs. `environment` says which GPUs are visible.
+    `nvidia:0,2` some of them. A number makes that many virtual GPUs, and `v100:2,k80:4` some of these types.
+    `environment` says which GPUs are visible.
     """
     if gpus == "auto" or gpus == _REAL or gpus.startswith(f"{_REAL}:"):
         nvml = Nvml.opened()
@@ -379,8 +398,10 @@ def found_machine(gpus: str = "auto", environment: Mapping[str, str] = os.enviro
         if gpus != "auto":
             raise InputError(f"--gpus {gpus}: no NVIDIA GPU can be used here" + "".join(f"; {one}" for one in left_out))
         return replace(virtual_machine(min(len(os.sched_getaffinity(0)), MOST_SLOTS)), left_out=left_out)
+    if ":" in gpus:
+        return typed_machine(gpus)
     if not (gpus.isascii() and gpus.isdigit() and len(gpus) < 10):
-        raise InputError(f"--gpus {gpus!r} is neither a number, nor 'auto', 'nvidia' or 'nvidia:0,2'")
+        raise InputError(f"--gpus {gpus!r} is neither a number, nor 'auto', 'nvidia', 'nvidia:0,2' or 'v100:2,k80:4'")
     return virtual_machine(int(gpus))
 
 

@@ -35,6 +35,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+import fairway
 from fairway.runtime.processes.hands import RemoteHands
 
 NAMESPACE = "fairway"
@@ -75,6 +76,7 @@ class Bridge:
         self._tended: dict[str, asyncio.Task[None]] = {}
         self._names: dict[str, str] = {}
         self._replaced: set[str] = set()
+        self._renewed: set[str] = set()
         self._sent: dict[str, Any] = {}
         self._sent_s = 0.0
         self._answered_s = time.monotonic()
@@ -114,9 +116,8 @@ class Bridge:
             except (OSError, ValueError) as error:
                 self._fail(f"there is no Ray at {self._address} ({getattr(error, 'strerror', None) or error})")
         # Ray may wait for ever.
-        hint = (
-            "" if os.environ.get("RAY_AUTH_MODE") == "token" else "; if it wants a token, set RAY_AUTH_MODE=token here"
-        )
+        hint = "; if it wants a token, set RAY_AUTH_MODE=token here"
+        hint = "" if os.environ.get("RAY_AUTH_MODE") == "token" else hint
         timer = threading.Timer(_CONNECT_S, self._fail, [f"Ray at {self._address} does not answer{hint}"])
         timer.daemon = True
         timer.start()
@@ -195,9 +196,18 @@ class Bridge:
     async def _talk(self, node_id: str, name: str, row: Mapping[str, Any]) -> None:
         told, address = self._told, str(row["NodeManagerAddress"])
         hands = await asyncio.to_thread(self._hands, node_id, name, address)
-        about = (told["owner"], told["shared"], told["text"])
+        about = [told[name] for name in ("owner", "root", "gpus", "shared", "text")]
         asked_s = time.time()
-        hello = (await asyncio.wait_for(hands.call.remote("hello", about), _ANSWER_S))["value"]
+        try:
+            hello = await asyncio.wait_for(hands.hello.remote(*about), _ANSWER_S)
+            fits = hello.get("version", fairway.__version__) == fairway.__version__
+        except (AttributeError, TypeError):
+            fits = False
+        if not fits and node_id not in self._renewed:
+            # They may be left from before an upgrade.
+            self._renewed.add(node_id)
+            self._ray.kill(hands, no_restart=True)
+            raise ConnectionError("its hands are of another version")
         if "date_s" in hello:
             hello["ahead_s"] = hello["date_s"] - (asked_s + time.time()) / 2
         reserved = await asyncio.to_thread(self._reserve, node_id, row)
@@ -231,7 +241,7 @@ class Bridge:
             max_concurrency=1000,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
         )
-        return options.remote(name, self._told["root"], self._told["gpus"], address)
+        return options.remote(name, address)
 
     def _reserve(self, node_id: str, row: Mapping[str, Any]) -> bool:
         """Take all GPUs of a node away from Ray's own tasks. False if some of these still have GPUs."""

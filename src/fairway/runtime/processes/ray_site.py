@@ -27,7 +27,7 @@ from fairway.core.cluster import Cluster
 from fairway.core.errors import InputError
 from fairway.runtime.processes import keeper, local
 from fairway.runtime.processes.bridge_link import BridgeLink, start_ray_bridge
-from fairway.runtime.processes.environment import with_port
+from fairway.runtime.processes.environment import ASKS_PORT, with_port
 from fairway.runtime.processes.hands import memory_place, outcome_of
 from fairway.runtime.processes.local import NOBODY, JobFolders, lost_outcome, make_folder, make_job_folder
 from fairway.runtime.processes.parts import joined
@@ -144,6 +144,9 @@ class RaySite(JobFolders):
         hello = machine.hello
         if "taken" in hello:
             return f"another scheduler uses this Ray cluster: {hello['taken']}"
+        if "problem" in hello:
+            # It is only left out.
+            return ""
         if hello["version"] != fairway.__version__:
             return f"it has Fairway {hello['version']}, and {fairway.__version__} runs here"
         if hello["user"] != os.geteuid():
@@ -208,19 +211,19 @@ class RaySite(JobFolders):
     def member(self, node: int) -> Member:
         """A machine of the site."""
         machine = self._machines[self._layout.machines[node][2]]
-        return Member(self._layout.nodes[node].name, machine.address or "127.0.0.1", machine.interface)
+        return Member(machine.name, machine.address or "127.0.0.1", machine.interface)
 
     def start(self, directory: Path, launch: Mapping[str, Any]) -> RemoteAttempt:
         """Have an attempt started. If its machines cannot, it is over soon. `OSError` if its folder cannot be made."""
         make_job_folder(directory.parent, launch.get("account", ""))
         make_folder(directory)
         keeper.write_over(directory / "launch.json", launch)
+        kept = {"token": launch["token"], ASKS_PORT: launch.get(ASKS_PORT, False)}
         parts = [
-            RemotePart(self._machine_of(told["node"]), where, launch["token"], {**told, "token": launch["token"]})
+            RemotePart(self._machine_of(told["node"]), where, launch["token"], {**told, **kept})
             for where, told in parts_of(directory, launch)
         ]
         for part in parts:
-            part.needs_port = launch.get("master_port", False)
             if part.directory != directory:
                 make_folder(part.directory)
         attempt = self._keep(directory, parts)
@@ -299,7 +302,8 @@ class RaySite(JobFolders):
             self._begun = True
             for machine in list(self._machines.values()):
                 machine.since_s = time.monotonic()
-                if machine.hello:
+                machine.greeted = bool(machine.hello)
+                if machine.greeted:
                     self._fence(machine)
         if not self._news:
             self._listen(min(seconds, _CHECK_S))
@@ -351,23 +355,20 @@ class RaySite(JobFolders):
         return attempt
 
     def _ask_port(self, attempt: RemoteAttempt) -> None:
-        """Have the ranks meet at a port that is free on the machine of rank 0. All parts start with it, or none."""
-
-        def chosen(answer: Mapping[str, Any]) -> None:
-            attempt.asked_for_port = False
-            if "value" not in answer:
-                # It is asked for again.
-                return
-            for part in attempt.parts:
-                if part.needs_port and part.launch is not None:
-                    part.launch, part.needs_port = with_port(part.launch, int(answer["value"])), False
-            for part in attempt.parts:
-                self._push(part)
+        """Have the ranks meet at a port that is free on the machine of rank 0, then start all parts."""
 
         first = attempt.parts[0]
-        if not attempt.asked_for_port and self._is_ready(first.machine):
-            attempt.asked_for_port = True
-            self._call(first.machine, "port", (), chosen)
+
+        def start(answer: Mapping[str, Any]) -> None:
+            first.asked_s = None
+            for part in attempt.parts if "value" in answer else ():
+                if part.launch is not None and part.launch.get(ASKS_PORT):
+                    part.launch = with_port(part.launch, int(answer["value"]))
+                self._push(part)
+
+        if first.asked_s is None and self._is_ready(first.machine):
+            first.asked_s = time.monotonic()
+            self._call(first.machine, "port", (), start)
 
     def _is_ready(self, name: str) -> bool:
         machine = self._machines.get(name)
@@ -378,10 +379,11 @@ class RaySite(JobFolders):
         if part.state == "over" or part.asked_s is not None or not self._is_ready(part.machine):
             return
         where = str(part.directory)
-        if part.state == "starting" and part.needs_port:
-            self._ask_port(self._attempts[_whole(part)])
-        elif part.state == "starting":
+        if part.state == "starting":
             assert part.launch is not None
+            if part.launch.get(ASKS_PORT):
+                self._ask_port(self._attempts[_attempt_of(part)])
+                return
             self._ask(part, "start", (where, dict(part.launch)), lambda answer: self._began(part, answer))
         elif part.state == "finding":
             self._ask(part, "find", (where, part.token), lambda answer: self._began(part, answer))
@@ -436,7 +438,7 @@ class RaySite(JobFolders):
     def _part_over(self, part: RemotePart, outcome: Outcome) -> None:
         part.outcome, part.state, part.words = outcome, "over", {}
         self._parts.pop(str(part.directory), None)
-        key = _whole(part)
+        key = _attempt_of(part)
         attempt = self._attempts.get(key)
         if attempt is None:
             return
@@ -462,6 +464,8 @@ class RaySite(JobFolders):
         for machine in list(self._machines.values()):
             if not machine.ready and machine.status != "lost" and now_s >= machine.since_s + SILENT_S:
                 self._turn(machine, "unreachable", machine.why)
+            if machine.greeted and not machine.ready and now_s >= machine.fenced_s + START_S:
+                self._fence(machine)
             if machine.dead and machine.status != "lost" and self._alive is not None:
                 self._look_for_signs(machine, now_s)
         for part in list(self._parts.values()):
@@ -532,6 +536,7 @@ class RaySite(JobFolders):
             self._leave_out(name, why)
             machine.why = why
             return
+        machine.greeted = True
         self._fence(machine)
 
     def _join(self, machine: RemoteMachine) -> str:
@@ -550,7 +555,7 @@ class RaySite(JobFolders):
 
         def fenced(answer: Mapping[str, Any]) -> None:
             if "value" not in answer:
-                # Its hands are greeted again.
+                # It is asked again.
                 return
             machine.ready, machine.dead, machine.why = True, False, ""
             machine.signs.clear()
@@ -561,12 +566,15 @@ class RaySite(JobFolders):
                 part.asked_s = None
                 self._push(part)
 
+        machine.fenced_s = time.monotonic()
         self._call(machine.name, "fence", ([part.token for part in self._on(machine)],), fenced)
 
     def _fell_silent(self, name: str, why: str) -> None:
         machine = self._machines.get(name)
-        if machine is not None and machine.ready:
-            machine.ready, machine.since_s, machine.why = False, time.monotonic(), why
+        if machine is not None:
+            machine.greeted = False
+            if machine.ready:
+                machine.ready, machine.since_s, machine.why = False, time.monotonic(), why
         for number, (other, _) in list(self._calls.items()):
             if other == name:
                 self._answer({"call": number, "failed": why})
@@ -658,6 +666,6 @@ class RaySite(JobFolders):
             self._link.send({"known": {name: list(news["over"])}})
 
 
-def _whole(part: RemotePart) -> str:
-    """The directory of the attempt that a part is of."""
+def _attempt_of(part: RemotePart) -> str:
+    """The directory of the attempt that a part belongs to."""
     return str(part.directory.parent if part.directory.name.startswith("node-") else part.directory)

@@ -18,8 +18,7 @@ PartState = Literal["starting", "finding", "runs", "over"]
 class RemotePart:
     """The processes of an attempt on one machine, as far as we know. `launch` is None if they were found there.
 
-    `words` are what they are still to be told, in order. One question at a time is open (`asked_s`). With `needs_port`,
-    the port at which ranks meet has yet to be chosen.
+    `words` are what they are still to be told, in order. One question at a time is open (`asked_s`).
     """
 
     machine: str
@@ -27,7 +26,6 @@ class RemotePart:
     token: str
     launch: Mapping[str, Any] | None = None
     state: PartState = "starting"
-    needs_port: bool = False
     since_s: float = 0.0
     asked_s: float | None = None
     words: dict[str, tuple[Any, ...]] = field(default_factory=dict)
@@ -48,7 +46,7 @@ class RemoteAttempt:
 
     def __init__(self, parts: Sequence[RemotePart], push: Callable[[RemotePart], None]) -> None:
         self.parts = parts
-        self.asked_to_stop = self.asked_for_port = False
+        self.asked_to_stop = False
         self._push = push
 
     @property

@@ -26,7 +26,8 @@ NOTHING_KNOWN = Known()
 class RemoteMachine:
     """A machine. `gpus` are the numbers of its GPUs in the cluster, `nodes` those of its nodes: one for each GPU type.
 
-    `ready`: verbs may be sent. `dead`: Ray has given it up.
+    `greeted`: its hands have said hello, and all is well. `ready`: what it should not run has been ended, so that other
+    verbs may be sent; that was last asked for at `fenced_s`. `dead`: Ray has given it up.
     """
 
     name: str
@@ -38,6 +39,8 @@ class RemoteMachine:
     hello: Mapping[str, Any] = field(default_factory=dict)
     status: NodeStatus = "unreachable"
     why: str = ""
+    greeted: bool = False
+    fenced_s: float = 0.0
     ready: bool = False
     told: bool = False
     dead: bool = False
@@ -68,6 +71,8 @@ class ClusterLayout:
     def fit(self, machine: RemoteMachine) -> str:
         """Add the nodes of a machine, or find them among the known ones. Returns why that is not possible."""
         hello, name = machine.hello, machine.name
+        if "problem" in hello:
+            return str(hello["problem"])
         if (hello["devices"] is None) != self.virtual:
             return "it has no GPUs" if hello["devices"] is None else "it has real GPUs, and the others are virtual"
         kinds = [self._kind(GpuType(*told)) for told in hello["types"]]

@@ -8,15 +8,25 @@ another job keeps computing on a home, the job waits, and its grant is free for 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
+import numpy as np
+
+from fairway.core.arrays import Ints
 from fairway.core.cluster import Cluster
 from fairway.core.decision import Decision
 from fairway.core.occupancy import Occupancy
 from fairway.core.plan import Placer
+from fairway.core.policy import Layer
 from fairway.core.snapshot import Snapshot
 
 Homes = Mapping[int, tuple[int, ...]]
 """The GPUs that hold a job's state, by row."""
+Shown = Callable[[tuple[int, ...]], tuple[int, ...]]
+"""Gives GPUs the numbers by which people know them."""
+MOST_ASKS = 32
+"""How often a policy is asked at one instant, each time without the jobs that cannot have what it gives them. It is a
+number and not a time, so that the same snapshot gives the same decision on every machine."""
 
 
 def by_row(snapshot: Snapshot, homes: Mapping[int, tuple[int, ...]]) -> Homes:
@@ -32,12 +42,17 @@ def other_types(snapshot: Snapshot, homes: Homes) -> dict[int, set[int]]:
     return {row: kinds - {_kind(snapshot, home)} for row, home in homes.items()} if len(kinds) > 1 else {}
 
 
+def as_it_is(gpus: tuple[int, ...]) -> tuple[int, ...]:
+    """GPUs under the numbers by which people know them."""
+    return gpus
+
+
 def sent_home(
-    snapshot: Snapshot, decision: Decision, homes: Homes, blocked: Mapping[int, str]
+    snapshot: Snapshot, decision: Decision, homes: Homes, blocked: Mapping[int, str], shown: Shown = as_it_is
 ) -> tuple[Decision, dict[int, str]]:
     """The decision with grants of rows only on their homes, and the rows that cannot have their homes now, with why.
 
-    `blocked` are the blocked GPUs, by number with the reason.
+    `blocked` are the blocked GPUs, by number with the reason. `shown` gives GPUs the numbers for texts.
     """
     granted = {row: home for row, home in homes.items() if decision.gpus[row]}
     if not granted:
@@ -48,16 +63,16 @@ def sent_home(
     for row, home in granted.items():
         host = decision.partners.get(row, -1)
         if host >= 0 and granted.get(host) != home and not _is_on(snapshot, decision, host, home):
-            away[row] = f"its memory is on {_named(home)}, and the job that it could share with is elsewhere"
+            away[row] = f"its memory is on {_named(shown(home))}, and the job that it could share with is elsewhere"
         elif not snapshot.held[row] and host < 0 and blocked.keys() & home:
-            away[row] = f"its memory is on {_named(home)}, and {blocked[min(blocked.keys() & home)]}"
+            away[row] = f"its memory is on {_named(shown(home))}, and {blocked[min(blocked.keys() & home)]}"
         elif not snapshot.held[row]:
             root = row if host < 0 else host
             others = {other for gpu in home for other in stays.get(gpu, ())}
             taken = {other for other in others if decision.partners.get(other, other) != root}
             if taken:
                 other = snapshot.job_id(int(snapshot.jobs[min(taken)]))
-                away[row] = f"its memory is on {_named(home)}, where job {other} runs"
+                away[row] = f"its memory is on {_named(shown(home))}, where job {other} runs"
     return decision.without(away) if away else decision, away
 
 
@@ -82,6 +97,40 @@ def _kind(snapshot: Snapshot, home: tuple[int, ...]) -> int:
 
 def _named(home: tuple[int, ...]) -> str:
     return f"GPU {home[0]}" if len(home) == 1 else f"GPUs {', '.join(map(str, home))}"
+
+
+@dataclass(frozen=True)
+class Homeward(Layer):
+    """A policy that is asked again without the jobs whose homes are taken. `homes` are by job number.
+
+    `blocked` and `shown` are as for `sent_home`.
+    """
+
+    homes: Mapping[int, tuple[int, ...]]
+    blocked: Mapping[int, str] = field(default_factory=dict)
+    shown: Shown = as_it_is
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """The policy's decision, with grants of jobs that have homes only there."""
+        homes, shut = by_row(snapshot, self.homes), dict[int, str]()
+        if not homes:
+            return self.inner.decide(snapshot)
+        for _ in range(MOST_ASKS):
+            decision, away = sent_home(snapshot, self._asked(snapshot, shut), homes, self.blocked, self.shown)
+            again = away.keys() - shut.keys()
+            shut |= away
+            if not again:
+                break
+        return decision.without((), texts=shut) if shut else decision
+
+    def _asked(self, snapshot: Snapshot, shut: Mapping[int, str]) -> Decision:
+        """The policy's decision about all rows but these, unless they run."""
+        held = snapshot.held.tolist()
+        rows: Ints = np.array([row for row in range(len(snapshot)) if held[row] or row not in shut], dtype=np.int64)
+        if len(rows) == len(snapshot):
+            return self.inner.decide(snapshot)
+        decision = self.inner.decide(snapshot.part(rows))
+        return Decision.composed([(rows, decision)], len(snapshot)).remembering(decision.memory)
 
 
 class AtHome:
