@@ -485,6 +485,8 @@ class Scheduler:
         self.writer.note_round(snapshot.now_s, decision, actions)
         for watcher in self.watchers:
             watcher(decision, actions)
+        if actions:
+            self.engine.attempts.note_plan(self.guard.plan(snapshot, decision))
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
