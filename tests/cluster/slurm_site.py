@@ -53,6 +53,12 @@ class SlurmSite:
         (folder / "cgroup.conf").write_text(
             f"CgroupPlugin=cgroup/v1\nCgroupMountpoint={FREEZER.parent}\n", encoding="ascii"
         )
+        (folder / "gres.conf").write_text(
+            "".join(f"NodeName={node} Name=gpu File={folder}/{node}-[0-1]\n" for node in self.nodes), encoding="ascii"
+        )
+        for node in self.nodes:
+            for gpu in (0, 1):
+                (folder / f"{node}-{gpu}").touch()
         try:
             self._start_munge()
             until("munge listens", (folder / "munge" / "socket").exists)
@@ -67,7 +73,7 @@ class SlurmSite:
     def _configuration(self, ports: list[int]) -> str:
         host, user = socket.gethostname().partition(".")[0], "root" if os.geteuid() == 0 else os.environ["USER"]
         nodes = "".join(
-            f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=4 RealMemory=4000\n"
+            f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=4 RealMemory=4000 Gres=gpu:2\n"
             for name, port in zip(self.nodes, ports[1:], strict=True)
         )
         return (
@@ -77,7 +83,7 @@ class SlurmSite:
             f"SlurmctldPidFile={self.folder}/slurmctld.pid\nSlurmdPidFile={self.folder}/slurmd-%n.pid\n"
             f"SlurmctldLogFile={self.folder}/slurmctld.log\nSlurmdLogFile={self.folder}/slurmd-%n.log\n"
             f"ProctrackType=proctrack/{'cgroup' if CONTAINED else 'linuxproc'}\nTaskPlugin=task/none\n"
-            "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core\nMpiDefault=none\nReturnToService=2\n"
+            "GresTypes=gpu\nSelectType=select/cons_tres\nSelectTypeParameters=CR_Core\nMpiDefault=none\nReturnToService=2\n"
             f"KillWait={KILL_WAIT_S}\nSlurmdParameters=config_overrides\nSwitchType=switch/none\n"
             "SchedulerParameters=sched_interval=1,batch_sched_delay=0,bf_interval=1\n"
             "AccountingStorageType=accounting_storage/none\nJobCompType=jobcomp/none\n"

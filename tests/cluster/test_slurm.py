@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,11 @@ from typing import Any
 import pytest
 from machines import all_pids, kill, lives, read_proc, wait_until
 from slurm_site import CONTAINED, MISSING, SlurmSite
+from worker import SAVE_EVERY
 
 import fairway
+from fairway.client import Client
+from fairway.core.errors import FairwayError
 from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.journal.database import Journal
 
@@ -43,35 +45,32 @@ class Pilots:
         text = self._run(sys.executable, "-m", "fairway", *words, "--gpus", str(GPUS), *options)
         script = self.folder / "pilot.sh"
         script.write_text(text, encoding="utf-8")
-        done = subprocess.run(
-            ["sbatch", "--parsable", str(script)],
-            cwd=self.folder,
-            env=self.env,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        number = done.stdout.strip()
+        number = self._run("sbatch", "--parsable", str(script)).strip()
         self.wait_for_nodes(number)
         return number
 
     def wait_for_nodes(self, number: str) -> None:
         wait_until(lambda: self.gpus() == 2 * GPUS, f"all nodes of pilot {number}", 60.0)
 
-    def _run(self, *words: str, check: bool = True) -> str:
+    def _run(self, *words: str) -> str:
         done = subprocess.run(words, cwd=self.folder, env=self.env, capture_output=True, text=True, check=False)
-        assert done.returncode == 0 or not check, (words, done.stdout, done.stderr, self.log())
-        return done.stdout if done.returncode == 0 else ""
+        assert done.returncode == 0, (words, done.stdout, done.stderr, self.log())
+        return done.stdout
 
-    def fairway(self, *words: str, check: bool = True) -> str:
+    def fairway(self, *words: str) -> str:
         """A command as its users call it: beside the scheduler, through Slurm."""
-        return self._run(str(self.jobs / "pilot" / "fairway"), *words, check=check)
+        return self._run(str(self.jobs / "pilot" / "fairway"), *words)
+
+    def asked(self, what: Callable[[Client], Any]) -> Any:
+        """What the scheduler answers; None if there is none. This host has all its nodes, and so its socket."""
+        for state in self.folder.glob("fairway-*.0"):
+            with suppress(FairwayError, OSError):
+                return what(Client(state))
+        return None
 
     def gpus(self) -> int:
         """How many GPUs the scheduler has; 0 if there is none."""
-        if not (self.jobs / "pilot" / "fairway").exists():
-            return 0
-        return int(json.loads(self.fairway("status", "--json", check=False) or '{"gpus": 0}')["gpus"])
+        return int((self.asked(Client.status) or {"gpus": 0})["gpus"])
 
     def work(self, steps: int, *words: str) -> str:
         """Submit a job of so many twentieths of a second; its id."""
@@ -79,8 +78,7 @@ class Pilots:
         return self.fairway("submit", "--parsable", *words, "--", *command).strip()
 
     def show(self, job: str) -> dict[str, Any]:
-        told: dict[str, Any] = json.loads(self.fairway("show", job, "--json", check=False) or "{}")
-        return told
+        return self.asked(lambda client: client.show(job)) or {}
 
     def steps(self, job: str) -> int:
         """How many steps the ranks of a job have made, in all attempts."""
@@ -125,6 +123,11 @@ def pilots(site: SlurmSite, tmp_path: Path) -> Iterator[Pilots]:
     site.cancel_all()
 
 
+def raylets(pilots: Pilots, pilot: str) -> dict[int, bool]:
+    """The raylets of a pilot, and whether each is the head's."""
+    return {pid: "--head\0" in read_proc(pid, "cmdline") for pid in pilots.find(pilot, "raylet/raylet\0")}
+
+
 def kill_parts(pilots: Pilots, pilot: str, gang: str) -> None:
     """Kill the scheduler, the raylet of the second node, and that of the head with everything that the head has."""
     (scheduler,) = pilots.find(pilot, "fairway\0up")
@@ -133,9 +136,15 @@ def kill_parts(pilots: Pilots, pilot: str, gang: str) -> None:
     wait_until(lambda: pilots.gpus() == 2 * GPUS, "the scheduler to be back")
     assert pilots.find(pilot, "fairway\0up") != [scheduler]
     for head in (False, True):
-        found = pilots.find(pilot, "raylet/raylet\0")
-        (raylet,) = [pid for pid in found if ("--head\0" in read_proc(pid, "cmdline")) == head]
-        kill(raylet)
+        before = raylets(pilots, pilot)
+        kill(next(pid for pid in before if before[pid] == head))
+        # All nodes join a new head.
+        kept = 0 if head else 1
+        wait_until(
+            lambda: len(now := raylets(pilots, pilot)) == 2 and len(now.keys() & before.keys()) == kept,  # noqa: B023
+            f"Ray to be back: {pilots.log()}",
+            60.0,
+        )
         # The only GPU that is free is on the second node.
         pilots.completes(pilots.work(1))
         pilots.goes_on(gang)
@@ -143,11 +152,13 @@ def kill_parts(pilots: Pilots, pilot: str, gang: str) -> None:
 
 def goes_on_at(pilots: Pilots, pilot: str, gang: str, attempt: int) -> None:
     """A new pilot has taken the gang over, which goes on at its checkpoint in a new attempt."""
-    before = int((pilots.jobs / "jobs" / gang / "checkpoints" / "step").read_text())
     pilots.wait_for_nodes(pilot)
+    (before,) = pilots.diaries.glob(f"{gang}-{attempt - 1}-0-*")
+    saved = int(before.read_text().rpartition(" saved ")[2].split()[0])
     (diary,) = wait_until(lambda: list(pilots.diaries.glob(f"{gang}-{attempt}-0-*")), f"attempt {attempt}")
-    wait_until(lambda: " start " in diary.read_text(), "its first line")
-    assert int(diary.read_text().split()[2]) == before > 0
+    wait_until(lambda: " saved " in diary.read_text(), "its first checkpoint")
+    # It may have been killed between a checkpoint and its line about that.
+    assert saved <= int(diary.read_text().split()[2]) <= saved + SAVE_EVERY
     told = pilots.show(gang)
     assert (told["state"], told["name"], told["attempts"]) == ("RUNNING", "gang", attempt)
 
@@ -158,6 +169,8 @@ def test_a_gang_goes_on_whatever_dies_and_from_pilot_to_pilot(pilots: Pilots) ->
     gang = pilots.work(10_000, "--gpus", str(GPUS + 1), "--per-gpu", "--name", "gang")
     waiting = pilots.work(1, "--gpus", str(2 * GPUS), "--per-gpu", "--hold")
     pilots.goes_on(gang)
+    for raylet in raylets(pilots, first):
+        assert "\0SLURM_GPUS_ON_NODE=2\0" in read_proc(raylet, "environ"), "the GPUs that come with whole nodes"
     kill_parts(pilots, first, gang)
     told = pilots.show(gang)
     assert (told["state"], told["attempts"], pilots.attempts(gang)) == ("RUNNING", 1, {"1"})

@@ -83,6 +83,11 @@ ray=("$python" -m ray.scripts.scripts start --block --disable-usage-stats --num-
 
 say() { echo "$(date '+%F %T') pilot $me on ${SLURMD_NODENAME:-$HOSTNAME}: $*"; }
 carried() { "$python" -m fairway.runtime.journal.carried_state "$@"; }
+# Slurm may start a pilot again whose node it cannot reach, while the first one still runs there.
+taken() {
+    local owner
+    owner=$(cat "$shared/owner" 2>/dev/null) && [ "$owner" != "$me" ]
+}
 alive() { [ -n "${1:-}" ] && kill -0 "$1" 2>/dev/null; }
 
 # --- on every node: Ray, started again when a part of it dies ---
@@ -122,7 +127,7 @@ node() {
     trap : TERM
     mkdir -p "$ray_folder"
     trap 'end_ray; rm -rf "$ray_folder"; exit 0' USR1
-    while :; do
+    until taken; do
         if ! ray_is_well; then
             end_ray
             [ -z "$ray_pid" ] || say "Ray is started again; it had said: $(tail -n 5 "$ray_log")"
@@ -130,6 +135,7 @@ node() {
         fi
         sleep 1
     done
+    end_ray
 }
 
 # --- on the first node: the step above and the scheduler, until the time limit, `fairway down` or scancel ---
@@ -146,7 +152,7 @@ find_head() {
     export PILOT_HEAD=$address:$port
 }
 
-# One pilot has the directory at a time. The last one that starts has it, so that one of a node that was given up ends.
+# One pilot has the directory at a time: the last one that Slurm has started.
 take() {
     local other
     other=$(cat "$shared/owner" 2>/dev/null)
@@ -178,9 +184,15 @@ END
 }
 
 start_step() {
+    local gpus=()
     [ -z "$step" ] || say "the step with Ray has ended; it is started again"
-    srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --overlap --no-kill --wait=0 --kill-on-bad-exit=0 \
-        --cpu-bind=none bash "$run/pilot.sh" node &
+    # Whole nodes come with their GPUs, but a step gets only those that it asks for.
+    if [ -n "${SLURM_GPUS_ON_NODE:-}" ] && [ -z "${SLURM_GPUS_PER_NODE:-}" ]; then
+        gpus=(--gpus-per-node="$SLURM_GPUS_ON_NODE")
+    fi
+    # (Older versions of bash do not know an empty array.)
+    srun ${gpus[@]+"${gpus[@]}"} --nodes="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --overlap --no-kill --wait=0 \
+        --kill-on-bad-exit=0 --cpu-bind=none bash "$run/pilot.sh" node &
     step=$!
 }
 
@@ -198,7 +210,7 @@ start_scheduler() {
     fi
     (exec 3<>"/dev/tcp/${PILOT_HEAD%:*}/${PILOT_HEAD##*:}") 2>/dev/null || return
     since_s=$SECONDS
-    setsid "$python" -m fairway up --engine "ray:$PILOT_HEAD" --jobs "$jobs" --state "$state" "${up[@]}" &
+    setsid "$python" -m fairway up --engine "ray:$PILOT_HEAD" --jobs "$jobs" --state "$state" ${up[@]+"${up[@]}"} &
     scheduler=$!
 }
 
@@ -209,11 +221,11 @@ finish() {
     if [ "$again" = yes ] && [ "$why" = limit ]; then
         left=$(timeout 20 "$python" -m fairway ls -n 1 --json 2>/dev/null) || left=unknown
     fi
+    # The next pilot waits for the end of this one, however that comes.
+    if [ "$left" != '[]' ]; then sbatch "$run/pilot.sh"; fi
     "$python" -m fairway down --jobs stop
     kill "$saver" 2>/dev/null
     carried save "$state" "$shared/state"
-    # The next pilot waits for the end of this one.
-    if [ "$left" != '[]' ]; then sbatch "$run/pilot.sh"; fi
     kill -USR1 "$step" 2>/dev/null
     for _ in 1 2 3 4 5 6 7 8 9 10; do
         alive "$step" || break
@@ -224,7 +236,7 @@ finish() {
 }
 
 main() {
-    local why='' step='' scheduler='' since_s=0 saver='' failures=0 owner
+    local why='' step='' scheduler='' since_s=0 saver='' failures=0
     mkdir -p "$shared" || exit 1
     take
     find_head
@@ -238,9 +250,9 @@ main() {
             "$python" -m fairway.runtime.journal.carried_state keep "$state" "$shared/state" &
             saver=$!
         fi
-        if owner=$(cat "$shared/owner" 2>/dev/null) && [ "$owner" != "$me" ]; then
-            say "error: pilot $owner has taken $jobs; this one ends at once"
-            scancel --signal=KILL "$SLURM_JOB_ID"
+        if taken; then
+            say "error: another pilot has taken $jobs; this one ends at once"
+            [ -z "$scheduler" ] || kill -KILL -- "-$scheduler" 2>/dev/null
             exit 1
         fi
         sleep 1

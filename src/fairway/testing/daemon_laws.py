@@ -172,7 +172,9 @@ class Laws:
         settled = scheduler.loop.decision is not None and not scheduler.loop.owes_round
         shares: Counter[int] = Counter()
         # Under the configuration that was last put in force: a new scheduler may not have got to a newer one yet.
-        tenants = virtual_clusters(_in_force(scheduler), scheduler.cluster, "the configuration")
+        tenants = virtual_clusters(
+            _in_force(scheduler), scheduler.cluster, "the configuration", scheduler.cluster.types[0].name
+        )
         for record in scheduler.store:
             holds = record.number in state.held_gpus
             over = [attempt.ended_s is not None for attempt in record.attempts]
