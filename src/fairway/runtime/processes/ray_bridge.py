@@ -117,9 +117,9 @@ class Bridge:
             except (OSError, ValueError) as error:
                 self._fail(f"there is no Ray at {self._address} ({getattr(error, 'strerror', None) or error})")
         # Ray may wait for ever.
-        hint = "; if it wants a token, set RAY_AUTH_MODE=token here"
-        hint = "" if os.environ.get("RAY_AUTH_MODE") == "token" else hint
-        timer = threading.Timer(_CONNECT_S, self._fail, [f"Ray at {self._address} does not answer{hint}"])
+        token = os.environ.get("RAY_AUTH_MODE") == "token"
+        hint = "its token may be another one" if token else "if it wants a token, set RAY_AUTH_MODE=token here"
+        timer = threading.Timer(_CONNECT_S, self._fail, [f"Ray at {self._address} does not answer; {hint}"])
         timer.daemon = True
         timer.start()
         import ray
