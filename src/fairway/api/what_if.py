@@ -1,8 +1,8 @@
 """Forecasts: the live state rolled forward in the simulator, as it is or with one change.
 
 The run time of a job comes from its owner, its own reports, or similar jobs. The policy decides as it would live, with
-what it remembers. GPUs that cannot be used now (blocked GPUs) are assumed to stay so. A
-forecast changes nothing. Limits: the first 10,000 jobs, 30 days, 10 seconds.
+what it remembers. GPUs that cannot be used now (blocked GPUs) are assumed to stay so. A forecast changes nothing.
+Limits: the first 10,000 jobs, 30 days, 10 seconds.
 """
 
 from __future__ import annotations

@@ -328,7 +328,9 @@ def _overlapping(scheduler: Scheduler) -> dict[frozenset[int], int]:
     pairs, owners = dict[frozenset[int], int](), dict[int, list[int]]()
     for live in scheduler.engine.attempts.live.values():
         # A suspended job whose owner cancels it or puts it back in the queue has to go on for a moment to stop.
-        moment = isinstance(live.handle, SimulatedAttempt) and live.handle.woken_to_stop
+        # On a node that does not answer it has not heard of that, and still stands still.
+        handle = live.handle if isinstance(live.handle, SimulatedAttempt) else None
+        moment = handle is not None and (handle.woken_to_stop or (handle.paused and bool(handle.unheard)))
         for gpu in live.gpus if live.status != "paused" and not moment else ():
             others = owners.setdefault(gpu, [])
             pairs.update((frozenset((other, live.job)), gpu) for other in others)
