@@ -1,6 +1,6 @@
 """Many machines with a real Ray, on parts of this host: quick jobs, deaths of parts, lost machines, and the simulator.
 
-    python benchmarks/cluster.py [--only quick kills power fidelity] [--kills 10] [--seed 1]
+    python benchmarks/cluster.py [--only quick kills power fidelity] [--kills 10] [--seed 1] [--suspend]
 
 As root the machines have networks and process ids of their own (see `tests/cluster/machines.py`). `kills` kills each
 part of the cluster so often, at random instants beside running jobs, and says how long it took until everything was
@@ -95,8 +95,13 @@ def power(options: argparse.Namespace) -> None:
 
 
 def fidelity(options: argparse.Namespace) -> None:
-    """The same jobs live and simulated."""
+    """The same jobs live and simulated.
+
+    A job that is suspended in place goes on only where it is. The simulator lets it go on anywhere, and so is ahead.
+    """
     jobs = random_jobs(JOBS, seed=SEED, mean_s=MEAN_S, over_s=2.0 * MEAN_S)
+    if not options.suspend:
+        jobs = [job._replace(preempt="checkpoint") for job in jobs]
     print(f"{'policy':<22}{'makespan live':>14}{'simulated':>12}{'':>9}{'mean JCT live':>15}{'simulated':>12}")
     with started() as machines:
         os.environ.update({name: text for name, text in machines.env().items() if name.startswith("RAY_")})
@@ -127,6 +132,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=ALL, default=list(ALL))
     parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--suspend", action="store_true", help="fidelity: half of the jobs are suspended in place")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     for name in options.only:
