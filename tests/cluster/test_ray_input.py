@@ -17,6 +17,11 @@ WAIT_S = 60.0
 AHEAD_S = 600
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _repaired(_machines: Machines) -> None:
+    _machines.repair()
+
+
 @pytest.fixture
 def cli(_machines: Machines) -> Iterator[ClusterCli]:
     """A scheduler that is not up. The machines are as the test before has left them, but nobody has them."""

@@ -29,10 +29,11 @@ def reach(cli: ClusterCli, job: str, step: int, attempts: int) -> None:
     wait_until(there, f"step {step} in attempt {attempts}", WAIT_S, lambda: cli.told(job) + cli("logs", job).out)
 
 
-def submit(cli: ClusterCli, out: Path, *words: str) -> str:
-    """Submit the training; its id."""
+def submit(cli: ClusterCli, out: Path, pause_s: float, *words: str) -> str:
+    """Submit the training, with a pause in each step; its id."""
     usual = ("--per-gpu", "--grace", "60", "--env", "OMP_NUM_THREADS=1")
-    return cli.submit(*usual, *words, "--", *example("pytorch_ddp", PYTHON), "--out", str(out), "--pause", "0.05")
+    command = (*example("pytorch_ddp", PYTHON), "--out", str(out), "--pause", str(pause_s))
+    return cli.submit(*usual, *words, "--", *command)
 
 
 @pytest.mark.skipif(not PYTHON, reason="needs torch")
@@ -40,7 +41,7 @@ def test_a_training_over_two_machines_has_the_loss_curve_of_an_uninterrupted_one
     """One is suspended in place. Another is resized from two machines to one, preempted there, and goes on on two."""
     with cluster_cli(machines, "--plugin", str(PLUGIN), policy="dictated:gpus=2", gpus=1) as cli:
         whole, still, moved = (cli.folder / f"{name}.json" for name in ("whole", "still", "moved"))
-        stands = submit(cli, still, "--gpus", "2", "--preempt", "suspend")
+        stands = submit(cli, still, 0.02, "--gpus", "2", "--preempt", "suspend")
         alone(*example("pytorch_ddp", PYTHON), "--out", str(whole))
         reach(cli, stands, 5, 1)
         assert cli("suspend", stands).code == 0
@@ -48,12 +49,13 @@ def test_a_training_over_two_machines_has_the_loss_curve_of_an_uninterrupted_one
         assert cli("resume", stands).code == 0
         cli.ended([stands], WAIT_S)
 
-        moves = submit(cli, moved, "--gpus", "1-2", "--preempt", "checkpoint")
-        reach(cli, moves, 10, 1)
+        moves = submit(cli, moved, 0.12, "--gpus", "1-2", "--preempt", "checkpoint")
+        # A job keeps its GPUs for its first five seconds, whatever the policy says.
+        reach(cli, moves, 20, 1)
         cli.client.set_policy("dictated:gpus=1")
-        reach(cli, moves, 40, 2)
+        reach(cli, moves, 60, 2)
         cli.client.set_policy("dictated:gpus=0")
-        cli.wait_for(moves, "PREEMPTED")
+        wait_until(lambda: cli.state_of(moves) == "PREEMPTED", "it to stop", about=lambda: cli.told(moves))
         cli.client.set_policy("dictated:gpus=2")
         cli.ended([moves], WAIT_S)
 
