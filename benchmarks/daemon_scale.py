@@ -203,7 +203,7 @@ def measured(folder: Path, policy: str, nodes: int, jobs: int, hours: float, pro
     site.fill()
     fill_s, filled = time.process_time() - began_s, site.names
     told(0.0)
-    site.pass_time(120.0, lambda seconds: None)
+    site.pass_time(min(120.0, hours * 3600.0), lambda seconds: None)
     if profile == "run":
         profiler.enable()
     site.decided_s, site.ended, written = [], 0, _written_bytes()
@@ -334,9 +334,9 @@ def main() -> None:
                 made.append(_in_own_process(policy, nodes, jobs, options.hours, progress, task))
                 progress.update(task, completed=3600 * options.hours)
             pairs.append((made[0], made[1]))
+            if options.json is not None:
+                options.json.write_text(json.dumps([asdict(one) for pair in pairs for one in pair], indent=1) + "\n")
     Console(width=200).print(shown(pairs))
-    if options.json is not None:
-        options.json.write_text(json.dumps([asdict(one) for pair in pairs for one in pair], indent=1) + "\n")
 
 
 if __name__ == "__main__":

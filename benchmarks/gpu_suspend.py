@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from fairway.models.suspend_table import SuspendRow, Way, suspend_csv
-from fairway.runtime.daemon.daemon import Daemon, Options
+from fairway.runtime.daemon.daemon import Daemon
+from fairway.runtime.daemon.settings import Options
 from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.jobs.request import JobRequest
 from fairway.runtime.processes.local import LocalSite, Running
@@ -50,6 +51,7 @@ for step in range(steps):
         part = kept[step % len(kept)]; part.add_(1.0); seen = part[::1000003].sum().item()
     out.write(f"{step} {loss.item()!r} {seen!r} {time.time()!r}\\n")
 """
+POLICIES = ("tiresias:queues=8/16/24/32/40/48/56", "gandiva:quantum_s=8,pack=1,grow=off,migrate=off")
 WAYS = ("in place", "moved, first time", "moved", "driver", "moved, then driver")
 
 
@@ -105,15 +107,13 @@ class Alone:
                 raise SystemExit(f"the job does not train: {self._log.read_text()[-2000:]}")
             time.sleep(0.01)
 
-    def out_and_back(self, **wish: Any) -> tuple[float, float, float]:
+    def out_and_back(self, *, everything: bool = False) -> tuple[float, float, float]:
         """Suspend it, have its memory moved, and let it go on: seconds out and back, and what stays on the GPU (GB)."""
         running, memory = self.running, self.memory
         running.pause()
         time.sleep(0.3)
         began_s = time.monotonic()
-        running.move_out(1 << 50)
-        if wish:
-            running._leave_word("memory", json.dumps({"memory": "out", "most_bytes": 1 << 50, **wish}))
+        running.move_out(1 << 50, everything=everything)
         wait_until(lambda: running.memory.place == "host" or running.memory.problem, 120, "memory leaves")
         if running.memory.problem:
             raise SystemExit(f"memory cannot leave: {running.memory.problem}")
@@ -158,7 +158,7 @@ def moves(folder: Path, machine: Machine, sizes: Sequence[float]) -> list[dict[s
         own = Alone(folder / f"moved-{gb}", machine, gb, steps, movable=True)
         own.at_step(60)
         found = {"in place": own.in_place(), "moved, first time": own.out_and_back(), "moved": own.out_and_back()}
-        found["moved, then driver"] = own.out_and_back(all=True)
+        found["moved, then driver"] = own.out_and_back(everything=True)
         same = own.close() == truth
         driver = Alone(folder / f"driver-{gb}", machine, gb, steps, movable=False)
         driver.at_step(60)
@@ -189,7 +189,8 @@ def measured(rows: Sequence[dict[str, Any]], gpu: str) -> list[SuspendRow]:
     by_way = {(row["way"], row["gb"]): row for row in rows}
     about = (gpu, _driver(), time.strftime("%Y-%m-%d"))
     made = []
-    for way, name in (("in_place", "in place"), ("moved", "moved"), ("driver", "driver")):
+    names = {"in_place": "in place", "moved": "moved", "both": "moved, then driver", "driver": "driver"}
+    for way, name in names.items():
         for gb in sorted({row["gb"] for row in rows}):
             row, first = by_way[name, gb], by_way["moved, first time", gb]["out_s"] if way == "moved" else None
             left = 0.85 if way == "moved" else 0.0
@@ -298,7 +299,7 @@ def main() -> None:
         if "cost" in parts:
             results["cost"] = cost(folder / "cost", machine)
         if "turns" in parts:
-            policies = asked.policy or ["las:levels=8/16/24/32/40/48/56,metric=time"]
+            policies = asked.policy or POLICIES
             results["turns"] = [
                 turns(folder / "turns", machine, policy, asked.jobs, asked.job_gb, asked.steps) for policy in policies
             ]

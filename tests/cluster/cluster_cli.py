@@ -42,8 +42,9 @@ class Spell(NamedTuple):
 class ClusterCli(LiveCli):
     """`fairway up` over machines, in a folder of its own among those that they share."""
 
-    def __init__(self, machines: Machines, folder: Path) -> None:
+    def __init__(self, machines: Machines, folder: Path, gpus: int = GPUS) -> None:
         super().__init__(folder)
+        self.gpus = gpus
         self.machines = machines
         self.jobs = folder / "jobs"
         self.diaries = folder / "diaries"
@@ -53,14 +54,14 @@ class ClusterCli(LiveCli):
 
     def engine(self, *options: str) -> tuple[str, ...]:
         """The words after `fairway up`."""
-        given = ("--engine", f"ray:{self.machines.gcs_address}", "--jobs", str(self.jobs), "--gpus", str(GPUS))
+        given = ("--engine", f"ray:{self.machines.gcs_address}", "--jobs", str(self.jobs), "--gpus", str(self.gpus))
         return (*given, *options)
 
     def start(self, *options: str) -> str:
         """Start the scheduler and wait until it listens; its first line."""
         with self.errors.open("ab") as errors:
             self.daemon = subprocess.Popen(
-                [sys.executable, "-m", "fairway", "up", *self.engine("--policy", "fifo", *options)],
+                [sys.executable, "-m", "fairway", "up", *self.engine(*options)],
                 cwd=self.folder,
                 env=self.env,
                 stdin=subprocess.DEVNULL,
@@ -202,10 +203,11 @@ def check_spells(cli: ClusterCli) -> None:
 
 
 @contextmanager
-def cluster_cli(machines: Machines, *options: str) -> Iterator[ClusterCli]:
-    """A scheduler over machines while the block runs, in a new folder."""
+def cluster_cli(machines: Machines, *options: str, policy: str = "fifo", gpus: int = GPUS) -> Iterator[ClusterCli]:
+    """A scheduler over machines while the block runs, in a new folder. Each machine has `gpus` virtual GPUs."""
     number = len(list(machines.shared.iterdir()))
-    cli = ClusterCli(machines, machines.shared / f"t{number}")
+    cli = ClusterCli(machines, machines.shared / f"t{number}", gpus)
+    options = ("--policy", policy, *options)
     try:
         cli.up(*options)
         yield cli

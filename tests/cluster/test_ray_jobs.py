@@ -98,6 +98,26 @@ def test_every_machine_is_shown_with_its_gpus(cli: ClusterCli) -> None:
     check_spells(cli)
 
 
+def test_nothing_starts_on_a_drained_machine_and_what_runs_there_goes_on(cli: ClusterCli) -> None:
+    before = [cli.work(100_000) for _ in range(3)]
+    cli.begun(*before)
+    assert cli("node", "drain", "n1", "--reason", "new disks").code == 0
+    assert cli.up_nodes() == {"n0", "n2"}
+    waits = cli.submit("--gpus", str(2 * GPUS - 1), "--", "/bin/true")
+    runs = [cli.work(100_000) for _ in range(2 * GPUS - 2)]
+    (drained,) = (row for row in cli.client.nodes() if row["name"] == "n1")
+    assert "new disks" in drained["reason"]
+    assert {job for gpu in drained["gpus"] for job in gpu["jobs"]} < set(before)
+    assert cli.state_of(waits) == "PENDING"
+    assert {cli.state_of(job) for job in before} == {"RUNNING"}
+    assert cli("node", "undrain", "n1").code == 0
+    for job in (waits, *runs, *before):
+        cli("cancel", job)
+    for job in (waits, *runs, *before):
+        cli.wait_for(job, "CANCELLED", "COMPLETED")
+    assert cli.up_nodes() == {"n0", "n1", "n2"}
+
+
 def test_the_bridge_and_the_hands_are_small(cli: ClusterCli) -> None:
     (bridge,) = cli.bridges
     hands = [pid for one in cli.machines for pid, name in one.workers.items() if "Hands" in name]

@@ -1,9 +1,10 @@
 """A job with memory on a pretended GPU: a file per process, whose size is what it says.
 
-    python movable_worker.py GPU_FOLDER CAPACITY BYTES STEPS [movable] [saves] [deaf]
+    python movable_worker.py GPU_FOLDER CAPACITY BYTES STEPS [movable] [saves] [deaf] [rests]
 
 It runs out of memory as real jobs do. `movable`: it moves its memory out when it is asked, in the way of
 `fairway.gpu.movable`. `saves`: it can be stopped by a checkpoint. `deaf`: it says that it is movable and never answers.
+`rests`: a gigabyte of what it moves stays on the GPU.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ def asked(signo: int, frame: object) -> None:
     held = mine.exists()
     say(state="moving", bytes=size if held else 0)
     time.sleep(0.02)
-    mine.unlink(missing_ok=True)
+    if "rests" in words and held:
+        mine.write_text(str(1 << 30))
+    else:
+        mine.unlink(missing_ok=True)
     say(state="out", bytes=size if held else 0)
     while wished().get("memory") == "out":
         time.sleep(0.002)

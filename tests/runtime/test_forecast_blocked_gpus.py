@@ -63,7 +63,7 @@ def test_no_job_starts_on_a_blocked_gpu(folder: Path, policy: str) -> None:
         # With the third GPU it could start when the first of the others ends.
         assert starts[third.id] == pytest.approx(500.0, abs=20.0)
         assert told["blocked_gpus"] == [1]
-        assert told["note"] == "1 GPU is blocked (foreign processes or faults); the forecast assumes that this stays so"
+        assert told["note"] == "1 GPU is blocked (`fairway nodes` says why); the forecast assumes that this stays so"
         json.dumps(told, allow_nan=False)
         scheduler.end_all()
 
@@ -79,7 +79,7 @@ def test_a_gang_that_is_too_large_for_what_is_left_gets_no_start(folder: Path, p
         assert row["why"] == "it needs 3 GPUs; 2 are there while 2 are blocked"
         assert told["never_start"] == 1
         assert not told["cut"], "it is known at once"
-        assert told["note"].startswith("2 GPUs are blocked (foreign processes or faults); the forecast assumes")
+        assert told["note"].startswith("2 GPUs are blocked (`fairway nodes` says why); the forecast assumes")
         reasons = why(scheduler, large.id)
         assert reasons["estimate"]["start_in_s"] is None
         assert reasons["estimate"]["why"] == row["why"]

@@ -17,8 +17,10 @@ from typing import Any
 
 import pytest
 from plain_bridge import PlainBridge
-from training import Stage, example, wait_for
+from training import Dictated, Stage, example, wait_for
 
+from fairway.placement import placement
+from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.submission.shell import run_script_text
 
@@ -38,6 +40,20 @@ def over_machines(folder: Path) -> Iterator[Stage]:
         yield stage
     finally:
         stage.close()
+        site.close()
+        bridge.close()
+
+
+def test_gpus_are_numbered_by_machine_even_if_it_is_several_nodes(tmp_path: Path) -> None:
+    bridge = PlainBridge(tmp_path, ["n1", "n2"], gpus="v100:1,k80:2")
+    site = bridge.site()
+    scheduler = Scheduler(tmp_path / "state", site.cluster, Dictated(1), placement("packed"), site=site)
+    try:
+        assert [site.member(node).name for node in range(4)] == ["n1", "n1", "n2", "n2"]
+        found = [[(one.member.name, one.gpus) for one in scheduler.engine._places(gpus)] for gpus in ((1, 2), (5, 2))]
+        assert found == [[("n1", (1, 2))], [("n1", (2,)), ("n2", (2,))]]
+    finally:
+        scheduler.close()
         site.close()
         bridge.close()
 

@@ -172,10 +172,29 @@ def test_the_driver_moves_what_does_not_answer(folder: Path, memory: PretendedMe
         ended(deaf)
 
 
-@pytest.mark.parametrize("how", ["no driver", "no host memory", "driver refuses"])
+@pytest.mark.parametrize(("size", "ways"), [(10 * GB, ["moved"]), (15 * GB, ["moved", "driver"])])
+def test_the_driver_takes_what_a_job_leaves_behind_if_it_stands_in_the_way(
+    folder: Path, memory: PretendedMemory, size: int, ways: list[str]
+) -> None:
+    driver = PretendedDriver(memory)
+    with scheduler_of(folder, memory, policy="fifo") as scheduler:
+        first = job(scheduler, memory, 10 * GB, 40, "movable", "rests", memory_bytes=10 * GB)
+        wait_for(lambda: steps_of(scheduler, first))
+        scheduler.suspend(first.id)
+        other = job(scheduler, memory, size, 3, memory_bytes=size)
+        assert ended(other).state is JobState.COMPLETED, log_of(scheduler, other)
+        where = json.loads(next(scheduler.folder.glob("jobs/1/attempt-1/where.json")).read_text())
+        assert (where["place"], where["ways"]) == ("host", ways)
+        scheduler.release(first.id)
+        assert ended(first).state is JobState.COMPLETED, log_of(scheduler, first)
+        assert steps_of(scheduler, first) == list(range(1, 41))
+        assert driver.calls == (["out", "in"] if len(ways) > 1 else [])
+
+
+@pytest.mark.parametrize("how", ["no driver", "no host memory", "no host memory for the driver", "driver refuses"])
 def test_a_job_that_cannot_leave_is_stopped_by_a_checkpoint(folder: Path, memory: PretendedMemory, how: str) -> None:
-    if how == "driver refuses":
-        PretendedDriver(memory, "the driver cannot save this kind of memory")
+    if how.endswith(("for the driver", "refuses")):
+        PretendedDriver(memory, "the driver cannot save this kind of memory" if how == "driver refuses" else "")
     words = ("movable", "saves") if how == "no host memory" else ("saves",)
     with scheduler_of(folder, memory, policy="fifo", terms=HostMemory(GB)) as scheduler:
         first = job(scheduler, memory, 10 * GB, 60, *words)
@@ -266,4 +285,26 @@ def test_a_hosted_job_makes_room_for_a_program(folder: Path, memory: PretendedMe
         wait_for(lambda: places(scheduler) == {hosted.id: "gpu"})
         scheduler.cancel(hosted.id)
         ended(hosted)
+    wait_for(lambda: not executors.wardens(folder / "executors"), "executors to end", 20)
+
+
+def test_executors_know_whose_turn_is_next(folder: Path, memory: PretendedMemory) -> None:
+    with scheduler_of(folder, memory) as scheduler:
+        env = {"FAIRWAY_EXECUTOR_IDLE_S": "0.5", "CUDA_VISIBLE_DEVICES": ""}
+        cwd = str(WORKER.parents[1] / "unit" / "gpu")
+        about = {"executor": "hosted_jobs:counting", "cwd": cwd, "env": env, "preempt": "suspend"}
+        jobs = [submit(scheduler, [sys.executable, "100000", "0.01"], **about) for _ in range(3)]
+
+        seen: set[tuple[str, str]] = set()
+
+        def all_were_next() -> bool:
+            words = {one.id: scheduler.folder / "jobs" / one.id / "attempt-1" / "in_plan" for one in jobs}
+            seen.update((job, word.read_text()) for job, word in words.items() if word.exists())
+            return seen >= {(one.id, "0") for one in jobs}
+
+        wait_for(all_were_next, "the turns of all three")
+        assert {word for _, word in seen} == {"0", "1", ""}
+        for one in jobs:
+            scheduler.cancel(one.id)
+            ended(one)
     wait_for(lambda: not executors.wardens(folder / "executors"), "executors to end", 20)

@@ -19,7 +19,7 @@ from fairway.policies import make_policy
 from fairway.runtime.daemon import explain
 from fairway.runtime.daemon.config import ConfigError
 from fairway.runtime.daemon.scheduler import Scheduler
-from fairway.runtime.daemon.settings import FILE_NAME, RACKS, Settings
+from fairway.runtime.daemon.settings import FILE_NAME, Settings
 from fairway.runtime.guard.incident import Incident
 from fairway.runtime.jobs.draining import Drain
 from fairway.runtime.jobs.life import ClusterGrew
@@ -424,8 +424,28 @@ def test_where_nodes_are_is_remembered_while_they_are_away(tmp_path: Path) -> No
     with pytest.raises(ConfigError, match="no cells of 8 GPUs"):
         Settings(tmp_path).fit(away)
     again = Settings(tmp_path)
-    again.fit(away, facts[RACKS])
+    again.fit(away, facts)
     assert again.tenants() is not None
+
+
+def test_cells_of_no_type_are_of_the_type_that_the_cluster_had(tmp_path: Path) -> None:
+    """A cluster that gets a second GPU type goes on, also after a restart; only a new one has to be told."""
+    (tmp_path / FILE_NAME).write_text('[tenants.a]\ncells = ["1x4"]\nusers = ["ann"]')
+    mixed = Cluster.of(
+        [*machines(4, 4).nodes, Node("s", "slow", 8)], [*machines(4).types, GpuType("slow", 0, 0.0, 0.5)]
+    )
+    settings = Settings(tmp_path)
+    facts = settings.fit(machines(4, 4))
+    assert settings.fit(mixed) == facts
+    assert settings.problem == ""
+    again = Settings(tmp_path)
+    again.fit(mixed, facts)
+    for one in (settings, again):
+        tenants = one.tenants()
+        assert tenants is not None
+        assert [node.gpu_type for node in tenants.parts[0].cluster.nodes] == ["fast"]
+    with pytest.raises(ConfigError, match="cells 1x4 need a GPU type, like fast:1x4; here: fast, slow"):
+        Settings(tmp_path).fit(mixed)
 
 
 def test_nothing_new_starts_on_a_drained_node_and_its_cells_go_elsewhere(made: Any) -> None:

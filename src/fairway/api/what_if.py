@@ -1,8 +1,8 @@
 """Forecasts: the live state rolled forward in the simulator, as it is or with one change.
 
 The run time of a job comes from its owner, its own reports, or similar jobs. The policy decides as it would live, with
-what it remembers. GPUs that cannot be used now, because of foreign processes or faults, are assumed to stay so. A
-forecast changes nothing. Limits: the first 10,000 jobs, 30 days, 10 seconds.
+what it remembers. GPUs that cannot be used now (blocked GPUs) are assumed to stay so. A forecast changes nothing.
+Limits: the first 10,000 jobs, 30 days, 10 seconds.
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ def _note(present: Present) -> str:
     """What the forecast assumes."""
     blocked = len(present.blocked)
     gpus = "1 GPU is" if blocked == 1 else f"{blocked} GPUs are"
-    return f"{gpus} blocked (foreign processes or faults); the forecast assumes that this stays so" if blocked else ""
+    return f"{gpus} blocked (`fairway nodes` says why); the forecast assumes that this stays so" if blocked else ""
 
 
 def _basis(scheduler: Scheduler, record: JobRecord) -> str:

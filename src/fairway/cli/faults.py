@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fairway.core.cluster import Cluster
 from fairway.core.errors import InputError
+from fairway.core.text_files import read_text
 from fairway.simulator.faults import Outage
 from fairway.traces.fields import parse_number, shown, split_csv
-from fairway.traces.files import read_text
 
 COLUMNS = ["time_s", "node", "down_s"]
 

@@ -154,7 +154,12 @@ def _stops_of(figures: Mapping[str, Any]) -> str:
     return f"{figures['preemptions']:,} · {count(figures['restarts'], 'restart')} · {lost}"
 
 
-_WAYS = {"in_place": "in place", "driver": "by the driver", "restart": "by a restart"}
+_WAYS = {
+    "in_place": "in place",
+    "both": "moved and by the driver",
+    "driver": "by the driver",
+    "restart": "by a restart",
+}
 
 
 def _switches_of(figures: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -1,17 +1,41 @@
 """What the keeper of a job's attempt asks by files, answered between two iterations of the job in an executor.
 
-The files are those of `runtime/processes/keeper.py`: `paused` and `throttle` from the keeper, `yields`, `rests` and
-`eased-0` from us. `train/yielding.py` and `train/pace.py` do the same in a process that has nothing else to do.
+The files are those of `runtime/processes/keeper.py`: `paused` and `throttle` from the keeper, `in_plan` from the
+scheduler, `yields`, `rests` and `eased-0` from us. `train/yielding.py` and `train/pace.py` do the same in a process
+that has nothing else to do.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from pathlib import Path
 
 _SAY_EVERY_S = 1.0
 _LOOK_EVERY_S = 0.2
+
+
+class _Word:
+    """A small file that somebody else replaces. It is read only if it has changed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen = (0, 0)
+        self._text = ""
+
+    def read(self) -> str:
+        """What it says; "" if it is not there."""
+        try:
+            about = self._path.stat()
+            # A file is replaced as a whole, and the clock of file systems may be slow.
+            version = (about.st_ino, about.st_mtime_ns)
+            if version != self._seen:
+                self._text = self._path.read_text(encoding="ascii")
+                self._seen = version
+        except (OSError, ValueError):
+            self._text, self._seen = "", (0, 0)
+        return self._text
 
 
 class AttemptFiles:
@@ -20,27 +44,20 @@ class AttemptFiles:
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
         self._whole = None if folder is None else folder.parent if folder.name == "shared" else folder
-        self._seen = (0, 0)
-        self._paused = False
+        self._paused = None if self._whole is None else _Word(self._whole / "paused")
+        self._in_plan = None if self._whole is None else _Word(self._whole / "in_plan")
         self._part = 1.0
         self._looked_s = self._said_s = -_SAY_EVERY_S
         self._touch("yields")
 
     def is_paused(self) -> bool:
         """Whether the job should stand still. This is asked before every iteration."""
-        if self._whole is None:
-            return False
-        path = self._whole / "paused"
-        try:
-            about = path.stat()
-            # A file is replaced as a whole, and the clock of file systems may be slow.
-            version = (about.st_ino, about.st_mtime_ns)
-            if version != self._seen:
-                self._paused = path.read_text(encoding="ascii") == "yes"
-                self._seen = version
-        except (OSError, ValueError):
-            self._paused, self._seen = False, (0, 0)
-        return self._paused
+        return self._paused is not None and self._paused.read() == "yes"
+
+    def in_plan(self) -> float:
+        """How many other jobs that stand still go on before this one, as the policy plans; infinity if many do."""
+        text = "" if self._in_plan is None else self._in_plan.read()
+        return int(text) if text.isdecimal() else math.inf
 
     def rest(self) -> None:
         """The job stands still between two iterations."""

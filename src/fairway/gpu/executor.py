@@ -12,6 +12,7 @@ it ends with another code, is started again, and jobs go on from their last save
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import os
 import queue
@@ -44,6 +45,8 @@ MOST_LANES = 8
 """More streams than this do not compute at the same time anyway."""
 _ATTEND_EVERY_S = 0.002
 """How often all jobs are seen to. With many jobs it is less often, so that it takes little of the time."""
+_AHEAD_EVERY_S = 0.05
+"""How often it is tried to bring the state of the next job ahead."""
 _LOOK_EVERY_S = 0.005
 """How often a job that stands still is asked whether it may go on, unless its seat says so."""
 
@@ -231,12 +234,67 @@ class Executor:
             self._wait(occupant, found)
 
     def _make_room(self) -> None:
-        """Let jobs that stand still leave the device for those that wait. Those that ran last leave last."""
-        resting = sorted((one for one in self._jobs.values() if self._may_leave(one)), key=lambda one: one.used_s)
-        for occupant in resting:
+        """Let jobs that stand still leave the device for those that wait."""
+        for occupant in self._resting():
             if not self._lanes.waiting:
                 return
             self._move_out(occupant)
+
+    def _resting(self) -> list[Occupant]:
+        """The jobs that stand still and have memory, in the order in which they leave.
+
+        Those that are next in the policy's plan leave last, and before them those that ran last.
+        """
+        found = [one for one in self._jobs.values() if one.resting and self._lanes.lane_of(one.job) is not None]
+        return sorted(found, key=lambda one: (-one.files.in_plan(), one.used_s))
+
+    def _come_ahead(self, occupant: Occupant) -> None:
+        """Let the state of the job that is next in the policy's plan come back while others compute.
+
+        All of it comes if there is room, or if jobs behind it in the plan can make room; else as much as there is room
+        for, the groups that it needs first.
+        """
+        state, now_s = occupant.state, time.monotonic()
+        if state is None or state.is_resident or occupant.sent_out or now_s < occupant.ahead_s:
+            return
+        occupant.ahead_s = now_s + _AHEAD_EVERY_S
+        if occupant.files.in_plan() > 0 or self._lanes.waiting or not self._computing():
+            return
+        # Programs beside this process may have taken what the lanes could give.
+        room = self._device.capacity_bytes() - MARGIN_BYTES - self._device.allocated_and_peak_bytes()[0]
+        need, leaving = occupant.measured(), self._room_ahead(occupant)
+        if leaving is not None and need.persistent_bytes - sum(one.here_bytes for one in leaving) <= room:
+            for one in leaving:
+                self._move_out(one)
+            if self._take_ahead(occupant, need):
+                occupant.load_ahead()
+        elif self._lanes.lane_of(occupant.job) is None:
+            occupant.load_ahead(min(self._lanes.free_bytes, room))
+            if occupant.here_bytes and not self._take_ahead(occupant, Need(occupant.here_bytes, 0)):
+                occupant.move_out(self._copies)
+
+    def _room_ahead(self, occupant: Occupant) -> list[Occupant] | None:
+        """The jobs that have to leave for the next one, if that is enough."""
+        trial, leaving = copy.deepcopy(self._lanes), list[Occupant]()
+        behind = [one for one in self._resting() if one is not occupant and one.can_move]
+        trial.release(occupant.job)
+        while isinstance(trial.request(occupant.job, occupant.measured()), Waiting):
+            trial.release(occupant.job)
+            if not behind:
+                return None
+            leaving.append(behind.pop(0))
+            trial.release(leaving[-1].job)
+        return leaving
+
+    def _take_ahead(self, occupant: Occupant, need: Need) -> bool:
+        """Take memory for a job that comes ahead. Whether there was enough."""
+        self._lanes.release(occupant.job)
+        found = self._lanes.request(occupant.job, need)
+        if isinstance(found, InLane):
+            self._admitted({occupant.job: found})
+            return True
+        self._lanes.release(occupant.job)
+        return False
 
     def _wait(self, occupant: Occupant, why: Waiting) -> None:
         if why.forever:
@@ -246,16 +304,13 @@ class Executor:
         if not occupant.move_out(self._copies):
             occupant.forget()
 
-    def _may_leave(self, occupant: Occupant) -> bool:
-        return occupant.resting and self._lanes.lane_of(occupant.job) is not None
-
     def _move_out(self, occupant: Occupant) -> None:
         if occupant.move_out(self._copies):
             self._admitted(self._lanes.release(occupant.job))
 
     def _leave_the_device(self, occupant: Occupant) -> None:
         """The scheduler needs the memory of a job that stands still, for somebody outside of this process."""
-        occupant.asked_out = False
+        occupant.asked_out, occupant.sent_out = False, True
         size = occupant.here_bytes
         if size and self._lanes.lane_of(occupant.job) is not None:
             self._move_out(occupant)
@@ -366,13 +421,12 @@ class Executor:
         elif occupant.is_done:
             self._finish(occupant)
         elif occupant.files.is_paused():
-            if not occupant.resting:
+            if occupant.resting:
+                self._come_ahead(occupant)
+            else:
                 self._rest(occupant)
         elif occupant.resting:
-            occupant.resting = False
-            occupant.files.go_on()
-            if self._lanes.lane_of(occupant.job) is None:
-                self._request(occupant)
+            self._go_on(occupant)
         elif occupant.should_save():
             occupant.save()
             self._suspicion.trust(occupant.job)
@@ -394,6 +448,16 @@ class Executor:
         self._make_room()
         if occupant.asked_out:
             self._leave_the_device(occupant)
+
+    def _go_on(self, occupant: Occupant) -> None:
+        occupant.resting = occupant.sent_out = False
+        occupant.files.go_on()
+        lane = self._lanes.lane_of(occupant.job)
+        if lane is None:
+            self._request(occupant)
+        elif lane.jobs[occupant.job] != occupant.measured():
+            # Only a part of it has come ahead.
+            self._grow(occupant, occupant.measured())
 
     # --- errors ------------------------------------------------------------------------------------------------------
 

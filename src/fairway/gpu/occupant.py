@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from fairway.gpu.attempt_files import AttemptFiles
 from fairway.gpu.device import Device, Mark, RandomNumbers, Stream
-from fairway.gpu.hosted import HostedJob, HostingError, make_job
+from fairway.gpu.hosted import HostedJob, HostingError, is_out_of_memory, make_job
 from fairway.gpu.lanes import Need
 from fairway.gpu.residency import CallOrder, CopyStreams, MovableState, can_be_followed
 from fairway.gpu.talk import Message
@@ -105,9 +105,9 @@ class Occupant:
         self.stream: Stream = None
         self.launched = self.landed = 0
         self.flying: deque[Iteration] = deque()
-        self.leaving = self.resting = self.exhausted = self.is_reserved = self.asked_out = False
+        self.leaving = self.resting = self.exhausted = self.is_reserved = self.asked_out = self.sent_out = False
         self.more_than_bytes = -math.inf
-        self.ready_s = self.used_s = 0.0
+        self.ready_s = self.used_s = self.ahead_s = 0.0
         self._device = device
         self._random = random
         self._called: dict[Any, Mark] | None = None
@@ -289,7 +289,7 @@ class Occupant:
     def move_out(self, copies: CopyStreams) -> bool:
         """Let the state leave the device, if it can. The job stands still."""
         hosted = self.hosted
-        if hosted is None or not hosted.is_movable or self._called is None or self._is_stuck:
+        if hosted is None or self._called is None or not self.can_move:
             return False
         if not can_be_followed(hosted.model, self._called):
             self._is_stuck = True
@@ -307,9 +307,23 @@ class Occupant:
         return True
 
     @property
+    def can_move(self) -> bool:
+        """Whether its state can leave the device, as far as is known."""
+        return self.hosted is not None and self.hosted.is_movable and self._called is not None and not self._is_stuck
+
+    @property
     def here_bytes(self) -> int:
         """What of its state is on the device."""
         return self.measured().persistent_bytes if self.state is None else self.state.here_bytes
+
+    def load_ahead(self, most_bytes: float = math.inf) -> None:
+        """Let as much of the state come back as this, first groups first, while others compute."""
+        assert self.state is not None
+        try:
+            self.state.load(most_bytes)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
 
     def finish_leaving(self) -> None:
         """Wait until host memory has all of its state."""

@@ -202,8 +202,14 @@ class MovableState:
                 left -= group.size
                 if left < 0:
                     return
+                try:
+                    for flat in group.flats:
+                        device.refill(flat.device, flat.size)
+                except RuntimeError:
+                    for flat in group.flats:
+                        device.drop(flat.device)
+                    raise
                 for flat in group.flats:
-                    device.refill(flat.device, flat.size)
                     device.copy(flat.host, flat.device)
                     flat.note()
                 group.here, group.arrived = True, device.mark(into)

@@ -15,6 +15,7 @@ from typing import Any
 
 from fairway.core import portable
 from fairway.core.errors import InputError
+from fairway.core.text_files import read_text
 from fairway.models.names import ModelNames, ProfileKey, gpu_spellings
 
 SPREAD_SUFFIX = "_unconsolidated"
@@ -166,14 +167,7 @@ def _parse_key(text: str, path: str) -> ProfileKey:
 
 
 def _read_json(path: str) -> Any:
-    try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", path=path) from None
-    except ValueError:
-        raise InputError("this is not UTF-8 text", path=path) from None
-    if not text.strip():
-        raise InputError("the file is empty", path=path)
+    text = read_text(path)
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:

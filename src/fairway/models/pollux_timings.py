@@ -19,6 +19,7 @@ from fairway.core import portable
 from fairway.core.arrays import Floats
 from fairway.core.batch import Split
 from fairway.core.errors import InputError
+from fairway.core.text_files import read_text
 
 Shape = tuple[int, ...]
 """GPUs on each node of a gang, in the order in which the nodes were taken."""
@@ -142,13 +143,7 @@ def numbers(path: Path, columns: Sequence[str]) -> Iterator[list[float]]:
 
 def _cells(path: Path, columns: Sequence[str]) -> Iterator[tuple[list[float], list[str], int]]:
     """The named columns of a CSV file as numbers and as texts, with the line; an error is one line."""
-    try:
-        content = path.read_text("utf-8-sig")
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", path=str(path)) from None
-    except ValueError:
-        raise InputError("this is not UTF-8 text", path=str(path)) from None
-    reader: Any = csv.DictReader(content.splitlines())
+    reader: Any = csv.DictReader(read_text(path).splitlines())
     missing = [name for name in columns if name not in (reader.fieldnames or ())]
     if missing:
         raise InputError(f"no column {missing[0]!r}; needed: {', '.join(columns)}", path=str(path))

@@ -1,7 +1,8 @@
 """What it costs to take a suspended job's memory off a GPU and to bring it back, as measured.
 
-There are four ways. *In place*: the processes stand still, and their memory stays. *Moved*: a memory pool copies it to
+There are five ways. *In place*: the processes stand still, and their memory stays. *Moved*: a memory pool copies it to
 the host over the bus; the first time it has to pin host memory. *Driver*: the driver's checkpoint of a CUDA process.
+*Both*: what a memory pool leaves on the GPU is saved by the driver.
 *Restart*: the job saves a checkpoint, ends, and is started again.
 
 A table is a CSV file with `COLUMNS`, one row for each way and size. `benchmarks/gpu_suspend.py` writes it. Costs of
@@ -14,13 +15,15 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 from fairway.core.errors import InputError
+from fairway.core.text_files import read_text
 
-Way = Literal["in_place", "moved", "driver", "restart"]
+Way = Literal["in_place", "moved", "both", "driver", "restart"]
 WAYS: tuple[Way, ...] = get_args(Way)
+OUT_WAYS: tuple[Way, ...] = ("moved", "both", "driver")
+"""The ways by which memory goes to the host."""
 COLUMNS = ("way", "gigabytes", "out_s", "back_s", "first_out_s", "left_gigabytes", "gpu", "driver", "date")
 REQUIRED = COLUMNS[:4]
 GIGABYTE = 1e9
@@ -118,26 +121,23 @@ H200 = SuspendTable(
         SuspendRow("moved", 1.6, 0.09, 0.02, 0.42, 0.85, "h200", "580"),
         SuspendRow("moved", 20.0, 0.46, 0.42, 10.1, 0.85, "h200", "580"),
         SuspendRow("moved", 40.0, 0.87, 0.82, 20.0, 0.85, "h200", "580"),
+        SuspendRow("both", 4.0, 0.51, 0.46, None, 0.0, "h200", "580"),
+        SuspendRow("both", 20.0, 1.4, 2.1, None, 0.0, "h200", "580"),
+        SuspendRow("both", 40.0, 2.1, 3.3, None, 0.0, "h200", "580"),
         SuspendRow("driver", 4.0, 3.3, 1.1, None, 0.0, "h200", "580"),
         SuspendRow("driver", 20.0, 11.4, 3.8, None, 0.0, "h200", "580"),
         SuspendRow("driver", 40.0, 23.0, 8.2, None, 0.0, "h200", "580"),
     ],
 )
 """Seen in a probe on an H200 with driver 580 and torch 2.11: `moved` is torch-memory-saver 0.0.10 under an unmodified
-script, `driver` the calls cuCheckpointProcess…. The cost in place is what live jobs are assumed to need
-for SIGSTOP and SIGCONT. Restarts were not measured there."""
+script, `driver` the calls cuCheckpointProcess…, `both` these calls after a script had copied its tensors out. The cost
+in place is what live jobs are assumed to need for SIGSTOP and SIGCONT. Restarts were not measured there."""
 
 
 def read_suspend_table(path: str) -> SuspendTable:
     """A table from a file; an error is one line that names the file and the row."""
     try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", path=path) from None
-    except ValueError:
-        raise InputError("this is not UTF-8 text", path=path) from None
-    try:
-        lines = list(csv.DictReader(io.StringIO(text), strict=True))
+        lines = list(csv.DictReader(io.StringIO(read_text(path)), strict=True))
     except csv.Error as error:
         raise InputError(f"this is not CSV: {error}", path=path) from None
     missing = [name for name in REQUIRED if not lines or name not in lines[0]]
@@ -149,7 +149,7 @@ def read_suspend_table(path: str) -> SuspendTable:
     gpus = sorted({row.gpu for row in rows if row.gpu})
     if len(gpus) > 1:
         raise InputError(f"a table is of one GPU type, not of {', '.join(gpus)}", path=path)
-    if not {"moved", "driver", "restart"}.intersection(row.way for row in rows):
+    if not {"moved", "both", "driver", "restart"}.intersection(row.way for row in rows):
         raise InputError("the table has no way to take memory off a GPU: moved, driver or restart", path=path)
     return SuspendTable(path, rows)
 

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from fairway.core.job import JobSpec
-from fairway.models.suspend_table import H200, SuspendTable, Way, WayCosts
+from fairway.models.suspend_table import H200, OUT_WAYS, SuspendTable, Way, WayCosts
 from fairway.models.switching import POSTER, Switching, working_bytes
 
 
@@ -28,7 +28,7 @@ class Suspension(Switching):
     def cost_s(self, job: JobSpec) -> float:
         """What it costs to take a job off its GPUs and to bring it back, if others need all the memory."""
         size = working_bytes(job)
-        found = [costs for way in ("moved", "driver") if (costs := self.costs(way)) and math.isfinite(size)]
+        found = [costs for way in OUT_WAYS if (costs := self.costs(way)) and math.isfinite(size)]
         around = (costs.out_s(size, first=False) + costs.back_s(size) for costs in found)
         return min([self.restart_s(job), *around])
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fairway.core.errors import InputError
-from fairway.traces.files import read_text
+from fairway.core.text_files import read_text
 
 SCHEMA_FAMILY = "fairway.result"
 SCHEMA_VERSION = 1

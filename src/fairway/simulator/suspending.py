@@ -1,8 +1,8 @@
 """Suspended jobs of a simulated cluster: whose memory is on which GPU, in the memory of a node, or in a checkpoint.
 
 A job that is suspended stays on its GPUs until another needs the room. Then those that ran longest ago leave, each by
-the cheapest way that does: its memory is moved out or saved by the driver if the node has room for it, otherwise the
-job is stopped by a checkpoint. A gang leaves as one. See docs/switching.md.
+the cheapest way that does: its memory is moved out, saved by the driver, or both, if the node has room for it;
+otherwise the job is stopped by a checkpoint. A gang leaves as one. See docs/switching.md.
 """
 
 from __future__ import annotations
@@ -14,12 +14,9 @@ from typing import Literal
 
 from fairway.core.cluster import Cluster
 from fairway.core.job import JobSpec
-from fairway.models.suspend_table import WAYS, Way
+from fairway.models.suspend_table import OUT_WAYS, WAYS, Way, WayCosts
 from fairway.models.suspension import Suspension
 from fairway.models.switching import working_bytes
-
-OUT_WAYS: tuple[Way, ...] = ("moved", "driver")
-"""The ways by which memory goes to the host."""
 
 
 @dataclass
@@ -163,7 +160,7 @@ class Suspends:
         driver = self.switching.costs("driver")
         # The driver can restore a process on other GPUs of the same type and machine. A memory pool cannot.
         alike = len(gpus) == len(job.gpus) and self._places(gpus) == self._places(job.gpus)
-        if driver is not None and alike and job.way != "moved":
+        if driver is not None and alike and job.way not in ("moved", "both"):
             out_s = driver.out_s(job.size, first=False) if job.where == "gpu" else 0.0
             moves_s = out_s + driver.back_s(job.size)
             if moves_s < restart_s:
@@ -210,16 +207,16 @@ class Suspends:
     def _move_out(self, job: _Job, room_bytes: float) -> float:
         """The memory of a suspended job leaves its GPUs by the cheapest way. Returns how long that takes.
 
-        A job that is out already, with a rest on the GPUs that is needed now, is stopped.
+        A job that was moved out already may have left a rest on the GPUs that is needed now.
         """
-        way, seconds = self._way_out(job, room_bytes) if job.where == "gpu" else ("restart", 0.0)
+        way, seconds = self._way_out(job, room_bytes) if job.where == "gpu" else self._way_of_rest(job)
         costs = self.switching.costs(way)
         if way == "restart" or costs is None:
             self._checkpointed(job)
             return 0.0
         self._use(way, seconds, len(job.gpus))
         self._leave(job)
-        job.where, job.way, job.moved_before = "host", way, job.moved_before or way == "moved"
+        job.where, job.way, job.moved_before = "host", way, job.moved_before or way in ("moved", "both")
         for gpu in job.gpus:
             if costs.left_bytes:
                 self._on[gpu][job.spec.id] = min(costs.left_bytes, job.size)
@@ -235,10 +232,25 @@ class Suspends:
             for way in OUT_WAYS:
                 costs = self.switching.costs(way)
                 if costs is not None and costs.left_bytes <= max(room_bytes, 0.0):
-                    first = not (self.switching.pinned or job.moved_before)
-                    out_s = costs.out_s(job.size, first=first)
+                    out_s = self._out_s(job, way, costs)
                     best = min(best, (out_s + costs.back_s(job.size), way, out_s))
         return best[1], best[2]
+
+    def _out_s(self, job: _Job, way: Way, costs: WayCosts) -> float:
+        """Seconds until a job has left. Before memory is moved for the first time, host memory is pinned."""
+        first, moved = not (self.switching.pinned or job.moved_before), self.switching.costs("moved")
+        out_s = costs.out_s(job.size, first=first)
+        if way == "both" and first and moved is not None:
+            out_s += moved.out_s(job.size, first=True) - moved.out_s(job.size, first=False)
+        return out_s
+
+    def _way_of_rest(self, job: _Job) -> tuple[Way, float]:
+        """How the rest of a job that was moved out leaves: by the driver, or the job is stopped."""
+        both, moved = self.switching.costs("both"), self.switching.costs("moved")
+        restart_s = self.switching.restart_s(job.spec)
+        if both is None or moved is None or both.left_bytes or both.back_s(job.size) >= restart_s:
+            return "restart", 0.0
+        return "both", max(both.out_s(job.size, first=False) - moved.out_s(job.size, first=False), 0.0)
 
     def _fits_host(self, job: _Job) -> bool:
         needs: dict[int, float] = {}

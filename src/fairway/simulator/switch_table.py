@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 
 from fairway.core.errors import InputError
+from fairway.core.text_files import read_text
 from fairway.core.units import MOST_SECONDS, duration_s
 from fairway.models.suspend_table import H200, read_suspend_table
 from fairway.models.suspension import Suspension
 from fairway.models.switching import METHODS, Switching, SwitchTable, with_hits
 from fairway.traces.fields import TraceRow, csv_table, shown
-from fairway.traces.files import read_text
 
 COLUMNS = ("model", "restart_ms", "pipelined_ms", "resident_ms")
 MOST_MS = 1e9

@@ -172,7 +172,9 @@ class Laws:
         settled = scheduler.loop.decision is not None and not scheduler.loop.owes_round
         shares: Counter[int] = Counter()
         # Under the configuration that was last put in force: a new scheduler may not have got to a newer one yet.
-        tenants = virtual_clusters(_in_force(scheduler), scheduler.cluster, "the configuration")
+        tenants = virtual_clusters(
+            _in_force(scheduler), scheduler.cluster, "the configuration", scheduler.cluster.types[0].name
+        )
         for record in scheduler.store:
             holds = record.number in state.held_gpus
             over = [attempt.ended_s is not None for attempt in record.attempts]
@@ -326,7 +328,9 @@ def _overlapping(scheduler: Scheduler) -> dict[frozenset[int], int]:
     pairs, owners = dict[frozenset[int], int](), dict[int, list[int]]()
     for live in scheduler.engine.attempts.live.values():
         # A suspended job whose owner cancels it or puts it back in the queue has to go on for a moment to stop.
-        moment = isinstance(live.handle, SimulatedAttempt) and live.handle.woken_to_stop
+        # On a node that does not answer it has not heard of that, and still stands still.
+        handle = live.handle if isinstance(live.handle, SimulatedAttempt) else None
+        moment = handle is not None and (handle.woken_to_stop or (handle.paused and bool(handle.unheard)))
         for gpu in live.gpus if live.status != "paused" and not moment else ():
             others = owners.setdefault(gpu, [])
             pairs.update((frozenset((other, live.job)), gpu) for other in others)

@@ -51,8 +51,9 @@ class Behaviour(NamedTuple):
 
     Asked to stop, they save their state and leave (`saves`), die at once, ignore it until they are killed, or finish
     with code 0. `fails` is how often they leave with code 1 before that. A job that `hangs` never ends by itself. Its
-    memory on a GPU moves out in `move_s` seconds; never, if that is negative. `speeds` says how much of its work it
-    does per second on a GPU of each type (1 if a type is not named).
+    memory on a GPU moves out in `move_s` seconds; never, if that is negative. `rest_bytes` of it stay until all is
+    asked for, or for ever. `speeds` says how much of its work it does per second on a GPU of each type (1 if a type is
+    not named).
     """
 
     work_s: float
@@ -63,6 +64,8 @@ class Behaviour(NamedTuple):
     hangs: bool = False
     memory_bytes: int = 0
     move_s: float = 0.0
+    rest_bytes: int = 0
+    rest_stays: bool = False
     speeds: Mapping[str, float] = MappingProxyType({})
 
     def command(self) -> tuple[str, ...]:
@@ -158,7 +161,10 @@ class SimulatedAttempt:
     wanted: tuple[Split, int] | None = None
     words: list[str] = field(default_factory=list)
     out_at_s: float | None = None
+    empty_at_s: float | None = None
+    ready_bytes: int = 0
     stuck: bool = False
+    says_need: bool = False
     killed_asleep: bool = False
     speed: float = 1.0
     broken: bool = False
@@ -185,21 +191,48 @@ class SimulatedAttempt:
     @property
     def memory(self) -> MemoryPlace:
         """Where its memory is."""
-        size = self.behaviour.memory_bytes
+        size, now_s = self.behaviour.memory_bytes * len(self.gpus), self.site.time.monotonic()
         if self.out_at_s is None:
             return MemoryPlace("gpu", size, problem="it cannot be moved" if self.stuck else "")
-        return MemoryPlace("leaving" if self.site.time.monotonic() < self.out_at_s else "host", size, ("moved",))
+        if now_s < max(self.out_at_s, self.empty_at_s or 0.0):
+            return MemoryPlace("leaving", size, ("moved",))
+        if self.empty_at_s is None or self.behaviour.rest_stays:
+            return MemoryPlace("host", size, ("moved",), problem="" if self.empty_at_s is None else "the rest stays")
+        return MemoryPlace("host", size, ("moved", "driver"))
 
-    def move_out(self, most_bytes: int) -> bool:
+    def on_gpu_bytes(self) -> int:
+        """What it has on each of its GPUs."""
+        memory = self.memory
+        if self.out_at_s is None or self.site.time.monotonic() < self.out_at_s:
+            return self.behaviour.memory_bytes
+        return 0 if "driver" in memory.ways else min(self.behaviour.rest_bytes, self.behaviour.memory_bytes)
+
+    @property
+    def can_free(self) -> bool:
+        """Whether it stands still and could leave more of its GPUs."""
+        could_empty = self.empty_at_s is None and self.behaviour.rest_bytes > 0
+        return self.paused and (could_empty if self.out_at_s is not None else not self.stuck)
+
+    def move_out(self, most_bytes: int, *, held_bytes: int = 0, everything: bool = False) -> bool:
         """Leave the GPU, if it can."""
         self.site.point("move out")
-        self.stuck = self.behaviour.move_s < 0 or self.behaviour.memory_bytes > most_bytes
-        if not self.stuck and self.paused and self.out_at_s is None:
-            self.out_at_s = self.site.time.monotonic() + self.behaviour.move_s
+        size, now_s = self.behaviour.memory_bytes * len(self.gpus), self.site.time.monotonic()
+        if self.out_at_s is not None:
+            self.empty_at_s = now_s + self.behaviour.move_s if everything else self.empty_at_s
+            return True
+        self.stuck = self.behaviour.move_s < 0 or size > most_bytes
+        if not self.stuck and self.paused:
+            self.out_at_s, self.ready_bytes = now_s + self.behaviour.move_s, max(size, self.ready_bytes)
         return True
 
     def get_ready(self, most_bytes: int) -> None:
-        """Nothing has to be made ready."""
+        """Pin host memory, if that is enough."""
+        size = self.behaviour.memory_bytes * len(self.gpus)
+        self.ready_bytes = size if size <= most_bytes else self.ready_bytes
+
+    def tell_plan(self, place: int | None) -> bool:
+        """No executor is here."""
+        return True
 
     def stop(self, *, hurry: bool = False) -> None:
         """Ask the ranks to stop."""
@@ -209,7 +242,7 @@ class SimulatedAttempt:
             # Its ranks on nodes that answer may have heard that they are to stand still.
             self.asked_s, self.woken_to_stop = self.site.time.monotonic(), self.paused or self.pause in self.unheard
             # One whose memory is out is killed.
-            self.killed_asleep, self.out_at_s = self.out_at_s is not None, None
+            self.killed_asleep, self.out_at_s, self.empty_at_s = self.out_at_s is not None, None, None
             self.ran_before_stop_s = self.run_s()
             self._go(self.asked_s)
             stubborn = self.behaviour.on_term == "ignores" or self.behaviour.stop_s > self.grace_s
@@ -228,7 +261,9 @@ class SimulatedAttempt:
         """Let suspended ranks go on."""
         self.site.point("go on")
         if self._is_heard(self.go_on) and self.directory not in self.site.outcomes:
-            self.out_at_s, self.stuck = None, False
+            if self.out_at_s is not None and not keep:
+                self.ready_bytes = 0
+            self.out_at_s, self.empty_at_s, self.stuck = None, None, False
             self.site.note_crowd(self)
             self._go(self.site.time.monotonic())
             self.site.expect(self)
@@ -385,6 +420,7 @@ class SimulatedSite:
             self.saved_s.get(job, 0.0),
             1000 + self._count,
             self.time.monotonic(),
+            says_need=bool(record.get("request", {}).get("memory_bytes")),
         )
         attempt.speed = self.speed_of(attempt)
         self.attempts[directory] = attempt
@@ -421,14 +457,15 @@ class SimulatedSite:
     def note_crowd(self, attempt: SimulatedAttempt) -> None:
         """Write down an attempt that begins though suspended ones that could move have the memory that it needs."""
         for gpu in attempt.gpus if self.gpu_bytes is not None else ():
-            idle = [one for one in self.alive() if gpu in one.gpus and one.paused and one.out_at_s is None]
+            idle = [one for one in self.alive() if gpu in one.gpus and one.can_free and one is not attempt]
+            # A rest counts only if it is known that it stands in the way.
+            movable = [one for one in idle if one.out_at_s is None or attempt.says_need]
             memory = self.gpu_memory(gpu)
-            if memory is not None and memory.free < 0 and any(not one.stuck for one in idle if one is not attempt):
+            if memory is not None and memory.free < 0 and movable:
                 self.crowded.append(attempt.job)
 
     def _on(self, gpu: int) -> dict[Path, int]:
-        here = [one for one in self.alive() if gpu in one.gpus and one.memory.place != "host"]
-        return {one.directory: one.behaviour.memory_bytes for one in here}
+        return {one.directory: one.on_gpu_bytes() for one in self.alive() if gpu in one.gpus}
 
     def _note_early(self, record: Mapping[str, Any]) -> None:
         """Write down a job that is started before its time, unless the time was set in the middle of this step."""

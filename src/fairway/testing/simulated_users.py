@@ -186,6 +186,8 @@ class Users:
             hangs=rng.random() < 0.05,
             memory_bytes=self._memory.choice((0, 1, 4, 8, 15)) << 30,
             move_s=self._memory.choice((0.1, 0.1, 3.0, -1.0)),
+            rest_bytes=self._memory.choice((0, 1)) << 30,
+            rest_stays=self._memory.random() < 0.3,
         )
 
     def _dependencies(self) -> tuple[Dependency, ...]:

@@ -14,8 +14,8 @@ from typing import Any
 from fairway.core.cluster import MAX_GPUS, Cluster, GpuType, Node
 from fairway.core.errors import InputError
 from fairway.core.hardware import GIB, known_gpu, known_names
+from fairway.core.text_files import read_text
 from fairway.traces.fields import csv_table, shown, split_csv, table
-from fairway.traces.files import read_text
 
 TIRESIAS_CLUSTER_COLUMNS = ("num_switch", "num_node_p_switch", "num_gpu_p_node")
 ALIBABA_NODE_COLUMNS = ("sn", "gpu", "model")

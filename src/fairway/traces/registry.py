@@ -12,9 +12,9 @@ from pathlib import Path
 
 from fairway.core.errors import InputError
 from fairway.core.job import Workload
+from fairway.core.text_files import read_text
 from fairway.traces.alibaba import ALIBABA_COLUMNS, read_alibaba
 from fairway.traces.fields import Parsed, shown, split_csv, split_plain
-from fairway.traces.files import read_text
 from fairway.traces.gavel import GAVEL_COLUMNS, SHOCKWAVE_COLUMNS, read_gavel, read_shockwave
 from fairway.traces.helios import HELIOS_COLUMNS, read_helios
 from fairway.traces.native import read_native

@@ -12,9 +12,9 @@ from typing import Any
 
 from fairway.core.errors import InputError
 from fairway.core.tenant import CellSpec, TenantSpec
+from fairway.core.text_files import read_text
 from fairway.traces.cluster_files import parse_toml
 from fairway.traces.fields import shown
-from fairway.traces.files import read_text
 
 _KEYS = ("cells", "queues", "users")
 

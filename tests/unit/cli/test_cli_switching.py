@@ -65,7 +65,7 @@ def test_suspended_jobs_come_back_in_ways_that_are_counted(shell: Shell) -> None
     assert "came back" in call.out
     result = json.loads(Path(out).read_text())
     assert result["host_memory_bytes"] == 64 * 2**30
-    assert set(result["switching_ways"]) == {"in_place", "moved", "driver", "restart"}
+    assert set(result["switching_ways"]) == {"in_place", "moved", "both", "driver", "restart"}
     assert sum(way["times"] for way in result["switching_ways"].values()) > 0
     assert shell("report", out, "--html", shell.path("page.html")).code == 0
 

@@ -81,6 +81,16 @@ class FakeSeat:
             assert not self.closed, f"closed without {what!r}; heard {self.heard}"
             self.listen(0.1)
 
+    def until_any(self, *words: str) -> Message:
+        """Wait for a message with one of these words."""
+        until_s = time.monotonic() + 120.0
+        while True:
+            found = next((one for one in self.heard if set(words) & one.keys()), None)
+            if found is not None:
+                return found
+            assert time.monotonic() < until_s, f"waited in vain for {words}; heard {self.heard}"
+            self.listen(0.1)
+
     def listen(self, seconds: float) -> None:
         """Take in what is said within this time."""
         until_s = time.monotonic() + seconds

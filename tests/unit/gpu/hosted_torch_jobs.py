@@ -37,6 +37,13 @@ def small(*arguments: str) -> Small:
     return Small(*arguments)
 
 
+def large(*arguments: str) -> Small:
+    """The same, with the memory that its groups really take."""
+    made = Small(*arguments)
+    made.persistent_bytes = 15_000
+    return made
+
+
 def crowded(*arguments: str) -> Small:
     """A job that gets no memory when it computes beside others."""
     made = Small(*arguments)

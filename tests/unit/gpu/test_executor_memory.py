@@ -73,6 +73,27 @@ def test_a_job_that_grows_past_the_gpu_is_ended(hosting: Any) -> None:
     assert told.startswith("OutOfMemoryError: tried to allocate 910 bytes")
 
 
+def test_a_job_that_grows_past_its_hint_gets_more_if_there_is_more(hosting: Any) -> None:
+    host = hosting(1000)
+    other = host("other", 100, 100, 1_000_000)
+    other.until("step")
+    assert host("grows", 100, 10, 30, 10, memory_bytes=120).until("done") == 30
+    other.until("step")
+    other.close()
+
+
+def test_a_job_that_grows_past_its_hint_waits_while_others_have_the_memory(hosting: Any) -> None:
+    host = hosting(1000)
+    other = host("other", 500, 100, 1_000_000)
+    other.until("step")
+    grows = host("grows", 100, 10, 60, 10, memory_bytes=120)
+    told = {"waits", "log"} & grows.until_any("waits", "log", "done", "error").keys()
+    assert told, "it found more than there is"
+    other.until("step")
+    other.close()
+    assert grows.until("done") == 60
+
+
 def test_a_job_that_finds_no_memory_is_tried_again_when_there_is_more(hosting: Any) -> None:
     host = hosting(1000)
     first = host("first", 700, 100, 1_000_000)

@@ -176,5 +176,5 @@ def test_a_missing_file_a_directory_and_binary_data_are_refused(tmp_path: Path) 
         load_profile(str(tmp_path))
     binary = tmp_path / "binary"
     binary.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match="not UTF-8"):
+    with pytest.raises(InputError, match="a binary file, not text"):
         load_profile(str(binary))

@@ -65,9 +65,9 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "no rows or no column 'way'"),
+        ("", "the file is empty"),
         ("way,gigabytes,out_s\nmoved,1,2\n", "no column 'back_s'"),
-        (f"{HEAD}\nby_hand,1,2,3\n", ":2: unknown way 'by_hand'; known: in_place, moved, driver, restart"),
+        (f"{HEAD}\nby_hand,1,2,3\n", ":2: unknown way 'by_hand'; known: in_place, moved, both, driver, restart"),
         (f"{HEAD}\nmoved,1,2,3\nmoved,1,-2,3\n", ":3: out_s '-2' is not a number from 0"),
         (f"{HEAD}\nmoved,1,nan,3\n", ":2: out_s 'nan' is not a number"),
         (f"{HEAD}\nmoved,1,2\n", ":2: back_s '' is not a number"),
@@ -86,7 +86,7 @@ def test_a_bad_file_is_refused_in_one_line(tmp_path: Path, text: str, told: str)
 
 def test_a_file_that_is_no_text_or_not_there_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match="not UTF-8"):
+    with pytest.raises(InputError, match="a binary file, not text"):
         read_suspend_table(str(tmp_path / "bytes"))
     with pytest.raises(InputError, match="cannot be read"):
         read_suspend_table(str(tmp_path / "none"))

@@ -13,6 +13,7 @@ import fairway
 from fairway.core.action import Action, Launch, Move, Resize
 from fairway.core.cluster import Cluster
 from fairway.core.decision import Decision
+from fairway.core.errors import InputError
 from fairway.core.event import Event, JobEvicted, JobFinished, JobStarted, NodeLost, NodeRestored, Woken
 from fairway.core.job import JobSpec, Workload
 from fairway.core.pairing import MeasuredTable, PairTable
@@ -502,3 +503,19 @@ def test_a_pack_wakes_nobody_unless_there_is_room_to_take_it_apart(machines: str
     state.memory = {"packs": {"0": ["0", "1"]}}
     state.apply(Woken(30.0))
     assert make_policy("gandiva").decide(state.snapshot()).wake_s == wake_s
+
+
+def test_turns_are_long_against_the_price_of_a_switch_if_asked_for() -> None:
+    """Three jobs of 3,000 s on one GPU, whose switches take 3 s: a turn of 60 s is 20 times as long."""
+    told = {}
+    for overhead in ("0", "0.05", "0.01", "0.005"):
+        jobs = Workload.of([job(name, 1, 3000.0) for name in "abc"])
+        policy = f"gandiva:pack=1,overhead={overhead}"
+        told[overhead] = fairway.simulate(jobs, cluster="v100:1", policy=policy, switching="3s").figures()
+    assert told["0"]["jct_s"] == told["0.05"]["jct_s"]
+    turns_s = {overhead: 9000.0 / figures["switches"] for overhead, figures in told.items()}
+    assert turns_s["0"] == pytest.approx(60.0, rel=0.1)
+    assert turns_s["0.01"] == pytest.approx(300.0, rel=0.15)
+    assert turns_s["0.005"] == pytest.approx(600.0, rel=0.25)
+    with pytest.raises(InputError, match="overhead must not be negative"):
+        make_policy("gandiva:overhead=-1")

@@ -12,6 +12,7 @@ import pytest
 from fairway.core.action import Launch, Suspend
 from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.core.event import JobFinished, JobStarted, RateChanged, RegimeEntered, Woken
+from fairway.core.prospect import Prospect, Stage
 from fairway.core.state import State
 from fairway.runtime.jobs import life
 from fairway.runtime.jobs.estimates import speeds_of, submitted
@@ -84,3 +85,30 @@ def test_a_compacted_log_gives_the_same_state(tmp_path: Path, seed: int) -> None
     assert np.allclose(one.floats, other.floats, rtol=1e-9, atol=1e-6, equal_nan=True), f"seed {seed}"
     assert np.allclose(one.attained_gpu_s, other.attained_gpu_s)
     assert np.allclose(one.progress, other.progress)
+
+
+def test_of_expected_run_times_in_a_row_the_first_and_the_last_stay(tmp_path: Path) -> None:
+    record = JobRecord(0, "1", JobRequest(command=("true",)), 0.0)
+    journal = Journal(tmp_path / "journal.db")
+    prospect = Prospect(100.0, (Stage(0, (1.0,)),))
+    guesses = [
+        RegimeEntered(10.0 * at, 0, 5.0 * at, 1.0, 0, (1.0,), 900.0 + at, 0.0, work=900.0 + at, prospect=prospect)
+        for at in range(1, 40)
+    ]
+    trained = guesses[20]._replace(scaling=(2.0,), batch_size=32)
+    with journal.transaction():
+        journal.save_jobs([StoredJob(0, "1", None, False, record.plain())])
+        journal.append([submitted(record, speeds_of(record.request, CLUSTER), 500.0, 0.0, 10.0)])
+        journal.append([Launch(0, (0,), 0)], 1)
+        journal.append([JobStarted(1.0, 0, 1.0, 1.0), *guesses[:20], trained, *guesses[21:]])
+    whole, before = _replayed(journal), journal.size()
+    assert journal.compact() == before - 3 - 5, "two of each row, and what the job said itself"
+    after = _replayed(journal)
+    journal.close()
+    for state in (whole, after):
+        state.apply(Woken(500.0))
+    one, other = whole.snapshot(), after.snapshot()
+    assert np.array_equal(one.ints, other.ints)
+    assert np.array_equal(one.floats, other.floats, equal_nan=True)
+    assert np.array_equal(one.progress, other.progress)
+    assert whole.facts[0].scaling == after.facts[0].scaling == (2.0,)

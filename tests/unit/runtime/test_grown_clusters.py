@@ -84,15 +84,15 @@ def test_events_of_a_smaller_cluster_have_the_speeds_of_the_larger_one() -> None
     job = record()
     event = submitted(job, speeds_of(job.request, SMALL), 100.0, 0.0, 1.0)
     assert event.speeds == (1.0,)
-    grown = on_cluster(event, job.request, LARGE, in_steps=False)
+    grown = on_cluster(event, job.request, LARGE)
     assert grown == submitted(job, speeds_of(job.request, LARGE), 100.0, 0.0, 1.0)
-    assert on_cluster(grown, job.request, LARGE, in_steps=False) is grown
+    assert on_cluster(grown, job.request, LARGE) is grown
 
 
 def test_measured_speeds_stay_and_others_follow_from_them() -> None:
     job = record(gpu_types=("slow", "fast"))
     event = RegimeEntered(1.0, 0, 5.0, 3.0, 8, (3.0,), 100.0, 0.0, scaling=(3.0,))
-    grown = on_cluster(event, job.request, LARGE, in_steps=True)
+    grown = on_cluster(event, job.request, LARGE)
     assert grown.speeds == (3.0, 6.0)
     # A gang that was too large for a type may fit by now.
     assert grown_speeds((0.0, 4.0), (0.5, 1.0), in_steps=True) == (2.0, 4.0)
@@ -104,4 +104,4 @@ def test_measured_speeds_stay_and_others_follow_from_them() -> None:
 def test_a_type_that_a_job_may_not_use_is_no_reason_to_forget_what_was_measured() -> None:
     job = record(gpu_types=("slow",))
     event = submitted(job, (1.0, 0.0), 100.0, 0.0, 1.0)
-    assert on_cluster(event, job.request, LARGE, in_steps=False) is event
+    assert on_cluster(event, job.request, LARGE) is event

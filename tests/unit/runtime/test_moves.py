@@ -131,6 +131,54 @@ def test_memory_that_finds_no_room_ends_the_job_after_a_while(tmp_path: Path, mo
     assert tries.count("in") >= 2
 
 
+@pytest.mark.parametrize("how", ["answers", "refuses", "hangs"])
+def test_the_driver_is_asked_for_the_rest_of_memory_that_is_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(moves, "ANSWER_S", -5.0)
+    monkeypatch.setattr(moves, "RETURN_S", 0.3)
+    asked: list[str] = []
+
+    def answer(told: dict[str, Any]) -> dict[str, Any] | None:
+        asked.append(told["do"])
+        if told["do"] == "in" or how == "answers":
+            return {"pids": told["pids"]}
+        return {"problem": "no"} if how == "refuses" else None
+
+    ranks = PretendedRanks(tmp_path, helper(tmp_path / "s", answer))
+    memory = MovedMemory(ranks)
+    memory.place, memory._ways = "host", ["moved"]
+    wish(ranks, memory="out", most_bytes=1)
+    memory.look()
+    assert not asked
+    wish(ranks, memory="out", most_bytes=100, held_bytes=30, all=True)
+    memory.look()
+    assert memory.place == "leaving"
+    run(memory, "host")
+    told = where(ranks)
+    # A call that hangs may have begun, so it is undone before the job goes on.
+    assert told["ways"] == (["moved"] if how == "refuses" else ["moved", "driver"])
+    assert told["problem"] == {"answers": "", "refuses": "no", "hangs": "the driver does not answer"}[how]
+    assert told["bytes"] == (30 if how == "answers" else 0)
+    wish(ranks, memory="in")
+    ranks.stopped = False
+    memory.come_back()
+    run(memory, "gpu")
+    assert asked == ["out"] if how == "refuses" else ["out", "in"]
+    assert ranks.done[-1] == "is back"
+
+
+def test_the_driver_is_not_asked_for_more_than_the_host_may_take(tmp_path: Path) -> None:
+    asked: list[dict[str, Any]] = []
+    ranks = PretendedRanks(tmp_path, helper(tmp_path / "s", lambda told: asked.append(told) or {"pids": []}))
+    memory = MovedMemory(ranks)
+    wish(ranks, memory="out", most_bytes=10, held_bytes=11)
+    memory.look()
+    run(memory, "gpu")
+    assert where(ranks)["problem"] == "its memory is more than the host may take"
+    assert not asked
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"memory": 5}', "\x00", '{"memory": "out", "most_bytes": "x"}'])
 def test_a_wish_that_makes_no_sense_does_nothing(tmp_path: Path, text: str) -> None:
     ranks = PretendedRanks(tmp_path)

@@ -24,7 +24,7 @@ from fairway.testing.seeds import some
 
 GB = 10**9
 RESTART_S = 30.0
-MOVED, DRIVER = H200.ways["moved"], H200.ways["driver"]
+MOVED, BOTH, DRIVER = H200.ways["moved"], H200.ways["both"], H200.ways["driver"]
 
 
 def sized(name: str, gigabytes: float, gpus: int = 1) -> JobSpec:
@@ -125,11 +125,20 @@ def test_what_stays_on_a_gpu_of_a_job_that_was_moved_out_takes_room() -> None:
     assert on.on_gpu(0) == ("x",)
     on.ended(sized("x", 149))
     on.start_s(sized("y", 151), (0,))
+    assert on.resume_s(small) == pytest.approx(BOTH.back_s(4 * GB)), "the driver takes its context"
+    assert on.taken_bytes(0) == pytest.approx(151 * GB)
+    assert on.ways["both"].gpu_s == pytest.approx(BOTH.out_s(4 * GB, first=False) - MOVED.out_s(4 * GB, first=False))
+    alone = SuspendTable("no driver", [row for row in H200.rows if row.way == "moved"])
+    on = Suspends(cluster("h200:1x1"), Suspension("suspend", ways=alone, pinned=True))
+    for one in (small, sized("x", 149)):
+        on.start_s(one, (0,))
+    on.ended(sized("x", 149))
+    on.start_s(sized("y", 151), (0,))
     assert on.resume_s(small) == RESTART_S, "there is no room for its context"
     on = suspends()
     on.start_s(small, (0,))
-    assert on.start_s(sized("y", 151), (0,)) == pytest.approx(3.3), "only the driver takes all of it off"
-    assert on.start_s(small, (0,)) == pytest.approx(MOVED.out_s(151 * GB, first=False) + 1.1)
+    assert on.start_s(sized("y", 151), (0,)) == pytest.approx(0.51), "all of it has to leave"
+    assert on.start_s(small, (0,)) == pytest.approx(MOVED.out_s(151 * GB, first=False) + 0.46)
 
 
 def test_mates_on_the_same_gpus_stay() -> None:

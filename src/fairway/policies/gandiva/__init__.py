@@ -27,7 +27,8 @@ class Gandiva:
 
     `pack` is how many jobs may share a GPU (1: none). A change is judged after `trial_s`, must gain more than
     `hysteresis`, and is not tried again within `cooldown_s`. If fresh starts have taken a job's turn `patience` times,
-    its home is kept clear.
+    its home is kept clear. With `overhead` above 0, a turn lasts so long that the switch at its end takes at most this
+    part of it.
     """
 
     quantum_s: float = 60.0
@@ -38,6 +39,7 @@ class Gandiva:
     migrate: bool = True
     grow: bool = True
     patience: int = 5
+    overhead: float = 0.0
 
     name: ClassVar[str] = "gandiva"
     knows: ClassVar[frozenset[str]] = frozenset()
@@ -50,7 +52,7 @@ class Gandiva:
             raise ValueError(f"pack must be from 1 to 8, not {self.pack}")
         if self.patience < 1:
             raise ValueError(f"patience must be at least 1, not {self.patience}")
-        for knob in ("trial_s", "cooldown_s", "hysteresis"):
+        for knob in ("trial_s", "cooldown_s", "hysteresis", "overhead"):
             if not (math.isfinite(getattr(self, knob)) and getattr(self, knob) >= 0):
                 raise ValueError(f"{knob} must not be negative")
 

@@ -7,7 +7,7 @@ import math
 from operator import attrgetter
 
 from fairway.policies.gandiva.patience import Heads, hold, is_kept_clear_for, keep_clear, release
-from fairway.policies.gandiva.scene import GandivaScene
+from fairway.policies.gandiva.scene import EARLY_S, GandivaScene
 from fairway.policies.gandiva.units import Home, Unit
 
 
@@ -126,7 +126,8 @@ def rotate(scene: GandivaScene) -> None:
     runners: dict[int, list[Unit]] = {}
     for unit in scene.active.values():
         # A pack that a job has just joined still has its quantum before it.
-        if unit.stays and not unit.fixed and all(scene.held[row] for row in unit.rows):
+        joined = not all(scene.held[row] for row in unit.rows)
+        if unit.stays and not unit.fixed and not joined and _is_worth_a_switch(scene, unit):
             for node, _ in unit.home:
                 runners.setdefault(node, []).append(unit)
     left: list[Unit] = []
@@ -144,6 +145,14 @@ def rotate(scene: GandivaScene) -> None:
         stopped += victims
         scene.grant(unit)
     scene.waiting = left + stopped
+
+
+def _is_worth_a_switch(scene: GandivaScene, unit: Unit) -> bool:
+    """Whether a unit has run long enough against what it costs to stop it and to bring it back."""
+    if not scene.knobs.overhead:
+        return True
+    cost_s = max(scene.snapshot.switch_cost_s(row) for row in unit.rows)
+    return (scene.now_s - unit.since_s) * scene.knobs.overhead >= cost_s - EARLY_S
 
 
 def _take_turn(scene: GandivaScene, unit: Unit, runners: dict[int, list[Unit]], heads: Heads) -> list[Unit] | None:

@@ -27,7 +27,7 @@ from fairway.runtime.daemon.clock import Clock
 from fairway.runtime.daemon.place import found_place, ray_site
 from fairway.runtime.daemon.retention import Retention
 from fairway.runtime.daemon.scheduler import MIN_RUN_S, Scheduler
-from fairway.runtime.daemon.settings import RACKS, Choice, Options, Settings
+from fairway.runtime.daemon.settings import Choice, Options, Settings
 from fairway.runtime.daemon.watch import Watch
 from fairway.runtime.jobs.estimates import RESTART_S
 from fairway.runtime.jobs.life import CHECKPOINTED
@@ -103,7 +103,7 @@ class Daemon:
                 self.place = found_place(self.choice, options.folder, last, machine)
             undo.callback(self.place.close)
             self.machine, self.site = self.place.machine, self.place.site
-            self.settings.fit(self.machine.cluster, last.get(RACKS, {}))
+            self.settings.fit(self.machine.cluster, last)
             if listen is not None:
                 self._listen(listen)
             if self.listener is not None:

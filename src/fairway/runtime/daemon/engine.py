@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from fairway.runtime.jobs.life import (
     Happening,
     Instruction,
     Looked,
-    NodeChanged,
+    NodesChanged,
     Reported,
     RoomLacked,
     Settle,
@@ -41,7 +41,7 @@ from fairway.runtime.jobs.observations import number
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.journal.job_folders import FACTS, RECORD
 from fairway.runtime.processes import environment
-from fairway.runtime.processes.attempts import Attempts, AttemptTarget, LaunchOrder, NoRoom, Notice, Started
+from fairway.runtime.processes.attempts import Attempts, AttemptTarget, Ended, LaunchOrder, NoRoom, Notice, Started
 from fairway.runtime.processes.gang import GangNode
 from fairway.runtime.processes.site import Moment, NodeChange, NodesJoined, Outcome, Report, Site
 
@@ -137,7 +137,7 @@ class LiveEngine:
             if wait_s > 0:
                 # Only here: the instant of a round may have passed while earlier commands were written down.
                 now_s = self._now_s(until_s)
-            happened = [*asked, *self._set(now_s), *(one for notice in notices for one in self._noticed(notice, now_s))]
+            happened = [*asked, *self._set(now_s), *self._all_noticed(notices, now_s)]
             if now_s >= self._next_reports_s:
                 self._next_reports_s = now_s + REPORTS_EVERY_S
                 happened += self._looked(now_s)
@@ -150,7 +150,7 @@ class LiveEngine:
     def look(self) -> list[Happening]:
         """What the site has to say at once, as which nodes are away."""
         notices, now_s = self.attempts.wait(0.0), self._now_s(math.inf)
-        return [*self._set(now_s), *(one for notice in notices for one in self._noticed(notice, now_s))]
+        return [*self._set(now_s), *self._all_noticed(notices, now_s)]
 
     def owed_s(self, happened: Sequence[Happening], events: Sequence[Event]) -> float:
         """When a round is due after these happenings. Commands in quick succession share a round."""
@@ -176,9 +176,8 @@ class LiveEngine:
                 on.append(action.job)
         self.attempts.aim(off, on)
         events: list[Event] = []
-        for notice in self.attempts.noticed():
-            for happening in self._noticed(notice, now_s):
-                events += self._jobs.handle(happening)
+        for happening in self._all_noticed(self.attempts.noticed(), now_s):
+            events += self._jobs.handle(happening)
         events += self._jobs.observations.regrouped(now_s)
         self._save()
         return events
@@ -337,7 +336,7 @@ class LiveEngine:
 
     def _seen_bytes(self, job: int) -> int:
         live = self.attempts.live.get(job)
-        own = (0, 0) if live is None else (live.held_bytes, live.handle.memory.bytes)
+        own = (0, 0) if live is None else (live.held_bytes, live.handle.memory.bytes // len(live.gpus))
         return max(self.memory_seen.get(job, 0), *own)
 
     def note_memory(self, job: int, size: int) -> None:
@@ -381,13 +380,24 @@ class LiveEngine:
         self._polled_s = max(min(self.clock.now_s(), until_s), self._jobs.state.now_s, self._polled_s)
         return self._polled_s
 
-    def _noticed(self, notice: Notice, now_s: float) -> list[Happening]:
+    def _all_noticed(self, notices: Iterable[Notice], now_s: float) -> list[Happening]:
+        """What notices mean, in their order. Nodes that change one after the other are one happening."""
+        happened, changes = list[Happening](), dict[int, NodeChange]()
+        for notice in notices:
+            if changes and not (isinstance(notice, NodeChange) and notice.node not in changes):
+                happened.append(NodesChanged(now_s, tuple(changes.values())))
+                changes = {}
+            if isinstance(notice, NodeChange):
+                changes[notice.node] = notice
+            else:
+                happened += self._noticed(notice, now_s)
+        return [*happened, NodesChanged(now_s, tuple(changes.values()))] if changes else happened
+
+    def _noticed(self, notice: Started | Ended | NoRoom | NodesJoined, now_s: float) -> list[Happening]:
         if isinstance(notice, Started):
             return [AttemptStarted(now_s, *notice)]
         if isinstance(notice, NoRoom):
             return [RoomLacked(now_s, *notice)]
-        if isinstance(notice, NodeChange):
-            return [NodeChanged(now_s, notice)]
         if isinstance(notice, NodesJoined):
             return [ClusterGrew(now_s, notice)]
         over = AttemptEnded(now_s, notice.job, notice.outcome, self._ended_s(notice.outcome, now_s))

@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from fairway.core.action import Action
@@ -84,10 +85,10 @@ class LiveTerms(commands.AdmissionTerms, Protocol):
         """How jobs that ask for it share a GPU."""
         ...
 
-    def fit(self, cluster: Cluster) -> Mapping[str, Any]:
+    def fit(self, cluster: Cluster, last: Mapping[str, Any] = ...) -> Mapping[str, Any]:
         """Make the virtual clusters of tenants on this cluster. `ConfigError` if it cannot hold them.
 
-        Returns the facts to keep in the journal for the next time.
+        `last` are the facts of the journal. Returns those to keep for the next time.
         """
         ...
 
@@ -133,7 +134,7 @@ class NoTerms:
         """As its owner says."""
         return request.priority
 
-    def fit(self, cluster: Cluster) -> Mapping[str, Any]:
+    def fit(self, cluster: Cluster, last: Mapping[str, Any] = MappingProxyType({})) -> Mapping[str, Any]:
         """Every cluster will do."""
         return {}
 
@@ -174,7 +175,6 @@ class Scheduler:
         here: bool = True,
     ) -> None:
         self._terms = terms = terms or NoTerms()
-        terms.fit(cluster)
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.jobs_folder = folder, jobs_folder or folder / "jobs"
         self.policy_text = policy_text or policy.name
@@ -183,6 +183,7 @@ class Scheduler:
         self.on_stop: list[Callable[[], None]] = []
         self.journal = journal or Journal(folder / "journal.db")
         facts = self.journal.facts()
+        terms.fit(cluster, facts)
         self.clock = clock = Clock(facts, time)
         self._note_at_s = clock.now_s() + NOTE_EVERY_S
         length_s = policy.round_s if round_s is None else round_s
@@ -484,6 +485,8 @@ class Scheduler:
         self.writer.note_round(snapshot.now_s, decision, actions)
         for watcher in self.watchers:
             watcher(decision, actions)
+        if actions:
+            self.engine.attempts.note_plan(self.guard.plan(snapshot, decision))
 
     # --- inside ------------------------------------------------------------------------------------------------------
 

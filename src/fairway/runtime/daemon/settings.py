@@ -54,9 +54,9 @@ DEFAULT_POLICY, DEFAULT_GPUS, DEFAULT_PLACEMENT = "tiresias", "auto", "packed"
 AUTO, NONE = "auto", "none"
 """The words that set an option back to its default."""
 FILE_NAME = "fairway.toml"
-RACKS = "racks"
-"""The fact of the journal that says where nodes are."""
-_NOWHERE: Mapping[str, str] = MappingProxyType({})
+CELLS = "cells"
+"""The fact of the journal about cells: the racks of nodes, and the GPU type of cells that name none."""
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 LOCAL, RAY = "local", "ray"
 """The engines: this machine, or the machines of a Ray cluster."""
 
@@ -267,17 +267,21 @@ class Settings:
         self._cluster: Cluster | None = None
         self._tenants: Tenants | None = None
         self._racks: dict[str, str] = {}
+        self._usual = ""
 
-    def fit(self, cluster: Cluster, racks: Mapping[str, str] = _NOWHERE) -> Mapping[str, Any]:
+    def fit(self, cluster: Cluster, last: Mapping[str, Any] = _NOTHING) -> Mapping[str, Any]:
         """Make the virtual clusters of tenants on this cluster. `ConfigError` if it cannot hold them.
 
         Returns the facts to keep in the journal for the next time.
 
-        `racks` are those of last time, by node: a node that is away does not say where it is. If the cluster has grown
-        and does not have the reserved racks any more, the new nodes count as being in no rack.
+        `last` are the facts of last time: a node that is away does not say where it is, and in a cluster that has got
+        a second GPU type, cells of no type are of the first. If the cluster has grown and does not have the reserved
+        racks any more, the new nodes count as being in no rack.
         """
+        racks, usual = last.get(CELLS, ({}, ""))
         told = {node.name: node.rack for node in cluster.nodes if node.rack}
         self._racks = {**self._racks, **racks, **told}
+        self._usual = cluster.types[0].name if len(cluster.types) == 1 else self._usual or usual
         before = self._cluster
         try:
             self._use(cluster, self._racks)
@@ -286,12 +290,15 @@ class Settings:
                 raise
             self.problem = f"{error}; nodes that have joined count as being in no rack"
             self._use(cluster, {node.name: node.rack for node in before.nodes})
-        return {RACKS: self._racks}
+        return self._fitted()
+
+    def _fitted(self) -> dict[str, Any]:
+        return {CELLS: [self._racks, self._usual]}
 
     def _use(self, cluster: Cluster, racks: Mapping[str, str]) -> None:
         nodes = [replace(node, rack=racks.get(node.name, "")) for node in cluster.nodes]
         placed = Cluster.of(nodes, cluster.types, cluster.text)
-        self._tenants = virtual_clusters(self.config, placed, str(self.path))
+        self._tenants = virtual_clusters(self.config, placed, str(self.path), self._usual)
         self._cluster = placed
 
     def govern(self, scheduler: Scheduler) -> None:
@@ -373,7 +380,7 @@ class Settings:
         try:
             config = self._read()
             if self._cluster is not None:
-                virtual_clusters(config, self._cluster, str(self.path))
+                virtual_clusters(config, self._cluster, str(self.path), self._usual)
         except ConfigError as error:
             self.problem = f"{error}; the old configuration is still in force"
             raise
@@ -417,7 +424,7 @@ class Settings:
             old = self.config if before is None else before
             self.config, self._limits = config, Limits(config)
             if self._cluster is not None:
-                self._tenants = virtual_clusters(config, self._cluster, str(self.path))
+                self._tenants = virtual_clusters(config, self._cluster, str(self.path), self._usual)
             events: list[Event] = []
             snapshot = scheduler.state.snapshot()
             counted = dict(zip(snapshot.jobs.tolist(), snapshot.priority.tolist(), strict=True))
@@ -429,7 +436,7 @@ class Settings:
                         events += scheduler.commands.set_terms(record, now_s, terms)
                         scheduler.store.touch(record)
             # In one transaction with the new terms: if only one of the two were kept, terms would count twice or never.
-            scheduler.writer.keep({"config": text, RACKS: self._racks})
+            scheduler.writer.keep({"config": text, **self._fitted()})
             return events, None
 
         return command

@@ -52,7 +52,8 @@ class Incident(NamedTuple):
     def decide(self, policy: str = "") -> tuple[Granted, ...]:
         """What the same policy decides now, or another one."""
         chosen, config = make_policy(policy or self.policy), parse_config(self.config)
-        shared = virtual_clusters(config, self.snapshot.cluster, "the configuration")
+        cluster = self.snapshot.cluster
+        shared = virtual_clusters(config, cluster, "the configuration", cluster.types[0].name)
         guard = PolicyGuard(
             chosen,
             Limits(config),

@@ -40,6 +40,9 @@ class Cut(NamedTuple):
     gpu_type: int = -1
 
 
+LOOKS_AHEAD = 3
+"""How often a policy is asked what comes after the present jobs."""
+
 FindCuts = Callable[[Snapshot, Decision], Mapping[int, Cut]]
 """Rows whose grants go beyond what their users may have, and rows that wait while nothing is left for them."""
 
@@ -130,6 +133,45 @@ class PolicyGuard:
             decision = decision._replace(blocked=blocked)
         self.took_s = time.perf_counter() - began_s
         return decision
+
+    def plan(self, snapshot: Snapshot, decision: Decision) -> dict[int, int]:
+        """In which order the policy would let jobs go on whose state is in the memory of their GPUs, by job number: 0
+        is the next one on its GPU. Jobs that are far from their turn are left out.
+
+        The policy is asked as if all jobs that get GPUs now had ended, and then again without those that it names. The
+        answer decides nothing: it says whose memory is worth keeping on a GPU.
+        """
+        waits, rows = decision.gpus == 0, by_row(snapshot, self._homes()).items()
+        homes = {row: home for row, home in rows if waits[row] and int(snapshot.jobs[row]) not in self.outside}
+        there: dict[int, list[int]] = {}
+        for row, home in homes.items():
+            for gpu in home:
+                there.setdefault(gpu, []).append(row)
+        asked = any(len(on_gpu) > 1 for on_gpu in there.values())
+        order = self._following(snapshot, decision, other_types(snapshot, homes)) if asked else list(homes)
+        found: dict[int, int] = {}
+        for on_gpu in there.values():
+            for number, row in enumerate(row for row in order if row in on_gpu):
+                job = int(snapshot.jobs[row])
+                found[job] = min(number, found.get(job, number))
+        return found
+
+    def _following(self, snapshot: Snapshot, decision: Decision, barred: Mapping[int, set[int]]) -> list[int]:
+        """The rows that the policy would serve after those that it serves now."""
+        jobs = snapshot.jobs.tolist()
+        rows = np.array([row for row in (decision.gpus == 0).nonzero()[0] if jobs[row] not in self.outside], dtype=int)
+        order: list[int] = []
+        for _ in range(LOOKS_AHEAD if len(rows) else 0):
+            view = self._view(snapshot, rows, barred)
+            try:
+                after = self.policy.decide(view.part(memory=decision.memory, stopped=view.held.nonzero()[0].tolist()))
+            except Exception:  # whatever is wrong with the policy, its decisions show it
+                break
+            order += rows[after.gpus > 0].tolist()
+            rows = rows[after.gpus == 0]
+            if not len(rows) or not after.gpus.any():
+                break
+        return order
 
     def _asked(self, snapshot: Snapshot, shut: Mapping[int, str], barred: Mapping[int, set[int]]) -> Decision:
         rows = self._inside(snapshot, shut)

@@ -18,15 +18,20 @@ from fairway.runtime.jobs.estimates import speeds_of
 from fairway.runtime.jobs.request import JobRequest
 
 
-def virtual_clusters(config: Config, cluster: Cluster, name: str) -> Tenants | None:
+def virtual_clusters(config: Config, cluster: Cluster, name: str, usual: str = "") -> Tenants | None:
     """The virtual clusters of a configuration; None without tenants. `ConfigError` if the cluster cannot hold them.
 
-    `name` is what the configuration is called in errors.
+    `name` is what the configuration is called in errors. `usual` is the GPU type of cells that name none: that of a
+    cluster which had only one before it grew.
     """
     if not config.tenants:
         return None
+    specs = config.tenant_specs()
+    if len(cluster.types) > 1:
+        typed = [tuple(replace(cell, gpu_type=cell.gpu_type or usual) for cell in spec.cells) for spec in specs]
+        specs = [replace(spec, cells=cells) for spec, cells in zip(specs, typed, strict=True)]
     try:
-        return Tenants(cluster, config.tenant_specs())
+        return Tenants(cluster, specs)
     except InputError as error:
         raise ConfigError(f"{name}: {error.message}") from None
 

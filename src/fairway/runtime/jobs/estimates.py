@@ -10,7 +10,7 @@ from statistics import median
 
 from fairway.core import portable
 from fairway.core.cluster import Cluster
-from fairway.core.event import JobSubmitted, RegimeEntered
+from fairway.core.event import Event, JobSubmitted, RegimeEntered
 from fairway.core.hardware import known_gpu
 from fairway.core.job import JobSpec
 from fairway.core.prospect import Prospect, Stage
@@ -98,16 +98,17 @@ def grown_speeds(known: Sequence[float], assumed: tuple[float, ...], *, in_steps
     return tuple(speed / best for speed in speeds)
 
 
-def on_cluster(
-    event: JobSubmitted | RegimeEntered, request: JobRequest, cluster: Cluster, *, in_steps: bool
-) -> JobSubmitted | RegimeEntered:
+def on_cluster(event: JobSubmitted | RegimeEntered, request: JobRequest, cluster: Cluster) -> Event:
     """An event of a log whose cluster may have got more nodes since, as it would be on the present one."""
     known = event.speeds
     if len(known) == len(cluster.types) and all(known):
         return event
     assumed = speeds_of(request, cluster)
     if len(known) == len(assumed) and not any(now and not before for now, before in zip(assumed, known, strict=True)):
+        # It may use no more types than before.
         return event
+    # A job that reports its steps has a scaling.
+    in_steps = isinstance(event, RegimeEntered) and bool(event.scaling)
     speeds = grown_speeds(known, assumed, in_steps=in_steps)
     return event._replace(speeds=speeds, prospect=event.prospect and event.prospect.at(speeds, known))
 

@@ -88,11 +88,11 @@ class AttemptEnded(NamedTuple):
     found: bool = False
 
 
-class NodeChanged(NamedTuple):
-    """A node of the site is up, does not answer, or is lost."""
+class NodesChanged(NamedTuple):
+    """Nodes of the site are up, do not answer, or are lost. Each is named once."""
 
     time_s: float
-    change: NodeChange
+    changes: Sequence[NodeChange]
 
 
 class ClusterGrew(NamedTuple):
@@ -136,7 +136,7 @@ Happening: TypeAlias = (
     AttemptStarted
     | AttemptEnded
     | RoomLacked
-    | NodeChanged
+    | NodesChanged
     | ClusterGrew
     | Reported
     | Asked

@@ -7,13 +7,13 @@ started either, because an operator wants it so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from fairway.core.cluster import Cluster
 from fairway.core.event import Event, JobEvicted, NodeLost, NodeRestored, Woken
 from fairway.runtime.jobs import life
 from fairway.runtime.jobs.estimates import grown_speeds, speeds_of
-from fairway.runtime.jobs.life import NODE_LOST, ClusterGrew, Converge, NodeChanged, Settle, Stop
+from fairway.runtime.jobs.life import NODE_LOST, ClusterGrew, Converge, NodesChanged, Settle, Stop
 from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.processes.site import NodeChange
@@ -30,7 +30,7 @@ class LiveNodes:
         self.away: Mapping[int, NodeChange] = {}
         self._jobs = jobs
         self._grown = grown
-        jobs.interpret(NodeChanged, self.changed)
+        jobs.interpret(NodesChanged, self.changed)
         jobs.interpret(ClusterGrew, self.grew)
 
     @property
@@ -38,25 +38,25 @@ class LiveNodes:
         """The nodes, by number."""
         return self._jobs.state.cluster
 
-    def changed(self, one: NodeChanged) -> list[Event]:
-        """A node is up, does not answer, or is lost. The site may say so again; that changes nothing."""
-        node, status, _ = one.change
-        state, now_s = self._jobs.state, one.time_s
-        known = self.away.get(node)
-        away = {other: change for other, change in self.away.items() if other != node}
-        self.away = away if status == "up" else {**away, node: one.change}
-        self._jobs.blocked.set(self._blocked(), AWAY)
+    def changed(self, one: NodesChanged) -> list[Event]:
+        """Nodes are up, do not answer, or are lost. The site may say so again; that changes nothing."""
+        jobs, now_s, down = self._jobs, one.time_s, self._jobs.state.occupancy.down
+        before = {node: change.status for node, change in self.away.items()}
+        away = {**self.away, **{change.node: change for change in one.changes}}
+        self.away = {node: change for node, change in away.items() if change.status != "up"}
+        jobs.blocked.set(self._blocked(), AWAY)
         events: list[Event] = []
-        if status == "lost":
-            events += [] if node in state.occupancy.down else [NodeLost(now_s, node)]
-            events += [event for record in self._jobs.store for event in self._lost(record, node, now_s)]
-        elif status == "unreachable":
-            events += self._jobs.off_blocked(now_s)
-        elif node in state.occupancy.down:
-            events.append(NodeRestored(now_s, node))
-        if not events and (known.status if known else "up") == status:
+        lost = [change.node for change in one.changes if change.status == "lost"]
+        events += [NodeLost(now_s, node) for node in lost if node not in down]
+        if lost:
+            on = {gpu: self.cluster.nodes[node].name for node in lost for gpu in self._gpus(node)}
+            events += [event for record in jobs.store for event in self._lost(record, on, now_s)]
+        if any(change.status == "unreachable" for change in one.changes):
+            events += jobs.off_blocked(now_s)
+        events += [NodeRestored(now_s, node) for node, status, _ in one.changes if status == "up" and node in down]
+        if not events and all(before.get(node, "up") == status for node, status, _ in one.changes):
             return []
-        self._jobs.instructions.append(Settle())
+        jobs.instructions.append(Settle())
         return [*events, Woken(now_s)]
 
     def grew(self, one: ClusterGrew) -> list[Event]:
@@ -91,15 +91,17 @@ class LiveNodes:
         first = self.cluster.first_gpu[node]
         return range(first, first + self.cluster.nodes[node].gpus)
 
-    def _lost(self, record: JobRecord, node: int, now_s: float) -> list[Event]:
-        """Take a job off a node that is lost, if it is there or was to be."""
-        jobs, there = self._jobs, self._gpus(node)
+    def _lost(self, record: JobRecord, on: Mapping[int, str], now_s: float) -> list[Event]:
+        """Take a job off lost nodes, if it is there or was to be. `on` has the names of the nodes by GPU."""
+        jobs = self._jobs
         attempt, held = record.open_attempt, jobs.state.held_gpus.get(record.number, ())
-        booked = _meet(held, there)
-        broken = attempt is not None and attempt.cause != NODE_LOST and _meet(attempt.gpus, there)
+        booked = [gpu for gpu in held if gpu in on]
+        broken = (
+            [gpu for gpu in attempt.gpus if gpu in on] if attempt is not None and attempt.cause != NODE_LOST else []
+        )
         if record.state.ended or not (booked or broken):
             return []
-        why = f"its node {self.cluster.nodes[node].name} is lost"
+        why = f"its node {on[(broken or booked)[0]]} is lost"
         jobs.store.touch(record)
         if attempt is not None and broken:
             attempt.cause = NODE_LOST
@@ -114,7 +116,3 @@ class LiveNodes:
         jobs.eligibility.note_off(record, now_s)
         jobs.instructions.append(Converge(record.number))
         return [JobEvicted(now_s, record.number, jobs.observations.saved(record), why)]
-
-
-def _meet(gpus: Iterable[int], there: range) -> bool:
-    return any(gpu in there for gpu in gpus)

@@ -274,8 +274,9 @@ class Eligibility:
         if self.is_early(record, now_s):
             date_s = begins_s(record, self.shift_s)
             self._timers.call_at(date_s - self._origin_s, lambda at_s: self.look_at(record, at_s))
-            day_and_time = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(date_s + self.shift_s))
-            return record.reason or f"not before {day_and_time}"
+            if record.reason and date_s == record.not_before_s:
+                return record.reason
+            return time.strftime("not before %Y-%m-%d %H:%M:%S", time.localtime(date_s + self.shift_s))
         return self._dependencies.unmet(record)
 
 

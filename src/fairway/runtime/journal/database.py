@@ -5,8 +5,8 @@ jobs, each environment once. `log` holds, in order, the events and actions of jo
 gives the scheduler's state back. `facts` holds single values (the policy and its memory, the clock's origin, settings).
 Everything that one step of the scheduler writes is one transaction. It is on disk before the scheduler acts on it.
 
-The log stays small: the entries of a job are deleted when it ends, and of several reports of its speed in a row only
-the last one is kept.
+The log stays small: the entries of a job are deleted when it ends, of several reports of its speed in a row only the
+last one is kept, and of several expectations of its run time the first and the last one.
 """
 
 from __future__ import annotations
@@ -300,10 +300,22 @@ def _is_busy(error: sqlite3.Error) -> bool:
 _UNSETTLED = " INDEXED BY jobs_unsettled WHERE settled = 0"
 _NO_ROOM = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHMSIZE")
 _NEXT = "SELECT seq FROM (SELECT seq, kind, lead(kind) OVER ({}) AS next FROM log) WHERE kind = '{}' AND next = kind"
+_SAME = (
+    "json_extract({0}, '$.batch_size') = json_extract(fields, '$.batch_size') AND json_extract({0}, '$.scaling') = '[]'"
+)
+_GUESSES = f"""
+SELECT seq FROM (SELECT seq, kind, fields, lag(kind) OVER each AS last, lag(fields) OVER each AS before,
+  lead(kind) OVER each AS next, lead(fields) OVER each AS after FROM log WINDOW each AS (PARTITION BY job ORDER BY seq))
+WHERE kind = 'RegimeEntered' AND last = kind AND next = kind AND {_SAME.format("before")} AND {_SAME.format("after")}
+  AND json_extract(fields, '$.scaling') = '[]' AND json_extract(fields, '$.steps_left') = 'nan'
+  AND json_type(after, '$.work') IN ('real', 'integer') AND json_type(after, '$.prospect') = 'array'
+"""
+"""Run times that were expected of a job that reports nothing, between the first and the last one."""
 _NODES, _NODE = "kind IN ('NodeLost', 'NodeRestored')", "json_extract(fields, '$.node')"
 _USELESS = (
     "DELETE FROM log WHERE job IN (SELECT number FROM jobs WHERE ended = 1)",
     f"DELETE FROM log WHERE seq IN ({_NEXT.format('PARTITION BY job ORDER BY seq', 'RateChanged')})",
+    f"DELETE FROM log WHERE seq IN ({_GUESSES})",
     f"DELETE FROM log WHERE seq IN ({_NEXT.format('ORDER BY seq', 'Woken')})",
     # The last word about a node counts. The jobs of a lost node have left it, so nothing depends on the others.
     f"DELETE FROM log WHERE {_NODES} AND seq NOT IN (SELECT max(seq) FROM log WHERE {_NODES} GROUP BY {_NODE})",

@@ -310,14 +310,10 @@ class Recovered:
 
     def _on_present(self, log: Iterable[LogEntry]) -> Iterator[LogEntry]:
         """The log as it would be if all nodes had been there from the beginning."""
-        in_steps: set[int] = set()
         for entry in log:
             thing = entry.thing
             if isinstance(thing, JobSubmitted | RegimeEntered):
-                if isinstance(thing, RegimeEntered) and thing.scaling:
-                    in_steps.add(thing.job)
-                request, cluster = self.store[thing.job].request, self.state.cluster
-                thing = on_cluster(thing, request, cluster, in_steps=thing.job in in_steps)
+                thing = on_cluster(thing, self.store[thing.job].request, self.state.cluster)
             yield entry._replace(thing=thing)
 
 

@@ -138,6 +138,7 @@ class Attempts:
         self._by_handle: dict[int, Live] = {}
         self._notices: list[Notice] = []
         self._just_ended: set[int] = set()
+        self._planned: dict[int, int] = {}
         self._staying: dict[int, None] = {}
         self._slowed: dict[int, None] = {}
 
@@ -171,7 +172,7 @@ class Attempts:
             if (live.status == "paused" or live.adopted) and self._may_begin(job, target):
                 self.live.move(live, target.gpus)
                 live.status, live.adopted = "running", False
-                live.leaving = live.stuck = False
+                live.leaving = live.stuck = live.emptied = False
                 live.handle.go_on(keep=self.room.may_keep(live, self.live))
                 self._notices.append(Started(job, live.gpus, resumed=True))
 
@@ -184,7 +185,8 @@ class Attempts:
     def adopt(self, job: int, gpus: tuple[int, ...], handle: Handle, *, paused: bool = False) -> None:
         """Take over an attempt that an earlier scheduler started."""
         status: AttemptStatus = "stopping" if handle.stopping else "paused" if paused else "running"
-        self._watch(Live(job, gpus, handle, status, adopted=True, throttle=handle.throttled))
+        kept = handle.ready_bytes
+        self._watch(Live(job, gpus, handle, status, adopted=True, throttle=handle.throttled, ready_bytes=kept))
 
     def wait(self, seconds: float) -> list[Notice]:
         """What has happened; waits for something, at most this many seconds."""
@@ -232,6 +234,16 @@ class Attempts:
     def staying(self) -> Iterable[int]:
         """The jobs that may be suspended in place and have a live attempt, and some more."""
         return tuple(self._staying)
+
+    def note_plan(self, order: Mapping[int, int]) -> None:
+        """In which order suspended jobs would go on, by job: 0 is the next one on its GPU. Executors are told."""
+        for job in dict.fromkeys((*self._planned, *order)):
+            live, place = self.live.get(job), order.get(job)
+            if live is None or live.in_plan == place:
+                continue
+            if not self._wishes.share_a_process(job, job) or live.handle.tell_plan(place):
+                live.in_plan = place
+        self._planned = dict(order)
 
     def busy(self) -> dict[int, list[int]]:
         """The jobs whose processes are on each GPU, without suspended ones."""

@@ -1,9 +1,12 @@
 """Room in the memory of GPUs. A suspended job keeps its memory there until another job needs the room.
 
 Before a job starts or goes on, each of its GPUs must have as much free memory as it needs. If one has not, suspended
-jobs move out of the way. The job that was suspended last goes first, because its next turn is the farthest. What a job
-needs is what its owner says, or what it was seen to have once it has run for a while. If neither is known, all
-suspended jobs move out.
+jobs move out of the way. Those that the policy would let go on next go last; of the others, the job that was suspended
+last goes first, because its next turn is the farthest. What a job needs is what its owner says, or what it was seen to
+have once it has run for a while. If neither is known, all suspended jobs move out.
+
+A job leaves by the cheapest way that frees enough. Processes that move their memory themselves leave a rest on the GPU,
+their CUDA context. If rests stand in the way, the driver is asked to take them as well.
 """
 
 from __future__ import annotations
@@ -67,10 +70,12 @@ class GpuRoom:
             memory = self._site.gpu_memory(gpu) if paused or (me is not None and _is_out(me)) else None
             if memory is None:
                 continue
-            lack = self._lack(job, memory.free, me, [one for one in paused if not _is_out(one)])
+            rests = [one for one in paused if self._has_rest(one)]
+            lack = self._lack(job, memory.free, me, [one for one in paused if not _is_out(one)], rests)
             if lack == 0:
                 continue
-            if any(one.leaving for one in paused) or self._ask(paused, lack, live):
+            moves = any(one.leaving for one in paused) or self._ask(paused, lack, live)
+            if moves or (lack and self._ask_for_rests(rests, lack, live)):
                 self.why = {**self.why, job: f"the memory of other jobs is being moved out of GPU {gpu}"}
             elif why := self._no_way(lack, gpu, me, paused):
                 self.full[job] = why
@@ -99,7 +104,8 @@ class GpuRoom:
         for one in live.values():
             if one.leaving:
                 memory = one.handle.memory
-                if memory.place == "host" or (memory.place == "gpu" and memory.problem):
+                out = memory.place == "host" and (not one.emptied or "driver" in memory.ways or bool(memory.problem))
+                if out or (memory.place == "gpu" and memory.problem):
                     one.leaving, one.stuck, ended = False, memory.place == "gpu", True
         return ended
 
@@ -128,13 +134,14 @@ class GpuRoom:
     def may_keep(self, one: Live, live: Mapping[int, Live]) -> bool:
         """Whether a job whose memory comes back may keep the host memory for the next time: if all jobs may.
 
-        A job that is never suspended has none.
+        A job that is never suspended has none. For one that has not left, what was got ready stays.
         """
-        if not self._needs.stays(one.job):
+        if not self._needs.stays(one.job) or one.handle.memory.place == "gpu":
             return True
-        sizes = [max(other.handle.memory.bytes, other.ready_bytes, other.held_bytes) for other in live.values()]
+        memory = one.handle.memory
+        sizes = [max(_outside_bytes(other), other.ready_bytes, _held_bytes(other)) for other in live.values()]
         keeps = sum(sizes) <= self._host_bytes()
-        one.ready_bytes = one.handle.memory.bytes if keeps else 0
+        one.ready_bytes = max(memory.bytes, one.ready_bytes) if keeps else 0
         return keeps
 
     def held_bytes(self, one: Live, live: LiveAttempts) -> int:
@@ -145,18 +152,25 @@ class GpuRoom:
         if memory is None or any(other.status != "paused" for other in there):
             return 0
         others = sum(other.held_bytes for other in there if other.handle.memory.place == "gpu")
-        return max(memory.total - memory.free - others - MARGIN_BYTES * (1 + len(there)), 0)
+        contexts = 1 + sum(not _is_out(other) or "driver" not in other.handle.memory.ways for other in there)
+        return max(memory.total - memory.free - others - MARGIN_BYTES * contexts, 0)
 
-    def _lack(self, job: int, free: int, me: Live | None, others: list[Live]) -> int | None:
+    def _has_rest(self, one: Live) -> bool:
+        """Whether a job that is out has left something on its GPUs that the driver could take."""
+        moved = _is_out(one) and one.handle.memory.ways == ("moved",)
+        return moved and not one.emptied and not self._needs.share_a_process(one.job, one.job)
+
+    def _lack(self, job: int, free: int, me: Live | None, others: list[Live], rests: list[Live]) -> int | None:
         """How much memory a job lacks on a GPU beside others that are suspended there; None if nobody knows.
 
+        `rests` are those of which only a rest is there, which counts if it is known what the job needs.
         A job may have been suspended, or may be about to be, before it had taken all that it needs.
         """
         needs = {one.job: self._needs.needs_bytes(one.job) for one in others}
         need = self._needs.needs_bytes(job)
         if me is not None and _is_out(me):
-            need = max(need, me.handle.memory.bytes)
-        elif not others:
+            need = max(need, me.handle.memory.bytes // len(me.gpus))
+        elif not others and not (need and rests):
             return 0
         if others and not (need and all(needs.values())):
             return None
@@ -169,14 +183,35 @@ class GpuRoom:
     def _ask(self, paused: list[Live], lack: int | None, live: Mapping[int, Live]) -> bool:
         """Ask jobs to move out until there is as much as is lacking; all of them if that is not known."""
         asked, got = False, 0
-        for one in sorted(paused, key=lambda one: -one.paused):
+        for one in sorted(paused, key=_keeps):
             memory = one.handle.memory
             if memory.place != "gpu" or one.stuck or (lack is not None and got >= lack):
                 continue
-            if one.handle.move_out(self._left_bytes(live) + one.ready_bytes):
+            most, size = self._left_bytes(live) + one.ready_bytes, _held_bytes(one)
+            if (not size or most < size) and any(other.leaving for other in live.values()):
+                # There may be enough host memory for it when it is seen how much the others take.
+                return True
+            if size:
+                most = min(most, size + size // 4 + 4 * MARGIN_BYTES * len(one.gpus))
+            known = size or self._needs.needs_bytes(one.job) * len(one.gpus)
+            if one.handle.move_out(most, held_bytes=known):
                 one.leaving = asked = True
+                one.allowed_bytes = most
                 got += one.held_bytes
         return asked
+
+    def _ask_for_rests(self, rests: list[Live], lack: int, live: Mapping[int, Live]) -> bool:
+        """Ask the driver for what jobs have left on a GPU, until that should be as much as is lacking."""
+        asked = 0
+        for one in sorted(rests, key=_keeps):
+            rest, size = MARGIN_BYTES * len(one.gpus), one.handle.memory.bytes
+            if asked * MARGIN_BYTES >= lack or rest > self._left_bytes(live):
+                break
+            if one.handle.move_out(size + rest, held_bytes=rest, everything=True):
+                one.leaving = one.emptied = True
+                one.allowed_bytes = size + rest
+                asked += 1
+        return asked > 0
 
     def _left_bytes(self, live: Mapping[int, Live]) -> int:
         return max(self._host_bytes() - sum(max(one.ready_bytes, _outside_bytes(one)) for one in live.values()), 0)
@@ -185,7 +220,17 @@ class GpuRoom:
 def _outside_bytes(one: Live) -> int:
     """The host memory that an attempt has for its GPU memory, or is about to have."""
     memory = one.handle.memory
-    return one.held_bytes * len(one.gpus) if one.leaving else memory.bytes if memory.place != "gpu" else 0
+    return one.allowed_bytes if one.leaving else memory.bytes if memory.place != "gpu" else 0
+
+
+def _held_bytes(one: Live) -> int:
+    """What an attempt had on all its GPUs when it was suspended; 0 if nobody knows."""
+    return one.held_bytes * len(one.gpus)
+
+
+def _keeps(one: Live) -> tuple[bool, int, int]:
+    """The order in which suspended jobs leave: those that would go on next leave last."""
+    return one.in_plan is not None, -(one.in_plan or 0), -one.paused
 
 
 def _is_out(one: Live) -> bool:

@@ -104,8 +104,8 @@ class Hands:
 
         It has left `text` in the file `shared`, if this machine sees the same directory as it does.
         """
-        if owner != self._owner and time.monotonic() - self._heard_s < SILENT_S:
-            return {"taken": self._owner}
+        if other := self.other_owner(owner):
+            return {"taken": other}
         self._owner, self._heard_s = owner, time.monotonic()
         try:
             problem = "" if Path(shared).read_text(encoding="ascii") == text else f"{shared} has another text there"
@@ -131,6 +131,11 @@ class Hands:
             "token": os.environ.get("RAY_AUTH_MODE") == "token",
             "cpus": os.cpu_count() or 1,
         }
+
+    def other_owner(self, owner: str) -> str:
+        """The scheduler that these hands work for, if it is another one and was heard lately. Any thread may ask."""
+        lately = time.monotonic() - self._heard_s < SILENT_S
+        return self._owner if lately and owner != self._owner else ""
 
     def fence(self, tokens: Collection[str]) -> int:
         """End all attempts of this machine except those with these tokens. Returns how many there were.
@@ -308,8 +313,9 @@ _WORDS: dict[str, Callable[..., Any]] = {
     "pause": Running.pause,
     "go_on": lambda running, keep: running.go_on(keep=keep),
     "throttle": Running.throttle,
-    "move_out": Running.move_out,
+    "move_out": lambda running, most, held, everything: running.move_out(most, held_bytes=held, everything=everything),
     "get_ready": Running.get_ready,
+    "tell_plan": Running.tell_plan,
     "want": _want,
     "limit": Running.set_limit,
     "gang": _gang,
@@ -387,6 +393,8 @@ class RemoteHands:
     async def hello(self, owner: str, root: str, gpus: str, shared: str, text: str) -> dict[str, Any]:
         """A scheduler introduces itself. Hands that were made for another directory or other GPUs are made again."""
         try:
+            if self._hands is not None and (other := self._hands.other_owner(owner)):
+                return {"taken": other}
             if self._hands is None or self._made_for != (root, gpus):
                 await asyncio.to_thread(self._make, root, gpus)
             assert self._hands is not None

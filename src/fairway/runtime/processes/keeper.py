@@ -17,6 +17,7 @@ A scheduler that starts again finds in the attempt's directory which processes r
     rests         exists while that rank stands still between two steps
     memory, where.json, moves-PID, moved-PID
                   where the ranks' GPU memory is to be, and where it is (see `moves`)
+    in_plan       how many jobs that stand still would go on before this one, for the executor that hosts it
     stopping      exists as soon as the ranks have been asked to stop
     hurry         how many seconds suspended ranks have to stop, if what they would save is not needed
     gang          says that ranks of the same gang have failed on another machine

@@ -92,7 +92,7 @@ class Running:
 
     def go_on(self, *, keep: bool = True) -> None:
         """Let suspended ranks go on."""
-        if (self.directory / "memory").exists():
+        if self._wish().get("memory") == "out":
             self._leave_word("memory", json.dumps({"memory": "in", "keep": keep}))
         self._want_paused("no")
         self.signal(signal.SIGUSR2)
@@ -127,16 +127,35 @@ class Running:
         except (OSError, ValueError, KeyError, TypeError):
             return MemoryPlace()
 
-    def move_out(self, most_bytes: int) -> bool:
+    def move_out(self, most_bytes: int, *, held_bytes: int = 0, everything: bool = False) -> bool:
         """Ask the keeper to have the GPU memory of suspended ranks moved out."""
-        said = self._leave_word("memory", json.dumps({"memory": "out", "most_bytes": most_bytes}))
+        wish = {"memory": "out", "most_bytes": most_bytes, "held_bytes": held_bytes, "all": everything}
+        said = self._leave_word("memory", json.dumps(wish))
         self.signal(signal.SIGURG)
         return said
+
+    @property
+    def ready_bytes(self) -> int:
+        """The host memory that the ranks were told to get ready, or kept after a move."""
+        wish = self._wish()
+        kept = self.memory.bytes if wish.get("memory") == "in" and wish.get("keep") else 0
+        return int(wish["most_bytes"]) if wish.get("memory") == "pin" else kept
+
+    def _wish(self) -> dict[str, Any]:
+        """What was last said about the memory of the ranks."""
+        try:
+            return dict(json.loads((self.directory / "memory").read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return {}
 
     def get_ready(self, most_bytes: int) -> None:
         """Let running ranks get host memory ready for a move."""
         if self._leave_word("memory", json.dumps({"memory": "pin", "most_bytes": most_bytes})):
             self.signal(signal.SIGURG)
+
+    def tell_plan(self, place: int | None) -> bool:
+        """Tell the executor of a job how many others would go on before it. False if that could not be written."""
+        return self._leave_word("in_plan", "" if place is None else str(place))
 
     def want(self, batch: Split, gpus: int) -> bool:
         """Ask the ranks to work through their batch like this. False if that could not be written."""

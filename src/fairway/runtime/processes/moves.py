@@ -4,10 +4,12 @@ A keeper does it when the scheduler asks, by the cheapest way that works:
 
 * The ranks move it out themselves (`fairway.gpu.movable`). They are asked by a signal, and let go on until they answer.
 * The driver takes everything off the GPU. A helper of the scheduler asks it (`fairway.gpu.checkpointer`).
+* Both: what the ranks leave there themselves (the CUDA context) is taken by the driver, if it stands in the way.
 
 The files are in the attempt's directory.
 
-    memory        what the scheduler wants: {"memory": "out", "most_bytes": N}, "in", or "pin" (get host memory ready)
+    memory        what the scheduler wants: {"memory": "out", "most_bytes": N, "held_bytes": N}, "in", or "pin" (get
+                  host memory ready). With "all", nothing may stay on the GPU.
     moves-PID     says that this process can move its memory; made by the process
     moved-PID     how far it is; made by the process, and removed before it is asked again
     where.json    where the memory is, for the scheduler: made by the keeper
@@ -99,12 +101,15 @@ class MovedMemory:
 
     def look(self) -> None:
         """The scheduler wants something."""
-        wish = self._wish().get("memory")
-        if wish == "pin":
+        wish = self._wish()
+        if wish.get("memory") == "pin":
             for pid in self._movers():
                 _signal(pid)
-        elif wish == "out" and self._ranks.stopped and self.place == "gpu":
-            self._leave()
+        elif wish.get("memory") == "out" and self._ranks.stopped:
+            if self.place == "gpu":
+                self._leave()
+            elif self.place == "host" and wish.get("all") and self._ways == ["moved"]:
+                self._leave_nothing()
 
     def come_back(self) -> None:
         """Bring it back, and let the ranks go on."""
@@ -143,7 +148,22 @@ class MovedMemory:
         # A signal that waits is handled before anything else.
         self._ranks.signal_all(signal.SIGCONT)
         if not self._asked:
+            self._leave_by_driver()
+
+    def _leave_by_driver(self) -> None:
+        """Let the driver take everything, if the host has room for it. The driver does not ask."""
+        wish = self._wish()
+        if _number(wish.get("held_bytes")) > _number(wish.get("most_bytes")):
+            self._stay("its memory is more than the host may take")
+        else:
             self._ask_driver("out")
+
+    def _leave_nothing(self) -> None:
+        """The ranks have moved what they can. The driver takes the rest."""
+        self._began_s = self.next_s = time.monotonic()
+        self._set("leaving")
+        self._ranks.signal_all(signal.SIGCONT)
+        self._ask_driver("out")
 
     def _go_on_leaving(self, now_s: float) -> None:
         if self._call is not None:
@@ -177,17 +197,20 @@ class MovedMemory:
                 _signal(pid)
         expected_s = sum(_number(answer.get("bytes")) for answer in answers.values()) / BYTES_PER_S
         if now_s > self._began_s + ANSWER_S + expected_s:
-            self._ask_driver("out")
+            self._leave_by_driver()
 
     def _driver_left(self, reply: dict[str, Any], *, hangs: bool) -> None:
         problem = str(reply.get("problem") or "")
         if not problem:
             self._ways.append("driver")
-            self._bytes += _number(reply.get("bytes"))
+            self._bytes += _number(self._wish().get("held_bytes"))
             self._is_out()
         elif self._ways == ["moved"]:
             # What the processes have moved themselves is out. The rest is small and stays.
-            self._is_out()
+            if hangs:
+                # The driver may have begun. It is asked to undo that before they go on.
+                self._ways.append("driver")
+            self._is_out(problem)
         else:
             self._stay(problem)
             if hangs:
@@ -195,10 +218,10 @@ class MovedMemory:
                 self._began_s = time.monotonic()
                 self._ask_driver("in")
 
-    def _is_out(self) -> None:
+    def _is_out(self, problem: str = "") -> None:
         if not self._ranks.cause:
             self._ranks.stand_still()
-        self._set("host", seconds=time.monotonic() - self._began_s)
+        self._set("host", seconds=time.monotonic() - self._began_s, problem=_shown(problem))
         if not self._ranks.stopped:
             # It was let go on meanwhile.
             self.come_back()
@@ -206,8 +229,7 @@ class MovedMemory:
     def _stay(self, problem: str) -> None:
         """It cannot leave. What has left already comes back."""
         self._note({"memory": "in"})
-        # Other users read it, and a process of its owner may have written it.
-        self._problem = "".join(filter(str.isprintable, problem))[:200]
+        self._problem = _shown(problem)
         self._set("returning")
 
     # --- back --------------------------------------------------------------------------------------------------------
@@ -355,6 +377,11 @@ def _replace(path: Path, content: dict[str, Any], mode: int) -> None:
         os.fchmod(fd, mode)
         json.dump(content, file)
     scratch.replace(path)
+
+
+def _shown(problem: str) -> str:
+    """A problem as others may read it: a process of the job's owner may have written it."""
+    return "".join(filter(str.isprintable, problem))[:200]
 
 
 def _number(value: object) -> int:

@@ -81,6 +81,7 @@ class Bridge:
         self._sent_s = 0.0
         self._answered_s = time.monotonic()
         self._ray: Any = None
+        self._own_node = ""
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def run(self) -> None:
@@ -116,9 +117,9 @@ class Bridge:
             except (OSError, ValueError) as error:
                 self._fail(f"there is no Ray at {self._address} ({getattr(error, 'strerror', None) or error})")
         # Ray may wait for ever.
-        hint = "; if it wants a token, set RAY_AUTH_MODE=token here"
-        hint = "" if os.environ.get("RAY_AUTH_MODE") == "token" else hint
-        timer = threading.Timer(_CONNECT_S, self._fail, [f"Ray at {self._address} does not answer{hint}"])
+        token = os.environ.get("RAY_AUTH_MODE") == "token"
+        hint = "its token may be another one" if token else "if it wants a token, set RAY_AUTH_MODE=token here"
+        timer = threading.Timer(_CONNECT_S, self._fail, [f"Ray at {self._address} does not answer; {hint}"])
         timer.daemon = True
         timer.start()
         import ray
@@ -135,6 +136,7 @@ class Bridge:
             self._fail(f"there is no Ray at {self._address} ({lines[0] if lines else type(error).__name__})")
         timer.cancel()
         self._ray = ray
+        self._own_node = ray.get_runtime_context().get_node_id()
         self._actor = ray.remote(RemoteHands)
 
     # --- nodes -------------------------------------------------------------------------------------------------------
@@ -149,6 +151,9 @@ class Bridge:
             time.sleep(_NODES_EVERY_S)
 
     def _take_nodes(self, rows: dict[str, Mapping[str, Any]]) -> None:
+        if self._own_node not in rows:
+            # Ray takes this process for gone as well, and would run nothing of it any more.
+            self._fail("the raylet of this machine is gone")
         new: dict[str, str] = {}
         twice = set()
         for node_id in rows.keys() - self._tended.keys() - self._replaced:

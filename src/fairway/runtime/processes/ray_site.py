@@ -211,7 +211,7 @@ class RaySite(JobFolders):
     def member(self, node: int) -> Member:
         """A machine of the site."""
         machine = self._machines[self._layout.machines[node][2]]
-        return Member(self._layout.nodes[node].name, machine.address or "127.0.0.1", machine.interface)
+        return Member(machine.name, machine.address or "127.0.0.1", machine.interface)
 
     def start(self, directory: Path, launch: Mapping[str, Any]) -> RemoteAttempt:
         """Have an attempt started. If its machines cannot, it is over soon. `OSError` if its folder cannot be made."""

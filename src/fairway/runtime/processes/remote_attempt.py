@@ -65,9 +65,18 @@ class RemoteAttempt:
         order = ("gpu", "leaving", "returning", "host")
         return min((part.memory for part in self.parts), key=lambda one: order.index(one.place))
 
-    def move_out(self, most_bytes: int) -> bool:
+    @property
+    def ready_bytes(self) -> int:
+        """What the ranks keep ready for a move is not known of other machines."""
+        return 0
+
+    def move_out(self, most_bytes: int, *, held_bytes: int = 0, everything: bool = False) -> bool:
         """Ask suspended ranks to leave the GPU's memory."""
-        return self._say("move_out", most_bytes)
+        return self._say("move_out", most_bytes, held_bytes, everything)
+
+    def tell_plan(self, place: int | None) -> bool:
+        """Tell the executor of the job how many others would go on before it."""
+        return self._say("tell_plan", place)
 
     def get_ready(self, most_bytes: int) -> None:
         """Let running ranks get host memory ready for a move."""

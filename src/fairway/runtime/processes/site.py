@@ -66,7 +66,7 @@ class MemoryPlace(NamedTuple):
     """Where the GPU memory of an attempt is: on the GPU, in host memory, or on the way.
 
     `ways` says how it left: "moved" by its processes, by the "driver", or by both. `seconds` is how long the last move
-    took. `problem` says why it could not leave when it was last asked to.
+    took. `problem` says why it, or what stayed of it, could not leave when it was last asked to.
     """
 
     place: Literal["gpu", "leaving", "host", "returning"] = "gpu"
@@ -138,15 +138,26 @@ class Handle(Protocol):
         """Where the GPU memory of the ranks is."""
         ...
 
-    def move_out(self, most_bytes: int) -> bool:
+    @property
+    def ready_bytes(self) -> int:
+        """The host memory that the ranks keep ready for a move."""
+        ...
+
+    def move_out(self, most_bytes: int, *, held_bytes: int = 0, everything: bool = False) -> bool:
         """Ask suspended ranks to leave the GPU's memory, if that takes at most this much host memory.
 
-        `memory` says what becomes of it. Ranks that go on get it back first. False if that could not be written.
+        They are known to have `held_bytes`, if that is not 0. With `everything`, nothing may stay, not even what their
+        processes cannot move themselves; that may also be asked of ranks that are out otherwise. `memory` says what
+        becomes of it. Ranks that go on get it back first. False if that could not be written.
         """
         ...
 
     def get_ready(self, most_bytes: int) -> None:
         """Let running ranks get host memory ready for a move, at most this much."""
+        ...
+
+    def tell_plan(self, place: int | None) -> bool:
+        """Tell who hosts the job how many others would go on before it; None if many would. False if that failed."""
         ...
 
     def stop(self, *, hurry: bool = False) -> None:

@@ -1,0 +1,67 @@
+"""PyTorch's data-parallel training over two machines: whatever is done to it, its loss curve does not show it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from cluster_cli import ClusterCli, cluster_cli
+from machines import Machines, wait_until
+from training import alone, example
+
+PYTHON = os.environ.get("FAIRWAY_TEST_TORCH_PYTHON") or (sys.executable if find_spec("torch") else "")
+PLUGIN = Path(__file__).with_name("dictated.py")
+WAIT_S = 90.0
+
+
+def reach(cli: ClusterCli, job: str, step: int, attempts: int) -> None:
+    """Wait until a training runs in so many attempts and has made so many steps."""
+
+    def there() -> bool:
+        shown = cli.client.show(job)
+        assert not shown["ended_s"], cli.told(job)
+        return len(shown["history"]) == attempts and shown["state"] == "RUNNING" and shown["progress"]["step"] >= step
+
+    wait_until(there, f"step {step} in attempt {attempts}", WAIT_S, lambda: cli.told(job) + cli("logs", job).out)
+
+
+def submit(cli: ClusterCli, out: Path, *words: str) -> str:
+    """Submit the training; its id."""
+    usual = ("--per-gpu", "--grace", "60", "--env", "OMP_NUM_THREADS=1")
+    return cli.submit(*usual, *words, "--", *example("pytorch_ddp", PYTHON), "--out", str(out), "--pause", "0.05")
+
+
+@pytest.mark.skipif(not PYTHON, reason="needs torch")
+def test_a_training_over_two_machines_has_the_loss_curve_of_an_uninterrupted_one(machines: Machines) -> None:
+    """One is suspended in place. Another is resized from two machines to one, preempted there, and goes on on two."""
+    with cluster_cli(machines, "--plugin", str(PLUGIN), policy="dictated:gpus=2", gpus=1) as cli:
+        whole, still, moved = (cli.folder / f"{name}.json" for name in ("whole", "still", "moved"))
+        stands = submit(cli, still, "--gpus", "2", "--preempt", "suspend")
+        alone(*example("pytorch_ddp", PYTHON), "--out", str(whole))
+        reach(cli, stands, 5, 1)
+        assert cli("suspend", stands).code == 0
+        cli.wait_for(stands, "SUSPENDED")
+        assert cli("resume", stands).code == 0
+        cli.ended([stands], WAIT_S)
+
+        moves = submit(cli, moved, "--gpus", "1-2", "--preempt", "checkpoint")
+        reach(cli, moves, 10, 1)
+        cli.client.set_policy("dictated:gpus=1")
+        reach(cli, moves, 40, 2)
+        cli.client.set_policy("dictated:gpus=0")
+        cli.wait_for(moves, "PREEMPTED")
+        cli.client.set_policy("dictated:gpus=2")
+        cli.ended([moves], WAIT_S)
+
+        records = cli.records()
+        expected = json.loads(whole.read_text())
+        assert len(expected["losses"]) == 96
+        for out in (still, moved):
+            assert json.loads(out.read_text()) == expected
+    assert [attempt.codes for attempt in records[stands].attempts] == [[0, 0]]
+    assert [len(attempt.gpus) for attempt in records[moves].attempts] == [2, 1, 2]
+    assert [attempt.codes for attempt in records[moves].attempts] == [[75, 75], [75], [0, 0]]
