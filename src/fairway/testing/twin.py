@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fairway.core.action import Action, Adjustment, Suspend
+from fairway.core.cluster import Cluster, Node
 from fairway.core.decision import Decision
 from fairway.core.event import Event, JobFinished
 from fairway.core.job import JobSpec, Workload
@@ -26,6 +27,7 @@ from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest, Preempt
 from fairway.runtime.processes.machine import virtual_machine
+from fairway.runtime.processes.site import Site
 from fairway.simulator.result import Result
 from fairway.simulator.rules import Rules
 from fairway.simulator.run import simulate
@@ -57,8 +59,8 @@ class SleepingJob(NamedTuple):
 
 @dataclass(frozen=True)
 class TwinTerms:
-    """How both worlds are run. With `report_every` > 0 live jobs report their steps that often. Policies then decide by
-    measured speeds, which are never quite equal, while the simulator's are.
+    """How both worlds are run, on `nodes` nodes with `gpus` GPUs in all. With `report_every` > 0 live jobs report their
+    steps that often. Policies then decide by measured speeds, which are never quite equal, while the simulator's are.
     """
 
     policy: str
@@ -66,6 +68,15 @@ class TwinTerms:
     round_s: float = 0.0
     min_run_s: float = 0.5
     report_every: int = 0
+    nodes: int = 1
+
+    @property
+    def cluster(self) -> Cluster:
+        """The GPUs of both worlds."""
+        if self.nodes == 1:
+            return virtual_machine(self.gpus).cluster
+        nodes = [Node(f"n{number}", "cpu", self.gpus // self.nodes) for number in range(self.nodes)]
+        return Cluster.of(nodes, virtual_machine(1).cluster.types)
 
 
 class StartCosts(NamedTuple):
@@ -121,12 +132,16 @@ def random_jobs(count: int, seed: int, *, mean_s: float, over_s: float, step_s: 
 
 
 def run_live(
-    jobs: Sequence[SleepingJob], terms: TwinTerms, folder: Path, watch: Callable[[Scheduler], None] | None = None
+    jobs: Sequence[SleepingJob],
+    terms: TwinTerms,
+    folder: Path,
+    watch: Callable[[Scheduler], None] | None = None,
+    site: Site | None = None,
 ) -> LiveRun:
-    """Run jobs for real and wait for the last; the scheduler has `folder` to itself."""
+    """Run jobs for real and wait for the last; the scheduler has `folder` to itself. `site`: where, if not here."""
     scheduler = Scheduler(
         folder,
-        virtual_machine(terms.gpus).cluster,
+        terms.cluster,
         make_policy(terms.policy),
         placement("packed"),
         round_s=terms.round_s or None,
@@ -135,6 +150,8 @@ def run_live(
         restart_s=RESTART_S,
         # All of them are looked at in the end.
         recent=len(jobs),
+        site=site,
+        here=site is None,
     )
     holds = _Holds(scheduler)
     thread = scheduler.start()
@@ -177,7 +194,7 @@ def run_simulated(workload: Workload, terms: TwinTerms) -> Result:
     rules = Rules("twin", min_run_s=terms.min_run_s, spread_matters=False)
     return simulate(
         workload,
-        cluster=virtual_machine(terms.gpus).cluster,
+        cluster=terms.cluster,
         policy=terms.policy,
         rules=rules,
         round_s=terms.round_s,
