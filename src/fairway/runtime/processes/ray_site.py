@@ -326,7 +326,7 @@ class RaySite(JobFolders):
 
     def limits_kept(self) -> list[str]:
         """The limits of jobs that all machines keep."""
-        kept = [set(machine.hello["kept"]) for machine in self._machines.values() if machine.hello]
+        kept = [set(machine.hello.get("kept", ())) for machine in self._machines.values() if machine.hello]
         return sorted(set.intersection(*kept)) if kept else []
 
     def close(self) -> None:
