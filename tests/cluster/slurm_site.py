@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+
+from machines import all_pids, read_proc, wait_until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "scontrol")
 MISSING = [one for one in PROGRAMS if shutil.which(one, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") is None]
@@ -21,19 +21,6 @@ CONTAINED = os.geteuid() == 0 and os.access(FREEZER, os.W_OK)
 """Whether Slurm can follow the processes of a job by control groups."""
 KILL_WAIT_S = 15
 """How long a job that is cancelled may take until it is killed."""
-
-Found = TypeVar("Found")
-
-
-def until(what: str, look: Callable[[], Found | None], seconds: float = 60.0) -> Found:
-    """Look until there is something."""
-    deadline_s = time.monotonic() + seconds
-    while time.monotonic() < deadline_s:
-        found = look()
-        if found:
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"{what}: not within {seconds:g} s")
 
 
 class SlurmSite:
@@ -61,17 +48,17 @@ class SlurmSite:
                 (folder / f"{node}-{gpu}").touch()
         try:
             self._start_munge()
-            until("munge listens", (folder / "munge" / "socket").exists)
+            wait_until((folder / "munge" / "socket").exists, "munge to listen")
             self._start("slurmctld", "-D")
             for node in self.nodes:
                 self._start("slurmd", "-D", "-N", node)
-            until("all nodes are idle", self._is_idle)
+            wait_until(self._is_idle, "all nodes to be idle")
         except BaseException:
             self.close()
             raise
 
     def _configuration(self, ports: list[int]) -> str:
-        host, user = socket.gethostname().partition(".")[0], "root" if os.geteuid() == 0 else os.environ["USER"]
+        host, user = socket.gethostname().partition(".")[0], pwd.getpwuid(os.geteuid()).pw_name
         nodes = "".join(
             f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=4 RealMemory=4000 Gres=gpu:2\n"
             for name, port in zip(self.nodes, ports[1:], strict=True)
@@ -126,13 +113,16 @@ class SlurmSite:
         return shown.partition("JobState=")[2].split()[0]
 
     def processes(self, job: str) -> set[int]:
-        """The processes in the control groups of a job, without those of Slurm itself."""
+        """The processes of a job, without Slurm's own: in its control groups, or else by their environment."""
         found = set[int]()
         for node in self.nodes:
             for path in FREEZER.glob(f"slurm_{node}/uid_*/job_{job}/**/cgroup.procs"):
                 with suppress(OSError):
                     found |= {int(pid) for pid in path.read_text(encoding="ascii").split()}
-        return {pid for pid in found if _words(pid)[:1] != ["slurmstepd:"]}
+        if not CONTAINED:
+            marks = {f"SLURM_JOB_ID={job}", f"SLURM_CONF={self.folder}/slurm.conf"}
+            found = {pid for pid in all_pids() if marks <= set(read_proc(pid, "environ").split("\0"))}
+        return {pid for pid in found if not read_proc(pid, "cmdline").startswith("slurmstepd:")}
 
     def minutes(self, job: str) -> int:
         """For how many whole minutes a job has run."""
@@ -142,7 +132,7 @@ class SlurmSite:
     def cancel_all(self) -> None:
         """Cancel all jobs, and wait until they are gone."""
         self.call("scancel", "--user", str(os.geteuid()))
-        until("jobs are gone", lambda: not self.call("squeue", "-h").strip(), KILL_WAIT_S + 15.0)
+        wait_until(lambda: not self.call("squeue", "-h").strip(), "jobs to be gone", KILL_WAIT_S + 15.0)
 
     def close(self) -> None:
         """End everything, and leave nothing behind."""
@@ -170,10 +160,3 @@ def _free_ports(number: int) -> list[int]:
             one.bind(("127.0.0.1", port))
             found.append(port)
     return found
-
-
-def _words(pid: int) -> list[str]:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace").replace("\0", " ").split()
-    except OSError:
-        return []

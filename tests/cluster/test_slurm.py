@@ -185,11 +185,9 @@ def test_a_gang_goes_on_whatever_dies_and_from_pilot_to_pilot(pilots: Pilots) ->
     assert pilots.show(waiting)["state"] == "PENDING"
 
     # Everything dies at once, without a warning. What is known of the jobs is in the copy of the journal.
-    for pid in site.processes(second) if CONTAINED else ():
+    for pid in site.processes(second):
         kill(pid)
-    if not CONTAINED:
-        site.call("scancel", second)
-    wait_until(lambda: site.state(second) in ("FAILED", "CANCELLED"), "the end of the pilot")
+    wait_until(lambda: site.state(second) == "FAILED", "the end of the pilot")
     third = pilots.start()
     goes_on_at(pilots, third, gang, 3)
 
@@ -201,12 +199,13 @@ def test_a_gang_goes_on_whatever_dies_and_from_pilot_to_pilot(pilots: Pilots) ->
 
 
 def cancelled_and_gone(pilots: Pilots, pilot: str) -> None:
-    """Cancel a pilot. It saves what it can, and Slurm ends all of its processes, if it can follow them."""
+    """Cancel a pilot. It saves what it can, and Slurm ends all of its processes."""
     ours = pilots.site.processes(pilot)
-    assert len(ours) > 10 or not CONTAINED
+    assert len(ours) > 10
     pilots.site.call("scancel", pilot)
     wait_until(lambda: pilots.site.state(pilot) == "CANCELLED", "the end of the pilot")
     wait_until(lambda: not any(lives(pid) for pid in ours), "everything to end", 20.0)
-    marked = str(pilots.jobs)
-    left = [pid for pid in all_pids() if marked in read_proc(pid, "environ") + read_proc(pid, "cmdline")]
-    assert [pid for pid in left if lives(pid)] == []
+    # Without control groups Slurm waits neither for keepers, which have been asked to end, nor for Ray's agents.
+    marked, where = str(pilots.jobs), ("cmdline", "environ") if CONTAINED else ("cmdline",)
+    left = [pid for pid in all_pids() if any(marked in read_proc(pid, one) for one in where)]
+    wait_until(lambda: not any(lives(pid) for pid in left), "everything to end", 0.1 if CONTAINED else 20.0)

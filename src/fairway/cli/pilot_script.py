@@ -120,16 +120,21 @@ end_ray() {
     [ -z "$ray_pid" ] || kill -KILL -- "-$ray_pid" 2>/dev/null
 }
 
+# Keepers are asked to have their ranks saved.
+end_keepers() { pkill -TERM -U "$UID" -f -- "--nobodys-child ${jobs//[!a-zA-Z0-9\/_-]/.}/"; }
+
 node() {
+    local ending=''
     ray_pid='' life='' since_s=0
-    # While jobs save, Ray has to be there. The first node ends this step when they have. (Ranks would inherit it if
-    # the signal were ignored.)
-    trap : TERM
+    # At scancel. While jobs save, Ray has to be there, and the first node ends this step when they have. But if Slurm
+    # has no control groups, it has asked Ray to end as well.
+    trap 'ending=yes' TERM
     mkdir -p "$ray_folder"
-    trap 'end_ray; rm -rf "$ray_folder"; exit 0' USR1
+    trap 'end_keepers; end_ray; rm -rf "$ray_folder"; exit 0' USR1
     until taken; do
         if ! ray_is_well; then
             end_ray
+            if [ -n "$ending" ]; then end_keepers; exit 0; fi
             [ -z "$ray_pid" ] || say "Ray is started again; it had said: $(tail -n 5 "$ray_log")"
             start_ray
         fi

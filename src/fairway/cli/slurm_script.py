@@ -135,7 +135,7 @@ def slurm_script(
     fairway slurm-script -N 4 --jobs /shared/fairway > pilot.sh
     sbatch pilot.sh
     /shared/fairway/pilot/fairway submit --gpus 16 --per-gpu -- python train.py
-    fairway slurm-script -N 4 --gpus-per-node 8 --time 1d --again --jobs /shared/fairway -- --qos=long > pilot.sh
+    fairway slurm-script -N 4 --time 1d --again --jobs /shared -- -q long > p.sh
     """
     from fairway.cli.pilot_script import Pilot, script
     from fairway.runtime.daemon.settings import NONE

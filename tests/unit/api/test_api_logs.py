@@ -29,7 +29,7 @@ class Job:
         self.record = JobRecord(0, "7", request, 0.0, JobState.RUNNING)
         self.ranks = ranks
         self.folder = folder
-        self.scheduler = cast(Scheduler, SimpleNamespace(folder=folder, clock=Clock({})))
+        self.scheduler = cast(Scheduler, SimpleNamespace(jobs_folder=folder / "jobs", clock=Clock({})))
 
     def attempt(self) -> None:
         if self.record.attempts:

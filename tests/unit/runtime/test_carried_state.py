@@ -17,6 +17,7 @@ from fairway.runtime.jobs.records import Attempt, JobRecord, JobState, StoredJob
 from fairway.runtime.jobs.request import JobRequest
 from fairway.runtime.journal.carried_state import main, restore, save
 from fairway.runtime.journal.database import Journal
+from fairway.runtime.processes.keeper import write_over
 
 
 def stored(number: int, *attempts: Attempt) -> StoredJob:
@@ -118,6 +119,31 @@ def test_attempts_without_an_end_are_given_up(places: tuple[Path, Path, Path]) -
     restore(shared, state.with_name("elsewhere"), jobs)
     given_up = {str(one.parent.relative_to(jobs)) for one in jobs.rglob("given-up")}
     assert given_up == {"1/attempt-2", "2/attempt-1/node-0", "2/attempt-1/node-1"}
+
+
+def test_jobs_that_were_started_after_the_last_copy_are_queued_again_unless_their_folders_say_otherwise(
+    places: tuple[Path, Path, Path],
+) -> None:
+    state, shared, jobs = places
+    with closing(Journal(state / "journal.db")) as journal:
+        put(journal, stored(0), stored(1), stored(2))
+    save(state, shared)
+    for number in range(3):
+        folder = jobs / str(number + 1) / "attempt-1"
+        folder.mkdir(parents=True)
+        record = stored(number, Attempt(1, [0], "t", 1010.0)).record
+        write_over(folder / "launch.json", {"ranks": [], "record": record, "facts": {}})
+    (jobs / "2" / "attempt-1" / "hurry").touch()
+    told = {"cause": "", "killed": False, "problem": "", "time": 1020.0, "codes": [0]}
+    write_over(jobs / "3" / "attempt-1" / "exit.json", told)
+    restore(shared, state.with_name("elsewhere"), jobs)
+    with closing(Journal(state.with_name("elsewhere") / "journal.db")) as journal:
+        records = {job.id: JobRecord.from_plain(job.record) for job in journal.jobs()}
+    assert [(one.state, one.held, len(one.attempts)) for one in records.values()] == [
+        (JobState.RUNNING, False, 1),
+        (JobState.CANCELLED, False, 1),
+        (JobState.RUNNING, False, 1),
+    ], "the scheduler finds out how an attempt ended"
 
 
 def test_it_saves_as_long_as_its_parent_lives(places: tuple[Path, Path, Path]) -> None:

@@ -16,14 +16,14 @@ import shutil
 import sqlite3
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import closing, suppress
 from pathlib import Path
 
 from fairway.core.errors import FairwayError
 from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.journal.database import Journal
-from fairway.runtime.journal.job_folders import take_over
+from fairway.runtime.journal.job_folders import UNCERTAIN, take_over
 from fairway.runtime.processes.local import outcome_of
 
 JOURNAL = "journal.db"
@@ -96,11 +96,22 @@ def restore(shared: Path, state: Path, jobs: Path) -> bool:
     for source in (*_files(shared), shared / JOURNAL):
         _put(source, state / source.name)
     with closing(Journal(state / JOURNAL)) as journal:
-        take_over(journal, jobs)
+        _release(journal, take_over(journal, jobs))
         _give_up(journal, jobs)
         with journal.transaction():
             journal.set_facts({"machine": None, "salvaged": True})
     return True
+
+
+def _release(journal: Journal, found: Collection[str]) -> None:
+    """Let jobs run that were started after the last copy, and have not ended. Whether they were cancelled since then is
+    not known, but that is at most a second, and a cancelled job that had processes has a mark in its folder."""
+    records = [JobRecord.from_plain(job.record) for job in journal.jobs(ended=False) if job.id in found]
+    held = [record for record in records if record.held and record.reason == UNCERTAIN]
+    for record in held:
+        record.held, record.reason = False, ""
+    with journal.transaction():
+        journal.save_jobs(record.stored() for record in held)
 
 
 def _give_up(journal: Journal, jobs: Path) -> None:

@@ -326,7 +326,7 @@ class RaySite(JobFolders):
 
     def limits_kept(self) -> list[str]:
         """The limits of jobs that all machines keep."""
-        kept = [set(machine.hello["kept"]) for machine in self._machines.values() if machine.hello]
+        kept = [set(machine.hello.get("kept", ())) for machine in self._machines.values() if machine.hello]
         return sorted(set.intersection(*kept)) if kept else []
 
     def close(self) -> None:
@@ -409,6 +409,8 @@ class RaySite(JobFolders):
             if answer.get("value", False) is not False:
                 # Otherwise it is tried again later.
                 self._push(part)
+            if self._machines[part.machine].status != "up":
+                self._look_whether_up(self._machines[part.machine])
 
         part.asked_s = time.monotonic()
         self._call(part.machine, verb, about, answered)
@@ -464,6 +466,8 @@ class RaySite(JobFolders):
         for machine in list(self._machines.values()):
             if not machine.ready and machine.status != "lost" and now_s >= machine.since_s + SILENT_S:
                 self._turn(machine, "unreachable", machine.why)
+            if machine.ready and machine.status != "up":
+                self._look_whether_up(machine)
             if machine.greeted and not machine.ready and now_s >= machine.fenced_s + START_S:
                 self._fence(machine)
             if machine.dead and machine.status != "lost" and self._alive is not None:
@@ -559,15 +563,21 @@ class RaySite(JobFolders):
                 return
             machine.ready, machine.dead, machine.why = True, False, ""
             machine.signs.clear()
-            self._turn(machine, "up")
             for part in self._on(machine):
                 if part.state == "runs":
                     part.state = "finding"
                 part.asked_s = None
                 self._push(part)
+            self._look_whether_up(machine)
 
         machine.fenced_s = time.monotonic()
         self._call(machine.name, "fence", ([part.token for part in self._on(machine)],), fenced)
+
+    def _look_whether_up(self, machine: RemoteMachine) -> None:
+        """A machine is up again once its attempts have heard all that they were to be told meanwhile: one that was to
+        stand still may be on GPUs that now belong to another."""
+        if machine.ready and not any(part.state == "finding" or part.words for part in self._on(machine)):
+            self._turn(machine, "up")
 
     def _fell_silent(self, name: str, why: str) -> None:
         machine = self._machines.get(name)
