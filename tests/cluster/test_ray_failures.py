@@ -18,6 +18,8 @@ SEED = int(os.environ.get("FAIRWAY_TEST_SEED", "19"))
 ADOPTED_S = 10.0
 ELSEWHERE_S = 20.0
 FENCED_S = 3.0
+FROZEN_S = 5.0
+"""How much longer it may take to see that a machine stands still: its connections stay open."""
 
 
 class Parts:
@@ -133,11 +135,11 @@ def test_what_machines_ran_goes_on_elsewhere_if_they_are_lost_and_only_then(mach
         machines[2].freeze(all_of_it=True)
         if machines.apart:
             machines[3].cut()
-        for job in (off, frozen):
+        for job, within_s in ((off, ELSEWHERE_S), (frozen, ELSEWHERE_S + FROZEN_S)):
             wait_until(lambda job=job: list(cli.diaries.glob(f"{job}-2-*")), "the job to run elsewhere", 40.0)  # type: ignore[misc]
             again_s = min(spell.from_s for spell in cli.spells() if (spell.job, spell.attempt) == (job, 2))
             print(f"elsewhere {again_s - away_s:.1f} s later")
-            assert again_s - away_s <= ELSEWHERE_S
+            assert again_s - away_s <= within_s
             assert first_step(cli, job, 2) > 0, "it did not go on from its checkpoint"
         assert cli.up_nodes() == ({"n0"} if machines.apart else {"n0", "n3"})
         assert cli.state_of(behind) == "RUNNING"
