@@ -45,7 +45,7 @@ from fairway.runtime.processes.site import (
     Sight,
 )
 
-SIGN_S = 15.0
+SIGN_S = 13.0
 """A machine that Ray has given up is lost if its keepers have shown no sign of life for this long."""
 SILENT_S = 2.0
 """How long hands may be silent before their machine counts as unreachable."""
