@@ -366,7 +366,8 @@ def _alone(folder: Path) -> Iterator[None]:
 
 def _choice(folder: Path) -> Choice:
     """The options of the last scheduler."""
-    return Choice(Options(folder), facts_of_last_time(folder) if folder.is_dir() else {})
+    # A blank journal may be a lost one: it is not touched.
+    return Choice(Options(folder), {} if is_blank(folder / "journal.db") else facts_of_last_time(folder))
 
 
 def _stop_on_ray(folder: Path) -> Stopped:

@@ -474,7 +474,8 @@ class LocalSite(JobFolders):
                 make_folder(one)
             executors.ensure(launch["executor"], launch.get("umask", 0o022), launch.get("open_files"))
         told = launch if group is None else {**launch, "cgroup": str(group)}
-        running = start_keeper(directory, told, nobodys_child=self._nobodys_children)
+        how = {"nobodys_child": True} if self._nobodys_children else {}
+        running = start_keeper(directory, told, **how)
         self._watch(running, launch["token"])
         return running
 
