@@ -148,8 +148,8 @@ def test_what_machines_ran_goes_on_elsewhere_if_they_are_lost_and_only_then(mach
         machines[2].thaw()
         wait_until(lambda: not any(map(lives, zombies)), "the ranks that came back from the dead to end", FENCED_S)
         if machines.apart:
+            # Ray on it has been given up. It ends itself sooner or later, and is started again.
             machines[3].mend()
-            wait_until(lambda: not machines[3].raylet, "the raylet behind the cable to end itself")
             machines[3].restart_ray()
         machines[2].restart_ray()
         machines[1].power_on()

@@ -49,9 +49,9 @@ def test_a_training_over_two_machines_has_the_loss_curve_of_an_uninterrupted_one
         assert cli("resume", stands).code == 0
         cli.ended([stands], WAIT_S)
 
-        moves = submit(cli, moved, 0.12, "--gpus", "1-2", "--preempt", "checkpoint")
-        # A job keeps its GPUs for its first five seconds, whatever the policy says.
-        reach(cli, moves, 20, 1)
+        moves = submit(cli, moved, 0.2, "--gpus", "1-2", "--preempt", "checkpoint")
+        # A job keeps its GPUs for its first five seconds, whatever the policy says: thirty steps take six.
+        reach(cli, moves, 28, 1)
         cli.client.set_policy("dictated:gpus=1")
         reach(cli, moves, 60, 2)
         cli.client.set_policy("dictated:gpus=0")
