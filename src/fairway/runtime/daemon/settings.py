@@ -178,14 +178,7 @@ class Choice:
     @property
     def ray(self) -> str | None:
         """The address of the Ray cluster to run on; None to run on this machine."""
-        engine, _, address = str(self._values["engine"]).partition(":")
-        if engine == LOCAL and not address:
-            return None
-        if engine != RAY or not address:
-            raise InputError(
-                f"--engine {self._values['engine']!r} is neither 'local' nor like 'ray:auto', 'ray:HOST:PORT'"
-            )
-        return address
+        return _ray_address(str(self._values["engine"]))
 
     def root(self, folder: Path) -> Path:
         """The directory that has the folders of jobs. `folder` is the state directory."""
@@ -231,13 +224,23 @@ class Choice:
     def check_engine(self) -> None:
         """Raise `InputError` if there is no such engine."""
         with self.blamed("engine"):
-            assert self.ray is None or self.ray
+            _ray_address(str(self._values["engine"]))
 
     def check_config(self) -> None:
         """Raise `InputError` if the configuration file does not exist."""
         if self.config is not None and not self.config.is_file():
             with self.blamed("config"):
                 raise InputError("there is no such file", path=str(self.config))
+
+
+def _ray_address(told: str) -> str | None:
+    """The address of Ray in an engine such as "ray:auto"; None for this machine."""
+    engine, _, address = told.partition(":")
+    if told == LOCAL:
+        return None
+    if engine != RAY or not address:
+        raise InputError(f"--engine {told!r} is neither 'local' nor like 'ray:auto', 'ray:HOST:PORT'")
+    return address
 
 
 def _kept(name: str, value: Any) -> Any:
