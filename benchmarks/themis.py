@@ -1,12 +1,10 @@
-"""Themis: what an auction costs, how good its choice by prices is, and what the fairness knob does on a shared cluster.
+"""Themis: what an auction costs, and how good its choice by prices is.
 
-    python benchmarks/themis.py [--jobs 250] [--seeds 3] [--parts auction,gap,loads] [--json]
+    python benchmarks/themis.py [--seeds 3] [--parts auction,gap] [--json]
 
 auction: CPU seconds of one auction with all Nash products (with everybody, and without each bidder) when 500 apps want
 GPUs, by cluster and fairness. gap: where several GPU types make the auction choose by prices, how far its sum of
-log-values and the parts that winners keep are from exact ones. loads: users of unequal activity submit gangs of 1 to 8
-GPUs that last 20 minutes to 10 hours alone, at 0.8 and 1.2 times what the GPUs can do, on one GPU type and on three;
-rho is the `isolated` one of the metrics, restarts included. Figures are means over the seeds.
+log-values and the parts that winners keep are from exact ones.
 """
 
 from __future__ import annotations
@@ -20,46 +18,18 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 
-import fairway
-from fairway import JobSpec, Workload
-from fairway.policies import make_policy, policies
+from fairway import JobSpec
+from fairway.policies import make_policy
 from fairway.policies.themis.auction import kept_parts
 from fairway.policies.themis.bids import market_of, tender_of
 from fairway.policies.themis.nash import Bid, gains_of, nash_product
 from fairway.policies.themis.rho import apps_of, relative_speeds
 from fairway.testing import snapshot_of
-from fairway.traces import read_cluster
 
 CLUSTERS = ("v100:32x8", "v100:16x8,p100:8x8,k80:8x8")
-LOADED = ("v100:8x8", "v100:4x8,p100:4x8,k80:4x8")
-LOADS = (0.8, 1.2)
 FAIRNESS = (0.0, 0.5, 0.8, 0.95)
-OTHERS = ("las", "tiresias", "finish_time_fairness")
-VARIANTS = ("themis:lease_s=300", "themis:payment=time", "themis:leases=own", "themis:app=user")
-
-
-def shared(jobs: int, seed: int, load: float, cluster: str, users: int = 12) -> Workload:
-    """Gangs of users of unequal activity, as much as so many times what the cluster can do."""
-    random = np.random.default_rng([seed, 31])
-    machines = read_cluster(cluster)
-    fastest = machines.types[0].speed
-    gpus = sum(
-        count * gpu.speed / fastest for count, gpu in zip(machines.gpus_by_type.tolist(), machines.types, strict=True)
-    )
-    lasts_s = np.exp(random.uniform(np.log(1200.0), np.log(36000.0), jobs)).round(3)
-    gangs = random.choice([1, 2, 4, 8], jobs, p=[0.5, 0.2, 0.2, 0.1])
-    activity = 1.0 / np.arange(1, users + 1)
-    owners = random.choice(users, jobs, p=activity / activity.sum())
-    gap_s = float((lasts_s * gangs).mean()) / (load * gpus)
-    at_s = np.cumsum(random.exponential(gap_s, jobs)).round(3)
-    specs = [
-        JobSpec(f"job-{i}", float(at_s[i]), int(gangs[i]), duration_s=float(lasts_s[i]), user=f"user-{owners[i]}")
-        for i in range(jobs)
-    ]
-    return Workload.of(specs, source=f"shared, load {load:g}, seed {seed}")
 
 
 def crowd(apps: int, cluster: str, seed: int = 0, elastic: float = 0.25) -> Any:
@@ -128,32 +98,6 @@ def gap(seeds: int) -> list[dict[str, Any]]:
     return rows
 
 
-def measured(policy: str, cluster: str, load: float, jobs: int, seeds: int) -> dict[str, Any]:
-    """Fairness, completion times and preemptions under one policy."""
-    seen: list[list[float]] = []
-    for seed in range(seeds):
-        result = fairway.simulate(shared(jobs, seed, load, cluster), cluster=cluster, policy=policy, seed=seed)
-        figures = result.figures()
-        rho = figures["ftf"]["isolated"]
-        seen.append(
-            [
-                *(rho["worst"], rho["p99"], rho["mean"], rho["unfair_fraction"], figures["jct_s"]["mean"]),
-                *(figures["preemptions"], figures["restarts"], 1e3 * figures["decide_cpu_s"] / figures["rounds"]),
-            ]
-        )
-    names = ("worst_rho", "p99_rho", "mean_rho", "unfair", "jct_s", "preemptions", "restarts", "ms_per_decision")
-    means = np.mean(seen, axis=0).tolist()
-    return {"cluster": cluster, "load": load, "policy": policy, **dict(zip(names, means, strict=True))}
-
-
-def loads(jobs: int, seeds: int) -> list[dict[str, Any]]:
-    """Themis by fairness, its variants, and the others."""
-    themis = [f"themis:fairness={fairness:g}" for fairness in FAIRNESS]
-    names = [*(name for name in OTHERS if name in policies()), *themis, *VARIANTS]
-    cases = [(policy, cluster, load) for cluster in LOADED for load in LOADS for policy in names]
-    return [measured(*case, jobs, seeds) for case in track(cases, "runs", console=Console(stderr=True))]
-
-
 def show(title: str, rows: Sequence[dict[str, Any]]) -> None:
     """A table of records."""
     table = Table(title=title)
@@ -171,9 +115,8 @@ def show(title: str, rows: Sequence[dict[str, Any]]) -> None:
 def main(argv: Sequence[str]) -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=250)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--parts", default="auction,gap,loads")
+    parser.add_argument("--parts", default="auction,gap")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args(argv)
     report: dict[str, list[dict[str, Any]]] = {}
@@ -181,8 +124,6 @@ def main(argv: Sequence[str]) -> int:
         report["One auction, 500 apps"] = auction()
     if "gap" in args.parts:
         report["Choice by prices against the optimum"] = gap(args.seeds)
-    if "loads" in args.parts:
-        report[f"{args.jobs} jobs, {args.seeds} seeds"] = loads(args.jobs, args.seeds)
     if args.json:
         print(json.dumps(report))
         return 0

@@ -1,4 +1,4 @@
-"""Hare against the baselines of its poster, on a small version of `benchmarks/hare.py`; and its worked example."""
+"""Hare against the baselines of its poster, as `fairway reproduce hare-gpus` on a smaller scale; its worked example."""
 
 from __future__ import annotations
 

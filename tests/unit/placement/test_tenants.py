@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,6 +24,7 @@ from fairway.placement import placement
 from fairway.placement.tenanted import Tenanted
 from fairway.placement.tenants import Tenants
 from fairway.placement.virtual import tenant_view
+from fairway.reproduce.systems.hived import TOGETHER, QuotaOnly, extra_queueing_min
 from fairway.simulator.faults import Faults, Outage
 from fairway.simulator.result import Result
 from fairway.testing import Invariants, cluster, job, state_of
@@ -233,18 +230,6 @@ class TestSafety:
             assert simulate(Workload.of(jobs), tenants=tenants, **about).finished == len(jobs)
 
 
-def anomaly() -> ModuleType:
-    """The benchmark, which has the quota-only layer to compare with."""
-    path = Path(__file__).parents[3] / "benchmarks" / "hived.py"
-    spec = importlib.util.spec_from_file_location("hived_benchmark", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["hived_benchmark"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_with_quotas_alone_a_single_gpu_of_one_tenant_keeps_the_gang_of_another_waiting() -> None:
     """Two nodes of 4 GPUs, half of them for each tenant. A small job of B fills the node on which A's jobs are, so A's
     next one starts on the other node, and B's gang of 4 has no node any more."""
@@ -253,17 +238,17 @@ def test_with_quotas_alone_a_single_gpu_of_one_tenant_keeps_the_gang_of_another_
     jobs.append(job("gang", 4, 100.0, 20.0, queue="b"))
     trace = Workload.of([replace(spec, skew=1.0) for spec in jobs])
     specs = [TenantSpec.of("a", "1x4"), TenantSpec.of("b", "1x4")]
-    about: dict[str, Any] = {"cluster": "v100:2x4", "placement": anomaly().TOGETHER}
-    quota = anomaly().QuotaOnly(make_policy("fifo"), Tenants(cluster("v100:2x4"), specs))
+    about: dict[str, Any] = {"cluster": "v100:2x4", "placement": TOGETHER}
+    quota = QuotaOnly(make_policy("fifo"), Tenants(cluster("v100:2x4"), specs))
     assert times(simulate(trace, policy=quota, **about), "b")["gang"] == (1000.0, 1100.0)
     assert times(simulate(trace, policy="fifo", tenants=specs, **about), "b")["gang"] == (20.0, 120.0)
 
 
 @pytest.mark.parametrize("policy", ["fifo", "srtf"])
 def test_quotas_alone_add_queueing_and_cells_add_none(policy: str) -> None:
-    found = anomaly().extra_queueing(policy, 0, jobs=100)
-    assert found["quota only"][1] > 5.0
-    assert found["virtual clusters"] == (0.0, 0.0)
+    quota_only, virtual_clusters = extra_queueing_min(policy, 0, jobs=100)
+    assert quota_only[1] > 5.0
+    assert virtual_clusters == (0.0, 0.0)
 
 
 def layer(spec: str, *tenants: TenantSpec, policy: str | Policy = "fifo", **about: Any) -> Tenanted:

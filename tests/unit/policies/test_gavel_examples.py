@@ -7,43 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from fairway.core.cluster import Cluster, GpuType, Node
-from fairway.core.pairing import PairTable
-from fairway.policies import make_policy
-from fairway.policies.gavel.base import SharePolicy
-from fairway.policies.gavel.situation import Shares, Situation
-from fairway.testing import job, snapshot_of
+from fairway.policies.gavel.situation import Shares
+from fairway.reproduce.systems.gavel.examples import plan_of
 
 TWO_TYPES = ((40.0, 10.0), (12.0, 4.0), (100.0, 50.0))
 THREE_TYPES = ((40.0, 20.0, 10.0), (12.0, 8.0, 4.0), (100.0, 75.0, 50.0))
-
-
-def _plan(
-    policy: str,
-    rates: Sequence[Sequence[float]],
-    gpus: Sequence[int] | None = None,
-    *,
-    steps: Sequence[float] | None = None,
-    together: Sequence[float] | None = None,
-    users: str = "",
-) -> Shares:
-    """A policy's plan for single-GPU jobs, on one GPU of each type; `together` is what two jobs keep of their speed."""
-    counts = gpus or [1] * len(rates[0])
-    kinds = [GpuType(f"type-{kind}", 16 << 30, 1.0, 1.0) for kind in range(len(counts))]
-    nodes = [Node(f"node-{kind}", f"type-{kind}", count) for kind, count in enumerate(counts)]
-    work = steps or [1000.0] * len(rates)
-    owners = users or "u" * len(rates)
-    pairing = PairTable({0: 0, 1: 1}, {(0, 1): ((together[0], together[1]),)} if together else {})
-    chosen = make_policy(policy)
-    assert isinstance(chosen, SharePolicy)
-    snapshot = snapshot_of(
-        [job(f"j{row}", steps=work[row], model="any", user=owners[row]) for row in range(len(rates))],
-        Cluster.of(nodes, kinds),
-        knows=chosen.knows,
-        speeds={f"j{row}": tuple(speeds) for row, speeds in enumerate(rates)},
-        pairing=pairing,
-    )
-    return chosen.plan(Situation(snapshot, np.zeros((len(rates), len(counts)))))
 
 
 def _throughput(rates: Sequence[Sequence[float]], shares: Shares) -> np.ndarray:
@@ -57,7 +25,7 @@ def _split(rates: Sequence[Sequence[float]]) -> np.ndarray:
 
 @pytest.mark.parametrize("policy", ["max_min_fairness", "max_min_fairness:published=on", "water_filling"])
 def test_three_jobs_on_two_types_gain_a_tenth_over_an_equal_split(policy: str) -> None:
-    shares = _plan(policy, TWO_TYPES)
+    shares = plan_of(policy, TWO_TYPES)
     got = _throughput(TWO_TYPES, shares)
     np.testing.assert_allclose(got / _split(TWO_TYPES), 12 / 11, rtol=1e-5)
     np.testing.assert_allclose(got, [18.1818, 5.81818, 54.5455], rtol=1e-5)
@@ -65,31 +33,31 @@ def test_three_jobs_on_two_types_gain_a_tenth_over_an_equal_split(policy: str) -
 
 
 def test_measured_against_the_mean_of_the_types_the_same_plan_has_level_8_11() -> None:
-    got = _throughput(TWO_TYPES, _plan("max_min_fairness", TWO_TYPES))
+    got = _throughput(TWO_TYPES, plan_of("max_min_fairness", TWO_TYPES))
     np.testing.assert_allclose(got / np.array([25.0, 8.0, 75.0]), 8 / 11, rtol=1e-5)
 
 
 @pytest.mark.parametrize("policy", ["max_min_fairness", "max_min_fairness:published=on", "water_filling"])
 def test_three_jobs_on_three_types_gain_one_part_in_59(policy: str) -> None:
-    got = _throughput(THREE_TYPES, _plan(policy, THREE_TYPES))
+    got = _throughput(THREE_TYPES, plan_of(policy, THREE_TYPES))
     assert (got / _split(THREE_TYPES)).min() == pytest.approx(60 / 59, rel=1e-5)
 
 
 def test_three_jobs_that_end_together_after_200_seconds() -> None:
     steps = np.array([4000.0, 1200.0, 10000.0])
-    shares = _plan("min_makespan", TWO_TYPES, steps=steps.tolist())
+    shares = plan_of("min_makespan", TWO_TYPES, steps=steps.tolist())
     np.testing.assert_allclose(steps / _throughput(TWO_TYPES, shares), 200.0, rtol=1e-4)
     np.testing.assert_allclose(shares.x, [[0.5, 0], [0.5, 0], [0, 1]], atol=1e-4)
 
 
 def test_the_published_makespan_is_within_its_bisection() -> None:
     steps = np.array([4000.0, 1200.0, 10000.0])
-    got = _throughput(TWO_TYPES, _plan("min_makespan:published=on", TWO_TYPES, steps=steps.tolist()))
+    got = _throughput(TWO_TYPES, plan_of("min_makespan:published=on", TWO_TYPES, steps=steps.tolist()))
     assert 200.0 * (1 - 1e-6) <= (steps / got).max() <= 200.0 * 1.05
 
 
 def test_the_largest_sum_is_110_and_starves_a_job() -> None:
-    shares = _plan("max_throughput", TWO_TYPES)
+    shares = plan_of("max_throughput", TWO_TYPES)
     np.testing.assert_allclose(_throughput(TWO_TYPES, shares), [10.0, 0.0, 100.0], atol=1e-4)
 
 
@@ -101,13 +69,13 @@ def test_the_largest_sum_is_110_and_starves_a_job() -> None:
 def test_two_jobs_that_share_a_gpu(together: tuple[float, float], alone: tuple[float, float], value: float) -> None:
     """In turns each would make half of its steps. Of an unequal pair the one that loses most also runs alone."""
     rates = ((1.0,), (1.0,))
-    shares = _plan("max_min_fairness:packing=on", rates, together=together)
+    shares = plan_of("max_min_fairness:packing=on", rates, together=together)
     np.testing.assert_allclose(shares.x[:, 0], alone, atol=1e-5)
     assert shares.pairs.tolist() == [[0, 1]]
     assert shares.pair_x.sum() == pytest.approx(1.0 - sum(alone), abs=1e-5)
     got = _throughput(rates, shares) + shares.pair_x.sum() * np.array(together)
     np.testing.assert_allclose(got, value, rtol=1e-5)
-    np.testing.assert_allclose(_plan("max_min_fairness", rates).x, 0.5, rtol=1e-5)
+    np.testing.assert_allclose(plan_of("max_min_fairness", rates).x, 0.5, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -117,5 +85,5 @@ def test_two_jobs_that_share_a_gpu(together: tuple[float, float], alone: tuple[f
 def test_two_entities_one_of_which_goes_in_order(gpus: int, wanted: tuple[float, ...]) -> None:
     """a and b share what a weight of 1 gives, c and d are served in order from a weight of 2."""
     policy = "hierarchical:levels=user,weights=e:1/f:2,fifo=f"
-    shares = _plan(policy, ((1.0,),) * 4, [gpus], users="eeff")
+    shares = plan_of(policy, ((1.0,),) * 4, [gpus], users="eeff")
     np.testing.assert_allclose(shares.x[:, 0], wanted, atol=1e-4)
