@@ -194,7 +194,7 @@ def test_a_tenant_waits_for_opportunistic_jobs_no_longer_than_their_grace_period
     world.submit(4, 50.0, 100.0, name="needs", user="ann")
     world.until(110.0)
     assert world.records()["needs"].state is JobState.PENDING
-    assert world.look("needs")["reason"].startswith("it is about to start on GPUs")
+    assert world.look("needs")["reason"].startswith("it is about to start on GPU")
     world.rest()
     began_s = world.records()["needs"].started_s - world.records()["needs"].submitted_s
     assert began_s == pytest.approx(20.0, abs=0.1)

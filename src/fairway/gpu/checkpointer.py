@@ -131,10 +131,11 @@ class CheckpointServer:
 
     def close(self) -> None:
         """Take no more requests. Calls that are under way end first."""
+        # The name goes first: once the socket is shut the process may be gone at any instant.
+        self._path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
-        self._path.unlink(missing_ok=True)
 
     def _answer(self, one: socket.socket) -> None:
         with one, contextlib.suppress(OSError):

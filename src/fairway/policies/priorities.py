@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -234,14 +235,19 @@ def _texts(snapshot: Snapshot, groups: _Groups, parts: Sequence[_Part], gpus: In
             return reason_text(Reason.NO_FREE_GPUS, int(snapshot.gpus[row]), free, "")
         return part.decision.reason(part.view, int(np.searchsorted(part.rows, row)))
 
-    def say(row: int) -> str:
-        counted = (groups.head == np.arange(len(rank))) & (gpus > 0) & (snapshot.speeds[:, row] > 0)[kinds]
-        above: Ints = (counted & (rank > rank[row])).nonzero()[0]
-        below: Ints = (counted & (rank < rank[row]) & groups.fixed).nonzero()[0]
+    @cache
+    def others(own_rank: int, usable: tuple[bool, ...]) -> list[str]:
+        """The same for all rows of a priority that can use the same types."""
+        counted = (groups.head == np.arange(len(rank))) & (gpus > 0) & np.array(usable)[kinds]
+        above: Ints = (counted & (rank > own_rank)).nonzero()[0]
+        below: Ints = (counted & (rank < own_rank) & groups.fixed).nonzero()[0]
         texts = []
         for rows, priority in ((above, "a higher priority"), (below, "a lower priority, but cannot be stopped now")):
             if len(rows):
                 texts.append(f"{named(snapshot, rows, gpus)} {'has' if len(rows) == 1 else 'have'} {priority}")
-        return "; ".join([own(row), *texts])
+        return texts
+
+    def say(row: int) -> str:
+        return "; ".join([own(row), *others(int(rank[row]), tuple((snapshot.speeds[:, row] > 0).tolist()))])
 
     return Texts((gpus == 0).nonzero()[0], say)

@@ -313,9 +313,9 @@ class Rates:
             return 0.0
         if spec.steps is not None:
             return self.profile.rate(spec.model, batch_size, gpu.name, spec.gpus)
-        return gpu.speed / self._reference_speed(spec)
+        return gpu.speed / self.reference_speed(spec)
 
-    def _reference_speed(self, spec: JobSpec) -> float:
+    def reference_speed(self, spec: JobSpec) -> float:
         """The speed of the GPU type on which the trace's duration was recorded."""
         for name in spec.gpu_types:
             for gpu in self.cluster.types:

@@ -71,6 +71,7 @@ class Result:
         skipped: Mapping[str, int],
         switches: Switches | Suspends | None = None,
         least_weighted_jct_s: float | None = None,
+        promises: Mapping[str, Any] | None = None,
     ) -> None:
         self.settings = settings
         self.costs = costs
@@ -79,6 +80,7 @@ class Result:
         self.ledger = ledger
         self.switches = switches
         self.least_weighted_jct_s = least_weighted_jct_s
+        self.promises = promises
         self.skipped_by_reason = dict(skipped)
         self.submitted_s: Floats = np.array([job.submitted_s for job in jobs])
         self.started_s: Floats = ledger.started_s
@@ -189,6 +191,7 @@ class Result:
             "lost_gpu_h": float(ledger.lost_gpu_s.sum()) / 3600.0,
             "cost": float(ledger.cost.sum()),
             "deadline_misses": self.deadline_misses,
+            **({} if self.promises is None else {"promises": self.promises}),
             "jain": metrics.jain_index(1.0 / self.rho["concurrent"][done & (self.rho["concurrent"] > 0)]),
             "ftf": {name: metrics.summary_of_rho(rho) for name, rho in self.rho.items()},
             "per_user": metrics.by_group([j.user for j in self.specs], self.jct_s, self.queue_s, gpu_h, done),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from fairway.simulator.rules import Rules
 
 _ONE_REGIME = (Regime(1.0),)
 _NOTHING: Mapping[int, float] = {}
+Span: TypeAlias = tuple[int, float, float | None, tuple[int, ...]]
 
 
 class Horizon(NamedTuple):
@@ -48,7 +49,8 @@ AS_FAR = Horizon()
 class Outlook(NamedTuple):
     """Future starts and ends by job number, on the clock of the snapshot. A job that is missing has not come that far.
 
-    `until_s` is where the look ahead stopped. `cut` says why, if that was not the end.
+    `until_s` is where the look ahead stopped. `cut` says why, if that was not the end. `spans` has who is expected on
+    which GPUs, if that was asked for: job, from, to (None if it stays longer than was looked at) and GPUs.
     """
 
     started_s: dict[int, float]
@@ -56,6 +58,7 @@ class Outlook(NamedTuple):
     preemptions: dict[int, int]
     until_s: float
     cut: str
+    spans: Sequence[Span] = ()
 
 
 class SeenRates(Rates):
@@ -143,6 +146,18 @@ class Midway(SimulatedEngine):
                     events.append(RateChanged(now_s, action.job, job.progress, job.rate))
         return events
 
+    def spans(self, until_s: float) -> list[Span]:
+        """Who has had which GPUs until an instant, in order of time."""
+        over: list[Span] = [
+            (self.numbers[at], from_s, to_s if to_s <= until_s else None, gpus)
+            for at, from_s, to_s, gpus in self.ledger.segments
+            if from_s < until_s
+        ]
+        # A job that has no entry yet has no GPUs.
+        holding = [(at, job) for at, job in self._active.items() if job.gpus and job.since_s < until_s]
+        over += [(self.numbers[at], job.since_s, None, job.gpus) for at, job in holding]
+        return sorted(over, key=lambda one: (one[1], one[0]))
+
     def _release(self, now_s: float, job: Any, events: list[Event]) -> None:
         super()._release(now_s, job, events)
         kept = self._falls_back.get(self.numbers[job.job])
@@ -192,11 +207,13 @@ def look_onward(
     limits: Horizon = AS_FAR,
     wanted: Collection[int] = (),
     observer: Any = None,
+    spans: bool = False,
 ) -> Outlook:
     """Roll a snapshot (a copy) forward under a policy, until all jobs (or those `wanted`) are done or a limit is met.
 
     `restart_s` is what a stop and restart of each job costs. Jobs in `falls_back` go back to the progress given there
-    when they are stopped. `newcomers` are submitted at the instant of the snapshot. `observer` observes the loop.
+    when they are stopped. `newcomers` are submitted at the instant of the snapshot. `observer` observes the loop. With
+    `spans` the answer tells who is expected on which GPUs.
     """
     deadline_s = time.monotonic() + limits.wall_s
     state = resumed(snapshot, specs, min_run_s=min_run_s)
@@ -215,6 +232,7 @@ def look_onward(
         {numbers[at]: int(ledger.preemptions[at]) for at in ledger.preemptions.nonzero()[0].tolist()},
         min(state.now_s, far_s),
         cut,
+        engine.spans(min(state.now_s, far_s)) if spans else (),
     )
 
 

@@ -31,6 +31,7 @@ from fairway.policies.priorities import by_priority
 from fairway.simulator.bound import least_weighted_jct_s
 from fairway.simulator.engines import engine_of, rates_of, runs_queues
 from fairway.simulator.faults import Faults
+from fairway.simulator.foretelling import told_by
 from fairway.simulator.job_engine import JobEngine
 from fairway.simulator.rates import Rates
 from fairway.simulator.result import Result, RunCosts, RunSettings
@@ -101,6 +102,7 @@ def simulate(
     min_run_s: float | None = None,
     progress: Progress | None = None,
     observer: Observer | None = None,
+    promises: int = 0,
 ) -> Result:
     """Replay a trace on a described cluster under a policy.
 
@@ -108,6 +110,7 @@ def simulate(
     type run on any type, for a trace of other hardware. `tenants` (a file or `TenantSpec`s) gives each tenant a virtual
     cluster. `priorities` says whether jobs of a higher priority are served first, `fractions` whether jobs that ask for
     a share of a GPU get that or a whole GPU; None is as the rules say. `switching` replaces the costs of starts.
+    So many `promises` of ends are made and scored.
 
     >>> import fairway
     >>> jobs = [fairway.JobSpec("a", 0, gpus=4, duration_s=100), fairway.JobSpec("b", 0, gpus=1, duration_s=10)]
@@ -136,18 +139,16 @@ def simulate(
     timed = _TimedPolicy(_by_share(inside(shared, inner, placer, length_s, world), jobs, shared))
     about = {"replan_interval_s": world.replan_interval_s, "seed": seed, "pairing": engine.pairing, "round_s": length_s}
     state = State(machines, min_run_s=world.min_run_s, runs_queues=tasks, resume_s=engine.resume_s, **about)
-    loop = Loop(engine, state, timed, placer, round_s=loop_round_s, observer=observer)
+    known = (jobs, timed.policy, placer, world)
+    watch = told_by(0 if tasks else promises, engine, *known, round_s=loop_round_s, seed=seed, inner=observer)
+    loop = Loop(engine, state, timed, placer, round_s=loop_round_s, observer=watch or observer)
     _run(loop, engine, progress)
     costs = _costs(state.round, timed.cpu_s, time.process_time() - cpu_s, time.monotonic() - wall_s)
-    settings = RunSettings(
-        **_named(policy, chosen, workload, machines),
-        placement=placement or world.placement,
-        round_s=length_s,
-        seed=seed,
-        **_told(world, inner is not chosen, min_run_s, tenants, jobs, table),
-    )
+    about = _named(policy, chosen, workload, machines) | {"placement": placement or world.placement, "seed": seed}
+    about |= _told(world, inner is not chosen, min_run_s, tenants, jobs, table) | {"round_s": length_s}
     least_s = least_weighted_jct_s(jobs, rates, machines) if tasks else None
-    return Result(settings, costs, machines, jobs, engine.ledger, skipped, engine.switches, least_s)
+    ran, kept = (engine.ledger, skipped, engine.switches, least_s), None if watch is None else watch.figures()
+    return Result(RunSettings(**about), costs, machines, jobs, *ran, kept)
 
 
 def _read(trace: str | Path | Workload, trace_format: str | None, cluster: str | Cluster) -> tuple[Workload, Cluster]:

@@ -66,7 +66,7 @@ class TunedRates(Rates):
         if tuning is None or not isinstance(regime, NoiseRegime):
             return super().measured(spec, regime, kind, gpus, located, split)
         model, nodes = StepModel(*tuning.step_times), self._nodes(kind, gpus, located)
-        slower = self._reference_speed(spec) / self.cluster.types[kind].speed
+        slower = self.reference_speed(spec) / self.cluster.types[kind].speed
         took_s = slower * float(step_s(model, nodes, len(gpus), split.local))
         timing = Timing(nodes, len(gpus), split.local, 0, took_s, slower * float(gradient_s(model, split.local)))
         return timing, regime.noise

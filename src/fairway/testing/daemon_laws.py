@@ -7,6 +7,7 @@ more than the configuration allows. The policy decides. What is on disk gives th
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -23,9 +24,10 @@ from fairway.runtime.daemon.scheduler import NOTE_EVERY_S, Scheduler
 from fairway.runtime.daemon.settings import Settings
 from fairway.runtime.guard.tenancy import ranked, virtual_clusters
 from fairway.runtime.jobs.estimates import RESTART_S
+from fairway.runtime.jobs.held_spans import HeldSpan, spans_of
 from fairway.runtime.jobs.life import NODE_LOST
 from fairway.runtime.jobs.live_jobs import MOST_LOST
-from fairway.runtime.jobs.records import JobRecord, JobState, family_of
+from fairway.runtime.jobs.records import MOST_SPANS, JobRecord, JobState, family_of
 from fairway.runtime.jobs.request import Dependency
 from fairway.runtime.journal.archive import Wanted
 from fairway.runtime.journal.recovery import Recovered
@@ -37,6 +39,8 @@ from fairway.testing.simulated_users import Promised
 SOON_S = 0.01
 LEAST_LIMIT_S = 0.1
 """Every attempt may run for this long, even if nothing is left of its job's time."""
+SPAN_S = 0.005
+"""How exact the times are that tell who held a GPU."""
 MOST_LISTED = 1_000_000
 
 
@@ -85,6 +89,7 @@ class Laws:
         self._last_outage_s = self._site.time.outage_s
         if disk:
             self._check_whole(scheduler)
+            _check_spans(scheduler, self._site.time.outage_s)
             _check_disk(scheduler)
             _check_terms(scheduler)
 
@@ -315,6 +320,33 @@ class Laws:
             most = max(_allowed(config, *key), _allowed(self._config, *key), self._used.get(key, 0))
             demand(count <= most + 1e-9, f"{' '.join(key)}: at most {most:g}, not {count:g}")
         self._used, self._config = used, config
+
+
+def _check_spans(scheduler: Scheduler, outage_s: float) -> None:
+    """What is told of the past adds up to what is booked, and no GPU was two jobs' that do not share it."""
+    held: dict[int, list[tuple[HeldSpan, JobRecord]]] = {}
+    for record in scheduler.store:
+        spans = [span for span in spans_of(record) if span.to_s is not None]
+        gpu_s = sum(span.seconds * len(span.gpus) for span in spans) * record.request.gpu_share
+        apart_s = SPAN_S * (1 + sum(len(attempt.spans or ()) for attempt in record.attempts)) * record.request.gpus_max
+        # Of an attempt whose keeper is lost, and of one with many spans, less is told than booked. While no scheduler
+        # could act, nobody saw when it went on.
+        whole = all(
+            one.cause not in (LOST.cause, NODE_LOST) and len(one.spans or ()) < MOST_SPANS for one in record.attempts
+        )
+        true = gpu_s <= record.gpu_s + apart_s and (
+            not whole or gpu_s >= record.gpu_s - apart_s - outage_s * record.request.gpus_max
+        )
+        demand(true, f"job {record.id} held GPUs for {gpu_s} and books {record.gpu_s} GPU seconds")
+        for span in spans:
+            for gpu in span.gpus:
+                held.setdefault(gpu, []).append((span, record))
+    for gpu, on in held.items():
+        on.sort(key=lambda one: one[0].from_s)
+        for (one, first), (two, second) in itertools.pairwise(on):
+            shared = one.host or two.host or min(first.request.gpu_share, second.request.gpu_share) < 1
+            apart = two.from_s >= (one.to_s or 0.0) - SPAN_S
+            demand(bool(shared) or apart, f"GPU {gpu} was of jobs {first.id} {one} and {second.id} {two} at once")
 
 
 def _is_met(dependency: Dependency, others: list[JobRecord]) -> bool:

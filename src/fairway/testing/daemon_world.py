@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import random
 import sys
 import tempfile
@@ -29,6 +30,7 @@ from rich.progress import track
 
 from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.core.errors import FairwayError
+from fairway.models.log_progress import LogProgress
 from fairway.placement import placement
 from fairway.policies import make_policy
 from fairway.runtime.daemon.scheduler import Scheduler
@@ -73,6 +75,7 @@ class DaemonWorld:
         devices = None if virtual else [f"gpu-{number}" for number in range(cluster.gpu_count)]
         self.one_node = None if nodes else cluster
         self.site = SimulatedSite(self.time, self.point, cluster if nodes else None, devices)
+        self.logs = random.Random(f"logs of {seed}")
         memory = random.Random(f"memory {seed}")
         if devices is not None and memory.random() < 0.5:
             self.site.gpu_bytes = 16 << 30
@@ -128,8 +131,23 @@ class DaemonWorld:
         for _ in range(rng.choice((0, 0, 1, 4))):
             self.site.at(begin_s + rng.uniform(0.0, STORY_S), self.users.let_go)
 
+        for _ in range(self.logs.choice((0, 0, 5, 40))):
+            self.site.at(begin_s + self.logs.uniform(0.0, STORY_S), self.log_says)
         for _ in range(self.weather.randint(1, 8) if self.one_node is None else 0):
             self.site.at(begin_s + self.weather.uniform(0.0, STORY_S), self.node_fault)
+
+    def log_says(self) -> None:
+        """The log of a job says something about its progress, which may be nonsense."""
+        rng, lives = self.logs, list(self.scheduler.engine.attempts.live)
+        if not lives:
+            return
+        job = rng.choice(lives)
+        total = rng.choice((1.0, 10.0, 10.0, 1000.0, 1000.0, 1e12))
+        told = rng.choice(((0.0, 1e-9), (total / 2, 1.0), (total * rng.random(), math.nan), (total, 1e12)))
+        about = rng.choice(("tqdm", "Keras")), rng.choice(("step", "epoch"))
+        found = LogProgress(*about, told[0], total, told[1], rng.choice((0.5, math.nan, -1e30)))
+        attempt = len(self.scheduler.store[job].attempts) - (rng.random() < 0.1)
+        self.scheduler.engine.note_log(job, attempt, None if rng.random() < 0.3 else found)
 
     def step(self) -> None:
         """Let the scheduler take one step; if it is killed, another one follows it."""

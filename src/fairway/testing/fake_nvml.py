@@ -16,7 +16,7 @@ class NVMLError(Exception):
 
 @dataclass
 class FakeGpu:
-    """One GPU. `lost` makes everything about it fail."""
+    """One GPU. `lost` makes everything about it fail. What is None is not known to the driver."""
 
     name: str = "NVIDIA H200"
     uuid: str = "GPU-0"
@@ -27,7 +27,8 @@ class FakeGpu:
     lost: bool = False
     pids: list[int] = field(default_factory=list)
     memory: dict[int, int] = field(default_factory=dict)
-    percent: int = 0
+    percent: int | None = 0
+    used_bytes: int | None = None
     cores: int | None = 10496
     clock_mhz: int = 1860
     memory_mhz: int = 9751
@@ -69,7 +70,8 @@ class FakeNvml:
         return gpu.uuid.encode()
 
     def nvmlDeviceGetMemoryInfo(self, gpu: FakeGpu) -> Any:
-        return SimpleNamespace(total=gpu.memory_bytes)
+        known = {} if gpu.used_bytes is None else {"free": gpu.memory_bytes - gpu.used_bytes}
+        return SimpleNamespace(total=gpu.memory_bytes, **known)
 
     def nvmlDeviceGetMigMode(self, gpu: FakeGpu) -> tuple[int, int]:
         if gpu.mig < 0:
@@ -90,6 +92,8 @@ class FakeNvml:
         return [SimpleNamespace(pid=pid, usedGpuMemory=gpu.memory.get(pid, 1 << 30)) for pid in gpu.pids]
 
     def nvmlDeviceGetUtilizationRates(self, gpu: FakeGpu) -> Any:
+        if gpu.percent is None:
+            raise NVMLError("Not Supported")
         return SimpleNamespace(gpu=gpu.percent, memory=0)
 
     def nvmlDeviceGetNumGpuCores(self, gpu: FakeGpu) -> int:

@@ -23,6 +23,7 @@ from fairway.runtime.journal.database import DiskFullError, Journal
 from fairway.runtime.journal.job_folders import RECORD
 from fairway.runtime.processes.site import (
     LOST,
+    GpuLoad,
     GpuMemory,
     Member,
     MemoryPlace,
@@ -435,6 +436,10 @@ class SimulatedSite:
 
     def blocked(self) -> Mapping[int, str]:
         """No GPU is out of order."""
+        return {}
+
+    def gpu_loads(self) -> Mapping[int, GpuLoad]:
+        """Nobody says."""
         return {}
 
     def lines(self) -> Sequence[str]:

@@ -71,6 +71,14 @@ def native_lines(workload: Workload) -> Iterator[str]:
         yield json.dumps(job_to_dict(job), allow_nan=False)
 
 
+def job_from_dict(entry: dict[str, Any]) -> JobSpec:
+    """A job from the JSON values of one line."""
+    try:
+        return JobSpec(**_job_fields(entry))
+    except _LineError as wrong:
+        raise InputError(str(wrong)) from None
+
+
 def _object(content: str) -> dict[str, Any]:
     try:
         entry = json.loads(content, object_pairs_hook=_no_key_twice, parse_constant=_no_constant)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pytest
@@ -169,3 +172,29 @@ def test_a_job_that_cannot_save_its_work_does_it_again(falls_back: dict[int, flo
     )
     assert outlook.finished_s == {7: pytest.approx(ends_s), 8: pytest.approx(50.0)}
     assert outlook.preemptions == {7: 1}
+
+
+@pytest.mark.parametrize("horizon_s", [math.inf, 1800.0])
+def test_spans_tell_who_is_expected_on_which_gpus(horizon_s: float) -> None:
+    seen = _interrupted("las:levels=600/3600", None, _workload())
+    assert seen.snapshot is not None
+    about = {"round_s": 0.0, "min_run_s": MIN_RUN_S, "restart_s": dict.fromkeys(seen.specs, RESTART_S)}
+    look = partial(look_onward, seen.snapshot, seen.specs, limits=Horizon(horizon_s=horizon_s), **about)  # type: ignore[arg-type]
+    outlook = look(make_policy("las:levels=600/3600"), placement("packed"), spans=True)
+    plain = look(make_policy("las:levels=600/3600"), placement("packed"))
+    assert plain == outlook._replace(spans=())
+    now_s, ends = seen.snapshot.now_s, dict[int, float]()
+    by_gpu: dict[int, list[tuple[float, float]]] = {}
+    for job, from_s, to_s, gpus in outlook.spans:
+        assert now_s <= from_s < outlook.until_s
+        assert to_s is None or from_s <= to_s <= outlook.until_s
+        assert len(gpus) == seen.specs[job].gpus
+        ends[job] = max(ends.get(job, 0.0), math.inf if to_s is None else to_s)
+        for gpu in gpus:
+            by_gpu.setdefault(gpu, []).append((from_s, outlook.until_s if to_s is None else to_s))
+    assert {job for job, *_ in outlook.spans} == outlook.started_s.keys()
+    for job, end_s in outlook.finished_s.items():
+        assert ends[job] == end_s
+    for held in by_gpu.values():
+        held.sort()
+        assert all(two[0] >= one[1] - 1e-6 for one, two in itertools.pairwise(held))

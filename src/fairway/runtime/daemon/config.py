@@ -114,7 +114,10 @@ class Queue(Terms):
 
 @dataclass(frozen=True)
 class Defaults:
-    """What jobs get if they do not ask for something else, and how large their logs may grow."""
+    """What jobs get if they do not ask for something else, and how large their logs may grow.
+
+    `log_progress`: the progress of jobs that report nothing is read off their logs.
+    """
 
     __pydantic_config__: ClassVar[ConfigDict] = NOTHING_ELSE
 
@@ -123,6 +126,7 @@ class Defaults:
     grace_s: Duration | None = None
     limit_s: PositiveDuration | None = None
     log_bytes: LogBytes = 100 << 20
+    log_progress: Flag = True
 
 
 @dataclass(frozen=True)

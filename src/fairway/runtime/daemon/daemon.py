@@ -19,15 +19,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairway.core.errors import FairwayError, InputError
+from fairway.core.event import Event
 from fairway.core.plan import Placer
 from fairway.core.policy import Policy
 from fairway.placement import placement as placement_named
 from fairway.policies import make_policy
 from fairway.runtime.daemon.clock import Clock
+from fairway.runtime.daemon.log_watch import LogWatch
 from fairway.runtime.daemon.place import found_place, ray_site
 from fairway.runtime.daemon.retention import Retention
 from fairway.runtime.daemon.scheduler import MIN_RUN_S, Scheduler
-from fairway.runtime.daemon.settings import Choice, Options, Settings
+from fairway.runtime.daemon.settings import AUTO, REMEMBERED, Choice, Options, Settings
 from fairway.runtime.daemon.watch import Watch
 from fairway.runtime.jobs.estimates import RESTART_S
 from fairway.runtime.jobs.life import CHECKPOINTED
@@ -61,7 +63,8 @@ class Daemon:
     last time. `parting` says what becomes of the jobs, once it is closed: by default they go on.
 
     Everything that may be refused is checked before the scheduler is made, because making it changes the journal at
-    once. So `listen` opens the TCP address, if there is one; `listener` is its result.
+    once. So `listen` opens the TCP address, if there is one; `listener` is its result. `listen_web` does the same for
+    the web page, and `page_listener` is its result; without an address of its own the page is where `listener` is.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class Daemon:
         machine: Machine | None = None,
         *,
         listen: Callable[[str], socket.socket] | None = None,
+        listen_web: Callable[[str], socket.socket] | None = None,
         min_run_s: float = MIN_RUN_S,
         restart_s: float = RESTART_S,
     ) -> None:
@@ -81,6 +85,7 @@ class Daemon:
         self.remarks: list[str] = []
         self.parting = LEAVE
         self.listener: socket.socket | None = None
+        self.page_listener: socket.socket | None = None
         with ExitStack() as undo:
             self._lock = locked(options.folder)
             undo.callback(os.close, self._lock)
@@ -108,6 +113,10 @@ class Daemon:
                 self._listen(listen)
             if self.listener is not None:
                 undo.callback(self.listener.close)
+            if listen_web is not None:
+                self._listen_web(listen_web)
+            if self.page_listener is not None:
+                undo.callback(self.page_listener.close)
             if self.choice.ray is None:
                 self._take_over()
             self.scheduler = self._made_scheduler(policy, placer, min_run_s, restart_s)
@@ -116,6 +125,7 @@ class Daemon:
             # Before any job can be started.
             self.scheduler.blocked.set(self.site.blocked())
             self.retention = Retention(self.scheduler, lambda: self.settings.config.retention, self._watch.tell)
+            self._logs = LogWatch(self.scheduler, lambda: self.settings.config.defaults.log_progress, self._watch.tell)
             self._remember(last)
             undo.pop_all()
         self._thread: threading.Thread | None = None
@@ -144,6 +154,12 @@ class Daemon:
         if self.choice.listen is not None:
             with self.choice.blamed("listen"):
                 self.listener = listen(self.choice.listen)
+
+    def _listen_web(self, listen: Callable[[str], socket.socket]) -> None:
+        web = self.choice.web
+        if web is not None and not (web == AUTO and self.listener is not None):
+            with self.choice.blamed("web"):
+                self.page_listener = listen(web)
 
     def _made_policy(self) -> Policy:
         with self.choice.blamed("policy"):
@@ -234,13 +250,28 @@ class Daemon:
             self._watch.tell(f"GPU {gpu} is blocked: {why}")
         self._watch.start()
         self.retention.start()
-        self.about = {"pid": os.getpid(), "start": started_at(os.getpid()), "socket": str(self.socket), **about}
+        self._logs.start()
+        self.tell(pid=os.getpid(), start=started_at(os.getpid()), socket=str(self.socket), **about)
+
+    def tell(self, **about: Any) -> None:
+        """Write down for other processes what else there is to know about us."""
+        self.about = {**self.about, **about}
         write_over(self.options.folder / "daemon.json", self.about)
+
+    def remember_web(self, address: str) -> None:
+        """A port was opened for the web page: the next scheduler opens it as well."""
+
+        def command(now_s: float) -> tuple[list[Event], None]:
+            self.scheduler.writer.keep({REMEMBERED["web"].fact: address})
+            return [], None
+
+        self.scheduler.engine.ask(command)
 
     def close(self) -> None:
         """Stop scheduling. Jobs go on running. The next scheduler of this directory takes them over."""
         self._watch.close()
         self.retention.close()
+        self._logs.close()
         self.scheduler.close()
         if self._thread is not None:
             self._thread.join()
@@ -249,8 +280,9 @@ class Daemon:
         with suppress(OSError):
             # On a read-only file system it stays. It names a process that is gone.
             (self.options.folder / "daemon.json").unlink(missing_ok=True)
-        if self.listener is not None:
-            self.listener.close()
+        for one in (self.listener, self.page_listener):
+            if one is not None:
+                one.close()
         os.close(self._lock)
 
 

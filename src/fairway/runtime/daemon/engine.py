@@ -15,6 +15,7 @@ from typing import Any
 from fairway.core.action import Action, Adjustment, Suspend
 from fairway.core.batch import Split
 from fairway.core.event import Event, Woken
+from fairway.models.log_progress import LogProgress
 from fairway.runtime.daemon.clock import Clock
 from fairway.runtime.daemon.gpu_sharing import GpuSharing
 from fairway.runtime.jobs.commands import Inbox
@@ -30,6 +31,7 @@ from fairway.runtime.jobs.life import (
     Instruction,
     Looked,
     NodesChanged,
+    ReadOff,
     Reported,
     RoomLacked,
     Settle,
@@ -93,6 +95,7 @@ class LiveEngine:
         self._next_reports_s = 0.0
         self._not_looked_at: list[int] = []
         self._folders: dict[int, Path] = {}
+        self._read_off: dict[int, tuple[int, LogProgress | None]] = {}
         self._polled_s = 0.0
         self._left_s = math.nan
         self._rested_s = 0.0
@@ -344,6 +347,10 @@ class LiveEngine:
         if size > self.memory_seen.get(job, 0):
             self.memory_seen[job] = size
 
+    def note_log(self, job: int, attempt: int, found: LogProgress | None) -> None:
+        """Take note of what the log of an attempt says now. Any thread may call this."""
+        self._read_off[job] = attempt, found
+
     def lives(self, job: int) -> bool:
         """Whether a job has a live attempt."""
         return job in self.attempts.live
@@ -403,6 +410,7 @@ class LiveEngine:
         over = AttemptEnded(now_s, notice.job, notice.outcome, self._ended_s(notice.outcome, now_s))
         reports = self._report(self._jobs.store[notice.job], now_s)
         self._folders.pop(notice.job, None)
+        self._read_off.pop(notice.job, None)
         return [*reports, over]
 
     def _ended_s(self, outcome: Outcome, now_s: float) -> float:
@@ -419,7 +427,9 @@ class LiveEngine:
         jobs, self._not_looked_at = left[:MOST_LOOKED_AT], left[MOST_LOOKED_AT:]
         jobs = [job for job in jobs if job in self.attempts.live]
         reports = [one for job in jobs for one in self._report(self._jobs.store[job], now_s)]
-        return [*reports, Looked(now_s, jobs)]
+        # Reports come first: a job that reports itself is not judged by its log.
+        logs = [ReadOff(now_s, job, *self._read_off.pop(job)) for job in jobs if job in self._read_off]
+        return [*reports, *logs, Looked(now_s, jobs)]
 
     def _report(self, record: JobRecord, now_s: float) -> list[Happening]:
         folder = self._folders.get(record.number) or self._folders.setdefault(record.number, self._folder / record.id)

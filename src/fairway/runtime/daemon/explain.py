@@ -25,6 +25,7 @@ from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.guard.tenancy import left_by_type, quota, rivals
 from fairway.runtime.jobs.commands import UnknownJobError
 from fairway.runtime.jobs.estimates import speeds_of
+from fairway.runtime.jobs.job_story import gpus_text
 from fairway.runtime.jobs.life import RECLAIMED
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.waiting import begins_s
@@ -156,9 +157,9 @@ def _about_to_start(scheduler: Scheduler, job: int) -> dict[str, Any]:
     others = sorted({other for gpu in gpus for other in busy.get(gpu, ()) if other != job})
     names = [scheduler.store[other].id for other in others]
     leaving = f"; job {', '.join(names)} is still leaving them" if names else ""
-    room = scheduler.engine.attempts.room.why.get(job, "")
+    room, where = scheduler.engine.attempts.room.why.get(job, ""), gpus_text(scheduler.cluster, gpus)
     return {
-        "reason": f"it is about to start on GPUs {', '.join(map(str, gpus))}{leaving}{room and f'; {room}'}",
+        "reason": f"it is about to start on {where}{leaving}{room and f'; {room}'}",
         "ahead": [{"id": name, "why": "is leaving the GPUs that it gets"} for name in names],
         "frees": [
             {"what": "its processes stop, within their grace period at the latest", "id": name} for name in names

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from fairway.core.action import Action
+from fairway.core.action import Action, Move
 from fairway.core.cluster import Cluster
 from fairway.core.decision import Decision
 from fairway.core.errors import FairwayError
@@ -40,6 +40,8 @@ from fairway.runtime.jobs.commands import Act, Commands, StoppedError
 from fairway.runtime.jobs.draining import Drain, Draining
 from fairway.runtime.jobs.estimates import RESTART_S
 from fairway.runtime.jobs.holdings import Load
+from fairway.runtime.jobs.job_course import JobCourses
+from fairway.runtime.jobs.job_story import note_decision
 from fairway.runtime.jobs.kept_profile import KeptProfile
 from fairway.runtime.jobs.life import WAITS, ClusterGrew, Command, Happening, TimeOfDaySet
 from fairway.runtime.jobs.live_jobs import LiveJobs
@@ -49,6 +51,7 @@ from fairway.runtime.jobs.request import JobRequest
 from fairway.runtime.jobs.shared_environment import sharing
 from fairway.runtime.jobs.store import RECENT, with_gone
 from fairway.runtime.jobs.waiting import Reasons
+from fairway.runtime.journal import eras
 from fairway.runtime.journal.database import CERTAIN, Journal
 from fairway.runtime.journal.job_lists import JobLists
 from fairway.runtime.journal.recovery import Recovered, Recovery, fingerprint, no_collection
@@ -195,10 +198,12 @@ class Scheduler:
             recovered = Recovered(self.journal, facts, *known)
         self.state, self.store, self.problem = recovered.state, recovered.store, recovered.problem
         self.observations, self.archive = recovered.observations, recovered.archive
+        self.observations.courses = JobCourses(self.store, self.journal.course)
         self.lists = JobLists(self.store, self.archive)
         self.writer = JournalWriter(self.journal, self.store, self.state, sleep=time.sleep)
         self.writer.on_full.append(self._cancel_without_journal)
-        self.jobs = LiveJobs(self.store, self.state, self.observations, clock.origin_s)
+        self.promises = recovered.promises
+        self.jobs = LiveJobs(self.store, self.state, self.observations, clock.origin_s, self.promises)
         self.nodes = LiveNodes(self.jobs, self._grown)
         self.blocked = self.jobs.blocked
         self.sharing = GpuSharing(folder, devices, terms.sharing, here=here)
@@ -212,6 +217,7 @@ class Scheduler:
         self.loop = Loop(self.engine, self.state, self.guard, placed, round_s=length_s, observer=self, interpreter=self)
         self._recovery = Recovery(self.journal, recovered, self.jobs, self.engine, self.commands, clock)
         self._recovery.take_over(self.policy_text, cluster)
+        self._known_eras: list[Any] = self.journal.facts((eras.FACT,))[eras.FACT]
 
     @property
     def cluster(self) -> Cluster:
@@ -230,7 +236,9 @@ class Scheduler:
             self.begin()
             while self.loop.step():
                 pass
-            self.writer.keep({"last_s": self.clock.now_s(), **self.measured.facts(math.inf)})
+            kept = {**self.measured.facts(math.inf), **self.promises.facts(math.inf)}
+            self.writer.keep({"last_s": self.clock.now_s(), **kept})
+            self.observations.courses.keep_all()
             self.writer.save()
         except BaseException as error:
             self.failure = error
@@ -308,11 +316,14 @@ class Scheduler:
         made = sharing(requests, account=self.commands.account)
         return self.engine.ask(self.commands.take_in(made, array=array))
 
-    def cancel(self, name: str) -> list[JobRecord]:
-        """End jobs. Their processes are asked to stop, and killed after their grace period."""
-        return list(self.cancellation(name).result())
+    def cancel(self, name: str, by: str = "") -> list[JobRecord]:
+        """End jobs. Their processes are asked to stop, and killed after their grace period.
 
-    def cancellation(self, name: str) -> Future[list[JobRecord]]:
+        `by` is who asks for it, here and below: a user, or a part of the scheduler. The jobs are told.
+        """
+        return list(self.cancellation(name, by).result())
+
+    def cancellation(self, name: str, by: str = "") -> Future[list[JobRecord]]:
         """End jobs without waiting. The result of the future is what `cancel` returns.
 
         While the disk is full, the journal waits. The processes of the jobs are asked to stop all the same. That is the
@@ -332,7 +343,7 @@ class Scheduler:
                 answer.set_exception(error)
 
         try:
-            asked = self.engine.ask(self.commands.each(name, self.commands.cancel))
+            asked = self.engine.ask(self.commands.each(name, self.commands.cancel, "cancelled", by))
         except BaseException:
             del self._cancelling[answer]
             raise
@@ -347,25 +358,25 @@ class Scheduler:
             if records and all(stopped) and not (self.store.is_arriving(name) or answer.done()):
                 answer.set_result(records)
 
-    def suspend(self, name: str) -> list[JobRecord]:
+    def suspend(self, name: str, by: str = "") -> list[JobRecord]:
         """Take a running job off its GPUs until it is resumed."""
-        return self._each(name, self.commands.suspend)
+        return self._each(name, self.commands.suspend, "suspended", by)
 
-    def requeue(self, name: str) -> list[JobRecord]:
+    def requeue(self, name: str, by: str = "") -> list[JobRecord]:
         """Stop a running job and put it back in the queue."""
-        return self._each(name, self.commands.requeue)
+        return self._each(name, self.commands.requeue, "requeued", by)
 
-    def hold(self, name: str) -> list[JobRecord]:
+    def hold(self, name: str, by: str = "") -> list[JobRecord]:
         """Keep a job from starting until it is released."""
-        return self._each(name, self.commands.hold)
+        return self._each(name, self.commands.hold, "held", by)
 
-    def release(self, name: str) -> list[JobRecord]:
+    def release(self, name: str, by: str = "") -> list[JobRecord]:
         """Let a held or suspended job run again."""
-        return self._each(name, self.commands.release)
+        return self._each(name, self.commands.release, "released", by)
 
-    def update(self, name: str, changes: Mapping[str, Any]) -> list[JobRecord]:
+    def update(self, name: str, changes: Mapping[str, Any], by: str = "") -> list[JobRecord]:
         """Change the terms of a job: its priority, weight, limit_s, deadline_s or name."""
-        return self._each(name, self.commands.changing(changes))
+        return self._each(name, self.commands.changing(changes), "changed", by)
 
     def awaited(self, numbers: Sequence[int]) -> int:
         """How many of these jobs cannot be forgotten, because others depend on them."""
@@ -450,7 +461,8 @@ class Scheduler:
             self.guard.use(policy)
             self.state.memory = kept_bindings(self.state.memory)
             self.policy_text = text
-            self.writer.keep({"policy": text, "memory": plain_memory(self.state.memory)})
+            memory = plain_memory(self.state.memory)
+            self.writer.keep({"policy": text, "memory": memory, eras.FACT: self._eras(now_s, self.cluster)})
             return events, None
 
         return command
@@ -463,7 +475,7 @@ class Scheduler:
             # After a reboot, the clock goes on from here.
             self._note_at_s = happening.time_s + NOTE_EVERY_S
             self.writer.keep({FACT: self.clock.fact(), "last_s": happening.time_s})
-        self.writer.keep(self.measured.facts(happening.time_s))
+        self.writer.keep({**self.measured.facts(happening.time_s), **self.promises.facts(happening.time_s)})
         return self.jobs.handle(happening)
 
     def owed_s(self, happened: Sequence[Happening], events: Sequence[Event]) -> float:
@@ -482,6 +494,11 @@ class Scheduler:
     def after_round(self, snapshot: Snapshot, decision: Decision, actions: Sequence[Action]) -> None:
         """Write down what was decided, before it is done."""
         self.reasons.note(snapshot, decision)
+        if actions:
+            date_s = self.clock.date_s(snapshot.now_s)
+            # Virtual GPUs of one node are only numbers: a job that gets others goes on.
+            told = [one for one in actions if not (self.engine.attempts.anywhere and isinstance(one, Move))]
+            note_decision(self.store, self.guard.policy.name, snapshot, decision, told, date_s)
         self.writer.note_round(snapshot.now_s, decision, actions)
         for watcher in self.watchers:
             watcher(decision, actions)
@@ -535,10 +552,16 @@ class Scheduler:
         cluster, devices = one.joined
         self.engine.know_devices(devices)
         self.draining.block()
-        self.writer.keep({"machine": fingerprint(cluster, devices), **self._terms.fit(cluster)})
+        grown = {"machine": fingerprint(cluster, devices), eras.FACT: self._eras(one.time_s, cluster)}
+        self.writer.keep({**grown, **self._terms.fit(cluster)})
         if not self.state.memory:
             self.writer.keep({"memory": {}})
 
-    def _each(self, name: str, act: Act) -> list[JobRecord]:
+    def _eras(self, now_s: float, cluster: Cluster) -> list[Any]:
+        """The eras with one that begins now."""
+        self._known_eras = eras.with_era(self._known_eras, self.clock.date_s(now_s), self.policy_text, cluster)
+        return self._known_eras
+
+    def _each(self, name: str, act: Act, what: str, by: str) -> list[JobRecord]:
         """Act on a job, or on all tasks of an array."""
-        return list(self.ask(self.commands.each(name, act)))
+        return list(self.ask(self.commands.each(name, act, what, by)))

@@ -66,8 +66,9 @@ class Options:
     """How to run. None means as last time. The default is "none" for `config` and `listen`, "auto" for `round_s`.
 
     `plugins` are Python files with the operator's own policies. Without a `config`, the file in the state directory is
-    used. `listen` is a loopback address, besides the socket; the API opens it. `engine` is "local", or "ray:ADDRESS"
-    for the machines of a Ray cluster. `jobs` is a directory for the folders of jobs, instead of the state directory.
+    used. `listen` is a loopback address, besides the socket; the API opens it. `web` is one for the web page; "auto" is
+    its default. `engine` is "local", or "ray:ADDRESS" for the machines of a Ray cluster. `jobs` is a directory for the
+    folders of jobs, instead of the state directory.
     """
 
     folder: Path
@@ -81,6 +82,7 @@ class Options:
     open_to_all: bool | None = None
     engine: str | None = None
     jobs: Path | str | None = None
+    web: str | None = None
 
 
 class Remembered(NamedTuple):
@@ -112,6 +114,7 @@ REMEMBERED = {
     "round_s": Remembered("--round", "round_s", AUTO, "--round auto", "leaves it to the policy"),
     "placement": Remembered("--placement", "placement", DEFAULT_PLACEMENT, "--placement packed", "is the default"),
     "listen": Remembered("--listen", "listen", NONE, "--listen none", "does not open a port"),
+    "web": Remembered("--web", "web", NONE, "--web none", "does not open a port for the page"),
     "engine": Remembered("--engine", "engine", LOCAL, "--engine local", "schedules this machine alone"),
     "jobs": Remembered("--jobs", "jobs_directory", NONE, "--jobs none", "keeps them in the state directory"),
     "open_to_all": Remembered("--open-to-all", "open_to_all", False, "--no-open-to-all", "keeps others out"),
@@ -168,6 +171,12 @@ class Choice:
     def listen(self) -> str | None:
         """A loopback address to listen on, besides the socket."""
         found = self._unless_usual("listen")
+        return None if found is None else str(found)
+
+    @property
+    def web(self) -> str | None:
+        """A loopback address for the web page, or "auto"."""
+        found = self._unless_usual("web")
         return None if found is None else str(found)
 
     @property

@@ -22,6 +22,7 @@ from fairway.runtime.daemon.background import Background
 from fairway.runtime.daemon.config import Idle
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.daemon.settings import Settings
+from fairway.runtime.jobs.job_story import THE_SCHEDULER
 from fairway.runtime.jobs.life import RECLAIMED
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.processes.attempts import SEEN
@@ -126,6 +127,8 @@ class Watch(Background):
             self.tell(told)
         for line in self._site.lines():
             self.tell(line)
+        # Who asks how busy GPUs are finds an answer. This does not wait.
+        self._site.gpu_loads()
         self._look_at_gpus()
         self._look_at_memory()
         terms = self._settings.config.idle
@@ -182,7 +185,7 @@ class Watch(Background):
         what = f"has {has / 2**30:.1f} GiB on a GPU that it shares, and may have {may / 2**30:.1f} GiB"
         self.tell(f"job {record.id} of {record.request.user} {what}")
         if self._settings.config.over_share == "cancel":
-            self._scheduler.cancel(record.id)
+            self._scheduler.cancel(record.id, f"{THE_SCHEDULER}: it {what}")
             self._set_reason(record, f"cancelled: it {what}", lambda: record.state.ended)
         else:
             self._set_reason(record, what, lambda: record.state is JobState.RUNNING)
@@ -207,11 +210,11 @@ class Watch(Background):
         terms, idle_min = self._settings.config.idle, self._idle.idle_s(record.number) / 60
         if verdict == "reclaim" and terms.action == "cancel":
             self.tell(f"job {record.id} of {record.request.user} held GPUs and did nothing; it is cancelled")
-            self._scheduler.cancel(record.id)
+            self._scheduler.cancel(record.id, f"{THE_SCHEDULER}: it held GPUs and did nothing")
             self._set_reason(record, "cancelled: it held GPUs and did nothing", lambda: record.state.ended)
         elif verdict == "reclaim" and record.request.preempt != "never":
             self.tell(f"job {record.id} of {record.request.user} held GPUs and did nothing; it is taken off them")
-            self._scheduler.suspend(record.id)
+            self._scheduler.suspend(record.id, f"{THE_SCHEDULER}: it held GPUs and did nothing")
             self._set_reason(record, RECLAIMED, lambda: record.suspended)
         elif verdict == "warn":
             self.tell(f"job {record.id} of {record.request.user} holds GPUs and does nothing")

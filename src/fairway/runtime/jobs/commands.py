@@ -21,6 +21,7 @@ from fairway.runtime.jobs import life
 from fairway.runtime.jobs.arrivals import Arrival, awaited
 from fairway.runtime.jobs.estimates import speeds_of, submitted, why_impossible
 from fairway.runtime.jobs.holdings import Load
+from fairway.runtime.jobs.job_story import by_whom, changes_text
 from fairway.runtime.jobs.life import MORE, WAITS, Command, NotDone, Settle, Stop
 from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.records import JobRecord, JobState
@@ -104,11 +105,12 @@ class Commands:
     def _cluster(self) -> Cluster:
         return self._jobs.state.cluster
 
-    def refuse_impossible(self, requests: Sequence[JobRequest]) -> None:
-        """Raise `InputError` if a job can never run here. Any thread may call this."""
+    def refuse_impossible(self, requests: Sequence[JobRequest], cluster: Cluster | None = None) -> None:
+        """Raise `InputError` if a job can never run here, or on another cluster. Any thread may call this."""
+        cluster = cluster or self._cluster
         for request in requests:
-            if not any(speeds_of(request, self._cluster)):
-                raise InputError(why_impossible(request, self._cluster))
+            if not any(speeds_of(request, cluster)):
+                raise InputError(why_impossible(request, cluster))
         self._refuse_unknown(requests)
 
     def _refuse_unknown(self, requests: Sequence[JobRequest]) -> None:
@@ -189,8 +191,11 @@ class Commands:
             self._store.end_arrival(arrival)
         return events
 
-    def each(self, name: str, act: Act) -> Command:
-        """The command that acts on a job, or on all tasks of an array for which that is possible."""
+    def each(self, name: str, act: Act, what: str = "", by: str = "") -> Command:
+        """The command that acts on a job, or on all tasks of an array for which that is possible.
+
+        The jobs that it changes are told `what` happened to them, and by whom.
+        """
         records: list[JobRecord] = []
         left: list[JobRecord] = []
         refused: list[WrongStateError] = []
@@ -203,7 +208,7 @@ class Commands:
                 held = self._jobs.state.held_gpus
                 # Those with GPUs come last: until then, their GPUs do not go to other tasks of the same array.
                 left.extend(sorted(records, key=lambda one: one.number in held))
-            events = self._act_on(left[: self._piece], act, now_s, refused)
+            events = self._act_on(left[: self._piece], self._telling(act, what, by) if what else act, now_s, refused)
             del left[: self._piece]
             if not left and len(refused) == len(records):
                 raise refused[0]
@@ -219,6 +224,20 @@ class Commands:
             raise UnknownJobError(f"there is no job {name!r}")
         return records
 
+    def _telling(self, act: Act, what: str, by: str) -> Act:
+        """The same act, of which the jobs that it changes are told."""
+
+        def told(record: JobRecord, now_s: float) -> list[Event]:
+            before, request = (record.state, record.held, record.suspended), record.request
+            events = act(record, now_s)
+            changes = changes_text(request, record.request, UPDATABLE)
+            if changes or before != (record.state, record.held, record.suspended):
+                told = f"{what}{f': {changes}' if changes else ''}{by_whom(by, record)}"
+                self._store.note(record, self._jobs.date_s(now_s), what, told)
+            return events
+
+        return told
+
     def _act_on(
         self, records: Sequence[JobRecord], act: Act, now_s: float, refused: list[WrongStateError]
     ) -> list[Event]:
@@ -232,6 +251,7 @@ class Commands:
                 refused.append(error)
                 continue
             if not ended:
+                self._jobs.promises.void(record, self._jobs.date_s(now_s))
                 self._store.touch(record)
         return events
 
@@ -307,6 +327,8 @@ class Commands:
         events: list[Event] = []
         for job in snapshot.jobs[guests[whole]].tolist():
             self._jobs.preempted(self._store[job], now_s, lives=self._lives(job))
+            text = "taken off the GPUs that it shared: another policy decides from now on"
+            self._store.note(self._store[job], self._jobs.date_s(now_s), "preempted", text)
             events += self._off(self._store[job], now_s, "shared a GPU")
         return events
 

@@ -63,6 +63,9 @@ class Draining:
             self._refuse_unknown(name)
             self._set({**self.nodes, name: drain})
             moved = [record for record in self._jobs.store if self._may_move(record, name)] if move else []
+            date_s, text = self._jobs.date_s(now_s), f"leaves the node {name}, which is {drain.text}"
+            for record in moved:
+                self._jobs.store.note(record, date_s, "requeued", text)
             events = [event for record in moved for event in self._leave(record, now_s)]
             return [*events, *self._jobs.off_blocked(now_s)], moved
 

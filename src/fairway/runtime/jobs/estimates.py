@@ -17,57 +17,9 @@ from fairway.core.prospect import Prospect, Stage
 from fairway.runtime.jobs.records import Attempt, JobRecord, Progress
 from fairway.runtime.jobs.request import JobRequest
 
-UNKNOWN_S = 3600.0
-"""The run time that is assumed of a job when nothing is known about it."""
-REMEMBERED = 20
-MOST_KINDS = 5000
-"""How many kinds of jobs are remembered, with the latest run times of each."""
 _EPOCHS = 100.0
 ELASTIC_EXPONENT = 0.9
 """How the speed of a job is assumed to grow with its GPUs where it was not measured: to this power."""
-
-
-class RunTimes:
-    """The run times of similar jobs: of the same user and command or name, or of the same model."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, str], deque[float]] = {}
-
-    def learn(self, record: JobRecord) -> None:
-        """Remember the run time of a job that has done its work."""
-        for key in _keys(record.request):
-            # Taken out and put in again, so that the kinds that were seen longest ago come first.
-            seen = self._known.pop(key, None) or deque(maxlen=REMEMBERED)
-            seen.append(record.ran_s)
-            self._known[key] = seen
-        while len(self._known) > MOST_KINDS:
-            del self._known[next(iter(self._known))]
-
-    def expected_s(self, request: JobRequest) -> float:
-        """The expected run time: as the owner says, otherwise as similar jobs took; at most the time limit."""
-        limit_s = request.limit_s or math.inf
-        if request.expected_s is not None:
-            return min(request.expected_s, limit_s)
-        for key in _keys(request):
-            known = sorted(self._known.get(key, ()))
-            if known:
-                return min(max(known[len(known) // 2], 1.0), limit_s)
-        return min(UNKNOWN_S, limit_s)
-
-
-def alike(one: JobRequest, other: JobRequest) -> bool:
-    """Whether the run time of one job says something about another."""
-    if one.model and one.model == other.model:
-        return True
-    same = (one.name and one.name == other.name) or (one.command == other.command and one.cwd == other.cwd)
-    return bool(same) and one.user == other.user
-
-
-def _keys(request: JobRequest) -> list[tuple[str, str]]:
-    """What makes jobs similar, the closest first. The tasks of an array have one command."""
-    keys = [(request.user, f"command {request.cwd} {' '.join(request.command)}")]
-    keys += [(request.user, f"name {request.name}")] if request.name else []
-    return [*keys, ("", f"model {request.model}")] if request.model else keys
 
 
 def speeds_of(request: JobRequest, cluster: Cluster) -> tuple[float, ...]:
@@ -168,21 +120,16 @@ def same_type(name: str, wanted: str) -> bool:
     return wanted.lower() in (name.lower(), base.lower()) or (known is not None and known_gpu(wanted) == known)
 
 
-def submitted(
-    record: JobRecord, speeds: tuple[float, ...], expected_s: float, time_s: float, restart_s: float
-) -> JobSubmitted:
-    """The event that adds a job to the state. Its work is counted in seconds until it reports steps.
-
-    `speeds` are relative, by GPU type.
-    """
+def spec_of(record: JobRecord, submitted_s: float, duration_s: float) -> JobSpec:
+    """What the owner of a job asked for, as policies and traces have it."""
     request = record.request
-    spec = JobSpec(
+    return JobSpec(
         id=record.id,
-        submitted_s=time_s,
+        submitted_s=submitted_s,
         gpus=request.gpus,
         gpus_min=request.gpus_min,
         gpus_max=request.gpus_max,
-        duration_s=expected_s,
+        duration_s=duration_s,
         model=request.model,
         batch_size=request.batch_size,
         user=request.user,
@@ -190,12 +137,22 @@ def submitted(
         name=request.name,
         weight=request.weight,
         priority=request.priority,
-        deadline_s=None if request.deadline_s is None else time_s + request.deadline_s,
+        deadline_s=None if request.deadline_s is None else submitted_s + request.deadline_s,
         gpu_types=request.gpu_types,
         memory_bytes=request.memory_bytes,
         gpu_share=request.gpu_share,
         preemptible=request.preempt != "never",
     )
+
+
+def submitted(
+    record: JobRecord, speeds: tuple[float, ...], expected_s: float, time_s: float, restart_s: float
+) -> JobSubmitted:
+    """The event that adds a job to the state. Its work is counted in seconds until it reports steps.
+
+    `speeds` are relative, by GPU type.
+    """
+    request, spec = record.request, spec_of(record, time_s, expected_s)
     scaling = tuple(gang_factor(count, request.gpus) for count in range(1, request.gpus_max + 1))
     return JobSubmitted(
         time_s,
@@ -235,6 +192,8 @@ def announced(progress: Progress, epochs: float | None, part_per_s: float, relat
     return Prospect(whole, tuple(stages))
 
 
+REMEMBERED = 20
+"""How many of the latest stops and starts of similar jobs are remembered."""
 RESTART_S = 10.0
 """What a restart is taken to cost of which nothing is known."""
 SUSPENDED_S = 0.1

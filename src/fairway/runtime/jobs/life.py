@@ -21,6 +21,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from fairway.core.errors import EngineError
 from fairway.core.event import Event, Woken
+from fairway.models.log_progress import LogProgress
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.processes.site import REFUSED, NodeChange, NodesJoined, Outcome, Report
 
@@ -110,6 +111,15 @@ class Reported(NamedTuple):
     report: Report
 
 
+class ReadOff(NamedTuple):
+    """What the log of an attempt says has changed. `found` is None if it does not say any more how far the job is."""
+
+    time_s: float
+    job: int
+    attempt: int
+    found: LogProgress | None
+
+
 class Asked(NamedTuple):
     """A user gave a command. The answer is sent when everything that it changed is on disk."""
 
@@ -139,6 +149,7 @@ Happening: TypeAlias = (
     | NodesChanged
     | ClusterGrew
     | Reported
+    | ReadOff
     | Asked
     | Looked
     | TimeOfDaySet

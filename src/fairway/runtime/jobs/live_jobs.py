@@ -21,6 +21,7 @@ from fairway.core.batch import Split
 from fairway.core.event import Event, JobEvicted, JobFailed, JobFinished, JobStarted, RateChanged, Woken
 from fairway.core.state import State
 from fairway.runtime.jobs import life
+from fairway.runtime.jobs.job_story import gpus_text
 from fairway.runtime.jobs.life import (
     CHECKPOINTED,
     MORE,
@@ -34,6 +35,7 @@ from fairway.runtime.jobs.life import (
     Happening,
     Instruction,
     Looked,
+    ReadOff,
     Reported,
     RoomLacked,
     Settle,
@@ -42,6 +44,7 @@ from fairway.runtime.jobs.life import (
     verdict,
 )
 from fairway.runtime.jobs.observations import Observations
+from fairway.runtime.jobs.promises import PromiseBook
 from fairway.runtime.jobs.records import Attempt, JobRecord, JobState
 from fairway.runtime.jobs.store import JobStore
 from fairway.runtime.jobs.waiting import Eligibility, Timers
@@ -61,8 +64,16 @@ as progress by itself."""
 class LiveJobs:
     """All jobs of a scheduler. `origin_s` is the date of the state's instant 0, by the scheduler's clock."""
 
-    def __init__(self, store: JobStore, state: State, observations: Observations, origin_s: float) -> None:
+    def __init__(
+        self,
+        store: JobStore,
+        state: State,
+        observations: Observations,
+        origin_s: float,
+        promises: PromiseBook | None = None,
+    ) -> None:
         self.store = store
+        self.promises = promises or PromiseBook()
         self.state = state
         self.observations = observations
         self.origin_s = origin_s
@@ -79,6 +90,7 @@ class LiveJobs:
             RoomLacked: self._lacks_room,
             AttemptEnded: self._ended,
             Reported: self._reported,
+            ReadOff: self._read_off,
             Asked: self._asked,
             Looked: lambda looked: self.observations.overdue(looked.jobs, looked.time_s),
             TimeOfDaySet: self._time_of_day_set,
@@ -154,6 +166,7 @@ class LiveJobs:
         resume = record.progress.checkpoint is not None
         date_s = self.date_s(now_s)
         attempt = Attempt(len(record.attempts) + 1, list(gpus), secrets.token_hex(8), date_s, resume=resume, ran_s=0.0)
+        attempt.spans = []
         attempt.nodes = self.state.cluster.names_of(sorted(gpus))
         record.attempts.append(attempt)
         self.store.touch(record)
@@ -213,13 +226,24 @@ class LiveJobs:
         if attempt is not None:
             # A round that is late has an earlier instant than the launch.
             date_s = max(date_s, attempt.launched_s)
+            record.count_until(date_s)
             # Virtual GPUs may be others than those on which it was suspended.
-            attempt.started_s, attempt.gpus = attempt.started_s or date_s, list(one.gpus)
+            attempt.take(list(one.gpus), self._host(one.job))
+            attempt.started_s = attempt.started_s or date_s
+            if record.state is JobState.SUSPENDED and one.resumed:
+                where = gpus_text(self.state.cluster, attempt.gpus)
+                self.store.note(record, date_s, "resumed", f"resumed on {where}")
         life.move(record, JobState.RUNNING, date_s)
+        self.promises.started(record, date_s)
         self.observations.started(record, resumed=one.resumed)
         self.store.touch(record)
         others = self.observations.regrouped(one.time_s, one.job)
         return [*others, JobStarted(one.time_s, one.job, self.observations.rate(record), one.time_s)]
+
+    def _host(self, job: int) -> str | None:
+        """The id of the job whose GPUs a job shares."""
+        host = int(self.state.table.i[columns.HOST, self.state.table.position(job)])
+        return None if host < 0 else self.store[host].id
 
     def _lacks_room(self, one: RoomLacked) -> list[Event]:
         """Take a job off GPUs whose memory is taken. It is tried again after a while; other jobs go first."""
@@ -228,6 +252,7 @@ class LiveJobs:
             return []
         record.not_before_s = self.date_s(one.time_s) + ROOM_RETRY_S
         record.reason = f"{one.why}; tried again in {ROOM_RETRY_S:.0f} s"
+        self.store.note(record, self.date_s(one.time_s), "waits", record.reason)
         # Others are asked about at once, and this one later.
         self.timers.set(one.time_s)
         self.timers.set(one.time_s + ROOM_RETRY_S)
@@ -244,6 +269,12 @@ class LiveJobs:
 
     def _reported(self, one: Reported) -> list[Event]:
         return self.observations.reported(self.store[one.job], one.report, one.time_s)
+
+    def _read_off(self, one: ReadOff) -> list[Event]:
+        record = self.store[one.job]
+        if record.state is not JobState.RUNNING or one.attempt != len(record.attempts):
+            return []
+        return self.observations.read_off(record, one.found, one.time_s)
 
     def _asked(self, one: Asked) -> list[Event]:
         try:
@@ -328,6 +359,12 @@ class AttemptEnds:
             return self._again(record, judged, now_s, asked=asked)
         return self._failed(record, judged, now_s)
 
+    def _note(self, record: JobRecord, what: str, text: str) -> None:
+        """Tell what the end of the latest attempt of a job means. A job that has lost a node was told already."""
+        attempt = record.attempts[-1]
+        if attempt.cause != NODE_LOST and attempt.ended_s is not None:
+            self._jobs.store.note(record, attempt.ended_s, what, text)
+
     def _is_down(self, attempt: Attempt) -> bool:
         """Whether a node of an attempt is lost."""
         down, cluster = self._jobs.state.occupancy.down, self._jobs.state.cluster
@@ -350,6 +387,7 @@ class AttemptEnds:
     def _moves(self, record: JobRecord, judged: Verdict, now_s: float) -> list[Event]:
         """It was stopped to go on elsewhere or on other GPUs. The state has booked these for it already."""
         life.move(record, JobState.PREEMPTED, self._jobs.date_s(now_s), judged.why)
+        self._note(record, "stopped", judged.why)
         stands = RateChanged(now_s, record.number, self._seen.saved(record), 0.0)
         return [stands, *self._seen.restart_cost(record, now_s)]
 
@@ -357,6 +395,7 @@ class AttemptEnds:
         """It runs again from its last checkpoint: at once if it was asked to stop, otherwise after a delay."""
         why = record.reason if record.reason == RECLAIMED else judged.why
         life.move(record, JobState.SUSPENDED if record.suspended else JobState.PREEMPTED, self._jobs.date_s(now_s), why)
+        self._note(record, "stopped", judged.why + ("" if asked else f"; runs again in {BACK_OFF_S:.0f} s"))
         if not asked:
             record.not_before_s = self._jobs.date_s(now_s) + BACK_OFF_S
             self._jobs.timers.set(now_s + BACK_OFF_S)
@@ -378,6 +417,7 @@ class AttemptEnds:
         wait_s = 0.0 if lost and losses == 1 else min(BACK_OFF_S * 2 ** (tries - 1), MOST_BACK_OFF_S)
         record.not_before_s = self._jobs.date_s(now_s) + wait_s
         life.move(record, JobState.PENDING, self._jobs.date_s(now_s), f"{judged.why}; tried again in {wait_s:.0f} s")
+        self._note(record, "lost" if lost else "failed", record.reason)
         self._jobs.timers.set(now_s + wait_s)
         self._jobs.eligibility.note_off(record, now_s)
         return [JobEvicted(now_s, record.number, self._seen.saved(record), judged.why)]
@@ -392,5 +432,6 @@ class AttemptEnds:
     def _leave(self, record: JobRecord, state: JobState, why: str, now_s: float) -> None:
         """End the job for good."""
         life.move(record, state, self._jobs.date_s(now_s), why)
+        self._jobs.promises.ended(record, self._jobs.date_s(now_s))
         self._seen.forget(record)
         self._jobs.eligibility.note_off(record, now_s)

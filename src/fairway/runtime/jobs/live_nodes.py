@@ -103,6 +103,7 @@ class LiveNodes:
             return []
         why = f"its node {on[(broken or booked)[0]]} is lost"
         jobs.store.touch(record)
+        jobs.store.note(record, jobs.date_s(now_s), "lost", f"taken off its GPUs: {why}")
         if attempt is not None and broken:
             attempt.cause = NODE_LOST
             # What is left of a gang on other nodes has nothing to save.

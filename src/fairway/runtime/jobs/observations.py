@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from fairway.core import columns
@@ -18,12 +17,11 @@ from fairway.core.cluster import Cluster
 from fairway.core.event import Event, JobMeasured, JobSubmitted, RateChanged, RegimeEntered, RestartMeasured
 from fairway.core.facts import NO_FACTS
 from fairway.core.state import State
+from fairway.models.log_progress import LogProgress
 from fairway.runtime.jobs.company import Company
 from fairway.runtime.jobs.estimates import (
     RESTART_S,
     RestartCosts,
-    RunTimes,
-    alike,
     announced,
     assumed,
     epochs_done,
@@ -31,8 +29,10 @@ from fairway.runtime.jobs.estimates import (
     place_name,
     speeds_of,
 )
+from fairway.runtime.jobs.job_course import JobCourses
 from fairway.runtime.jobs.kept_profile import KeptProfile
 from fairway.runtime.jobs.records import JobRecord, JobState, Progress
+from fairway.runtime.jobs.run_times import LEARNT, RunTimeEstimate, RunTimes, kinds_of
 from fairway.runtime.jobs.store import JobStore
 from fairway.runtime.jobs.type_speeds import TypeSpeeds, differs
 from fairway.runtime.processes.site import Report
@@ -46,8 +46,8 @@ EXPECTED, EXPECTED_S = 0.02, 2.0
 seconds of it."""
 STORE_EVERY_S = 60.0
 """How often the progress of a job is stored if it is no news. After a restart the rest is read again."""
-LEARNT = 0.25
-"""An expected run time has to change by this fraction before the state is told."""
+LONGER = 1.05
+"""A job that runs longer than expected is expected to run at least this many times as long as until now."""
 LEAST_COST_S = 0.05
 """A measured restart cost has to differ by this much from the figure in the state before the state is told."""
 MOST_PATH = 4096
@@ -101,6 +101,7 @@ class Observations:
         self.types = TypeSpeeds(state, measured.profile)
         self._stored_s: dict[int, float] = {}
         self._told: dict[int, tuple[Told, float]] = {}
+        self.courses = JobCourses(store)
 
     @property
     def cluster(self) -> Cluster:
@@ -121,6 +122,7 @@ class Observations:
                 self._in_steps.add(event.job)
             else:
                 self.expected_s[event.job] = event.work
+                self._in_steps.discard(event.job)
 
     def forget(self, record: JobRecord) -> None:
         """Drop what is expected of a job that has ended."""
@@ -128,6 +130,7 @@ class Observations:
             kept.pop(record.number, None)
         self._in_steps.discard(record.number)
         self.company.forget(record.number)
+        self.courses.end(record)
 
     def progress(self, record: JobRecord) -> float:
         """Work that a job has done, in the state's unit, if its processes stay in memory or save it now."""
@@ -146,6 +149,9 @@ class Observations:
         """
         self.company.begin(record.number)
         record.progress.reported_s = None
+        if record.progress.source and not resumed:
+            # Its log begins again.
+            record.progress.step = record.progress.checkpoint_step
         place, told = self._place(record.number), self._told.get(record.number)
         # A scheduler that has just started does not know where the job reported last; where it went on, it was here.
         moved = not resumed if told is None else told[0].place != place
@@ -195,6 +201,8 @@ class Observations:
         saved_s, size = record.progress.checkpoint_s, record.progress.batch_size
         since_s = self._regrouped_s.get(record.number, -math.inf)
         for line in report.lines:
+            if record.progress.source and number(line.get("step")) is not None:
+                events += self._not_by_log(record, now_s)
             if take_in(record.progress, line, self._origin_s + now_s):
                 self.company.begin(record.number)
             self.restarts.reported(record)
@@ -203,6 +211,8 @@ class Observations:
                 record.progress.steps_per_s = record.progress.reported_s = None
             elif "step" in line:
                 self.company.heard(record.number)
+            if "step" in line:
+                self.courses.add(record, date_of(line, self._origin_s + now_s))
         record.progress.read_bytes = report.read_bytes
         if not begun and record.attempt is not None and record.attempt.start_s is not None:
             events += self.restart_cost(record, now_s)
@@ -212,6 +222,56 @@ class Observations:
             self._stored_s[record.number] = now_s + STORE_EVERY_S
             self.store.touch(record)
         return events
+
+    def read_off(self, record: JobRecord, found: LogProgress | None, now_s: float) -> list[Event]:
+        """Take in what the log of a running job says, like a report. It counts if the job does not report itself.
+
+        `found` is None if the log does not say any more how far the job is: its work is counted in seconds again.
+        """
+        progress, job = record.progress, record.number
+        if progress.is_own or (found is None and not progress.source):
+            return []
+        if found is None:
+            self.store.touch(record)
+            return self._not_by_log(record, now_s)
+        events = self.regrouped(now_s) if self.company.is_new(job) else []
+        about = (f"log ({found.form})", found.unit)
+        if (progress.source, progress.unit) != about or abs((progress.steps or 0.0) - found.total) > 0.1 * found.total:
+            # Something else is counted now.
+            saved = progress.checkpoint_step / progress.steps if progress.steps else 0.0
+            progress.checkpoint_step = min(saved, 1.0) * found.total
+            progress.speeds, progress.epoch_speeds, progress.steps_per_s = {}, {}, None
+        progress.source, progress.unit = about
+        progress.step, progress.steps = found.done, found.total
+        progress.reported_s, progress.reported_step = self._origin_s + now_s, found.done
+        loss = number(found.loss)
+        progress.loss = progress.loss if loss is None else loss
+        progress.steps_per_s = progress.steps_per_s if math.isnan(found.per_s) else found.per_s
+        self.courses.add(record, self._origin_s + now_s)
+        events += self._training(record, now_s)
+        if events or now_s >= self._stored_s.get(job, 0.0):
+            self._stored_s[job] = now_s + STORE_EVERY_S
+            self.store.touch(record)
+        return events
+
+    def measured_since_s(self, job: int) -> float:
+        """The date since which a job has had its present company. Any thread may ask."""
+        return self._regrouped_s.get(job, -math.inf)
+
+    def _not_by_log(self, record: JobRecord, now_s: float) -> list[Event]:
+        """Forget what was read off a job's log. If its work was counted by that, it is counted in seconds again."""
+        progress, job = record.progress, record.number
+        progress.source, progress.unit = "", "step"
+        progress.step = progress.reported_step = progress.checkpoint_step = 0.0
+        progress.steps = progress.steps_per_s = progress.reported_s = None
+        progress.speeds, progress.epoch_speeds = {}, {}
+        self._told.pop(job, None)
+        if job not in self._in_steps:
+            return []
+        self._in_steps.discard(job)
+        runs = record.state is JobState.RUNNING and job in self._state.held_gpus
+        ran_s = self._ran_until_s(record, now_s) if runs else self.saved(record)
+        return [self._expects(record, self._likely_s(record, ran_s), ran_s, self.rate(record) if runs else 0.0, now_s)]
 
     def _training(self, record: JobRecord, now_s: float) -> list[Event]:
         """What the speed and the progress that a job has reported mean for it, and for others of its kind."""
@@ -304,7 +364,8 @@ class Observations:
         return [RestartMeasured(now_s, record.number, cost_s)]
 
     def overdue(self, jobs: Iterable[int], now_s: float) -> list[Event]:
-        """Jobs among these that report nothing and have run longer than expected are expected to run as long again."""
+        """Jobs among these that report nothing and have run longer than expected are expected to take longer: as long
+        as the longer ones of earlier runs, or as long again."""
         events: list[Event] = []
         for job in jobs:
             if job in self._in_steps or job not in self._state.held_gpus:
@@ -312,27 +373,30 @@ class Observations:
             record = self.store[job]
             ran_s = self._ran_until_s(record, now_s)
             if record.state is JobState.RUNNING and ran_s > self.expected_s.get(job, math.inf):
-                events.append(self._expects(record, 2.0 * ran_s, ran_s, self.rate(record), now_s))
+                events.append(self._expects(record, self._likely_s(record, ran_s), ran_s, self.rate(record), now_s))
         return events
+
+    def _likely_s(self, record: JobRecord, ran_s: float) -> float:
+        """How long a job that reports nothing runs in all: somewhat longer than now in any case."""
+        return max(self.times.expected_s(record.request, ran_s), LONGER * ran_s)
+
+    def estimate(self, record: JobRecord, now_s: float) -> RunTimeEstimate:
+        """How long a job runs in all, how wide that is and where it comes from."""
+        return self.times.of(record, self._ran_until_s(record, now_s))
 
     def learn(self, record: JobRecord, now_s: float) -> list[Event]:
         """A job has done its work: similar jobs that have reported nothing are expected to take as long."""
-        before_s = self.times.expected_s(replace(record.request, expected_s=None))
-        self.times.learn(record)
-        after_s = self.times.expected_s(replace(record.request, expected_s=None))
-        if abs(after_s - before_s) <= LEARNT * before_s:
-            return []
-        events: list[Event] = []
-        for job, expected_s in list(self.expected_s.items()):
+        changed, events = self.times.learn(record), list[Event]()
+        for job, expected_s in list(self.expected_s.items()) if changed else ():
             other = self.store[job]
-            if not alike(record.request, other.request):
-                continue
             runs = other.state is JobState.RUNNING and job in self._state.held_gpus
             own_word = other.request.expected_s is not None or job in self._in_steps
             if job == record.number or own_word or (other.attempts and not runs):
                 continue
-            likely_s, ran_s = self.times.expected_s(other.request), self._ran_until_s(other, now_s) if runs else 0.0
-            likely_s = likely_s if likely_s > ran_s else 2.0 * ran_s
+            if changed.isdisjoint(kinds_of(other.request)):
+                continue
+            ran_s = self._ran_until_s(other, now_s) if runs else 0.0
+            likely_s = self._likely_s(other, ran_s)
             if abs(likely_s - expected_s) > LEARNT * expected_s:
                 events.append(self._expects(other, likely_s, ran_s, self.rate(other) if runs else 0.0, now_s))
         return events
@@ -406,8 +470,7 @@ class Observations:
 
 def take_in(progress: Progress, report: Mapping[str, Any], now_s: float) -> bool:
     """Bring a job's progress up to date. Returns whether its batch size has changed."""
-    time_s = number(report.get("time")) or now_s
-    time_s = time_s if abs(time_s - now_s) < MOST_APART_S else now_s
+    time_s = date_of(report, now_s)
     if report.get("started") is True:
         # A new attempt: the time between its first report and the last one before was waiting, not training.
         progress.reported_s = None
@@ -441,6 +504,12 @@ def take_in(progress: Progress, report: Mapping[str, Any], now_s: float) -> bool
             # A step is something else now.
             progress.steps_per_s, progress.speeds = None, {}
     return changed
+
+
+def date_of(report: Mapping[str, Any], now_s: float) -> float:
+    """When a report was written, by the scheduler's clock; now, if it does not say so or cannot be believed."""
+    time_s = number(report.get("time")) or now_s
+    return time_s if abs(time_s - now_s) < MOST_APART_S else now_s
 
 
 def _limits(value: Any) -> list[int] | None:

@@ -9,6 +9,11 @@ from typing import Any, NamedTuple
 from fairway.runtime.jobs.request import JobRequest
 from fairway.runtime.jobs.shared_environment import NO_VARIABLES, SharedEnvironment, shared
 
+MOST_SPANS = 64
+"""How many times in which it computed are kept of an attempt, the latest ones."""
+TOGETHER_S = 0.002
+"""Spans of an attempt with less time between them are one."""
+
 
 class JobState(StrEnum):
     """Where a job is in its life. The words are those that users of Slurm know."""
@@ -46,7 +51,8 @@ class Attempt:
     `ran_s` is how long it has run, as far as that is counted; None if an earlier version started it. `start_s` is the
     time from its launch to its first report of a step, `stop_s` from the request to stop to its end. Each is None if it
     was not seen. `nodes` are the names of its machines, in the order of its ranks; empty if an earlier version started
-    it.
+    it. `spans` has the latest times in which it computed, as [from, to], or [from, to, GPUs, host] where these were
+    others than now; None if an earlier version started it. `host` is the job whose GPUs it shares.
     """
 
     number: int
@@ -62,19 +68,67 @@ class Attempt:
     stop_s: float | None = None
     ran_s: float | None = None
     nodes: list[str] = field(default_factory=list)
+    spans: list[list[Any]] | None = None
+    host: str | None = None
 
     def shown(self, shift_s: float) -> dict[str, Any]:
         """As every user may see it: without the token that marks its processes, and with dates by the time of day,
         which are `shift_s` later."""
-        out = {name: value for name, value in vars(self).items() if name != "token"}
+        out = {name: value for name, value in vars(self).items() if name not in _INSIDE}
         return out | {name: later(out[name], shift_s) for name in ("launched_s", "started_s", "ended_s")}
+
+    def take(self, gpus: list[int], host: str | None) -> None:
+        """It computes on these GPUs from now on, with this host. Earlier spans keep theirs."""
+        if (gpus, host) != (self.gpus, self.host):
+            for span in self.spans or ():
+                if len(span) == 2:
+                    span += [self.gpus, self.host]
+            self.gpus, self.host = gpus, host
+
+    def add_span(self, since_s: float | None, passed_s: float) -> None:
+        """It has computed for so long, since a date if that was seen. Less than nothing: too much was added before.
+
+        Where its end is known, no span goes beyond it: a start that was seen late was earlier.
+        """
+        if self.spans is None:
+            return
+        if passed_s <= 0:
+            self._shorten(-passed_s)
+            return
+        from_s = self.launched_s if since_s is None else since_s
+        to_s = from_s + passed_s
+        if self.ended_s is not None and (since_s is None or to_s > self.ended_s):
+            to_s = self.ended_s
+            from_s = max(to_s - passed_s, self.spans[-1][1] if self.spans else self.launched_s)
+        from_s, to_s = round(from_s, 3), round(to_s, 3)
+        last = self.spans[-1] if self.spans else None
+        if last is not None and len(last) == 2 and from_s - last[1] <= TOGETHER_S:
+            last[1] = max(to_s, last[1])
+        elif to_s > from_s:
+            self.spans.append([from_s, to_s])
+        lacking_s = passed_s - (to_s - from_s)
+        if lacking_s > TOGETHER_S and 0 < len(self.spans) < MOST_SPANS:
+            # Its very start was seen late. Nobody else had its GPUs since it was launched.
+            self.spans[0][0] = round(max(self.spans[0][0] - lacking_s, self.launched_s), 3)
+        del self.spans[:-MOST_SPANS]
+
+    def _shorten(self, by_s: float) -> None:
+        """Take seconds off the end of the latest spans."""
+        while self.spans and by_s > 0:
+            last = self.spans[-1]
+            off_s = min(by_s, last[1] - last[0])
+            last[1], by_s = round(last[1] - off_s, 3), by_s - off_s
+            if last[1] > last[0]:
+                return
+            self.spans.pop()
 
 
 @dataclass
 class Progress:
-    """What a job has reported of its training. Dates are by the scheduler's clock.
+    """What a job has reported of its training, or what was read off its log. Dates are by the scheduler's clock.
 
-    `read_bytes` of its reports have been read.
+    `read_bytes` of its reports have been read. `source` is "" if it has reported itself, else from where its progress
+    is known, as "log (tqdm)". Then its steps are counted in `unit`.
     """
 
     step: float = 0.0
@@ -99,6 +153,13 @@ class Progress:
     save_s: float | None = None
     speeds: dict[str, float] = field(default_factory=dict)
     read_bytes: int = 0
+    source: str = ""
+    unit: str = "step"
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the job itself has told its progress."""
+        return not self.source and (self.step > 0 or self.reported_s is not None or self.steps_per_s is not None)
 
     def shown(self, shift_s: float) -> dict[str, Any]:
         """As users see it, with dates by the time of day, which are `shift_s` later."""
@@ -106,9 +167,41 @@ class Progress:
         return asdict(self) | {name: later(date_s, shift_s) for name, date_s in dates.items()}
 
 
+@dataclass
+class Promise:
+    """A start or finish that was told to somebody. Times are dates by the scheduler's clock.
+
+    It was forecast at `point_s`, and `sure` to lie between `low_s` and `high_s`. `basis` is what the run time was known
+    from, and `scored_as` the class of promises that gave the interval. `decided_s` is when it was known what happened,
+    or that the promise is void, and `actual_s` what happened.
+    """
+
+    kind: str
+    channel: str
+    told_s: float
+    point_s: float
+    low_s: float
+    high_s: float
+    policy: str
+    basis: str = ""
+    scored_as: str = ""
+    sure: float = 0.8
+    decided_s: float | None = None
+    actual_s: float | None = None
+
+
 def later(date_s: float | None, by_s: float) -> float | None:
     """A date that is later by some seconds, if there is one."""
     return None if date_s is None else date_s + by_s
+
+
+class JobNote(NamedTuple):
+    """Something that happened to a job at a date by the scheduler's clock, in a word and as a sentence."""
+
+    job: int
+    date_s: float
+    what: str
+    text: str
 
 
 class StoredJob(NamedTuple):
@@ -152,6 +245,7 @@ class JobRecord:
     since_s: float | None = None
     attempts: list[Attempt] = field(default_factory=list)
     progress: Progress = field(default_factory=Progress)
+    promises: list[Promise] = field(default_factory=list)
 
     @property
     def state(self) -> JobState:
@@ -208,6 +302,7 @@ class JobRecord:
         self._count(attempt, missing_s if ran_to_the_end else min(missing_s, 0.0))
 
     def _count(self, attempt: Attempt, passed_s: float) -> None:
+        attempt.add_span(self.since_s, passed_s)
         self.ran_s += passed_s
         self.gpu_s += passed_s * len(attempt.gpus) * self.request.gpu_share
         self.since_s = None
@@ -222,6 +317,8 @@ class JobRecord:
         # Not `asdict`, which copies every value: this runs for every change of every job.
         out["attempts"] = [dict(vars(attempt)) for attempt in self.attempts]
         out["progress"] = dict(vars(self.progress))
+        if self.promises:
+            out["promises"] = [dict(vars(promise)) for promise in self.promises]
         return out
 
     def stored(self) -> StoredJob:
@@ -245,10 +342,12 @@ class JobRecord:
         known.pop("cancelled", None)
         known["attempts"] = [Attempt(**attempt) for attempt in known["attempts"]]
         known["progress"] = Progress(**known["progress"])
+        known["promises"] = [Promise(**promise) for promise in known.get("promises", ())]
         return JobRecord(**known)
 
 
-_NESTED = frozenset(("request", "attempts", "progress", "_state"))
+_INSIDE = frozenset(("token", "spans", "host"))
+_NESTED = frozenset(("request", "attempts", "progress", "promises", "_state"))
 
 
 def key_of(request: JobRequest) -> str | None:

@@ -117,6 +117,20 @@ def checked(
     return made
 
 
+def problems_in(kind: type[Any], values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What is wrong with values that a user gave: the place of each problem, and what is allowed there."""
+    adapter = _adapters.get(kind) or _adapters.setdefault(kind, TypeAdapter(kind))
+    try:
+        adapter.validate_python(values)
+    except ValidationError as error:
+        known = error.errors()[:_MOST_PROBLEMS]
+        return [
+            (_dotted(one["loc"], {}), _unknown_field(()) if one["type"] in _UNKNOWN else _rule(one, values=True))
+            for one in known
+        ]
+    return []
+
+
 def problems_text(
     problems: Iterable[Any],
     name: Callable[[FieldPath], str],

@@ -13,13 +13,15 @@ from typing import Any, Protocol
 
 from fairway.runtime.jobs.arrivals import Arrival, awaited
 from fairway.runtime.jobs.holdings import Holdings
-from fairway.runtime.jobs.records import JobRecord, JobState, family_of, is_array, key_of
+from fairway.runtime.jobs.records import JobNote, JobRecord, JobState, family_of, is_array, key_of
 from fairway.runtime.jobs.request import JobRequest
 from fairway.runtime.jobs.shared_environment import SharedEnvironment, shared, with_environment
 
 RECENT = 1000
 """How many settled jobs stay in memory."""
 _MOST_TALLIES = 10_000
+MOST_NOTE = 400
+"""The most characters of a note."""
 
 
 class Archive(Protocol):
@@ -93,13 +95,16 @@ class SettledTotals:
 
 
 def with_gone(gone: Mapping[str, Any] | None, records: Sequence[JobRecord]) -> dict[str, Any]:
-    """What is kept of all jobs that are gone, with some more: how many there were, and what they add up to."""
+    """What is kept of all jobs that are gone, with some more: how many there were, what they add up to, and when the
+    last of them ended."""
     used: dict[str, float] = dict(gone["gpu_s"]) if gone else {}
     for record in records:
         user = record.request.user
         used[user] = used.get(user, 0.0) + record.gpu_s
     preemptions = sum(record.preemptions for record in records)
+    ended_s = max((record.ended_s or 0.0 for record in records), default=0.0)
     return {
+        "until_s": max((gone or {}).get("until_s", 0.0), ended_s),
         "jobs": (gone["jobs"] if gone else 0) + len(records),
         "gpu_s": used,
         "preemptions": (gone["preemptions"] if gone else 0) + preemptions,
@@ -110,7 +115,7 @@ class JobStore:
     """All jobs by number and id, and which records have changed since they were last stored.
 
     To iterate gives the jobs in memory: all that are not settled, and the latest `recent` others. `some_away` says
-    whether there are more, only on disk.
+    whether there are more, only on disk. `changes` counts how often a record has changed.
     """
 
     def __init__(self, archive: Archive | None = None, *, recent: int = RECENT) -> None:
@@ -120,6 +125,7 @@ class JobStore:
         self.next_number = 0
         self.next_id = 1
         self.some_away = False
+        self.changes = 0
         self._archive: Archive = archive or NoArchive()
         self._most_recent = recent if archive is not None else None
         self._by_number: dict[int, JobRecord] = {}
@@ -127,6 +133,8 @@ class JobStore:
         self._by_family: dict[int, dict[int, JobRecord]] = {}
         self._by_key: dict[str, JobRecord] = {}
         self._changed: dict[int, JobRecord] = {}
+        self._notes: list[JobNote] = []
+        self._courses: dict[int, bytes] = {}
         self._recent: dict[int, JobRecord] = {}
         self._tallies: dict[str, Counter[JobState]] = {}
 
@@ -154,11 +162,26 @@ class JobStore:
     def touch(self, record: JobRecord) -> None:
         """Mark a record as changed: it has to be stored."""
         self._changed[record.number] = record
+        self.changes += 1
 
     def take_changed(self) -> list[JobRecord]:
         """Return the records that have to be stored now, and unmark them. Call `settle` with them afterwards."""
         changed, self._changed = list(self._changed.values()), {}
         return changed
+
+    def note(self, record: JobRecord, date_s: float, what: str, text: str) -> None:
+        """Tell what happened to a job, in a word and as a sentence without its subject. It is stored with the rest."""
+        self._notes.append(JobNote(record.number, date_s, what, text[:MOST_NOTE]))
+
+    def keep_course(self, number: int, points: bytes) -> None:
+        """Store with the rest what a job has reported over time."""
+        self._courses[number] = points
+
+    def take_stories(self) -> tuple[list[JobNote], dict[int, bytes]]:
+        """Return the notes and courses that have to be stored now, and forget them."""
+        stories = self._notes, self._courses
+        self._notes, self._courses = [], {}
+        return stories
 
     def settle(self, stored: Iterable[JobRecord]) -> None:
         """These records are on disk now. Those that are settled may leave the memory."""

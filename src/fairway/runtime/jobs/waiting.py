@@ -4,8 +4,8 @@ The policy is asked about eligible jobs only. A job is not eligible while its ow
 waits for other jobs to end or for other tasks of its array, and when this machine has no GPUs that can run it. It is
 looked at again when that may have changed; `Timers` has the instants.
 
-`Reasons` keeps the last decision. Lists use it, since they cannot ask the policy about every row. The decision becomes
-text when it is first read, once for all rows.
+`Reasons` keeps the last decision. Lists use it, since they cannot ask the policy about every row. A row of the decision
+becomes text when it is first read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -324,24 +324,43 @@ class Reasons:
         """Texts by job number, for the jobs of the last round. Callers may keep the mapping but not change it."""
         last, (told_of, told) = self._round, self._told
         if last is not None and told_of is not last:
-            told = _texts(last)
+            told = _Told(last)
             self._told = last, told
         return told
 
 
-def _texts(last: _Round) -> dict[int, str]:
-    known: dict[tuple[int, int, int], str] = {}
-    told: dict[int, str] = {}
-    columns = (last.jobs, last.gpus, last.usable, last.decision.gpus, last.decision.reasons)
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    for row, (job, gpus, usable, granted, code) in enumerate(rows):
-        if granted:
-            told[job] = GRANTED
-        elif row in last.decision.texts:
-            told[job] = last.decision.texts[row]
-        else:
-            key = code, gpus, usable
-            if key not in known:
-                known[key] = reason_text(Reason(code), gpus, last.free, last.ahead, last.who.get(usable, ""))
-            told[job] = known[key]
-    return told
+class _Told(Mapping[int, str]):
+    """The texts of one round by job number, each made when it is first read."""
+
+    def __init__(self, last: _Round) -> None:
+        self._last = last
+        self._rows = dict(zip(last.jobs.tolist(), range(len(last.jobs)), strict=True))
+        self._made: dict[int, str] = {}
+        self._known: dict[tuple[int, int, int], str] = {}
+
+    def __getitem__(self, job: int) -> str:
+        text = self._made.get(job)
+        if text is None:
+            text = self._made[job] = self._text(self._rows[job])
+        return text
+
+    def __contains__(self, job: object) -> bool:
+        return job in self._rows
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def _text(self, row: int) -> str:
+        last = self._last
+        if last.decision.gpus[row]:
+            return GRANTED
+        if row in last.decision.texts:
+            return last.decision.texts[row]
+        key = int(last.decision.reasons[row]), int(last.gpus[row]), int(last.usable[row])
+        if key not in self._known:
+            code, gpus, usable = key
+            self._known[key] = reason_text(Reason(code), gpus, last.free, last.ahead, last.who.get(usable, ""))
+        return self._known[key]

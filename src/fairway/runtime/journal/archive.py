@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.jobs.records import JobNote, JobRecord, JobState
 from fairway.runtime.jobs.store import SettledTotals
 from fairway.runtime.journal.database import LOCKED_S, JournalError
 from fairway.runtime.journal.job_rows import COLUMNS, JobReader
@@ -128,6 +128,16 @@ class JobArchive:
             query = f"{_SOME} number IN ({', '.join('?' * len(some))})"
             found = {one.number: one for one in self._jobs(query, some, environments=environments)}
             yield from (found[number] for number in some if number in found)
+
+    def notes(self, number: int) -> list[JobNote]:
+        """What happened to a job, in order, as far as that is not in its record. It need not have settled."""
+        query = "SELECT job, date_s, what, text FROM notes WHERE job = ? ORDER BY seq"
+        return [JobNote(*row) for row in self._rows(query, (number,))]
+
+    def course(self, number: int) -> bytes:
+        """What a job has reported over time, as it was last written down; it need not have settled."""
+        found = self._rows("SELECT points FROM courses WHERE job = ?", (number,))
+        return bytes(found[0][0]) if found else b""
 
     def past(self) -> SettledTotals:
         """What all settled jobs add up to."""

@@ -1,9 +1,10 @@
 """The journal: everything that a restarted scheduler needs, in one SQLite file with a write-ahead log.
 
-It has four tables. `jobs` holds one record per job, until retention lets it go. `environments` holds the variables of
-jobs, each environment once. `log` holds, in order, the events and actions of jobs that have not ended: replaying them
-gives the scheduler's state back. `facts` holds single values (the policy and its memory, the clock's origin, settings).
-Everything that one step of the scheduler writes is one transaction. It is on disk before the scheduler acts on it.
+It has six tables. `jobs` holds one record per job, until retention lets it go. `environments` holds the variables of
+jobs, each environment once. `notes` and `courses` hold what happened to jobs and what they reported over time. `log`
+holds, in order, the events and actions of jobs that have not ended: replaying them gives the scheduler's state back.
+`facts` holds single values (the policy and its memory, the clock's origin, settings). Everything that one step of the
+scheduler writes is one transaction. It is on disk before the scheduler acts on it.
 
 The log stays small: the entries of a job are deleted when it ends, of several reports of its speed in a row only the
 last one is kept, and of several expectations of its run time the first and the last one.
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairway.core.errors import FairwayError, InputError
-from fairway.runtime.jobs.records import StoredJob
+from fairway.runtime.jobs.records import JobNote, StoredJob
 from fairway.runtime.jobs.shared_environment import shared
 from fairway.runtime.journal.disk_room import ROOM_FILES, is_read_only, room_in
 from fairway.runtime.journal.entries import from_plain, to_plain
@@ -32,14 +33,16 @@ from fairway.runtime.journal.job_rows import (
     INDEXES,
     JOBS,
     SAVE,
+    STORIES,
     JobReader,
+    add_stories,
     compact,
     divide_indexes,
     row_of,
     share_environments,
 )
 
-SCHEMA = 3
+SCHEMA = 4
 APPLICATION = 0x46574159
 """The application id that marks a database as a journal of Fairway."""
 LOCKED_S = 1.0
@@ -50,6 +53,8 @@ COMPACT_EVERY = 20_000
 """The number of new entries after which entries that are of no use any more are deleted."""
 ROOM_BYTES = 16 * 1024 * 1024
 """With less free disk space than this, no new jobs are accepted, so that running jobs can still be written down."""
+FIRST_NOTES, LAST_NOTES, MOST_NOTES = 100, 60, 200
+"""How many of the notes of a job stay, the first and the last ones, when there are more than `MOST_NOTES`."""
 CERTAIN: dict[str, type | tuple[type, ...]] = {
     "origin_s": float,
     "clock": dict,
@@ -68,6 +73,7 @@ CERTAIN: dict[str, type | tuple[type, ...]] = {
     "next": list,
     "gone": dict,
     "drained": dict,
+    "eras": list,
 }
 """The facts that are still useful when others, or the log, are lost; with their types."""
 
@@ -76,8 +82,13 @@ CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 {JOBS}{INDEXES}
 CREATE TABLE log (seq INTEGER PRIMARY KEY, job INTEGER, round INTEGER, kind TEXT NOT NULL, fields TEXT NOT NULL);
 CREATE INDEX log_job ON log (job);
+{STORIES};
 """
-_MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {1: share_environments, 2: divide_indexes}
+_MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {
+    1: share_environments,
+    2: divide_indexes,
+    3: add_stories,
+}
 """For each older schema, what leads to the next one, inside a transaction."""
 
 
@@ -194,9 +205,29 @@ class Journal:
         query = f"SELECT DISTINCT environment FROM jobs WHERE number IN ({marks}) AND environment IS NOT NULL"
         hashes = self._db.execute(query, tuple(numbers)).fetchall()
         self._db.execute(f"DELETE FROM jobs WHERE number IN ({marks}) AND settled = 1", tuple(numbers))
+        for table in ("notes", "courses"):
+            self._db.execute(f"DELETE FROM {table} WHERE job IN ({marks})", tuple(numbers))
         having = "SELECT 1 FROM jobs WHERE environment = hash AND settled ="
         unused = f"NOT EXISTS ({having} 0) AND NOT EXISTS ({having} 1)"
         self._db.executemany(f"DELETE FROM environments WHERE hash = ? AND {unused}", hashes)
+
+    def add_notes(self, notes: Iterable[JobNote]) -> None:
+        """Add what happened to jobs. Of each job the first and the latest notes stay."""
+        rows = list(notes)
+        self._db.executemany("INSERT INTO notes (job, date_s, what, text) VALUES (?, ?, ?, ?)", rows)
+        for job in {note.job for note in rows}:
+            if self._db.execute("SELECT count(*) FROM notes WHERE job = ?", (job,)).fetchone()[0] > MOST_NOTES:
+                self._db.execute(_THINNED, (job, job, FIRST_NOTES, job, LAST_NOTES))
+
+    def save_courses(self, courses: Mapping[int, bytes]) -> None:
+        """Add or replace what jobs have reported over time."""
+        self._db.executemany("INSERT OR REPLACE INTO courses (job, points) VALUES (?, ?)", courses.items())
+
+    def course(self, number: int) -> bytes:
+        """What a job has reported over time; empty if that is nothing."""
+        with self._readable():
+            found = self._db.execute("SELECT points FROM courses WHERE job = ?", (number,)).fetchone()
+        return b"" if found is None else bytes(found[0])
 
     def set_facts(self, facts: Mapping[str, Any]) -> None:
         """Add or replace facts. One that is None is deleted."""
@@ -299,6 +330,8 @@ def _is_busy(error: sqlite3.Error) -> bool:
 
 _UNSETTLED = " INDEXED BY jobs_unsettled WHERE settled = 0"
 _NO_ROOM = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHMSIZE")
+_OWN = "SELECT seq FROM notes WHERE job = ? ORDER BY seq"
+_THINNED = f"DELETE FROM notes WHERE job = ? AND seq NOT IN ({_OWN} LIMIT ?) AND seq NOT IN ({_OWN} DESC LIMIT ?)"
 _NEXT = "SELECT seq FROM (SELECT seq, kind, lead(kind) OVER ({}) AS next FROM log) WHERE kind = '{}' AND next = kind"
 _SAME = (
     "json_extract({0}, '$.batch_size') = json_extract(fields, '$.batch_size') AND json_extract({0}, '$.scaling') = '[]'"

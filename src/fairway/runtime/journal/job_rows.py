@@ -28,6 +28,13 @@ CREATE INDEX jobs_family ON jobs (family, ended_s) WHERE settled = 1;
 CREATE INDEX jobs_environment ON jobs (environment) WHERE settled = 1;
 """
 """A job is in one of them until it is settled, and in the others after that. So a submission writes few pages."""
+STORIES = """
+CREATE TABLE IF NOT EXISTS notes (
+    seq INTEGER PRIMARY KEY, job INTEGER NOT NULL, date_s REAL NOT NULL, what TEXT NOT NULL, text TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS notes_job ON notes (job);
+CREATE TABLE IF NOT EXISTS courses (job INTEGER PRIMARY KEY, points BLOB NOT NULL)"""
+"""What happened to jobs and what they reported over time. It is not in their records, which are written often."""
 WIDTH = 15
 SAVE, ADD = (f"INSERT OR {word} INTO jobs VALUES ({', '.join('?' * WIDTH)})" for word in ("REPLACE", "IGNORE"))
 COLUMNS = "number, id, client_key, ended, environment, record"
@@ -109,6 +116,11 @@ def share_environments(db: sqlite3.Connection) -> None:
             db.execute("INSERT OR IGNORE INTO environments (hash, variables) VALUES (?, ?)", (env.hash, compact(env)))
         db.execute(SAVE, row_of(job, env.hash if env else None))
     db.execute("DROP TABLE old_jobs")
+
+
+def add_stories(db: sqlite3.Connection) -> None:
+    """Lead from schema 3, which had no notes and courses of jobs, to schema 4."""
+    _execute(db, STORIES)
 
 
 def divide_indexes(db: sqlite3.Connection) -> None:

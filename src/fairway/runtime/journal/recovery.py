@@ -35,8 +35,10 @@ from fairway.runtime.jobs.estimates import on_cluster, speeds_of, submitted
 from fairway.runtime.jobs.kept_profile import KeptProfile
 from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.observations import Observations
+from fairway.runtime.jobs.promises import PromiseBook
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.store import RECENT, JobStore
+from fairway.runtime.journal import eras
 from fairway.runtime.journal.archive import JobArchive, Wanted
 from fairway.runtime.journal.database import Journal, LogEntry
 
@@ -267,6 +269,7 @@ class Recovered:
         self.observations = Observations(self.store, self.state, origin_s, restart_s, measured)
         for event in told:
             self.observations.recall(event)
+        self.promises = PromiseBook(facts, [*latest, *unsettled])
         for record in sorted([*latest, *unsettled], key=lambda one: one.number):
             self.observations.restarts.remember(record)
             if record.state is JobState.COMPLETED:
@@ -349,6 +352,7 @@ class Recovery:
         self._state.round = int(facts.get("round", 0))
         told = {"origin_s": clock.origin_s, "policy": policy_text, "machine": self._recovered.machine}
         told |= {"salvaged": False, STOOD_STILL: None}
+        told[eras.FACT] = eras.with_era(facts.get(eras.FACT), clock.date_s(clock.now_s()), policy_text, cluster)
         impossible: set[int] = set()
         # All or nothing: the next scheduler would believe what a half-made state says about GPUs.
         with self._journal.transaction():

@@ -65,9 +65,10 @@ class JournalWriter:
         self, events: Sequence[Event], *, actions: Sequence[Action] = (), facts: Mapping[str, Any] | None = None
     ) -> None:
         records = self._store.take_changed()
+        notes, courses = self._store.take_stories()
         changed = [record.stored() for record in records]
         facts = {**self._kept, **(facts or {})}
-        if not (events or actions or changed or facts):
+        if not (events or actions or changed or facts or notes or courses):
             return
         while True:
             try:
@@ -75,6 +76,8 @@ class JournalWriter:
                     self._journal.append(events)
                     self._journal.append(actions, max(self._state.round, 1))
                     self._journal.save_jobs(changed)
+                    self._journal.add_notes(notes)
+                    self._journal.save_courses(courses)
                     if facts:
                         self._journal.set_facts(facts)
                 self._kept = {}

@@ -227,7 +227,8 @@ class Hands:
             self._over.pop(directory, None)
         moving = {one: self._about(one) for one in list(self._running)}
         over = {directory: outcome_plain(outcome) for directory, outcome in list(self._over.items())}
-        return {"version": self.version, "over": over, "about": moving, **self._seen}
+        loads = {str(gpu): list(load) for gpu, load in self._site.gpu_loads().items()}
+        return {"version": self.version, "over": over, "about": moving, **self._seen, "loads": loads}
 
     def _tell(self) -> None:
         self.version += 1

@@ -28,10 +28,22 @@ from fairway.core.batch import Split
 from fairway.runtime.processes import environment, executors, keeper
 from fairway.runtime.processes.containment import TOKEN, Containment, HostLimits, keeper_of, kill_strays
 from fairway.runtime.processes.environment import ReportReader
+from fairway.runtime.processes.gpu_loads import GpuLoads
 from fairway.runtime.processes.machine import ForeignProcesses, Nvml
 from fairway.runtime.processes.movable_memory import MovableMemory
 from fairway.runtime.processes.ranks import HANDLED
-from fairway.runtime.processes.site import LOST, GpuMemory, Member, MemoryPlace, Moment, Outcome, Over, Report, Sight
+from fairway.runtime.processes.site import (
+    LOST,
+    GpuLoad,
+    GpuMemory,
+    Member,
+    MemoryPlace,
+    Moment,
+    Outcome,
+    Over,
+    Report,
+    Sight,
+)
 
 NOBODY = [0, -1]
 """Stands for the keeper of an attempt that has not started and never will."""
@@ -443,6 +455,7 @@ class LocalSite(JobFolders):
     ) -> None:
         self._nobodys_children = nobodys_children
         self._gpus = None if nvml is None else ForeignProcesses(nvml, devices or (), self._ours)
+        self._loads = None if nvml is None else GpuLoads(nvml, devices or ())
         self._executors = executors
         self._containment = containment or Containment(None, why="not asked for")
         self._device_numbers = device_numbers or {}
@@ -505,6 +518,10 @@ class LocalSite(JobFolders):
     def blocked(self) -> Mapping[int, str]:
         """The GPUs that cannot be used now, by number with the reason. Any thread may call this."""
         return {} if self._gpus is None else self._gpus.look()
+
+    def gpu_loads(self) -> Mapping[int, GpuLoad]:
+        """How busy and how full GPUs were a few seconds ago. Any thread may call this."""
+        return {} if self._loads is None else self._loads.look()
 
     def lines(self) -> Sequence[str]:
         """Nothing that would not be seen elsewhere."""

@@ -23,7 +23,7 @@ from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.core.errors import InputError
 from fairway.core.hardware import CATALOGUE, known_gpu
 from fairway.runtime.processes.keeper import stat_fields
-from fairway.runtime.processes.site import GpuMemory
+from fairway.runtime.processes.site import GpuLoad, GpuMemory
 
 _VENDOR_WORDS = {"nvidia", "tesla", "quadro", "geforce", "graphics", "generation", "gpu"}
 _HARMLESS = "nvidia-cuda-mps"
@@ -95,6 +95,14 @@ class Nvml:
             return float(self._lib.nvmlDeviceGetUtilizationRates(self._handle(uuid)).gpu)
         except Exception:
             return None
+
+    def load(self, uuid: str) -> GpuLoad:
+        """How busy a GPU was lately, and how full it is."""
+        percent, used = self.busy_percent(uuid), None
+        with contextlib.suppress(Exception):
+            memory = self.memory(uuid)
+            used = memory.total - memory.free if 0 <= memory.free <= memory.total else None
+        return GpuLoad(percent / 100.0 if percent is not None and 0 <= percent <= 100 else None, used)
 
     def problem(self, uuid: str) -> str:
         """What is wrong with a GPU now; empty if it is sound."""

@@ -35,6 +35,7 @@ from fairway.runtime.processes.remote_attempt import RemoteAttempt, RemotePart, 
 from fairway.runtime.processes.remote_machines import NOTHING_KNOWN, ClusterLayout, Known, RemoteMachine
 from fairway.runtime.processes.site import (
     REFUSED,
+    GpuLoad,
     GpuMemory,
     Member,
     NodeChange,
@@ -276,6 +277,14 @@ class RaySite(JobFolders):
             if not machine.reserved:
                 found |= dict.fromkeys(machine.gpus, "tasks of Ray have GPUs of its node")
             found |= {machine.gpus[int(gpu)]: why for gpu, why in machine.seen.get("blocked", {}).items()}
+        return found
+
+    def gpu_loads(self) -> Mapping[int, GpuLoad]:
+        """How busy and how full GPUs were, as those machines last said that answer now. Any thread may call this."""
+        found: dict[int, GpuLoad] = {}
+        for machine in list(self._machines.values()):
+            told = machine.seen.get("loads", {}) if machine.ready else {}
+            found |= {machine.gpus[int(gpu)]: GpuLoad(*load) for gpu, load in told.items()}
         return found
 
     def lines(self) -> Sequence[str]:
@@ -663,7 +672,7 @@ class RaySite(JobFolders):
         if machine is None:
             return
         machine.reserved = bool(news["reserved"])
-        machine.seen = {kind: news[kind] for kind in ("blocked", "sights", "memory")}
+        machine.seen = {kind: news.get(kind, {}) for kind in ("blocked", "sights", "memory", "loads")}
         for directory, told in news["about"].items():
             part = self._parts.get(directory)
             if part is not None and part.state == "runs":

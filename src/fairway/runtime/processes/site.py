@@ -62,6 +62,16 @@ class GpuMemory(NamedTuple):
     total: int
 
 
+class GpuLoad(NamedTuple):
+    """The part of the last moments in which a GPU computed (0 to 1), and its memory in use. What nobody says is None.
+
+    It is for people who look. No decision depends on it.
+    """
+
+    utilisation: float | None = None
+    memory_used_bytes: int | None = None
+
+
 class MemoryPlace(NamedTuple):
     """Where the GPU memory of an attempt is: on the GPU, in host memory, or on the way.
 
@@ -200,7 +210,8 @@ class Report(NamedTuple):
 
 
 class Site(Protocol):
-    """Where attempts run. Only one thread may call it, except for `wake`, `blocked`, `sight` and `lines`.
+    """Where attempts run. Only one thread may call it, except for `wake`, `blocked`, `sight`, `gpu_loads` and
+    `lines`.
 
     No method waits for another machine.
     """
@@ -248,6 +259,10 @@ class Site(Protocol):
 
     def gpu_memory(self, gpu: int) -> GpuMemory | None:
         """The memory of a GPU now; None if nobody can say, as for virtual GPUs."""
+        ...
+
+    def gpu_loads(self) -> Mapping[int, GpuLoad]:
+        """How busy and how full GPUs were a few seconds ago, by number; without those of which nobody can say."""
         ...
 
     def wait(self, seconds: float) -> Sequence[Over | NodeChange | NodesJoined]:
