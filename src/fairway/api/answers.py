@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 from typing import Any
 
-from starlette.responses import JSONResponse
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+_JSON = "application/json"
 
 
 class Answer(JSONResponse):
@@ -18,6 +22,13 @@ class Answer(JSONResponse):
             return _written(content)
         except ValueError:
             return _written(_finite(content))
+
+
+def sent_packed(request: Request, content: bytes, headers: dict[str, str] | None = None) -> Response:
+    """JSON that was packed by gzip, as it is or, for clients that do not know that, unpacked."""
+    if "gzip" not in request.headers.get("accept-encoding", ""):
+        return Response(gzip.decompress(content), headers=headers, media_type=_JSON)
+    return Response(content, headers={"Content-Encoding": "gzip", **(headers or {})}, media_type=_JSON)
 
 
 def _written(content: Any) -> bytes:

@@ -12,10 +12,13 @@ from fairway.api.auth_middleware import AuthMiddleware
 from fairway.api.cluster import cluster_router, root_router
 from fairway.api.context import ApiContext
 from fairway.api.errors import add_handlers
+from fairway.api.job_views import job_views_router
 from fairway.api.jobs import jobs_router
 from fairway.api.operators import operators_router
+from fairway.api.page_data import page_data_router
 from fairway.api.people import Access
 from fairway.api.schema import Error
+from fairway.api.web_page import links_router, page_router
 from fairway.runtime.daemon.daemon import Daemon
 
 _REFUSALS = {
@@ -60,8 +63,10 @@ def make_app(daemon: Daemon, access: Access | None = None) -> FastAPI:
     )
     app.state.context = context
     add_handlers(app)
-    for router in (jobs_router(context), cluster_router(context), operators_router(context)):
+    routers = (jobs_router, job_views_router, cluster_router, operators_router, links_router, page_data_router)
+    for router in [one(context) for one in routers]:
         app.include_router(router, prefix="/v1")
     app.include_router(root_router(context))
+    app.include_router(page_router(context))
     app.add_middleware(AuthMiddleware, access=context.access, audit=context.audit)
     return app

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 
 from fairway.api import views
-from fairway.api.answers import Answer
+from fairway.api.answers import Answer, sent_packed
 from fairway.api.auth_middleware import note
 from fairway.api.context import ApiContext
 from fairway.api.jobs import refuse_files
@@ -26,8 +26,10 @@ from fairway.api.schema import (
     ProfileOut,
     Reloaded,
     Share,
+    Since,
     Status,
 )
+from fairway.api.view_schema import TimelineOut
 from fairway.policies import make_policy
 from fairway.runtime.daemon.config import Keep
 
@@ -88,6 +90,15 @@ def _add_state(router: APIRouter, context: ApiContext) -> None:
         """What every user holds now and has used."""
         user = context.person(request).name
         return await context.lists.run(user, lambda: Answer({"users": views.share(context.scheduler)}))
+
+    @router.get("/timeline", responses={200: {"model": TimelineOut}})
+    async def timeline(request: Request, since: Since = None, until: Since = None) -> Response:
+        """Who computed on which GPU when: the last hours up to now, or a window of dates. At most 20,000 spans."""
+
+        def made() -> Response:
+            return sent_packed(request, context.timeline.packed(since, until))
+
+        return await context.lists.run(context.person(request).name, made)
 
     @router.get("/profile", responses={200: {"model": ProfileOut}})
     async def profile(
@@ -151,14 +162,16 @@ def _add_policy(router: APIRouter, context: ApiContext) -> None:
 def _add_streams(router: APIRouter, context: ApiContext) -> None:
     @router.get("/events", response_class=StreamingResponse, responses=_EVENTS)
     async def events(
-        request: Request, last: Annotated[str | None, Header(alias="Last-Event-ID", max_length=100)] = None
+        request: Request,
+        seen: Annotated[str | None, Header(alias="Last-Event-ID", max_length=100)] = None,
+        last: Annotated[str | None, Query(max_length=100, description="the same, for clients without headers")] = None,
     ) -> Response:
         """What happens, as server-sent events. With the id of the last event seen, those after it come first."""
         user, headers = context.person(request).name, {"Cache-Control": "no-store"}
         why = context.stream.refusal(user)
         if why:
             raise HTTPException(429, why, {"Retry-After": "10"})
-        coming = context.stream.follow(last, user=user)
+        coming = context.stream.follow(seen or last, user=user, counts=lambda: context.signed_in(request))
         return StreamingResponse(coming, media_type="text/event-stream", headers=headers)
 
     _add_figures(router, context)

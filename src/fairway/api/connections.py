@@ -19,11 +19,11 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from fairway.api.people import PEER
+from fairway.api.request_origin import PEER, TCP, tcp_uid
 
 HEADER_S, BODY_S, STUCK_S = 10.0, 30.0, 600.0
 """How long a client may take to send the head and the body of a request, and how long it may not read an answer."""
-MOST_EACH, MOST_OTHERS, MOST = 100, 400, 500
+MOST_EACH, MOST_OTHERS, MOST = 200, 800, 1000
 """The most connections of one user, of all users but root and the scheduler's own, and in all."""
 SPARE_FILES = 256
 """Descriptors that are kept for jobs and the journal."""
@@ -102,7 +102,7 @@ class Connections:
 
 
 class Connection(H11Protocol):
-    """HTTP in which the address of a peer on a Unix socket is its user id."""
+    """HTTP in which the address of a peer on this machine is its user id."""
 
     def __init__(self, *about: Any, known: Connections, **more: Any) -> None:
         super().__init__(*about, **more)
@@ -120,6 +120,10 @@ class Connection(H11Protocol):
             told = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
             pid, self.uid, _ = _CREDENTIALS.unpack(told)
             self.client = (f"{PEER}{self.uid}", pid)
+        else:
+            self.uid = tcp_uid(peer)
+            if self.uid >= 0 and self.client is not None:
+                self.client = (f"{TCP}{self.uid}", self.client[1])
         why = self._known.refusal(self.uid)
         if why:
             text = f'{{"error":"{why}"}}'.encode()

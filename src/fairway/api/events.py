@@ -13,7 +13,7 @@ import asyncio
 import json
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from fairway.core.action import Action
@@ -30,7 +30,7 @@ GROUP, GROUP_S = 20, 0.01
 """How many streams are woken at once, and the time until the next ones are."""
 MOST_AT_ONCE = 1000
 """The most events in one piece."""
-MOST_EACH, MOST = 20, 200
+MOST_EACH, MOST = 100, 400
 """The most streams of one user, and in all."""
 _TOLD = ("rate", "progress", "batch_size", "why", "gpus", "host", "node", "priority", "weight")
 
@@ -53,6 +53,11 @@ class Stream:
         """The number of the last event."""
         first, kept = self._kept
         return first + len(kept) - 1
+
+    @property
+    def last(self) -> str:
+        """The id of the last event."""
+        return f"{self._run}-{self._count}"
 
     def listen(self) -> None:
         """Listen to the scheduler."""
@@ -94,9 +99,14 @@ class Stream:
         self._wake()
 
     async def follow(
-        self, last: str | None = None, *, user: str = "", quiet_s: float = QUIET_S
+        self,
+        last: str | None = None,
+        *,
+        user: str = "",
+        quiet_s: float = QUIET_S,
+        counts: Callable[[], bool] = lambda: True,
     ) -> AsyncIterator[bytes]:
-        """Events as pieces of text, from now on or from the one after `last`."""
+        """Events as pieces of text, from now on or from the one after `last`, while whoever asks `counts`."""
         at, gap = self._place(last)
         loop, news = asyncio.get_running_loop(), asyncio.Event()
         bell = self._bells.setdefault(loop, _Bell(loop))
@@ -107,7 +117,7 @@ class Stream:
             if gap:
                 yield self._gap()
             waited = False
-            while not self.closing:
+            while not self.closing and counts():
                 news.clear()
                 # Others may come while these are sent: they are for the next time.
                 at, piece = self._after(at)
@@ -147,7 +157,7 @@ class Stream:
         return int(number), False
 
     def _gap(self) -> bytes:
-        return _written(f"{self._run}-{self._count}", "Gap", {"event": "Gap", "id": f"{self._run}-{self._count}"})
+        return _written(self.last, "Gap", {"event": "Gap", "id": self.last})
 
     def _wake(self) -> None:
         for loop, bell in list(self._bells.items()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Header, Path, Query, Request
 from pydantic import BaseModel, Discriminator, Tag
@@ -16,8 +16,9 @@ from fairway.api import views
 from fairway.api.answers import Answer
 from fairway.api.auth_middleware import note
 from fairway.api.context import ApiContext
-from fairway.api.logs import Logs
+from fairway.api.logs import LogPart, Logs
 from fairway.api.people import NotAllowedError, Person
+from fairway.api.promised import record_of_promises
 from fairway.api.schema import (
     MANY,
     MOST_JOBS,
@@ -25,8 +26,10 @@ from fairway.api.schema import (
     ArrayJob,
     ChangedRow,
     ChangedRows,
+    HistoryReplay,
     Job,
     Key,
+    PromisesOut,
     RequeuedRows,
     Rows,
     Since,
@@ -39,10 +42,13 @@ from fairway.api.schema import (
 from fairway.core.errors import InputError
 from fairway.policies.registry import files_of_knobs
 from fairway.runtime.jobs.commands import UnknownJobError
+from fairway.runtime.jobs.job_story import for_others
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import MOST_INT, JobRequest, Name, checked
 from fairway.runtime.journal.archive import Wanted
 
+OFFSET = "X-Fairway-Offset"
+"""The header that says at which byte of a log an answer begins."""
 FEW = 10
 """How many jobs are checked at once without a thread."""
 _JSON = "application/json"
@@ -242,7 +248,7 @@ def _found(context: ApiContext, name: str) -> list[JobRecord]:
 
 
 def _add_control(router: APIRouter, context: ApiContext) -> None:
-    def add(verb: str, act: Callable[[str], list[JobRecord]], what: str) -> None:
+    def add(verb: str, act: Callable[[str, str], list[JobRecord]], what: str) -> None:
         @router.post(f"/jobs/{{name}}/{verb}", name=verb, description=what, responses={200: {"model": ChangedRows}})
         def control(request: Request, name: Id) -> Response:
             return _changed(context, request, name, act)
@@ -278,7 +284,7 @@ def _add_control(router: APIRouter, context: ApiContext) -> None:
         if not changes:
             raise InputError("there is nothing to change")
         note(request, changes=changes)
-        return _changed(context, request, name, lambda one: scheduler.update(one, changes))
+        return _changed(context, request, name, lambda one, by: scheduler.update(one, changes, by))
 
 
 def _stopping_s(record: JobRecord) -> float:
@@ -297,7 +303,7 @@ def _changed(
     context: ApiContext,
     request: Request,
     name: str,
-    act: Callable[[str], list[JobRecord]],
+    act: Callable[[str, str], list[JobRecord]],
     more: Callable[[JobRecord], dict[str, Any]] = lambda record: {},
 ) -> Response:
     """Do something to a job, or to the tasks of an array; the answer has each job and whether it had ended before.
@@ -311,7 +317,7 @@ def _changed(
             raise NotAllowedError(f"job {record.id} is {record.request.user}'s; you are {person.name}")
         if record.state.ended:
             ended.add(record.number)
-    acted = {record.number: record for record in act(name)}
+    acted = {record.number: record for record in act(name, person.name)}
     records = [acted.get(record.number, record) for record in found]
     rows = zip(views.rows(context.scheduler, records), records, strict=True)
     return Answer({"jobs": [row | {"had_ended": record.number in ended} | more(record) for row, record in rows]})
@@ -326,43 +332,96 @@ def _add_logs(router: APIRouter, context: ApiContext) -> None:
         attempt: Annotated[int | None, Query(ge=1, le=1_000_000)] = None,
         offset: Annotated[int | None, Query(ge=0, le=MOST_INT, description="in bytes, for one rank")] = None,
         tail: Annotated[int | None, Query(ge=0, le=1_000_000, description="only the last lines, this many")] = None,
+        tail_bytes: Annotated[int | None, Query(ge=0, le=MOST_INT, description="only whole lines at its end")] = None,
         follow: Annotated[bool, Query(description="continue until the job has ended")] = False,
     ) -> Response:
-        """What a job has written in all its attempts. With several ranks, each line starts with `[rank]`."""
-        records = _found(context, name)
-        if records[0].id != name:
-            raise InputError(f"{name} is an array; ask for one of its tasks, such as {records[0].id}")
-        person, owner = context.person(request), records[0].request.user
-        if not context.may_see(person, records[0]):
+        """What a job has written in all its attempts. With several ranks, each line starts with `[rank]`.
+
+        For one rank, and without `tail`, the header `X-Fairway-Offset` says at which byte the answer begins.
+        """
+        record, person = context.job(name), context.person(request)
+        if not context.may_see(person, record):
+            owner = record.request.user
             raise NotAllowedError(f"job {name} is {owner}'s, and logs are private here; you are {person.name}")
-        found = Logs(context.scheduler, records[0], rank=rank, attempt=attempt)
-        if offset is not None and (tail is not None or len(found.ranks()) > 1):
-            raise InputError("an offset needs one rank, and no tail")
-        if follow:
-            coming = found.follow(lambda: context.closing, offset=offset or 0, tail=tail)
-            return StreamingResponse(coming, media_type=_PLAIN)
-        return StreamingResponse(found.now(offset=offset or 0, tail=tail), media_type=_PLAIN)
+        found = Logs(context.scheduler, record, rank=rank, attempt=attempt)
+        one = len(found.ranks()) == 1
+        if sum(value is not None for value in (offset, tail, tail_bytes)) > 1 or (offset is not None and not one):
+            raise InputError("an offset needs one rank, and no tail; a tail is in lines or in bytes")
+        if one and tail_bytes is not None:
+            offset, tail_bytes = await run_in_threadpool(found.begin_of_tail, found.ranks()[0], tail_bytes), None
+        headers = {OFFSET: str(offset or 0)} if one and tail is None else {}
+        part = LogPart(offset or 0, tail, tail_bytes)
+
+        def over() -> bool:
+            return context.closing or not context.signed_in(request)
+
+        coming = found.follow(over, part) if follow else found.now(part)
+        return StreamingResponse(coming, media_type=_PLAIN, headers=headers)
 
 
 def _add_forecasts(router: APIRouter, context: ApiContext) -> None:
-    def why_so(name: str) -> Response:
+    def why_so(person: Person, name: str, told: Literal["why", "submit"]) -> Response:
         from fairway.api.what_if import why
 
-        return Answer(why(context.scheduler, name))
+        answer, record = why(context.scheduler, name, told), context.scheduler.store.get(name)
+        if record is not None and not context.may_see(person, record):
+            answer["reason"] = for_others(answer["reason"])
+        return Answer(answer)
 
     def looked_ahead(question: WhatIf) -> Response:
         from fairway.api.what_if import what_if
 
         return Answer(what_if(context.scheduler, question))
 
+    def looked_back(question: HistoryReplay) -> Response:
+        from fairway.api.past_days import replay_past
+
+        return Answer(replay_past(context.scheduler, question))
+
+    def history_since(since_s: float) -> Response:
+        from fairway.api.past_days import past_days
+
+        return Answer(past_days(context.scheduler, since_s).plain())
+
+    @router.get("/history/trace", responses={200: {"content": {"application/json": {}}}})
+    async def history_trace(request: Request, since: Since = None) -> Response:
+        """The jobs since a date as a trace, with what became of each: what `fairway compare --history` replays."""
+        return await context.forecasts.run(context.person(request).name, lambda: history_since(since or 0.0))
+
+    @router.post("/history/replay", responses={200: {"content": {"application/json": {}}}})
+    async def replay_history(request: Request, body: HistoryReplay) -> Response:
+        """What other policies would have made of the jobs of the last days, beside what really happened."""
+        person = context.person(request)
+        for policy in body.policies:
+            refuse_files(context, person, policy)
+        return await context.forecasts.run(person.name, lambda: looked_back(body))
+
     @router.get("/jobs/{name}/why", responses={200: {"content": {"application/json": {}}}})
-    async def why(request: Request, name: Id) -> Response:
+    async def why(
+        request: Request,
+        name: Id,
+        told: Annotated[Literal["why", "submit"], Query(description="where the answer is told")] = "why",
+    ) -> Response:
         """Why a job waits: the policy's reason, who is ahead, what would free GPUs, and when it may start."""
-        return await context.forecasts.run(context.person(request).name, lambda: why_so(name))
+        person = context.person(request)
+        return await context.forecasts.run(person.name, lambda: why_so(person, name, told))
+
+    @router.get("/eta", responses={200: {"model": PromisesOut}})
+    async def eta(
+        request: Request,
+        policy: Annotated[str | None, Query(max_length=1000)] = None,
+        user: Annotated[Name | None, Query()] = None,
+        since: Since = None,
+    ) -> Response:
+        """How good the starts and ends were that were told, by policy and by user; those told at or after `since`."""
+        return await context.lists.run(
+            context.person(request).name,
+            lambda: Answer(record_of_promises(context.scheduler, policy, user, since)),
+        )
 
     @router.post("/what-if", responses={200: {"content": {"application/json": {}}}})
     async def what_if(request: Request, body: WhatIf) -> Response:
-        """When jobs start and end: those in the queue, new ones, or all under another policy."""
+        """When jobs start and end: those in the queue, new ones, or all under another policy or with other GPUs."""
         person = context.person(request)
         refuse_files(context, person, body.policy or "")
         return await context.forecasts.run(person.name, lambda: looked_ahead(body))

@@ -71,7 +71,7 @@ class Listing:
             told = views.row(self._scheduler, record, now_s)
             return f"{kept[1]},{_plain({name: value for name, value in told.items() if name not in _FIXED})[1:]}"
         steps = _number(record.progress.steps or request.steps)
-        reason = _quoted(views.reason_of(self._scheduler, record))
+        reason = _quoted(views.reason_of(self._scheduler, record, seen=seen))
         return f'{kept[1]},"state":"PENDING","reason":{reason},{_UNBEGUN}{steps}}}'
 
     def _written(self, record: JobRecord, seen: bool) -> str:

@@ -11,12 +11,14 @@ from typing import NamedTuple
 import numpy as np
 
 from fairway.core.arrays import Ints
+from fairway.core.cluster import Cluster
 from fairway.core.decision import Decision
 from fairway.core.event import Event, JobFinished, Woken
 from fairway.core.job import JobSpec
 from fairway.core.policy import Policy
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
+from fairway.placement.tenants import Tenants
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.guard.policy_guard import PolicyGuard, widened
 from fairway.runtime.jobs.estimates import SUSPENDED_S, speeds_of
@@ -58,7 +60,8 @@ class Present(NamedTuple):
 
     Jobs in `outside` are not eligible; those without a condition never become so by themselves. Jobs in `falls_back`
     fall back to the progress given there when they are stopped. GPUs in `blocked` stay blocked throughout a forecast.
-    Jobs in `stranded` need more than the GPUs that are not blocked; the text says so.
+    Jobs in `stranded` need more than the GPUs that are not blocked; the text says so. Of the blocked GPUs, those in
+    `gone` are only imagined to be so. `tenants` are the virtual clusters, if there are tenants.
     """
 
     snapshot: Snapshot
@@ -72,6 +75,8 @@ class Present(NamedTuple):
     left_out: int
     blocked: Mapping[int, str] = MappingProxyType({})
     stranded: Mapping[int, str] = MappingProxyType({})
+    gone: frozenset[int] = frozenset()
+    tenants: Tenants | None = None
 
     def never(self, job: int) -> bool:
         """Whether a job will not start as things are now."""
@@ -104,7 +109,7 @@ class ForecastGuard(PolicyGuard):
             live.limits,
             outside=dict(present.outside),
             blocked=lambda: present.blocked,
-            tenants=live.tenants,
+            tenants=lambda: present.tenants,
             placer=live.placer,
         )
         self._times = [(condition.begins_s, job) for job, condition in present.conditions.items()]
@@ -209,28 +214,31 @@ def copied_present(scheduler: Scheduler, keep: Collection[int]) -> Present:
         snapshot,
         specs,
         outside,
-        conditions_of(scheduler, (store[job] for job in outside), snapshot.frame.held_gpus),
+        conditions_of(scheduler, (store[job] for job in outside), snapshot.frame.held_gpus, snapshot.cluster),
         {one.number: array_of(one) for one in records if one.request.array_at_once},
         {one.number: min(cost_s, SUSPENDED_S) if one.request.preempt == "suspend" else cost_s for one, cost_s in costs},
         {one.number: scheduler.observations.saved(one) for one in records if one.request.preempt == "restart"},
         next_number,
         left_out,
         blocked,
-        _stranded(snapshot, blocked),
+        stranded_jobs(snapshot, blocked),
+        tenants=scheduler.guard.tenants(),
     )
 
 
-def _stranded(snapshot: Snapshot, blocked: Collection[int]) -> dict[int, str]:
-    """Jobs that cannot start on the GPUs that can be used."""
+def stranded_jobs(snapshot: Snapshot, blocked: Collection[int], gone: Collection[int] = ()) -> dict[int, str]:
+    """Jobs that cannot start on the GPUs that can be used. `gone` are the blocked ones that would not be there."""
     if not blocked:
         return {}
     speeds, gpus_min, jobs = snapshot.speeds, snapshot.gpus_min.tolist(), snapshot.jobs.tolist()
     waiting = (~snapshot.running).nonzero()[0].tolist()
-    told = {jobs[row]: why_stranded(snapshot, blocked, gpus_min[row], speeds[:, row].tolist()) for row in waiting}
+    told = {jobs[row]: why_stranded(snapshot, blocked, gpus_min[row], speeds[:, row].tolist(), gone) for row in waiting}
     return {job: why for job, why in told.items() if why}
 
 
-def why_stranded(snapshot: Snapshot, blocked: Collection[int], gpus_min: int, speeds: Sequence[float]) -> str:
+def why_stranded(
+    snapshot: Snapshot, blocked: Collection[int], gpus_min: int, speeds: Sequence[float], gone: Collection[int] = ()
+) -> str:
     """Why a job cannot start while some GPUs are blocked; empty if it can."""
     cluster, there, lost = snapshot.cluster, snapshot.capacity.tolist(), 0
     for gpu in blocked:
@@ -242,6 +250,8 @@ def why_stranded(snapshot: Snapshot, blocked: Collection[int], gpus_min: int, sp
     if not lost or gpus_min <= most:
         return ""
     need = "1 GPU" if gpus_min == 1 else f"{gpus_min} GPUs"
+    if gone:
+        return f"it needs {need}; {most} would be there"
     are = ["is" if count == 1 else "are" for count in (most, lost)]
     return f"it needs {need}; {most} {are[0]} there while {lost} {are[1]} blocked"
 
@@ -252,13 +262,13 @@ def array_of(record: JobRecord) -> LimitedArray:
 
 
 def conditions_of(
-    scheduler: Scheduler, outside: Iterable[JobRecord], running: Collection[int] = ()
+    scheduler: Scheduler, outside: Iterable[JobRecord], running: Collection[int], cluster: Cluster
 ) -> dict[int, Condition]:
     """What jobs that are not eligible wait for, in the order of submission; nothing for jobs that never come in."""
     known: dict[str, Remaining] = {}
     conditions, never = dict[int, Condition](), set[str]()
     for record in outside:
-        found = _condition(scheduler, record, known)
+        found = _condition(scheduler, record, known, cluster)
         # Jobs can only wait for jobs that came before them, so all of those have been looked at.
         if found is not None and never.isdisjoint(found.others):
             conditions[record.number] = found
@@ -267,10 +277,12 @@ def conditions_of(
     return conditions
 
 
-def _condition(scheduler: Scheduler, record: JobRecord, known: dict[str, Remaining]) -> Condition | None:
+def _condition(
+    scheduler: Scheduler, record: JobRecord, known: dict[str, Remaining], cluster: Cluster
+) -> Condition | None:
     """When a job becomes eligible; None if its owner has to act, or if it never does."""
     request, others = record.request, dict[str, frozenset[int]]()
-    if record.held or record.suspended or not any(speeds_of(request, scheduler.cluster)):
+    if record.held or record.suspended or not any(speeds_of(request, cluster)):
         return None
     for one in request.depends:
         if one.job not in known:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from fairway.core.errors import InputError
 from fairway.runtime.daemon.scheduler import Scheduler
@@ -24,6 +25,17 @@ MOST_LINE_BYTES = 65536
 """A longer line is sent in pieces, each with a mark."""
 
 
+class LogPart(NamedTuple):
+    """Which part of a log: from a byte on, or only the last lines, or the whole lines among the last bytes."""
+
+    offset: int = 0
+    tail: int | None = None
+    tail_bytes: int | None = None
+
+
+ALL = LogPart()
+
+
 @dataclass
 class _Rank:
     """How far one rank's log has been read."""
@@ -32,7 +44,8 @@ class _Rank:
     attempt: int = 1
     at: int = 0
     rest: bytes = b""
-    old: bool = field(default=True)
+    old_at: int | None = 0
+    """How far the older part of the attempt's log has been read; None if it is not to be."""
 
 
 class Logs:
@@ -76,24 +89,42 @@ class Logs:
         log = self._folder / f"attempt-{attempt}" / f"rank-{rank}.log"
         return [log.with_name(log.name + ".1"), log]
 
-    def now(self, *, offset: int = 0, tail: int | None = None) -> Iterator[bytes]:
+    def _begin(self, rank: int, part: LogPart) -> int:
+        return part.offset if part.tail_bytes is None else self.begin_of_tail(rank, part.tail_bytes)
+
+    def begin_of_tail(self, rank: int, tail_bytes: int) -> int:
+        """The offset of the first whole line among the last bytes of a rank's log. It is not read before that."""
+        files = self._all_files(rank)
+        total = sum(map(_size, files))
+        begin = max(total - tail_bytes, 0)
+        if not begin or not tail_bytes:
+            return begin
+        # The byte before may end a line.
+        piece = next(_from(files, begin - 1), b"")
+        end = piece.find(b"\n")
+        return begin if end < 0 else begin + end
+
+    def now(self, part: LogPart = ALL) -> Iterator[bytes]:
         """What has been written so far; several ranks come one after the other, each line with its rank."""
         for rank in self.ranks():
-            pieces = _from(self._all_files(rank), offset) if tail is None else _last_lines(self._all_files(rank), tail)
+            files = self._all_files(rank)
+            pieces = _from(files, self._begin(rank, part)) if part.tail is None else _last_lines(files, part.tail)
             yield from _marked(pieces, self._mark(rank))
 
     async def follow(
-        self, closing: Callable[[], bool], *, offset: int = 0, tail: int | None = None, poll_s: float = POLL_S
+        self, closing: Callable[[], bool], part: LogPart = ALL, *, poll_s: float = POLL_S
     ) -> AsyncIterator[bytes]:
         """What has been written, and then what is added, until the job has ended or `closing` says to stop."""
         places: dict[int, _Rank] = {}
+        tail = part.tail
+        if tail is None:
+            places = {rank: self._place_of(rank, self._begin(rank, part)) for rank in self.ranks()}
         if tail is not None:
             for rank in self.ranks():
                 places[rank] = place = self._end_of(rank)
                 tailed = _marked(_last_lines(self._all_files(rank), tail, place.at), self._mark(rank))
                 async for piece in _threaded(tailed):
                     yield piece
-        skip = offset
         while True:
             ended = self._is_over()
             moved = False
@@ -101,9 +132,7 @@ class Logs:
                 place = places.setdefault(rank, _Rank(rank))
                 async for piece in _threaded(self._news(place)):
                     moved = True
-                    cut, skip = piece[skip:], max(skip - len(piece), 0)
-                    if cut:
-                        yield self._shown(place, cut)
+                    yield self._shown(place, piece)
                     if closing():
                         return
             if closing() or (ended and not moved):
@@ -138,7 +167,18 @@ class Logs:
         attempts = self.attempts()
         if not attempts:
             return _Rank(rank)
-        return _Rank(rank, attempts[-1], _size(self.files(rank, attempts[-1])[1]), old=False)
+        return _Rank(rank, attempts[-1], _size(self.files(rank, attempts[-1])[1]), old_at=None)
+
+    def _place_of(self, rank: int, offset: int) -> _Rank:
+        """The place of an offset in a rank's log, or the end of the log."""
+        for attempt in self.attempts():
+            before, log = map(_size, self.files(rank, attempt))
+            if offset < before or not offset:
+                return _Rank(rank, attempt, old_at=offset)
+            if offset < before + log:
+                return _Rank(rank, attempt, offset - before, old_at=None)
+            offset -= before + log
+        return self._end_of(rank)
 
     def _news(self, place: _Rank) -> Iterator[bytes]:
         """What a rank has written since, attempt by attempt."""
@@ -146,11 +186,11 @@ class Logs:
             if attempt < place.attempt:
                 continue
             if attempt > place.attempt:
-                place.attempt, place.at, place.old = attempt, 0, True
+                place.attempt, place.at, place.old_at = attempt, 0, 0
             before, log = self.files(place.number, attempt)
-            if place.old:
-                place.old = False
-                yield from _from([before], 0)
+            if place.old_at is not None:
+                begin, place.old_at = place.old_at, None
+                yield from _from([before], begin)
             size = _size(log)
             if size < place.at:
                 # The file was cut: the unread rest is at the end of the older part.

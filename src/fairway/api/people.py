@@ -1,8 +1,9 @@
 """Who sends a request and what they may do: all users see everything and control their own jobs.
 
-On the Unix socket the kernel says who is at the other end; over TCP a token says it (`tokens`). Root, the scheduler's
-own user and operators control every job. A scheduler of root runs each job as the user who submits it. Any other
-scheduler can run jobs only as its own user, so other users may look but not submit, unless it was opened to them.
+On the Unix socket the kernel says who is at the other end; over TCP a token says it (`tokens`), or the cookie of a web
+page (`web_sessions`). Root, the scheduler's own user and operators control every job. A scheduler of root runs each job
+as the user who submits it. Any other scheduler can run jobs only as its own user, so other users may look but not
+submit, unless it was opened to them.
 """
 
 from __future__ import annotations
@@ -13,17 +14,28 @@ import pwd
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-from fairway.api.tokens import FIRST, NoTokenError, Role, Tokens
+from fairway.api.request_origin import PEER, cookie_of, header_of, peer_of
+from fairway.api.tokens import FIRST, NoTokenError, Role, Tokens, digest_of
+from fairway.api.web_sessions import Bearer, WebSession, WebSessions, csrf_of
 from fairway.core.errors import FairwayError
 
 _names: dict[int, str] = {}
 _ids: dict[str, tuple[float, int]] = {}
 KEPT_S = 60.0
 """How long the number of an account is kept before it is looked up again."""
-PEER = "uid:"
-"""How the address of a peer on the Unix socket begins; its user id follows."""
+CSRF = b"x-fairway-csrf"
+"""The header by which the page shows that a request is its own."""
+_LOOKS = ("GET", "HEAD")
+
+
+SIGNED_OUT = "you are not signed in, or no longer; run `fairway web` for a link"
+_NO_TOKEN = (
+    "over TCP a request needs a token: the header `Authorization: Bearer TOKEN`, for the command line $FAIRWAY_TOKEN. "
+    "`fairway token create` makes one; the scheduler's user has one in the file `token` of the state directory. "
+    "A web page is signed in by `fairway web`"
+)
 
 
 class NotAllowedError(FairwayError):
@@ -32,7 +44,7 @@ class NotAllowedError(FairwayError):
 
 @dataclass(frozen=True)
 class Person:
-    """The sender of a request: on the Unix socket a process `pid`, else the bearer of a `token`."""
+    """The sender of a request: on the Unix socket a process `pid`, else the bearer of a `token`, or a web `session`."""
 
     uid: int
     name: str
@@ -40,29 +52,26 @@ class Person:
     role: Role = "operate"
     token: str = ""
     pid: int = 0
+    session: str = ""
 
     @property
     def root(self) -> bool:
         return self.uid == 0
 
 
-class _Bearer(NamedTuple):
-    """Whom a token stands for."""
-
-    uid: int
-    role: Role
-    token: str
-
-
 @dataclass(frozen=True)
 class Access:
-    """The rules of one scheduler. `token` and `tokens` are for TCP; `token` stands for the scheduler's own user."""
+    """The rules of one scheduler. `token` and `tokens` are for TCP; `token` stands for the scheduler's own user.
+
+    `sessions` are those of web pages.
+    """
 
     own_uid: int = field(default_factory=os.geteuid)
     operators: Callable[[], Collection[str]] = tuple
-    token: str | None = None
+    token: Callable[[], str | None] = lambda: None
     open_to_all: bool = False
     tokens: Tokens | None = None
+    sessions: WebSessions | None = None
 
     def person(self, scope: dict[str, Any] | Any) -> Person:
         """Who sent a request, by its ASGI scope; `NoTokenError` if that is not known."""
@@ -70,8 +79,42 @@ class Access:
         if host.startswith(PEER):
             uid = int(host[len(PEER) :])
             return Person(uid, user_name(uid), self._is_operator(uid), pid=port)
-        uid, role, token = self._by_token(scope)
-        return Person(uid, user_name(uid), role == "operate" and self._is_operator(uid), role, token)
+        given = header_of(scope, b"authorization")
+        if given or self.sessions is None:
+            return self._as(self.bearer(given))
+        session = self.session(scope)
+        if session is None:
+            raise NoTokenError(SIGNED_OUT if cookie_of(scope) else _NO_TOKEN)
+        secret = cookie_of(scope)
+        if scope["method"] not in _LOOKS and not hmac.compare_digest(header_of(scope, CSRF), csrf_of(secret).encode()):
+            raise NotAllowedError("this request does not come from the page itself; reload the page")
+        return self.signed_in(session)
+
+    def signed_in(self, session: WebSession) -> Person:
+        """Who has signed in."""
+        return self._as(session.bearer, session.name)
+
+    def _as(self, bearer: Bearer, session: str = "") -> Person:
+        operator = bearer.role == "operate" and self._is_operator(bearer.uid)
+        return Person(bearer.uid, user_name(bearer.uid), operator, bearer.role, bearer.token, session=session)
+
+    def session(self, scope: Any) -> WebSession | None:
+        """The session of the page that sends a request. It ends with the token that it began with."""
+        secret = cookie_of(scope)
+        found = self.sessions.known(secret, peer_of(scope)) if self.sessions is not None and secret else None
+        return found if found is not None and self.stands(found.bearer) else None
+
+    def stands(self, bearer: Bearer) -> bool:
+        """Whether the token still counts by which somebody has signed in; without one, nothing has changed."""
+        return not bearer.digest or bearer.digest == self.digest(bearer.token)
+
+    def digest(self, token: str) -> str:
+        """The digest of the token with this name, as it is now; "" if there is none."""
+        if token == FIRST:
+            first = self.token()
+            return "" if first is None else digest_of(first)
+        found = None if self.tokens is None else self.tokens.named(token)
+        return "" if found is None else found.digest
 
     def _is_operator(self, uid: int) -> bool:
         return uid in (0, self.own_uid) or user_name(uid) in self.operators()
@@ -100,16 +143,13 @@ class Access:
             raise NotAllowedError(f"{person.name} cannot submit jobs that run as {account}")
         return owner, account
 
-    def _by_token(self, scope: Any) -> _Bearer:
-        given = dict(scope.get("headers") or ()).get(b"authorization", b"")
+    def bearer(self, given: bytes) -> Bearer:
+        """Whom the header `Authorization` stands for; `NoTokenError` if it carries no token that counts."""
         if not given:
-            raise NoTokenError(
-                "over TCP a request needs a token: the header `Authorization: Bearer TOKEN`, for the command line "
-                "$FAIRWAY_TOKEN. `fairway token create` makes one; the scheduler's user has one in the file `token` of "
-                "the state directory"
-            )
-        if self.token is not None and hmac.compare_digest(given, f"Bearer {self.token}".encode()):
-            return _Bearer(self.own_uid, "operate", FIRST)
+            raise NoTokenError(_NO_TOKEN)
+        first = self.token()
+        if first is not None and hmac.compare_digest(given, f"Bearer {first}".encode()):
+            return Bearer(self.own_uid, "operate", FIRST, digest_of(first))
         kind, _, secret = given.decode("latin-1").partition(" ")
         if kind != "Bearer" or self.tokens is None:
             raise NoTokenError(
@@ -117,7 +157,7 @@ class Access:
                 "The scheduler's user has one in the file `token` of the state directory"
             )
         found = self.tokens.bearer(secret)
-        return _Bearer(found.uid, found.role, found.name)
+        return Bearer(found.uid, found.role, found.name, found.digest)
 
 
 def user_name(uid: int) -> str:

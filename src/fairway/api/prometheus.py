@@ -7,7 +7,7 @@ per GPU while it was there (at least 1). Above 1 it got less than its share.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
@@ -113,7 +113,11 @@ class _Counted:
         """All of them; called by the registry."""
         scheduler = self._daemon.scheduler
         yield _labelled("fairway_jobs", "Jobs by state", "state", views.states(scheduler))
-        yield _labelled("fairway_gpus", "GPUs by use", "use", views.gpu_uses(self._daemon))
+        nodes = views.nodes(self._daemon)
+        yield _labelled("fairway_gpus", "GPUs by use", "use", views.gpu_uses(nodes))
+        busy = "Part of the last moments in which a GPU computed, 0 to 1"
+        yield _of_gpus("fairway_gpu_utilisation", busy, nodes, "utilisation")
+        yield _of_gpus("fairway_gpu_memory_used_bytes", "Memory of a GPU in use", nodes, "memory_used_bytes")
         yield _labelled("fairway_nodes", "Nodes by status", "status", views.node_statuses(scheduler))
         asleep = views.suspended_bytes(scheduler)
         yield _labelled("fairway_suspended_bytes", "GPU memory of suspended jobs by place", "memory", asleep)
@@ -143,6 +147,16 @@ class _Counted:
         about = GaugeMetricFamily("fairway_info", "What runs here", labels=("version", "policy"))
         about.add_metric([__version__, scheduler.policy_text], 1)
         yield about
+
+
+def _of_gpus(name: str, what: str, nodes: Iterable[Mapping[str, Any]], key: str) -> Metric:
+    """A figure of each GPU that is known."""
+    family = GaugeMetricFamily(name, what, labels=("node", "gpu"))
+    for node in nodes:
+        for gpu in node["gpus"]:
+            if gpu[key] is not None:
+                family.add_metric([node["name"], str(gpu["index"])], gpu[key])
+    return family
 
 
 def _labelled(name: str, what: str, label: str, values: dict[str, Any], *, counter: bool = False) -> Metric:

@@ -39,6 +39,9 @@ ONE, MANY = "<job>", "<jobs>"
 MOST_JOBS = 10_000
 MOST_IMAGINED = 1000
 MOST_DAYS = 30
+MOST_PAST_DAYS = 3660
+MOST_POLICIES = 20
+MOST_CLUSTER_GPUS = 100_000
 
 Key = Annotated[str, Field(strict=True, min_length=1, max_length=180)]
 """The key of a submission; those of its jobs are longer by their numbers."""
@@ -47,6 +50,12 @@ Remark = Annotated[str, Field(strict=True, max_length=1000, pattern=r"^[^\x00-\x
 TokenText = Annotated[str, Field(strict=True, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Since = Annotated[
     float | None, Query(ge=0, le=MOST_SECONDS, allow_inf_nan=False, description="a date in seconds since 1970")
+]
+GpuCount = Annotated[int, Field(strict=True, ge=0, le=MOST_CLUSTER_GPUS)]
+ClusterGpus = Annotated[
+    Annotated[int, Field(strict=True, ge=1, le=MOST_CLUSTER_GPUS)]
+    | Annotated[dict[Name, GpuCount], Field(min_length=1, max_length=64)],
+    Field(description="the GPUs that the cluster would have: in all, or of each type; types not named would be gone"),
 ]
 StateIn = Annotated[JobState, BeforeValidator(lambda text: text.upper() if isinstance(text, str) else text)]
 """A state, in capitals or not."""
@@ -121,11 +130,13 @@ class TokenIn(BaseModel):
 
 @dataclass(frozen=True)
 class WhatIf:
-    """A question about what will happen: as things are, with jobs that are not submitted, or under another policy."""
+    """A question about what will happen: as things are, with jobs that are not submitted, under another policy, or with
+    other GPUs."""
 
     __pydantic_config__: ClassVar[ConfigDict] = NOTHING_ELSE
 
     policy: PolicyText | None = None
+    cluster_gpus: ClusterGpus | None = None
     job: Imagined | None = None
     jobs: Annotated[tuple[Imagined, ...], Field(max_length=MOST_IMAGINED)] = ()
     ids: Annotated[tuple[JobId, ...], Field(max_length=1000, description="tell about these")] = ()
@@ -133,6 +144,18 @@ class WhatIf:
         Annotated[float, Field(strict=True, gt=0, le=MOST_DAYS * 86400, allow_inf_nan=False)] | None,
         Field(description=f"how far to look; {MOST_DAYS} days at most"),
     ] = None
+
+
+@dataclass(frozen=True)
+class HistoryReplay:
+    """A question about what would have been: the jobs since a date, or of some days until now, under other policies."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = NOTHING_ELSE
+
+    policies: Annotated[tuple[PolicyText, ...], Field(min_length=1, max_length=MOST_POLICIES)]
+    since_s: Annotated[Seconds | None, Field(description="a date in seconds since 1970; instead of `days`")] = None
+    days: Annotated[float, Field(strict=True, gt=0, le=MOST_PAST_DAYS, allow_inf_nan=False)] = 7.0
+    cluster_gpus: ClusterGpus | None = None
 
 
 class Error(BaseModel):
@@ -205,8 +228,76 @@ class RequeuedRows(BaseModel):
     jobs: list[RequeuedRow]
 
 
+class EstimateOut(BaseModel):
+    """How long a job runs in all: `expected_s`, `sure` between `low_s` and `high_s`. `source`: what that is from."""
+
+    expected_s: float
+    low_s: float
+    high_s: float
+    sure: float
+    source: str
+
+
+class PromiseOut(BaseModel):
+    """A start or an end that was told at `told_s`: expected at `point_s`, and `sure` to be within `between_s`.
+
+    `verdict`: whether what happened, at `actual_s`, was within that; open until it is known, and void if the promise
+    was about another job than it is now.
+    """
+
+    kind: Literal["start", "finish"]
+    channel: str
+    told_s: float
+    point_s: float
+    between_s: tuple[float, float]
+    sure: float
+    verdict: Literal["open", "kept", "missed", "void"]
+    actual_s: float | None
+
+
+class KeptOut(BaseModel):
+    """How good the starts, or the ends, were that were told: of the latest, and how many there were in all.
+
+    Relative errors are over the wait (start) or the time to completion (finish) that was told. `within` is the share
+    of them that were within the interval that was told, and `median_width_s` how wide that was.
+    """
+
+    kind: Literal["start", "finish"]
+    promises: int
+    median_error_s: float | None
+    median_relative_error: float | None
+    mean_relative_error: float | None
+    within: float | None
+    median_width_s: float | None
+    decided_in_all: int
+    within_in_all: int
+    void_in_all: int
+
+
+class PolicyKept(KeptOut):
+    """The promises under one policy."""
+
+    policy: str
+
+
+class UserKept(KeptOut):
+    """The promises about the jobs of one user."""
+
+    user: str
+
+
+class PromisesOut(BaseModel):
+    """The record of promises: `latest` were decided and are looked at one by one, `open` are not decided yet."""
+
+    sure: float
+    latest: int
+    open: int
+    policies: list[PolicyKept]
+    users: list[UserKept]
+
+
 class Job(Row):
-    """One job in full. `request` is what was asked for.
+    """One job in full. `request` is what was asked for. `estimate` is null once it has ended.
 
     The environment, and a command for which lists show something else, are shown to its owner and to operators; where
     it is `private`, so are the command and the directory.
@@ -219,7 +310,9 @@ class Job(Row):
     not_before_s: float | None
     request: dict[str, Any]
     progress: dict[str, Any]
+    estimate: EstimateOut | None
     history: list[dict[str, Any]]
+    promises: list[PromiseOut]
 
 
 class ArrayJob(BaseModel):
@@ -241,6 +334,8 @@ class Gpu(BaseModel):
     """One GPU of a node. `jobs` are those that have it; `use` is foreign where processes of others are on it.
 
     If no job has it and its node is not up, `use` is what the node is. `reason` says why nothing starts on it.
+    `utilisation` is the part of the last moments in which it computed, 0 to 1. That and its memory in use are null
+    where the driver does not say, and for virtual GPUs.
     """
 
     index: int
@@ -249,6 +344,8 @@ class Gpu(BaseModel):
     jobs: list[str]
     reason: str
     suspended: list[SuspendedJob]
+    utilisation: float | None
+    memory_used_bytes: int | None
 
 
 class NodeOut(BaseModel):

@@ -1,16 +1,16 @@
 """Serving the API: on a Unix socket that every user of the machine may connect to, and optionally on loopback TCP.
 
-On the socket the kernel says who connects. TCP has no such thing, so it needs a token. One is in the state directory,
-in a file that only the scheduler's user can read; operators make others. SIGTERM and SIGINT end it: no more requests
-are taken, answers that are on their way are finished, and jobs go on running.
+On the socket the kernel says who connects. TCP has no such thing, so it needs a token, or the cookie of a web page. One
+token is in the state directory, in a file that only the scheduler's user can read; operators make others. SIGTERM and
+SIGINT end it: no more requests are taken, answers that are on their way are finished, and jobs go on running.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import gc
-import ipaddress
 import logging
 import os
 import secrets
@@ -27,14 +27,14 @@ from fastapi import FastAPI
 
 from fairway.api.app import make_app, operators_of
 from fairway.api.connections import Connection, Connections, FewLines
+from fairway.api.page_port import BACKLOG, PagePort, tcp_socket, written
 from fairway.api.people import Access
+from fairway.api.web_sessions import Bearer
 from fairway.client import TOKEN
-from fairway.core.errors import InputError
 from fairway.runtime.daemon.daemon import Daemon
 
 GRACE_S = 5.0
 """How long answers may take after the server was asked to stop."""
-BACKLOG = 1024
 SWITCH_S = 0.001
 """How long a thread may compute while others wait. A request goes through several threads, and each waits this long."""
 COLLECT_EVERY = (10_000, 10, 10)
@@ -46,16 +46,16 @@ def serve(
     listen: str | socket.socket | None = None,
     *,
     open_to_all: bool = False,
-    on_ready: Callable[[], None] = lambda: None,
+    on_ready: Callable[[Server], None] = lambda server: None,
 ) -> None:
     """Schedule and serve until SIGTERM or SIGINT; starts the daemon and closes it.
 
     `listen` is a loopback address such as 127.0.0.1:8080, or what `tcp_socket` gave for one. `on_ready` is called when
-    requests are answered.
+    requests are answered. The daemon may have opened a port for the web page, too.
     """
     server = Server(daemon, listen, open_to_all=open_to_all)
     try:
-        server.run(on_ready)
+        server.run(lambda: on_ready(server))
     finally:
         server.close()
 
@@ -70,18 +70,44 @@ class Server:
         for name in ("asyncio", "uvicorn.error"):
             logging.getLogger(name).addFilter(FewLines())
         self._sockets = [_unix_socket(daemon.socket)]
-        token = None
         if listen is not None:
             try:
                 self._sockets.append(tcp_socket(listen) if isinstance(listen, str) else listen)
             except BaseException:
                 self._sockets[0].close()
                 raise
-            token = kept_token(folder / TOKEN)
-        self.address: tuple[str, int] | None = self._sockets[-1].getsockname()[:2] if listen is not None else None
-        access = Access(operators=operators_of(daemon), token=token, open_to_all=open_to_all)
+        if daemon.page_listener is not None:
+            self._sockets.append(daemon.page_listener)
+        self._token: str | None = None
+        self.address: tuple[str, int] | None = self._sockets[1].getsockname()[:2] if listen is not None else None
+        access = Access(operators=operators_of(daemon), token=lambda: self._token, open_to_all=open_to_all)
         self.app: FastAPI = make_app(daemon, access)
         self._uvicorn = _Uvicorn(_settings(self.app), self.app.state.context.close)
+        self.page_port: PagePort = self.app.state.context.page_port
+        # A port that was opened for the page is where it is looked for first.
+        self.page_port.addresses += [one.getsockname()[:2] for one in self._sockets[:0:-1]]
+        self.page_port.listen, self.page_port.on_open = self._listen, self._opened
+        if self.page_port.addresses:
+            self._token = kept_token(folder / TOKEN)
+
+    async def _listen(self, made: socket.socket) -> None:
+        """Answer requests on one more socket."""
+        self._token = self._token or kept_token(self.daemon.options.folder / TOKEN)
+        self._sockets.append(made)
+        await self._uvicorn.listen(made)
+
+    def _opened(self, asked: str) -> None:
+        """Open the same port next time, and write down for other processes where it is."""
+        self.daemon.remember_web(asked)
+        if self.page_port.address is not None:
+            self.daemon.tell(web=written(self.page_port.address))
+
+    def own_link(self) -> str:
+        """A link that signs the scheduler's own user in to the web page, once."""
+        context = self.app.state.context
+        assert self.page_port.address is not None
+        secret = context.sessions.link(Bearer(context.access.own_uid, "operate"))
+        return f"http://{written(self.page_port.address)}/#link={secret}"
 
     def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
         """Schedule and serve until stopped."""
@@ -89,7 +115,9 @@ class Server:
         # A full collection stops all threads. What is there now stays, so it need not be looked at each time.
         gc.freeze()
         gc.set_threshold(*COLLECT_EVERY)
-        about = {} if self.address is None else {"listen": _address(*self.address)}
+        about = {} if self.address is None else {"listen": written(self.address)}
+        if self.page_port.address is not None:
+            about["web"] = written(self.page_port.address)
         self.daemon.scheduler.on_stop.append(self.stop)
         self.daemon.start(**about)
         self._uvicorn.on_ready = on_ready
@@ -121,6 +149,16 @@ class _Uvicorn(uvicorn.Server):
         """Begin to listen."""
         await super().startup(sockets)
         self.on_ready()
+
+    async def listen(self, made: socket.socket) -> None:
+        """Listen on one more socket."""
+
+        def protocol() -> asyncio.Protocol:
+            about: dict[str, Any] = {"server_state": self.server_state, "app_state": self.lifespan.state}
+            return cast(asyncio.Protocol, cast(Any, self.config.http_protocol_class)(config=self.config, **about))
+
+        server = await asyncio.get_running_loop().create_server(protocol, sock=made, backlog=BACKLOG)
+        self.servers.append(server)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Take no more requests, and finish those that are there."""
@@ -188,33 +226,6 @@ def _unix_socket(path: Path) -> socket.socket:
         raise
     finally:
         os.close(folder)
-    return made
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def tcp_socket(listen: str) -> socket.socket:
-    """A listening socket on loopback; a port of 0 takes a free one."""
-    host, _, port = listen.rpartition(":")
-    host = host.strip("[]") or "127.0.0.1"
-    try:
-        address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
-    except ValueError:
-        raise InputError(f"--listen {listen!r} is not an address like 127.0.0.1:8080") from None
-    if not address.is_loopback:
-        raise InputError(f"--listen {listen!r}: only loopback addresses are allowed, such as 127.0.0.1:8080")
-    if not port.isdecimal() or int(port) > 65535:
-        raise InputError(f"--listen {listen!r}: {port!r} is not a port")
-    made = socket.socket(socket.AF_INET if address.version == 4 else socket.AF_INET6, socket.SOCK_STREAM)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        made.bind((str(address), int(port)))
-        made.listen(BACKLOG)
-    except OSError as error:
-        made.close()
-        raise InputError(f"--listen {listen!r}: {error.strerror}") from None
     return made
 
 

@@ -78,7 +78,7 @@ class Tokens:
 
     def bearer(self, secret: str) -> Token:
         """The token with this secret; `NoTokenError` if there is none, or if it has expired."""
-        found = self._by_digest.get(_digest(secret))
+        found = self._by_digest.get(digest_of(secret))
         if found is None:
             raise NoTokenError(
                 "this scheduler knows no such token; it may have been revoked or replaced. Its own user finds one in "
@@ -109,6 +109,11 @@ class Tokens:
             self._write({one: token for one, token in self._by_name.items() if one != name})
             return gone
 
+    def named(self, name: str) -> Token | None:
+        """The token of this name, if there is one that counts."""
+        found = self._by_name.get(name)
+        return None if found is None or found.has_expired(self._now_s()) else found
+
     def known(self, name: str) -> Token:
         """The token of this name."""
         if name not in self._by_name:
@@ -118,7 +123,7 @@ class Tokens:
     def _keep(self, token: Token) -> tuple[Token, str]:
         secret, now_s = secrets.token_urlsafe(_BYTES), self._now_s()
         ends_s = None if token.lasts_s is None else now_s + token.lasts_s
-        made = replace(token, digest=_digest(secret), made_s=now_s, expires_s=ends_s)
+        made = replace(token, digest=digest_of(secret), made_s=now_s, expires_s=ends_s)
         self._write({**self._by_name, made.name: made})
         return made, secret
 
@@ -130,7 +135,8 @@ class Tokens:
         self._by_name, self._by_digest = kept, {one.digest: one for one in kept.values()}
 
 
-def _digest(secret: str) -> str:
+def digest_of(secret: str) -> str:
+    """What is kept of a secret."""
     # A token has 256 random bits, so it needs no slow or salted digest.
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 

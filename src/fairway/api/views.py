@@ -11,7 +11,7 @@ import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -22,9 +22,14 @@ from fairway.policies import policies
 from fairway.runtime.daemon.daemon import Daemon
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.guard.tenancy import tenants_told
+from fairway.runtime.jobs import promises
+from fairway.runtime.jobs.job_story import for_others, gpus_text
 from fairway.runtime.jobs.life import RECLAIMED
 from fairway.runtime.jobs.records import JobRecord, JobState, later
+from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.jobs.run_times import RunTimeEstimate
 from fairway.runtime.jobs.waiting import GRANTED
+from fairway.runtime.processes.site import GpuLoad
 
 MOST_SHOWN = 200
 """Characters of a command in a list."""
@@ -75,7 +80,7 @@ def row(scheduler: Scheduler, record: JobRecord, now_s: float, *, seen: bool = T
         "user": request.user,
         "queue": request.queue,
         "state": record.state,
-        "reason": reason_of(scheduler, record),
+        "reason": reason_of(scheduler, record, seen=seen),
         "gpus": request.gpus,
         "gpus_min": request.gpus_min,
         "gpus_max": request.gpus_max,
@@ -92,12 +97,25 @@ def row(scheduler: Scheduler, record: JobRecord, now_s: float, *, seen: bool = T
         "exit_code": record.exit_code,
         "step": progress.step,
         "steps": progress.steps or request.steps,
-        "command": (request.shown[:MOST_SHOWN] or _in_short(request.command)) if seen else "",
+        "command": command_of(request) if seen else "",
     }
 
 
-def reason_of(scheduler: Scheduler, record: JobRecord) -> str:
-    """Why a job is in its state. While it waits: why the policy may not start it, or what the last decision said."""
+def command_of(request: JobRequest) -> str:
+    """The command of a job, in short."""
+    return request.shown[:MOST_SHOWN] or _in_short(request.command)
+
+
+def reason_of(scheduler: Scheduler, record: JobRecord, *, seen: bool = True) -> str:
+    """Why a job is in its state. While it waits: why the policy may not start it, or what the last decision said.
+
+    `seen`: it may name the command or the directory.
+    """
+    reason = _reason(scheduler, record)
+    return reason if seen else for_others(reason)
+
+
+def _reason(scheduler: Scheduler, record: JobRecord) -> str:
     if record.state is JobState.RUNNING:
         return record.reason or (GOES_ON if record.held else "")
     if record.state.ended:
@@ -141,9 +159,19 @@ def full(scheduler: Scheduler, record: JobRecord, *, own: bool, seen: bool) -> d
         "failures": record.failures,
         "not_before_s": later(record.not_before_s, shift_s),
         "request": request,
-        "progress": record.progress.shown(shift_s),
-        "history": [attempt.shown(shift_s) for attempt in list(record.attempts)],
+        "progress": record.progress.shown(shift_s) | ({} if seen else {"checkpoint": None}),
+        "estimate": None if record.state.ended else estimate_of(scheduler, record).plain(),
+        "history": [
+            attempt.shown(shift_s) | {"where": gpus_text(scheduler.cluster, attempt.gpus, attempt.nodes)}
+            for attempt in list(record.attempts)
+        ],
+        "promises": promises.shown(record, shift_s),
     }
+
+
+def estimate_of(scheduler: Scheduler, record: JobRecord) -> RunTimeEstimate:
+    """How long a job runs in all."""
+    return steady(lambda: scheduler.observations.estimate(record, scheduler.clock.now_s()))
 
 
 def line(scheduler: Scheduler, record: JobRecord, *, seen: bool) -> str:
@@ -157,7 +185,7 @@ def nodes(daemon: Daemon) -> list[dict[str, Any]]:
     scheduler = daemon.scheduler
     taken = steady(scheduler.engine.attempts.busy)
     cluster, devices, blocked = scheduler.cluster, scheduler.engine.devices, scheduler.blocked
-    store, out = scheduler.store, []
+    store, out, loads = scheduler.store, [], daemon.site.gpu_loads()
     suspended = steady(lambda: suspended_jobs(scheduler))
     for number, node in enumerate(cluster.nodes):
         first, (status, reason) = cluster.first_gpu[number], node_status(scheduler, number)
@@ -168,7 +196,7 @@ def nodes(daemon: Daemon) -> list[dict[str, Any]]:
             device = None if devices is None else devices[gpu]
             ids = [store[job].id for job in jobs]
             about = {"index": gpu - first, "device": device, "use": use, "jobs": ids, "reason": why}
-            gpus.append({**about, "suspended": suspended.get(gpu, [])})
+            gpus.append({**about, "suspended": suspended.get(gpu, []), **loads.get(gpu, GpuLoad())._asdict()})
         memory = cluster.types[cluster.node_type[number]].memory_bytes
         about = {"name": node.name, "status": status, "reason": reason, "gpu_type": node.gpu_type}
         about["memory_bytes"] = int(memory)
@@ -212,9 +240,9 @@ def node_statuses(scheduler: Scheduler) -> dict[str, int]:
     return {status: counts.get(status, 0) for status in ("up", "unreachable", "lost", "drained")}
 
 
-def gpu_uses(daemon: Daemon) -> dict[str, int]:
-    """How many GPUs are held, idle, used by foreign processes, or on nodes that are not up."""
-    uses = Counter(gpu["use"] for node in nodes(daemon) for gpu in node["gpus"])
+def gpu_uses(told: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """How many GPUs of these nodes are held, idle, used by foreign processes, or on nodes that are not up."""
+    uses = Counter(gpu["use"] for node in told for gpu in node["gpus"])
     return {use: uses.get(use, 0) for use in ("held", "idle", "foreign", "unreachable", "lost", "drained")}
 
 
@@ -268,7 +296,7 @@ def status(daemon: Daemon, disk: DiskSpace, person: Person, began_s: float) -> d
     """The scheduler itself, and who asks. It began at the instant `began_s`."""
     scheduler, free_bytes = daemon.scheduler, disk.free_bytes()
     clock, cluster = scheduler.clock, scheduler.cluster
-    uses = gpu_uses(daemon)
+    uses = gpu_uses(nodes(daemon))
     return {
         "version": __version__,
         "pid": os.getpid(),

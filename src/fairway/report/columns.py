@@ -53,6 +53,7 @@ def _columns() -> tuple[Column, ...]:
                 f"ftf_{kind}_unfair_fraction", "unfair", fair, "share", -1, f"share of jobs with {kind} ρ > 1.05", kind
             )
         )
+    told = "Promised ends"
     return (
         Column("jct_mean_s", "mean", jct, "time", -1, "from submission to completion, mean over finished jobs"),
         Column("jct_p50_s", "p50", jct, "time", -1, "median completion time"),
@@ -77,6 +78,9 @@ def _columns() -> tuple[Column, ...]:
             "held GPU hours at the cluster's prices; jobs that share a GPU each pay for it",
         ),
         Column("deadline_misses", "missed", cost, "count", -1, "jobs that finished after their deadline"),
+        Column("promise_error", "median error", told, "share", -1, "of the completion time that was told, median"),
+        Column("promise_error_mean", "mean error", told, "share", -1, "of the completion time that was told, mean"),
+        Column("promise_within", "within", told, "share", 0, "share of ends within the interval told, of 80 %"),
         *rho,
         Column("jain", "Jain", fair, "index", 1, "Jain's index; 1 means all got the same"),
     )

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import html
 import json
+import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
@@ -29,6 +30,8 @@ _PRIZES = {
     "ftf_static_unfair_fraction": "Fewest unfair jobs (static ρ)",
 }
 """The columns whose winners are named at the top."""
+_SHARED = ("dom.js", "numbers.js", "clock.js", "scales.js", "tip.js", "line-chart.js", "gantt.js")
+"""The modules of the web page that draw charts, each after those that it needs."""
 
 
 def render_html(results: Sequence[Mapping[str, Any]], *, title: str | None = None) -> str:
@@ -41,12 +44,12 @@ def render_html(results: Sequence[Mapping[str, Any]], *, title: str | None = Non
         order = _best_first(rows)
         groups, rows = [groups[index] for index in order], [rows[index] for index in order]
     heading = title or f"{_several(results, 'trace')} on {_several(results, 'cluster')}"
-    script = "\n".join(_asset(name) for name in ("charts.js", "gantt.js", "report.js"))
-    style = _asset("report.css")
-    page = _asset("report.html")
+    script = _joined([*(shared_asset(name) for name in _SHARED), asset("report.js")])
+    style = shared_asset("colours.css") + shared_asset("charts.css") + asset("report.css")
+    page = asset("report.html")
     parts = {
         "title": html.escape(heading),
-        "csp": f"default-src 'none'; style-src 'sha256-{_digest(style)}'; script-src 'sha256-{_digest(script)}'",
+        "csp": f"default-src 'none'; style-src 'sha256-{digest(style)}'; script-src 'sha256-{digest(script)}'",
         "style": style,
         "facts": _facts(results),
         "notes": _notes(results, rows, fair_fight),
@@ -228,11 +231,24 @@ def _tile_value(column: Column, value: float) -> str:
     return f"{scale.write(value)} {scale.unit}"
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """The text of a file that pages are made of."""
     return (resources.files("fairway.report") / "assets" / name).read_text(encoding="utf-8")
 
 
-def _digest(text: str) -> str:
+def shared_asset(name: str) -> str:
+    """A file that the web page has too."""
+    return (resources.files("fairway") / "web" / "assets" / name).read_text(encoding="utf-8")
+
+
+def _joined(modules: Sequence[str]) -> str:
+    """Modules as one script: a page that opens from a file cannot load modules. Names are unique over all of them."""
+    parts = (re.sub(r"^export ", "", re.sub(r"^import .*;\n", "", text, flags=re.M), flags=re.M) for text in modules)
+    return '"use strict";\n' + "\n".join(parts)
+
+
+def digest(text: str) -> str:
+    """By which a content security policy allows a script or a style sheet."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 

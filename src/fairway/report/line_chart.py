@@ -99,6 +99,9 @@ def _apart(wanted: Sequence[float]) -> list[float]:
     heights, below = list(wanted), HEIGHT - BOTTOM + LABEL_GAP
     for i in order:
         heights[i] = below = min(wanted[i], below - LABEL_GAP)
+    above = TOP - LABEL_GAP
+    for i in reversed(order):
+        heights[i] = above = max(heights[i], above + LABEL_GAP)
     return heights
 
 

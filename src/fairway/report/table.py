@@ -20,6 +20,14 @@ _SCALARS = (
     *("jobs", "finished", "skipped", "makespan_s", "utilisation", "preemptions", "restarts", "lost_gpu_h", "cost"),
     *("throughput", "deadline_misses", "jain", "rounds", "decide_cpu_s", "cpu_s", "wall_s", "peak_rss_bytes"),
 )
+_PROMISES = {
+    "error": "median_relative_error",
+    "error_mean": "mean_relative_error",
+    "error_s": "median_error_s",
+    "within": "within",
+    "width_s": "median_width_s",
+}
+"""What is told of the ends that jobs were promised at their submission, where that was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +52,8 @@ def metrics(result: Mapping[str, Any]) -> dict[str, float | None]:
     for name in ("jct", "queue", "feedback"):
         part = result.get(f"{name}_s") or {}
         flat |= {f"{name}_{key}_s": finite(part.get(key)) for key in SUMMARY}
+    told = (result.get("promises") or {}).get("finish") or {}
+    flat |= {f"promise_{key}": finite(told.get(name)) for key, name in _PROMISES.items()}
     for kind in RHO_KINDS:
         part = (result.get("ftf") or {}).get(kind) or {}
         flat |= {f"ftf_{kind}_{key}": finite(part.get(key)) for key in RHO_SUMMARY}

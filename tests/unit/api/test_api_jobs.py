@@ -196,7 +196,7 @@ def test_a_body_without_a_length_is_limited_too(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["999", "..", "../..", "%2e%2e%2fetc%2fpasswd", "1%00", "-1", "1_", "_", "💥", "a" * 150, "1;ls", "0x1"]
+    "name", ["999", "..", "../../x", "%2e%2e%2fetc%2fpasswd", "1%00", "-1", "1_", "_", "💥", "a" * 150, "1;ls", "0x1"]
 )
 def test_an_id_is_only_ever_looked_up(site: Site, name: str) -> None:
     submitted(site)
@@ -223,7 +223,7 @@ def test_a_wrong_method_is_told_the_right_ones(site: Site, method: str, path: st
 
 
 def test_unknown_paths_and_queries(site: Site) -> None:
-    for path in ("/", "/v1", "/v1/", "/v1/jobs/", "/docs", "/v2/jobs", "//v1/jobs"):
+    for path in ("/web", "/v1", "/v1/", "/v1/jobs/", "/docs", "/v2/jobs", "//v1/jobs"):
         refused(site, 404, "GET", path)
     for query in ("state=SLEEPING", "limit=0", "limit=x", "since=yesterday", "since=nan", "user=a/b"):
         refused(site, 422, "GET", f"/v1/jobs?{query}")

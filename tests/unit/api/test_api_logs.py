@@ -12,7 +12,8 @@ from typing import Any, cast
 
 import pytest
 
-from fairway.api.logs import CHUNK_BYTES, MOST_TAIL_BYTES, Logs
+from fairway.api import logs
+from fairway.api.logs import CHUNK_BYTES, MOST_TAIL_BYTES, LogPart, Logs
 from fairway.core.errors import InputError
 from fairway.runtime.daemon.clock import Clock
 from fairway.runtime.daemon.scheduler import Scheduler
@@ -56,18 +57,19 @@ class Job:
         self.record.attempts[-1].ended_s = time.time()
 
     def now(self, **which: Any) -> bytes:
-        reading = {name: which.pop(name) for name in ("offset", "tail") if name in which}
-        return b"".join(Logs(self.scheduler, self.record, **which).now(**reading))
+        part = LogPart(**{name: which.pop(name) for name in LogPart._fields if name in which})
+        return b"".join(Logs(self.scheduler, self.record, **which).now(part))
 
     def follow(self, *steps: Callable[[], None], **about: Any) -> bytes:
         """Follow while the steps are done, each when the one before has been read."""
-        logs = Logs(self.scheduler, self.record, rank=about.pop("rank", None), attempt=about.pop("attempt", None))
+        part = LogPart(**{name: about.pop(name) for name in LogPart._fields if name in about})
+        logs = Logs(self.scheduler, self.record, **about)
 
         async def both() -> bytes:
             read: list[bytes] = []
 
             async def reading() -> None:
-                async for piece in logs.follow(lambda: False, poll_s=0.01, **about):
+                async for piece in logs.follow(lambda: False, part, poll_s=0.01):
                     read.append(piece)
 
             task = asyncio.create_task(reading())
@@ -218,8 +220,62 @@ def test_the_last_lines_of_a_log_without_ends_of_lines_take_little_memory(tmp_pa
             file.write(b"x" * 1_000_000)
     logs = Logs(job.scheduler, job.record)
     tracemalloc.start()
-    read = sum(map(len, logs.now(tail=1_000_000)))
+    read = sum(map(len, logs.now(LogPart(tail=1_000_000))))
     most_bytes = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert read == MOST_TAIL_BYTES
     assert most_bytes < 8 * CHUNK_BYTES
+
+
+def test_the_end_of_a_log_is_found_by_bytes_at_a_line(job: Job) -> None:
+    job.write(b"first\nsecond\n")
+    job.cut()
+    job.write(b"third\n")
+    job.attempt()
+    job.write(b"fourth\nfifth")
+    whole = b"first\nsecond\nthird\nfourth\nfifth"
+    for size in range(len(whole) + 3):
+        cut = max(len(whole) - size, 0)
+        begin = 0 if not cut else whole.find(b"\n", cut - 1) + 1 or cut
+        assert job.now(tail_bytes=size) == whole[begin if size else cut :]
+
+
+@pytest.mark.parametrize("offset", range(0, 34, 3))
+def test_a_log_is_followed_from_any_offset(job: Job, offset: int) -> None:
+    job.write(b"first\nsecond\n")
+    job.cut()
+    job.write(b"third\n")
+    job.attempt()
+    job.write(b"fourth\n")
+    job.end()
+    assert job.follow(offset=offset) == b"first\nsecond\nthird\nfourth\n"[offset:]
+
+
+def test_a_huge_log_is_followed_from_its_end_without_being_read(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    with job.path().open("wb") as file:
+        # A hole: two gigabytes that take no room.
+        file.truncate(2 << 30)
+    job.write(b"\nlast but one\nlast\n")
+    job.end()
+    read: list[int] = []
+    before = logs._from
+
+    def counted(*about: Any) -> Any:
+        for piece in before(*about):
+            read.append(len(piece))
+            yield piece
+
+    monkeypatch.setattr(logs, "_from", counted)
+    assert job.follow(tail_bytes=10) == b"last\n"
+    assert job.now(tail_bytes=25).endswith(b"last but one\nlast\n")
+    assert sum(read) < 4 * CHUNK_BYTES
+
+
+def test_the_ends_of_several_logs_are_followed(tmp_path: Path) -> None:
+    job = Job(tmp_path, ranks=2)
+    job.attempt()
+    job.write(b"a\nbb\n", 0)
+    job.write(b"c\ndd\n", 1)
+    job.end()
+    assert sorted(job.follow(tail_bytes=3).splitlines()) == [b"[0] bb", b"[1] dd"]
+    assert job.now(tail_bytes=3) == b"[0] bb\n[1] dd\n"

@@ -38,7 +38,7 @@ def test_root_the_own_user_and_operators_are_operators() -> None:
 
 
 def test_over_tcp_only_the_token_counts() -> None:
-    access = Access(own_uid=4321, token="secret")
+    access = Access(own_uid=4321, token=lambda: "secret")
     assert access.person(over_tcp(authorization="Bearer secret")).uid == 4321
     for header in ("", "secret", "bearer secret", "Bearer ", "Bearer secre", "Bearer secret2", "Basic secret"):
         with pytest.raises(NoTokenError):
@@ -225,8 +225,11 @@ def test_the_document_describes_every_route(site: Site) -> None:
     document = site.own.get("/v1/openapi.json").json()
     expected = {"/jobs", "/jobs/{name}", "/jobs/{name}/logs", "/jobs/{name}/why", "/what-if", "/nodes", "/share"}
     expected |= {
+        "/eta",
         "/history",
         "/history/export",
+        "/history/replay",
+        "/history/trace",
         "/gc",
         "/policy",
         "/profile",
@@ -237,7 +240,9 @@ def test_the_document_describes_every_route(site: Site) -> None:
         "/metrics",
     }
     expected |= {"/tokens", "/tokens/{name}", "/tokens/{name}/rotate", "/audit"}
+    expected |= {"/web", "/page/jobs", "/forecast"}
     expected |= {"/nodes/{name}/drain", "/nodes/{name}/undrain"}
+    expected |= {"/timeline", "/jobs/{name}/course", "/jobs/{name}/events", "/submission"}
     expected |= {f"/jobs/{{name}}/{verb}" for verb in ("cancel", "suspend", "resume", "requeue", "hold", "release")}
     assert set(document["paths"]) == {"/metrics", *(f"/v1{path}" for path in expected)}
     for path, operations in document["paths"].items():

@@ -76,3 +76,26 @@ def test_a_body_has_to_be_announced_as_json(site: Site) -> None:
     assert client.post("/v1/jobs", content=b'{"command": ["true"]}', headers=announced).status_code == 201
     assert "Content-Type" not in client.post("/v1/jobs", json={"command": "true"}).json()["error"]
     assert "Content-Type" not in client.post("/v1/jobs").json()["error"]
+
+
+def test_what_is_expected_of_a_job_says_where_it_comes_from(site: Site) -> None:
+    client = site.as_user(ALICE)
+    job = client.post("/v1/jobs", json=HELD).json()["jobs"][0]["id"]
+    known = client.post("/v1/jobs", json=HELD | {"expected_s": 600}).json()["jobs"][0]["id"]
+    estimates = [client.get(f"/v1/jobs/{one}").json()["estimate"] for one in (job, known)]
+    assert [one["source"] for one in estimates] == ["nothing; an hour is assumed", "its owner's estimate"]
+    assert (estimates[1]["low_s"], estimates[1]["high_s"], estimates[1]["sure"]) == (300.0, 1200.0, 0.8)
+    client.post(f"/v1/jobs/{job}/cancel")
+    assert client.get(f"/v1/jobs/{job}").json()["estimate"] is None
+
+
+def test_the_record_of_promises_can_be_asked_for(site: Site) -> None:
+    client = site.as_user(ALICE)
+    job = client.post("/v1/jobs", json=HELD).json()["jobs"][0]["id"]
+    # A job that is held is promised nothing.
+    estimate = client.get(f"/v1/jobs/{job}/why", params={"told": "submit"}).json()["estimate"]
+    assert (estimate["start_s"], estimate["start_between_s"], estimate["sure"]) == (None, None, None)
+    nothing = {"sure": 0.8, "latest": 0, "open": 0, "policies": [], "users": []}
+    assert client.get("/v1/eta", params={"user": "alice", "since": 5}).json() == nothing
+    assert client.get(f"/v1/jobs/{job}").json()["promises"] == []
+    assert client.get(f"/v1/jobs/{job}/why", params={"told": "everybody"}).status_code == 422

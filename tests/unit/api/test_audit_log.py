@@ -52,7 +52,7 @@ def test_tokens_are_named_and_secrets_are_not(site: Site) -> None:
     secret = opera.post("/v1/tokens", json={"name": "ci", "role": "read"}).json()["token"]
     headers = {"Authorization": f"Bearer {secret}"}
     site.as_user(OPERA).post("/v1/jobs", json=HELD | {"env": {"KEY": "hunter2"}})
-    TestClient(site.app, client=("127.0.0.1", 1), headers=headers).post("/v1/jobs", json=HELD)
+    TestClient(site.app, "http://127.0.0.1:1", client=("127.0.0.1", 1), headers=headers).post("/v1/jobs", json=HELD)
     made, _, refused = entries(site)
     assert (made["name"], made["role"], refused["token"], refused["status"]) == ("ci", "read", "ci", 403)
     text = (site.daemon.options.folder / FILE).read_text()

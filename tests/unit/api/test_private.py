@@ -62,3 +62,25 @@ def test_tasks_of_an_array_are_private_too(site: Site) -> None:
     make_private(site)
     assert [one["command"] for one in shown(site, BOB)["tasks"]] == ["", ""]
     assert [one["command"] for one in shown(site, ALICE)["tasks"]] == ["python secret.py"] * 2
+
+
+def test_why_a_job_did_not_start_and_its_checkpoint_name_no_directory_to_others(site: Site) -> None:
+    site.as_user(ALICE).post("/v1/jobs", json=JOB)
+    make_private(site)
+    (record,) = site.daemon.scheduler.store
+    record.progress.checkpoint = "/home/alice/last.pt"
+    site.as_user(ALICE).post("/v1/jobs/1/cancel")
+    record.reason = "cannot be started: no /home/alice/python"
+    for path in (
+        "/v1/jobs",
+        "/v1/jobs/1",
+        "/v1/history",
+        "/v1/page/jobs",
+        "/v1/page/jobs?id=1",
+        "/v1/jobs/1/events",
+        "/v1/jobs/1/why",
+    ):
+        assert "/home" not in site.as_user(BOB).get(path).text, path
+    assert site.as_user(BOB).get("/v1/jobs/1").json()["reason"] == "cannot be started"
+    assert shown(site, ALICE)["reason"] == record.reason
+    assert shown(site, ALICE)["progress"]["checkpoint"] == "/home/alice/last.pt"

@@ -19,7 +19,8 @@ HELD = {"command": ["true"], "hold": True}
 def over_tcp(site: Site, secret: str) -> TestClient:
     """A connection that carries a token."""
     headers = {"Authorization": f"Bearer {secret}"}
-    return TestClient(site.app, client=("127.0.0.1", 1), headers=headers, raise_server_exceptions=False)
+    about = {"client": ("127.0.0.1", 1), "headers": headers, "raise_server_exceptions": False}
+    return TestClient(site.app, "http://127.0.0.1:1", **about)
 
 
 def made(site: Site, **terms: object) -> TestClient:
@@ -34,6 +35,7 @@ def test_a_token_that_may_read_changes_nothing(site: Site) -> None:
     assert client.get("/v1/status").json()["you"] == str(OPERA)
     assert not client.get("/v1/status").json()["operator"]
     assert client.post("/v1/what-if", json={}).status_code == 200
+    assert "no job has run" in client.post("/v1/history/replay", json={"policies": ["fifo"]}).json()["error"]
     assert client.get("/metrics").status_code == 200
     for answer in (client.post("/v1/jobs", json=HELD), client.put("/v1/policy", json={"policy": "fifo"})):
         assert answer.status_code == 403
@@ -123,7 +125,7 @@ def test_tokens_are_kept_over_a_restart_and_no_secret_is(tmp_path: Path) -> None
 
 
 def test_the_single_token_still_works(new_site: Callable[..., Site]) -> None:
-    site = new_site(token="secret")
+    site = new_site(token=lambda: "secret")
     assert over_tcp(site, "secret").get("/v1/status").json()["operator"]
     answer = over_tcp(site, "wrong").get("/v1/status")
     assert answer.status_code == 401

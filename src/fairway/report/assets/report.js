@@ -1,4 +1,24 @@
-// The page itself: which numbers go into which chart, the controls, the tables.
+// The report itself: which numbers go into which chart, the controls, the tables.
+
+import { make, draw } from "./dom.js";
+import { Gantt } from "./gantt.js";
+import { LineChart, indexBefore } from "./line-chart.js";
+import { brief, duration, last, percent, plain } from "./numbers.js";
+import { colour, dash, swatchClass } from "./tip.js";
+
+window.addEventListener("error", (event) => { document.body.dataset.error = event.message; });
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const policies = data.policies;
+// Of many policies the best are shown; `all` after a click on "Show all".
+const rest = policies.map((_, index) => index).filter((index) => index >= data.shown);
+const view = { hidden: new Set(rest), raised: null, all: rest.length === 0 };
+const redraws = [];
+const redrawAll = () => redraws.forEach((redraw) => redraw());
+// Lists of names are in the data once, because every policy ran the same jobs on the same GPUs.
+for (const { gantt } of policies) {
+  for (const key of ["rows", "jobs", "users"]) if (gantt && gantt[key] !== undefined) gantt[key] = data.names[gantt[key]];
+}
 
 const find = (id, part) => document.querySelector(`#${id} ${part}`);
 const listed = () => policies.map((policy, index) => ({ policy, index })).filter(({ index }) => view.all || index < data.shown);
@@ -73,6 +93,11 @@ function toggle(index, alone) {
 
 const lines = [];
 const drawLines = () => lines.forEach((chart) => chart.render());
+function lineChart(host, spec) {
+  const chart = new LineChart(host, () => ({ ...spec(), raised: view.raised }));
+  redraws.push(() => chart.render());
+  return chart;
+}
 
 // A distribution either climbs to the share of jobs done, or falls as the share still to come (the tail, on a log scale).
 function distributionChart(id, pick, x, words, extra = {}) {
@@ -81,7 +106,7 @@ function distributionChart(id, pick, x, words, extra = {}) {
     state.tail = value === "tail";
     redrawAll();
   });
-  lines.push(new LineChart(find(id, ".chart"), () => {
+  lines.push(lineChart(find(id, ".chart"), () => {
     const known = visible().map(({ policy, index }) => ({ index, label: policy.label, curve: pick(policy) })).filter(({ curve }) => curve);
     const all = policies.map(pick).filter(Boolean);
     if (!all.length) return { series: [], empty: "No finished job with its own row in these results." };
@@ -155,7 +180,7 @@ function queueChart() {
   hint("queue", `Jobs in the system over time${binHint("waiting")}.`);
   choice(find("queue", ".controls"), "What to count", [["waiting", "waiting"], ["running", "running"]], "waiting", (value) => { state.key = value; redrawAll(); });
   legend(find("queue", ".legend"));
-  lines.push(new LineChart(find("queue", ".chart"), () => {
+  lines.push(lineChart(find("queue", ".chart"), () => {
     const series = visible().filter(({ policy }) => policy[state.key]).map(({ policy, index }) => ({ index, label: policy.label, ...binned(policy[state.key]) }));
     if (!series.length) return { series, empty: "No series in these results." };
     const top = Math.max(1, ...series.map(({ y }) => Math.max(...y)));
@@ -181,7 +206,7 @@ function busyPanels() {
     const fold = () => { panel.hidden = view.hidden.has(index); };
     redraws.push(fold);
     fold();
-    new LineChart(make("div", {}, panel), () => ({
+    lineChart(make("div", {}, panel), () => ({
       name: `GPU utilisation over time under ${policy.label}`, area: true, height: 118, mean: policy.utilisation,
       series: [{ index, label: policy.label, ...binned(policy.busy) }], read: readBin,
       x: { kind: "time", domain: timeDomain("busy") }, y: { kind: "share", domain: [0, 1] }, title: (t) => `at ${t}`,
@@ -201,6 +226,7 @@ function ganttChart() {
     current: () => policies[state.policy].gantt, domain: () => whole, byUser: () => state.byUser,
     name: () => policies[state.policy].label, onZoom: (zoomed) => { reset.hidden = !zoomed; },
   });
+  redraws.push(() => chart.render());
   const label = make("label", { class: "pick" }, controls, "policy");
   const select = make("select", {}, label);
   policies.forEach((policy, index) => { if (policy.gantt) make("option", { value: index }, select, policy.label); });
