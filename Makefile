@@ -21,7 +21,7 @@ ENDS_TESTS ?= tests/golden tests/unit/solvers tests/unit/core tests/unit/simulat
 	tests/unit/cli/test_cli_errors.py tests/unit/api/test_api_words.py
 ENDS_TOOLS := pytest pytest-xdist hypothesis httpx
 
-.PHONY: setup lock run test test-processes test-others test-cluster test-all check soak ends end-lowest end-newest bench format clean
+.PHONY: setup lock run test test-processes test-others test-web test-cluster test-all reproduce-quick check soak ends end-lowest end-newest docs bench format clean
 .DEFAULT_GOAL := run
 
 setup: $(STAMP)
@@ -59,7 +59,12 @@ test-processes:
 	$(BIN)/python -m pytest -n 3 tests/runtime
 
 test-others:
-	nice -n 5 $(BIN)/python -m pytest -n 3 --ignore tests/runtime --ignore tests/reference --ignore tests/cluster
+	nice -n 5 $(BIN)/python -m pytest -n 3 --ignore tests/runtime --ignore tests/reference --ignore tests/cluster \
+		--ignore tests/web/page
+
+# The page in a real browser, under a live scheduler, if Playwright and Chromium are installed.
+test-web: setup
+	$(BIN)/python -m pytest -n 2 tests/web/page
 
 # A real Ray over several machines that this one is cut into, if Ray is installed. One Ray serves all tests, one by one.
 test-cluster: setup
@@ -70,6 +75,11 @@ test-cluster: setup
 test-all: setup
 	FAIRWAY_SEEDS=many $(BIN)/python -m pytest -n auto tests/contract tests/golden tests/reference tests/simulation
 
+# The published figures again, in small: the whole takes a quarter of an hour. Data that is not there is named.
+DATA ?= $(wildcard ../shared/data)
+reproduce-quick: setup
+	$(BIN)/fairway reproduce --quick $(if $(DATA),--data $(DATA))
+
 # Stories of the real scheduler in a simulated world, with faults; each that fails prints the command that repeats it.
 # Then every test with all its cases.
 SEEDS ?= 10000
@@ -77,7 +87,8 @@ FIRST ?= 0
 soak: setup
 	$(BIN)/python -m fairway.testing.daemon_world --seeds $(SEEDS) --first $(FIRST)
 	$(BIN)/python -m fairway.testing.daemon_world --seeds $(SEEDS) --first $(FIRST) --nodes
-	FAIRWAY_SEEDS=all $(BIN)/python -m pytest -n auto --ignore tests/cluster
+	FAIRWAY_SEEDS=all $(BIN)/python -m pytest -n auto --ignore tests/cluster --ignore tests/web/page
+	$(BIN)/python -m pytest tests/web/page
 	$(BIN)/python -m pytest tests/cluster
 
 check: setup
@@ -103,6 +114,10 @@ end-lowest end-newest: end-%: setup
 	@echo "$*:" $$($(BIN)/uv --quiet pip freeze --python $(VENV)-$*)
 	@$(VENV)-$*/bin/python -m fairway.testing.warm_up
 	$(VENV)-$*/bin/python -m pytest -n auto -m 'not slow' $(ENDS_TESTS)
+
+# The tables of the pages, from published runs and headlines that are run again.
+docs: setup
+	$(BIN)/fairway reproduce $(if $(DATA),--data $(DATA)) --docs docs
 
 bench: setup
 	$(BIN)/python benchmarks/simulator.py

@@ -134,14 +134,28 @@ class Client:
         attempt: int | None = None,
         offset: int | None = None,
         tail: int | None = None,
+        tail_bytes: int | None = None,
         follow: bool = False,
     ) -> Iterator[bytes]:
         """What a job has written, in pieces: of all ranks (marked if there are several) or of one.
 
-        `tail` begins with the last lines, `offset` (of one rank) at a byte; `follow` goes on until the job has ended.
+        `tail` begins with the last lines, `tail_bytes` with the whole lines among the last bytes, `offset` (of one
+        rank) at a byte; `follow` goes on until the job has ended.
         """
-        query = _given(rank=rank, attempt=attempt, offset=offset, tail=tail, follow="true" if follow else None)
-        return self._stream(f"/jobs/{_part(job)}/logs", query)
+        query = _given(rank=rank, attempt=attempt, offset=offset, tail=tail, tail_bytes=tail_bytes)
+        return self._stream(f"/jobs/{_part(job)}/logs", [*query, *_given(follow="true" if follow else None)])
+
+    def story(self, job: str) -> list[Row]:
+        """What happened to a job, in sentences: its events with `time_s`, `what` and `text`."""
+        return list(self._dict("GET", f"/jobs/{_part(job)}/events")["events"])
+
+    def course(self, job: str) -> Row:
+        """What a job has reported over time, as lists of equal length."""
+        return self._dict("GET", f"/jobs/{_part(job)}/course")
+
+    def check(self, kind: str, text: str, **terms: Any) -> Row:
+        """What is wrong with a command line, an sbatch script or a SkyPilot task; see POST /v1/submission."""
+        return self._dict("POST", "/submission", {"kind": kind, "text": text, "terms": terms})
 
     def cancel(self, job: str) -> list[Row]:
         """End a job or all tasks of an array."""
@@ -171,9 +185,13 @@ class Client:
         """Change a job's priority, weight, limit_s, deadline_s or name."""
         return _rows(self._json("PATCH", f"/jobs/{_part(job)}", changes))
 
-    def why(self, job: str) -> Row:
-        """Why a job waits, who is ahead of it, and what would free it."""
-        return self._dict("GET", f"/jobs/{_part(job)}/why")
+    def why(self, job: str, *, told: str | None = None) -> Row:
+        """Why a job waits, who is ahead of it, and what would free it. `told`: "submit" where it was just submitted."""
+        return dict(self._json("GET", f"/jobs/{_part(job)}/why", query=_given(told=told)))
+
+    def eta(self, *, policy: str | None = None, user: str | None = None, since: float | None = None) -> Row:
+        """How good the starts and ends were that were told; see GET /v1/eta."""
+        return dict(self._json("GET", "/eta", query=_given(policy=policy, user=user, since=since)))
 
     def what_if(self, **question: Any) -> Row:
         """What would happen; see POST /v1/what-if."""
@@ -208,6 +226,10 @@ class Client:
         """What every user has now and has had."""
         return list(self._dict("GET", "/share")["users"])
 
+    def timeline(self, *, since: float | None = None, until: float | None = None) -> Row:
+        """Who held which GPU when; see GET /v1/timeline."""
+        return dict(self._json("GET", "/timeline", query=_given(since=since, until=until)))
+
     def profile(self, *, sharing: str | None = None) -> Row:
         """How fast jobs were measured to be, and what pairs of them keep. `sharing` chooses those in `throughputs`."""
         return dict(self._json("GET", "/profile", query=_given(sharing=sharing)))
@@ -219,6 +241,14 @@ class Client:
     def export(self, *, user: str | None = None, since: float | None = None) -> Iterator[bytes]:
         """All about every job that has ended, the latest first, as JSON lines in pieces."""
         return self._stream("/history/export", _given(user=user, since=since))
+
+    def history_trace(self, *, since: float | None = None) -> Row:
+        """The jobs since a date as a trace, with what became of each; see GET /v1/history/trace."""
+        return dict(self._json("GET", "/history/trace", query=_given(since=since)))
+
+    def replay_history(self, **question: Any) -> Row:
+        """What other policies would have made of the jobs of the last days; see POST /v1/history/replay."""
+        return self._dict("POST", "/history/replay", question)
 
     def gc(self, *, older_s: float | None = None, keep: int | None = None, dry_run: bool = False) -> Row:
         """Delete jobs that have ended; see POST /v1/gc. For operators."""
@@ -239,6 +269,10 @@ class Client:
     def status(self) -> Row:
         """The scheduler itself: its version, policy, GPUs, queue and disk."""
         return self._dict("GET", "/status")
+
+    def web(self, *, read_only: bool = False, address: str | None = None) -> Row:
+        """A link that signs you in to the web page once; see POST /v1/web."""
+        return self._dict("POST", "/web", {"read_only": read_only, "address": address})
 
     def tokens(self) -> list[Row]:
         """All tokens, without their secrets."""

@@ -330,7 +330,7 @@ import sys
 from pathlib import Path
 from fairway.api.server import serve
 from fairway.runtime.daemon.daemon import Daemon, Options
-serve(Daemon(Options(Path(sys.argv[1]), policy="fifo", gpus="2")), on_ready=lambda: print("ready", flush=True))
+serve(Daemon(Options(Path(sys.argv[1]), policy="fifo", gpus="2")), on_ready=lambda server: print("ready", flush=True))
 print("closed", flush=True)
 """
 

@@ -166,6 +166,7 @@ def test_the_configuration_is_read_again_when_asked(cli: LiveCli) -> None:
         ("--round", "often"),
         ("--listen", "0.0.0.0:1"),
         ("--listen", "here"),
+        ("--web", "0.0.0.0:1"),
         ("--config", "missing.toml"),
     ],
 )

@@ -142,7 +142,12 @@ def test_why_and_what_if(cli: LiveCli) -> None:
     for words in ((), (second,), ("--policy", "srtf"), ("--gpus", "1", "--array", "0-3")):
         call = cli("what-if", *words)
         assert (call.code, call.err) == (0, "")
+    more = cli("what-if", second, "--cluster-gpus", "8", "--json").json["jobs"][0]
+    assert more["start_in_s"] < 60 < more["otherwise"]["start_in_s"]
     assert cli("cancel", first, second).code == 0
+    past = cli("compare", "--history", "1h", "fifo", "--json", "-").json
+    assert "actual" in past["rows"][0]["policy"]
+    assert past["rows"][0]["finished"] == past["rows"][1]["finished"] >= 1
 
 
 def test_the_cluster_is_shown(cli: LiveCli) -> None:

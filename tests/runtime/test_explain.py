@@ -101,7 +101,7 @@ def test_the_reason_names_who_holds_gpus_and_when_they_let_go(start: Start) -> N
         ({"limit_s": 3600.0}, "its time limit", 3600.0),
         ({"limit_s": 600.0}, "its time limit", 600.0),
         ({}, "nothing; an hour is assumed", 3600.0),
-        ({"name": "alike"}, "jobs like it that have ended", 7200.0),
+        ({"name": "alike"}, "1 earlier run of this name", 7200.0),
         ({"name": "alike", "limit_s": 5400.0}, "its time limit", 5400.0),
     ],
 )
@@ -176,9 +176,12 @@ def test_another_policy_and_a_job_not_submitted_change_the_outlook_and_nothing_e
     scheduler = start("fifo", gpus=1)
     submit(scheduler, job(100), job(50), job(1))
     wait_for(lambda: str(scheduler.store[0].state) == "RUNNING")
-    records = json.dumps([record.plain() for record in scheduler.store])
     now = {one["id"]: one for one in what_if(scheduler)["jobs"]}
     assert 145.0 < now["3"]["start_in_s"] <= 150.0
+    # What is told of things as they are is a promise.
+    scheduler.ask(lambda now_s: ([], None))
+    assert [len(record.promises) for record in scheduler.store] == [1, 2, 2]
+    records = json.dumps([record.plain() for record in scheduler.store])
     told = what_if(scheduler, {"policy": "srtf", "job": {"gpus": 1, "expected_s": 2.0}})
     other = {one["id"]: one for one in told["jobs"]}
     assert other["3"]["finish_in_s"] < 5.0

@@ -277,7 +277,7 @@ def test_only_its_owner_can_read_the_copy_of_an_older_journal(
     copy = tmp_path / f"journal.db.schema-{journals.SCHEMA}"
     if interrupted:
         copy.touch(0o644)
-    monkeypatch.setitem(journals._MIGRATIONS, journals.SCHEMA, _statements("CREATE TABLE notes (a)"))
+    monkeypatch.setitem(journals._MIGRATIONS, journals.SCHEMA, _statements("CREATE TABLE others (a)"))
     monkeypatch.setattr(journals, "SCHEMA", journals.SCHEMA + 1)
     Journal(tmp_path / "journal.db").close()
     assert f"{copy.stat().st_mode & 0o777:o}" == "600"
@@ -292,7 +292,7 @@ def test_an_older_journal_is_brought_up_to_date_and_a_copy_is_left(
     monkeypatch.setattr(journals, "SCHEMA", old + 2)
     added = _statements("ALTER TABLE jobs ADD COLUMN note TEXT DEFAULT 'none'")
     monkeypatch.setitem(journals._MIGRATIONS, old, added)
-    monkeypatch.setitem(journals._MIGRATIONS, old + 1, _statements("CREATE TABLE notes (a)"))
+    monkeypatch.setitem(journals._MIGRATIONS, old + 1, _statements("CREATE TABLE others (a)"))
     journal = Journal(path)
     assert journal._db.execute("PRAGMA user_version").fetchone() == (old + 2,)
     assert {row[0] for row in journal._db.execute("SELECT note FROM jobs")} == {"none"}

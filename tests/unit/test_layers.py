@@ -33,10 +33,34 @@ BELOW: dict[str, set[str]] = {
     "report": {"core", "models", "policies", "placement", "traces", "simulator"},
     "simulator": {"core", "models", "solvers", "policies", "placement", "traces"},
     "published": {"core", "models", "solvers", "policies", "placement", "traces", "simulator"},
+    "reproduce": {
+        "core",
+        "models",
+        "solvers",
+        "policies",
+        "placement",
+        "traces",
+        "simulator",
+        "published",
+        "report",
+        "testing",
+    },
     "runtime": {"core", "models", "solvers", "policies", "placement", "traces"},
+    "web": set(),
     "wire": {"core"},
     "client": {"core", "wire"},
-    "api": {"core", "models", "policies", "placement", "traces", "simulator", "runtime", "client"},
+    "api": {
+        "core",
+        "models",
+        "policies",
+        "placement",
+        "traces",
+        "simulator",
+        "report",
+        "runtime",
+        "submission",
+        "client",
+    },
     "submission": {"core", "runtime"},
     "cli": {
         "core",
@@ -46,6 +70,7 @@ BELOW: dict[str, set[str]] = {
         "traces",
         "simulator",
         "report",
+        "reproduce",
         "runtime",
         "submission",
         "api",
@@ -69,7 +94,7 @@ BRIDGE = "src/fairway/runtime/processes/ray_bridge.py"
 """The only module that loads Ray. It is a program of its own."""
 PURE_ROOMS = ("core", "models", "solvers", "policies", "placement", "published")
 IMPURE = {"os", "time", "random", "logging", "socket", "subprocess", "datetime", "threading"}
-MAY_SAY_SIMULATE = {"simulator", "cli", "testing", "report", "__init__"}
+MAY_SAY_SIMULATE = {"simulator", "cli", "testing", "report", "reproduce", "__init__"}
 
 
 def _modules() -> list[Path]:

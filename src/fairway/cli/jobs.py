@@ -65,7 +65,7 @@ def ls(
     if not states and not every:
         states = list(UNENDED)
     client = where.client()
-    rows = client.ls(state=states, user=user, queue=queue, since=_since_s(since), limit=limit)
+    rows = client.ls(state=states, user=user, queue=queue, since=since_s(since), limit=limit)
     where.show(rows, lambda: jobs_table(rows if tasks else folded(rows)) if rows else "no jobs\n")
 
 
@@ -103,12 +103,12 @@ def history(
     fairway history --export 2026.jsonl
     """
     if export is not None:
-        _export(where, Path(export), where.client().export(user=user, since=_since_s(since)))
+        _export(where, Path(export), where.client().export(user=user, since=since_s(since)))
         return
     from fairway.cli.folded_arrays import folded
     from fairway.cli.live_tables import history_table
 
-    rows = where.client().history(user=user, since=_since_s(since), limit=limit)
+    rows = where.client().history(user=user, since=since_s(since), limit=limit)
     where.show(rows, lambda: history_table(rows if tasks else folded(rows)) if rows else "no jobs\n")
 
 
@@ -324,7 +324,7 @@ def _state(text: str) -> str:
     return found
 
 
-def _since_s(text: str | None) -> float | None:
+def since_s(text: str | None) -> float | None:
     """A date, a time of day, or a duration before now."""
     if text is None:
         return None

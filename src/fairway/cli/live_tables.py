@@ -87,7 +87,7 @@ def reason_text(row: Row) -> str:
 
 
 def progress_text(row: Row) -> str:
-    """Its step, if it reports one."""
+    """Its step, if it reports one or its log tells one."""
     if not row["step"]:
         return ""
     return f"{row['step']:,.0f}" + (f"/{row['steps']:,.0f}" if row["steps"] else "")
@@ -145,11 +145,22 @@ def job_table(told: Row) -> RenderableType:
         ("preempted", _preempted(told)),
     ]
     rows += [(name, text) for name, text in _terms(request) if text]
+    # A scheduler that was started before an upgrade does not say it.
+    if told.get("estimate"):
+        rows.append(("runs in all", _estimate(told["estimate"])))
     if told["exit_code"] is not None:
         rows.append(("exit code", str(told["exit_code"])))
     if progress.get("reported_s"):
         rows.append(("progress", _progress_in_full(told, progress)))
     return Group(pairs_table(rows), _attempts(told["history"])) if told["history"] else pairs_table(rows)
+
+
+def _estimate(estimate: Row) -> str:
+    """How long a job runs in all, how wide that is, and where it comes from."""
+    sure = f"{100 * estimate['sure']:.0f} % sure: {duration(estimate['low_s'])} to {duration(estimate['high_s'])}"
+    if estimate["source"].startswith("nothing"):
+        return f"{estimate['source']} ({sure})"
+    return f"about {duration(estimate['expected_s'])} ({sure}), from {estimate['source']}"
 
 
 def _preempted(told: Row) -> str:
@@ -194,15 +205,19 @@ def _terms(request: Row) -> list[tuple[str, str]]:
 
 
 def _progress_in_full(told: Row, progress: Row) -> str:
-    parts = [f"step {progress_text(told) or 0}"]
+    # A scheduler that was started before an upgrade does not say the unit.
+    unit = progress.get("unit", "step")
+    parts = [f"{unit} {progress_text(told) or 0}"]
     if progress.get("steps_per_s"):
-        parts.append(f"{progress['steps_per_s']:.3g} steps/s")
+        parts.append(f"{progress['steps_per_s']:.3g} {unit if unit == 'percent' else f'{unit}s'}/s")
     if progress.get("loss") is not None:
         parts.append(f"loss {progress['loss']:.4g}")
     if progress.get("batch_size"):
         parts.append(f"batch size {progress['batch_size']:,}")
     if progress.get("checkpoint"):
         parts.append(f"checkpoint at step {progress['checkpoint_step']:,.0f}: {progress['checkpoint']}")
+    if progress.get("source"):
+        parts.append(f"read off its {progress['source']}")
     return " · ".join(parts)
 
 
@@ -223,10 +238,14 @@ def _attempts(history: Sequence[Row]) -> Table:
 
 
 def nodes_table(nodes: Sequence[Row]) -> RenderableType:
-    """Machines and their GPUs, and what is wrong with those on which nothing is started."""
-    table = table_of("node", "status", "GPU", "type", "memory", "shares by", "use", "jobs", right=("GPU", "memory"))
+    """Machines and their GPUs, and what is wrong with those on which nothing is started.
+
+    How busy GPUs are is shown if that is known of any.
+    """
+    busy = any(gpu.get("utilisation") is not None for node in nodes for gpu in node["gpus"])
+    heads = ("node", "status", "GPU", "type", "memory", *(("busy",) if busy else ()), "shares by", "use", "jobs")
+    table = table_of(*heads, right=("GPU", "memory", "busy"))
     for node in nodes:
-        memory = f"{node['memory_bytes'] / 2**30:.0f} GiB" if node["memory_bytes"] else "–"
         for gpu in node["gpus"]:
             style = USE_STYLES.get(gpu["use"], "dim")
             who = " ".join(gpu["jobs"]) or ("" if gpu["use"] == node.get("status") else gpu["reason"])
@@ -234,11 +253,24 @@ def nodes_table(nodes: Sequence[Row]) -> RenderableType:
             asleep = [_asleep(one) for one in gpu.get("suspended", ())]
             who += f"{' · ' if who else ''}suspended: {', '.join(asleep)}" if asleep else ""
             # Nor does it say anything about nodes.
-            cells = [node["name"], node.get("status", "up"), str(gpu["index"]), node["gpu_type"], memory]
-            cells.append(node.get("sharing", ""))
+            cells = [node["name"], node.get("status", "up"), str(gpu["index"]), node["gpu_type"]]
+            cells += [_memory_text(node, gpu), *((busy_text(gpu) or "–",) if busy else ()), node.get("sharing", "")]
             table.add_row(*(Text(cell) for cell in cells), Text(gpu["use"], style=style), Text(who))
     away = [(one["name"], line(one["reason"])) for one in nodes if one.get("reason")]
     return Group(table, pairs_table(away)) if away else table
+
+
+def _memory_text(node: Row, gpu: Row) -> str:
+    """The memory of a GPU, and how much of it is in use if that is known."""
+    used, whole = gpu.get("memory_used_bytes"), node["memory_bytes"]
+    told = "" if used is None else f"{used / 2**30:.1f} of "
+    return f"{told}{whole / 2**30:.0f} GiB" if whole else "–"
+
+
+def busy_text(gpu: Row) -> str:
+    """The part of the time in which a GPU computed lately; empty if that is not known."""
+    part = gpu.get("utilisation")
+    return "" if part is None else f"{part:.0%}"
 
 
 def _asleep(job: Row) -> str:

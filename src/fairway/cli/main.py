@@ -19,6 +19,7 @@ from fairway import __version__
 from fairway.cli.cluster import node, nodes, policy, share
 from fairway.cli.compare import compare
 from fairway.cli.demo import demo
+from fairway.cli.eta import eta
 from fairway.cli.help import help_
 from fairway.cli.jobs import cancel, gc, history, hold, ls, release, requeue, resume, show, suspend, update
 from fairway.cli.lab import lab
@@ -28,6 +29,7 @@ from fairway.cli.operators import audit, token
 from fairway.cli.policies import policies
 from fairway.cli.profile import profile
 from fairway.cli.report import report
+from fairway.cli.reproduce import reproduce
 from fairway.cli.salvage import salvage
 from fairway.cli.simulate import simulate
 from fairway.cli.slurm_script import slurm_script
@@ -39,6 +41,7 @@ from fairway.cli.top import top
 from fairway.cli.trace import trace
 from fairway.cli.up import down, reload, status, up
 from fairway.cli.visible import visible
+from fairway.cli.web import MayOmitAddress, web
 from fairway.cli.why import what_if, why
 from fairway.core.errors import FairwayError
 
@@ -66,7 +69,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (up, down, status, reload):
+app.command(cls=MayOmitAddress)(up)
+for command in (down, status, reload, web):
     app.command()(command)
 for command in (submit, run):
     app.command(cls=TakesCommand)(command)
@@ -83,6 +87,7 @@ for command in (
     update,
     why,
     what_if,
+    eta,
     top,
     nodes,
     share,
@@ -95,7 +100,7 @@ app.add_typer(policy, name="policy", cls=KnowsOtherNames)
 app.add_typer(node, name="node", cls=KnowsOtherNames)
 app.add_typer(token, name="token", cls=KnowsOtherNames)
 app.add_typer(profile, name="profile", cls=KnowsOtherNames)
-for command in (slurm_script, salvage, simulate, compare, policies, report, demo):
+for command in (slurm_script, salvage, simulate, compare, policies, report, reproduce, demo):
     app.command()(command)
 app.add_typer(trace, name="trace", cls=KnowsOtherNames)
 app.add_typer(snapshot, name="snapshot", cls=KnowsOtherNames)

@@ -167,7 +167,7 @@ def _audit_table(rows: Sequence[Row]) -> RenderableType:
 
 
 def _origin(row: Row) -> str:
-    return f"token {row['token']}" if "token" in row else f"pid {row['pid']}" if "pid" in row else ""
+    return next((f"{one} {row[one]}" for one in ("session", "token", "pid") if one in row), "")
 
 
 def _about(row: Row) -> str:

@@ -37,7 +37,12 @@ _COLUMNS = {
     "lost_gpu_h": "lost GPU-h",
     "ftf_concurrent_worst": "worst ρ",
     "ftf_concurrent_unfair_fraction": "unfair",
+    "promise_error": "ETA error\nmedian",
+    "promise_error_mean": "ETA error\nmean",
+    "promise_within": "ETA\nwithin",
 }
+_TOLD = ("promise_error", "promise_error_mean", "promise_within")
+"""Columns that are there only where jobs were told when they end."""
 
 
 def duration(seconds: float | None) -> str:
@@ -200,12 +205,15 @@ def show_comparison(results: Sequence[Mapping[str, Any]]) -> None:
     fair_fight = len({(str(each["trace"]), str(each["cluster"])) for each in results}) == 1
     console = _console()
     endless = console.options.update(max_width=10_000)
+    silent = () if any(row["promise_within"] is not None for row in rows) else _TOLD
     for dropped in range(len(_DETAILS) + 1):
-        keys = [key for key in _COLUMNS if key not in _DETAILS[:dropped]]
+        keys = [key for key in _COLUMNS if key not in (*_DETAILS[:dropped], *silent)]
         table = _comparison(rows, keys, mark_best=fair_fight)
         if console.measure(table, options=endless).maximum <= console.width:
             break
     table.caption = "ρ: finish-time fairness, concurrent definition; above 1.05 is unfair"
+    if not silent:
+        table.caption += "\nETA: the ends that jobs were told at their submission, over that completion time"
     least = [each["jct_weighted_least_s"] for each in results if "jct_weighted_least_s" in each]
     if least and fair_fight:
         table.caption += f"\nno schedule has a mean completion time by weight below {duration(max(least))}"

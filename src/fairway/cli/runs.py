@@ -5,25 +5,18 @@ Workers get the loaded scene from their parent and note their progress in shared
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-import sys
-import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import connection
 from typing import Any
 
 from fairway.cli.output import progress
+from fairway.cli.pool import start_method, undisturbed, usable_cores, worker_pool
 from fairway.cli.simulation_options import RunError, Scene
 from fairway.core.errors import FairwayError
 
 _POLL_S = 0.2
-_ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,52 +35,27 @@ class _Task:
     scene: Scene
     per_job: bool
     shares: Any
+    promises: int = 0
 
 
 _task: _Task | None = None
 
 
 def run_all(
-    scene: Scene, runs: Sequence[SimulationRun], *, processes: int | None, per_job: bool
+    scene: Scene, runs: Sequence[SimulationRun], *, processes: int | None, per_job: bool, promises: int = 0
 ) -> list[dict[str, Any]]:
     """The result documents of all runs, in the order of the runs; the first failure ends everything."""
     global _task
-    method = "fork" if sys.platform == "linux" else "spawn"
-    context = multiprocessing.get_context(method)
-    task = _Task(scene, per_job, context.Array("d", len(runs), lock=False))
+    task = _Task(scene, per_job, start_method().Array("d", len(runs), lock=False), promises)
     workers = min(processes or usable_cores(), len(runs))
     if workers == 1:
         _task = task
         with progress(f"{len(runs)} runs") as report:
             return [_run_inline(run, len(runs), report) for run in runs]
-    strangers = set(multiprocessing.active_children())
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(task,)) as pool:
-        try:
-            # All workers start with the first task, before the progress bar starts a thread: forks and threads do not
-            # mix.
-            with _undisturbed():
-                futures = {pool.submit(_run, run): run for run in runs}
-            return _gather(futures, task)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for worker in set(multiprocessing.active_children()) - strangers:
-                worker.terminate()
-            raise
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Let signals wait: between a fork and its note in our books, an interrupt would leave a worker behind."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def usable_cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with worker_pool(workers, _start_worker, task) as pool:
+        with undisturbed():
+            futures = {pool.submit(_run, run): run for run in runs}
+        return _gather(futures, task)
 
 
 def _gather(futures: dict[Future[dict[str, Any]], SimulationRun], task: _Task) -> list[dict[str, Any]]:
@@ -127,7 +95,7 @@ def _run(run: SimulationRun, after_progress: Any = None) -> dict[str, Any]:
             after_progress()
 
     try:
-        return _task.scene.run(run.policy, run.seed, note).to_dict(per_job=_task.per_job)
+        return _task.scene.run(run.policy, run.seed, note, _task.promises).to_dict(per_job=_task.per_job)
     except RunError:
         raise
     except (FairwayError, OSError, MemoryError) as error:
@@ -135,18 +103,7 @@ def _run(run: SimulationRun, after_progress: Any = None) -> dict[str, Any]:
 
 
 def _start_worker(task: _Task) -> None:
-    """Take over the task; end silently with a signal, and never outlive the parent."""
+    """Take over the task."""
     global _task
-    for number in _ENDING:
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
     task.scene.world.check_names()
     _task = task
-
-
-def _end_with(sentinel: int) -> None:
-    connection.wait([sentinel])
-    os._exit(1)

@@ -207,10 +207,10 @@ class Scene:
     profile: Profile
     outages: tuple[Outage, ...]
 
-    def run(self, policy: str, seed: int, progress: Progress | None = None) -> Result:
+    def run(self, policy: str, seed: int, progress: Progress | None = None, promises: int = 0) -> Result:
         """Simulate one policy with one seed; what a policy's own code raises becomes an error that names it."""
         try:
-            return self._simulated(policy, seed, progress)
+            return self._simulated(policy, seed, progress, promises)
         except PolicyError as error:
             raise RunError(f"policy {policy!r}: {error}") from error
         except (FairwayError, OSError, MemoryError):
@@ -229,7 +229,7 @@ class Scene:
         tenants = read_tenants(self.world.tenants)
         return [each.name for each in tenants if queues.isdisjoint(each.queues) and users.isdisjoint(each.users)]
 
-    def _simulated(self, policy: str, seed: int, progress: Progress | None) -> Result:
+    def _simulated(self, policy: str, seed: int, progress: Progress | None, promises: int) -> Result:
         from fairway.simulator.run import simulate
 
         world = self.world
@@ -253,6 +253,7 @@ class Scene:
             priorities=None if world.priorities is None else world.priorities == "on",
             fractions=None if world.fractions is None else world.fractions == "on",
             progress=progress,
+            promises=promises,
         )
 
     def _faults(self, seed: int) -> Faults | None:

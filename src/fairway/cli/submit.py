@@ -88,6 +88,8 @@ def submit(
         if rows.new
         else f"was submitted before under this key{_states(rows)}"
     )
+    if rows.new and not where.json and sys.stdout.isatty():
+        told += _expected(where.client(), name)
     where.show(list(rows), lambda: f"job {name} {told}\n")
 
 
@@ -113,6 +115,19 @@ def run(context: typer.Context, asked: AskedTerms, where: Where, words: _Words =
     if where.json:
         where.show(client.show(name), str)
     raise typer.Exit(code)
+
+
+def _expected(client: Client, name: str) -> str:
+    """When a new job is expected to start, for somebody who looks. That takes the scheduler a moment."""
+    from fairway.cli.eta import when
+    from fairway.core.errors import FairwayError
+
+    try:
+        start = when(client.why(name, told="submit").get("estimate") or {}, "start")
+    except FairwayError:
+        # It is submitted; when it starts can be asked later.
+        return ""
+    return f"; expected to start {start}" if start else ""
 
 
 def _states(rows: Sequence[dict[str, Any]]) -> str:

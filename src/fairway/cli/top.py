@@ -85,10 +85,10 @@ def picture(seen: Mapping[str, Any], lines: int | None = None, note: str = "") -
 
 def _gpus(nodes: list[Mapping[str, Any]]) -> RenderableType:
     """One word per GPU: the jobs on it, `·` if it is idle, `×` if foreign processes are on it, `?` if its node does not
-    answer, `!` if that is lost, `–` if it is drained."""
+    answer, `!` if that is lost, `–` if it is drained; and how busy it is, if that is known."""
     from rich.text import Text
 
-    from fairway.cli.live_tables import USE_STYLES
+    from fairway.cli.live_tables import USE_STYLES, busy_text
 
     line = Text()
     for node in nodes:
@@ -96,7 +96,8 @@ def _gpus(nodes: list[Mapping[str, Any]]) -> RenderableType:
         for gpu in node["gpus"]:
             marks = {"held": "+".join(gpu["jobs"]), "idle": "·", "foreign": "×", "unreachable": "?", "lost": "!"}
             style = USE_STYLES.get(gpu["use"], "dim")
-            line.append(f"[{marks.get(gpu['use'], '–')}]", style=style)
+            words = [marks.get(gpu["use"], "–"), busy_text(gpu)]
+            line.append(f"[{' '.join(filter(None, words))}]", style=style)
         line.append(" ")
     return line
 

@@ -1,4 +1,4 @@
-"""`fairway trace`: describe, convert and generate traces."""
+"""`fairway trace`: describe, convert, generate and export traces."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fairway.cli.files import STDOUT, check_outputs, write_chunks
+from fairway.cli.live import At
+from fairway.cli.options import takes
 from fairway.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ _Format = Annotated[
 
 @trace.callback(invoke_without_command=True)
 def trace_commands(context: typer.Context) -> None:
-    """Describe, convert and generate traces.
+    """Describe, convert, generate and export traces.
 
     \b
     fairway trace describe jobs.csv
@@ -142,6 +144,35 @@ def _rate(profile: str | None, gpu_type: str) -> Rate:
 
     table = load_profile(profile)
     return lambda model, batch_size, gpus: table.rate(model, batch_size, gpu_type, gpus)
+
+
+@trace.command()
+@takes(at=At)
+def export(
+    at: At,
+    target: Annotated[
+        str, typer.Option("--output", "-o", help="The file to write; - is the standard output", metavar="FILE")
+    ],
+    history: Annotated[
+        str, typer.Option("--history", help="This scheduler's jobs since a date or for 7d", metavar="T")
+    ] = "7d",
+) -> None:
+    """Write what this scheduler has done as a trace: its jobs, with the time that they really took.
+
+    \b
+    fairway trace export --history 7d -o week.jsonl
+    """
+    from fairway.cli import output
+    from fairway.cli.past_days import past_days
+
+    check_outputs({"--output": target}, [])
+    workload = past_days(at, history).workload
+    if not workload.jobs:
+        raise InputError("no job has run in this time")
+    _write(workload, target)
+    output.warn_skipped(workload.skipped, len(workload) + sum(workload.skipped.values()))
+    for note in workload.notes:
+        output.say("note", note)
 
 
 @trace.command()

@@ -19,6 +19,7 @@ from fairway.cli.options import flag, option, takes
 from fairway.core.errors import FairwayError, InputError
 
 if TYPE_CHECKING:
+    from fairway.api.server import Server
     from fairway.runtime.daemon.daemon import Daemon, Stopped
     from fairway.runtime.daemon.settings import Options
 
@@ -71,6 +72,15 @@ class UpOptions:
             "--listen",
             "Also listen on loopback TCP, with a token, such as 127.0.0.1:8080; none: do not. Default: as last time",
             "ADDR",
+        ),
+    ] = None
+    web: Annotated[
+        str | None,
+        option(
+            "--web",
+            "Serve the web page on loopback TCP: at 127.0.0.1:3247 (or a free port), or at ADDR; none: do not. "
+            "Default: as last time",
+            "[ADDR]",
         ),
     ] = None
     placement: Annotated[
@@ -172,6 +182,7 @@ class UpOptions:
             self.open_to_all,
             self.engine,
             self.jobs,
+            self.web,
         )
 
     def _round_s(self) -> float | str | None:
@@ -217,6 +228,7 @@ def up(
 
     \b
     fairway up
+    fairway up --web
     fairway up --gpus 4 --policy las --state /tmp/try
     fairway up --plugin my_policy.py --policy mine
     fairway up --engine ray:auto --jobs /shared/fairway
@@ -232,7 +244,8 @@ def up(
         install(settings.folder, settings.words())
         return
     from fairway.api.connections import raise_file_limit
-    from fairway.api.server import serve, tcp_socket
+    from fairway.api.page_port import page_socket, tcp_socket
+    from fairway.api.server import serve
     from fairway.runtime.daemon.daemon import AlreadyUpError, Daemon, running_daemon
     from fairway.runtime.journal.recovery import collect_rarely
     from fairway.runtime.processes.environment import keep_to_ourselves
@@ -241,14 +254,14 @@ def up(
     if running_daemon(settings.folder) is not None:
         raise DownError(f"a scheduler is already running in {settings.folder}")
     try:
-        daemon = Daemon(settings.options(), listen=tcp_socket)
+        daemon = Daemon(settings.options(), listen=tcp_socket, listen_web=page_socket)
         collect_rarely()
     except AlreadyUpError as error:
         raise DownError(str(error)) from None
     except OSError as error:
         raise InputError(f"the state directory cannot be used: {error.strerror}", path=str(settings.folder)) from None
     open_to_all = daemon.choice.open_to_all
-    serve(daemon, daemon.listener, open_to_all=open_to_all, on_ready=lambda: _greet(daemon, as_json=json))
+    serve(daemon, daemon.listener, open_to_all=open_to_all, on_ready=lambda server: _greet(server, as_json=json))
     if daemon.scheduler.failure is not None:
         # Not 0: a service that failed is started again.
         raise FailedError(f"scheduling has failed: {daemon.scheduler.failure}. Jobs that run go on by themselves")
@@ -258,8 +271,9 @@ def up(
     _say(text, sys.stderr if json else sys.stdout)
 
 
-def _greet(daemon: Daemon, *, as_json: bool) -> None:
-    """Print one line: the GPUs found, the policy, and where it listens."""
+def _greet(server: Server, *, as_json: bool) -> None:
+    """Print one line: the GPUs found, the policy, and where it listens. With a web page, one more: where it is."""
+    daemon = server.daemon
     scheduler, cluster = daemon.scheduler, daemon.scheduler.cluster
     if as_json:
         _tell_ready(daemon)
@@ -273,6 +287,10 @@ def _greet(daemon: Daemon, *, as_json: bool) -> None:
     address = daemon.about.get("listen")
     also = f" and http://{address} (its token is in {daemon.options.folder / 'token'})" if address else ""
     _say(f"{what} · policy {scheduler.policy_text}{taken} · listening on {daemon.socket}{also}")
+    if daemon.choice.web is not None:
+        # A link signs in whoever reads it first, so it does not go into the log of a service.
+        link = server.own_link() if sys.stdout.isatty() else f"http://{daemon.about['web']}/ (`fairway web` signs in)"
+        _say(f"the web page is at {link}")
 
 
 def _tell_ready(daemon: Daemon) -> None:
@@ -284,6 +302,7 @@ def _tell_ready(daemon: Daemon) -> None:
         "folder": str(daemon.options.folder),
         "socket": str(daemon.socket),
         "listen": daemon.about.get("listen"),
+        "web": daemon.about.get("web"),
         "gpus": len(daemon.scheduler.cluster.node_of_gpu),
         "virtual": daemon.scheduler.engine.devices is None,
         "policy": daemon.scheduler.policy_text,

@@ -17,6 +17,7 @@ from fairway.core.errors import InputError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from fairway.cli.fitted_table import TableColumn
     from fairway.submission.draft import Draft
 
 Row = Mapping[str, Any]
@@ -109,18 +110,27 @@ def _estimates(told: Row) -> list[tuple[str, str]]:
     estimate = told.get("estimate") or {}
     starts, ends = estimate.get("start_in_s"), estimate.get("finish_in_s")
     if starts is not None:
-        start = f"in {duration(starts)}"
+        start = _when(estimate, "start")
     elif told["state"] == "RUNNING" or not estimate:
         start = ""
     else:
         start = f"not within {duration(estimate['looked_s'])}" if estimate.get("cut") else "never, as things are now"
     return [
         ("may start", start),
-        ("may end", "" if ends is None else f"in {duration(ends)}"),
+        ("may end", "" if ends is None else _when(estimate, "finish")),
         ("estimated from", str(estimate.get("basis", "")) if starts is not None or ends is not None else ""),
         ("estimate", str(estimate.get("cut", "") or "")),
         ("note", str(estimate.get("note", "") or "")),
     ]
+
+
+def _when(estimate: Row, kind: str) -> str:
+    """`in 12 min, about 14:20 (80 % sure: 14:05 to 15:00)`."""
+    from fairway.cli.eta import when
+    from fairway.cli.output import duration
+
+    about = when(estimate, kind)
+    return f"in {duration(estimate[f'{kind}_in_s'])}{about and f', {about}'}"
 
 
 @takes(asked=AskedTerms, where=Where)
@@ -134,19 +144,29 @@ def what_if(
     policy: Annotated[
         str | None, typer.Option("--policy", help="As if this policy decided from now on", metavar="POLICY")
     ] = None,
+    cluster_gpus: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster-gpus",
+            help="As if the cluster had these GPUs: a number, or one for each type, such as v100:8,k80:4",
+            metavar="N",
+        ),
+    ] = None,
     horizon: Annotated[
         str | None, typer.Option("--horizon", help="How far to look ahead. Default: 30d", metavar="T")
     ] = None,
 ) -> None:
     """Estimate when jobs start and end.
 
-    You can ask about the jobs in the queue, about a new job, or about another policy.
+    You can ask about the jobs in the queue, about a new job, about another policy, or about other GPUs. What would be
+    different is shown beside what happens as things are.
 
     \b
     fairway what-if
     fairway what-if 12 13
     fairway what-if --gpus 4 --expect 2h
     fairway what-if --policy srtf
+    fairway what-if --cluster-gpus 16
     """
     from fairway.core.units import duration_s
 
@@ -162,10 +182,27 @@ def what_if(
         new = _described(words or (), draft)
     if policy is not None:
         question["policy"] = policy
+    if cluster_gpus is not None:
+        question["cluster_gpus"] = read("cluster-gpus", cluster_gpus, gpu_counts)
     if horizon is not None:
         question["horizon_s"] = read("horizon", horizon, duration_s)
     told = where.client().what_if(**question)
     where.show(told, lambda: _outlook(told, new))
+
+
+def gpu_counts(text: str) -> int | dict[str, int]:
+    """The GPUs that a cluster would have: `16`, or `v100:8,k80:4`."""
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    counts: dict[str, int] = {}
+    for part in text.split(","):
+        kind, colon, count = part.strip().partition(":")
+        if not (kind and colon and count.isascii() and count.isdecimal()):
+            raise InputError(f"{text!r} is neither a number of GPUs nor something like v100:8,k80:4")
+        if kind.lower() in counts:
+            raise InputError(f"{text!r} names {kind} twice")
+        counts[kind.lower()] = int(count)
+    return counts
 
 
 def _is_id(word: str) -> bool:
@@ -205,10 +242,54 @@ def _outlook(told: Row, new: str = "") -> RenderableType:
     ended = [f"job {row['id']} has ended: {row['state']}" for row in rows if _has_ended(row)]
     if len(ended) == len(rows):
         return Group(*map(Text, [*ended, *lines] if rows else ["no jobs wait or run", *lines]))
+    beside: list[RenderableType] = []
     if "otherwise" in told:
-        lines.insert(0, _figures(f"now ({told['otherwise']['policy']})", told["otherwise"]))
-    lines.insert(0, _figures(told["policy"], told))
-    return Group(*([Text(new)] if new else []), _table(rows), *map(Text, lines))
+        lines.insert(0, _figures(f"now ({_situation(told['otherwise'], told)})", told["otherwise"]))
+        beside = [_user_table(told["users"])] if told.get("users") else []
+    lines.insert(0, _figures(_situation(told, told.get("otherwise", told)), told))
+    return Group(*([Text(new)] if new else []), _table(rows), *beside, *map(Text, lines))
+
+
+def _situation(told: Row, other: Row) -> str:
+    """The policy, with the GPUs if those are what makes the difference."""
+    from fairway.cli.output import count
+
+    there = told.get("cluster_gpus", {})
+    if there == other.get("cluster_gpus", {}):
+        return str(told["policy"])
+    kinds = [f"{number:,} {kind}" for kind, number in there.items()]
+    gpus = " + ".join(kinds) if len(kinds) > 1 else count(sum(there.values()), "GPU")
+    return f"{told['policy']}, {gpus}"
+
+
+def _user_table(users: Sequence[Row]) -> RenderableType:
+    """The mean completion times of users, side by side."""
+    from fairway.cli.fitted_table import Listed, TableColumn
+    from fairway.cli.visible import line
+
+    pairs = [(row["mean_jct_s"], row["otherwise_mean_jct_s"]) for row in users]
+    columns = [
+        TableColumn("user", [line(row["user"]) for row in users], least=8),
+        TableColumn("jobs", [f"{row['jobs']:,}" for row in users], right=True),
+        TableColumn("mean completion", [_in(then_s) for then_s, _ in pairs]),
+        TableColumn("now", [_in(now_s) for _, now_s in pairs]),
+        TableColumn("difference", [_difference(then_s, now_s) for then_s, now_s in pairs]),
+    ]
+    return Listed(columns, keep=("mean completion", "now"))
+
+
+def _difference(then_s: float | None, now_s: float | None) -> str:
+    """How much later or earlier something would be than it is now."""
+    if then_s is None or now_s is None:
+        return "–"
+    if abs(then_s - now_s) < 0.05:
+        return "the same"
+    return f"{'+' if then_s > now_s else '−'}{_in(abs(then_s - now_s))}"
+
+
+def _goes_on(row: Row) -> bool:
+    """Whether a job runs and stays on its GPUs in a forecast."""
+    return row.get("state") == "RUNNING" and row["start_in_s"] is None and not row.get("why")
 
 
 def _has_ended(row: Row) -> bool:
@@ -219,18 +300,49 @@ def _table(rows: Sequence[Row]) -> RenderableType:
     from fairway.cli.fitted_table import Listed, TableColumn
     from fairway.cli.visible import line
 
-    starts = ["runs" if row.get("state") == "RUNNING" else _in(row["start_in_s"]) for row in rows]
+    starts = ["runs" if _goes_on(row) else _in(row["start_in_s"]) for row in rows]
     columns = [
         TableColumn("job", [row.get("id", "new") for row in rows]),
         TableColumn("user", [line(row.get("user", "")) for row in rows], rank=4, least=8),
         TableColumn("state", [row.get("state", "") for row in rows], rank=1),
         TableColumn("GPUs", [str(row["gpus"]) for row in rows], rank=2, right=True),
         TableColumn("starts in", starts),
+        *_betweens(rows, "start", "starts"),
         TableColumn("ends in", [_in(row["finish_in_s"]) for row in rows]),
+        *_betweens(rows, "finish", "ends"),
+        *_beside(rows),
         TableColumn("preempted", [str(row["preemptions"] or "") for row in rows], rank=5, right=True),
         TableColumn("estimated from", [_from(row) for row in rows]),
     ]
-    return Listed(columns, keep=("starts in", "ends in"))
+    return Listed(columns, keep=("starts in", "ends in", "now ends in"))
+
+
+def _beside(rows: Sequence[Row]) -> list[TableColumn]:
+    """When jobs start and end as things are, where something else was asked about."""
+    from fairway.cli.fitted_table import TableColumn
+
+    if not any("otherwise" in row for row in rows):
+        return []
+    now = [row.get("otherwise", {"start_in_s": None, "finish_in_s": None}) for row in rows]
+    starts = [
+        "runs" if row.get("state") == "RUNNING" else _in(one["start_in_s"]) for row, one in zip(rows, now, strict=True)
+    ]
+    differences = [_difference(row["finish_in_s"], one["finish_in_s"]) for row, one in zip(rows, now, strict=True)]
+    return [
+        TableColumn("now starts in", starts, rank=3),
+        TableColumn("now ends in", [_in(one["finish_in_s"]) for one in now]),
+        TableColumn("difference", differences, rank=6),
+    ]
+
+
+def _betweens(rows: Sequence[Row], kind: str, verb: str) -> list[TableColumn]:
+    """A column with the intervals of starts or ends, if there are any: `80 % sure: starts`."""
+    from fairway.cli.eta import between, sure
+    from fairway.cli.fitted_table import TableColumn
+
+    cells = [between(row, kind) for row in rows]
+    heads = [f"{sure(row)}: {verb}" for row, cell in zip(rows, cells, strict=True) if cell]
+    return [TableColumn(heads[0], cells, rank=6 if kind == "start" else 7)] if heads else []
 
 
 def _from(row: Row) -> str:
@@ -240,7 +352,7 @@ def _from(row: Row) -> str:
     if _has_ended(row):
         return "it has ended"
     basis = str(row.get("basis", ""))
-    return line(row.get("why") or ("nothing (1 h)" if basis.startswith("nothing") else basis))
+    return line(row.get("why") or ("nothing (1 h)" if basis == "nothing; an hour is assumed" else basis))
 
 
 def _in(seconds: float | None) -> str:

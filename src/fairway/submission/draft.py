@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os.path
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from fairway.core.errors import InputError
@@ -26,10 +28,24 @@ _CARRIED = (
 """What a command needs to be found again, and what training reads. Other variables do not go along."""
 _CARRIED_PREFIXES = ("WANDB_", "HF_", "OMP_", "NCCL_", "CUDA_", "TORCH_", "PYTORCH_")
 """Variables of training libraries; they go along, too."""
+Folder = Callable[[str], str]
+"""Makes the name of a directory, as it is written in a file, a whole one."""
 USUAL = "usual"
 """Which variables go along unless `--export` says otherwise: the two lists above."""
 _NOT_CARRIED = ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_")
 """How names begin of what a job gets from the scheduler instead."""
+
+
+def local_folder(text: str) -> str:
+    """A directory of the machine and the user that submit."""
+    return str(Path(text).expanduser().resolve())
+
+
+def far_folder(text: str) -> str:
+    """A directory of another machine or user. Nothing is looked up here, so it must be a whole name."""
+    if not text.startswith("/"):
+        raise InputError(f"{text[:60]!r} does not begin with /; from here, directories need their whole names")
+    return os.path.normpath(text)
 
 
 @dataclass(frozen=True)
@@ -62,13 +78,17 @@ class Draft:
 
         Errors use `names` for the fields that have one there.
         """
+        return checked(JobRequest, self.values(environment), names)
+
+    def values(self, environment: Mapping[str, str]) -> dict[str, Any]:
+        """The fields of the request, unchecked, with what it takes from the submitter's environment."""
         fields = dict(self.fields)
         if gpus_vary(fields):
             # A range can only mean that the job is stopped and started again with another number.
             fields.setdefault("preempt", "checkpoint")
         told = _whole_array(self.array) if self.array is not None and fields.get("slurm_env") else {}
         env = {**carried(environment, self.export), **told, **fields.pop("env", {})}
-        return checked(JobRequest, fields | {"env": env}, names)
+        return fields | {"env": env}
 
 
 def _whole_array(array: Array) -> dict[str, str]:

@@ -83,7 +83,7 @@ class Array(NamedTuple):
 def array(text: str) -> Array:
     """`0-9`, `1,3,5-7`, `0-20:4`, and `0-9%3` for at most three at a time."""
     listed, percent, most = text.strip().partition("%")
-    if percent and not (most.isdigit() and int(most) >= 1):
+    if percent and not (re.fullmatch(r"[0-9]{1,9}", most) and int(most) >= 1):
         raise InputError(f"array {text!r}: after % comes the number of tasks that may run at a time")
     tasks: list[int] = []
     for part in listed.split(","):

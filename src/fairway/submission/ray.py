@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from fairway.core.errors import InputError
-from fairway.submission.draft import Draft, gpu_fields
+from fairway.runtime.jobs.request import MOST_INT
+from fairway.submission.draft import Draft, Folder, gpu_fields
 from fairway.submission.quantities import LEAST_SHARE, Gpus
 from fairway.submission.shell import run_text, typed
+from fairway.submission.yaml_text import yaml_documents
 
 _TAKEN = frozenset(("entrypoint", "entrypointNumGpus", "entrypointNumCpus", "backoffLimit", "runtimeEnvYAML"))
 
@@ -22,8 +24,8 @@ def is_ray(task: Mapping[str, Any]) -> bool:
     return task.get("kind") == "RayJob"
 
 
-def from_ray(path: Path, task: Mapping[str, Any]) -> Draft:
-    """The job that a RayJob describes."""
+def from_ray(path: Path, task: Mapping[str, Any], folder: Folder) -> Draft:
+    """The job that a RayJob describes. `folder` makes names of directories whole."""
     spec = task.get("spec")
     if not isinstance(spec, dict):
         raise InputError("spec must have named fields", path=str(path))
@@ -32,7 +34,7 @@ def from_ray(path: Path, task: Mapping[str, Any]) -> Draft:
         raise InputError("spec.entrypoint: there is nothing to run", path=str(path))
     remarks = [f"{path}: spec.{name} has no meaning here and was left out" for name in spec if name not in _TAKEN]
     gpus, more = _gpus(spec.get("entrypointNumGpus"), path)
-    fields: dict[str, Any] = {**gpu_fields(gpus), **_environment(spec.get("runtimeEnvYAML"), path)}
+    fields: dict[str, Any] = {**gpu_fields(gpus), **_environment(spec.get("runtimeEnvYAML"), path, folder)}
     about = task.get("metadata")
     if isinstance(about, dict) and about.get("name") is not None:
         fields["name"] = str(about["name"])
@@ -59,26 +61,25 @@ def _gpus(asked: Any, path: Path) -> tuple[Gpus, list[str]]:
 
 
 def _number(value: Any, name: str, path: Path) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        raise InputError(f"spec.{name}: {value!r} is not a number from 0", path=str(path))
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST_INT:
+        raise InputError(f"spec.{name}: {str(value)[:60]!r} is not a number from 0", path=str(path))
     return float(value)
 
 
-def _environment(text: Any, path: Path) -> dict[str, Any]:
+def _environment(text: Any, path: Path, folder: Folder) -> dict[str, Any]:
     """Variables and the directory of a runtime environment."""
-    import yaml
-
     if text is None:
         return {}
-    try:
-        told = yaml.safe_load(text) if isinstance(text, str) else None
-    except yaml.YAMLError as error:
-        raise InputError(f"spec.runtimeEnvYAML is not YAML: {error}", path=str(path)) from None
+    found = yaml_documents(text, path, aliases=False, what="spec.runtimeEnvYAML") if isinstance(text, str) else []
+    told = found[0] if len(found) == 1 else None
     variables = told.get("env_vars", {}) if isinstance(told, dict) else None
     if not isinstance(variables, dict) or not isinstance(told, dict):
         raise InputError("spec.runtimeEnvYAML must have named fields", path=str(path))
     fields: dict[str, Any] = {"env": {str(name): str(value) for name, value in variables.items()}}
     where = told.get("working_dir")
     if isinstance(where, str) and "://" not in where:
-        fields["cwd"] = str(Path(where).expanduser().resolve())
+        try:
+            fields["cwd"] = folder(where)
+        except InputError as error:
+            raise InputError(f"spec.runtimeEnvYAML: working_dir: {error.message}", path=str(path)) from None
     return fields

@@ -14,7 +14,7 @@ from typing import Any
 
 from fairway.core.errors import InputError
 from fairway.core.units import clock_s, size_bytes
-from fairway.submission.draft import USUAL, Draft, gpu_fields
+from fairway.submission.draft import USUAL, Draft, Folder, gpu_fields, local_folder
 from fairway.submission.quantities import Gpus, array, count_range, dependencies, instant_s, variable
 from fairway.submission.shell import run_script, run_script_text, typed
 
@@ -63,6 +63,8 @@ _FLAGS = frozenset(
         "quiet",
     )
 )
+MOST_LINE = 4096
+"""The most characters of a line for sbatch."""
 _SHELLS = ("bash", "sh", "dash", "ksh", "zsh")
 
 
@@ -74,9 +76,7 @@ def is_sbatch(text: str) -> bool:
 def from_sbatch(path: Path, arguments: Sequence[str], now: datetime) -> Draft:
     """Read a script and say how to run it."""
     text = path.read_text(encoding="utf-8", errors="surrogateescape")
-    read = _Reader(str(path), now)
-    for line, name, value in _options(text, str(path)):
-        read.take(line, name, value)
+    read = _read(text, str(path), now, local_folder)
     fields = {"name": path.name, **read.all_fields()}
     interpreter = _interpreter(text)
     if interpreter:
@@ -87,17 +87,34 @@ def from_sbatch(path: Path, arguments: Sequence[str], now: datetime) -> Draft:
     return Draft(fields, read.array, read.export, tuple(read.remarks))
 
 
-def from_sbatch_text(text: str, arguments: Sequence[str], now: datetime) -> Draft:
-    """Read a script that is not a file, as from a pipe; it is kept with the job."""
+def from_sbatch_text(
+    text: str,
+    arguments: Sequence[str],
+    now: datetime,
+    *,
+    source: str = "standard input",
+    folder: Folder = local_folder,
+) -> Draft:
+    """Read a script that is not a file, as from a pipe; it is kept with the job. `source` is what it came from."""
     if not text.strip():
-        raise InputError("the script is empty", path="standard input")
-    read = _Reader("standard input", now)
-    for line, name, value in _options(text, "standard input"):
-        read.take(line, name, value)
+        raise InputError("the script is empty", path=source)
+    read = _read(text, source, now, folder)
     fields = {"name": "sbatch", **read.all_fields()}
     fields["command"] = run_script_text(text, "sbatch", tuple(arguments))
-    fields["shown"] = typed("-", *arguments) + " (a script from standard input)"
+    fields["shown"] = typed("-", *arguments) + f" (a script from {source})"
+    interpreter = _interpreter(text)
+    if interpreter:
+        read.remarks.append(
+            f"{source}:1: the script is run by bash, not by {interpreter[0]}; only files have their own"
+        )
     return Draft(fields, read.array, read.export, tuple(read.remarks))
+
+
+def _read(text: str, source: str, now: datetime, folder: Folder) -> _Reader:
+    read = _Reader(source, now, folder)
+    for line, name, value in _options(text, source):
+        read.take(line, name, value)
+    return read
 
 
 def _interpreter(text: str) -> list[str]:
@@ -115,6 +132,8 @@ def _options(text: str, path: str) -> Iterator[tuple[int, str, str | None]]:
             continue
         if not line.startswith("#SBATCH"):
             return
+        if len(line) > MOST_LINE:
+            raise InputError(f"this line is longer than {MOST_LINE:,} characters", path=path, line=number)
         try:
             words = shlex.split(line.removeprefix("#SBATCH"), comments=True)
         except ValueError as error:
@@ -142,8 +161,9 @@ def _pairs(words: list[str], path: str, line: int) -> Iterator[tuple[str, str | 
 class _Reader:
     """Takes options one by one. GPUs are computed at the end, as they may be given per node."""
 
-    def __init__(self, path: str, now: datetime) -> None:
+    def __init__(self, path: str, now: datetime, folder: Folder) -> None:
         self.path = path
+        self.folder = folder
         self.now = now
         self.fields: dict[str, Any] = {}
         self.array: Any = None
@@ -318,7 +338,7 @@ _ACTS: dict[str, Callable[[_Reader, str], None]] = {
     "signal": _Reader.signal,
     "dependency": _Reader.dependency,
     "output": _Reader.output,
-    "chdir": lambda read, text: read.set("cwd", str(Path(text).resolve())),
+    "chdir": lambda read, text: read.set("cwd", read.folder(text)),
     "export": _Reader.exported,
     "hold": lambda read, _: read.set("hold", True),
     "begin": lambda read, text: read.set("begin_s", instant_s(text, read.now)),

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from fairway.core.errors import InputError
-from fairway.submission.draft import Draft, gpu_fields
+from fairway.runtime.jobs.request import MOST_GPUS
+from fairway.submission.draft import Draft, Folder, gpu_fields, local_folder
 from fairway.submission.quantities import LEAST_SHARE, Gpus
 from fairway.submission.ray import from_ray, is_ray
 from fairway.submission.shell import run_text, typed
+from fairway.submission.yaml_text import yaml_documents
 
 _TAKEN = frozenset(("name", "num_nodes", "resources", "envs", "secrets", "workdir", "setup", "run"))
 _SETUP = """\
@@ -32,11 +34,24 @@ def from_task_file(path: Path, arguments: Sequence[str], env: Mapping[str, str])
     """Read a SkyPilot task or a RayJob. `env` has the variables of the command line, which a task may require."""
     if arguments:
         raise InputError("a task file takes no arguments; give variables with --env", path=str(path))
-    task = _loaded(path)
-    return from_ray(path, task) if is_ray(task) else _from_skypilot(path, task, env)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"this is not YAML: {error}", path=str(path)) from None
+    return _drafted(path, _loaded(text, path), env, local_folder)
 
 
-def _from_skypilot(path: Path, task: Mapping[str, Any], env: Mapping[str, str]) -> Draft:
+def from_task_text(text: str, env: Mapping[str, str], *, source: str, folder: Folder) -> Draft:
+    """Read a SkyPilot task or a RayJob that is no file and that somebody else wrote. Nothing is looked up."""
+    path = Path(source)
+    return _drafted(path, _loaded(text, path, aliases=False), env, folder)
+
+
+def _drafted(path: Path, task: Mapping[str, Any], env: Mapping[str, str], folder: Folder) -> Draft:
+    return from_ray(path, task, folder) if is_ray(task) else _from_skypilot(path, task, env, folder)
+
+
+def _from_skypilot(path: Path, task: Mapping[str, Any], env: Mapping[str, str], folder: Folder) -> Draft:
     remarks = [f"{path}: {name!r} has no meaning here and was left out" for name in task if name not in _TAKEN]
     run = _text(task, "run", path)
     if not run:
@@ -59,7 +74,7 @@ def _from_skypilot(path: Path, task: Mapping[str, Any], env: Mapping[str, str]) 
     if where is not None:
         if not isinstance(where, str):
             raise InputError("workdir: only a local directory can be used", path=str(path))
-        fields["cwd"] = str(Path(where).expanduser().resolve())
+        fields["cwd"] = _whole_name(where, folder, path)
     setup = _text(task, "setup", path)
     if setup:
         fields["env"]["FAIRWAY_SETUP"] = setup
@@ -68,16 +83,15 @@ def _from_skypilot(path: Path, task: Mapping[str, Any], env: Mapping[str, str]) 
     return Draft(fields, remarks=tuple(remarks))
 
 
-def _loaded(path: Path) -> dict[str, Any]:
-    import yaml
-
+def _whole_name(text: str, folder: Folder, path: Path) -> str:
     try:
-        documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else None
-        raise InputError(f"this is not YAML: {error.problem}", path=str(path), line=line) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"this is not YAML: {error}", path=str(path)) from None
+        return folder(text)
+    except InputError as error:
+        raise InputError(f"workdir: {error.message}", path=str(path)) from None
+
+
+def _loaded(text: str, path: Path, *, aliases: bool = True) -> dict[str, Any]:
+    documents = yaml_documents(text, path, aliases=aliases)
     if len(documents) != 1 or not isinstance(documents[0], dict):
         raise InputError("this is not one task with named fields", path=str(path))
     return {str(name): value for name, value in documents[0].items()}
@@ -93,8 +107,8 @@ def _text(task: Mapping[str, Any], name: str, path: Path) -> str:
 
 
 def _whole(value: Any, name: str, path: Path) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InputError(f"{name}: {value!r} is not a number from 1", path=str(path))
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_GPUS:
+        raise InputError(f"{name}: {str(value)[:60]!r} is not a number from 1 to {MOST_GPUS}", path=str(path))
     return value
 
 
@@ -114,6 +128,8 @@ def _accelerators(resources: Any, path: Path) -> tuple[Gpus, list[str]]:
         pairs = [(str(name), 1 if count is None else count) for name, count in asked.items()]
     else:
         pairs = [_pair(one, path) for one in (asked if isinstance(asked, list) else [asked])]
+    if any(isinstance(count, list | dict) for _, count in pairs):
+        raise InputError("resources.accelerators is not written like A100:8", path=str(path))
     counts = {_exact(count) for _, count in pairs}
     if len(counts) != 1:
         raise InputError("resources.accelerators: there must be the same number of each type", path=str(path))

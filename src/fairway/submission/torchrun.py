@@ -101,7 +101,7 @@ def from_torchrun(command: Sequence[str], asked: Mapping[str, Any]) -> Draft:
         )
     restarts = options.get("max-restarts")
     if restarts is not None:
-        if not restarts.isdigit():
+        if not (restarts.isdecimal() and restarts.isascii() and len(restarts) < 10):
             raise InputError(f"torchrun --max-restarts {restarts!r} is not a number")
         fields["retries"] = int(restarts)
     fields["command"] = _command(command[:names], options, script)
@@ -159,7 +159,7 @@ def _wanted(per_node: str, nodes: tuple[int, int], asked: Mapping[str, Any]) -> 
                 f"torchrun --nproc-per-node={per_node} means all GPUs of a machine; say how many with --gpus"
             )
         return beside
-    if not per_node.isdigit() or int(per_node) < 1:
+    if not (per_node.isdecimal() and per_node.isascii() and len(per_node) < 10 and int(per_node) >= 1):
         raise InputError(f"torchrun --nproc-per-node={per_node} cannot be mapped; give a number of GPUs")
     told = Gpus(int(per_node), int(per_node), share=1.0 if beside is None else beside.share).times(*nodes)
     if beside is not None and told != beside:

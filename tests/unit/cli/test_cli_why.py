@@ -115,3 +115,13 @@ def test_what_is_thought_of_stands_on_the_first_line() -> None:
     lines = printed(_outlook({**TOLD, "new": [new]}, "a new job: `nonsense`")).splitlines()
     assert lines[0] == "a new job: `nonsense`"
     assert lines[3].startswith("new ")
+
+
+def test_how_sure_a_start_is_stands_beside_it() -> None:
+    told = {"start_s": 1e9, "start_between_s": [1e9, 1e9], "finish_s": None, "finish_between_s": None, "sure": 0.8}
+    text = printed(_reasons({**WAITS, "estimate": {**NOTHING, "start_in_s": 60.0, **told}}))
+    assert "in 1 min, about 2001-09-0" in text
+    assert "(80 % sure: 2001-09-0" in text
+    table = printed(_outlook({**TOLD, "jobs": [ROW | told]}))
+    assert "80 % sure: starts" in table
+    assert "80 % sure: ends" not in table

@@ -58,7 +58,7 @@ STATUS: dict[str, Any] = {
     "you": "ann",
     "operator": True,
 }
-NODES = [
+NODES: list[dict[str, Any]] = [
     {
         "name": "here",
         "gpu_type": "cpu",
@@ -110,6 +110,19 @@ def test_nodes_show_what_is_wrong_with_them() -> None:
         ["n1", "drained", "0"],
     ]
     assert "n1  drained by opera: new disks" in text
+
+
+def test_how_busy_gpus_are_is_shown_where_it_is_known() -> None:
+    told = {"utilisation": 0.734, "memory_used_bytes": 3 << 29}
+    gpus = [NODES[0]["gpus"][0] | told, NODES[0]["gpus"][1] | dict.fromkeys(told)]
+    nodes = [{**NODES[0], "memory_bytes": 16 << 30, "gpus": gpus}]
+    lines = output.rendered(nodes_table(nodes)).splitlines()
+    assert [line.split("cpu")[1].split()[:5] for line in lines if " cpu " in line] == [
+        ["1.5", "of", "16", "GiB", "73%"],
+        ["16", "GiB", "–", "foreign", "python"],
+    ]
+    assert "[12 73%][×]" in output.rendered(picture({"status": STATUS, "nodes": nodes, "jobs": []}))
+    assert "busy" not in output.rendered(nodes_table(NODES))
 
 
 def test_nodes_are_drained_by_name(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

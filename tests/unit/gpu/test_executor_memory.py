@@ -33,7 +33,7 @@ def hosting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(module.os, "_exit", exit_with)
 
     def start(capacity: int) -> Callable[..., FakeSeat]:
-        made = module.Executor(tmp_path, CountedDevice(capacity), idle_s=0.2)
+        made = module.Executor(tmp_path, CountedDevice(capacity), idle_s=30.0)
 
         def run() -> None:
             try:
