@@ -176,11 +176,10 @@ def test_a_reason_may_be_known_before_its_job(cli: LiveCli, open_page: Open) -> 
     job = sleeper(cli, "--hold", "--name", "late")
     page = open_page()
     held: list[Any] = []
-    page.route(f"**/v1/jobs/{job}", held.append)
-    with page.expect_response(f"**/v1/jobs/{job}/why"):
+    page.route(f"**/v1/jobs/{job}", lambda route: held.append(route))
+    with page.expect_request(f"**/v1/jobs/{job}"):
         page.evaluate("job => { location.hash = `#/job/${job}`; }", job)
-        page.wait_for_selector("[data-view=job]")
-        until(lambda: held, "the page to ask for the job")
+    with page.expect_response(f"**/v1/jobs/{job}/why"):
         assert cli("update", job, "--priority", "5").code == 0
     page.wait_for_timeout(200)
     for route in held:
