@@ -400,10 +400,13 @@ def test_a_truncated_journal_is_salvaged_and_gone_on_with(cli: LiveCli) -> None:
 
 def test_a_scheduler_that_fails_says_why_and_does_not_exit_with_0(tmp_path: Path) -> None:
     for cli in live_cli_in(tmp_path, "--gpus", "1"):
+        # It stands still meanwhile: a checkpoint of SQLite between two of the files would mend the first one.
+        cli.daemon.send_signal(signal.SIGSTOP)
         for name in ("journal.db", "journal.db-wal", "journal.db-shm"):
             path = cli.state / name
             if path.exists():
                 path.write_bytes(b"not a journal " * 5000)
+        cli.daemon.send_signal(signal.SIGCONT)
         assert cli("policy", "set", "las").code != 0
         out, err = cli.daemon.communicate(timeout=60)
         assert cli.daemon.returncode == 1

@@ -62,8 +62,11 @@ function paced(act, pause_ms, signal) {
     if (signal.aborted || document.hidden) return;
     busy = true;
     last = Date.now();
-    await act();
-    busy = false;
+    try {
+      await act();
+    } finally {
+      busy = false;
+    }
   };
   return (now = false) => {
     if (due || (busy && !now) || signal.aborted) return;
