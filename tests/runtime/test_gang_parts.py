@@ -160,8 +160,10 @@ def test_a_batch_script_runs_once_and_srun_on_all_nodes(tmp_path: Path) -> None:
             scontrol show hostnames "$SLURM_JOB_NODELIST"
             export WORDS='$SLURM_PROCID/$SLURM_NTASKS $SLURM_LOCALID $SLURM_NODEID $FROM_SCRIPT ${FAIRWAY_NODE_DIR##*/}'
             srun -l sh -c 'eval echo "$WORDS"'
-            alone=$(srun -N1 -n1 -w two sh -c 'echo $SLURMD_NODENAME $RANK $WORLD_SIZE; echo err >&2' 2>/dev/null)
-            echo "alone: $alone"
+            alone=$(srun -N1 -n1 -w two sh -c 'echo $SLURMD_NODENAME $RANK$FAIRWAY_RANK; echo err >&2' 2>/dev/null)
+            echo "alone: $alone, script $RANK$WORLD_SIZE$MASTER_PORT$FAIRWAY_RANK"
+            echo "met" $(srun sh -c 'echo $RANK/$WORLD_SIZE,$LOCAL_RANK,${MASTER_PORT:+at-a-port}' | sort)
+            echo "met" $(MASTER_PORT=7 srun -w two -n 2 sh -c 'echo $MASTER_PORT')
             srun sh -c 'exit $((SLURM_PROCID + 4))'
             echo "code $?"
             srun no-such-program; echo "code $?"
@@ -174,9 +176,14 @@ def test_a_batch_script_runs_once_and_srun_on_all_nodes(tmp_path: Path) -> None:
     lines = log(tmp_path / "job", 0).splitlines()
     assert lines[:3] == ["script on 0 of 2, 3 tasks, 1,2", "one", "two"]
     assert sorted(lines[3:6]) == ["0: 0/3 0 0 set node-0", "1: 1/3 0 1 set node-1", "2: 2/3 1 1 set node-1"]
-    assert lines[6:8] == ["alone: two 0 1", "code 6"]
+    assert lines[6:9] == [
+        "alone: two 0, script 0",
+        "met 0/3,0,at-a-port 1/3,0,at-a-port 2/3,1,at-a-port",
+        "met 7 7",
+    ]
+    assert lines[9] == "code 6"
     assert lines.count("srun: error: no-such-program: No such file or directory") == 3
-    assert [line for line in lines[8:] if line.startswith("code")] == ["code 127", "code 1"]
+    assert [line for line in lines[10:] if line.startswith("code")] == ["code 127", "code 1"]
     assert "srun: error: the job has no node three; its nodes are one,two" in lines
     assert log(tmp_path / "job", 1) == ""
 

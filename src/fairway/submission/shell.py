@@ -42,7 +42,12 @@ srun() {
   export SLURM_NTASKS=$n SLURM_NPROCS=$n
   if [ "$n" -le 1 ]; then SLURM_PROCID=0 SLURM_LOCALID=0 "$@"; return; fi
   trap 'stopped=1' TERM
-  for ((i = 0; i < n; i++)); do SLURM_PROCID=$i SLURM_LOCALID=$i "$@" & pids+=($!); done
+  for ((i = 0; i < n; i++)); do
+    SLURM_PROCID=$i SLURM_LOCALID=$i FAIRWAY_RANK=$i FAIRWAY_LOCAL_RANK=$i RANK=$i LOCAL_RANK=$i \\
+      FAIRWAY_WORLD_SIZE=$n WORLD_SIZE=$n LOCAL_WORLD_SIZE=$n NODE_RANK=0 GROUP_RANK=0 \\
+      MASTER_ADDR=${MASTER_ADDR:-127.0.0.1} MASTER_PORT=${MASTER_PORT:-$FAIRWAY_TASKS_PORT} "$@" &
+    pids+=($!)
+  done
   for i in "${pids[@]}"; do
     while wait "$i"; c=$?; [ $c -gt 128 ] && kill -0 "$i" 2>/dev/null; do :; done
     if [ $c -ne 0 ]; then code=$c; fi
@@ -52,7 +57,7 @@ srun() {
   return $code
 }
 """
-"""What `srun` does in a batch script: start the tasks. SLURM_PROCID tells them apart, as with Slurm's own."""
+"""What `srun` does in a batch script: start the tasks, which are ranks if there are several of them."""
 
 
 _SCONTROL = """\

@@ -10,7 +10,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Context:
-    """Where this process is. `scheduled` is False outside Fairway; ranks are then those of torchrun, if there are any.
+    """Where this process is. `scheduled` is False outside Fairway. Ranks are those of torchrun, if it started this.
 
     `attempt` is the directory of this start of the job, which all its ranks share. `node` is where the scheduler leaves
     word for the ranks of this node, and they for it: the same one, unless the job has several nodes. `resume` says that
@@ -36,19 +36,21 @@ class Context:
     def from_environment(env: Mapping[str, str] | None = None) -> Context:
         """Read the variables of this process, or the given ones. A value that makes no sense counts as not given."""
         env = os.environ if env is None else env
-        world_size = max(_whole(env, "WORLD_SIZE", 1), 1)
-        rank = _whole(env, "RANK", 0)
-        ranks = Context(rank=rank if rank < world_size else 0, local_rank=_whole(env, "LOCAL_RANK", 0))
+        # A launcher inside the job, such as torchrun, knows better than the scheduler which rank a process is.
+        whose = "" if "RANK" in env and "WORLD_SIZE" in env else "FAIRWAY_"
+        world_size = max(_whole(env, f"{whose}WORLD_SIZE", 1), 1)
+        rank, local_rank = _whole(env, f"{whose}RANK", 0), _whole(env, f"{whose}LOCAL_RANK", 0)
+        rank = rank if rank < world_size else 0
         if not env.get("FAIRWAY_REPORT"):
-            return Context(rank=ranks.rank, local_rank=ranks.local_rank, world_size=world_size)
+            return Context(rank=rank, local_rank=local_rank, world_size=world_size)
         report = Path(env["FAIRWAY_REPORT"])
         restart_count = _whole(env, "FAIRWAY_RESTART_COUNT", 0)
         attempt = report.parent / f"attempt-{restart_count + 1}"
         return Context(
             scheduled=True,
             job_id=env.get("FAIRWAY_JOB_ID", ""),
-            rank=ranks.rank,
-            local_rank=ranks.local_rank,
+            rank=rank,
+            local_rank=local_rank,
             world_size=world_size,
             restart_count=restart_count,
             report=report,

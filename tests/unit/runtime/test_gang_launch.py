@@ -15,6 +15,10 @@ from fairway.runtime.processes.gang import GangNode, counts_text, shared_out
 from fairway.runtime.processes.local import said_no_memory
 from fairway.runtime.processes.site import Member
 
+OF_A_GROUP = {
+    *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK"),
+    *("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"),
+}
 ONE = GangNode(Member("one", "10.0.0.1", "eth1"), (2, 3), ["GPU-a", "GPU-b"])
 TWO = GangNode(Member("two", "10.0.0.2", "ib0"), (0,), ["GPU-c"])
 
@@ -44,6 +48,31 @@ def test_ranks_go_on_from_node_to_node(tmp_path: Path) -> None:
     assert [first["devices"], second["devices"]] == [["GPU-a", "GPU-b"], ["GPU-c"]]
     assert told(first, "CUDA_VISIBLE_DEVICES")[0] == ["GPU-a,GPU-b"]
     assert told(second, "CUDA_VISIBLE_DEVICES")[0] == ["GPU-c"]
+
+
+def test_a_program_that_is_started_once_is_no_rank(tmp_path: Path) -> None:
+    # nanoGPT takes itself for a rank of DDP if it finds RANK; Lightning waits for others if it finds WORLD_SIZE.
+    for fields in ({}, {"gpus_max": 4, "preempt": "checkpoint"}, {"slurm_env": True}):
+        ((env,),) = [[rank["env"] for rank in launch(tmp_path, ONE, **fields)["ranks"]]]
+        assert not OF_A_GROUP & env.keys()
+        assert [env[name] for name in ("FAIRWAY_RANK", "FAIRWAY_LOCAL_RANK", "FAIRWAY_WORLD_SIZE")] == ["0", "0", "1"]
+        assert env["FAIRWAY_RESTART_COUNT"] == "1"
+    assert told(launch(tmp_path, ONE, env={"RANK": "7"}), "RANK") == [["7"]]
+    assert told(launch(tmp_path, ONE, slurm_env=True), "SLURM_PROCID", "SLURM_LOCALID") == [["0", "0"]]
+
+
+def test_a_batch_script_over_nodes_is_no_rank(tmp_path: Path) -> None:
+    for part in launch(tmp_path, ONE, TWO, slurm_env=True)["parts"]:
+        assert not OF_A_GROUP & part["ranks"][0]["env"].keys()
+        assert told(part, "FAIRWAY_WORLD_SIZE") == [["1"]]
+
+
+def test_ranks_find_what_torchrun_sets(tmp_path: Path) -> None:
+    (one,) = launch(tmp_path, TWO, processes="per_gpu")["ranks"]
+    assert one["env"].keys() >= OF_A_GROUP
+    assert one["env"]["TORCHELASTIC_RESTART_COUNT"] == "1"
+    for part in launch(tmp_path, ONE, TWO)["parts"]:
+        assert part["ranks"][0]["env"].keys() >= OF_A_GROUP
 
 
 def test_each_part_has_a_folder_and_all_logs_are_in_one(tmp_path: Path) -> None:
@@ -76,15 +105,18 @@ def test_the_site_chooses_the_port_of_ranks_on_other_machines(tmp_path: Path) ->
     chosen = with_port(whole, 4321)
     assert "master_port" not in chosen
     assert {port for part in chosen["parts"] for (port,) in told(part, "MASTER_PORT")} == {"4321"}
-    alone = launch(tmp_path, TWO)
+    alone = launch(tmp_path, TWO, processes="per_gpu")
     assert alone["master_port"]
     assert told(alone, "MASTER_PORT", "MASTER_ADDR") == [["0", "127.0.0.1"]]
     assert told(with_port(alone, 4321), "MASTER_PORT") == [["4321"]]
+    script = launch(tmp_path, TWO, slurm_env=True)
+    assert told(with_port(script, 4321), "FAIRWAY_TASKS_PORT") == [["4321"]]
+    assert "master_port" not in launch(tmp_path, TWO)
 
 
 def test_on_this_machine_the_port_is_chosen_at_once(tmp_path: Path) -> None:
     here = GangNode(Member("here"), (0, 1), None)
-    only = launch(tmp_path, here)
+    only = launch(tmp_path, here, processes="per_gpu")
     assert "master_port" not in only
     assert "directory" not in only
     assert "FAIRWAY_NODE_DIR" not in only["ranks"][0]["env"]

@@ -11,6 +11,9 @@ from fairway.runtime.processes.srun import StepError, counts, hostnames, layout,
 from fairway.runtime.processes.step_link import Link, TaskOutput, accepted, connected, listen
 from fairway.runtime.processes.step_nodes import own_environment
 
+OF_A_GROUP = {
+    *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"),
+}
 JOB = {
     "SLURM_JOB_NODELIST": "10.0.0.1,10.0.0.2,10.0.0.3",
     "FAIRWAY_NODE_NAMES": "a,b,c",
@@ -67,7 +70,7 @@ def test_what_the_job_does_not_have_is_refused(words: str, why: str) -> None:
 
 def test_tasks_are_numbered_over_the_nodes_of_the_step() -> None:
     nodes = layout({"nodelist": "b,c", "ntasks-per-node": "2"}, JOB)
-    told = [one for _, tasks in task_variables(nodes, 7) for one in tasks]
+    told = [one for _, tasks in task_variables(nodes, 7, {"MASTER_PORT": "4321"}) for one in tasks]
     names = ("SLURM_PROCID", "RANK", "SLURM_LOCALID", "LOCAL_RANK", "SLURM_NODEID", "SLURMD_NODENAME")
     assert [[one[name] for name in names] for one in told] == [
         ["0", "0", "0", "0", "0", "10.0.0.2"],
@@ -77,6 +80,15 @@ def test_tasks_are_numbered_over_the_nodes_of_the_step() -> None:
     ]
     assert {one["SLURM_NTASKS"] + one["WORLD_SIZE"] + one["SLURM_NNODES"] for one in told} == {"442"}
     assert {one["SLURM_STEP_NODELIST"] for one in told} == {"10.0.0.2,10.0.0.3"}
+    assert {one["MASTER_PORT"] for one in told} == {"4321"}
+    assert [one["FAIRWAY_RANK"] + one["FAIRWAY_LOCAL_RANK"] for one in told] == ["00", "11", "20", "31"]
+
+
+def test_the_only_task_of_a_step_is_no_rank() -> None:
+    nodes = layout({"ntasks": "1"}, JOB)
+    ((_, (only,)),) = task_variables(nodes, 7, {"MASTER_PORT": "4321"})
+    assert not OF_A_GROUP & only.keys()
+    assert (only["SLURM_PROCID"], only["SLURM_NTASKS"], only["FAIRWAY_WORLD_SIZE"]) == ("0", "1", "1")
 
 
 def test_lists_of_nodes_as_slurm_writes_them(capsys: pytest.CaptureFixture[str]) -> None:

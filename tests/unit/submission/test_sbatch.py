@@ -266,6 +266,9 @@ def test_a_script_that_is_stopped_waits_for_its_training_and_ends_with_its_code(
 
 TASK = """bash -c 'echo $SLURM_PROCID/$SLURM_NTASKS $0; exit $SLURM_PROCID'"""
 
+RANKED = """bash -c 'echo $RANK/$WORLD_SIZE $FAIRWAY_RANK/$FAIRWAY_WORLD_SIZE $MASTER_PORT'"""
+"""Prints what only ranks have: a single task is none."""
+
 
 @pytest.mark.parametrize(
     ("options", "line", "told", "code"),
@@ -276,6 +279,8 @@ TASK = """bash -c 'echo $SLURM_PROCID/$SLURM_NTASKS $0; exit $SLURM_PROCID'"""
         (["--nodes=2", "--ntasks-per-node=2"], f"srun {TASK} x", ["0/4 x", "1/4 x", "2/4 x", "3/4 x"], 3),
         (["--ntasks=2"], f"srun -n 1 {TASK} x", ["0/1 x"], 0),
         ([], f"srun -n2 {TASK} x", ["0/2 x", "1/2 x"], 1),
+        (["--ntasks=2"], f"srun {RANKED}", ["0/2 0/2 77", "1/2 1/2 77"], 0),
+        ([], f"srun {RANKED}; echo $FAIRWAY_WORLD_SIZE", ["", "/ /"], 0),
         (["--ntasks=2"], f"srun {TASK} x || echo failed", ["0/2 x", "1/2 x", "failed"], 0),
     ],
 )
@@ -283,7 +288,8 @@ def test_srun_starts_the_tasks(
     scripts: Scripts, tmp_path: Path, options: list[str], line: str, told: list[str], code: int
 ) -> None:
     draft = scripts.read("--gpus=1", *options, body=f"{line}\n")
-    assert _run(draft.fields["command"], tmp_path, **draft.fields.get("env", {})).wait(30) == code
+    env = {"FAIRWAY_TASKS_PORT": "77", **draft.fields.get("env", {})}
+    assert _run(draft.fields["command"], tmp_path, **env).wait(30) == code
     assert sorted((tmp_path / "rank-0.log").read_text().splitlines()) == told
 
 

@@ -22,9 +22,9 @@ def environment(
         "FAIRWAY_RESTART_COUNT": str(restart),
         "FAIRWAY_RESUME": str(int(resume)),
         "FAIRWAY_GRACE_SECONDS": "5",
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(world),
+        "FAIRWAY_RANK": str(rank),
+        "FAIRWAY_LOCAL_RANK": str(rank),
+        "FAIRWAY_WORLD_SIZE": str(world),
     }
 
 

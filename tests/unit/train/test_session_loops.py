@@ -206,9 +206,18 @@ def test_a_shielded_worker_ends_when_its_parent_says_so_and_not_before() -> None
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("RANK", "x"), ("WORLD_SIZE", "-3"), ("WORLD_SIZE", "0"), ("RANK", "9"), ("FAIRWAY_GRACE_SECONDS", "soon")],
+    [
+        *(("FAIRWAY_RANK", "x"), ("FAIRWAY_WORLD_SIZE", "-3"), ("FAIRWAY_WORLD_SIZE", "0"), ("FAIRWAY_RANK", "9")),
+        *(("RANK", "5"), ("WORLD_SIZE", "4"), ("FAIRWAY_GRACE_SECONDS", "soon")),
+    ],
 )
 def test_an_environment_that_makes_no_sense_is_no_error(tmp_path: Path, name: str, value: str) -> None:
     with session(env=environment(tmp_path) | {name: value}) as training:
         assert (training.rank, training.world_size) == (0, 1)
         assert training.grace_s in (5.0, 60.0)
+
+
+def test_a_launcher_in_the_job_says_which_rank_a_process_is(tmp_path: Path) -> None:
+    inside = {"RANK": "2", "LOCAL_RANK": "1", "WORLD_SIZE": "4"}
+    with session(env=environment(tmp_path) | inside) as training:
+        assert (training.rank, training.world_size) == (2, 4)

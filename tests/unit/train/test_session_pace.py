@@ -67,7 +67,7 @@ def test_a_rank_on_one_of_several_nodes_talks_to_the_keeper_of_its_node(attempt:
     node = attempt / "node-1"
     node.mkdir()
     (node / "throttle").write_text("0.5")
-    with begin(attempt, rank=5, world=6, LOCAL_RANK="1", FAIRWAY_NODE_DIR=str(node)) as training:
+    with begin(attempt, rank=5, world=6, FAIRWAY_LOCAL_RANK="1", FAIRWAY_NODE_DIR=str(node)) as training:
         part_of(training, 0.3)
         assert training.context.attempt == attempt
     assert (node / "eased-1").exists()

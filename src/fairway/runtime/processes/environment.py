@@ -1,4 +1,4 @@
-"""The environment of a job's processes: the variables that torchrun sets, Fairway's own, and the file of its reports.
+"""The environment of a job's processes, and the file of its reports.
 
 The training library appends lines of JSON to that file. It is a file, not a connection: a job can write to it while no
 scheduler runs, and the next scheduler reads it.
@@ -80,9 +80,11 @@ def launch_over(
     """
     gang = Gang(places, per_gpu=record.request.processes == "per_gpu")
     here = all(place.is_here for place in places)
-    start = _Start(record, attempt, folder, gang, str(free_port()) if here else ANY_PORT, gpu_type)
+    meets = gang.is_group or record.request.slurm_env
+    port = str(free_port()) if meets and here else ANY_PORT
+    start = _Start(record, attempt, folder, gang, port, gpu_type)
     parts = [_part(start, node, log_bytes, mps) for node in range(len(places))]
-    asks = {} if here else {ASKS_PORT: True}
+    asks = {ASKS_PORT: True} if meets and not here else {}
     if len(parts) == 1:
         return parts[0] | asks
     for node, part in enumerate(parts):
@@ -115,8 +117,8 @@ class _Start(NamedTuple):
 
     @property
     def is_script(self) -> bool:
-        """Whether it is a batch script over several nodes."""
-        return self.record.request.slurm_env and not self.gang.per_gpu and len(self.gang.places) > 1
+        """Whether it is a batch script: what its `srun` starts are ranks, but it is not one."""
+        return self.record.request.slurm_env and not self.gang.per_gpu
 
     def directory(self, node: int | None = None) -> Path:
         """Where its files are, and those of the keeper on a node of several."""
@@ -136,12 +138,12 @@ def _part(start: _Start, node: int, log_bytes: int, mps: Mapping[str, Any] | Non
         common["FAIRWAY_EXECUTOR"] = socket_of(hosted_by)
         argv = seat_command(python, request.executor, argv[1:])
     ranks = []
-    if start.is_script:
+    if start.is_script and len(start.gang.places) > 1:
         # As with Slurm: the script runs on the first node, and the others wait for what its `srun` starts.
         argv = ["fairway-step", "serve"] if node else ["fairway-step", "script", *argv]
     for local, rank in enumerate(start.gang.ranks(node)):
         log = str(start.directory() / f"rank-{rank}.log")
-        env = {**common, **_ranked(rank, local, slurm=request.slurm_env), "FAIRWAY_LOG": log}
+        env = {**common, **_ranked(start, node, rank, local), "FAIRWAY_LOG": log}
         ranks.append({"argv": argv, "env": env, "log": log})
     left_s = None if request.limit_s is None else max(request.limit_s - record.ran_s, 0.1)
     return {
@@ -174,8 +176,7 @@ def _common(start: _Start, node: int) -> dict[str, str]:
         **gang.interface(node),
         **request.env,
         **_own(record, attempt, folder),
-        **gang.variables(node, port),
-        "TORCHELASTIC_RESTART_COUNT": str(attempt.number - 1),
+        **gang.variables(node),
         **({"FAIRWAY_GPU_SHARE": f"{request.gpu_share:g}"} if request.gpu_share < 1 else {}),
         **({"FAIRWAY_GPU_TYPE": gpu_type} if gpu_type else {}),
     }
@@ -252,10 +253,17 @@ def _own(record: JobRecord, attempt: Attempt, folder: Path) -> Mapping[str, str]
     }
 
 
-def _ranked(rank: int, local: int, *, slurm: bool) -> dict[str, str]:
-    """The variables that tell a process its rank."""
-    told = {"RANK": str(rank), "LOCAL_RANK": str(local)}
-    return told | ({"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(local)} if slurm else {})
+def _ranked(start: _Start, node: int, rank: int, local: int) -> dict[str, str]:
+    """The variables that tell a process its rank: as torchrun sets them if it is one of a group, and Fairway's own."""
+    is_rank = start.gang.is_group and not start.is_script
+    told = {"RANK": str(rank), "LOCAL_RANK": str(local), "WORLD_SIZE": str(start.gang.world if is_rank else 1)}
+    ours = {f"FAIRWAY_{name}": value for name, value in told.items()}
+    if start.record.request.slurm_env:
+        ours |= {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(local)}
+    if not is_rank:
+        return ours
+    again = {"TORCHELASTIC_RESTART_COUNT": str(start.attempt.number - 1)}
+    return ours | told | start.gang.group(node, start.port) | again
 
 
 def free_port() -> int:

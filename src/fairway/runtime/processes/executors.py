@@ -50,9 +50,8 @@ IDLE_S = 60.0
 _QUICK_S, _MOST_QUICK = 10.0, 5
 """An executor that ends within this time so many times in a row is not started again."""
 _LOG_BYTES = 10 * 1024 * 1024
-_OWN = ("FAIRWAY_", "SLURM_", "MASTER_", "TORCHELASTIC_")
+_OWN = ("FAIRWAY_", "SLURM_")
 _started: list[subprocess.Popen[bytes]] = []
-_RANKED = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK"}
 
 
 def seat_command(python: str, factory: str, arguments: Sequence[str]) -> list[str]:
@@ -65,7 +64,7 @@ def hosting(executors: Path, python: str, cwd: str, env: Mapping[str, str], acco
     device = env.get("CUDA_VISIBLE_DEVICES") or str(gpu)
     key = json.dumps([account, device, python, cwd, env.get("PYTHONPATH", "")])
     folder = executors / hashlib.sha256(key.encode()).hexdigest()[:16]
-    kept = {name: value for name, value in env.items() if not name.startswith(_OWN) and name not in _RANKED}
+    kept = {name: value for name, value in env.items() if not name.startswith(_OWN)}
     kept |= {name: value for name, value in env.items() if name.startswith("FAIRWAY_EXECUTOR_")}
     return {
         "folder": str(folder),

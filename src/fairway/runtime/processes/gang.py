@@ -60,16 +60,26 @@ class Gang:
         first = sum(self.each[:node])
         return range(first, first + self.each[node])
 
-    def variables(self, node: int, port: str) -> dict[str, str]:
-        """What the processes on a node are told of the others, as torchrun does, and as Fairway does."""
-        place, several = self.places[node], len(self.places) > 1
+    @property
+    def is_group(self) -> bool:
+        """Whether its processes are ranks of a group: it has one for each GPU, or one on each of several nodes."""
+        return self.per_gpu or len(self.places) > 1
+
+    def group(self, node: int, port: str) -> dict[str, str]:
+        """What torchrun tells ranks of the others. A program that is started once must not find it: it would take
+        itself for a rank, and wait for the others."""
         return {
-            "WORLD_SIZE": str(self.world),
             "LOCAL_WORLD_SIZE": str(self.each[node]),
             "NODE_RANK": str(node),
             "GROUP_RANK": str(node),
-            "MASTER_ADDR": self.places[0].member.address if several else "127.0.0.1",
+            "MASTER_ADDR": self.places[0].member.address if len(self.places) > 1 else "127.0.0.1",
             "MASTER_PORT": port,
+        }
+
+    def variables(self, node: int) -> dict[str, str]:
+        """What the processes on a node are told of their GPUs, and of the other nodes."""
+        place = self.places[node]
+        return {
             "CUDA_VISIBLE_DEVICES": "" if place.devices is None else ",".join(place.devices),
             "FAIRWAY_NODES": str(len(self.places)),
             "FAIRWAY_NODE_RANK": str(node),

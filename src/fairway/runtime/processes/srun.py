@@ -167,26 +167,36 @@ def _number(options: Mapping[str, str], name: str, otherwise: int) -> int:
     return int(text)
 
 
-def task_variables(nodes: Sequence[StepNode], step: int) -> Iterator[tuple[StepNode, list[dict[str, str]]]]:
-    """What the tasks of each node are told of the step, and of their place in it."""
+def task_variables(
+    nodes: Sequence[StepNode], step: int, meeting: Mapping[str, str]
+) -> Iterator[tuple[StepNode, list[dict[str, str]]]]:
+    """What the tasks of each node are told of the step, and of their place in it.
+
+    Several tasks are ranks, and `meeting` says where they meet. A single one is not: it would wait for others.
+    """
     total, first = sum(node.tasks for node in nodes), 0
+    is_group = total > 1
     each = ",".join(str(node.tasks) for node in nodes)
     for place, node in enumerate(nodes):
         common = {
-            **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_TASKS", "WORLD_SIZE"), str(total)),
+            **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_TASKS", "FAIRWAY_WORLD_SIZE"), str(total)),
             **dict.fromkeys(("SLURM_NNODES", "SLURM_STEP_NUM_NODES"), str(len(nodes))),
             **dict.fromkeys(("SLURM_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE"), each),
-            **dict.fromkeys(("SLURM_NODEID", "NODE_RANK", "GROUP_RANK"), str(place)),
+            "SLURM_NODEID": str(place),
             **dict.fromkeys(("SLURM_NODELIST", "SLURM_STEP_NODELIST"), ",".join(one.host for one in nodes)),
             "SLURMD_NODENAME": node.host,
             "SLURM_STEP_ID": str(step),
             "SLURM_STEPID": str(step),
-            **dict.fromkeys(("LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE"), str(node.tasks)),
+            "SLURM_NTASKS_PER_NODE": str(node.tasks),
         }
+        if is_group:
+            common |= {"WORLD_SIZE": str(total), "LOCAL_WORLD_SIZE": str(node.tasks), **meeting}
+            common |= dict.fromkeys(("NODE_RANK", "GROUP_RANK"), str(place))
         told = []
         for local in range(node.tasks):
-            own = {**dict.fromkeys(("SLURM_PROCID", "RANK"), str(first + local))}
-            told.append({**common, **own, **dict.fromkeys(("SLURM_LOCALID", "LOCAL_RANK"), str(local))})
+            own = dict.fromkeys(("SLURM_PROCID", "FAIRWAY_RANK", *(["RANK"] * is_group)), str(first + local))
+            own |= dict.fromkeys(("SLURM_LOCALID", "FAIRWAY_LOCAL_RANK", *(["LOCAL_RANK"] * is_group)), str(local))
+            told.append({**common, **own})
         first += node.tasks
         yield node, told
 
@@ -294,7 +304,7 @@ class JobStep:
         if not nodes:
             raise StepError("there is nothing to start: no tasks are asked for")
         self._links = self._reached([node.number for node in nodes if node.number != own])
-        planned = list(task_variables(nodes, os.getpid()))
+        planned = list(task_variables(nodes, os.getpid(), self._meeting(nodes[0])))
         for node, told in planned:
             self._left |= {int(one["SLURM_PROCID"]): node.number for one in told}
             if node.number == own:
@@ -313,6 +323,15 @@ class JobStep:
         for task, stream in list(self._rest):
             self._write(TaskOutput(task, stream, b""), last=True)
         return self.code
+
+    def _meeting(self, first: StepNode) -> dict[str, str]:
+        """Where ranks meet: where the script says, else on the first node of the step."""
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            port = str(probe.getsockname()[1])
+        address = self._env["FAIRWAY_NODE_ADDRESSES"].split(",")[first.number]
+        chosen = {"MASTER_ADDR": address, "MASTER_PORT": port}
+        return {name: self._env.get(name, value) for name, value in chosen.items()}
 
     def _environment(self) -> dict[str, str]:
         """The variables of tasks, as `--export` says. Those of the job itself always go along."""

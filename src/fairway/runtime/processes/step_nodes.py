@@ -99,10 +99,6 @@ def run_script(command: Sequence[str]) -> int:
     tools = _tools(Path(env["FAIRWAY_NODE_DIR"]))
     env["PATH"] = f"{tools}{os.pathsep}{env.get('PATH', os.defpath)}"
     env["FAIRWAY_TASKS_KEEPER"] = str(os.getppid())
-    with socket.socket() as probe:
-        # The port that the site has chosen is taken by us. Ranks of steps meet at another one.
-        probe.bind(("", 0))
-        env["MASTER_PORT"] = str(probe.getsockname()[1])
     _wait_for_children()
     try:
         code = subprocess.Popen(list(command), env=env).wait()
