@@ -58,7 +58,7 @@ class Hint(NamedTuple):
 
 
 _PERHAPS = re.compile(
-    r"\d\s*(?:/|%|of\b|out of\b)|'epoch'|\"epoch\"|num_updates|timesteps|"
+    r"\d\s*(?:/|%|of\b|out of\b)|'epoch'|\"epoch\"|[Ee]poch\s*[:=#\[]?\s*\d|num_updates|timesteps|"
     r"(?:[Ss]teps?|STEP|[Ii]ter|[Ii]terations?|\bit|[Uu]pdate)['\"]?\s*[:=|#]?\s*\d"
 )
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07|[@-_])")
@@ -113,6 +113,9 @@ _SWIN = re.compile(rf"\bTrain:?\s*\[{_N}/{_N}\]\s*\[\s*{_N}/{_N}\](?P<rest>.*)",
 _MNIST = re.compile(rf"\bTrain(?:ing)? Epoch:?\s*{_N}\s*\[\s*{_N}/{_N}\s*\(\s*\d+(?:\.\d+)?%\)\](?P<rest>.*)", re.I)
 _TIMM = re.compile(rf"\bTrain:\s*{_N}\s*\[\s*{_N}/{_N}\s*\(\s*\d+%\)\](?P<rest>.*)")
 _FAIRSEQ = re.compile(rf"\bepoch {_N}(?: \|)?:\s*{_N} / {_N} (?P<rest>.*)")
+_LANGUAGE = re.compile(rf"\|\s*epoch\s+{_N}\s*\|\s*{_N}/\s*{_N} batches\b(?P<rest>.*)")
+_GAN = re.compile(rf"^\[{_N}/{_N}\]\s*\[\s*{_N}/{_N}\]\s+(?P<rest>Loss\b.*|Loss_.*)")
+_SEARCH = re.compile(rf"^\[CV {_N}/{_N}; {_N}/{_N}\] END\b")
 _FAIRSEQ_JSON = re.compile(r'"epoch": (\d+), .*"num_updates": "(\d+)"')
 _D2 = re.compile(rf"\beta: (?P<left>(?:\d+ days?, )?[\d:]+)\s+iter: {_N}\s(?P<rest>.*)")
 _COUNT = re.compile(
@@ -140,6 +143,10 @@ _EPOCH_JSON = re.compile(
     r'"epoch": (\d+)\b(?!\.).*"(?:num_|max_|total_|n_)(?:train_)?epochs?": (\d+)\b(?!\.)|'
     r'"(?:num_|max_|total_|n_)(?:train_)?epochs?": (\d+)\b(?!\.).*"epoch": (\d+)\b(?!\.)'
 )
+_EPOCH_ALONE = re.compile(
+    r"(?:^|[\s\]|:>*=-])epochs?\s*[:=#]?\s*\[?\s*(\d+)\b(?!\s*/|\.\d|%|\s*of\b)(?P<rest>.*)", re.IGNORECASE
+)
+_BEST = re.compile(r"\bbest\b", re.IGNORECASE)
 _SOURCE = re.compile(r"[\w./-]+\.py:\d+|\b[A-Za-z_][\w.]*:[A-Za-z_<][\w<>.]*:\d+\b")
 """Where a line comes from, as loggers write it."""
 _DICT = re.compile(r"'epoch': '?(\d+(?:\.\d+)?)\b")
@@ -346,17 +353,22 @@ def _detectron(line: str) -> Mention | None:
 
 def _nested(line: str) -> Mention | None:
     """Lines that tell an epoch and how far it is."""
-    for form, pattern, base in (("timm", _TIMM, 0.0), ("MNIST example", _MNIST, 1.0), ("fairseq", _FAIRSEQ, 1.0)):
+    for form, pattern, base in (
+        ("timm", _TIMM, 0.0),
+        ("MNIST example", _MNIST, 1.0),
+        ("language model", _LANGUAGE, 1.0),
+        ("fairseq", _FAIRSEQ, 1.0),
+    ):
         match = pattern.search(line)
         if match is not None:
             epoch, done, total = map(number_of, match.groups()[:3])
             return Mention(form, done, total, epoch, base=base, loss=loss_in(match["rest"]))
-    for form, pattern in (("ImageNet example", _IMAGENET), ("Swin", _SWIN)):
+    for form, pattern in (("ImageNet example", _IMAGENET), ("Swin", _SWIN), ("DCGAN", _GAN)):
         match = pattern.search(line)
         if match is not None:
             epoch, epochs, done, total = (math.nan if one is None else number_of(one) for one in match.groups()[:4])
             # The last number of an epoch is not in the line, so that epochs may count from 0 up to all but one.
-            base = 0.0 if math.isnan(epochs) or form == "Swin" else math.nan
+            base = 0.0 if math.isnan(epochs) or form != "ImageNet example" else math.nan
             told = Mention(form, done, total, epoch, epochs, base=base, loss=loss_in(match["rest"]))
             return _timed(told, match["rest"])
     return None
@@ -447,6 +459,26 @@ def _bracketed(line: str) -> Mention | None:
     return about._replace(epoch=number_of(epoch[1]), epochs=number_of(epoch[2]) if epoch[2] else math.nan)
 
 
+def _search(line: str) -> Mention | None:
+    """Scikit-learn's searches number the folds and the candidates of the fits that have ended."""
+    match = _SEARCH.search(line)
+    if match is None:
+        return None
+    fold, folds, candidate, candidates = map(number_of, match.groups())
+    return Mention("scikit-learn", (candidate - 1.0) * folds + fold, folds * candidates, label="CV", whole=True)
+
+
+def _epoch_alone(line: str) -> Mention | None:
+    """A result of an epoch. How many there are is said elsewhere, if at all."""
+    match = _EPOCH_ALONE.search(line)
+    if match is None or not _RESULT.search(match["rest"]):
+        return None
+    before = line[: match.start(1)]
+    if _is_other(before) or _BEST.search(before):
+        return None
+    return Mention("epochs", epoch=number_of(match[1]), over=True, loss=loss_in(match["rest"]))
+
+
 def _percent(line: str) -> Mention | None:
     match, kind = _PERCENT.search(line), BAR
     if match is None:
@@ -458,5 +490,5 @@ def _percent(line: str) -> Mention | None:
 
 _FORMS = (
     *(_keras, _mmdet, _detectron, _nested, _updates, _trainer),
-    *(_counted, _lone, _json_epoch, _headed, _bracketed, _percent),
+    *(_search, _counted, _lone, _json_epoch, _headed, _bracketed, _percent, _epoch_alone),
 )

@@ -225,7 +225,9 @@ class LogReader:
         return said.pop() if len(said) == 1 else math.nan
 
     def _note_epoch(self, one: Mention, now_s: float) -> None:
-        if not one.over:
+        if one.form == "epochs" and math.isnan(self._all_epochs(one.epochs)):
+            return
+        if not one.over or one.epoch == 0:
             self._first_epoch = min(self._first_epoch, one.epoch)
         before = self._epochs
         if before is not None and one.form == TRAINER and before.form != TRAINER:

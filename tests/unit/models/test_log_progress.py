@@ -59,7 +59,7 @@ def test_what_is_left_is_right_within_a_tenth(form: str, seed: int) -> None:
             expected / run.total, abs=0.04 if form == "Detectron2" else 0.01 + 25 / run.total
         )
     assert {found.form for *_, found in seen} <= {form.split(",")[0], "Keras", "Hugging Face Trainer", "steps"}
-    if form not in ("tqdm, nested", "tqdm, fastai", "YOLO", "rich", "percent", "steps, Stable-Baselines3"):
+    if form not in ("tqdm, nested", "tqdm, fastai", "YOLO", "rich", "percent", "steps, Stable-Baselines3", "DCGAN"):
         assert 0.3 < seen[-1][2].loss < 1.5
 
 
@@ -154,6 +154,9 @@ NO_PROGRESS = [
     "Inference done {n}/{t}. 0.05 s / img. ETA=0:00:10",
     "Validation: step {n}/{t} loss 0.4",
     "best epoch so far: {n}, patience {n}/{t}",
+    "best epoch {n}: loss 0.5",
+    "[CV {n}/{t}] END ...................a=1;, score=0.525 total time=   0.4s",
+    "[GPU0] Epoch {n} | Batchsize: 32 | Steps: 64",
     "memory used: {n}/{t} GiB, epochs trained before: {n}",
     "2026-11-18 | INFO | fold {n}/{t} ready",
     "downloaded {n} of {t} files",
@@ -285,6 +288,48 @@ def test_a_bar_that_came_first_is_dropped_when_training_begins() -> None:
         found = reader.read(bar(done, 9000, "train").encode(), 100.0 + done)
     assert found is not None
     assert (found.done, found.total) == (199, 9000)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "I1119 22:10:00.5 140000 train.py:148] epoch:{n:3d}, train_loss: 0.5, train_accuracy: 50.00, test_loss: 0.6",
+        "Epoch {n}: loss 0.5 val_loss 0.6 (12.1 s)",
+        "epoch {n} | train acc 0.81 | val acc 0.80",
+        "{{'epoch': {n}}}\nEpoch: {n}  Train Loss: 0.5",
+    ],
+)
+def test_results_of_epochs_count_if_the_command_says_how_many(line: str) -> None:
+    known, zero, unknown = LogReader("main.py --config.num_epochs=40"), LogReader("a.py --epochs 40"), LogReader("a.py")
+    for n in range(1, 11):
+        found = known.read((line.format(n=n) + "\n").encode(), 5.0 * n)
+        from_0 = zero.read((line.format(n=n - 1) + "\n").encode(), 5.0 * n)
+        nothing = unknown.read((line.format(n=n) + "\n").encode(), 5.0 * n)
+    assert found is not None
+    assert (found.form, found.unit, found.done, found.total) == ("epochs", "epoch", 10, 40)
+    assert found.left_s == pytest.approx(150.0, rel=0.1)
+    assert found == from_0
+    assert nothing is None
+
+
+def test_a_bar_of_all_steps_stays_the_whole_beside_results_of_epochs() -> None:
+    reader = LogReader("train.py")
+    for step in range(1, 100):
+        found = reader.read(bar(step, 300).encode() + b"\nEpoch 1 loss 0.5\n" * (step == 50), float(step))
+    assert found is not None
+    assert (found.done, found.total) == (99, 300)
+
+
+def test_the_fits_of_a_search_are_counted() -> None:
+    reader = LogReader("search.py")
+    fits = [(candidate, fold) for candidate in range(1, 13) for fold in range(1, 6)]
+    # Of two workers, the second is a little ahead.
+    ended = [fits[at ^ 1] for at in range(20)]
+    for done, (candidate, fold) in enumerate([*ended, fits[20]], 1):
+        line = f"[CV {fold}/5; {candidate}/12] END ...........a={candidate};, score=0.525 total time=   1.0s\n"
+        found = reader.read(f"[CV {fold}/5; {candidate}/12] START a=1\n{line}".encode(), 1.0 * done)
+    assert found is not None
+    assert (found.form, found.done, found.total) == ("scikit-learn", 21, 60)
 
 
 def test_a_bar_that_begins_again_was_an_epoch() -> None:

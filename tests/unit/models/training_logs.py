@@ -207,6 +207,27 @@ def mnist(kind: str, epoch: int, step: int, run: Training) -> str:
     return "\nTest set: Average loss: 0.0512, Accuracy: 9833/10000 (98%)\n\n" if kind == "end" else ""
 
 
+def language_model(kind: str, epoch: int, step: int, run: Training) -> str:
+    """PyTorch's example of a language model. How many epochs there are is in the command only."""
+    if kind == "step" and step % 10 == 0:
+        loss = loss_at(epoch, step, run)
+        return (
+            f"| epoch {epoch + 1:3d} | {step:5d}/{run.steps:5d} batches | lr 20.00 | ms/batch 12.50 | "
+            f"loss {loss:5.2f} | ppl {100 * loss:8.2f}\n"
+        )
+    rule = "-" * 89
+    end = f"{rule}\n| end of epoch {epoch + 1:3d} | time: 12.50s | valid loss  5.10 | valid ppl   164.02\n{rule}\n"
+    return end if kind == "end" else ""
+
+
+def dcgan(kind: str, epoch: int, step: int, run: Training) -> str:
+    """PyTorch's example of a GAN."""
+    if kind == "step" and step % 5 == 0:
+        head = f"[{epoch}/{run.epochs}][{step - 1}/{run.steps}]"
+        return f"{head} Loss_D: {loss_at(epoch, step, run):.4f} Loss_G: 2.1034 D(x): 0.7231 D(G(z)): 0.4012 / 0.1504\n"
+    return ""
+
+
 def timm(kind: str, epoch: int, step: int, run: Training) -> str:
     """timm's script."""
     if kind == "epoch" and epoch == run.first // run.steps:
@@ -445,6 +466,8 @@ FORMS: dict[str, Render] = {
     "Keras 3": keras_3,
     "ImageNet example": imagenet,
     "MNIST example": mnist,
+    "language model": language_model,
+    "DCGAN": dcgan,
     "timm": timm,
     "Megatron": megatron,
     "MMEngine": mmengine,
@@ -469,6 +492,7 @@ COMMANDS = {
     "Lightning": "python fit.py --trainer.max_epochs={epochs}",
     "ImageNet example": "python main.py -a resnet50 --epochs {epochs} /data",
     "MNIST example": "python main.py --epochs {epochs}",
+    "language model": "python main.py --cuda --epochs {epochs}",
     "steps, lone": "python train.py --max-steps {total}",
     "steps, Stable-Baselines3": "python ppo.py --total-timesteps {total}",
 }
