@@ -224,6 +224,12 @@ def test_a_function_is_hosted_by_an_executor(cli: LiveCli) -> None:
     assert cli("run", "--executor", "hosted_here:nothing", *env).code == 1
 
 
+def test_a_job_may_draw_on_a_terminal(cli: LiveCli) -> None:
+    text = "import sys; print(sys.stdin.isatty(), sys.stdout.isatty(), sys.stderr.isatty())"
+    assert cli("run", "--tty", *python(text)).out == "False True True\n"
+    assert cli("run", *python(text)).out == "False False False\n"
+
+
 def test_the_same_key_is_the_same_job(cli: LiveCli) -> None:
     assert cli.submit("--key", "once", "--", "true") == cli.submit("--key", "once", "--", "true")
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from real_processes import attempt_alone, end_of, log_of, python, start, wait_for
+from real_processes import attempt_alone, end_of, log_of, python, said, start, wait_for
 
 from fairway.runtime.jobs.life import verdict
 from fairway.runtime.jobs.records import JobState
@@ -46,6 +46,39 @@ def test_a_command_that_does_not_exist_is_named(folder: Path) -> None:
     assert _told(folder, ["no-such-program-here"]) == (
         "cannot be started: 'no-such-program-here': No such file or directory"
     )
+
+
+ON_A_TERMINAL = """
+import os, sys
+print(sys.stdin.isatty(), sys.stdout.isatty(), sys.stderr.isatty(), *os.get_terminal_size())
+try:
+    open('/dev/tty')
+except OSError:
+    print('nothing controls it')
+print('\\x1b[32m50%\\r100%', os.ttyname(1) == os.ttyname(2), file=sys.stderr)
+"""
+
+
+def test_ranks_may_draw_on_terminals_and_their_logs_get_it_as_it_is(folder: Path) -> None:
+    running = start(folder, python(ON_A_TERMINAL), python("import os; print(os.ttyname(1))"), tty=True)
+    assert end_of(running).codes == (0, 0)
+    written = (running.directory / "rank-0.log").read_bytes()
+    assert written == b"False True True 120 40\nnothing controls it\n\x1b[32m50%\r100% True\n"
+    assert log_of(running, 1).startswith("/dev/pts/")
+    without = start(folder.parent / "attempt-2", python("import sys; print(sys.stdout.isatty())"))
+    assert end_of(without).codes == (0,)
+    assert log_of(without) == "False\n"
+
+
+def test_a_program_on_a_terminal_is_suspended_and_stopped_as_any_other(folder: Path) -> None:
+    script = "echo begun; trap 'echo saved; exit 75' TERM; while :; do sleep 0.1; done"
+    running = start(folder, ["sh", "-c", script], tty=True)
+    said(running, "begun")
+    running.pause()
+    running.go_on()
+    running.stop()
+    assert end_of(running).codes == (75,)
+    assert "saved" in log_of(running)
 
 
 def test_a_command_that_is_not_executable_is_named(folder: Path) -> None:

@@ -76,6 +76,7 @@ class AskedTerms:
     steps: Annotated[float | None, _value("N"), Of("steps")] = None
     epochs: Annotated[float | None, _value("N"), Of("epochs")] = None
     slurm_env: Annotated[bool, typer.Option("--slurm-env"), Of("slurm_env", "sbatch scripts always get them")] = False
+    tty: Annotated[bool, typer.Option("--tty"), Of("tty")] = False
     user: Annotated[str | None, _value("NAME"), Of("user")] = None
 
     def fields(self, now: datetime) -> dict[str, Any]:

@@ -75,6 +75,20 @@ def test_ranks_find_what_torchrun_sets(tmp_path: Path) -> None:
         assert part["ranks"][0]["env"].keys() >= OF_A_GROUP
 
 
+def test_python_writes_lines_at_once_unless_the_owner_says_otherwise(tmp_path: Path) -> None:
+    told_of = [launch(tmp_path, ONE, env=env) for env in ({}, {"PYTHONUNBUFFERED": ""}, {"PYTHONUNBUFFERED": "0"})]
+    assert [told(one, "PYTHONUNBUFFERED") for one in told_of] == [[["1"]], [[""]], [["0"]]]
+
+
+def test_a_terminal_is_one_that_can_draw(tmp_path: Path) -> None:
+    plain = launch(tmp_path, ONE)
+    assert not plain["tty"]
+    assert "TERM" not in plain["ranks"][0]["env"]
+    for own, meant in ({}, "xterm-256color"), ({"TERM": "dumb"}, "xterm-256color"), ({"TERM": "vt100"}, "vt100"):
+        drawing = launch(tmp_path, ONE, TWO, tty=True, env=own)
+        assert [(part["tty"], *told(part, "TERM")) for part in drawing["parts"]] == [(True, [meant])] * 2
+
+
 def test_each_part_has_a_folder_and_all_logs_are_in_one(tmp_path: Path) -> None:
     first, second = launch(tmp_path, ONE, TWO, processes="per_gpu")["parts"]
     attempt = tmp_path / "attempt-2"

@@ -258,6 +258,7 @@ class JobTerms:
     model: Annotated[Name, _about("the model that it trains; jobs of one model are used to estimate each other")] = ""
     batch_size: Annotated[Annotated[Whole, Field(ge=1, le=MOST_INT)] | None, _about("its batch size per GPU")] = None
     slurm_env: Annotated[Flag, _about("also set SLURM_ variables")] = False
+    tty: Annotated[Flag, _about("write to a pseudo-terminal, for programs that draw only there")] = False
     array_at_once: Annotated[Count, _about("how many tasks of its array may run at a time; 0 means no limit")] = 0
     client_key: Annotated[Key | None, _about("the same key of the same user gives the same job again")] = None
     shown: Annotated[

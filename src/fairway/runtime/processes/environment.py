@@ -32,6 +32,8 @@ MOST_READ = 4 * 1024 * 1024
 MOST_LINES, MOST_PARSED = 200, 2 * MOST_LINE
 """The most lines and bytes of these that are taken in at a time: the newest ones."""
 _SAVED = b'"checkpoint"'
+_TERMINAL = "xterm-256color"
+"""What a pseudo-terminal is said to be, unless the job's own `TERM` says something that can draw."""
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "TZ")
 
 
@@ -154,6 +156,7 @@ def _part(start: _Start, node: int, log_bytes: int, mps: Mapping[str, Any] | Non
         "limit_s": left_s,
         "ran_s": record.ran_s,
         "log_bytes": log_bytes,
+        "tty": request.tty,
         "account": account_of(record),
         "host_memory_bytes": request.host_memory_bytes,
         "cpus": request.cpus * len(place.gpus) / len(start.attempt.gpus),
@@ -173,6 +176,8 @@ def _common(start: _Start, node: int) -> dict[str, str]:
     common = {
         **{name: os.environ[name] for name in _KEPT if name in os.environ},
         **_at_home(account_of(record)),
+        # Into a file, Python would write whole blocks only, and nobody would see how far the job is.
+        "PYTHONUNBUFFERED": "1",
         **gang.interface(node),
         **request.env,
         **_own(record, attempt, folder),
@@ -183,6 +188,8 @@ def _common(start: _Start, node: int) -> dict[str, str]:
     if len(gang.places) > 1:
         common["FAIRWAY_NODE_DIR"] = str(start.directory(node))
         common["FAIRWAY_NODE_INTERFACE"] = gang.places[node].member.interface
+    if request.tty and common.get("TERM", "dumb") in ("", "dumb", "unknown"):
+        common["TERM"] = _TERMINAL
     if start.is_script:
         common |= {"FAIRWAY_TASKS_ADDR": gang.places[0].member.address, "FAIRWAY_TASKS_PORT": port}
     if "SKYPILOT_NODE_RANK" in request.env:

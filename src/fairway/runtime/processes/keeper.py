@@ -28,7 +28,8 @@ all parts, are in `attempt-N` (see `siblings`).
 
 Ranks that share a GPU by MPS need its daemon, which the keeper sees to (`mps`).
 
-What the ranks write goes through a pipe: the keeper puts it into their logs and keeps these within bounds.
+What the ranks write goes through a pipe or a pseudo-terminal: the keeper puts it into their logs and keeps these
+within bounds.
 
 Files are only trusted if the keeper's own user wrote them: ranks of other users can write to some directories near by.
 
@@ -359,7 +360,7 @@ class Keeper:
             log = Path(rank["log"])
             try:
                 terms = self._terms()
-                with self.logs.pipe(log, terms.user, terms.group) as out:
+                with self.logs.taking(log, terms.user, terms.group, tty=bool(self.launch.get("tty"))) as out:
                     pid = start_rank(self._program(rank["argv"]), rank["env"], out, terms)
             except (KeyError, OSError, ValueError) as error:
                 problem = problem_with(error, rank["argv"][0], self.launch["cwd"])

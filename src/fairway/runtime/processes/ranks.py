@@ -26,6 +26,8 @@ _CLONE3, _CLONE_INTO_CGROUP = 435, 0x200000000
 _FAILED = 126
 _PIECE_BYTES = 1 << 20
 """The most that is moved from a rank's pipe to its log at a time."""
+_LINES, _COLUMNS = 40, 120
+"""The size of the pseudo-terminal of a rank: its log is read on terminals of about this width."""
 _DRAIN_S = 2.0
 """How long the last words of ranks that have ended may take to arrive in their logs."""
 
@@ -161,7 +163,7 @@ def problem_with(error: Exception, program: str, cwd: str) -> str:
 
 
 class RankLogs:
-    """Moves what ranks write from their pipes to their logs, in a thread, and keeps each log within bounds.
+    """Moves what ranks write from pipes or terminals to their logs, in a thread, and keeps each log within bounds.
 
     A log that has grown to `most_bytes` becomes the older piece, `NAME.1`, in place of the one before. If the disk is
     full, what ranks write is dropped: they should not fail because of it.
@@ -173,9 +175,9 @@ class RankLogs:
         self._thread = threading.Thread(target=self._run, name="logs", daemon=True)
 
     @contextlib.contextmanager
-    def pipe(self, log: Path, user: int, group: int) -> Iterator[int]:
-        """The end of a pipe for a rank to write to. Its user owns it and the log; -1 is our own user."""
-        end, beginning = os.pipe()
+    def taking(self, log: Path, user: int, group: int, *, tty: bool = False) -> Iterator[int]:
+        """What a rank writes to: a pipe or a pseudo-terminal. Its user owns it and the log; -1 is our own user."""
+        end, beginning = _terminal() if tty else os.pipe()
         try:
             # Owned by its user, who may open /dev/stdout again.
             os.fchown(beginning, user, group)
@@ -199,12 +201,32 @@ class RankLogs:
         left = len(self._logs)
         while left:
             for end, _ in poll.poll():
-                piece = os.read(end, _PIECE_BYTES)
+                try:
+                    piece = os.read(end, _PIECE_BYTES)
+                except OSError:
+                    # A terminal that no process has open any more.
+                    piece = b""
                 if piece:
                     self._logs[end].write(piece)
                 else:
                     poll.unregister(end)
                     left -= 1
+
+
+def _terminal() -> tuple[int, int]:
+    """A pseudo-terminal to draw on: what is read from the first end is exactly what is written to the second.
+
+    Ranks are in sessions that do not have it as their controlling terminal, so no signal ever comes from it.
+    """
+    # Only now: most keepers do not need it, and they should start quickly.
+    import termios
+    import tty
+
+    end, beginning = os.openpty()
+    tty.setraw(beginning)
+    termios.tcsetwinsize(beginning, (_LINES, _COLUMNS))
+    os.fchmod(beginning, 0o600)
+    return end, beginning
 
 
 class _Log:
