@@ -3,8 +3,9 @@
     python examples/unmodified/train.py
     fairway submit --preempt suspend -- python examples/unmodified/train.py
 
-Its memory stays where it is while others have the GPU, so that two such jobs must fit beside one another. A script that
-writes checkpoints by itself when it gets SIGTERM, and finds them when it starts, needs no import either: submit it with
+Fairway reads its progress off its log, because each line says which step it is and of how many. Its memory stays where
+it is while others have the GPU, so that two such jobs must fit beside one another. A script that writes checkpoints by
+itself when it gets SIGTERM, and finds them when it starts, needs no import either: submit it with
 `--preempt checkpoint`, and have it exit with 75 once it has saved.
 """
 
@@ -17,8 +18,8 @@ import time
 
 def main() -> None:
     options = argparse.ArgumentParser()
-    options.add_argument("--steps", type=int, default=100)
-    options.add_argument("--pause", type=float, default=0.02)
+    options.add_argument("--steps", type=int, default=300)
+    options.add_argument("--pause", type=float, default=0.1)
     asked = options.parse_args()
 
     draw = random.Random(0)
@@ -29,7 +30,7 @@ def main() -> None:
         slope -= 0.05 * error * x
         time.sleep(asked.pause)
         if step % 10 == 9:
-            print(f"step {step + 1}: slope {slope:.6f}", flush=True)
+            print(f"step {step + 1}/{asked.steps}: loss {error * error:.4f}, slope {slope:.6f}", flush=True)
     print(f"done: {slope!r}", flush=True)
 
 

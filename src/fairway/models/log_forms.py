@@ -159,7 +159,7 @@ _NOT_TRAINED = re.compile(r"(?:val\w*|eval\w*|test\w*)[ _/]*$", re.IGNORECASE)
 _STEP_TIME = re.compile(r"\s(?:time|(?:avg_)?batch_cost): (\d+(?:\.\d+)?)")
 _LEFT = re.compile(r"\beta:? ((?:\d+ days?, )?\d+(?::\d\d){1,2})\b", re.IGNORECASE)
 _HINT = re.compile(
-    r"(?:^|[\s\"'({,.|])-{0,2}(?P<word>(?:max|num|total|n|scheduled|num[_ -]train|train)?[_ -]?(?:epochs?|"
+    r"(?:^|[\s\"'({,.|])[-+]{0,2}(?P<word>(?:max|num|total|n|scheduled|num[_ -]train|train)?[_ -]?(?:epochs?|"
     r"iters?|iterations|timesteps|steps|training[_-]steps|optimization steps|train[_-]steps|train[_-]iters|"
     r"update))['\"]?\s*(?P<sign>=|:|\s)\s*['\"]?"
     r"(\d{1,3}(?:,\d{3})+|\d+)\b(?!\s*/\s*\d|\.\d|%)",
@@ -170,7 +170,7 @@ _COMMANDED = ("steps", "iters", "iterations", "timesteps")
 """Settings that say how many there are in a command; in a log they may tell how many are done."""
 _ALL_STEPS = re.compile(
     r"^(?:(?:max|total|train|numtrain|maxtrain)(?:(?:training)?steps|iters|iter|iterations|update|timesteps)|"
-    r"totaloptimizationsteps|num(?:training)?steps|num(?:iters|iterations))$"
+    r"totaloptimizationsteps|numsteps|(?:num)?trainingsteps|num(?:iters|iterations))$"
 )
 
 

@@ -37,6 +37,8 @@ MOST_TRACKS = 64
 _ENDS = re.compile(r"[\r\n\b]+")
 _TRAINERS = ("numtrainepochs", "totaloptimizationsteps")
 """Settings of trainers whose bar counts the steps of all epochs."""
+_COMMANDS = re.compile(r"[\n;&|]+")
+"""What stands between the commands of a script."""
 
 
 class LogProgress(NamedTuple):
@@ -148,17 +150,51 @@ class _Epochs(NamedTuple):
     told_s: float = math.nan
 
 
-class LogReader:
-    """Reads the log of one attempt. `settings` is a text that may say how much there is to do, as its command."""
+class _Settings:
+    """The settings that say how much there is to do. A setting with several values counts as none."""
 
-    def __init__(self, settings: str = "") -> None:
+    def __init__(self) -> None:
+        self.words: dict[str, Hint] = {}
+        self._spoilt: set[str] = set()
+
+    def note(self, hint: Hint) -> None:
+        """Take in one setting."""
+        known = self.words.get(hint.word)
+        if known is not None and known.total != hint.total:
+            self._spoilt.add(hint.word)
+        self.words[hint.word] = hint
+
+    def total(self, unit: str) -> float:
+        """The total that they agree on; NaN if they name none, or several."""
+        totals = {hint.total for hint in self.words.values() if hint.unit == unit and hint.word not in self._spoilt}
+        return totals.pop() if len(totals) == 1 else math.nan
+
+
+def _of_command(command: str) -> _Settings:
+    """The settings in a command. Of an option that it repeats the last counts, as parsers of options have it, but the
+    commands of a script may each have a value of their own."""
+    settings = _Settings()
+    for part in _COMMANDS.split(command):
+        for hint in {hint.word: hint for hint in hints(part, command=True)}.values():
+            settings.note(hint)
+    return settings
+
+
+class LogReader:
+    """Reads the log of one attempt. `command` may say how much there is to do.
+
+    What the command says wins over the settings in the log: scripts print their defaults or the file that they read
+    before options overrule it.
+    """
+
+    def __init__(self, command: str = "") -> None:
         self._rest = b""
         self._tracks: dict[tuple[str, str, float], _Track] = {}
         self._main: _Track | None = None
         self._epochs: _Epochs | None = None
         self._first_epoch = math.inf
-        self._hints: dict[str, Hint] = {}
-        self._spoilt: set[str] = set()
+        self._commanded = _of_command(command)
+        self._logged = _Settings()
         self._guesses: list[float] = []
         self._said_epochs = math.nan
         self._lone = CountPace()
@@ -171,8 +207,6 @@ class LogReader:
         self._since_s = -math.inf
         self._begun_s = math.nan
         self._at = 0
-        for hint in hints(settings, command=True):
-            self._note_hint(hint)
 
     def read(self, piece: bytes, now_s: float, *, gap: bool = False) -> LogProgress | None:
         """Take in the next piece of a log, after the job has run for `now_s` seconds. Returns what is known.
@@ -210,19 +244,12 @@ class LogReader:
                 self._note_count(one, now_s)
             return
         for hint in hints(line):
-            self._note_hint(hint)
-
-    def _note_hint(self, hint: Hint) -> None:
-        """A setting that is told twice with different values is none."""
-        known = self._hints.get(hint.word)
-        if known is not None and known.total != hint.total:
-            self._spoilt.add(hint.word)
-        self._hints[hint.word] = hint
+            self._logged.note(hint)
 
     def _hinted(self, unit: str) -> float:
-        """The total that settings say; NaN if they say none, or several."""
-        said = {one.total for one in self._hints.values() if one.unit == unit and one.word not in self._spoilt}
-        return said.pop() if len(said) == 1 else math.nan
+        """The total that the command names, else the one in the log; NaN if neither names exactly one."""
+        total = self._commanded.total(unit)
+        return self._logged.total(unit) if math.isnan(total) else total
 
     def _note_epoch(self, one: Mention, now_s: float) -> None:
         if one.form == "epochs" and math.isnan(self._all_epochs(one.epochs)):
@@ -413,7 +440,7 @@ class LogReader:
     def _is_trainer(self) -> bool:
         """Whether the log is that of Hugging Face's Trainer, whose bar counts the steps of all epochs."""
         told = self._epochs is not None and self._epochs.form == TRAINER
-        return told or any(word in self._hints for word in _TRAINERS)
+        return told or any(word in words for words in (self._commanded.words, self._logged.words) for word in _TRAINERS)
 
     def _outer_of(self, main: _Track) -> _Track | None:
         outer = [one for one in self._tracks.values() if one is not main and one.kind != OTHER]

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+import runpy
+import sys
+import time
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -458,6 +462,75 @@ def test_settings_are_hints() -> None:
     for step in range(150):
         found = reader.read(bar(step % 100 + 1, 100, f"Epoch {step // 100}").encode(), float(step))
     assert found is None
+
+
+PRINTED = """Overriding config with config/train_small.py:
+eval_iters = 200
+max_iters = 5000
+lr_decay_iters = 5000
+Namespace(epochs=90, steps_per_epoch=100)
+max_epochs: 90
+"""
+"""What scripts print of their settings, before the options of the command overrule them."""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "config/train_small.py --device=cpu --max_iters=3000 --eval_iters=20 --lr_decay_iters=3000",
+        "--max_iters 3000",
+        "--max-iters=3000",
+        "--max-steps 3000",
+        "--training-steps 3000",
+        "++trainer.max_steps=3000",
+        "--max_iters=5000 --max_iters=3000",
+    ],
+)
+def test_the_command_wins_over_settings_in_the_log(options: str) -> None:
+    reader, found = LogReader(f"python train.py {options}"), None
+    reader.read(PRINTED.encode(), 0.0)
+    for at in range(1, 40):
+        evaluated = "step 250: train loss 2.4000, val loss 2.5000\n" if at == 25 else ""
+        text = f"{evaluated}iter {10 * at}: loss 2.5, time 30.01ms, mfu 1.02%\n"
+        found = reader.read(text.encode(), 2.0 * at)
+    assert found is not None
+    assert (found.done, found.total) == (390.0, 3000.0)
+
+
+@pytest.mark.parametrize("options", ["--epochs 3", "--max-epochs=3", "+trainer.max_epochs=3", "num_train_epochs=3"])
+def test_the_epochs_of_the_command_win(options: str) -> None:
+    reader, found = LogReader(f"python train.py {options}"), None
+    reader.read(PRINTED.encode(), 0.0)
+    for step in range(150):
+        found = reader.read(bar(step % 100 + 1, 100, f"Epoch {step // 100}").encode(), float(step))
+    assert found is not None
+    assert (found.done, found.total) == (150.0, 300.0)
+
+
+def test_commands_of_a_script_that_differ_say_nothing() -> None:
+    reader = LogReader("python pretrain.py --epochs 5\npython tune.py --epochs 3")
+    for step in range(150):
+        found = reader.read(bar(step % 100 + 1, 100, f"Epoch {step // 100}").encode(), float(step))
+    assert found is None
+
+
+def test_the_example_that_knows_nothing_of_us_is_understood(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = Path(__file__).parents[3] / "examples" / "unmodified" / "train.py"
+    reader, now_s, seen = LogReader(f"python {script}"), [0.0], []
+
+    def sleep(pause_s: float) -> None:
+        now_s[0] += pause_s
+        seen.append(reader.read(capsys.readouterr().out.encode(), now_s[0]))
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(sys, "argv", [str(script)])
+    runpy.run_path(str(script), run_name="__main__")
+    half = seen[len(seen) // 2]
+    assert half is not None
+    assert half.done / half.total == pytest.approx(0.5, abs=0.05)
+    assert half.left_s == pytest.approx(now_s[0] / 2, rel=0.1)
 
 
 def test_the_pace_counts_pauses_as_often_as_they_come() -> None:
