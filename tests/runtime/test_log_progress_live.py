@@ -14,7 +14,8 @@ from real_processes import wait_for
 from fairway.models import log_progress
 from fairway.runtime.daemon import log_watch
 from fairway.runtime.daemon.clock import Clock
-from fairway.runtime.daemon.log_watch import FollowedLog, LogWatch
+from fairway.runtime.daemon.followed_logs import FollowedLog
+from fairway.runtime.daemon.log_watch import LogWatch
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.records import Attempt, JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest
@@ -82,6 +83,36 @@ def test_a_job_that_reports_nothing_is_known_by_its_bar(tmp_path: Path) -> None:
         watch.close()
 
 
+def test_the_last_lines_before_the_end_are_read(tmp_path: Path) -> None:
+    script = """
+import sys, time
+for step in range(1, 61):
+    print(f"step {step}/100 loss 0.5", flush=True)
+    time.sleep(0.03)
+open(sys.argv[1], "w").close()
+while True:
+    time.sleep(0.01)
+    try:
+        open(sys.argv[2])
+        break
+    except OSError:
+        pass
+print("step 75/100 loss 0.5", flush=True)
+sys.exit(3)
+"""
+    slow, may_end = tmp_path / "slow", tmp_path / "may_end"
+    with live_scheduler(tmp_path) as scheduler:
+        record = submit(scheduler, [sys.executable, "-c", script, str(slow), str(may_end)])
+        watch = watched(scheduler)
+        wait_for(slow.exists, "its steps")
+        wait_for(lambda: record.progress.step == 60.0, "what is read now and then")
+        watch.close()
+        may_end.touch()
+        ended(record)
+        assert record.progress.step == 75.0
+        assert scheduler.engine.logs.jobs() == []
+
+
 def test_a_scheduler_that_starts_again_goes_on_reading(tmp_path: Path) -> None:
     with live_scheduler(tmp_path) as scheduler:
         record = submit(scheduler, [sys.executable, "-c", BARS])
@@ -116,7 +147,7 @@ def test_the_rank_that_speaks_is_heard(tmp_path: Path) -> None:
                 out.write(f"{text}\n")
             # Written long ago, by the time of the last write.
             os.utime(log, times=(0.0, time.time() - 500.0 + 20.0 * step))
-        followed.look(record, clock, 0.0)
+        followed.look(clock, 0.0)
     assert followed.told is not None
     assert (followed.told.form, followed.told.done) == ("Megatron", 10.0)
     assert followed.told.per_s == pytest.approx(0.05, rel=0.01)

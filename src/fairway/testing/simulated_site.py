@@ -503,7 +503,7 @@ class SimulatedSite:
         attempt = self.attempts.get(directory)
         return attempt is not None and attempt.given_up
 
-    def reports(self, folder: Path, read_bytes: int) -> Report:
+    def reports(self, folder: Path, read_bytes: int, *, final: bool = False) -> Report:
         """What a job has reported since it was read last."""
         lines = self._reports.get(folder.name, [])
         return Report(lines[read_bytes:], len(lines))

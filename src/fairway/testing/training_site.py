@@ -37,11 +37,11 @@ class TrainingSite(SimulatedSite):
         """The GPU type that an attempt is on."""
         return self._kinds[attempt.gpus[0]]
 
-    def reports(self, folder: Path, read_bytes: int) -> Report:
+    def reports(self, folder: Path, read_bytes: int, *, final: bool = False) -> Report:
         """What a job says about its progress now, if it is time for that."""
         attempt = self.latest.get(folder.name)
         if attempt is None or not attempt.behaviour.speeds:
-            return super().reports(folder, read_bytes)
+            return super().reports(folder, read_bytes, final=final)
         outcome, now = self.outcomes.get(attempt.directory), int(_TICKS_PER_S * self.time.monotonic())
         saved = outcome is not None and CHECKPOINTED in outcome.codes
         due = outcome is None and not attempt.paused and now - read_bytes >= _TICKS_PER_S * self.every_s

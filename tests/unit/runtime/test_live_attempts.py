@@ -47,9 +47,9 @@ class CountingSite(TrainingSite):
         super().__init__(time, cluster)
         self.read: dict[str, int] = {}
 
-    def reports(self, folder: Path, read_bytes: int) -> Report:
+    def reports(self, folder: Path, read_bytes: int, *, final: bool = False) -> Report:
         self.read[folder.name] = self.read.get(folder.name, 0) + 1
-        return super().reports(folder, read_bytes)
+        return super().reports(folder, read_bytes, final=final)
 
 
 def test_where_many_jobs_run_they_are_looked_at_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

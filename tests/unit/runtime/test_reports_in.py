@@ -34,6 +34,45 @@ def test_lines_are_read_once_and_only_when_they_are_complete(tmp_path: Path) -> 
     assert reader.offset == path.stat().st_size
 
 
+def test_the_last_line_of_a_job_that_has_ended_needs_no_end(tmp_path: Path) -> None:
+    path = tmp_path / "reports.jsonl"
+    path.write_text('{"step": 1}\n{"step": 2}')
+    reader = ReportReader(path)
+    assert list(reader.new_lines(final=True)) == [{"step": 1}, {"step": 2}]
+    with path.open("a") as file:
+        file.write('{"step": 3}\n{"st')
+    assert list(reader.new_lines(final=True)) == [{"step": 3}]
+    assert list(reader.new_lines(final=True)) == []
+
+
+def test_the_last_reports_are_there_where_a_file_system_remembers_that_they_were_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, remembered, opened, listed = tmp_path / "reports.jsonl", set[object](), os.open, os.scandir
+
+    def remembering_open(name: object, *rest: int) -> int:
+        """Like a shared file system: what was not there is not looked for until its folder is listed."""
+        if name in remembered:
+            raise FileNotFoundError(name)
+        try:
+            return opened(name, *rest)  # type: ignore[call-overload, no-any-return]
+        except FileNotFoundError:
+            remembered.add(name)
+            raise
+
+    def listing(folder: Any) -> Any:
+        remembered.clear()
+        return listed(folder)
+
+    monkeypatch.setattr(os, "open", remembering_open)
+    monkeypatch.setattr(os, "scandir", listing)
+    reader = ReportReader(path)
+    assert _read(path, reader) == []
+    path.write_text('{"step": 200}\n')
+    assert _read(path, reader) == [], "the file system has it that there is no such file"
+    assert list(reader.new_lines(final=True)) == [{"step": 200}]
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -17,6 +17,7 @@ from fairway.core.batch import Split
 from fairway.core.event import Event, Woken
 from fairway.models.log_progress import LogProgress
 from fairway.runtime.daemon.clock import Clock
+from fairway.runtime.daemon.followed_logs import FollowedLogs
 from fairway.runtime.daemon.gpu_sharing import GpuSharing
 from fairway.runtime.jobs.commands import Inbox
 from fairway.runtime.jobs.life import (
@@ -96,6 +97,7 @@ class LiveEngine:
         self._not_looked_at: list[int] = []
         self._folders: dict[int, Path] = {}
         self._read_off: dict[int, tuple[int, LogProgress | None]] = {}
+        self.logs = FollowedLogs(folder, clock)
         self._polled_s = 0.0
         self._left_s = math.nan
         self._rested_s = 0.0
@@ -209,7 +211,8 @@ class LiveEngine:
                 # The end counts from when it was, not from when it is found: no job is charged for the time between.
                 ended_s = self._ended_s(found, now_s)
                 at_s = max(ended_s, self._jobs.state.now_s)
-                happened += [*self._report(record, at_s), AttemptEnded(at_s, record.number, found, ended_s, found=True)]
+                over = AttemptEnded(at_s, record.number, found, ended_s, found=True)
+                happened += [*self._report(record, at_s, final=True), over]
             else:
                 paused = record.state is JobState.SUSPENDED
                 self.attempts.adopt(record.number, tuple(attempt.gpus), found, paused=paused)
@@ -408,10 +411,16 @@ class LiveEngine:
         if isinstance(notice, NodesJoined):
             return [ClusterGrew(now_s, notice)]
         over = AttemptEnded(now_s, notice.job, notice.outcome, self._ended_s(notice.outcome, now_s))
-        reports = self._report(self._jobs.store[notice.job], now_s)
+        last = self._last_words(self._jobs.store[notice.job], now_s)
         self._folders.pop(notice.job, None)
-        self._read_off.pop(notice.job, None)
-        return [*reports, over]
+        return [*last, over]
+
+    def _last_words(self, record: JobRecord, now_s: float) -> list[Happening]:
+        """What a job has reported, or written into its log, before its attempt ended."""
+        reports, job = self._report(record, now_s, final=True), record.number
+        self._read_off.pop(job, None)
+        progress = self.logs.last_words(record, self._jobs.observations.measured_since_s(job))
+        return [*reports, *([] if progress is None else [ReadOff(now_s, job, len(record.attempts), progress)])]
 
     def _ended_s(self, outcome: Outcome, now_s: float) -> float:
         """The instant at which an attempt ended; at the latest now."""
@@ -431,9 +440,9 @@ class LiveEngine:
         logs = [ReadOff(now_s, job, *self._read_off.pop(job)) for job in jobs if job in self._read_off]
         return [*reports, *logs, Looked(now_s, jobs)]
 
-    def _report(self, record: JobRecord, now_s: float) -> list[Happening]:
+    def _report(self, record: JobRecord, now_s: float, *, final: bool = False) -> list[Happening]:
         folder = self._folders.get(record.number) or self._folders.setdefault(record.number, self._folder / record.id)
-        report = self._site.reports(folder, record.progress.read_bytes)
+        report = self._site.reports(folder, record.progress.read_bytes, final=final)
         if not report.lines and report.read_bytes == record.progress.read_bytes:
             return []
         lines = [{**line, "time": self._date_of(line)} for line in report.lines]

@@ -272,7 +272,8 @@ class LiveJobs:
 
     def _read_off(self, one: ReadOff) -> list[Event]:
         record = self.store[one.job]
-        if record.state is not JobState.RUNNING or one.attempt != len(record.attempts):
+        cancelled = record.state.ended and not record.settled
+        if not (record.state is JobState.RUNNING or cancelled) or one.attempt != len(record.attempts):
             return []
         return self.observations.read_off(record, one.found, one.time_s)
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from fairway.runtime.jobs.records import Attempt, JobRecord
 from fairway.runtime.processes.executors import hosting, seat_command, socket_of
 from fairway.runtime.processes.gang import ANY_PORT, Gang, GangNode
+from fairway.runtime.processes.log_tail import list_anew
 from fairway.runtime.processes.site import Member
 
 LOG_BYTES = 100 * 1024 * 1024
@@ -291,11 +292,16 @@ class ReportReader:
         self.path = path
         self.offset = offset
 
-    def new_lines(self) -> Iterator[dict[str, Any]]:
-        """The reports since the last time. Lines that are no reports are skipped."""
+    def new_lines(self, *, final: bool = False) -> Iterator[dict[str, Any]]:
+        """The reports since the last time. Lines that are no reports are skipped.
+
+        `final`: nobody writes any more, so the last line needs no end.
+        """
+        if final:
+            list_anew(self.path.parent)
         part = self._new_part()
         # What follows the last end of a line is not complete yet.
-        end = part.rfind(b"\n") + 1
+        end = len(part) if final else part.rfind(b"\n") + 1
         self.offset += end
         for line in _newest(part, end):
             report = _parsed(line)
@@ -334,7 +340,7 @@ def _newest(part: bytes, end: int) -> list[bytes]:
     while begin and count < MOST_LINES and end - begin < MOST_PARSED:
         begin = part.rfind(b"\n", 0, begin - 1) + 1
         count += 1
-    lines = part[begin:end].split(b"\n")[:-1]
+    lines = part[begin:end].removesuffix(b"\n").split(b"\n")
     saved = part.rfind(_SAVED, 0, begin)
     if saved >= 0:
         lines.insert(0, part[part.rfind(b"\n", 0, saved) + 1 : part.find(b"\n", saved)])

@@ -416,10 +416,10 @@ def tail(log: Path, most_bytes: int = _TAIL_BYTES) -> bytes:
 class JobFolders:
     """What a site does with the folders of jobs, wherever their processes run."""
 
-    def reports(self, folder: Path, read_bytes: int) -> Report:
-        """What a job has reported since its file was last read."""
+    def reports(self, folder: Path, read_bytes: int, *, final: bool = False) -> Report:
+        """What a job has reported since its file was last read. `final`: its attempt has ended."""
         reader = ReportReader(folder / "reports.jsonl", read_bytes)
-        lines = list(reader.new_lines())
+        lines = list(reader.new_lines(final=final))
         return Report(lines, reader.offset)
 
     def discard(self, folder: Path) -> None:

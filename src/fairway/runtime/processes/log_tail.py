@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from pathlib import Path
@@ -9,6 +10,15 @@ from typing import NamedTuple
 
 MOST_BYTES = 32768
 """The most bytes that are read at a time. Of a log that grows faster, the rest is skipped."""
+
+
+def list_anew(folder: Path) -> None:
+    """Make a file system that remembers that a file was not there ask again: shared ones do so for up to a minute.
+
+    What is in a file that is there needs no such call, since they check that whenever the file is opened.
+    """
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        next(entries, None)
 
 
 class LogPiece(NamedTuple):

@@ -245,8 +245,8 @@ class Site(Protocol):
         """Whether an attempt was told that its work is not needed any more: its job was cancelled."""
         ...
 
-    def reports(self, folder: Path, read_bytes: int) -> Report:
-        """What a job has reported since its file was last read."""
+    def reports(self, folder: Path, read_bytes: int, *, final: bool = False) -> Report:
+        """What a job has reported since its file was last read. `final`: its attempt has ended."""
         ...
 
     def discard(self, folder: Path) -> None:
