@@ -268,13 +268,13 @@ def _add_control(router: APIRouter, context: ApiContext) -> None:
     @router.post("/jobs/{name}/requeue", responses={200: {"model": RequeuedRows}})
     def requeue(request: Request, name: Id) -> Response:
         """Stop a running job and put it back in the queue. Without a checkpoint it loses its work."""
-        losing = {one.number for one in scheduler.store.tasks(name) if _begins_again(one)}
+        starts = {record.number: _starts_again(record) for record in scheduler.store.tasks(name)}
         return _changed(
             context,
             request,
             name,
             scheduler.requeue,
-            lambda record: {"from_the_beginning": record.number in losing},
+            lambda record: starts.get(record.number) or _starts_again(record),
         )
 
     @router.patch("/jobs/{name}", responses={200: {"model": ChangedRows}})
@@ -293,10 +293,14 @@ def _stopping_s(record: JobRecord) -> float:
     return record.request.grace_s if attempt is not None and attempt.ended_s is None else 0.0
 
 
-def _begins_again(record: JobRecord) -> bool:
-    """Whether a job that is stopped now starts from the beginning. A job that saves on request is trusted to do so."""
-    saves = record.request.preempt == "checkpoint" or record.progress.checkpoint is not None
-    return record.state is JobState.RUNNING and not saves
+def _starts_again(record: JobRecord) -> dict[str, Any]:
+    """Where a job that is stopped now starts again: from the beginning, or from the checkpoint that it has.
+
+    Where a job that saves on request starts again is known when it has saved.
+    """
+    progress = record.progress
+    known = record.state is JobState.RUNNING and not record.saves_when_asked and progress.checkpoint is not None
+    return {"from_the_beginning": record.loses_its_work, "from_step": progress.checkpoint_step if known else None}
 
 
 def _changed(

@@ -21,7 +21,7 @@ MOST_KEPT = 50_000
 MOST_ENDED = 10_000
 _FIXED = (
     *("id", "name", "user", "queue", "gpus", "gpus_min", "gpus_max", "gpu_share"),
-    *("priority", "submitted_s", "command"),
+    *("preempt", "priority", "submitted_s", "command"),
 )
 _UNBEGUN = (
     '"gpus_held":0,"started_s":null,"ended_s":null,"ran_s":0.0,"gpu_s":0.0,"attempts":0,"preemptions":0,'

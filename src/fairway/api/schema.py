@@ -28,6 +28,7 @@ from fairway.runtime.jobs.request import (
     LimitS,
     Name,
     Positive,
+    Preempt,
     Priority,
     Seconds,
     Weight,
@@ -186,6 +187,7 @@ class Row(BaseModel):
     gpu_s: float
     attempts: int
     preemptions: int
+    preempt: Preempt
     exit_code: int | None
     step: float
     steps: float | None
@@ -217,9 +219,13 @@ class ChangedRows(BaseModel):
 
 
 class RequeuedRow(ChangedRow):
-    """One job of those that were put back in the queue; one that is to start `from_the_beginning` has saved nothing."""
+    """One job of those that were put back in the queue; one that is to start `from_the_beginning` has saved nothing.
+
+    `from_step` is the step of the checkpoint from which it continues; null if it has none, or saves a new one now.
+    """
 
     from_the_beginning: bool
+    from_step: float | None
 
 
 class RequeuedRows(BaseModel):

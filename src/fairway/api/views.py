@@ -94,6 +94,7 @@ def row(scheduler: Scheduler, record: JobRecord, now_s: float, *, seen: bool = T
         "gpu_s": gpu_s,
         "attempts": len(record.attempts),
         "preemptions": record.preemptions,
+        "preempt": request.preempt,
         "exit_code": record.exit_code,
         "step": progress.step,
         "steps": progress.steps or request.steps,

@@ -293,9 +293,13 @@ def _told_cancelled(row: Mapping[str, Any]) -> str:
 
 
 def _told_requeued(row: Mapping[str, Any]) -> str:
-    """The state of a job that was requeued, and whether it loses its work."""
-    lost = "; it has saved nothing and starts from the beginning" if row.get("from_the_beginning") else ""
-    return f"{told_state(row).rstrip()}{lost}\n"
+    """The state of a job that was requeued, and where it starts again."""
+    again = ""
+    if row.get("from_the_beginning"):
+        again = "; it has saved nothing and starts from the beginning"
+    elif row.get("from_step") is not None:
+        again = f"; it continues from its checkpoint at step {row['from_step']:,.0f}"
+    return f"{told_state(row).rstrip()}{again}\n"
 
 
 def _told_updated(row: Mapping[str, Any]) -> str:

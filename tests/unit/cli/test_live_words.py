@@ -161,10 +161,15 @@ def test_variables_of_training_libraries_go_along_and_others_do_not() -> None:
 
 
 def test_requeueing_says_what_it_costs(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [{"id": job, "state": "PENDING", "reason": "", "from_the_beginning": job == "1"} for job in "12"]
+    starts = {"1": None, "2": None, "3": 1200.0}
+    rows = [
+        {"id": job, "state": "PENDING", "reason": "", "from_the_beginning": job == "1", "from_step": step}
+        for job, step in starts.items()
+    ]
     monkeypatch.setattr(Client, "requeue", lambda self, job: [rows[int(job) - 1]])
     told = "job 1 PENDING; it has saved nothing and starts from the beginning\njob 2 PENDING\n"
-    assert shell("requeue", "1", "2").out == told
+    told += "job 3 PENDING; it continues from its checkpoint at step 1,200\n"
+    assert shell("requeue", "1", "2", "3").out == told
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from fairway.core.action import Launch
 from fairway.core.errors import EngineError
 from fairway.core.event import Event, JobCancelled, JobEvicted, JobFailed, JobFinished, JobStarted, RateChanged
 from fairway.core.state import State
+from fairway.models.log_progress import LogProgress
 from fairway.runtime.daemon.scheduler import NoTerms
 from fairway.runtime.jobs import life
 from fairway.runtime.jobs.commands import Commands, WrongStateError
@@ -22,6 +24,8 @@ from fairway.runtime.jobs.life import (
     Command,
     Converge,
     Happening,
+    ReadOff,
+    Reported,
     Settle,
     Stop,
 )
@@ -32,7 +36,7 @@ from fairway.runtime.jobs.request import JobRequest
 from fairway.runtime.jobs.store import JobStore
 from fairway.runtime.jobs.waiting import Reasons
 from fairway.runtime.processes.machine import virtual_machine
-from fairway.runtime.processes.site import LOST, REFUSED, Outcome
+from fairway.runtime.processes.site import LOST, REFUSED, Outcome, Report
 
 CLUSTER = virtual_machine(2).cluster
 
@@ -108,6 +112,94 @@ def test_a_job_that_has_done_its_work_is_completed_and_charged_until_it_ended() 
     assert world.state.active == 0
     assert world.jobs.take_instructions() == [Settle()]
     assert job in world.store.take_changed()
+
+
+def _reported(world: World, job: JobRecord, step: float, now_s: float = 20.0, **more: Any) -> None:
+    """A job reports a step of 200."""
+    world.handle(Reported(now_s, job.number, Report([{"step": step, "steps": 200.0, **more}], 1)))
+
+
+def _read_off(world: World, job: JobRecord, step: float, now_s: float = 20.0) -> None:
+    """The log of a job says a step of 200."""
+    progress = LogProgress("tqdm", "step", step, 200.0, 2.0)
+    world.handle(ReadOff(now_s, job.number, len(job.attempts), progress))
+
+
+@pytest.mark.parametrize("tell", [_reported, _read_off])
+def test_a_job_that_has_done_its_work_has_done_all_of_it(tell: Callable[[World, JobRecord, float], None]) -> None:
+    world, job = running()
+    tell(world, job, 190.0)
+    world.end(job, Outcome((0, 0)))
+    assert (job.progress.step, job.progress.steps) == (200.0, 200.0)
+
+
+def test_a_job_that_only_announced_its_steps_has_done_them_too() -> None:
+    world, job = running(steps=500.0)
+    world.end(job, Outcome((0, 0)))
+    assert job.progress.step == 500.0
+
+
+def test_a_job_that_fails_for_good_stays_where_it_was() -> None:
+    world, job = running()
+    _reported(world, job, 190.0)
+    world.end(job, Outcome((3, 3)))
+    assert (job.state, job.progress.step) == (JobState.FAILED, 190.0)
+
+
+@pytest.mark.parametrize("tell", [_reported, _read_off])
+@pytest.mark.parametrize(
+    ("outcome", "about"),
+    [
+        (Outcome((143, 143), "request"), {}),
+        (Outcome((143, 143), "request"), {"preempt": "restart"}),
+        (Outcome((143, 143), "request"), {"preempt": "checkpoint"}),
+        (Outcome((3, 3)), {"retries": 1}),
+        (LOST, {}),
+    ],
+)
+def test_a_job_that_starts_from_the_beginning_shows_no_progress(
+    tell: Callable[[World, JobRecord, float], None], outcome: Outcome, about: dict[str, Any]
+) -> None:
+    world, job = running(**about)
+    tell(world, job, 39.0)
+    world.end(job, outcome)
+    assert not job.state.ended
+    assert job.progress.step == 0.0
+
+
+def test_a_job_that_has_a_checkpoint_shows_that_step_until_it_is_further() -> None:
+    world, job = running()
+    _reported(world, job, 30.0, checkpoint="/saved")
+    _reported(world, job, 39.0, 21.0)
+    world.end(job, Outcome((143, 143), "request"))
+    assert job.progress.step == 30.0
+    assert job.progress.is_own, "its log is not asked"
+
+
+def test_a_job_that_saved_and_does_not_say_where_keeps_its_step() -> None:
+    world, job = running(preempt="checkpoint")
+    _read_off(world, job, 39.0)
+    world.end(job, Outcome((75, 75), "request"))
+    assert job.progress.step == 39.0
+
+
+@pytest.mark.parametrize(("preempt", "step"), [("suspend", 0.0), ("restart", 0.0), ("checkpoint", 39.0)])
+def test_a_job_that_is_put_back_in_the_queue_shows_where_it_starts_again(preempt: str, step: float) -> None:
+    world, job = running(preempt=preempt)
+    _read_off(world, job, 39.0)
+    assert job.loses_its_work is (preempt != "checkpoint")
+    world.ask(world.commands.each(job.id, world.commands.requeue), 21.0)
+    # One that saves on request has not done so yet.
+    assert job.progress.step == step
+
+
+def test_what_a_cancelled_job_wrote_last_is_kept() -> None:
+    world, job = running()
+    _read_off(world, job, 39.0)
+    world.ask(world.commands.each(job.id, world.commands.cancel), 21.0)
+    _read_off(world, job, 44.0, 22.0)
+    world.end(job, Outcome((143, 143), "request"))
+    assert (job.state, job.progress.step) == (JobState.CANCELLED, 44.0)
 
 
 def test_a_job_that_was_stopped_to_go_on_elsewhere_keeps_its_gpus() -> None:

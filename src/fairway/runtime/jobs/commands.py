@@ -290,6 +290,8 @@ class Commands:
             raise WrongStateError(f"job {record.id} is {record.state}; only running jobs can be put back in the queue")
         life.move(record, JobState.PENDING, self._jobs.date_s(now_s), record.reason)
         events = self._off(record, now_s, "put back in the queue")
+        if not record.saves_when_asked:
+            record.progress.fall_back()
         self._jobs.instructions.append(Stop(record.number))
         return events
 

@@ -382,11 +382,13 @@ class AttemptEnds:
     def _done(self, record: JobRecord, now_s: float) -> list[Event]:
         record.exit_code = 0
         learnt = self._seen.learn(record, now_s)
+        record.progress.complete(record.request.steps)
         self._leave(record, JobState.COMPLETED, "", now_s)
         return [JobFinished(now_s, record.number), *learnt]
 
     def _moves(self, record: JobRecord, judged: Verdict, now_s: float) -> list[Event]:
         """It was stopped to go on elsewhere or on other GPUs. The state has booked these for it already."""
+        self._fall_back(record)
         life.move(record, JobState.PREEMPTED, self._jobs.date_s(now_s), judged.why)
         self._note(record, "stopped", judged.why)
         stands = RateChanged(now_s, record.number, self._seen.saved(record), 0.0)
@@ -394,6 +396,7 @@ class AttemptEnds:
 
     def _again(self, record: JobRecord, judged: Verdict, now_s: float, *, asked: bool) -> list[Event]:
         """It runs again from its last checkpoint: at once if it was asked to stop, otherwise after a delay."""
+        self._fall_back(record)
         why = record.reason if record.reason == RECLAIMED else judged.why
         life.move(record, JobState.SUSPENDED if record.suspended else JobState.PREEMPTED, self._jobs.date_s(now_s), why)
         self._note(record, "stopped", judged.why + ("" if asked else f"; runs again in {BACK_OFF_S:.0f} s"))
@@ -414,6 +417,7 @@ class AttemptEnds:
             record.exit_code = judged.code
             self._leave(record, judged.state, judged.why, now_s)
             return [JobFailed(now_s, record.number, judged.why)]
+        self._fall_back(record)
         tries = losses if lost else record.failures
         wait_s = 0.0 if lost and losses == 1 else min(BACK_OFF_S * 2 ** (tries - 1), MOST_BACK_OFF_S)
         record.not_before_s = self._jobs.date_s(now_s) + wait_s
@@ -422,6 +426,12 @@ class AttemptEnds:
         self._jobs.timers.set(now_s + wait_s)
         self._jobs.eligibility.note_off(record, now_s)
         return [JobEvicted(now_s, record.number, self._seen.saved(record), judged.why)]
+
+    def _fall_back(self, record: JobRecord) -> None:
+        """Its next attempt starts from its last checkpoint. One that has saved its state, but does not say where, goes
+        on from the step that it had reached."""
+        if record.progress.checkpoint is not None or CHECKPOINTED not in record.attempts[-1].codes:
+            record.progress.fall_back()
 
     def _losses(self, record: JobRecord, judged: Verdict) -> int:
         """How often the machine has failed it. A machine that could not even start it is asked as long as it takes."""

@@ -159,7 +159,16 @@ class Progress:
     @property
     def is_own(self) -> bool:
         """Whether the job itself has told its progress."""
-        return not self.source and (self.step > 0 or self.reported_s is not None or self.steps_per_s is not None)
+        steps = self.step > 0 or self.reported_step > 0
+        return not self.source and (steps or self.reported_s is not None or self.steps_per_s is not None)
+
+    def complete(self, steps: float | None) -> None:
+        """The job has done its work: all of it, whatever it reported last. `steps`: how many its owner announced."""
+        self.step = max(self.step, self.steps or steps or 0.0)
+
+    def fall_back(self) -> None:
+        """The job starts again from its last checkpoint, or from the beginning."""
+        self.step = self.checkpoint_step
 
     def shown(self, shift_s: float) -> dict[str, Any]:
         """As users see it, with dates by the time of day, which are `shift_s` later."""
@@ -267,6 +276,17 @@ class JobRecord:
     def settled(self) -> bool:
         """Whether it has ended and its processes are gone: it never changes again."""
         return self.state.ended and self.open_attempt is None
+
+    @property
+    def saves_when_asked(self) -> bool:
+        """Whether it is asked to save its state when it is taken off its GPUs, and is trusted to do so."""
+        return self.request.preempt == "checkpoint"
+
+    @property
+    def loses_its_work(self) -> bool:
+        """Whether it starts from the beginning if it is stopped now."""
+        running = self.state is JobState.RUNNING
+        return running and not self.saves_when_asked and self.progress.checkpoint is None
 
     @property
     def stays(self) -> bool:

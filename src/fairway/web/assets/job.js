@@ -19,7 +19,7 @@ const IDLE_MS = 30_000;
 const chip = (state) => h("span", { class: `chip ${toneOf(state)}`, "data-state": state }, h("i", { class: "dot", "aria-hidden": "true" }), stateText(state));
 
 function headOf(job, acted, current) {
-  const share = job.steps && !hasEnded(job.state) ? Math.min(1, job.step / job.steps) : null;
+  const share = job.steps ? Math.min(1, job.step / job.steps) : null;
   const bar = share !== null && h("div", { "class": "progress", "role": "progressbar", "aria-valuenow": Math.round(share * 100), "aria-valuemin": 0, "aria-valuemax": 100, "aria-label": "Progress" }, h("i", { class: "bar" }), h("span", {}, percent(Math.floor(share * 1000) / 1000)));
   if (bar) bar.firstChild.style.setProperty("--done", share);
   return h("header", { class: "job-head" },
@@ -54,7 +54,7 @@ function ranksOf(job) {
   return job.request.processes === "per_gpu" ? Math.max(job.gpus, ...job.history.map((one) => one.gpus.length)) : nodes;
 }
 
-/** Calls `act` now and again when asked, with a pause between, and never twice at once. */
+/** Calls `act` when asked, with a pause between, or at once if asked for `now`. */
 function paced(act, pause_ms, signal) {
   let [last, due, busy] = [0, 0, false];
   const run = async () => {
@@ -69,7 +69,8 @@ function paced(act, pause_ms, signal) {
     }
   };
   return (now = false) => {
-    if (due || (busy && !now) || signal.aborted) return;
+    if ((!now && (due || busy)) || signal.aborted) return;
+    clearTimeout(due);
     due = setTimeout(run, now ? 0 : Math.max(0, last + pause_ms - Date.now()));
   };
 }

@@ -55,12 +55,10 @@ function fillRow(node, item, index, picked) {
   if (link.dataset.to !== item.id) { link.href = `#/job/${encodeURIComponent(item.id)}`; link.dataset.to = item.id; }
   say(word, stateText(item.state));
   for (const { key, text } of COLUMNS) if (text) say(cells[key], text(item));
-  // What was last heard of a job that is done says nothing any more.
-  const isDone = item.state === "COMPLETED";
-  const share = item.steps && !isDone ? Math.min(1, item.step / item.steps) : null;
+  const share = item.steps ? Math.min(1, item.step / item.steps) : null;
   bar.hidden = share === null;
   bar.style.setProperty("--done", share ?? 0);
-  say(done, share === null ? (item.step && !isDone ? item.step.toLocaleString("en") : "") : `${Math.floor(share * 100)} %`);
+  say(done, share === null ? (item.step ? item.step.toLocaleString("en") : "") : `${Math.floor(share * 100)} %`);
   const told = whenOf(item);
   say(verb, told.word);
   say(at, told.at);
