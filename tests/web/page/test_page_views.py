@@ -227,6 +227,60 @@ def test_buttons_ask_and_say_what_was_done(cli: LiveCli, open_page: Open) -> Non
     page.locator(".chip[data-state=CANCELLED]").wait_for()
 
 
+def test_a_job_that_stays_in_memory_loses_nothing_and_says_so(cli: LiveCli, open_page: Open) -> None:
+    job, tasks = trained(cli, "--name", "stays"), sleeper(cli, "--array", "0-1")
+    cli.wait_for(job, "RUNNING")
+    cli.wait_for(f"{tasks}_1", "RUNNING")
+    page = open_page(f"job/{job}")
+    page.locator("[data-view=job] dt:has-text('why') + dd", has_text="it runs").wait_for()
+    page.locator("[data-view=job] [role=progressbar]").wait_for()
+    # Something has just been told of it, so the next look at the reason is due in a while only.
+    assert cli("update", job, "--priority", "1").code == 0
+    page.locator("[data-view=job] dt:has-text('priority') + dd", has_text="1").wait_for()
+    page.locator("button[data-verb=suspend]").click()
+    page.locator("dialog[open]", has_text="Its processes stay in memory, and continue where they were.").wait_for()
+    assert "beginning" not in page.locator("dialog[open]").inner_text()
+    page.locator("dialog[open] button[data-answer=yes]").click()
+    page.locator(".chip[data-state=SUSPENDED]").wait_for()
+    why = page.locator("[data-view=job] dt:has-text('why') + dd").inner_text()
+    assert why.startswith("suspended by its owner"), why
+    show(page, f"job/{tasks}")
+    page.locator("button[data-verb=suspend]").click()
+    page.locator("dialog[open]", has_text="Their processes stay in memory").wait_for()
+    page.keyboard.press("Escape")
+    clear(cli, job, tasks)
+
+
+def test_a_job_that_is_put_back_shows_where_it_starts_again(cli: LiveCli, open_page: Open) -> None:
+    job = trained(cli, "--gpus", "4", "--name", "again", "--grace", "1")
+    until(lambda: cli.show(job)["step"] > 1, "its steps")
+    page = open_page(f"job/{job}")
+    assert cli("hold", job).code == 0
+    page.locator("button[data-verb=requeue]").click()
+    page.locator("dialog[open] button[data-answer=yes]").click()
+    said(page, "it has saved nothing and starts from the beginning")
+    until(lambda: cli.show(job)["history"][-1]["ended_s"] is not None, "its processes to stop")
+    assert cli.show(job)["step"] == 0
+    show(page, "queue")
+    row(page, job).locator(".c-progress", has_text="0 %").wait_for()
+    (line,) = [line for line in cli("ls").out.splitlines() if line.startswith(f"{job} ")]
+    assert "/10,000" not in line
+    clear(cli, job)
+
+
+def test_a_completed_job_shows_all_of_its_work(cli: LiveCli, open_page: Open) -> None:
+    job = cli.submit("--", "bash", "-c", """echo '{"step": 190, "steps": 200}' >> $FAIRWAY_REPORT""")
+    cli.wait_for(job, "COMPLETED")
+    page = open_page()
+    row(page, job).locator(".c-progress", has_text="100 %").wait_for()
+    show(page, f"job/{job}")
+    page.locator("[role=progressbar][aria-valuenow='100']").wait_for()
+    (line,) = [line for line in cli("ls", "--all").out.splitlines() if line.startswith(f"{job} ")]
+    assert "200/200" in line
+    told = cli.show(job)
+    assert (told["step"], told["steps"], told["progress"]["step"]) == (200, 200, 200)
+
+
 def test_what_if_shows_both_sides_for_users_and_jobs(cli: LiveCli, open_page: Open) -> None:
     long = sleeper(cli, "--gpus", "4", "--name", "long", "--expect", "2h")
     short = sleeper(cli, "--gpus", "4", "--name", "short", "--expect", "5m")

@@ -133,7 +133,8 @@ function aheadOf(why) {
 /** Why a job is where it is, and when it gets further. */
 export function whyCard(job, why) {
   const ended = hasEnded(job.state);
-  const reason = why?.reason || job.reason || (job.state === "COMPLETED" ? "it has done its work" : "");
+  // The answer to why takes longer: it may be about the state that the job had before.
+  const reason = (why?.state === job.state && why.reason) || job.reason || (job.state === "COMPLETED" ? "it has done its work" : "");
   const ahead = why ? aheadOf(why) : [];
   const frees = (why?.frees || []).map((one) => h("div", {}, freed(one)));
   const told = toldText(job);

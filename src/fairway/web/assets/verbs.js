@@ -13,11 +13,22 @@ const MOST_PRIORITY = 1_000_000;
 const called = (job) => `${job.tasks ? `all ${job.tasks.toLocaleString("en")} tasks of array` : "job"} ${job.id}${job.name ? ` (${job.name})` : ""}`;
 const grace = (job) => duration(job.request?.grace_s ?? 60);
 /** A job that saves on request, or that has a checkpoint, loses nothing that matters. */
-const saves = (job) => job.request?.preempt === "checkpoint" || Boolean(job.progress?.checkpoint);
+const saves = (job) => job.preempt === "checkpoint" || Boolean(job.progress?.checkpoint);
+const fromStep = (step) => `from its checkpoint at step ${Math.round(step).toLocaleString("en")}`;
 /** What happens to the work of a job that is stopped. Of an array's tasks it is not known here what they have saved. */
 const workLine = (job, lost) => {
-  if (job.tasks) return "Each goes on from its last checkpoint; one that has saved nothing starts from the beginning.";
-  return saves(job) ? "It goes on from its last checkpoint." : `It has saved nothing${lost}`;
+  if (job.preempt === "checkpoint") return job.tasks ? "Each saves its state first, and continues from there." : "It saves its state first, and continues from there.";
+  if (job.tasks) return "Each continues from its last checkpoint; one that has saved nothing starts from the beginning.";
+  return saves(job) ? `It continues ${fromStep(job.progress.checkpoint_step)}.` : `It has saved nothing${lost}`;
+};
+/** What happens to the work of a job that is suspended. */
+const suspendLine = (job) => {
+  if (job.preempt !== "suspend") return workLine(job, ": it starts from the beginning.");
+  return job.tasks ? "Their processes stay in memory, and continue where they were." : "Its processes stay in memory, and continue where they were.";
+};
+const requeuedLine = (row) => {
+  if (row.from_the_beginning) return `${stateLine(row)}; it has saved nothing and starts from the beginning`;
+  return `${stateLine(row)}${row.from_step === null ? "" : `; it continues ${fromStep(row.from_step)}`}`;
 };
 const stateLine = (row) => `job ${row.id} is ${row.state.toLowerCase().replaceAll("_", " ")}${row.reason && row.reason.toUpperCase() !== row.state ? `: ${row.reason}` : ""}`;
 const endedLine = (row) => `job ${row.id} had ended before: ${row.state.toLowerCase().replaceAll("_", " ")}`;
@@ -30,7 +41,7 @@ const releasedLine = (row) => {
 const VERBS = [
   {
     verb: "suspend", label: "Suspend", fits: (job) => !hasEnded(job.state) && !job.suspended && job.state === "RUNNING",
-    lines: (job) => ["It leaves its GPUs until it is resumed.", job.request?.preempt === "suspend" ? "Its processes stay, and go on where they were." : workLine(job, ": it starts from the beginning.")],
+    lines: (job) => ["It leaves its GPUs until it is resumed.", suspendLine(job)],
   },
   { verb: "resume", label: "Resume", fits: (job) => !hasEnded(job.state) && Boolean(job.suspended), lines: () => ["It goes on when it is its turn."], told: releasedLine },
   {
@@ -42,7 +53,7 @@ const VERBS = [
   {
     verb: "requeue", label: "Requeue", fits: (job) => job.state === "RUNNING", danger: (job) => !saves(job),
     lines: (job) => ["It is stopped and put back in the queue.", workLine(job, " and starts from the beginning: the work so far is lost.")],
-    told: (row) => `${stateLine(row)}${row.from_the_beginning ? "; it has saved nothing and starts from the beginning" : ""}`,
+    told: requeuedLine,
   },
   { verb: "priority", label: "Priority", fits: (job) => !hasEnded(job.state) },
   {
