@@ -202,6 +202,18 @@ def test_what_a_cancelled_job_wrote_last_is_kept() -> None:
     assert (job.state, job.progress.step) == (JobState.CANCELLED, 44.0)
 
 
+def test_a_cancelled_job_that_begins_to_report_needs_no_work_of_another_kind() -> None:
+    world, job = running()
+    _read_off(world, job, 39.0)
+    assert world.observations.counts_steps(job.number)
+    world.ask(world.commands.each(job.id, world.commands.cancel), 21.0)
+    # Its log says no step any more, and it reports one itself: neither is news for the state, which has forgotten it.
+    assert world.handle(ReadOff(22.0, job.number, len(job.attempts), None)) == []
+    _reported(world, job, 40.0, 23.0)
+    world.end(job, Outcome((143, 143), "request"))
+    assert job.state is JobState.CANCELLED
+
+
 def test_a_job_that_was_stopped_to_go_on_elsewhere_keeps_its_gpus() -> None:
     world, job = running()
     assert isinstance(world.end(job, Outcome((143,), "request"))[0], RateChanged)

@@ -272,7 +272,8 @@ class LiveJobs:
 
     def _read_off(self, one: ReadOff) -> list[Event]:
         record = self.store[one.job]
-        cancelled = record.state.ended and not record.settled
+        # What a cancelled job wrote last is kept. That its log says nothing any more is no news.
+        cancelled = record.state.ended and not record.settled and one.found is not None
         if not (record.state is JobState.RUNNING or cancelled) or one.attempt != len(record.attempts):
             return []
         return self.observations.read_off(record, one.found, one.time_s)

@@ -269,6 +269,9 @@ class Observations:
         if job not in self._in_steps:
             return []
         self._in_steps.discard(job)
+        if record.state.ended:
+            # It was cancelled, and its processes still write.
+            return []
         runs = record.state is JobState.RUNNING and job in self._state.held_gpus
         ran_s = self._ran_until_s(record, now_s) if runs else self.saved(record)
         return [self._expects(record, self._likely_s(record, ran_s), ran_s, self.rate(record) if runs else 0.0, now_s)]
