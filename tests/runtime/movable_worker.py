@@ -9,6 +9,7 @@ It runs out of memory as real jobs do. `movable`: it moves its memory out when i
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ from pathlib import Path
 gpu, capacity, size, steps, words = Path(sys.argv[1]), *map(int, sys.argv[2:5]), sys.argv[5:]
 attempt = Path(os.environ["FAIRWAY_LOG"]).parent
 mine = gpu / str(os.getpid())
+away = mine.with_suffix(".out")
 
 
 def wished() -> dict:
@@ -34,12 +36,28 @@ def say(**what: object) -> None:
     path.with_suffix(".new").replace(path)
 
 
+def wait_for_driver() -> None:
+    """What uses the GPU waits while the driver has the memory elsewhere. Everything else goes on."""
+    while away.exists():
+        time.sleep(0.002)
+
+
 def take() -> None:
+    wait_for_driver()
     mine.write_text(str(size))
     if sum(int(one.read_text() or 0) for one in gpu.iterdir() if one.name.isdigit()) > capacity:
         mine.unlink()
         print("CUDA out of memory", flush=True)
         os._exit(1)
+
+
+def free() -> None:
+    while True:
+        wait_for_driver()
+        with contextlib.suppress(FileNotFoundError):
+            # The driver may take it just now.
+            mine.unlink()
+            return
 
 
 def asked(signo: int, frame: object) -> None:
@@ -84,4 +102,4 @@ while step < steps:
     step += 1
     print("step", step, flush=True)
     time.sleep(0.05)
-mine.unlink()
+free()

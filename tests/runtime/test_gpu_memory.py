@@ -7,7 +7,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,7 @@ class PretendedDriver:
 
     def __init__(self, memory: PretendedMemory, problem: str = "") -> None:
         self.calls: list[str] = []
+        self.while_it_leaves: Callable[[], object] = lambda: None
         self._memory, self._problem = memory, problem
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.bind(str(memory.socket))
@@ -76,6 +77,8 @@ class PretendedDriver:
             before, after = (here, away) if asked["do"] == "out" else (away, here)
             if before.exists():
                 before.rename(after)
+        if asked["do"] == "out":
+            self.while_it_leaves()
         return {"pids": asked["pids"]}
 
 
@@ -154,6 +157,27 @@ def test_the_driver_moves_what_the_job_cannot(folder: Path, memory: PretendedMem
         for one in jobs:
             assert ended(one).state is JobState.COMPLETED, log_of(scheduler, one)
     assert driver.calls.count("out") == driver.calls.count("in") >= 1
+
+
+def test_a_job_computes_on_while_the_driver_moves_its_memory(folder: Path, memory: PretendedMemory) -> None:
+    """The driver cannot move the memory of a process that stands still, so a job may reach its end meanwhile."""
+    driver = PretendedDriver(memory)
+    with scheduler_of(folder, memory, policy="fifo") as scheduler:
+        first = job(scheduler, memory, 10 * GB, 20)
+        wait_for(lambda: steps_of(scheduler, first))
+
+        def until_the_last_step() -> None:
+            wait_for(lambda: steps_of(scheduler, first)[-1] == 20)
+            time.sleep(0.2)
+
+        driver.while_it_leaves = until_the_last_step
+        scheduler.suspend(first.id)
+        other = job(scheduler, memory, 10 * GB, 3)
+        assert ended(other).state is JobState.COMPLETED, log_of(scheduler, other)
+        assert (first.state, places(scheduler)) == (JobState.SUSPENDED, {first.id: "host"}), log_of(scheduler, first)
+        scheduler.release(first.id)
+        assert ended(first).state is JobState.COMPLETED, log_of(scheduler, first)
+    assert driver.calls == ["out", "in"]
 
 
 def test_the_driver_moves_what_does_not_answer(folder: Path, memory: PretendedMemory) -> None:

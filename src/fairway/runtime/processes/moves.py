@@ -3,7 +3,9 @@
 A keeper does it when the scheduler asks, by the cheapest way that works:
 
 * The ranks move it out themselves (`fairway.gpu.movable`). They are asked by a signal, and let go on until they answer.
-* The driver takes everything off the GPU. A helper of the scheduler asks it (`fairway.gpu.checkpointer`).
+* The driver takes everything off the GPU. A helper of the scheduler asks it (`fairway.gpu.checkpointer`). The ranks are
+  let go on for that, because the driver waits for ever for a process that stands still. Their calls to CUDA wait until
+  the driver has brought everything back, so nothing of theirs uses the GPU meanwhile.
 * Both: what the ranks leave there themselves (the CUDA context) is taken by the driver, if it stands in the way.
 
 The files are in the attempt's directory.
