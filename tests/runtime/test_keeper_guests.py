@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from live_scheduler import clear, cluster_of, ended, submit, until
-from real_processes import python, state_of, wait_for
+from real_processes import python, state_of, stays, takes_turns, wait_for
 
 from fairway.placement import placement
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.processes.local import HURRY_S
 from fairway.testing.hosted import Hosted
+from fairway.testing.waiting import WAIT_S
 
 BUSY = "while True: pass"
-TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 
 
 class RestartableScheduler:
@@ -38,7 +37,7 @@ class RestartableScheduler:
 
     def close(self) -> None:
         self.scheduler.close()
-        self.thread.join(60)
+        self.thread.join(WAIT_S)
 
     def throttle(self, part: float) -> None:
         """Have a round with another throttle."""
@@ -69,18 +68,6 @@ def rank_of(site: RestartableScheduler, job: JobRecord) -> int:
     return int(json.loads(path.read_text())[0][0])
 
 
-def part_of(pid: int, seconds: float = 3.0) -> float:
-    """What part of the time a process computes."""
-
-    def computed() -> int:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return int(fields[11]) + int(fields[12])
-
-    before, began_s = computed(), time.monotonic()
-    time.sleep(seconds)
-    return (computed() - before) * TICK_S / (time.monotonic() - began_s)
-
-
 def two(site: RestartableScheduler) -> tuple[JobRecord, JobRecord]:
     """A host and its guest, which both compute."""
     host = until(submit(site.scheduler, ["sleep", "600"]), JobState.RUNNING)
@@ -92,13 +79,13 @@ def test_a_guest_is_throttled_from_its_start_and_as_the_policy_says_later(site: 
     _, guest = two(site)
     wait_for(lambda: site.told(guest) == 0.1)
     pid = rank_of(site, guest)
-    low = part_of(pid)
-    assert low < 0.3
+    takes_turns(pid)
     site.throttle(0.5)
     wait_for(lambda: site.told(guest) == 0.5)
+    takes_turns(pid)
     site.throttle(1.0)
     wait_for(lambda: site.told(guest) == 1.0)
-    wait_for(lambda: part_of(pid, 1.0) > 2 * low, "all of the time")
+    stays(pid, stopped=False)
 
 
 def test_a_guest_whose_host_has_left_is_not_throttled_any_more(site: RestartableScheduler) -> None:
@@ -128,11 +115,11 @@ def test_a_throttle_is_kept_over_a_restart_of_the_scheduler(site: RestartableSch
     wait_for(lambda: site.told(guest) == 0.1)
     site.close()
     pid = rank_of(site, guest)
-    assert part_of(pid) < 0.4
+    takes_turns(pid)
     site.open()
     guest = site.scheduler.store[1]
     assert site.told(guest) == 0.1
-    assert part_of(pid) < 0.4
+    takes_turns(pid)
     assert len(guest.attempts) == 1
     site.throttle(1.0)
     wait_for(lambda: site.told(guest) == 1.0)
@@ -144,16 +131,15 @@ def test_a_guest_that_was_suspended_goes_on_throttled(site: RestartableScheduler
     wait_for(lambda: site.told(guest) == 0.1)
     site.scheduler.suspend(guest.id)
     wait_for(lambda: guest.state is JobState.SUSPENDED)
-    time.sleep(0.5)
-    assert part_of(pid, 1.0) < 0.03
+    stays(pid, stopped=True)
     site.scheduler.release(guest.id)
     until(guest, JobState.RUNNING)
-    assert 0.0 < part_of(pid) < 0.4
+    takes_turns(pid)
 
 
 def test_a_suspended_job_that_is_cancelled_has_not_its_whole_grace_period(site: RestartableScheduler) -> None:
     ignores = "import signal\nsignal.signal(15, signal.SIG_IGN)\nprint('ready', flush=True)\nwhile True: pass"
-    job = until(submit(site.scheduler, python(ignores), grace_s=500.0), JobState.RUNNING)
+    job = until(submit(site.scheduler, python(ignores), grace_s=600.0), JobState.RUNNING)
     log = site.folder / "jobs" / job.id / "attempt-1" / "rank-0.log"
     wait_for(lambda: log.exists() and "ready" in log.read_text())
     site.scheduler.suspend(job.id)
@@ -162,4 +148,4 @@ def test_a_suspended_job_that_is_cancelled_has_not_its_whole_grace_period(site: 
     began_s = time.monotonic()
     site.scheduler.cancel(job.id)
     ended(job)
-    assert HURRY_S <= time.monotonic() - began_s < 40.0
+    assert time.monotonic() - began_s >= HURRY_S

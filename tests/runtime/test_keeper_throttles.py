@@ -9,14 +9,25 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from real_processes import attempt_alone, end_of, log_of, processes_of, python, said, start, state_of, wait_for
+from real_processes import (
+    attempt_alone,
+    end_of,
+    log_of,
+    processes_of,
+    python,
+    said,
+    start,
+    state_of,
+    stays,
+    takes_turns,
+    wait_for,
+)
 
 from fairway.runtime.processes import keeper, local
 from fairway.runtime.processes.local import HURRY_S, Running
 from fairway.testing.seeds import some
 
 BUSY = "print('ready')\nwhile True: pass"
-TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.fixture
@@ -31,20 +42,6 @@ def rank_of(running: Running, rank: int = 0) -> int:
     return int(json.loads(path.read_text())[rank][0])
 
 
-def computed_s(pid: int) -> float:
-    """How long a process has computed so far."""
-    fields = keeper.stat_fields(pid)
-    return (int(fields[11]) + int(fields[12])) * TICK_S if fields else 0.0
-
-
-def parts(pids: list[int], seconds: float = 3.0) -> list[float]:
-    """What part of the time processes compute; on a busy machine less than they may."""
-    before, began_s = [computed_s(pid) for pid in pids], time.monotonic()
-    time.sleep(seconds)
-    took_s = time.monotonic() - began_s
-    return [(computed_s(pid) - was) / took_s for pid, was in zip(pids, before, strict=True)]
-
-
 def busy(folder: Path, **about: object) -> Running:
     """A rank that never rests."""
     running = start(folder, python(BUSY), **{"grace_s": 1.0, **about})
@@ -52,40 +49,25 @@ def busy(folder: Path, **about: object) -> Running:
     return running
 
 
-def test_a_throttled_job_computes_for_its_part_of_the_time_and_one_of_1_for_all_of_it(folder: Path) -> None:
+def test_a_throttled_job_rests_in_every_period_and_one_of_1_never(folder: Path) -> None:
     running = busy(folder)
     pid = rank_of(running)
     assert running.throttle(0.3)
     assert running.throttled == 0.3
-    low = parts([pid])[0]
+    takes_turns(pid)
     running.throttle(1.0)
-    wait_for(lambda: parts([pid], 1.0)[0] > low * 1.4, "all of the time")
+    stays(pid, stopped=False)
     running.stop()
     end_of(running)
-    assert 0.0 < low < 0.6
-
-
-@pytest.mark.parametrize("part", some([0.05, 0.8], 1))
-def test_parts_near_none_and_near_all_are_kept_to(folder: Path, part: float) -> None:
-    running, free = busy(folder), busy(folder.with_name(folder.name + "-free"))
-    running.throttle(part)
-    time.sleep(0.5)
-    mine, others = parts([rank_of(running), rank_of(free)], 4.0)
-    for one in (running, free):
-        one.stop()
-        end_of(one)
-    # The other one is what the machine gives to a process that is not throttled.
-    assert part * 0.2 < mine / max(others, 0.01) < part + 0.3
 
 
 def test_a_throttle_from_before_the_start_of_the_ranks_counts(folder: Path) -> None:
     running = start(folder, python(BUSY), grace_s=1.0)
     running.throttle(0.1)
     said(running, "ready")
-    low = parts([rank_of(running)])[0]
+    takes_turns(rank_of(running))
     running.stop()
     end_of(running)
-    assert low < 0.4
 
 
 def test_every_process_rests_even_outside_the_group(folder: Path) -> None:
@@ -94,35 +76,32 @@ def test_every_process_rests_even_outside_the_group(folder: Path) -> None:
     wait_for(lambda: log_of(running).count("ready") == 3)
     running.throttle(0.02)
     pids = [pid for pid in processes_of(folder.name) if pid != running.pid]
-    wait_for(lambda: all(state_of(pid) == "T" for pid in pids))
-    low = parts(pids)
+    assert len(pids) == 3
+    wait_for(lambda: all(state_of(pid) == "T" for pid in pids), "a rest of all")
     running.throttle(1.0)
-    wait_for(lambda: all(state_of(pid) != "T" for pid in pids))
+    for pid in pids:
+        stays(pid, stopped=False)
     running.stop()
     end_of(running)
-    assert len(low) == 3
-    assert sum(low) < 0.3
 
 
 def test_suspending_comes_before_the_throttle_and_going_on_takes_it_up_again(folder: Path) -> None:
     running = busy(folder)
     pid = rank_of(running)
     running.throttle(0.5)
-    wait_for(lambda: state_of(pid) == "T")
+    takes_turns(pid)
     running.pause()
-    time.sleep(0.3)
-    assert parts([pid], 1.0)[0] == pytest.approx(0.0, abs=0.02)
+    stays(pid, stopped=True)
     running.throttle(0.1)
-    assert parts([pid], 1.0)[0] == pytest.approx(0.0, abs=0.02)
+    stays(pid, stopped=True)
     running.go_on()
-    low = parts([pid])[0]
+    takes_turns(pid)
     running.stop()
     end_of(running)
-    assert 0.0 < low < 0.4
 
 
 def test_a_request_to_stop_ends_the_throttle_so_that_there_is_time_to_save(folder: Path) -> None:
-    # Two tenths of a second of computing: at a hundredth of the time they would take 20 s.
+    # Two tenths of a second of computing: at a thousandth of the time they would take 200 s.
     code = """
 import signal, sys, time
 asked = []
@@ -132,9 +111,9 @@ begin = time.process_time()
 while time.process_time() < begin + 0.2: pass
 print('saved'); sys.exit(75)
 """
-    running = start(folder, python(code), grace_s=15.0)
+    running = start(folder, python(code), grace_s=120.0)
     said(running, "ready")
-    running.throttle(0.01)
+    running.throttle(0.001)
     pid = rank_of(running)
     wait_for(lambda: state_of(pid) == "T")
     running.stop()
@@ -149,28 +128,23 @@ def test_a_throttle_outlives_the_scheduler_that_set_it(folder: Path) -> None:
     found = local.find_attempt(folder)
     assert isinstance(found, Running)
     assert found.throttled == 0.2
-    low = parts([rank_of(found)])[0]
+    takes_turns(rank_of(found))
     found.throttle(1.0)
-    wait_for(lambda: parts([rank_of(found)], 1.0)[0] > low * 1.4)
+    stays(rank_of(found), stopped=False)
     found.stop()
     end_of(found)
     assert running.child is not None
     running.child.wait()
-    assert 0.0 < low < 0.5
 
 
-def test_ranks_that_keep_to_the_throttle_themselves_are_left_alone_as_long_as_they_say_so(folder: Path) -> None:
+def test_ranks_that_keep_to_the_throttle_themselves_are_left_alone_until_their_word_is_old(folder: Path) -> None:
     running = busy(folder)
     pid = rank_of(running)
-    stopped = 0
-    for _ in range(150):
-        (folder / "eased-0").touch()
-        if not _:
-            running.throttle(0.05)
-        time.sleep(0.01)
-        stopped += state_of(pid) == "T"
-    assert stopped == 0
-    wait_for(lambda: state_of(pid) == "T", "the keeper to do it when the word is old", 20.0)
+    (folder / "eased-0").touch()
+    said_s = (folder / "eased-0").stat().st_mtime
+    running.throttle(0.05)
+    wait_for(lambda: state_of(pid) == "T", "the keeper to do it")
+    assert time.time() - said_s >= keeper._EASED_S
     running.stop()
     end_of(running)
 
@@ -181,7 +155,12 @@ def test_one_rank_that_says_nothing_is_enough_for_the_keeper_to_do_it(folder: Pa
     (folder / "eased-0").touch()
     running.throttle(0.05)
     pids = [rank_of(running, 0), rank_of(running, 1)]
-    wait_for(lambda: all(state_of(pid) == "T" for pid in pids), seconds=2.5)
+
+    def all_rest() -> bool:
+        (folder / "eased-0").touch()
+        return all(state_of(pid) == "T" for pid in pids)
+
+    wait_for(all_rest, "a rest of both, although one says all the time that it keeps the throttle")
     running.stop()
     end_of(running)
 
@@ -201,7 +180,7 @@ def test_a_throttle_that_makes_no_sense_is_none(folder: Path, word: str) -> None
 
 def test_a_suspended_job_that_nobody_wants_any_more_has_little_time_to_stop(folder: Path) -> None:
     ignores = "import signal\nsignal.signal(15, signal.SIG_IGN)\nprint('ready')\nwhile True: pass"
-    running = start(folder, python(ignores), grace_s=50.0)
+    running = start(folder, python(ignores), grace_s=600.0)
     said(running, "ready")
     running.pause()
     pid = rank_of(running)
@@ -209,9 +188,10 @@ def test_a_suspended_job_that_nobody_wants_any_more_has_little_time_to_stop(fold
     began_s = time.monotonic()
     running.stop(hurry=True)
     outcome = end_of(running)
-    assert HURRY_S <= time.monotonic() - began_s < 30.0
+    assert time.monotonic() - began_s >= HURRY_S
     assert (outcome.cause, outcome.killed) == ("request", True)
-    assert outcome.stop_s == pytest.approx(HURRY_S, abs=20.0)
+    assert outcome.stop_s is not None
+    assert outcome.stop_s >= HURRY_S
 
 
 def test_a_suspended_job_hears_of_the_request_before_it_computes_on(folder: Path) -> None:
@@ -238,7 +218,7 @@ while True: cell[0] += 1
 
 def test_a_running_job_that_nobody_wants_any_more_keeps_its_grace_period(folder: Path) -> None:
     code = "import signal, sys, time\nsignal.signal(15, lambda *_: (time.sleep(3), print('saved'), sys.exit(75)))"
-    running = start(folder, python(code + "\nprint('ready')\ntime.sleep(600)"), grace_s=40.0)
+    running = start(folder, python(code + "\nprint('ready')\ntime.sleep(600)"), grace_s=120.0)
     said(running, "ready")
     running.stop(hurry=True)
     assert end_of(running).codes == (75,)
