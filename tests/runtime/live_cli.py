@@ -9,8 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -19,8 +18,8 @@ from unittest import mock
 from quick_command import QuickCommand
 
 from fairway.cli.main import main
-
-WAIT_S = 60.0
+from fairway.testing.waiting import WAIT_S
+from fairway.testing.waiting import wait_for as until
 
 
 @dataclass(frozen=True)
@@ -32,14 +31,6 @@ class Call:
     @property
     def json(self) -> Any:
         return json.loads(self.out)
-
-
-def until(true: Callable[[], object], what: str, wait_s: float = WAIT_S) -> None:
-    """Wait for a condition; fail with its name when it does not come."""
-    end_s = time.monotonic() + wait_s
-    while not true():
-        assert time.monotonic() < end_s, f"waited {wait_s:g} s for {what}"
-        time.sleep(0.05)
 
 
 class LiveCli:

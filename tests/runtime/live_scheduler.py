@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from real_processes import processes_of, wait_for
+from real_processes import processes_of
 
 from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.placement import placement
@@ -18,6 +17,7 @@ from fairway.policies import make_policy
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest
+from fairway.testing.waiting import WAIT_S, wait_for
 
 
 def cluster_of(gpus: int, kind: str = "cpu") -> Cluster:
@@ -36,16 +36,16 @@ def live_scheduler(folder: Path, gpus: int = 2, policy: str = "fifo", **about: A
         yield scheduler
     finally:
         scheduler.close()
-        thread.join(60)
+        thread.join(WAIT_S)
         assert not thread.is_alive()
 
 
 def clear(folder: Path) -> list[int]:
     """Kill whatever a test has left running in its folder; returns what that was."""
-    end_s = time.monotonic() + 2.0
     # A keeper that has written down how its attempt ended is gone a moment later.
-    while (left := processes_of(str(folder))) and time.monotonic() < end_s:
-        time.sleep(0.05)
+    with suppress(AssertionError):
+        wait_for(lambda: not processes_of(str(folder)), seconds=20.0)
+    left = processes_of(str(folder))
     for pid in left:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -57,16 +57,16 @@ def submit(scheduler: Scheduler, command: Sequence[str], **about: Any) -> JobRec
     return scheduler.submit([JobRequest(command=tuple(command), **about)])[0]
 
 
-def until(record: JobRecord, *states: JobState, seconds: float = 60.0) -> JobRecord:
+def until(record: JobRecord, *states: JobState) -> JobRecord:
     """Wait until a job is in one of some states."""
-    wait_for(lambda: record.state in states, f"{states}; it is {record.state}: {record.reason}", seconds)
+    wait_for(lambda: record.state in states, f"{states}; it is {record.state}: {record.reason}")
     return record
 
 
-def ended(record: JobRecord, seconds: float = 60.0) -> JobRecord:
+def ended(record: JobRecord) -> JobRecord:
     """Wait until a job is over and its processes are gone."""
-    wait_for(lambda: record.state.ended, f"the end; it is {record.state}: {record.reason}", seconds)
-    wait_for(lambda: record.attempt is None or record.attempt.ended_s is not None, "its processes to go", seconds)
+    wait_for(lambda: record.state.ended, f"the end; it is {record.state}: {record.reason}")
+    wait_for(lambda: record.attempt is None or record.attempt.ended_s is not None, "its processes to go")
     return record
 
 

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -15,19 +15,9 @@ import pytest
 
 from fairway.runtime.processes import containment, keeper, local
 from fairway.runtime.processes.local import Outcome, Running
+from fairway.testing.waiting import wait_for
 
 PYTHON = sys.executable
-
-
-def wait_for(true: Callable[[], Any], what: str = "", seconds: float = 60.0) -> Any:
-    """Wait until something is true, and return it."""
-    end_s = time.monotonic() + seconds
-    while time.monotonic() < end_s:
-        found = true()
-        if found:
-            return found
-        time.sleep(0.01)
-    raise AssertionError(f"waited {seconds} s in vain for {what or true}")
 
 
 def launch(folder: Path, *commands: list[str], **about: Any) -> dict[str, Any]:
@@ -49,9 +39,9 @@ def start(folder: Path, *commands: list[str], **about: Any) -> Running:
     return local.start_keeper(folder, launch(folder, *commands, **about))
 
 
-def end_of(running: Running, seconds: float = 60.0) -> Outcome:
+def end_of(running: Running) -> Outcome:
     """Wait for the end of an attempt, and say how it ended."""
-    wait_for(lambda: running.ended, "the keeper to end", seconds)
+    wait_for(lambda: running.ended, "the keeper to end")
     running.close()
     outcome = local.outcome_of(running.directory)
     assert outcome is not None, (running.directory / "keeper.log").read_text()
@@ -86,6 +76,26 @@ def processes_of(token: str) -> list[int]:
 def python(code: str) -> list[str]:
     """A command that runs some Python, quick to start."""
     return [PYTHON, "-I", "-S", "-u", "-c", code]
+
+
+def takes_turns(pid: int) -> None:
+    """Wait until a process was stopped and went on, as a throttled one does all the time."""
+    wait_for(lambda: state_of(pid) == "T", "a rest")
+    wait_for(lambda: state_of(pid) != "T", "a turn")
+    wait_for(lambda: state_of(pid) == "T", "another rest")
+
+
+def stays(pid: int, stopped: bool) -> None:
+    """Wait until a process is stopped, or is not, for longer than a throttled one ever is."""
+
+    def all_the_time() -> bool:
+        for _ in range(100):
+            if (state_of(pid) == "T") != stopped:
+                return False
+            time.sleep(0.01)
+        return True
+
+    wait_for(all_the_time, "it to stand still" if stopped else "it to compute without a rest")
 
 
 def state_of(pid: int) -> str:

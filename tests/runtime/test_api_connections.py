@@ -18,14 +18,14 @@ from fairway.api import connections
 from fairway.api.server import Server
 from fairway.client import Client
 from fairway.runtime.daemon.daemon import Daemon, Options
+from fairway.testing.waiting import WAIT_S
 
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(connections, "HEADER_S", 0.5)
-    monkeypatch.setattr(connections, "BODY_S", 0.5)
+    monkeypatch.setattr(connections, "HEADER_S", WAIT_S)
     monkeypatch.setattr(connections, "_SWEEP_S", 0.1)
     for one in (tmp_path, *tmp_path.parents):
         if one.stat().st_uid == os.geteuid() and not one.stat().st_mode & 0o001:
@@ -34,16 +34,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     ready = threading.Event()
     thread = threading.Thread(target=server.run, args=(ready.set,), daemon=True)
     thread.start()
-    assert ready.wait(60)
+    assert ready.wait(WAIT_S)
     yield tmp_path / "state"
     server.stop()
-    thread.join(60)
+    thread.join(WAIT_S)
     server.close()
 
 
 def _connected(folder: Path) -> socket.socket:
     made = socket.socket(socket.AF_UNIX)
-    made.settimeout(10.0)
+    made.settimeout(WAIT_S)
     made.connect(str(folder / "fairway.sock"))
     return made
 
@@ -51,39 +51,46 @@ def _connected(folder: Path) -> socket.socket:
 @AS_ROOT
 def test_one_user_cannot_take_all_connections(folder: Path) -> None:
     code = (
-        "import os, socket, sys, time\n"
+        "import os, select, socket, sys\n"
         "os.setgid(65534); os.setuid(65534)\n"
-        "kept, refused = [], 0\n"
+        "kept = []\n"
         "for _ in range(300):\n"
         "    one = socket.socket(socket.AF_UNIX); one.connect(sys.argv[1]); kept.append(one)\n"
-        "time.sleep(0.3)\n"
-        "for one in kept:\n"
-        "    one.setblocking(False)\n"
-        "    try: refused += one.recv(99).startswith(b'HTTP/1.1 429 ')\n"
-        "    except BlockingIOError: pass\n"
-        "print(refused, flush=True)\n"
+        "def refused(wait_s):\n"
+        "    ready = select.select(kept, (), (), wait_s)[0]\n"
+        "    kept[:] = [one for one in kept if one not in ready]\n"
+        "    return sum(one.recv(99).startswith(b'HTTP/1.1 429 ') for one in ready)\n"
+        "count = 0\n"
+        "while count < int(sys.argv[2]): count += refused(None)\n"
+        "print(count + refused(0.3), flush=True)\n"
         "sys.stdin.read()\n"
     )
-    words = [sys.executable, "-c", code, str(folder / "fairway.sock")]
+    words = [sys.executable, "-c", code, str(folder / "fairway.sock"), str(300 - connections.MOST_EACH)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert int(other.stdout.readline()) == 300 - connections.MOST_EACH
         client = Client(folder)
         job = client.submit({"command": ["true"]})[0]["id"]
-        assert client.wait(job, timeout_s=60)["state"] == "COMPLETED"
+        assert client.wait(job, timeout_s=WAIT_S)["state"] == "COMPLETED"
         other.communicate("")
 
 
-def test_silence_before_during_and_after_the_head_of_a_request_ends_the_connection(folder: Path) -> None:
+def test_silence_before_during_and_after_the_head_of_a_request_ends_the_connection(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with _connected(folder) as silent, _connected(folder) as slow, _connected(folder) as mute:
         slow.sendall(b"GET /v1/status HTTP/1.1\r\nHost:")
         mute.sendall(b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        monkeypatch.setattr(connections, "HEADER_S", 0.5)
+        monkeypatch.setattr(connections, "BODY_S", 0.5)
         for one in (silent, slow, mute):
             with contextlib.suppress(ConnectionResetError):
                 assert one.recv(10_000) == b""
 
 
-def test_a_client_that_goes_on_in_time_is_answered_as_often_as_it_asks(folder: Path) -> None:
+def test_a_client_that_is_silent_between_requests_is_answered_as_often_as_it_asks(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with _connected(folder) as patient:
         for _ in range(3):
             patient.sendall(b"GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -91,7 +98,10 @@ def test_a_client_that_goes_on_in_time_is_answered_as_often_as_it_asks(folder: P
             while not answer.endswith(b"}"):
                 answer += patient.recv(100_000)
             assert answer.startswith(b"HTTP/1.1 200")
-            time.sleep(0.7)
+            with monkeypatch.context() as context:
+                # Now whoever is in the middle of a head is silent for too long.
+                context.setattr(connections, "HEADER_S", -1.0)
+                time.sleep(0.3)
 
 
 class One:

@@ -12,7 +12,6 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,9 +22,9 @@ from fairway.api.server import Server
 from fairway.client import Client, ClientError, NotUpError, RefusedError, WaitedTooLongError
 from fairway.core.errors import InputError
 from fairway.runtime.daemon.daemon import Daemon, Options
+from fairway.testing.waiting import WAIT_S, wait_for
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
-LONG_S = 60.0
 
 
 class Site:
@@ -37,27 +36,18 @@ class Site:
         ready = threading.Event()
         self._thread = threading.Thread(target=self.server.run, args=(ready.set,), daemon=True)
         self._thread.start()
-        assert ready.wait(LONG_S)
+        assert ready.wait(WAIT_S)
         self.client = Client(folder)
 
     def close(self) -> None:
         if self._thread.is_alive():
             for row in self.client.ls(state=("PENDING", "RUNNING", "SUSPENDED", "PREEMPTED")):
                 self.client.cancel(row["id"])
-            until(lambda: not self.server.daemon.scheduler.engine.attempts.live)
+            wait_for(lambda: not self.server.daemon.scheduler.engine.attempts.live)
         self.server.stop()
-        self._thread.join(LONG_S)
+        self._thread.join(WAIT_S)
         assert not self._thread.is_alive()
         self.server.close()
-
-
-def until(true: Callable[[], Any]) -> Any:
-    """Wait for something to be so."""
-    until_s = time.monotonic() + LONG_S
-    while not (found := true()):
-        assert time.monotonic() < until_s, "it did not happen"
-        time.sleep(0.02)
-    return found
 
 
 @pytest.fixture
@@ -86,7 +76,7 @@ def test_a_job_is_submitted_followed_and_waited_for(site: Site) -> None:
     client = site.client
     job = client.submit(shell("echo one; sleep 0.3; echo $FAIRWAY_JOB_ID $PWD", cwd="/tmp"))[0]["id"]
     assert b"".join(client.logs(job, follow=True)) == f"one\n{job} /tmp\n".encode()
-    told = client.wait(job, timeout_s=LONG_S)
+    told = client.wait(job, timeout_s=WAIT_S)
     assert (told["state"], told["exit_code"], told["attempts"]) == ("COMPLETED", 0, 1)
     assert told["ran_s"] > 0.2
     assert [row["id"] for row in client.history()] == [job]
@@ -104,15 +94,15 @@ def test_ranks_are_followed_together(site: Site) -> None:
 def test_a_job_can_be_controlled(site: Site) -> None:
     client = site.client
     job = client.submit(shell("sleep 60", name="before"))[0]["id"]
-    until(lambda: client.show(job)["state"] == "RUNNING")
+    wait_for(lambda: client.show(job)["state"] == "RUNNING")
     gpus = client.nodes()[0]["gpus"]
     assert sorted(gpu["use"] for gpu in gpus) == ["held", "idle"]
     assert [gpu["jobs"] for gpu in gpus if gpu["use"] == "held"] == [[job]]
     assert client.ls(state="RUNNING")[0]["gpus_held"] == 1
     assert client.suspend(job)[0]["state"] == "SUSPENDED"
-    until(lambda: client.status()["gpus_held"] == 0)
+    wait_for(lambda: client.status()["gpus_held"] == 0)
     client.resume(job)
-    until(lambda: client.show(job)["state"] == "RUNNING")
+    wait_for(lambda: client.show(job)["state"] == "RUNNING")
     assert client.update(job, name="after", priority=3)[0]["name"] == "after"
     assert client.why(job)["state"] == "RUNNING"
     assert client.cancel(job)[0]["state"] == "CANCELLED"
@@ -123,19 +113,19 @@ def test_a_job_can_be_controlled(site: Site) -> None:
     with pytest.raises(WaitedTooLongError):
         client.wait(waiting, timeout_s=0.1)
     client.release(waiting)
-    assert client.wait(waiting, timeout_s=LONG_S)["state"] == "COMPLETED"
+    assert client.wait(waiting, timeout_s=WAIT_S)["state"] == "COMPLETED"
 
 
 def test_a_new_time_limit_counts_for_what_runs(site: Site) -> None:
     client = site.client
     job = client.submit(shell("sleep 60"))[0]["id"]
-    until(lambda: client.show(job)["state"] == "RUNNING")
+    wait_for(lambda: client.show(job)["state"] == "RUNNING")
     client.update(job, limit_s=0.5)
-    assert client.wait(job, timeout_s=LONG_S)["state"] == "TIMEOUT"
+    assert client.wait(job, timeout_s=WAIT_S)["state"] == "TIMEOUT"
     short = client.submit(shell("sleep 3; echo done", limit_s=2))[0]["id"]
-    until(lambda: client.show(short)["state"] == "RUNNING")
+    wait_for(lambda: client.show(short)["state"] == "RUNNING")
     client.update(short, limit_s=600)
-    assert client.wait(short, timeout_s=LONG_S)["state"] == "COMPLETED"
+    assert client.wait(short, timeout_s=WAIT_S)["state"] == "COMPLETED"
 
 
 def test_events_reach_the_client(site: Site) -> None:
@@ -152,9 +142,9 @@ def test_events_reach_the_client(site: Site) -> None:
 
     thread = threading.Thread(target=listening, daemon=True)
     thread.start()
-    until(lambda: site.server.app.state.context.stream._bells)
+    wait_for(lambda: site.server.app.state.context.stream._bells)
     job = client.submit(shell("true"))[0]["id"]
-    thread.join(LONG_S)
+    thread.join(WAIT_S)
     assert not thread.is_alive()
     assert [event["event"] for event in told] == ["JobSubmitted", "Launch", "JobStarted", "JobFinished"]
     assert {event["job"] for event in told} == {job}
@@ -214,7 +204,7 @@ def test_over_tcp_the_token_is_needed(new_site: Callable[..., Site]) -> None:
         {"X-Real-IP": "uid:0"},
         {"Authorization": ""},
     ):
-        connection = http.client.HTTPConnection(*site.server.address, timeout=LONG_S)
+        connection = http.client.HTTPConnection(*site.server.address, timeout=WAIT_S)
         connection.request("POST", "/v1/jobs", json.dumps(shell("true")), headers)
         assert connection.getresponse().status == 401
         connection.close()
@@ -239,7 +229,7 @@ def test_others_can_reach_the_socket_and_nothing_else(site: Site) -> None:
     assert mode("fairway.sock") == 0o666
     assert {mode(name) for name in ("journal.db", "lock", "ballast")} == {0o600}
     job = site.client.submit(shell("true", env={"SECRET": "1"}))[0]["id"]
-    site.client.wait(job, timeout_s=LONG_S)
+    site.client.wait(job, timeout_s=WAIT_S)
     assert mode(f"jobs/{job}/attempt-1/launch.json") == 0o600
 
 
@@ -264,7 +254,7 @@ def as_user(site: Site, user: pwd.struct_passwd, *asked: list[Any]) -> list[Any]
     source = str(Path(__file__).resolve().parents[2] / "src")
     program = AS_USER.format(source=source, uid=user.pw_uid, gid=user.pw_gid, folder=str(site.folder))
     done = subprocess.run(
-        [sys.executable, "-c", program, json.dumps(asked)], capture_output=True, text=True, timeout=LONG_S, check=True
+        [sys.executable, "-c", program, json.dumps(asked)], capture_output=True, text=True, timeout=WAIT_S, check=True
     )
     answers: list[Any] = json.loads(done.stdout)
     return answers
@@ -304,11 +294,11 @@ def test_the_kernel_says_who_is_asking_and_jobs_run_as_their_owner(site: Site) -
     assert told[2] == "you are nobody and cannot submit for root"
     assert told[3] == f"job {mine} is root's; you are nobody"
     assert told[4] == "only operators can change the policy; you are nobody"
-    assert site.client.wait(job, timeout_s=LONG_S)["state"] == "COMPLETED"
+    assert site.client.wait(job, timeout_s=WAIT_S)["state"] == "COMPLETED"
     assert b"".join(site.client.logs(job)).decode() == f"nobody\n{nobody.pw_dir} nobody\n"
     folder = site.folder / "jobs" / job
     assert (folder / "checkpoints" / "it").read_text() == f"{nobody.pw_uid}\n"
-    until(lambda: site.client.show(job)["step"] == 3)
+    wait_for(lambda: site.client.show(job)["step"] == 3)
     log = (folder / "attempt-1" / "rank-0.log").stat()
     assert (log.st_uid, stat.S_IMODE(log.st_mode)) == (nobody.pw_uid, 0o600)
     assert site.client.show(mine)["state"] == "RUNNING"
@@ -320,7 +310,7 @@ def test_another_users_job_enters_no_directory_that_it_may_not(site: Site, tmp_p
     secret = tmp_path / "secret"
     secret.mkdir(mode=0o700)
     job = as_user(site, pwd.getpwnam("nobody"), ["submit", shell("ls", cwd=str(secret))])[0][0]["id"]
-    told = site.client.wait(job, timeout_s=LONG_S)
+    told = site.client.wait(job, timeout_s=WAIT_S)
     assert (told["state"], told["exit_code"]) == ("FAILED", 126)
     assert b"Permission denied" in b"".join(site.client.logs(job))
 
@@ -330,6 +320,8 @@ import sys
 from pathlib import Path
 from fairway.api.server import serve
 from fairway.runtime.daemon.daemon import Daemon, Options
+from fairway.testing.waiting import WAIT_S, wait_for
+from fairway.testing.waiting import WAIT_S, wait_for
 serve(Daemon(Options(Path(sys.argv[1]), policy="fifo", gpus="2")), on_ready=lambda server: print("ready", flush=True))
 print("closed", flush=True)
 """
@@ -351,10 +343,10 @@ def test_a_signal_ends_the_server_and_leaves_jobs_running(tmp_path: Path, signo:
     reader = threading.Thread(target=lambda: list(events), daemon=True)
     reader.start()
     first.send_signal(signo)
-    assert first.wait(LONG_S) == 0
+    assert first.wait(WAIT_S) == 0
     assert first.stdout is not None
     assert first.stdout.read() == "closed\n"
-    reader.join(LONG_S)
+    reader.join(WAIT_S)
     assert not reader.is_alive()
     b"".join(logs)
     assert not (tmp_path / "fairway.sock").exists()
@@ -362,12 +354,12 @@ def test_a_signal_ends_the_server_and_leaves_jobs_running(tmp_path: Path, signo:
         client.status()
     second = up()
     try:
-        told = client.wait(job, timeout_s=LONG_S)
+        told = client.wait(job, timeout_s=WAIT_S)
         assert (told["state"], told["attempts"]) == ("COMPLETED", 1)
         assert b"".join(client.logs(job)) == b"begun\ndone\n"
     finally:
         second.terminate()
-        assert second.wait(LONG_S) == 0
+        assert second.wait(WAIT_S) == 0
 
 
 def test_bytes_that_are_no_http_do_no_harm(site: Site) -> None:
@@ -378,7 +370,7 @@ def test_bytes_that_are_no_http_do_no_harm(site: Site) -> None:
         b"A" * 200_000,
     ):
         with socket.socket(socket.AF_UNIX) as peer:
-            peer.settimeout(LONG_S)
+            peer.settimeout(WAIT_S)
             peer.connect(str(site.folder / "fairway.sock"))
             try:
                 peer.sendall(text)

@@ -25,6 +25,7 @@ from fairway.runtime.jobs.life import RECLAIMED
 from fairway.runtime.jobs.records import JobRecord
 from fairway.runtime.jobs.request import Dependency, JobRequest
 from fairway.runtime.processes.machine import virtual_machine
+from fairway.testing.waiting import wait_for
 
 Start = Callable[..., Scheduler]
 
@@ -54,13 +55,6 @@ def start(tmp_path: Path) -> Iterator[Start]:
         wait_for(lambda scheduler=scheduler: not scheduler.engine.attempts.live)  # type: ignore[misc]
         scheduler.close()
         thread.join()
-
-
-def wait_for(done: Callable[[], bool], seconds: float = 60.0) -> None:
-    end_s = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < end_s, "waited in vain"
-        time.sleep(0.01)
 
 
 def job(seconds: float, **about: Any) -> JobRequest:

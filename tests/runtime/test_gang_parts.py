@@ -25,6 +25,7 @@ from fairway.runtime.processes.local import Running, make_folder, start_keeper
 from fairway.runtime.processes.parts import joined
 from fairway.runtime.processes.site import Member, Outcome
 from fairway.submission.shell import run_script_text
+from fairway.testing.waiting import at_rest
 
 TORCH = os.environ.get("FAIRWAY_TEST_TORCH_PYTHON") or (sys.executable if find_spec("torch") else "")
 NODES = [GangNode(Member("one", interface="lo"), (0,), None), GangNode(Member("two", interface="lo"), (0,), None)]
@@ -97,9 +98,10 @@ def test_a_node_that_cannot_start_its_rank_ends_the_gang(tmp_path: Path) -> None
 
 
 def test_parts_that_end_well_do_not_wait_for_one_another(tmp_path: Path) -> None:
-    parts = begin(tmp_path / "job", "sh", "-c", "if [ $RANK = 1 ]; then sleep 3; fi")
+    parts = begin(tmp_path / "job", "sh", "-c", f"while [ $RANK = 1 -a ! -e {tmp_path}/go ]; do sleep 0.05; done")
     assert end_of(parts[0]).codes == (0,)
     assert not parts[1].ended
+    (tmp_path / "go").touch()
     whole = ends(parts[1:])
     assert (whole.codes, whole.cause) == ((0,), "")
     assert not (tmp_path / "job" / "attempt-1" / "ending").exists()
@@ -116,10 +118,7 @@ def test_a_training_over_nodes_is_suspended_resumed_and_preempted_without_a_trac
     wait_for(lambda: steps(folder) >= 10, "step 10")
     for part in parts:
         part.pause()
-    time.sleep(0.5)
-    before = steps(folder)
-    time.sleep(1.0)
-    assert steps(folder) == before
+    before = at_rest(lambda: steps(folder))
     for part in parts:
         part.go_on()
     wait_for(lambda: steps(folder) >= before + 5, "more steps")

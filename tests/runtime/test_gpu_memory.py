@@ -242,7 +242,7 @@ def test_no_work_is_lost_where_memory_cannot_leave(
     with scheduler_of(folder, memory, terms=HostMemory(12 * GB)) as scheduler:
         jobs = [job(scheduler, memory, 10 * GB, 30, "movable", memory_bytes=10 * GB) for _ in range(3)]
         for one in jobs:
-            assert ended(one, seconds=120.0).state is JobState.COMPLETED, log_of(scheduler, one)
+            assert ended(one).state is JobState.COMPLETED, log_of(scheduler, one)
             assert steps_of(scheduler, one) == list(range(1, 31))
             assert len(one.attempts) == 1
 
@@ -263,16 +263,14 @@ def test_where_the_memory_is_can_be_asked(folder: Path, memory: PretendedMemory)
 
 def test_a_job_is_cancelled_while_its_memory_is_out(folder: Path, memory: PretendedMemory) -> None:
     with scheduler_of(folder, memory, policy="fifo") as scheduler:
-        first = job(scheduler, memory, 10 * GB, 10_000, "movable", grace_s=60.0)
+        first = job(scheduler, memory, 10 * GB, 10_000, "movable", grace_s=600.0)
         wait_for(lambda: steps_of(scheduler, first))
         scheduler.suspend(first.id)
         other = job(scheduler, memory, 10 * GB, 40, "movable")
         wait_for(lambda: steps_of(scheduler, other))
-        began_s = time.monotonic()
         scheduler.cancel(first.id)
-        ended(first)
         # It cannot be asked to save anything, so it does not get its grace period.
-        assert time.monotonic() - began_s < 30.0
+        ended(first)
         assert ended(other).state is JobState.COMPLETED
 
 
@@ -309,7 +307,7 @@ def test_a_hosted_job_makes_room_for_a_program(folder: Path, memory: PretendedMe
         wait_for(lambda: places(scheduler) == {hosted.id: "gpu"})
         scheduler.cancel(hosted.id)
         ended(hosted)
-    wait_for(lambda: not executors.wardens(folder / "executors"), "executors to end", 20)
+    wait_for(lambda: not executors.wardens(folder / "executors"), "executors to end")
 
 
 def test_executors_know_whose_turn_is_next(folder: Path, memory: PretendedMemory) -> None:
@@ -331,4 +329,4 @@ def test_executors_know_whose_turn_is_next(folder: Path, memory: PretendedMemory
         for one in jobs:
             scheduler.cancel(one.id)
             ended(one)
-    wait_for(lambda: not executors.wardens(folder / "executors"), "executors to end", 20)
+    wait_for(lambda: not executors.wardens(folder / "executors"), "executors to end")

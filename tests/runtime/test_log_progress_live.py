@@ -23,15 +23,15 @@ from fairway.runtime.processes.log_tail import MOST_BYTES, LogTail
 
 BARS = """
 import sys, time
-for done in range(1, 401):
-    bar = "#" * (done // 40)
-    sys.stderr.write(f"\\r{done // 4:3d}%|{bar:<10}| {done}/400 [00:00<00:40, 50.00it/s, loss={4 / done:.3f}]")
+for done in range(1, 4001):
+    bar = "#" * (done // 400)
+    sys.stderr.write(f"\\r{done // 40:3d}%|{bar:<10}| {done}/4000 [00:00<01:20, 50.00it/s, loss={4 / done:.3f}]")
     sys.stderr.flush()
     time.sleep(0.02)
 """
 REPORTS = """
 import json, os, sys, time
-for done in range(1, 400):
+for done in range(1, 4000):
     with open(os.environ["FAIRWAY_REPORT"], "a") as out:
         out.write(json.dumps({"step": 10 * done, "steps": 90000, "time": time.time()}) + "\\n")
     sys.stderr.write(f"\\rtrain:  1%|#         | {done}/400 [00:00<00:40, 50.00it/s]")
@@ -64,12 +64,12 @@ def test_a_job_that_reports_nothing_is_known_by_its_bar(tmp_path: Path) -> None:
         progress, seen = silent.progress, scheduler.observations
         wait_for(lambda: seen.counts_steps(silent.number), "its bar to be believed")
         wait_for(lambda: seen.counts_steps(speaks.number), "its report")
-        assert (progress.source, progress.steps, progress.unit) == ("log (tqdm)", 400, "step")
+        assert (progress.source, progress.steps, progress.unit) == ("log (tqdm)", 4000, "step")
         assert progress.loss is not None
         estimate = seen.estimate(silent, scheduler.clock.now_s())
         assert estimate.source.startswith("its log (tqdm), at step ")
-        # It takes about 8 s, and an hour was assumed.
-        assert 3.0 < estimate.expected_s < 60.0
+        # It takes 80 s, or more on a busy machine, and an hour was assumed.
+        assert 60.0 < estimate.expected_s < 3000.0
         # The other one reports itself, and its bar does not count.
         assert (speaks.progress.source, speaks.progress.steps) == ("", 90000)
         # If the configuration says so, it is forgotten.
@@ -139,14 +139,14 @@ def test_the_rank_that_speaks_is_heard(tmp_path: Path) -> None:
     record.since_s = clock.date_s(clock.now_s()) - 1000.0
     folder = tmp_path / "1" / "attempt-1"
     folder.mkdir(parents=True)
-    followed = FollowedLog(record, tmp_path)
+    followed, begun_s = FollowedLog(record, tmp_path), time.time() - 500.0
     for step in range(1, 11):
         for rank, text in ((0, "GPU 1/8"), (2, f"iteration {step}/ 100 | lm loss: 1.0 |")):
             log = folder / f"rank-{rank}.log"
             with log.open("a") as out:
                 out.write(f"{text}\n")
             # Written long ago, by the time of the last write.
-            os.utime(log, times=(0.0, time.time() - 500.0 + 20.0 * step))
+            os.utime(log, times=(0.0, begun_s + 20.0 * step))
         followed.look(clock, 0.0)
     assert followed.told is not None
     assert (followed.told.form, followed.told.done) == ("Megatron", 10.0)
@@ -178,7 +178,5 @@ def test_links_and_pipes_are_no_logs(tmp_path: Path) -> None:
     (tmp_path / "link.log").symlink_to(secret)
     os.mkfifo(tmp_path / "pipe.log")
     (tmp_path / "folder.log").mkdir()
-    begun_s = time.monotonic()
     for name in ("link.log", "pipe.log", "folder.log"):
         assert LogTail(tmp_path / name).new_pieces() == []
-    assert time.monotonic() - begun_s < 5.0

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,11 +20,11 @@ from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest
 from fairway.runtime.processes.machine import virtual_machine
+from fairway.testing.waiting import WAIT_S, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 ENVIRONMENT = {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-DEADLINE_S = 120.0
 
 
 class Dictated:
@@ -96,7 +95,7 @@ class Stage:
             self.scheduler.cancel(record.id)
         wait_for(lambda: not self.scheduler.engine.attempts.live, "processes to end")
         self.scheduler.close()
-        self._thread.join(30)
+        self._thread.join(WAIT_S)
 
 
 @contextmanager
@@ -109,19 +108,11 @@ def staged(folder: Path, gpus: int = 1) -> Iterator[Stage]:
         stage.close()
 
 
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    """Wait until something is true."""
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline_s, f"waited in vain for {what}"
-        time.sleep(0.02)
-
-
 def alone(*command: str) -> str:
     """Run a training as a user would without Fairway; what it prints."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("FAIRWAY_", "RANK", "WORLD_"))}
     done = subprocess.run(
-        command, env={**kept, **ENVIRONMENT}, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+        command, env={**kept, **ENVIRONMENT}, capture_output=True, text=True, timeout=WAIT_S, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
