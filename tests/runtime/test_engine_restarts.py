@@ -272,13 +272,13 @@ def test_a_job_that_is_put_back_in_the_queue_after_the_time_of_day_was_set_has_r
         wait_for(lambda: scheduler.clock.jump is not None, "the step to be noticed")
         scheduler.requeue(job.id)
         wait_for(lambda: len(job.attempts) == 2 and job.state is JobState.RUNNING)
-        assert 0.9 < job.ran_s < 30.0
+        assert 0.9 < job.ran_s < 300.0
         assert job.attempts[0].ended_s is not None
-        assert 0.9 < job.attempts[0].ended_s - job.attempts[0].launched_s < 30.0
+        assert 0.9 < job.attempts[0].ended_s - job.attempts[0].launched_s < 300.0
         today.ahead_s = 0.0
         scheduler.cancel(job.id)
         assert ended(job).state is JobState.CANCELLED
-        assert job.ran_s < 60.0
+        assert job.ran_s < 600.0
 
 
 def test_a_job_that_ended_while_no_scheduler_ran_is_charged_for_what_its_keeper_counted(folder: Path) -> None:
@@ -295,26 +295,28 @@ def test_a_job_that_ended_while_no_scheduler_ran_is_charged_for_what_its_keeper_
     with live_scheduler(folder, 1, time=today) as scheduler:
         job = ended(scheduler.store[0])
         assert job.ran_s == pytest.approx(told["ran_s"])
-        assert 1.9 < job.ran_s < 30.0
+        assert 1.9 < job.ran_s < 300.0
         assert job.ended_s is not None
-        assert 1.9 < job.ended_s - job.submitted_s < 60.0
+        assert 1.9 < job.ended_s - job.submitted_s < 600.0
 
 
 def test_the_time_in_which_the_machine_was_down_is_nobodys_run_time(folder: Path) -> None:
+    begun_s = time.monotonic()
     with live_scheduler(folder) as scheduler:
-        job = submit(scheduler, ["bash", "-c", "echo ready; exec sleep 600"], limit_s=12.0)
+        job = submit(scheduler, ["bash", "-c", "echo ready; exec sleep 600"], limit_s=600.0)
         wait_for(lambda: "ready" in log_of(scheduler, job))
     for pid in [_keeper(folder), *processes_of(str(folder))]:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     wait_for(lambda: not processes_of(str(folder)))
-    time.sleep(6.0)
+    killed_s = time.monotonic()
+    time.sleep(3.0)
     with live_scheduler(folder) as scheduler:
         job = scheduler.store[0]
         wait_for(lambda: len(job.attempts) == 2 and job.state is JobState.RUNNING)
-        assert job.ran_s < 5.5
+        assert job.ran_s <= killed_s - begun_s
         assert job.attempts[0].ended_s is not None
-        assert job.attempts[0].ended_s < job.attempts[1].launched_s - 5.0
-        assert scheduler.state.snapshot().attained_s[0] < 5.5
+        assert job.attempts[0].ended_s < job.attempts[1].launched_s - 2.9
+        assert scheduler.state.snapshot().attained_s[0] <= killed_s - begun_s
         scheduler.cancel(job.id)
         ended(job)

@@ -170,8 +170,9 @@ def test_a_log_that_was_filled_before_its_job_ended_is_cut(folder: Path) -> None
 def test_how_a_job_ended_is_written_down_even_when_writing_fails_for_a_while(folder: Path) -> None:
     # A directory in the place of the file stands for a disk that cannot be written to.
     folder.mkdir()
-    running = start(folder, python("import time; time.sleep(0.3)"))
+    running = start(folder, ["bash", "-c", f"while [ ! -e {folder}/go ]; do sleep 0.05; done"])
     (folder / "exit.json").mkdir()
+    (folder / "go").touch()
     wait_for(lambda: "cannot be written" in (folder / "keeper.log").read_text())
     assert not running.ended
     (folder / "exit.json").rmdir()
@@ -179,8 +180,9 @@ def test_how_a_job_ended_is_written_down_even_when_writing_fails_for_a_while(fol
 
 
 def test_room_for_the_outcome_is_reserved_while_a_job_runs(folder: Path) -> None:
-    running = start(folder, python("import time; time.sleep(0.5)"))
+    running = start(folder, ["sleep", "600"])
     wait_for((folder / "reserve").exists)
+    running.stop()
     end_of(running)
     assert not (folder / "reserve").exists()
 

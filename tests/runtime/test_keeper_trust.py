@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -53,8 +54,7 @@ def test_a_keeper_that_is_killed_as_it_forks_leaves_no_rank(tmp_path: Path) -> N
         running.close()
         containment.kill_strays(folder, folder.name, just_now=True)
         # A child that was forked and had not begun its program ends by itself, before it does anything.
-        time.sleep(0.02)
-        assert processes_of(folder.name) == []
+        wait_for(lambda folder=folder: not processes_of(folder.name), "what was forked to end")
 
 
 def test_a_rank_whose_keeper_is_gone_does_not_begin() -> None:
@@ -87,15 +87,18 @@ def test_ends_are_written_down_on_a_disk_that_others_keep_full(tmp_path: Path) -
 
 def test_a_job_that_writes_without_end_stays_within_its_bounds(folder: Path) -> None:
     most = 1 << 20
-    running = start(folder, ["bash", "-c", "sleep 3; yes"], log_bytes=most, grace_s=1.0, limit_s=5.0)
-    largest = 0
-    while not running.ended:
+    running, sizes = start(folder, ["yes"], log_bytes=most, grace_s=1.0), [0]
+
+    def is_cut() -> bool:
         # A file that is moved away just now is not counted.
         with suppress(FileNotFoundError):
-            largest = max(largest, sum(path.stat().st_size for path in folder.glob("rank-0.log*")))
-        time.sleep(0.005)
-    assert end_of(running).cause == "limit"
-    assert most < largest <= 2 * most
+            sizes.append(sum(path.stat().st_size for path in folder.glob("rank-0.log*")))
+        return sum(after < before for before, after in pairwise(sizes)) >= 5
+
+    wait_for(is_cut, "the log to be cut again and again")
+    running.stop()
+    assert end_of(running).cause == "request"
+    assert most < max(sizes) <= 2 * most
 
 
 def test_a_job_can_open_its_output_again(folder: Path) -> None:
@@ -115,9 +118,8 @@ def test_a_job_of_another_user_owns_its_output(folder: Path) -> None:
 
 def test_an_end_that_cannot_be_read_is_not_taken_for_a_lost_attempt(folder: Path) -> None:
     site = LocalSite()
-    site.start(folder / "attempt-1", {**_launch(folder), "account": "", "token": folder.name})
-    wait_for((folder / "attempt-1" / "exit.json").exists)
-    time.sleep(0.1)
+    running = site.start(folder / "attempt-1", {**_launch(folder), "account": "", "token": folder.name})
+    wait_for(lambda: running.ended)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
     try:
@@ -125,7 +127,7 @@ def test_an_end_that_cannot_be_read_is_not_taken_for_a_lost_attempt(folder: Path
         assert site.wait(0.1) == []
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    (over,) = site.wait(5.0)
+    (over,) = wait_for(lambda: site.wait(1.0), "the end")
     assert over.outcome.codes == (0,)
 
 

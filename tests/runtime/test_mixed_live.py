@@ -15,10 +15,11 @@ from fairway.runtime.processes.machine import typed_machine
 TRAINS = """
 import json, os, time
 out = open(os.environ["FAIRWAY_REPORT"], "a", buffering=1)
-pause_s = 0.03 if os.environ["FAIRWAY_GPU_TYPE"] == "v100" else 0.1
-for step in range(1, 4000):
-    time.sleep(pause_s)
-    out.write(json.dumps({"step": step, "steps": 4000, "time": time.time()}) + "\\n")
+begun_s, step_s = time.time(), 0.03 if os.environ["FAIRWAY_GPU_TYPE"] == "v100" else 0.1
+for step in range(1, 40000):
+    time.sleep(0.03)
+    # How long its steps took does not depend on who else computes on this machine.
+    out.write(json.dumps({"step": step, "steps": 40000, "time": begun_s + step * step_s}) + "\\n")
 """
 
 
@@ -47,8 +48,7 @@ def test_a_job_that_waits_learns_from_others_of_its_kind_on_both_types(
             return float(fast / slow)
 
         assert ratio() > 6, "so says the catalogue"
-        # A busy machine makes the short pauses longer.
-        wait_for(lambda: 2.0 < ratio() < 4.5, "the measured speeds")
+        wait_for(lambda: 3.2 < ratio() < 3.5, "the measured speeds")
         for job in runs:
             scheduler.cancel(job.id)
         ended(waits)

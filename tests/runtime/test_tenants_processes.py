@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -27,13 +28,14 @@ COUNTS = "import time\nfor step in range(80): print(step, flush=True); time.slee
 def test_a_team_gets_its_gpus_at_once_and_others_go_on_afterwards(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     folder.mkdir()
+    os.mkfifo(tmp_path / "go")
     (folder / FILE_NAME).write_text(CONFIG)
     try:
-        with live_scheduler(folder, 4, terms=Settings(folder), min_run_s=5.0) as scheduler:
+        with live_scheduler(folder, 4, terms=Settings(folder), min_run_s=600.0) as scheduler:
             squats = submit(scheduler, [sys.executable, "-c", COUNTS], user="eve", gpus=4, name="squats", priority=7)
             until(squats, JobState.RUNNING)
-            first = submit(scheduler, ["sleep", "2"], user="ann", gpus=2)
-            until(first, JobState.RUNNING, seconds=10.0)
+            first = submit(scheduler, ["bash", "-c", f"read < {tmp_path}/go"], user="ann", gpus=2)
+            until(first, JobState.RUNNING)
             assert squats.state is JobState.SUSPENDED, "it has just started, but has no claim to its GPUs"
             second = submit(scheduler, ["true"], user="ann", gpus=1)
             told = why(scheduler, second.id)
@@ -43,6 +45,7 @@ def test_a_team_gets_its_gpus_at_once_and_others_go_on_afterwards(tmp_path: Path
             other = submit(scheduler, ["true"], user="bob", queue="asr")
             assert ended(other).state is JobState.COMPLETED
             assert second.state.waits, "the other team's GPUs are not hers"
+            (tmp_path / "go").write_text("go\n")
             assert ended(first).state is ended(second).state is JobState.COMPLETED
             assert ended(squats).state is JobState.COMPLETED
             assert len(squats.attempts) == 1, "it stood still and went on"
