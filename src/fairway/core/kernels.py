@@ -265,6 +265,10 @@ def settle(f: Floats, i: Ints, at: int, now_s: float) -> int:
 def anchor(f: Floats, i: Ints, at: int, now_s: float) -> None:
     """Set what is left of the run time of the job at a position, from its progress, rate and regime."""
     speed = f[c.BEST_SPEED, at]
+    if speed == 0.0:
+        # There are no GPUs on which it could run, as when its gang is larger than a machine that has lost some.
+        f[c.LEFT_S, at], f[c.LEFT_RATE, at], f[c.READY_S, at] = np.inf, 0.0, now_s
+        return
     left_s = (f[c.REGIME_END, at] - f[c.PROGRESS0, at]) / speed + f[c.TAIL_S, at]
     if i[c.HELD, at] > 0:
         f[c.LEFT_RATE, at] = f[c.RATE, at] / speed

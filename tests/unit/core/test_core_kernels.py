@@ -10,8 +10,9 @@ import pytest
 from fairway.core import kernels
 from fairway.core.check import check
 from fairway.core.errors import PolicyError
+from fairway.core.event import RegimeEntered
 from fairway.policies import make_policy, policies
-from fairway.testing import random_snapshot
+from fairway.testing import job, random_snapshot, state_of
 from fairway.testing.contract import decision_digest
 from fairway.testing.seeds import some
 
@@ -82,6 +83,21 @@ def test_what_numba_compiles_agrees_with_numpy(restored: None) -> None:
         assert hasattr(kernel.__globals__[kernel.__name__], "py_func")
     assert _decisions() == decisions
     assert _verdicts() == verdicts
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("progress", [40.0, 100.0])
+def test_work_that_no_gpus_can_do_now_is_not_done_in_any_time(restored: None, compiled: bool, progress: float) -> None:
+    """A machine came back with fewer GPUs than the gang of a job. It goes on when they are there again."""
+    _as_written()
+    if compiled:
+        pytest.importorskip("numba")
+        assert kernels.use_compiled()
+    state = state_of([job("a", 2, 100.0)], "v100:2")
+    state.apply(RegimeEntered(1.0, 0, progress, 0.0, 1, (0.0,), 100.0, 0.0))
+    assert state.snapshot(frozenset({"duration"})).oracle.remaining_s[0] == np.inf
+    state.apply(RegimeEntered(2.0, 0, progress, 0.0, 1, (2.0,), 100.0, 0.0))
+    assert state.snapshot(frozenset({"duration"})).oracle.remaining_s[0] == (100.0 - progress) / 2.0
 
 
 def test_a_kernel_that_comes_late_is_compiled_too(restored: None) -> None:
