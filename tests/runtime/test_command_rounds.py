@@ -13,7 +13,6 @@ from real_processes import wait_for
 from fairway.core.event import Event, JobSubmitted
 from fairway.placement import placement
 from fairway.policies import make_policy
-from fairway.runtime.daemon import engine as live
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.records import JobState
 from fairway.runtime.jobs.request import JobRequest
@@ -37,24 +36,6 @@ def quiet(scheduler: Scheduler) -> None:
         return scheduler.state.round == before
 
     wait_for(still, "rounds to end")
-
-
-def test_a_stream_of_submissions_shares_its_rounds(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rest_s = 0.5
-    monkeypatch.setattr(live, "REST_S", rest_s)
-    monkeypatch.setattr(live, "MOST_REST_S", rest_s)
-    with live_scheduler(folder, gpus=1) as scheduler:
-        blocker = until(submit(scheduler, ["sleep", "600"], preempt="never", grace_s=0.1), JobState.RUNNING)
-        quiet(scheduler)
-        before, began_s = scheduler.state.round, time.monotonic()
-        for _ in range(100):
-            submit(scheduler, ["true"])
-        passed_s = time.monotonic() - began_s
-        rounds = scheduler.state.round - before
-        assert rounds <= passed_s / rest_s + 2
-        assert rounds < 100
-        wait_for(lambda: scheduler.loop.decision is not None and len(scheduler.loop.decision.gpus) == 101, "a round")
-        scheduler.cancel(blocker.id)
 
 
 def test_what_is_answered_is_in_the_journal_once(folder: Path) -> None:
@@ -107,21 +88,6 @@ def test_a_command_sees_what_the_one_before_it_did(folder: Path) -> None:
     finally:
         scheduler.close()
         thread.join(60)
-
-
-def test_rounds_of_their_own_times_are_not_missed_for_a_command(folder: Path) -> None:
-    with live_scheduler(folder, gpus=1, round_s=0.5) as scheduler:
-        quiet(scheduler)
-        clock = scheduler.clock
-        for _ in range(3):
-            # Just before a round, which has to take this job up.
-            time.sleep(max(0.5 - clock.now_s() % 0.5 - 0.01, 0.0))
-            record = submit(scheduler, ["true"])
-            submitted_s = record.submitted_s - clock.origin_s
-            until(record, JobState.COMPLETED)
-            assert record.started_s is not None
-            boundary_s = (submitted_s // 0.5 + 1) * 0.5
-            assert record.started_s - clock.origin_s == pytest.approx(boundary_s, abs=0.25)
 
 
 def test_whoever_stops_waiting_for_an_answer_does_no_harm(folder: Path) -> None:

@@ -9,27 +9,31 @@ from typing import Any
 
 import pytest
 
+from fairway.api.what_if import what_if
 from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.placement import placement
 from fairway.policies import make_policy
+from fairway.runtime.daemon import engine
 from fairway.runtime.daemon.clock import FACT
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.daemon.settings import FILE_NAME, Settings
 from fairway.runtime.jobs.records import JobRecord, JobState
-from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.jobs.request import Dependency, JobRequest
 from fairway.testing.simulated_site import Behaviour, SimulatedJournal, SimulatedSite, SimulatedTime
 
 
 class Story:
     """A scheduler in simulated time, where nothing happens unless a test says so."""
 
-    def __init__(self, folder: Path, policy: str = "fifo", gpus: int = 1, min_run_s: float = 0.0) -> None:
+    def __init__(
+        self, folder: Path, policy: str = "fifo", gpus: int = 1, min_run_s: float = 0.0, round_s: float | None = None
+    ) -> None:
         self.folder = folder
         self.time = SimulatedTime()
         self.site = SimulatedSite(self.time, lambda name: None)
         self.cluster = Cluster.of([Node("here", "fast", gpus)], [GpuType("fast", 0, 0.0, 1.0)])
         self.policy = policy
-        self.min_run_s = min_run_s
+        self.min_run_s, self.round_s = min_run_s, round_s
         self.scheduler = self._made()
 
     def _made(self) -> Scheduler:
@@ -40,6 +44,7 @@ class Story:
             make_policy(self.policy),
             placement("packed"),
             devices=[f"gpu-{number}" for number in range(self.cluster.gpu_count)],
+            round_s=self.round_s,
             min_run_s=self.min_run_s,
             policy_text=self.policy,
             terms=self.settings,
@@ -49,6 +54,8 @@ class Story:
         )
         self.settings.govern(scheduler)
         scheduler.begin()
+        # The scheduler has no thread of its own here.
+        scheduler.ask = lambda command: self.answer(scheduler.engine.ask(command))  # type: ignore[method-assign]
         return scheduler
 
     def restart(self, away_s: float = 0.0) -> None:
@@ -347,3 +354,70 @@ def test_speeds_count_by_the_time_since_the_boot(told: Callable[..., Story]) -> 
         story.time.set_date(HOUR_S)
         story.pass_s(1.0)
     assert story.record(job).progress.steps_per_s == pytest.approx(5.0, rel=0.01)
+
+
+def test_a_stream_of_submissions_shares_its_rounds(told: Callable[..., Story]) -> None:
+    """The first one has a round at once, those of the next 10 ms have one together."""
+    story = told()
+    story.job(FOREVER, preempt="never")
+    story.pass_s(1.0)
+    begun_s, before, asked = story.time.monotonic(), story.scheduler.state.round, list[Future[Any]]()
+    for number in range(100):
+        story.site.at(begun_s + 0.002 * number, lambda: asked.append(story.submit(FOREVER)))
+    story.until(lambda: len(asked) == 100 and all(one.done() for one in asked))
+    story.pass_s(engine.MOST_REST_S)
+    decision = story.scheduler.loop.decision
+    assert decision is not None
+    assert len(decision.gpus) == 101
+    assert 2 <= story.scheduler.state.round - before <= 2 * 0.2 / engine.REST_S + 2
+
+
+def test_rounds_of_their_own_times_are_not_missed_for_a_command(told: Callable[..., Story]) -> None:
+    story = told(round_s=0.5)
+    clock = story.scheduler.clock
+    for number in range(1, 6):
+        # Just before a round, which has to take this job up.
+        round_s = clock.now_s() + 5.5 - clock.now_s() % 0.5
+        due_s = story.time.monotonic() + round_s - clock.now_s() - 0.01
+        story.until(lambda due_s=due_s: story.time.monotonic() >= due_s - 0.25)  # type: ignore[misc]
+        asked = list[Future[Any]]()
+        story.site.at(due_s, lambda asked=asked: asked.append(story.submit(Behaviour(0.1))))  # type: ignore[misc]
+        story.until(lambda asked=asked: bool(asked) and asked[0].done())  # type: ignore[misc]
+        story.until(lambda number=number: story.record(str(number)).state is JobState.COMPLETED)  # type: ignore[misc]
+        record = story.record(str(number))
+        assert record.started_s is not None
+        assert record.started_s - clock.origin_s == pytest.approx(round_s, abs=0.001)
+
+
+def test_no_round_is_missed_because_something_else_happens_just_then(told: Callable[..., Story]) -> None:
+    story = told("proportional", gpus=2, round_s=0.1)
+    for _ in range(4):
+        story.job(Behaviour(60.0))
+    story.pass_s(1.0)
+    begun_s, before, answered = story.time.monotonic(), story.scheduler.state.round, list[Future[Any]]()
+    for number in range(430):
+        ask = lambda: answered.append(story.scheduler.engine.ask(lambda now_s: ([], None)))  # noqa: E731
+        story.site.at(begun_s + 0.007 * number, ask)
+    story.until(lambda: story.time.monotonic() >= begun_s + 3.0)
+    assert story.scheduler.state.round - before >= 30
+    assert len(answered) >= 428
+
+
+def test_rounds_that_should_have_been_are_not_all_made_up_for(told: Callable[..., Story]) -> None:
+    story = told("proportional", gpus=2, round_s=0.1)
+    for _ in range(4):
+        story.job(Behaviour(60.0))
+    story.pass_s(1.0)
+    before = story.scheduler.state.round
+    story.answer(story.scheduler.engine.ask(lambda now_s: ([], story.time.sleep(20.0))))
+    story.pass_s(0.5)
+    assert 5 <= story.scheduler.state.round - before <= 8
+
+
+def test_estimates_come_true(told: Callable[..., Story]) -> None:
+    story = told("backfill", gpus=2)
+    jobs = [(1.5, {}), (3.0, {}), (2.0, {"gpus": 2}), (1.0, {}), (0.5, {"depends": (Dependency("afterok", "3"),)})]
+    names = [story.job(Behaviour(seconds), expected_s=seconds, **about) for seconds, about in jobs]
+    foretold = {row["id"]: row["finish_s"] for row in what_if(story.scheduler)["jobs"]}
+    story.until(lambda: all(story.record(name).state.ended for name in names))
+    assert {name: story.record(name).ended_s for name in names} == pytest.approx(foretold, abs=0.1)
