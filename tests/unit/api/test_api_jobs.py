@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from api_site import ALICE, BOB, OPERA, Site, fingerprint
 
 from fairway.runtime.jobs.request import JobRequest
+from fairway.testing.waiting import wait_for
 
 HELD = {"command": ["true"], "hold": True}
 
@@ -153,10 +153,7 @@ def test_a_wrapped_command_is_shown_as_it_was_written(site: Site) -> None:
 
 def test_whoever_waits_is_told_what_the_last_decision_said(site: Site) -> None:
     job = submitted(site, hold=False)["id"]
-    deadline_s = time.monotonic() + 60
-    while not (reason := site.own.get("/v1/jobs").json()["jobs"][0]["reason"]):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
+    reason = wait_for(lambda: site.own.get("/v1/jobs").json()["jobs"][0]["reason"], "a reason")
     assert reason == "the policy gave no GPUs and no more precise reason"
     assert site.own.get(f"/v1/jobs/{job}").json()["reason"] == reason
 

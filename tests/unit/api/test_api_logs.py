@@ -20,6 +20,7 @@ from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs import life
 from fairway.runtime.jobs.records import Attempt, JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest
+from fairway.testing.waiting import WAIT_S
 
 
 class Job:
@@ -76,7 +77,7 @@ class Job:
             for step in steps:
                 await asyncio.sleep(0.1)
                 step()
-            await asyncio.wait_for(task, 30)
+            await asyncio.wait_for(task, WAIT_S)
             return b"".join(read)
 
         return asyncio.run(both())
@@ -203,13 +204,12 @@ def test_one_that_was_cancelled_is_followed_until_its_processes_are_gone(job: Jo
 def test_following_ends_when_the_server_does(job: Job) -> None:
     job.write(b"one\n")
     logs = Logs(job.scheduler, job.record)
-    began_s = time.monotonic()
+    looks = iter([False] * 20)
 
     async def reading() -> bytes:
-        closing = lambda: time.monotonic() > began_s + 0.3  # noqa: E731
-        return b"".join([piece async for piece in logs.follow(closing, poll_s=0.01)])
+        return b"".join([piece async for piece in logs.follow(lambda: next(looks, True), poll_s=0.01)])
 
-    assert asyncio.run(asyncio.wait_for(reading(), 30)) == b"one\n"
+    assert asyncio.run(asyncio.wait_for(reading(), WAIT_S)) == b"one\n"
 
 
 def test_the_last_lines_of_a_log_without_ends_of_lines_take_little_memory(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import resource
-import time
 from typing import Any
 
 import pytest
@@ -91,11 +90,10 @@ def test_operators_delete_jobs_after_they_were_exported(site: Site, few: JobStor
 
 def test_a_large_environment_of_an_array_is_kept_once(site: Site) -> None:
     env = {f"V{at}": "x" * 90_000 for at in range(10)}
-    before_kb, began_s = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     client = site.as_user(ALICE)
     answer = client.post("/v1/jobs", json=HELD | {"array": list(range(4000)), "env": env})
     assert answer.status_code == 201
-    assert time.monotonic() - began_s < 20.0
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb < 200_000
     folder = site.daemon.options.folder
     assert sum(one.stat().st_size for one in folder.glob("journal.db*")) < 50_000_000

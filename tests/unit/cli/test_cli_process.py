@@ -18,6 +18,7 @@ from cli_samples import JOBS
 
 from fairway.cli.main import app, main
 from fairway.policies import policies
+from fairway.testing.waiting import WAIT_S, wait_for
 
 FAIRWAY = (sys.executable, "-m", "fairway")
 HEAVY = ("torch", "ray", "fastapi", "numpy", "rich")
@@ -31,7 +32,7 @@ def trace(tmp_path: Path) -> str:
 
 
 def run(*argv: str, **more: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*FAIRWAY, *argv], capture_output=True, text=True, check=False, timeout=60, **more)  # type: ignore[call-overload,no-any-return]
+    return subprocess.run([*FAIRWAY, *argv], capture_output=True, text=True, check=False, timeout=WAIT_S, **more)  # type: ignore[call-overload,no-any-return]
 
 
 def test_help_starts_within_three_tenths_of_a_cpu_second() -> None:
@@ -65,7 +66,7 @@ def test_help_fits_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, capsys: py
 )
 def test_start_up_loads_nothing_heavy(code: str) -> None:
     check = f"import sys; {code}; sys.exit(', '.join(m for m in {HEAVY!r} if m in sys.modules) or 0)"
-    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=False, timeout=WAIT_S)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -127,26 +128,21 @@ def test_a_signal_ends_the_workers_too(tmp_path: Path, number: int, code: int) -
     process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
     workers = _wait_for_children(process.pid)
     process.send_signal(number)
-    assert process.wait(timeout=20) == code
+    assert process.wait(timeout=WAIT_S) == code
     assert process.stderr is not None
     lines = process.stderr.read().splitlines()
     assert lines == (["fairway: interrupted"] if number == signal.SIGINT else [])
-    deadline = time.monotonic() + 10
-    while any(_alive(pid) for pid in workers):
-        assert time.monotonic() < deadline, "workers outlived the command"
-        time.sleep(0.05)
+    wait_for(lambda: not any(_alive(pid) for pid in workers), "the workers to end with the command")
     assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {"slow.py", "jobs.csv"}
 
 
 def _wait_for_children(pid: int) -> list[int]:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        if len(children) == 2:
-            time.sleep(0.3)
-            return [int(child) for child in children]
-        time.sleep(0.02)
-    pytest.fail("no workers were started")
+    def children() -> list[str]:
+        return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+    wait_for(lambda: len(children()) == 2, "two workers")
+    time.sleep(0.3)
+    return [int(child) for child in children()]
 
 
 def _alive(pid: int) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from fairway.gpu.checkpointer import CheckpointError, CheckpointServer, Driver
+from fairway.testing.waiting import WAIT_S
 
 CC = shutil.which("cc") or shutil.which("gcc")
 DRIVER = """
@@ -114,5 +115,5 @@ def test_the_helper_ends_when_its_scheduler_does(tmp_path: Path, driver: Driver)
     assert helper.stdout.readline() == "ready\n"
     assert ask(tmp_path / "s", b'{"do": "in", "pids": [101], "limit_s": 5}\n') == {"pids": [101]}
     helper.stdin.close()
-    assert helper.wait(timeout=10) == 0
+    assert helper.wait(timeout=WAIT_S) == 0
     assert not (tmp_path / "s").exists()

@@ -10,6 +10,7 @@ import pytest
 from executor_process import FakeSeat, executor, leave_word
 
 from fairway.gpu.safeguards import MOST_CRASHES, STUCK
+from fairway.testing.waiting import WAIT_S, at_rest, wait_for
 
 
 def _attempt(folder: Path, name: str) -> Path:
@@ -120,10 +121,7 @@ def test_the_job_of_a_seat_that_is_gone_is_removed(tmp_path: Path) -> None:
         seat = FakeSeat(tmp_path).host("1", "counting", "100000", "0.01", str(note))
         seat.until("step")
         seat.close()
-        time.sleep(0.3)
-        before = note.read_text()
-        time.sleep(0.2)
-        assert note.read_text() == before
+        at_rest(note.read_text)
         assert FakeSeat(tmp_path).host("1", "counting", "3").until("done") == 3
 
 
@@ -134,16 +132,13 @@ def test_a_job_stands_still_between_two_steps_while_its_keeper_wants_it(tmp_path
         seat.until("step")
         assert (attempt / "yields").exists()
         leave_word(attempt, "paused", "yes")
-        until_s = time.monotonic() + 10
-        while not (attempt / "rests").exists() and time.monotonic() < until_s:
-            time.sleep(0.002)
+        wait_for((attempt / "rests").exists, "it to stand still")
         before = note.read_text()
         time.sleep(0.2)
         assert note.read_text() == before
         leave_word(attempt, "paused", "no")
-        time.sleep(0.3)
-        assert note.read_text() != before
-        assert not (attempt / "rests").exists()
+        wait_for(lambda: note.read_text() != before, "it to go on")
+        wait_for(lambda: not (attempt / "rests").exists(), "it to say so")
 
 
 def test_a_throttled_job_rests_between_its_steps(tmp_path: Path) -> None:
@@ -152,21 +147,23 @@ def test_a_throttled_job_rests_between_its_steps(tmp_path: Path) -> None:
     with executor(tmp_path):
         seat = FakeSeat(tmp_path).host("1", "counting", "100000", "0.02", str(note), attempt=str(attempt))
         seat.until("step")
-        time.sleep(1.0)
-        assert 2 <= len(note.read_text().splitlines()) <= 8
+        began_s, before = time.monotonic(), len(note.read_text().splitlines())
+        wait_for(lambda: len(note.read_text().splitlines()) >= before + 5, "five steps")
+        # Of 0.02 s each, with nine times as much rest after each.
+        assert time.monotonic() - began_s > 0.7
         assert (attempt / "eased-0").exists()
 
 
 def test_an_executor_without_jobs_ends(tmp_path: Path) -> None:
     with executor(tmp_path, idle_s="0.3") as process:
         assert FakeSeat(tmp_path).host("1", "counting", "3").until("done") == 3
-        assert process.wait(20) == 0
+        assert process.wait(WAIT_S) == 0
 
 
 def test_an_executor_that_a_job_is_announced_to_does_not_end(tmp_path: Path) -> None:
-    with executor(tmp_path, idle_s="0.5") as process:
+    with executor(tmp_path, idle_s="2") as process:
         FakeSeat(tmp_path)
-        until_s = time.monotonic() + 1.5
+        until_s = time.monotonic() + 4.0
         while time.monotonic() < until_s:
             tmp_path.with_name("wanted").touch()
             time.sleep(0.05)
@@ -177,7 +174,7 @@ def test_a_job_that_kills_its_executor_again_and_again_is_refused(tmp_path: Path
     for _ in range(MOST_CRASHES):
         with executor(tmp_path) as process:
             seat = FakeSeat(tmp_path).host("bad", "odd", "dies")
-            assert process.wait(20) == -signal.SIGKILL
+            assert process.wait(WAIT_S) == -signal.SIGKILL
             seat.close()
     with executor(tmp_path):
         assert "has died in steps of this job" in FakeSeat(tmp_path).host("bad", "odd", "dies").until("error")
@@ -190,7 +187,7 @@ def test_a_step_that_does_not_end_is_left_behind_with_its_executor(tmp_path: Pat
         seat = FakeSeat(tmp_path).host("1", "odd", "hangs")
         seat.until("log")
         seat.close()
-        assert process.wait(60) == STUCK
+        assert process.wait(WAIT_S) == STUCK
 
 
 def test_nonsense_of_a_seat_is_refused(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from executor_process import FakeSeat
 
 from fairway.gpu import executor as module
 from fairway.testing.seeds import some
+from fairway.testing.waiting import wait_for
 
 
 class Ended(BaseException):
@@ -122,9 +122,7 @@ def test_a_lost_device_ends_the_process_and_is_told_to_the_job_that_lost_it(host
     told = host("bad", 100, 10, 100, 0, 5).until("error")
     assert told.startswith("RuntimeError: an illegal memory access was encountered (counted_jobs.py:")
     assert told.endswith("; the GPU does not answer any more")
-    until_s = time.monotonic() + 20
-    while not host.codes and time.monotonic() < until_s:
-        time.sleep(0.01)
+    wait_for(lambda: host.codes, "a code")
     assert host.codes == [module.LOST]
 
 

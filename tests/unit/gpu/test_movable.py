@@ -20,6 +20,7 @@ import pytest
 from fairway.runtime.processes.keeper import descendants
 from fairway.runtime.processes.movable_memory import PRELOAD
 from fairway.runtime.processes.moves import REQUEST
+from fairway.testing.waiting import WAIT_S, wait_for
 
 CC = shutil.which("cc") or shutil.which("gcc")
 pytestmark = pytest.mark.skipif(CC is None, reason="no C compiler")
@@ -67,7 +68,7 @@ saver = ctypes.CDLL(os.environ["SAVER_LIBRARY"]); saver.device_memory.restype = 
 at = saver.device_memory(ctypes.c_size_t(8 << 20)); want = bytes(range(256)) * (8 << 12)
 ctypes.memmove(at, want, len(want))
 print("LD_PRELOAD" in os.environ, flush=True)
-end = time.monotonic() + 20
+end = time.monotonic() + 120
 while time.monotonic() < end and not os.path.exists(sys.argv[1]):
     assert ctypes.string_at(at, 8 << 20) == want, "the memory is not there"
     time.sleep(0.001)
@@ -119,29 +120,25 @@ class Script:
 
     def answers(self, state: str) -> dict[str, Any]:
         """Wait for an answer."""
-        end_s = time.monotonic() + 20.0
-        while time.monotonic() < end_s:
+
+        def told() -> dict[str, Any]:
             try:
-                told: dict[str, Any] = json.loads((self.attempt / f"moved-{self.process.pid}").read_text())
+                answer: dict[str, Any] = json.loads((self.attempt / f"moved-{self.process.pid}").read_text())
             except (OSError, ValueError):
-                told = {}
-            if told.get("state") == state:
-                return told
-            time.sleep(0.005)
-        raise AssertionError(f"no answer {state!r}: {told}")
+                return {}
+            return answer if answer.get("state") == state else {}
+
+        return wait_for(told, f"the answer {state!r}")
 
     def is_ready(self) -> None:
-        end_s = time.monotonic() + 20.0
-        while not (self.attempt / f"moves-{self.process.pid}").exists():
-            assert time.monotonic() < end_s
-            time.sleep(0.005)
+        wait_for((self.attempt / f"moves-{self.process.pid}").exists, "it to be ready")
         # The script has to be past its first lines.
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == "False\n"
 
     def finish(self) -> str:
         self.end.touch()
-        out, _ = self.process.communicate(timeout=30)
+        out, _ = self.process.communicate(timeout=WAIT_S)
         assert self.process.returncode == 0, out
         return out
 
@@ -200,9 +197,9 @@ def test_a_graph_that_is_being_recorded_is_not_disturbed(place: Path) -> None:
 
 def test_a_process_without_the_handler_would_end_by_the_signal() -> None:
     """That is why the keeper looks whether a process has one before it asks."""
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(20)"])
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(120)"])
     os.kill(process.pid, REQUEST)
-    assert process.wait(timeout=10) == -REQUEST
+    assert process.wait(timeout=WAIT_S) == -REQUEST
 
 
 @pytest.mark.parametrize("missing", ["torch", "runtime", "library"])
@@ -227,7 +224,7 @@ def test_what_the_script_starts_is_not_changed(place: Path) -> None:
 
 
 def test_a_process_that_the_script_forks_does_not_answer(place: Path) -> None:
-    code = SCRIPT.replace("end = time", "child = os.fork()\nif not child: time.sleep(20); os._exit(0)\nend = time")
+    code = SCRIPT.replace("end = time", "child = os.fork()\nif not child: time.sleep(120); os._exit(0)\nend = time")
     script = Script(place, code + "\nos.kill(child, 9)\n")
     script.is_ready()
     children: list[int] = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from typing import Any
 
 import pytest
@@ -178,9 +177,7 @@ def test_eight_policies_with_eighty_thousand_jobs_stay_a_light_page() -> None:
     big = sample_result("fifo", jobs=80_000, nodes=52, raster=True)
     many = {f"user{n}": {"jobs": 1, "gpu_h": n, "jct_mean_s": 12345.678, "queue_mean_s": 2.5} for n in range(3000)}
     results = [big | {"policy": policy, "per_user": many} for policy in POLICIES]
-    began = time.perf_counter()
     page = render_html(results)
-    assert time.perf_counter() - began < 20
     assert len(page.encode()) < 3_000_000
     for policy in embedded(page)["policies"]:
         assert len(policy["jct"]["x"]) <= 400

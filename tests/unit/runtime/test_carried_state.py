@@ -18,6 +18,7 @@ from fairway.runtime.jobs.request import JobRequest
 from fairway.runtime.journal.carried_state import main, restore, save
 from fairway.runtime.journal.database import Journal
 from fairway.runtime.processes.keeper import write_over
+from fairway.testing.waiting import WAIT_S, wait_for
 
 
 def stored(number: int, *attempts: Attempt) -> StoredJob:
@@ -155,13 +156,10 @@ def test_it_saves_as_long_as_its_parent_lives(places: tuple[Path, Path, Path]) -
     try:
         with closing(Journal(state / "journal.db")) as journal:
             put(journal, stored(0))
-            deadline_s = time.monotonic() + 20.0
-            while not (shared / "journal.db").exists():
-                assert time.monotonic() < deadline_s
-                time.sleep(0.05)
+            wait_for((shared / "journal.db").exists, "a copy")
         shell.kill()
         shell.wait()
-        assert select.select([keeper], [], [], 20.0)[0], "it ends with its parent"
+        assert select.select([keeper], [], [], WAIT_S)[0], "it ends with its parent"
     finally:
         shell.kill()
         shell.stdout.close()

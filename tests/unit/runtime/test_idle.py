@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import cast
@@ -19,6 +18,7 @@ from fairway.runtime.daemon.watch import IdleJobs, Sample, Watch
 from fairway.runtime.processes.attempts import BlockedGpus
 from fairway.runtime.processes.keeper import cpu_s
 from fairway.runtime.processes.local import LocalSite
+from fairway.testing.waiting import wait_for
 
 TERMS = Idle(60.0, 300.0)
 
@@ -78,10 +78,7 @@ def test_cpu_time_of_processes_below_one_is_counted() -> None:
     before_s = cpu_s(os.getpid())
     child = subprocess.Popen([sys.executable, "-I", "-S", "-c", code])
     try:
-        end_s = time.monotonic() + 60
-        while cpu_s(os.getpid()) < before_s + 0.25:
-            assert time.monotonic() < end_s
-            time.sleep(0.02)
+        wait_for(lambda: cpu_s(os.getpid()) >= before_s + 0.25, "its CPU time")
     finally:
         child.kill()
         child.wait()
@@ -99,11 +96,8 @@ def test_a_broken_stderr_does_not_end_the_watch(monkeypatch: pytest.MonkeyPatch)
     watch = Watch(cast(Scheduler, scheduler), cast(Settings, settings), LocalSite())
     watch._every_s = 0.01
     watch.start()
-    deadline_s = time.monotonic() + 20.0
-    while len(looks) < 5 and time.monotonic() < deadline_s:
-        time.sleep(0.01)
+    wait_for(lambda: len(looks) >= 5, "the watch to go on")
     watch.close()
     monkeypatch.undo()
     with suppress(OSError):
         broken.close()
-    assert len(looks) >= 5

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from fairway.runtime.journal import database
 from fairway.runtime.journal.database import Journal, JournalError
+from fairway.testing.waiting import WAIT_S, wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -39,13 +39,10 @@ def test_writing_waits_for_a_lock_and_says_so(tmp_path: Path) -> None:
 
         thread = threading.Thread(target=write)
         thread.start()
-        deadline_s = time.monotonic() + 10.0
-        while journal.locked_since_s is None and time.monotonic() < deadline_s:
-            time.sleep(0.01)
-        assert journal.locked_since_s is not None
+        wait_for(lambda: journal.locked_since_s is not None, "it to say so")
         assert not done.is_set()
         other.execute("ROLLBACK")
-        thread.join(10.0)
+        thread.join(WAIT_S)
         assert done.is_set()
         assert journal.locked_since_s is None
         assert journal.facts() == {"round": 7}

@@ -18,6 +18,7 @@ from fairway.gpu import seat
 from fairway.gpu.movable import mover
 from fairway.runtime.processes import moves
 from fairway.runtime.processes.moves import DriverCall, MovedMemory
+from fairway.testing.waiting import wait_for
 
 
 class PretendedRanks:
@@ -74,13 +75,14 @@ def where(ranks: PretendedRanks) -> dict[str, Any]:
     return told
 
 
-def run(memory: MovedMemory, place: str, seconds: float = 20.0) -> None:
+def run(memory: MovedMemory, place: str) -> None:
     """Go on until the memory is somewhere."""
-    end_s = time.monotonic() + seconds
-    while memory.place != place or memory.next_s < float("inf"):
-        assert time.monotonic() < end_s, memory.place
+
+    def there() -> bool:
         memory.step(time.monotonic())
-        time.sleep(0.002)
+        return memory.place == place and memory.next_s == float("inf")
+
+    wait_for(there, f"its memory to be {place}")
 
 
 def wish(ranks: PretendedRanks, **wish: Any) -> None:
@@ -122,11 +124,12 @@ def test_memory_that_finds_no_room_ends_the_job_after_a_while(tmp_path: Path, mo
     wish(ranks, memory="in")
     ranks.stopped = False
     memory.come_back()
-    end_s = time.monotonic() + 20.0
-    while not ranks.problem:
-        assert time.monotonic() < end_s
+
+    def gives_up() -> bool:
         memory.step(time.monotonic())
-        time.sleep(0.01)
+        return bool(ranks.problem)
+
+    wait_for(gives_up, "the keeper to give up")
     assert ranks.problem == "its GPU memory could not be brought back: there is not enough GPU memory"
     assert tries.count("in") >= 2
 
@@ -209,9 +212,8 @@ def test_a_helper_that_ends_in_the_middle_is_told(tmp_path: Path) -> None:
     listening.listen()
     call = DriverCall(str(tmp_path / "s"), "out", [1], 1.0)
     listening.accept()[0].close()
-    end_s = time.monotonic() + 10.0
-    while (told := call.reply(time.monotonic())) is None:
-        assert time.monotonic() < end_s
+    told = wait_for(lambda: call.reply(time.monotonic()), "a reply")
+    assert told is not None
     assert told["problem"]
 
 

@@ -16,6 +16,7 @@ from fairway.core.errors import InputError
 from fairway.runtime.jobs.request import Dependency
 from fairway.submission.draft import Draft
 from fairway.submission.sbatch import from_sbatch, from_sbatch_text, is_sbatch
+from fairway.testing.waiting import WAIT_S
 
 NOW = datetime(2026, 3, 4, 12, 0, 0).astimezone()
 
@@ -254,7 +255,7 @@ def test_a_script_that_is_stopped_waits_for_its_training_and_ends_with_its_code(
 ) -> None:
     draft = from_sbatch_text(SAVES, (), NOW) if piped else scripts.read("--gpus=1", body=SAVES)
     process = _run(draft.fields["command"], tmp_path)
-    until_s = time.monotonic() + 30
+    until_s = time.monotonic() + WAIT_S
     while not (tmp_path / "ready").exists():
         assert time.monotonic() < until_s
         time.sleep(0.02)
@@ -298,7 +299,7 @@ def test_all_tasks_of_srun_may_save_when_they_are_stopped(scripts: Scripts, tmp_
     each = each.replace('"saved"', '"saved" + os.environ["SLURM_PROCID"]').replace("import signal", "import os, signal")
     draft = scripts.read("--gpus=1", "--ntasks=2", body=f"srun {each}\ntouch went-on\n")
     process = _run(draft.fields["command"], tmp_path, **draft.fields["env"])
-    until_s = time.monotonic() + 30
+    until_s = time.monotonic() + WAIT_S
     while not all((tmp_path / f"ready{rank}").exists() for rank in (0, 1)):
         assert time.monotonic() < until_s
         time.sleep(0.02)
