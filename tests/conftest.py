@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from ci_skips import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401 - hooks
 from fairway.policies import registry
 from fairway.testing.seeds import ALL
 

@@ -71,13 +71,21 @@ def test_a_relative_directory_becomes_absolute(shell: Shell, monkeypatch: pytest
     assert assigned(shell("slurm-script", "-N", "1", "--jobs", "here").out)["jobs"] == str(tmp_path / "here")
 
 
-def test_bash_accepts_the_script(shell: Shell, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "program",
+    [
+        "bash",
+        pytest.param(
+            "shellcheck", marks=pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck")
+        ),
+    ],
+)
+def test_the_script_has_no_mistakes(shell: Shell, tmp_path: Path, program: str) -> None:
     path = tmp_path / "pilot.sh"
     path.write_text(shell("slurm-script", "-N", "2", "--again", "--policy", "las").out, encoding="utf-8")
-    subprocess.run(["bash", "-n", str(path)], check=True)
-    if shutil.which("shellcheck"):
-        done = subprocess.run(["shellcheck", str(path)], capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stdout) == (0, "")
+    words = ["bash", "-n"] if program == "bash" else ["shellcheck"]
+    done = subprocess.run([*words, str(path)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
 
 
 @pytest.mark.parametrize(
