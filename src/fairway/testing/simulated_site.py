@@ -21,6 +21,7 @@ from fairway.core.cluster import Cluster, GpuType, Node
 from fairway.runtime.daemon.clock import JUMP_S
 from fairway.runtime.journal.database import DiskFullError, Journal
 from fairway.runtime.journal.job_folders import RECORD
+from fairway.runtime.processes.ranks import CHECKPOINTED
 from fairway.runtime.processes.site import (
     LOST,
     GpuLoad,
@@ -39,7 +40,7 @@ from fairway.runtime.processes.site import (
 
 SIGN_EVERY_S = 5.0
 """How often a keeper leaves a sign of life."""
-CHECKPOINTED, TERMINATED, KILLED = 75, 143, 137
+TERMINATED, KILLED = 143, 137
 OnTerm = Literal["saves", "dies", "ignores", "finishes"]
 
 

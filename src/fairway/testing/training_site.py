@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fairway.core.cluster import Cluster
+from fairway.runtime.processes.ranks import CHECKPOINTED
 from fairway.runtime.processes.site import Report
-from fairway.testing.simulated_site import CHECKPOINTED, SimulatedAttempt, SimulatedSite, SimulatedTime
+from fairway.testing.simulated_site import SimulatedAttempt, SimulatedSite, SimulatedTime
 
 _TICKS_PER_S = 1000
 """How far the reports of a job were read is the instant of the last one, in these."""

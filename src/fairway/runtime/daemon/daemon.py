@@ -32,7 +32,6 @@ from fairway.runtime.daemon.scheduler import MIN_RUN_S, Scheduler
 from fairway.runtime.daemon.settings import AUTO, REMEMBERED, Choice, Options, Settings
 from fairway.runtime.daemon.watch import Watch
 from fairway.runtime.jobs.estimates import RESTART_S
-from fairway.runtime.jobs.life import CHECKPOINTED
 from fairway.runtime.jobs.records import JobRecord, JobState, StoredJob
 from fairway.runtime.journal.database import Journal, is_blank
 from fairway.runtime.journal.job_folders import folders_of, refuse_without_journal, take_over
@@ -41,6 +40,7 @@ from fairway.runtime.processes import keeper, local
 from fairway.runtime.processes.keeper import started_at, write_over
 from fairway.runtime.processes.local import Running
 from fairway.runtime.processes.machine import Machine
+from fairway.runtime.processes.ranks import CHECKPOINTED
 from fairway.runtime.processes.ray_site import RaySite
 from fairway.runtime.processes.remote_attempt import RemoteAttempt
 from fairway.runtime.processes.site import Outcome, Over

@@ -23,6 +23,7 @@ from fairway.core.errors import EngineError
 from fairway.core.event import Event, Woken
 from fairway.models.log_progress import LogProgress
 from fairway.runtime.jobs.records import JobRecord, JobState
+from fairway.runtime.processes.ranks import CHECKPOINTED
 from fairway.runtime.processes.site import REFUSED, NodeChange, NodesJoined, Outcome, Report
 
 Command = Callable[[float], tuple[list[Event], Any]]
@@ -42,8 +43,6 @@ class NotDone(Enum):
 
 MORE, WAITS = NotDone.MORE, NotDone.WAITS
 
-CHECKPOINTED = 75
-"""The exit code of a job that has saved its state and wants to run again."""
 RECLAIMED = "taken off its GPUs, on which it did nothing; `fairway resume` lets it go on"
 """The reason of a job that was suspended for being idle."""
 NODE_LOST = "node lost"

@@ -23,7 +23,6 @@ from fairway.core.state import State
 from fairway.runtime.jobs import life
 from fairway.runtime.jobs.job_story import gpus_text
 from fairway.runtime.jobs.life import (
-    CHECKPOINTED,
     MORE,
     NODE_LOST,
     RECLAIMED,
@@ -49,6 +48,7 @@ from fairway.runtime.jobs.records import Attempt, JobRecord, JobState
 from fairway.runtime.jobs.store import JobStore
 from fairway.runtime.jobs.waiting import Eligibility, Timers
 from fairway.runtime.processes.attempts import AttemptTarget, BlockedGpus
+from fairway.runtime.processes.ranks import CHECKPOINTED
 from fairway.runtime.processes.site import REFUSED
 
 BACK_OFF_S, MOST_BACK_OFF_S = 5.0, 600.0

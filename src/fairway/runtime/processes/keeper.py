@@ -53,7 +53,16 @@ from pathlib import Path
 from typing import Any
 
 from fairway.runtime.processes.moves import MovedMemory
-from fairway.runtime.processes.ranks import HANDLED, RankLogs, RankTerms, prctl, problem_with, say, start_rank
+from fairway.runtime.processes.ranks import (
+    CHECKPOINTED,
+    HANDLED,
+    RankLogs,
+    RankTerms,
+    prctl,
+    problem_with,
+    say,
+    start_rank,
+)
 from fairway.runtime.processes.siblings import Siblings
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -67,7 +76,6 @@ HURRY_S = 2.0
 _SIGN_EVERY_S = 5.0
 """How often a keeper leaves a sign of life."""
 _SIGN_BYTES = 128
-_CHECKPOINTED = 75
 _RESERVE_BYTES = 65_536
 _FULL_RETRY_S = 1.0
 _PERIOD_S, _LEAST_TURN_S, _LONGEST_PERIOD_S = 0.2, 0.05, 5.0
@@ -224,7 +232,7 @@ class Keeper:
         while len(self.codes) < len(self.ranks):
             caught = signal.sigtimedwait(HANDLED, max(min(self._wait_s(), _POLL_S), 0.0))
             now_s = time.monotonic()
-            self.ran_s += 0.0 if self.stopped else now_s - seen_s
+            self._count(now_s - seen_s)
             seen_s = now_s
             self._handle(caught.si_signo if caught else 0)
             self._reap()
@@ -244,6 +252,11 @@ class Keeper:
         self._tell({**outcome, "memory_kills": others if own_kills is None else own_kills, "stop_s": stop_s})
         if self.mps is not None:
             self.mps.end()
+
+    def _count(self, seconds: float) -> None:
+        """Count time that has passed as run time, unless the ranks are suspended."""
+        if not self.stopped:
+            self.ran_s += seconds
 
     def _begin_mps(self) -> str:
         """Let the ranks share their GPU by MPS, if the scheduler says so. Returns why they cannot, if they must."""
@@ -551,7 +564,7 @@ class Keeper:
         elif not self.cause and any(self.codes.values()) and len(self.codes) < len(self.ranks):
             grace_s = float(self.launch["grace_s"])
             # When a rank has saved its state and ended, the others get the time to save theirs.
-            saved = all(code in (0, _CHECKPOINTED) for code in self.codes.values())
+            saved = all(code in (0, CHECKPOINTED) for code in self.codes.values())
             self._stop("gang", grace_s if saved else min(_GANG_GRACE_S, grace_s))
         self.siblings.tell([*self.codes.values()], self.cause)
 

@@ -21,6 +21,8 @@ HANDLED = (
     signal.SIGURG,
 )
 """The signals that a keeper blocks and waits for."""
+CHECKPOINTED = 75
+"""The exit code of a rank that has saved its state and wants to run again. `fairway.train` exits with it."""
 _PR_SET_PDEATHSIG = 1
 _CLONE3, _CLONE_INTO_CGROUP = 435, 0x200000000
 _FAILED = 126

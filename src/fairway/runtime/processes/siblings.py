@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-_CHECKPOINTED = 75
+from fairway.runtime.processes.ranks import CHECKPOINTED
 
 
 class Siblings:
@@ -31,7 +31,7 @@ class Siblings:
         if self._file is None or self._told or not (any(codes) or cause in ("start", "limit")):
             return
         self._told = True
-        saved = all(code in (0, _CHECKPOINTED) for code in codes) and cause != "start"
+        saved = all(code in (0, CHECKPOINTED) for code in codes) and cause != "start"
         with contextlib.suppress(OSError):
             self._write_new(self._file, {"soon": not saved and cause not in ("request", "limit")})
 
