@@ -10,6 +10,7 @@ import numpy as np
 
 from fairway.core.admission import admit
 from fairway.core.decision import Decision
+from fairway.core.order import Order, submission
 from fairway.core.snapshot import Snapshot
 
 
@@ -176,6 +177,36 @@ class Ages(Base):
         return admit(snapshot, -waited_s / (snapshot.attained_s + 60.0), preempt=True)
 
 
+@dataclass(frozen=True)
+class Overtakes(Base):
+    """Promises to be strict, and skips gangs that do not fit."""
+
+    name: ClassVar[str] = "overtakes"
+    serves_in: ClassVar[Order] = Order("strictly in the order of submission", submission, strict=True)
+
+
+@dataclass(frozen=True)
+class LargestFirst(Base):
+    """Promises small gangs first, and serves large ones first."""
+
+    name: ClassVar[str] = "largest-first"
+    serves_in: ClassVar[Order] = Order("fewest GPUs first", lambda snapshot: snapshot.gpus)
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        return admit(snapshot, -snapshot.gpus, preempt=False)
+
+
+@dataclass(frozen=True)
+class NeverPreempts(Base):
+    """Promises that running jobs give way to smaller ones, and leaves them alone."""
+
+    name: ClassVar[str] = "never-preempts"
+    serves_in: ClassVar[Order] = Order("fewest GPUs first", lambda snapshot: snapshot.gpus, preempts=True)
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        return admit(snapshot, snapshot.gpus, preempt=False)
+
+
 BROKEN: dict[type[Base], str] = {
     GrantsTooMuch: "are granted; the",
     SplitsGangs: "fewer GPUs than its gang needs",
@@ -192,4 +223,7 @@ BROKEN: dict[type[Base], str] = {
     Starves: "never finished",
     Restless: "does not come to an end",
     Ages: "asks for no wake-up",
+    Overtakes: "it promises 'strictly in the order of submission', but at",
+    LargestFirst: "it promises 'fewest GPUs first', but at",
+    NeverPreempts: "it promises 'fewest GPUs first', but at",
 }

@@ -15,6 +15,8 @@ class Policy(Protocol):
 
     `knows` says which oracles it may read ("duration": true run times). `round_s` is the round length that suits it if
     the user gives none; 0 means "whenever something happens".
+
+    A policy may also have `serves_in`, the order that it promises (`core.order.Order`).
     """
 
     @property

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from fairway.core.admission import admit
 from fairway.core.decision import Decision
+from fairway.core.order import Order, submission
 from fairway.core.snapshot import Snapshot
 from fairway.policies.registry import register
 
@@ -26,6 +27,7 @@ class Fifo:
     name: ClassVar[str] = "fifo"
     knows: ClassVar[frozenset[str]] = frozenset()
     round_s: ClassVar[float] = 0.0
+    serves_in: ClassVar[Order] = Order("strictly in the order of submission", submission, strict=True)
 
     def decide(self, snapshot: Snapshot) -> Decision:
         return admit(snapshot, preempt=False, strict=True)
@@ -42,6 +44,7 @@ class Backfill:
     name: ClassVar[str] = "backfill"
     knows: ClassVar[frozenset[str]] = frozenset()
     round_s: ClassVar[float] = 0.0
+    serves_in: ClassVar[Order] = Order("in the order of submission", submission)
 
     def decide(self, snapshot: Snapshot) -> Decision:
         return admit(snapshot, preempt=False)

@@ -17,6 +17,7 @@ import numpy as np
 from fairway.core.admission import admit
 from fairway.core.arrays import Floats
 from fairway.core.decision import Decision
+from fairway.core.order import Order
 from fairway.core.snapshot import Snapshot
 from fairway.policies import service_levels
 from fairway.policies.registry import register
@@ -40,6 +41,16 @@ class Las:
     def __post_init__(self) -> None:
         if any(not limit > 0 for limit in self.levels) or list(self.levels) != sorted(set(self.levels)):
             raise ValueError("levels must be positive and rising")
+
+    @property
+    def serves_in(self) -> Order:
+        """By level. Inside a level, running jobs stay."""
+        reached = _limits(self.levels) * service_levels.REACHED
+        return Order(
+            "lowest level of service first",
+            lambda snapshot: reached.searchsorted(self._service(snapshot), side="right"),
+            preempts=True,
+        )
 
     def decide(self, snapshot: Snapshot) -> Decision:
         limits = _limits(self.levels)

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from fairway.core.admission import admit
 from fairway.core.decision import Decision
+from fairway.core.order import Order
 from fairway.core.snapshot import Snapshot
 from fairway.policies.registry import register
 
@@ -29,6 +30,7 @@ class Sjf:
     name: ClassVar[str] = "sjf"
     knows: ClassVar[frozenset[str]] = frozenset({"duration"})
     round_s: ClassVar[float] = 0.0
+    serves_in: ClassVar[Order] = Order("shortest total run time first", lambda snapshot: snapshot.oracle.total_s)
 
     def decide(self, snapshot: Snapshot) -> Decision:
         return admit(snapshot, lambda: snapshot.oracle.total_s, preempt=False)
@@ -45,6 +47,7 @@ class Smallest:
     name: ClassVar[str] = "smallest"
     knows: ClassVar[frozenset[str]] = frozenset()
     round_s: ClassVar[float] = 0.0
+    serves_in: ClassVar[Order] = Order("fewest GPUs first", lambda snapshot: snapshot.gpus, preempts=True)
 
     def decide(self, snapshot: Snapshot) -> Decision:
         return admit(snapshot, snapshot.gpus, preempt=True)
@@ -61,6 +64,9 @@ class Srtf:
     name: ClassVar[str] = "srtf"
     knows: ClassVar[frozenset[str]] = frozenset({"duration"})
     round_s: ClassVar[float] = 0.0
+    serves_in: ClassVar[Order] = Order(
+        "shortest remaining time first", lambda snapshot: snapshot.oracle.remaining_s, preempts=True
+    )
 
     def decide(self, snapshot: Snapshot) -> Decision:
         return admit(snapshot, lambda: snapshot.oracle.before(MOMENT_S), preempt=True)
@@ -77,6 +83,11 @@ class Srsf:
     name: ClassVar[str] = "srsf"
     knows: ClassVar[frozenset[str]] = frozenset({"duration"})
     round_s: ClassVar[float] = 0.0
+    serves_in: ClassVar[Order] = Order(
+        "least remaining time × GPUs first",
+        lambda snapshot: snapshot.oracle.remaining_s * snapshot.gpus,
+        preempts=True,
+    )
 
     def decide(self, snapshot: Snapshot) -> Decision:
         return admit(snapshot, lambda: snapshot.oracle.before(MOMENT_S, snapshot.gpus), preempt=True)

@@ -53,11 +53,14 @@ from fairway.testing.builders import (
 )
 from fairway.testing.harness import Check, run_policy, unfinished
 from fairway.testing.invariants import InvariantError
+from fairway.testing.order_law import check_order
 from fairway.traces import pollux_like
 
 Maker = Callable[[], Policy]
 HASH_SEEDS = ("1", "271828")
 MIN_STEPS_BETWEEN_KEPT = 7
+QUEUES = 20
+"""How many long queues a policy that promises an order is shown for each seed."""
 
 
 def check_policy(
@@ -103,6 +106,7 @@ def _check_seed(make: Maker, seed: int, work_conserving: bool) -> list[Snapshot]
     met = _check_runs(make, seed, work_conserving)
     for snapshot in met:
         check_decision(make, snapshot)
+    _check_order(make(), seed, met)
     _check_no_contention(make(), seed)
     return snapshots + met
 
@@ -126,6 +130,16 @@ def check_decision(make: Maker, snapshot: Snapshot) -> None:
         renamed = policy.decide(_renamed(snapshot))
         if decision_digest(renamed, names=False) != decision_digest(decision, names=False):
             raise AssertionError("the decision differs when the jobs, users and queues have other names")
+
+
+def _check_order(policy: Policy, seed: int, met: Sequence[Snapshot]) -> None:
+    """A policy that promises an order keeps it, on snapshots with long queues and on those that a run has met."""
+    order = getattr(policy, "serves_in", None)
+    if order is None:
+        return
+    queues = [random_snapshot(1000 * seed + at, knows=policy.knows, jobs=24) for at in range(QUEUES)]
+    for snapshot in (*queues, *met):
+        check_order(snapshot, policy.decide(snapshot), order)
 
 
 def _askings(policy: Policy, make: Maker, snapshot: Snapshot) -> list[tuple[str, Callable[[], Decision]]]:

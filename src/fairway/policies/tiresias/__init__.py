@@ -19,6 +19,7 @@ import numpy as np
 from fairway.core.admission import admit
 from fairway.core.arrays import Bools, Floats, Ints
 from fairway.core.decision import Decision
+from fairway.core.order import Order
 from fairway.core.snapshot import Snapshot
 from fairway.policies import service_levels
 from fairway.policies.registry import check_native, register
@@ -70,6 +71,18 @@ class Tiresias:
     @cached_property
     def _given(self) -> Floats:
         return np.array(self.service)
+
+    @property
+    def serves_in(self) -> Order | None:
+        """By queue, unless promotions or an index say otherwise."""
+        if self.promote or self.gittins != "off" or self.within in self.published_if["within"]:
+            return None
+        reached = self._limits * service_levels.REACHED
+        return Order(
+            "queue of the least service first",
+            lambda snapshot: reached.searchsorted(self._service(snapshot), side="right"),
+            preempts=True,
+        )
 
     def decide(self, snapshot: Snapshot) -> Decision:
         promotions = self._promotions(snapshot) if self.promote else None
