@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from live_cli import LiveCli, live_cli_in, until
+from live_cli import WAIT_S, LiveCli, live_cli_in, until
 
 TALKS = "echo begun; while sleep 0.1; do echo more; done"
 SILENT = "echo begun; sleep 100"
@@ -40,7 +40,7 @@ def left(process: subprocess.Popen[str]) -> tuple[int | None, str]:
     assert "begun" in process.stdout.readline()
     process.stdout.close()
     try:
-        process.wait(timeout=20)
+        process.wait(timeout=WAIT_S)
     except subprocess.TimeoutExpired:
         process.kill()
     return process.wait(), process.stderr.read()
@@ -71,7 +71,7 @@ def test_following_ends_with_whoever_reads_it_and_the_job_goes_on(cli: LiveCli) 
 def test_output_that_cannot_be_written_is_an_error(cli: LiveCli) -> None:
     with Path("/dev/full").open("w") as full:
         process = cli.popen("run", "--grace", "1", "--name", "full", "--", "bash", "-c", SILENT, out=full)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 2
     assert err.splitlines()[1:] == ["fairway: error: standard output: No space left on device"]
     assert named(cli, "full") == "CANCELLED"
@@ -164,7 +164,7 @@ def test_q_leaves_top(cli: LiveCli) -> None:
         while b"GPUs held" not in seen:
             seen += os.read(terminal, 65536)
         os.write(terminal, b"xq")
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=WAIT_S) == 0
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)

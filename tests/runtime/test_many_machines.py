@@ -274,13 +274,21 @@ def test_a_keeper_that_was_given_up_ends_by_itself(
 def test_a_machine_whose_keepers_live_is_not_lost(
     bridge: PlainBridge, site: RaySite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_site, "SIGN_S", 7.0)
+    monkeypatch.setattr(ray_site, "SIGN_S", 2.0)
     attempt = _start(site, bridge.root, "1", "n1", WAITS)
     _begun(site, attempt)
+    (pid,) = _keepers(bridge.root)
+    sign = attempt.parts[0].directory / "sign"
+    before = sign.read_bytes()
+    wait_for(lambda: sign.read_bytes() != before, "its keeper to renew its sign")
+    # From now on the test does it, always before the scheduler looks.
+    os.kill(pid, signal.SIGSTOP)
     bridge.alive.remove("n1")
-    end_s, news = time.monotonic() + 9.0, list[Any]()
+    end_s, news = time.monotonic() + 3.0, list[Any]()
     while time.monotonic() < end_s:
+        sign.write_text(str(time.monotonic_ns()))
         news += site.wait(0.05)
+    os.kill(pid, signal.SIGCONT)
     assert {one.status for one in news if isinstance(one, NodeChange) and one.node == 0} == {"unreachable"}
 
 
