@@ -14,7 +14,9 @@ from real_processes import attempts, end_of, launch, log_of, python, said, state
 from fairway.runtime.processes import containment
 from fairway.runtime.processes.containment import Containment
 from fairway.runtime.processes.local import LocalSite, Running
+from fairway.runtime.processes.machine import Nvml
 from fairway.runtime.processes.site import LOST
+from fairway.testing.fake_nvml import FakeNvml
 
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 GROUPS = containment.found(Path("/tests of containment"))
@@ -105,7 +107,9 @@ def test_an_attempt_that_an_earlier_scheduler_left_is_found_by_its_group(folder:
 
 @AS_ROOT
 def test_devices_that_were_not_granted_cannot_be_opened(folder: Path) -> None:
-    site = LocalSite(GROUPS, {"GPU-mine": (1, 9), "GPU-theirs": (1, 5)})
+    nvml = Nvml(FakeNvml([]))
+    nvml.device_numbers = {"GPU-mine": (1, 9), "GPU-theirs": (1, 5)}
+    site = LocalSite(GROUPS, nvml=nvml)
     command = ["bash", "-c", "head -c 1 /dev/zero | wc -c; head -c 1 /dev/urandom | wc -c"]
     running = _start(folder, command, site=site, devices=["GPU-mine"])
     assert end_of(running).codes == (0,)

@@ -126,6 +126,9 @@ def _reason(scheduler: Scheduler, record: JobRecord) -> str:
     outside = scheduler.guard.outside.get(record.number)
     if outside:
         return outside
+    blocked = scheduler.blocked.common(len(scheduler.cluster.node_of_gpu))
+    if blocked and record.number not in scheduler.state.held_gpus:
+        return blocked
     decided = scheduler.reasons.all().get(record.number, "")
     if decided == GRANTED and record.number not in scheduler.state.held_gpus:
         # The job has lost the GPUs that it was given, and waits for the next decision.

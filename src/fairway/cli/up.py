@@ -58,8 +58,9 @@ class UpOptions:
         str | None,
         option(
             "--gpus",
-            "auto: the GPUs of this machine, or a slot per core; nvidia: real GPUs only, nvidia:0,2: some of them; "
-            "N: N virtual GPUs, v100:2,k80:4: some of these types. Default: as last time, or auto",
+            "auto: the GPUs of this machine, or a slot per core if it has no NVIDIA driver; nvidia: real GPUs only, "
+            "nvidia:0,2: some of them; N: N virtual GPUs, v100:2,k80:4: some of these types. Default: as last time, or "
+            "auto",
             "auto|N|TYPE:N,...|nvidia[:0,2]",
         ),
     ] = None

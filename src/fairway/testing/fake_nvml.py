@@ -10,8 +10,17 @@ from types import SimpleNamespace
 from typing import Any
 
 
-class NVMLError(Exception):
-    """What the library raises."""
+class FakeError(Exception):
+    """What the library raises, with the number of the error."""
+
+    def __init__(self, text: str, value: int = 999) -> None:
+        super().__init__(text)
+        self.value = value
+
+
+MISMATCH = FakeError("Driver/library version mismatch", 18)
+NOT_LOADED = FakeError("Driver Not Loaded", 9)
+NO_LIBRARY = FakeError("NVML Shared Library Not Found", 12)
 
 
 @dataclass
@@ -36,32 +45,41 @@ class FakeGpu:
 
 
 class FakeNvml:
-    """A stand-in for the module `pynvml`."""
+    """A stand-in for the module `pynvml`. While the driver has `trouble`, nothing answers."""
 
     NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1
     NVML_VOLATILE_ECC = 0
     NVML_CLOCK_SM = 1
     NVML_CLOCK_MEM = 2
     nvmlEventTypeXidCriticalError = 8  # noqa: N815
-    NVMLError = NVMLError
 
-    def __init__(self, gpus: list[FakeGpu], *, driver: bool = True) -> None:
+    def __init__(self, gpus: list[FakeGpu], *, trouble: FakeError | None = None) -> None:
         self.all = gpus
-        self.driver = driver
+        self.trouble = trouble
+        self.opened = 0
         self.xids: list[tuple[FakeGpu, int]] = []
 
     def nvmlInit(self) -> None:
-        if not self.driver:
-            raise NVMLError("Driver Not Loaded")
+        self._answer()
+        self.opened += 1
+
+    def nvmlShutdown(self) -> None:
+        if not self.opened:
+            raise FakeError("Uninitialized", 1)
+        self.opened -= 1
 
     def nvmlDeviceGetCount(self) -> int:
+        self._answer()
         return len(self.all)
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> FakeGpu:
         return self._sound(self.all[index])
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> FakeGpu:
-        return self._sound(next(gpu for gpu in self.all if gpu.uuid == uuid))
+        found = next((gpu for gpu in self.all if gpu.uuid == uuid), None)
+        if found is None:
+            raise FakeError("Not Found", 6)
+        return self._sound(found)
 
     def nvmlDeviceGetName(self, gpu: FakeGpu) -> str:
         return gpu.name
@@ -75,17 +93,17 @@ class FakeNvml:
 
     def nvmlDeviceGetMigMode(self, gpu: FakeGpu) -> tuple[int, int]:
         if gpu.mig < 0:
-            raise NVMLError("Not Supported")
+            raise FakeError("Not Supported")
         return gpu.mig, gpu.mig
 
     def nvmlDeviceGetRemappedRows(self, gpu: FakeGpu) -> tuple[int, int, int, int]:
         if gpu.remapped is None:
-            raise NVMLError("Not Supported")
+            raise FakeError("Not Supported")
         return gpu.remapped
 
     def nvmlDeviceGetTotalEccErrors(self, gpu: FakeGpu, kind: int, counter: int) -> int:
         if gpu.ecc < 0:
-            raise NVMLError("Not Supported")
+            raise FakeError("Not Supported")
         return gpu.ecc
 
     def nvmlDeviceGetComputeRunningProcesses(self, gpu: FakeGpu) -> list[Any]:
@@ -93,12 +111,12 @@ class FakeNvml:
 
     def nvmlDeviceGetUtilizationRates(self, gpu: FakeGpu) -> Any:
         if gpu.percent is None:
-            raise NVMLError("Not Supported")
+            raise FakeError("Not Supported")
         return SimpleNamespace(gpu=gpu.percent, memory=0)
 
     def nvmlDeviceGetNumGpuCores(self, gpu: FakeGpu) -> int:
         if gpu.cores is None:
-            raise NVMLError("Not Supported")
+            raise FakeError("Not Supported")
         return gpu.cores
 
     def nvmlDeviceGetMaxClockInfo(self, gpu: FakeGpu, clock: int) -> int:
@@ -115,11 +133,16 @@ class FakeNvml:
 
     def nvmlEventSetWait_v2(self, events: object, timeout_ms: int) -> Any:
         if not self.xids:
-            raise NVMLError("Timeout")
+            raise FakeError("Timeout")
         gpu, xid = self.xids.pop(0)
         return SimpleNamespace(device=gpu, eventData=xid)
 
+    def _answer(self) -> None:
+        if self.trouble is not None:
+            raise self.trouble
+
     def _sound(self, gpu: FakeGpu) -> FakeGpu:
+        self._answer()
         if gpu.lost:
-            raise NVMLError("GPU is lost")
+            raise FakeError("GPU is lost")
         return gpu

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -14,8 +15,18 @@ from fairway.core.errors import InputError
 from fairway.core.hardware import CATALOGUE
 from fairway.runtime.jobs.estimates import speeds_of
 from fairway.runtime.jobs.request import JobRequest
-from fairway.runtime.processes.machine import ForeignProcesses, Nvml, found_machine, nvidia_machine, type_name, visible
-from fairway.testing.fake_nvml import FakeGpu, FakeNvml
+from fairway.runtime.processes import machine as machine_module
+from fairway.runtime.processes.machine import (
+    ForeignProcesses,
+    KnownGpus,
+    Nvml,
+    found_machine,
+    nvidia_machine,
+    type_name,
+    visible,
+    wish_of,
+)
+from fairway.testing.fake_nvml import MISMATCH, NO_LIBRARY, NOT_LOADED, FakeError, FakeGpu, FakeNvml
 
 
 @pytest.fixture(autouse=True)
@@ -144,19 +155,112 @@ def test_gpus_are_found_taken_in_part_or_replaced_by_slots(monkeypatch: pytest.M
         found_machine("nvidia:7")
     with pytest.raises(InputError, match="numbers with commas"):
         found_machine("nvidia:a")
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(_gpus(1, mig=1)))
-    assert found_machine("auto").devices is None
-    assert "MIG" in found_machine("auto").left_out[0]
-    with pytest.raises(InputError, match=r"no NVIDIA GPU can be used here; GPU 0 .*MIG"):
-        found_machine("nvidia")
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([], driver=False))
-    slots = found_machine("auto")
-    assert slots.devices is None
-    assert slots.cluster.gpu_count == len(os.sched_getaffinity(0))
-    with pytest.raises(InputError, match="no NVIDIA GPU"):
-        found_machine("nvidia")
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert found_machine("auto").devices is None
+    monkeypatch.setattr(machine_module, "DRIVER_TRACES", ())
+    for no_driver in (FakeNvml([], trouble=NO_LIBRARY), None):
+        monkeypatch.setitem(sys.modules, "pynvml", no_driver)
+        slots = found_machine("auto")
+        assert slots.devices is None
+        assert slots.cluster.gpu_count == len(os.sched_getaffinity(0))
+        with pytest.raises(InputError, match="no NVIDIA GPU"):
+            found_machine("nvidia")
+
+
+@pytest.mark.parametrize(
+    ("library", "why"),
+    [
+        (FakeNvml([], trouble=MISMATCH), "NVML: Driver/library version mismatch; the driver was upgraded: reboot, or"),
+        (FakeNvml([], trouble=NOT_LOADED), "NVML: Driver Not Loaded; its kernel module is not loaded: `modprobe"),
+        (FakeNvml([], trouble=NO_LIBRARY), "NVML: NVML Shared Library Not Found; the driver is loaded, but its lib"),
+        (FakeNvml([], trouble=FakeError("Unknown Error")), "NVML: Unknown Error; `nvidia-smi` and `dmesg` say more"),
+        (None, "install the Python package nvidia-ml-py"),
+        (FakeNvml([]), "the driver lists none"),
+        (
+            FakeNvml(_gpus(2, mig=1)),
+            "GPU 0 (NVIDIA H200): it is divided into MIG instances, which Fairway does not use",
+        ),
+        (FakeNvml(_gpus(2)), "CUDA_VISIBLE_DEVICES= hides all 2"),
+    ],
+    ids=("mismatch", "not loaded", "no library", "unknown", "no pynvml", "no GPU", "MIG", "hidden"),
+)
+def test_a_machine_with_a_driver_never_becomes_slots_by_itself(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, library: FakeNvml | None, why: str
+) -> None:
+    monkeypatch.setattr(machine_module, "DRIVER_TRACES", (str(tmp_path),))
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    with pytest.raises(InputError) as refused:
+        found_machine("auto", {"CUDA_VISIBLE_DEVICES": ""} if "hides" in why else {})
+    told = str(refused.value)
+    assert told.startswith("--gpus auto: no NVIDIA GPU can be used here: ")
+    assert why in told
+    assert told.endswith(". `--gpus N` makes N virtual GPUs on the CPU")
+    assert "\n" not in told
+    assert found_machine("3").cluster.gpu_count == 3, "who wants slots can have them"
+
+
+def _known(gpus: list[FakeGpu], words: str = "auto", visible: str | None = None) -> KnownGpus:
+    found = nvidia_machine(Nvml(FakeNvml(gpus)))
+    assert found is not None
+    assert found.devices is not None
+    plain = KnownGpus((wish_of(words)[0], visible), found.cluster, found.devices).plain()
+    known = KnownGpus.of_plain(json.loads(json.dumps(plain)))
+    assert known is not None
+    assert (known.cluster.nodes, known.cluster.types) == (found.cluster.nodes, found.cluster.types)
+    return known
+
+
+def test_gpus_that_were_known_are_still_there_when_the_driver_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = _known([*_gpus(2), FakeGpu("Tesla T4", uuid="GPU-T4", memory_bytes=16 << 30)])
+    monkeypatch.setattr(machine_module, "DRIVER_TRACES", ())
+    for trouble in (MISMATCH, NOT_LOADED, NO_LIBRARY):
+        monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([], trouble=trouble))
+        for words in ("auto", "nvidia"):
+            machine = found_machine(words, known=known)
+            assert (machine.cluster, machine.devices) == (known.cluster, known.devices)
+            assert machine.nvml is not None
+            assert str(trouble) in machine.nvml.trouble
+        # Which of the known GPUs have these numbers, only the driver could say.
+        with pytest.raises(InputError, match=f"--gpus nvidia:0: .*{trouble}"):
+            found_machine("nvidia:0", known=known)
+
+
+def test_a_gpu_that_is_missing_stays_in_the_machine_and_is_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = _gpus(3)
+    library, known = FakeNvml(gpus), _known(gpus)
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    library.all = [gpus[0], gpus[2]]
+    machine = found_machine("auto", known=known)
+    assert machine.devices == ["GPU-0000", "GPU-0001", "GPU-0002"]
+    assert machine.nvml is not None
+    sitters = ForeignProcesses(machine.nvml, machine.devices, dict)
+    assert sitters.look() == {1: "the driver has lost it (Not Found)"}
+    library.all = gpus
+    assert sitters.look() == {}
+    # One that is out of order stays, too.
+    gpus[1].remapped = (0, 0, 1, 0)
+    machine = found_machine("auto", known=known)
+    assert machine.devices == known.devices
+    gpus[1].remapped = (0, 0, 0, 0)
+    # Another GPU is in its place: it was replaced.
+    library.all = [gpus[0], FakeGpu(uuid="GPU-NEW"), gpus[2]]
+    assert found_machine("auto", known=known).devices == ["GPU-0000", "GPU-NEW", "GPU-0002"]
+    # Who asks for something else than last time gets what is there now.
+    library.all = [gpus[0], gpus[2]]
+    assert found_machine("nvidia:0,1", known=known).devices == ["GPU-0000", "GPU-0002"]
+
+
+def test_numbers_are_not_taken_for_those_of_gpus_that_have_moved_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = _gpus(4)
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([gpus[1], gpus[2], gpus[3]]))
+    listed = {"CUDA_VISIBLE_DEVICES": "0,1"}
+    for words, environment in (("nvidia:0,1", {}), ("auto", listed)):
+        known = _known(gpus[:2], words, environment.get("CUDA_VISIBLE_DEVICES"))
+        machine = found_machine(words, environment, known)
+        assert machine.devices == ["GPU-0000", "GPU-0001"], "GPU 2 was never ours, whatever its number is now"
+
+
+@pytest.mark.parametrize("plain", [None, [], ["auto"], [["nvidia", None], [["n", "h200", 2]], [], ["one"]], 7, {}])
+def test_nonsense_about_known_gpus_is_nothing(plain: object) -> None:
+    assert KnownGpus.of_plain(plain) is None
 
 
 @pytest.mark.parametrize("text", ["", "many", "-1", "1.5", "0", "5000", "٣", "9" * 20])
@@ -236,6 +340,64 @@ def test_gpus_that_break_are_blocked() -> None:
     assert "error 79" in blocked[2]
     gpus[0].lost = False
     assert sorted(sitters.look()) == [2], "a GPU that fell off the bus stays blocked; one that is back does not"
+
+
+def test_a_driver_that_fails_blocks_all_gpus_and_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = FakeNvml(_gpus(2))
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    nvml = found_machine("auto").nvml
+    assert nvml is not None
+    sitters = ForeignProcesses(nvml, [gpu.uuid for gpu in library.all], dict)
+    assert sitters.look() == {}
+    library.trouble = MISMATCH
+    # Each time, the kernel writes a line into its log.
+    assert set(sitters.look().values()) == {"the driver has lost it (Driver/library version mismatch)"}
+    monkeypatch.setattr(machine_module, "AGAIN_S", 0.0)
+    assert set(sitters.look().values()) == {nvml.trouble}
+    assert nvml.trouble.startswith("NVML: Driver/library version mismatch; the driver was upgraded")
+    assert sitters.look().keys() == {0, 1}
+    assert library.opened == 0, "or the driver could not be unloaded"
+    assert nvml.busy_percent("GPU-0000") is None
+    library.trouble = None
+    assert sitters.look() == {}
+    assert (nvml.trouble, library.opened) == ("", 1)
+    # What it reported before it was loaded again does not count any more.
+    library.xids = [(library.all[0], 79)]
+    assert list(sitters.look()) == [0]
+    library.trouble = MISMATCH
+    assert list(sitters.look()) == [0, 1]
+    library.trouble = None
+    assert sitters.look() == {}
+
+
+def test_a_library_that_was_upgraded_while_it_was_in_use_is_seen(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    old, maps = tmp_path / "libnvidia-ml.so.535.1", tmp_path / "maps"
+    line = f"7f00-7f01 r-xp 00000000 08:01 1234                       {old}"
+    maps.write_text(f"7e00-7e01 r-xp 00000000 08:01 99   /usr/lib/libc.so.6\n{line}\n")
+    monkeypatch.setattr(machine_module, "LOADED_FILES", maps)
+    monkeypatch.setattr(machine_module, "AGAIN_S", 0.0)
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(_gpus(1)))
+    sitters = ForeignProcesses(Nvml.opened(), ["GPU-0000"], dict)
+    assert sitters.look() == {}
+    maps.write_text(f"{line} (deleted)\n")
+    for _ in range(2):
+        assert sitters.look()[0].startswith("the driver was upgraded since the scheduler started: reboot, or")
+    old.touch()
+    assert sitters.look() == {}, "the same version was installed again"
+
+
+def test_device_files_are_known_once_the_driver_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = FakeNvml(_gpus(2), trouble=MISMATCH)
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    monkeypatch.setattr(FakeNvml, "nvmlDeviceGetMinorNumber", lambda own, gpu: own.all.index(gpu), raising=False)
+    monkeypatch.setattr(machine_module, "AGAIN_S", 0.0)
+    nvml = Nvml.opened()
+    assert nvml.device_numbers == {}
+    library.trouble = None
+    assert nvml.open_again()
+    assert nvml.device_numbers == {"GPU-0000": (195, 0), "GPU-0001": (195, 1)}
 
 
 def test_how_busy_gpus_are_is_told() -> None:

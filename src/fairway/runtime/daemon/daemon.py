@@ -202,7 +202,7 @@ class Daemon:
     def _remember(self, last: Mapping[str, Any]) -> None:
         """Save the options for the next time. Say which of them, and what of the machine, are not as last time."""
         with self.scheduler.journal.transaction():
-            self.scheduler.journal.set_facts(self.choice.facts())
+            self.scheduler.journal.set_facts({**self.choice.facts(), **self.place.facts})
         self.remarks += self.choice.remarks()
         if self.scheduler.problem:
             self.remarks.append(self.scheduler.problem)
@@ -246,8 +246,8 @@ class Daemon:
         self._thread = self.scheduler.start()
         for line in (*self.remarks, *(f"{line}; it is not used" for line in self.machine.left_out)):
             self._watch.tell(line)
-        for gpu, why in self.foreign.items():
-            self._watch.tell(f"GPU {gpu} is blocked: {why}")
+        for line in self.scheduler.blocked.words:
+            self._watch.tell(line)
         self._watch.start()
         self.retention.start()
         self._logs.start()

@@ -172,7 +172,7 @@ def _waiting(scheduler: Scheduler, snapshot: Snapshot, decision: Decision, row: 
         reason = "the policy gives it GPUs in its next round"
     else:
         reason = decision.reason(snapshot, row)
-    reason += "".join(f"; {told}" for told in _blocked(scheduler.blocked.why))
+    reason += "".join(f"; {told}" for told in scheduler.blocked.words)
     store, jobs, tenants = scheduler.store, snapshot.jobs.tolist(), scheduler.guard.tenants()
     holders = _holders(snapshot, row, tenants)
     ahead = [{"id": store[jobs[other]].id, "why": _why_holds(snapshot, other)} for other in holders]
@@ -183,17 +183,6 @@ def _waiting(scheduler: Scheduler, snapshot: Snapshot, decision: Decision, row: 
     if blocking >= 0 and blocking != jobs[row] and mine[snapshot.rows_of(blocking)]:
         ahead.append({"id": store[blocking].id, "why": "is at the head of the queue and does not fit yet"})
     return {"reason": reason, "ahead": ahead, "frees": _would_make_room(scheduler, snapshot, row)}
-
-
-def _blocked(blocked: Mapping[int, str]) -> list[str]:
-    """The blocked GPUs in words, those with one reason together."""
-    gpus: dict[str, list[int]] = {}
-    for gpu, why in sorted(blocked.items()):
-        gpus.setdefault(why, []).append(gpu)
-    return [
-        f"GPU {some[0]} is blocked: {why}" if len(some) == 1 else f"{len(some)} GPUs are blocked: {why}"
-        for why, some in gpus.items()
-    ]
 
 
 def _holders(snapshot: Snapshot, row: int, tenants: Tenants | None) -> list[int]:

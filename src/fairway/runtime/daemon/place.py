@@ -11,29 +11,34 @@ from typing import Any
 from fairway.runtime.daemon.settings import RAY, REMEMBERED, Choice
 from fairway.runtime.processes import containment
 from fairway.runtime.processes.local import LocalSite
-from fairway.runtime.processes.machine import Machine, found_machine
+from fairway.runtime.processes.machine import KnownGpus, Machine, found_machine, wish_of
 from fairway.runtime.processes.movable_memory import MovableMemory, saver_folder
 from fairway.runtime.processes.ray_site import RaySite
 from fairway.runtime.processes.remote_machines import NOTHING_KNOWN, Known
 from fairway.runtime.processes.site import Site
 
+KNOWN_GPUS = "known_gpus"
+"""The fact of the journal about the real GPUs of this machine (`KnownGpus`)."""
+
 
 @dataclass(frozen=True)
 class SitePlace:
     """A site with what is known about it at the start. `contained` says how processes of jobs are contained, and `kept`
-    which of their limits are."""
+    which of their limits are. The journal keeps the `facts` for the next time."""
 
     machine: Machine
     site: Site
     contained: Callable[[], str]
     kept: Callable[[], Sequence[str]]
     close: Callable[[], None]
+    facts: Mapping[str, Any]
 
 
 def found_place(choice: Choice, folder: Path, last: Mapping[str, Any], machine: Machine | None = None) -> SitePlace:
     """The place that the options choose. `last` are the facts of the journal."""
     if choice.ray is None:
-        return _local(folder, machine or found_machine(choice.gpus))
+        known = KnownGpus.of_plain(last.get(KNOWN_GPUS))
+        return _local(folder, machine or found_machine(choice.gpus, known=known), choice.gpus)
     return _on_ray(ray_site(choice, folder, last))
 
 
@@ -58,18 +63,18 @@ def known_nodes(last: Mapping[str, Any]) -> Known:
 
 def _on_ray(site: RaySite) -> SitePlace:
     machine = Machine(site.cluster, site.devices)
-    return SitePlace(machine, site, site.contained, site.limits_kept, site.close)
+    return SitePlace(machine, site, site.contained, site.limits_kept, site.close, {})
 
 
-def _local(folder: Path, machine: Machine) -> SitePlace:
+def _local(folder: Path, machine: Machine, gpus: str) -> SitePlace:
     groups = containment.found(folder)
-    memory = None
+    memory, facts = None, dict[str, Any]()
     nvml, devices = machine.nvml, machine.devices
     if nvml is not None and devices is not None:
+        facts[KNOWN_GPUS] = KnownGpus(wish_of(gpus), machine.cluster, devices).plain()
         memory = MovableMemory(folder, lambda gpu: nvml.memory(devices[gpu]), saver_folder())
     site = LocalSite(
         groups,
-        machine.device_numbers,
         memory,
         nvml=nvml,
         devices=devices,
@@ -81,4 +86,4 @@ def _local(folder: Path, machine: Machine) -> SitePlace:
         if memory is not None:
             memory.close()
 
-    return SitePlace(machine, site, groups.words, groups.kept, close)
+    return SitePlace(machine, site, groups.words, groups.kept, close, facts)

@@ -25,7 +25,7 @@ from fairway.runtime.daemon.settings import Settings
 from fairway.runtime.jobs.job_story import THE_SCHEDULER
 from fairway.runtime.jobs.life import RECLAIMED
 from fairway.runtime.jobs.records import JobRecord, JobState
-from fairway.runtime.processes.attempts import SEEN
+from fairway.runtime.processes.attempts import SEEN, blocked_words
 from fairway.runtime.processes.live_attempt import Live
 from fairway.runtime.processes.site import Site
 
@@ -154,8 +154,11 @@ class Watch(Background):
         before = self._scheduler.blocked.of(SEEN)
         if blocked == before:
             return
-        for gpu in blocked.keys() - before.keys():
-            self.tell(f"GPU {gpu} is blocked: {blocked[gpu]}")
+        for line in blocked_words({gpu: why for gpu, why in blocked.items() if before.get(gpu) != why}):
+            self.tell(line)
+        freed = sorted(before.keys() - blocked.keys())
+        if freed:
+            self.tell(f"GPU {freed[0]} is free again" if len(freed) == 1 else f"{len(freed)} GPUs are free again")
         self._scheduler.block_gpus(blocked)
 
     def _look_at_memory(self) -> None:

@@ -74,6 +74,7 @@ CERTAIN: dict[str, type | tuple[type, ...]] = {
     "gone": dict,
     "drained": dict,
     "eras": list,
+    "known_gpus": list,
 }
 """The facts that are still useful when others, or the log, are lost; with their types."""
 

@@ -43,9 +43,30 @@ class BlockedGpus:
         """The GPUs that are blocked for reasons of one source."""
         return self._by_source.get(source, {})
 
+    @property
+    def words(self) -> list[str]:
+        """The same in words, GPUs with one reason together."""
+        return blocked_words(self.why)
+
+    def common(self, gpus: int) -> str:
+        """That all GPUs of a cluster of this size are blocked for one reason, in words; empty if they are not."""
+        reasons = set(self.why.values()) if len(self.why) == gpus else ()
+        return self.words[0] if len(reasons) == 1 else ""
+
     def among(self, gpus: Iterable[int]) -> bool:
         """Whether any of these GPUs is blocked."""
         return bool(self.why) and any(gpu in self.why for gpu in gpus)
+
+
+def blocked_words(why: Mapping[int, str]) -> list[str]:
+    """Blocked GPUs in words, those with one reason together."""
+    gpus: dict[str, list[int]] = {}
+    for gpu, reason in sorted(why.items()):
+        gpus.setdefault(reason, []).append(gpu)
+    return [
+        f"GPU {some[0]} is blocked: {reason}" if len(some) == 1 else f"{len(some)} GPUs are blocked: {reason}"
+        for reason, some in gpus.items()
+    ]
 
 
 class AttemptTarget(NamedTuple):

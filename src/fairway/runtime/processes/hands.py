@@ -73,7 +73,6 @@ class Hands:
         self._containment = containment.found(scratch)
         self._site = LocalSite(
             self._containment,
-            self._machine.device_numbers,
             _movable_memory(self._machine, scratch),
             nvml=self._machine.nvml,
             devices=self._machine.devices,

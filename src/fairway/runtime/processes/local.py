@@ -436,16 +436,14 @@ class JobFolders:
 class LocalSite(JobFolders):
     """The attempts on this machine. Each has a control group of its own, where there can be any.
 
-    `device_numbers` has the major and minor numbers of all GPUs by name. An attempt cannot open those that it is not
-    granted. `memory` can move the memory of GPUs, and `nvml` says what computes on the GPUs `devices`; both are None if
-    GPUs are virtual. `executors` is the folder of the processes that host jobs. With `nobodys_children`, keepers live
-    on when this process is killed with its children.
+    `memory` can move the memory of GPUs. `nvml` says what computes on the GPUs `devices`, and which files are the GPUs
+    that an attempt was not granted and cannot open. Both are None if GPUs are virtual. `executors` is the folder of the
+    processes that host jobs. With `nobodys_children`, keepers live on when this process is killed with its children.
     """
 
     def __init__(
         self,
         containment: Containment | None = None,
-        device_numbers: Mapping[str, tuple[int, int]] | None = None,
         memory: MovableMemory | None = None,
         *,
         nvml: Nvml | None = None,
@@ -454,11 +452,11 @@ class LocalSite(JobFolders):
         nobodys_children: bool = False,
     ) -> None:
         self._nobodys_children = nobodys_children
+        self._nvml = nvml
         self._gpus = None if nvml is None else ForeignProcesses(nvml, devices or (), self._ours)
         self._loads = None if nvml is None else GpuLoads(nvml, devices or ())
         self._executors = executors
         self._containment = containment or Containment(None, why="not asked for")
-        self._device_numbers = device_numbers or {}
         self._memory = memory
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
@@ -477,7 +475,8 @@ class LocalSite(JobFolders):
         """Start an attempt, or the part of one on this machine, in the folder of a job that is there."""
         limits = HostLimits(launch.get("host_memory_bytes", 0), launch.get("cpus", 0.0))
         granted = launch.get("devices")
-        shut = [] if granted is None else [self._device_numbers[one] for one in self._device_numbers.keys() - granted]
+        numbers = {} if self._nvml is None else self._nvml.device_numbers
+        shut = [] if granted is None else [numbers[one] for one in numbers.keys() - granted]
         group = self._containment.make(launch["token"], limits, sorted(shut))
         if self._memory is not None:
             launch = self._memory.movable(launch)

@@ -1,8 +1,11 @@
-"""What this machine computes on: its GPUs, as the driver describes them, or virtual GPUs if there are none.
+"""What this machine computes on: its GPUs, as the driver describes them, or virtual GPUs if it has no driver.
 
 The driver's library is asked through `pynvml`, which is loaded when it is first needed and may be absent. It says which
 NVIDIA GPUs there are, whether they are sound, and which foreign processes use them. Foreign processes are not touched:
 a GPU that they compute on is blocked until they are gone.
+
+A driver that does not answer, or answers with fewer GPUs than before, does not make the machine another one. Its GPUs
+are those that it was known to have, and those that cannot be used are blocked until the driver has them again.
 """
 
 from __future__ import annotations
@@ -14,8 +17,9 @@ import os
 import pwd
 import re
 import socket
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,9 +38,32 @@ The kernel keeps 15 characters of a name.
 _USERS_FAULT = frozenset((13, 31, 43, 45, 68, 109))
 """Errors (XIDs) that a program causes for itself; the GPU is sound afterwards."""
 MOST_SLOTS = 4096
+LOADED_FILES = Path("/proc/self/maps")
+"""The files that this process has loaded, as the kernel lists them."""
+_DELETED = " (deleted)"
+DRIVER_TRACES = ("/proc/driver/nvidia", "/dev/nvidiactl")
+"""What is there while the NVIDIA driver is loaded, even if its library is missing."""
 _NVIDIA_MAJOR = 195
 """The major number of the device files of NVIDIA GPUs."""
 _REAL = "nvidia"
+_LOST = "the driver has lost it"
+AGAIN_S = 10.0
+"""How long to wait before a driver that does not answer is asked again. The kernel logs each time that fails."""
+_LIBRARY_MISSING = 12
+_ADVICE = {
+    4: "this user may not open /dev/nvidia*: check their owner and mode, or the container's devices",
+    9: "its kernel module is not loaded: `modprobe nvidia`, or install the driver for this kernel",
+    _LIBRARY_MISSING: "the driver is loaded, but its libnvidia-ml.so.1 is missing: install that",
+    15: "a GPU is lost: `nvidia-smi` and `dmesg` say which; reboot",
+    18: "the driver was upgraded: reboot, or reload the nvidia modules",
+}
+"""What to do about errors of the driver's library, by their numbers."""
+_OTHER_ADVICE = "`nvidia-smi` and `dmesg` say more"
+_UPGRADED = (
+    "the driver was upgraded since the scheduler started: reboot, or reload the nvidia modules; then `fairway down` "
+    "and `fairway up` (jobs keep running)"
+)
+_NO_DRIVER = "there is no NVIDIA driver here: install it, or give the container its GPUs"
 
 
 class NvidiaGpu(NamedTuple):
@@ -52,28 +79,72 @@ class NvidiaGpu(NamedTuple):
 
 
 class Nvml:
-    """The driver's library. `Nvml.opened()` gives None if there is no driver, no library or no GPU."""
+    """The driver's library. `trouble` says why the driver does not answer, and what to do; empty if it answers.
+
+    `missing`: there is no NVIDIA driver at all. `device_numbers` has the major and minor numbers of the device files of
+    all GPUs that the driver has listed, by UUID.
+    """
 
     def __init__(self, library: Any) -> None:
+        self.trouble = ""
+        self.missing = False
+        self.device_numbers: Mapping[str, tuple[int, int]] = {}
         self._lib = library
         self._events: Any = None
         self._broken: dict[str, str] = {}
+        self._opened_s = -math.inf
 
     @staticmethod
-    def opened() -> Nvml | None:
-        """The library, ready to be asked."""
+    def opened() -> Nvml:
+        """The library. If it cannot be used, `trouble` says why."""
+        nvml = Nvml(None)
+        nvml._open()
+        return nvml
+
+    def open_again(self) -> bool:
+        """Ask a driver that does not answer once more, but not too often. Returns whether it answers now.
+
+        Nothing that was known of its GPUs counts any more, since it may have been loaded again.
+        """
+        if time.monotonic() < self._opened_s + AGAIN_S:
+            return False
+        with contextlib.suppress(Exception):
+            # As long as we have its device files open, the driver cannot be unloaded.
+            self._lib.nvmlShutdown()
+        self._open()
+        return not self.trouble
+
+    def _open(self) -> None:
+        self._opened_s, self._events, self._broken = time.monotonic(), None, {}
+        self.trouble, self.missing = "", False
         try:
             import pynvml
 
+            self._lib = pynvml
             pynvml.nvmlInit()
-        except Exception:
-            # Whatever is wrong with the driver, the machine counts as one without GPUs.
-            return None
-        return Nvml(pynvml)
+        except ImportError as error:
+            self.missing = not _is_driver_loaded()
+            self.trouble = f"{error}; install the Python package nvidia-ml-py"
+        except Exception as error:
+            number = int(getattr(error, "value", -1))
+            self.missing = number == _LIBRARY_MISSING and not _is_driver_loaded()
+            self.trouble = f"NVML: {error}; {_NO_DRIVER if self.missing else _ADVICE.get(number, _OTHER_ADVICE)}"
+        self.look_at_library()
+        self.gpus()
+
+    def look_at_library(self) -> None:
+        """Note if the library was upgraded: jobs that start now could not use the GPUs, even if we still can."""
+        if _library_is_gone():
+            self.trouble = _UPGRADED
 
     def gpus(self) -> list[NvidiaGpu]:
         """All GPUs, including those that cannot be used."""
-        return [self._gpu(index) for index in range(self._tried(self._lib.nvmlDeviceGetCount, default=0))]
+        if self.trouble:
+            return []
+        gpus = [self._gpu(index) for index in range(self._tried(self._lib.nvmlDeviceGetCount, default=0))]
+        numbers = {gpu.uuid: (_NVIDIA_MAJOR, gpu.minor) for gpu in gpus if gpu.uuid and gpu.minor is not None}
+        self.device_numbers = {**self.device_numbers, **numbers}
+        return gpus
 
     def processes(self, uuid: str) -> list[int]:
         """The pids of the processes that compute on a GPU."""
@@ -108,9 +179,10 @@ class Nvml:
         """What is wrong with a GPU now; empty if it is sound."""
         self._read_events()
         try:
-            return self._broken.get(uuid) or self._problem(self._handle(uuid))
+            handle = self._handle(uuid)
+            return self._broken.get(uuid) or self._problem(handle)
         except Exception as error:
-            return f"the driver has lost it ({error})"
+            return f"{_LOST} ({error})"
 
     def _handle(self, uuid: str) -> Any:
         return self._lib.nvmlDeviceGetHandleByUUID(uuid)
@@ -121,7 +193,7 @@ class Nvml:
             name, uuid = _text(self._lib.nvmlDeviceGetName(handle)), _text(self._lib.nvmlDeviceGetUUID(handle))
             memory = int(self._lib.nvmlDeviceGetMemoryInfo(handle).total)
         except Exception as error:
-            return NvidiaGpu(index, "", f"GPU {index}", 0, 1.0, f"the driver has lost it ({error})")
+            return NvidiaGpu(index, "", f"GPU {index}", 0, 1.0, f"{_LOST} ({error})")
         minor = self._tried(getattr(self._lib, "nvmlDeviceGetMinorNumber", None), handle, default=None)
         return NvidiaGpu(index, uuid, name, memory, self._speed(handle, name), self._problem(handle), minor)
 
@@ -177,6 +249,22 @@ class Nvml:
             return default if ask is None else ask(*about)
         except Exception:
             return default
+
+
+def _library_is_gone() -> bool:
+    """Whether an upgrade has deleted the driver's library that this process has loaded. New processes load another one.
+
+    If the same version was installed again, its file is there.
+    """
+    with contextlib.suppress(OSError):
+        lines = LOADED_FILES.read_text(encoding="utf-8", errors="replace").splitlines()
+        gone = {line.split(maxsplit=5)[-1] for line in lines if "/libnvidia-ml.so" in line and line.endswith(_DELETED)}
+        return any(not Path(name.removesuffix(_DELETED)).exists() for name in gone)
+    return False
+
+
+def _is_driver_loaded() -> bool:
+    return any(Path(trace).exists() for trace in DRIVER_TRACES)
 
 
 def _text(value: Any) -> str:
@@ -242,7 +330,16 @@ class ForeignProcesses:
         self._ours = ours
 
     def look(self) -> dict[int, str]:
-        """The GPUs to block now, with the reason."""
+        """The GPUs to block now, with the reason. A driver that answers for none of them is opened again."""
+        nvml, gpus = self._nvml, range(len(self._uuids))
+        nvml.look_at_library()
+        blocked = {} if nvml.trouble else self._looked()
+        silent = bool(nvml.trouble) or all(blocked.get(gpu, "").startswith(_LOST) for gpu in gpus)
+        if silent and nvml.open_again():
+            blocked = self._looked()
+        return dict.fromkeys(gpus, nvml.trouble) if nvml.trouble else blocked
+
+    def _looked(self) -> dict[int, str]:
         keepers = {gpu: set(pids) for gpu, pids in self._ours().items()}
         everyone = set().union(*keepers.values()) if keepers else set()
         blocked: dict[int, str] = {}
@@ -272,7 +369,7 @@ class ForeignProcesses:
         try:
             pids = self._nvml.processes(uuid)
         except Exception as error:
-            yield f"the driver has lost it ({error})"
+            yield f"{_LOST} ({error})"
             return
         for pid in pids:
             parents = list(_line(pid))
@@ -324,12 +421,6 @@ class Machine:
     devices: Sequence[str] | None
     left_out: tuple[str, ...] = ()
     nvml: Nvml | None = None
-
-    @property
-    def device_numbers(self) -> dict[str, tuple[int, int]]:
-        """The major and minor number of all GPUs that are here, also of those that are not used."""
-        gpus = [] if self.nvml is None else self.nvml.gpus()
-        return {gpu.uuid: (_NVIDIA_MAJOR, gpu.minor) for gpu in gpus if gpu.minor is not None}
 
     @property
     def text(self) -> str:
@@ -390,27 +481,84 @@ def nvidia_machine(
     return Machine(Cluster.of(nodes, types.values(), text), devices, left_out, nvml)
 
 
-def found_machine(gpus: str = "auto", environment: Mapping[str, str] = os.environ) -> Machine:
+class KnownGpus(NamedTuple):
+    """The real GPUs that this machine was last found to have. `wish` is what chose them then: `--gpus` and
+    `CUDA_VISIBLE_DEVICES`."""
+
+    wish: tuple[str, str | None]
+    cluster: Cluster
+    devices: Sequence[str]
+
+    def plain(self) -> list[Any]:
+        """The same for the journal."""
+        nodes = [[node.name, node.gpu_type, node.gpus] for node in self.cluster.nodes]
+        types = [[kind.name, kind.memory_bytes, kind.price_per_h, kind.speed] for kind in self.cluster.types]
+        return [list(self.wish), nodes, types, list(self.devices)]
+
+    @staticmethod
+    def of_plain(plain: Any) -> KnownGpus | None:
+        """What the journal has; None if it has nothing, or nonsense."""
+        try:
+            (words, chosen), nodes, types, devices = plain
+            cluster = Cluster.of([Node(*node) for node in nodes], [GpuType(*kind) for kind in types])
+        except (TypeError, ValueError, InputError):
+            return None
+        return KnownGpus((words, chosen), cluster, devices) if len(devices) == cluster.gpu_count else None
+
+
+def wish_of(gpus: str, environment: Mapping[str, str] = os.environ) -> tuple[str, str | None]:
+    """What chooses among the real GPUs of this machine."""
+    return _REAL if gpus == "auto" else gpus, environment.get("CUDA_VISIBLE_DEVICES")
+
+
+def found_machine(
+    gpus: str = "auto", environment: Mapping[str, str] = os.environ, known: KnownGpus | None = None
+) -> Machine:
     """The machine that `gpus` asks for.
 
-    `auto` takes its GPUs, or one virtual GPU per core if there are none. `nvidia` takes its GPUs and nothing else,
-    `nvidia:0,2` some of them. A number makes that many virtual GPUs, and `v100:2,k80:4` some of these types.
-    `environment` says which GPUs are visible.
+    `auto` takes its GPUs, or one virtual GPU per core if it has no NVIDIA driver and no GPU was ever known. `nvidia`
+    takes its GPUs and nothing else, `nvidia:0,2` some of them. A number makes that many virtual GPUs, and
+    `v100:2,k80:4` some of these types. `environment` says which GPUs are visible.
+
+    If the same was asked for when the `known` GPUs were found, the machine has all of them, also those that the driver
+    does not list now: they are there to be blocked. `InputError` if no GPU can be used, and nobody knows which there
+    should be.
     """
     if gpus == "auto" or gpus == _REAL or gpus.startswith(f"{_REAL}:"):
-        nvml = Nvml.opened()
-        machine = None if nvml is None else nvidia_machine(nvml, _numbers(gpus), environment)
+        wanted, nvml = _numbers(gpus), Nvml.opened()
+        if known is not None and known.wish == wish_of(gpus, environment) and _lacks(nvml, known):
+            return Machine(known.cluster, known.devices, nvml=nvml)
+        machine = None if nvml.trouble else nvidia_machine(nvml, wanted, environment)
         if machine is not None:
             return machine
-        left_out = () if nvml is None else tuple(map(_told, (gpu for gpu in nvml.gpus() if gpu.problem)))
-        if gpus != "auto":
-            raise InputError(f"--gpus {gpus}: no NVIDIA GPU can be used here" + "".join(f"; {one}" for one in left_out))
-        return replace(virtual_machine(min(len(os.sched_getaffinity(0)), MOST_SLOTS)), left_out=left_out)
+        if gpus == "auto" and nvml.missing and known is None:
+            return virtual_machine(min(len(os.sched_getaffinity(0)), MOST_SLOTS))
+        raise InputError(_no_gpu(gpus, nvml, environment))
     if ":" in gpus:
         return typed_machine(gpus)
     if not (gpus.isascii() and gpus.isdigit() and len(gpus) < 10):
         raise InputError(f"--gpus {gpus!r} is neither a number, nor 'auto', 'nvidia', 'nvidia:0,2' or 'v100:2,k80:4'")
     return virtual_machine(int(gpus))
+
+
+def _lacks(nvml: Nvml, known: KnownGpus) -> bool:
+    """Whether the driver lacks known GPUs, or cannot use them, and has no others instead.
+
+    If GPUs were chosen by numbers, a new one may be the neighbour of one that is missing.
+    """
+    sound = {gpu.uuid for gpu in nvml.gpus() if not gpu.problem}
+    replaced = known.wish == (_REAL, None) and not sound.issubset(known.devices)
+    return not replaced and not sound.issuperset(known.devices)
+
+
+def _no_gpu(gpus: str, nvml: Nvml, environment: Mapping[str, str]) -> str:
+    """Why none of the GPUs that `gpus` asks for can be used, and what else there is."""
+    listed, chosen = nvml.gpus(), environment.get("CUDA_VISIBLE_DEVICES")
+    why = [nvml.trouble] if nvml.trouble else [_told(gpu) for gpu in listed if gpu.problem]
+    if listed and not why and chosen is not None:
+        why = [f"CUDA_VISIBLE_DEVICES={chosen} hides all {len(listed)}"]
+    text = f"--gpus {gpus}: no NVIDIA GPU can be used here: {'; '.join(why) or 'the driver lists none'}"
+    return f"{text}. `--gpus N` makes N virtual GPUs on the CPU"
 
 
 def _numbers(gpus: str) -> list[int] | None:
