@@ -39,7 +39,7 @@ def submit(cli: ClusterCli, out: Path, pause_s: float, *words: str) -> str:
 @pytest.mark.skipif(not PYTHON, reason="needs torch")
 def test_a_training_over_two_machines_has_the_loss_curve_of_an_uninterrupted_one(machines: Machines) -> None:
     """One is suspended in place. Another is resized from two machines to one, preempted there, and goes on on two."""
-    with cluster_cli(machines, "--plugin", str(PLUGIN), policy="dictated:gpus=2", gpus=1) as cli:
+    with cluster_cli(machines, "--plugin", str(PLUGIN), "--min-run", "5", policy="dictated:gpus=2", gpus=1) as cli:
         whole, still, moved = (cli.folder / f"{name}.json" for name in ("whole", "still", "moved"))
         stands = submit(cli, still, 0.02, "--gpus", "2", "--preempt", "suspend")
         alone(*example("pytorch_ddp", PYTHON), "--out", str(whole))

@@ -22,7 +22,7 @@ SAVES = (
 
 @pytest.fixture(scope="module")
 def cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCli]:
-    yield from live_cli_in(tmp_path_factory.mktemp("json"), "--gpus", "2", "--policy", "fifo")
+    yield from live_cli_in(tmp_path_factory.mktemp("json"), "--gpus", "2", "--policy", "fifo", "--min-run", "5")
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,8 @@ import pytest
 
 from fairway.api.what_if import what_if
 from fairway.core.cluster import Cluster, GpuType, Node
+from fairway.core.event import RestartMeasured
+from fairway.models.log_progress import LogProgress
 from fairway.placement import placement
 from fairway.policies import make_policy
 from fairway.runtime.daemon import engine
@@ -26,7 +28,12 @@ class Story:
     """A scheduler in simulated time, where nothing happens unless a test says so."""
 
     def __init__(
-        self, folder: Path, policy: str = "fifo", gpus: int = 1, min_run_s: float = 0.0, round_s: float | None = None
+        self,
+        folder: Path,
+        policy: str = "fifo",
+        gpus: int = 1,
+        min_run_s: float | None = 0.0,
+        round_s: float | None = None,
     ) -> None:
         self.folder = folder
         self.time = SimulatedTime()
@@ -158,6 +165,58 @@ def test_a_job_that_needs_a_whole_turn_to_stop_does_not_starve_the_others(
     story.pass_s(10.0)
     other = story.job(Behaviour(100.0), preempt="checkpoint", grace_s=10.0)
     story.until(lambda: story.record(other).state is JobState.COMPLETED, 3000.0)
+
+
+@pytest.mark.parametrize(("min_run_s", "spared_s"), [(None, 30.0), (5.0, 6.0)])
+def test_a_job_that_starts_is_left_alone_until_it_may_have_started(
+    told: Callable[..., Story], min_run_s: float | None, spared_s: float
+) -> None:
+    story = told(min_run_s=min_run_s)
+    first = story.job(FOREVER, preempt="restart")
+    story.until(lambda: story.record(first).state is JobState.RUNNING)
+    began_s = story.time.monotonic()
+    story.pass_s(6.0)
+    urgent = story.job(Behaviour(10.0), priority=5)
+    story.until(lambda: story.record(urgent).state is JobState.RUNNING)
+    assert spared_s <= story.time.monotonic() - began_s < spared_s + 2.0
+
+
+def test_what_starts_of_a_job_were_seen_to_cost_protects_its_next_one(told: Callable[..., Story]) -> None:
+    story = told(min_run_s=None)
+    first = story.job(FOREVER, preempt="checkpoint")
+    number = story.record(first).number
+
+    def spared_s() -> float:
+        snapshot = story.scheduler.state.snapshot()
+        row = snapshot.jobs.tolist().index(number)
+        return float(snapshot.protected_until_s[row] - snapshot.since_s[row])
+
+    def preempted() -> None:
+        urgent = story.job(Behaviour(1.0), priority=5)
+        story.until(lambda: story.record(urgent).state is JobState.COMPLETED)
+        story.until(lambda: story.record(first).state is JobState.RUNNING)
+
+    story.pass_s(20.0)
+    assert spared_s() == pytest.approx(30.0)
+    # Its log says for the first time that it has done 30 steps, at two a second: its start took 5 s.
+    story.scheduler.engine.note_log(number, 1, LogProgress("bar", "step", 30.0, 1e9, 2.0))
+    story.until(lambda: story.record(first).attempts[0].start_s is not None)
+    start_s = story.record(first).attempts[0].start_s
+    assert start_s == pytest.approx(5.0, abs=2.0)
+    preempted()
+    stop_s = story.record(first).attempts[0].stop_s
+    assert stop_s == pytest.approx(0.5, abs=0.1)
+    assert spared_s() == pytest.approx(3.0 * (start_s + stop_s), abs=0.01)
+    # A scheduler that starts again says the same.
+    before_s = spared_s()
+    story.restart()
+    assert spared_s() == before_s
+    # A start that was measured far too long does not keep others out for ever.
+    for attempt in story.record(first).attempts:
+        attempt.start_s = 1e6
+    story.scheduler.state.apply(RestartMeasured(story.scheduler.state.now_s, number, 1e6))
+    preempted()
+    assert spared_s() == pytest.approx(600.0)
 
 
 def test_a_held_task_that_is_taken_off_its_gpus_gives_its_place_to_the_next_one(told: Callable[..., Story]) -> None:

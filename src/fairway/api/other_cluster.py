@@ -108,7 +108,8 @@ def _with_nodes(cluster: Cluster, added: Sequence[Node]) -> Cluster:
 def moved_to(scheduler: Scheduler, present: Present, other: OtherCluster) -> Present:
     """The present as it would be on another cluster."""
     snapshot, now_s, cluster = present.snapshot, present.snapshot.now_s, other.cluster
-    state = resumed(snapshot, present.specs, min_run_s=scheduler.state.min_run_s)
+    live = scheduler.state
+    state = resumed(snapshot, present.specs, min_run_s=live.min_run_s, restarts_spared=live.restarts_spared)
     held = {job: gpus for job, gpus in snapshot.frame.held_gpus.items() if not other.gone.isdisjoint(gpus)}
     progress = dict(zip(snapshot.jobs.tolist(), snapshot.progress.tolist(), strict=True))
     for job in held:

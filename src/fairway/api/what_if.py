@@ -277,6 +277,7 @@ def _rolled(
         Around(placer, tuple(present.blocked)) if present.blocked else placer,
         round_s=loop.round_s if policy is None else policy.round_s,
         min_run_s=scheduler.state.min_run_s,
+        restarts_spared=scheduler.state.restarts_spared,
         restart_s=present.restart_s,
         falls_back=present.falls_back,
         observer=guard,

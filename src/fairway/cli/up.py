@@ -100,6 +100,15 @@ class UpOptions:
         bool | None,
         flag("--open-to-all/--no-open-to-all", "Let other users submit; their jobs run as you. Default: as last time"),
     ] = None
+    min_run: Annotated[
+        str | None,
+        option(
+            "--min-run",
+            "Seconds for which a job that has just started is left alone; auto: at least 5, and three times what a "
+            "restart of it costs. Default: as last time, or auto",
+            "S|auto",
+        ),
+    ] = None
     plugin: Annotated[
         list[str] | None,
         option(
@@ -174,7 +183,7 @@ class UpOptions:
         return Options(
             self.folder,
             self.policy,
-            self._round_s(),
+            _seconds("--round", self.round),
             self.gpus,
             self.placement,
             self.config,
@@ -184,20 +193,8 @@ class UpOptions:
             self.engine,
             self.jobs,
             self.web,
+            _seconds("--min-run", self.min_run),
         )
-
-    def _round_s(self) -> float | str | None:
-        from fairway.runtime.daemon.settings import AUTO
-
-        if self.round is None or self.round == AUTO:
-            return self.round
-        try:
-            seconds = float(self.round)
-        except ValueError:
-            raise InputError(f"--round {self.round!r} is neither a number of seconds nor {AUTO!r}") from None
-        if not 0 <= seconds <= 86400:
-            raise InputError(f"--round {self.round} is not from 0 to 86400 s")
-        return seconds
 
     def words(self) -> list[str]:
         """The options that were given, as words of a command line."""
@@ -215,6 +212,21 @@ class UpOptions:
             elif value is not None:
                 words += one.given(value).split(" ", 1)
         return words
+
+
+def _seconds(name: str, told: str | None) -> float | str | None:
+    """The value of an option that is a number of seconds or "auto", if it was given."""
+    from fairway.runtime.daemon.settings import AUTO
+
+    if told is None or told == AUTO:
+        return told
+    try:
+        seconds = float(told)
+    except ValueError:
+        raise InputError(f"{name} {told!r} is neither a number of seconds nor {AUTO!r}") from None
+    if not 0 <= seconds <= 86400:
+        raise InputError(f"{name} {told} is not from 0 to 86400 s")
+    return seconds
 
 
 @takes(settings=UpOptions)

@@ -48,6 +48,8 @@ from fairway.core.snapshot_context import Frame, Names
 
 _EARLY_S = 5e-7
 """Protection ends half a microsecond early, so that it is over at the instant to which its end is rounded."""
+MOST_SPARED_S = 600.0
+"""What a restart costs protects a job for this long at most, so that a wrong figure does not keep others out."""
 
 
 class _Dictionary:
@@ -65,13 +67,17 @@ class _Dictionary:
 
 
 class State:
-    """Active jobs, the GPUs that each holds, the nodes that are down, the policy's memory."""
+    """Active jobs, the GPUs that each holds, the nodes that are down, the policy's memory.
+
+    A job that has just started is protected for `min_run_s`, and for as long as `restarts_spared` restarts of it cost.
+    """
 
     def __init__(
         self,
         cluster: Cluster,
         *,
         min_run_s: float = 0.0,
+        restarts_spared: float = 0.0,
         replan_interval_s: float = 0.0,
         seed: int = 0,
         pairing: Pairing = NO_PAIRING,
@@ -82,6 +88,7 @@ class State:
     ) -> None:
         self.cluster = cluster
         self.min_run_s = min_run_s
+        self.restarts_spared = restarts_spared
         self.now_s = 0.0
         self.round = 0
         self.table = JobTable(len(cluster.types))
@@ -304,7 +311,9 @@ class State:
             return math.inf
         if self.table.i[c.PRIORITY, row] < 0:
             return self.now_s
-        return math.inf if job in self._unserved else self.now_s + self.min_run_s - _EARLY_S
+        cost_s = self.restarts_spared * float(self.table.f[c.RESTART_S, row])
+        spared_s = max(self.min_run_s, min(cost_s, MOST_SPARED_S))
+        return math.inf if job in self._unserved else self.now_s + spared_s - _EARLY_S
 
     def _anchor(self, row: int) -> None:
         kernels.anchor(self.table.f, self.table.i, row, self.now_s)

@@ -13,7 +13,9 @@ OVERRUN = 0.5
 """A job that has done all its expected work is assumed to need this part of its time so far once more."""
 
 
-def resumed(snapshot: Snapshot, specs: Mapping[int, JobSpec], *, min_run_s: float = 0.0) -> State:
+def resumed(
+    snapshot: Snapshot, specs: Mapping[int, JobSpec], *, min_run_s: float = 0.0, restarts_spared: float = 0.0
+) -> State:
     """An independent state in which everything is as in the snapshot, job numbers and memory included.
 
     `specs` are the jobs by number. The snapshot must be a copy: its columns are read once, here.
@@ -22,6 +24,7 @@ def resumed(snapshot: Snapshot, specs: Mapping[int, JobSpec], *, min_run_s: floa
     state = State(
         frame.cluster,
         min_run_s=min_run_s,
+        restarts_spared=restarts_spared,
         replan_interval_s=frame.replan_interval_s,
         seed=frame.seed,
         pairing=frame.pairing,

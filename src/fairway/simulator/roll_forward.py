@@ -201,6 +201,7 @@ def look_onward(
     *,
     round_s: float,
     min_run_s: float,
+    restarts_spared: float = 0.0,
     restart_s: Mapping[int, float],
     falls_back: Mapping[int, float] = _NOTHING,
     newcomers: Sequence[JobSubmitted] = (),
@@ -216,7 +217,7 @@ def look_onward(
     `spans` the answer tells who is expected on which GPUs.
     """
     deadline_s = time.monotonic() + limits.wall_s
-    state = resumed(snapshot, specs, min_run_s=min_run_s)
+    state = resumed(snapshot, specs, min_run_s=min_run_s, restarts_spared=restarts_spared)
     for event in newcomers:
         state.apply(event)
     engine = Midway(state, restart_s=restart_s, falls_back=falls_back, located=placer.located, round_s=round_s)

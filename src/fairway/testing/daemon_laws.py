@@ -390,7 +390,8 @@ def _allowed(config: Config, what: str, name: str) -> float:
 
 def _check_disk(scheduler: Scheduler) -> None:
     """What is on disk gives the same state again."""
-    new_state = partial(State, scheduler.cluster, min_run_s=scheduler.state.min_run_s)
+    live = scheduler.state
+    new_state = partial(State, live.cluster, min_run_s=live.min_run_s, restarts_spared=live.restarts_spared)
     journal, devices = scheduler.journal, scheduler.engine.devices
     facts, origin_s = journal.facts(), scheduler.clock.origin_s
     again = Recovered(journal, facts, scheduler.cluster, devices, new_state, origin_s, RESTART_S)

@@ -80,7 +80,7 @@ class DaemonWorld:
         if devices is not None and memory.random() < 0.5:
             self.site.gpu_bytes = 16 << 30
         self.policy = self.rng.choice(POLICIES)
-        self.min_run_s = self.rng.choice((0.0, 5.0))
+        self.min_run_s = self.rng.choice((0.0, None))
         self.recent = self.rng.choice((0, 1, 3, 1000))
         self.piece = self.rng.choice((1, 2, 3, 1000))
         self.users = Users(self)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fairway.core.action import Launch
 from fairway.core.check import check
 from fairway.core.decision import Decision, Reason, nothing_granted
 from fairway.core.errors import PolicyError
+from fairway.core.event import Woken
 from fairway.core.snapshot import Snapshot
-from fairway.testing import job, snapshot_of
+from fairway.testing import job, snapshot_of, state_of
 
 
 def decided(grants: list[int], **about: Any) -> Decision:
@@ -87,6 +90,17 @@ def test_a_fresh_job_is_neither_stopped_nor_resized(grant: int) -> None:
     check(view, decided([0, 2, 0]))
     with pytest.raises(PolicyError, match="'b' was started a moment ago"):
         check(view, decided([0, grant, 0]))
+
+
+@pytest.mark.parametrize(("cost_s", "until_s"), [(1.0, 5.0), (20.0, 60.0), (1e6, 600.0)])
+def test_a_job_is_fresh_for_as_long_as_its_restarts_cost(cost_s: float, until_s: float) -> None:
+    jobs = [job("a", 2, checkpoint_s=cost_s), job("b", 2)]
+    state = state_of(jobs, "v100:2", min_run_s=5.0, restarts_spared=3.0)
+    state.commit([Launch(0, (0, 1), 0)])
+    for now_s, fresh in ((until_s - 0.01, True), (until_s, False)):
+        state.apply(Woken(now_s))
+        with pytest.raises(PolicyError, match="'a' was started a moment ago") if fresh else nullcontext():
+            check(state.snapshot(), decided([0, 2]))
 
 
 def test_a_fresh_job_is_not_moved_to_another_type() -> None:

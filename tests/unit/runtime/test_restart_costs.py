@@ -12,7 +12,7 @@ from fairway.runtime.journal.entries import from_plain, to_plain
 
 
 def _record(number: int = 0, **about: object) -> JobRecord:
-    request = JobRequest(command=("train",), **{"user": "ana", "name": "big", "preempt": "checkpoint", **about})  # type: ignore[arg-type]
+    request = JobRequest(**{"command": ("train",), "user": "ana", "name": "big", "preempt": "checkpoint", **about})  # type: ignore[arg-type]
     return JobRecord(number, str(number + 1), request, 0.0)
 
 
@@ -42,6 +42,29 @@ def test_the_median_of_jobs_alike_counts_before_that_of_all() -> None:
     assert costs.expected_s(_record().request) == pytest.approx(6.0 + 2.0)
     assert costs.expected_s(_record(name="small").request) == pytest.approx(1.0)
     assert costs.expected_s(_record(user="ben", name="new").request) == pytest.approx(1.0, abs=4.0)
+
+
+def test_a_log_tells_how_long_a_start_took() -> None:
+    costs, record = RestartCosts(), _record(name="", command=("python", "train.py"))
+    for ran_s, trained_s, start_s in ((30.0, 24.0, 6.0), (30.0, 31.0, None), (9.0, 9.0, 0.0)):
+        record.attempts.append(Attempt(len(record.attempts) + 1, [0], "token", launched_s=1000.0))
+        costs.read_off(record, ran_s, trained_s)
+        assert record.attempts[-1].start_s == start_s, "one that says more than can be began where it had stopped"
+        costs.read_off(record, 100.0, 1.0)
+        record.attempts[-1].start_s = start_s
+    costs = RestartCosts()
+    record.attempts = record.attempts[:1]
+    costs.remember(record)
+    _runs(costs, _record(1, name="", command=("sleep", "9")), 90.0, 1.0)
+    assert costs.expected_s(_record(2, name="", command=("python", "train.py")).request) == pytest.approx(7.0)
+    assert costs.expected_s(_record(2, name="", command=("python", "eval.py")).request) == pytest.approx(49.0)
+
+
+def test_a_start_of_which_nothing_is_known_is_not_free() -> None:
+    costs, record = RestartCosts(), _record(preempt="restart")
+    record.attempts.append(Attempt(1, [0], "token", launched_s=1000.0, codes=[143], cause="request"))
+    costs.ended(record, 0.5)
+    assert costs.expected_s(record.request, record.attempts) == RESTART_S + 0.5
 
 
 def test_an_end_that_nobody_asked_for_tells_nothing_about_stopping() -> None:

@@ -28,7 +28,7 @@ from fairway.runtime.daemon.clock import Clock
 from fairway.runtime.daemon.log_watch import LogWatch
 from fairway.runtime.daemon.place import found_place, ray_site
 from fairway.runtime.daemon.retention import Retention
-from fairway.runtime.daemon.scheduler import MIN_RUN_S, Scheduler
+from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.daemon.settings import AUTO, REMEMBERED, Choice, Options, Settings
 from fairway.runtime.daemon.watch import Watch
 from fairway.runtime.jobs.estimates import RESTART_S
@@ -74,7 +74,7 @@ class Daemon:
         *,
         listen: Callable[[str], socket.socket] | None = None,
         listen_web: Callable[[str], socket.socket] | None = None,
-        min_run_s: float = MIN_RUN_S,
+        min_run_s: float | None = None,
         restart_s: float = RESTART_S,
     ) -> None:
         refuse_untrusted(options.folder)
@@ -119,7 +119,8 @@ class Daemon:
                 undo.callback(self.page_listener.close)
             if self.choice.ray is None:
                 self._take_over()
-            self.scheduler = self._made_scheduler(policy, placer, min_run_s, restart_s)
+            spared_s = self.choice.min_run_s if min_run_s is None else min_run_s
+            self.scheduler = self._made_scheduler(policy, placer, spared_s, restart_s)
             self.settings.govern(self.scheduler)
             self._watch = Watch(self.scheduler, self.settings, self.site)
             # Before any job can be started.
@@ -181,7 +182,7 @@ class Daemon:
                 "other commands since then are lost"
             )
 
-    def _made_scheduler(self, policy: Policy, placer: Placer, min_run_s: float, restart_s: float) -> Scheduler:
+    def _made_scheduler(self, policy: Policy, placer: Placer, min_run_s: float | None, restart_s: float) -> Scheduler:
         return Scheduler(
             self.options.folder,
             self.machine.cluster,

@@ -64,7 +64,9 @@ from fairway.runtime.processes.site import Site
 PIECE = 100
 """How many jobs a command deals with before others have their turn."""
 MIN_RUN_S = 5.0
-"""The seconds for which a job that has just started is protected from preemption."""
+"""The seconds for which a job that has just started is protected from preemption at least, if nobody says otherwise."""
+RESTARTS_SPARED = 3.0
+"""It is protected for as long as this many restarts of it cost. So it computes for most of the time."""
 NOTE_EVERY_S = 600.0
 """How often the journal is told the time, if it has nothing else to be told."""
 
@@ -149,8 +151,9 @@ class NoTerms:
 class Scheduler:
     """Jobs, processes and the loop between them. `run` blocks. Any thread may call the public methods.
 
-    Until restarts of jobs are seen, one is assumed to cost `restart_s`. `site` is where attempts run, and `time` is the
-    source of the clock; by default both are this machine. The folders of jobs are in `jobs_folder`. `recent` jobs that
+    A job that has just started is protected for `min_run_s`; None: by what restarts of it cost. Until these are seen,
+    one is assumed to cost `restart_s`. `site` is where attempts run, and `time` is the source of the clock; by default
+    both are this machine. The folders of jobs are in `jobs_folder`. `recent` jobs that
     have ended stay in memory. Commands deal with `piece` jobs at a time. `here`: all GPUs are this machine's.
     """
 
@@ -167,7 +170,7 @@ class Scheduler:
         devices: Sequence[str] | None = None,
         round_s: float | None = None,
         terms: LiveTerms | None = None,
-        min_run_s: float = MIN_RUN_S,
+        min_run_s: float | None = None,
         restart_s: float = RESTART_S,
         policy_text: str = "",
         journal: Journal | None = None,
@@ -192,7 +195,10 @@ class Scheduler:
         length_s = policy.round_s if round_s is None else round_s
         self.measured = KeptProfile(facts)
         pairs = self.measured.pairing
-        new_state = partial(State, cluster, min_run_s=min_run_s, round_s=length_s, pairing=pairs, measured=pairs)
+        spared = RESTARTS_SPARED if min_run_s is None else 0.0
+        least_s = MIN_RUN_S if min_run_s is None else min_run_s
+        protected = partial(State, cluster, min_run_s=least_s, restarts_spared=spared)
+        new_state = partial(protected, round_s=length_s, pairing=pairs, measured=pairs)
         known = (cluster, devices, new_state, clock.origin_s, restart_s, recent, self.measured)
         with no_collection():
             recovered = Recovered(self.journal, facts, *known)

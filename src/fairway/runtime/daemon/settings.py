@@ -63,12 +63,13 @@ LOCAL, RAY = "local", "ray"
 
 @dataclass(frozen=True)
 class Options:
-    """How to run. None means as last time. The default is "none" for `config` and `listen`, "auto" for `round_s`.
+    """How to run. None means as last time.
 
-    `plugins` are Python files with the operator's own policies. Without a `config`, the file in the state directory is
-    used. `listen` is a loopback address, besides the socket; the API opens it. `web` is one for the web page; "auto" is
-    its default. `engine` is "local", or "ray:ADDRESS" for the machines of a Ray cluster. `jobs` is a directory for the
-    folders of jobs, instead of the state directory.
+    The default is "none" for `config` and `listen`, "auto" for `round_s` and `min_run_s`. `plugins` are Python files
+    with the operator's own policies. Without a `config`, the file in the state directory is used. `listen` is a
+    loopback address, besides the socket; the API opens it. `web` is one for the web page; "auto" is its default.
+    `engine` is "local", or "ray:ADDRESS" for the machines of a Ray cluster. `jobs` is a directory for the folders of
+    jobs, instead of the state directory.
     """
 
     folder: Path
@@ -83,6 +84,7 @@ class Options:
     engine: str | None = None
     jobs: Path | str | None = None
     web: str | None = None
+    min_run_s: float | str | None = None
 
 
 class Remembered(NamedTuple):
@@ -117,6 +119,7 @@ REMEMBERED = {
     "web": Remembered("--web", "web", NONE, "--web none", "does not open a port for the page"),
     "engine": Remembered("--engine", "engine", LOCAL, "--engine local", "schedules this machine alone"),
     "jobs": Remembered("--jobs", "jobs_directory", NONE, "--jobs none", "keeps them in the state directory"),
+    "min_run_s": Remembered("--min-run", "min_run_s", AUTO, "--min-run auto", "is by what restarts of jobs cost"),
     "open_to_all": Remembered("--open-to-all", "open_to_all", False, "--no-open-to-all", "keeps others out"),
 }
 """All saved options, by their field of `Options`."""
@@ -160,6 +163,12 @@ class Choice:
     def round_s(self) -> float | None:
         """Seconds between decisions; None for the policy's own value."""
         found = self._unless_usual("round_s")
+        return None if found is None else float(found)
+
+    @property
+    def min_run_s(self) -> float | None:
+        """Seconds for which a job that has just started is left alone; None if that is by what restarts of it cost."""
+        found = self._unless_usual("min_run_s")
         return None if found is None else float(found)
 
     @property

@@ -16,6 +16,7 @@ from fairway.core.job import JobSpec
 from fairway.core.prospect import Prospect, Stage
 from fairway.runtime.jobs.records import Attempt, JobRecord, Progress
 from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.jobs.run_times import Kind, kinds_of
 
 _EPOCHS = 100.0
 ELASTIC_EXPONENT = 0.9
@@ -199,13 +200,15 @@ RESTART_S = 10.0
 SUSPENDED_S = 0.1
 """The cost for a job that is suspended in place."""
 _TERMINATED = 143
-_ALL = ("", "")
 
-_Seen = dict[tuple[str, str], deque[float]]
+_Seen = dict[Kind, deque[float]]
 
 
 class RestartCosts:
-    """Medians over the stops and starts of a job itself, else of similar jobs, else of all jobs, else `unknown_s`."""
+    """Medians over the stops and starts of a job itself, else of similar jobs, else of all jobs.
+
+    A start of which nothing is known costs `unknown_s`.
+    """
 
     def __init__(self, unknown_s: float = RESTART_S) -> None:
         self.unknown_s = unknown_s
@@ -219,7 +222,7 @@ class RestartCosts:
             return SUSPENDED_S
         stop_s = _closest(_known(one.stop_s for one in attempts), self._stops, request)
         start_s = _closest(_known(one.start_s for one in attempts), self._starts, request)
-        return self.unknown_s if stop_s is start_s is None else (stop_s or 0.0) + (start_s or 0.0)
+        return (stop_s or 0.0) + (self.unknown_s if start_s is None else start_s)
 
     def ended(self, record: JobRecord, stop_s: float | None) -> None:
         """An attempt is over, `stop_s` seconds after it was asked to stop; None if it was not asked."""
@@ -237,8 +240,20 @@ class RestartCosts:
         if attempt is None or said_s is None or attempt.start_s is not None or _mark(record) in self._unseen:
             return
         if said_s >= attempt.launched_s:
-            attempt.start_s = said_s - attempt.launched_s
-            _learn(self._starts, record.request, attempt.start_s)
+            self._started(record, attempt, said_s - attempt.launched_s)
+
+    def read_off(self, record: JobRecord, ran_s: float, trained_s: float) -> None:
+        """The log of an attempt that has run for `ran_s` says for the first time how long it has trained.
+
+        The rest was its start. One that says more than can be has counted on from an earlier attempt.
+        """
+        attempt = record.attempt
+        if attempt is not None and attempt.start_s is None and 0 <= trained_s <= ran_s:
+            self._started(record, attempt, ran_s - trained_s)
+
+    def _started(self, record: JobRecord, attempt: Attempt, start_s: float) -> None:
+        attempt.start_s = start_s
+        _learn(self._starts, record.request, start_s)
 
     def remember(self, record: JobRecord) -> None:
         """Learn from a job of an earlier scheduler."""
@@ -272,8 +287,8 @@ def _closest(own_s: Sequence[float], known: _Seen, request: JobRequest) -> float
     return next((median(one_s) for one_s in seen if one_s), None)
 
 
-def _cost_keys(request: JobRequest) -> list[tuple[str, str]]:
+def _cost_keys(request: JobRequest) -> list[Kind]:
     """What makes jobs similar, the closest first."""
     by_name = [(request.user, f"name {request.name}")] if request.name else []
     by_model = [("", f"model {request.model}")] if request.model else []
-    return [*by_name, *by_model, _ALL]
+    return [*by_name, kinds_of(request)[0], *by_model, ("", "")]

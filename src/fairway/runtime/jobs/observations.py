@@ -248,11 +248,20 @@ class Observations:
         progress.loss = progress.loss if loss is None else loss
         progress.steps_per_s = progress.steps_per_s if math.isnan(found.per_s) else found.per_s
         self.courses.add(record, self._origin_s + now_s)
-        events += self._training(record, now_s)
+        events += [*self._begun(record, found, now_s), *self._training(record, now_s)]
         if events or now_s >= self._stored_s.get(job, 0.0):
             self._stored_s[job] = now_s + STORE_EVERY_S
             self.store.touch(record)
         return events
+
+    def _begun(self, record: JobRecord, found: LogProgress, now_s: float) -> list[Event]:
+        """What the start of an attempt has cost, when its log tells for the first time how far it is."""
+        attempt = record.attempt
+        if attempt is None or attempt.start_s is not None or not found.per_s > 0:
+            return []
+        ran_s = (attempt.ran_s or 0.0) + self._ran_until_s(record, now_s) - record.ran_s
+        self.restarts.read_off(record, ran_s, found.done / found.per_s)
+        return [] if attempt.start_s is None else self.restart_cost(record, now_s)
 
     def measured_since_s(self, job: int) -> float:
         """The date since which a job has had its present company. Any thread may ask."""

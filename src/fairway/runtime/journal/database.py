@@ -67,6 +67,7 @@ CERTAIN: dict[str, type | tuple[type, ...]] = {
     "plugins": list,
     "config_file": str,
     "round_s": (float, int, str),
+    "min_run_s": (float, int, str),
     "placement": str,
     "listen": str,
     "open_to_all": bool,
