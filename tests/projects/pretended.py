@@ -26,6 +26,13 @@ def paced(values: Iterable[int]) -> Iterator[int]:
         yield value
 
 
+def save(path: Path, text: str) -> None:
+    """Write a checkpoint. It is there as a whole or not at all, so a job may be stopped at any instant."""
+    unfinished = path.with_suffix(".new")
+    unfinished.write_text(text)
+    unfinished.rename(path)
+
+
 def tqdm(done: int, total: int, before: str = "", after: str = "") -> None:
     """Draw a bar on stderr over the one before, as tqdm does on a terminal and into files."""
     filled = "█" * (10 * done // total)

@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from pretended import meet_by_environment, paced
+from pretended import meet_by_environment, paced, save
 
 options = argparse.ArgumentParser(description="simple distributed training job")
 options.add_argument("total_epochs", type=int)
@@ -22,6 +22,6 @@ if snapshot.exists():
 for epoch in paced(range(done, asked.total_epochs)):
     print(f"[GPU{gpu}] Epoch {epoch} | Batchsize: 32 | Steps: 64")
     if gpu == 0 and epoch % asked.save_every == 0:
-        snapshot.write_text(str(epoch))
+        save(snapshot, str(epoch))
         print(f"Epoch {epoch} | Training snapshot saved at snapshot.pt")
 print(f"rank {rank} of {world}")

@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from pretended import paced
+from pretended import paced, save
 
 BATCHES = 100
 options = argparse.ArgumentParser(description="PyTorch ImageNet Training")
@@ -41,4 +41,4 @@ for epoch in range(asked.start_epoch, asked.epochs):
         )
     print(f"Test: [ 1/10]\tTime  0.100 ( 0.100)\tLoss {6.0:.4e} ({6.0:.4e})")
     print(" *   Acc@1 10.000 Acc@5 30.000")
-    Path("checkpoint.pth.tar").write_text(str(epoch + 1))
+    save(Path("checkpoint.pth.tar"), str(epoch + 1))

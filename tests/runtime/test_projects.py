@@ -31,6 +31,7 @@ class Project:
     `submit` are the words after `fairway submit`; a name with a suffix is a file of `tests/projects`. `steps` and
     `source` are what is read off its log while it runs; None if its log does not say how much there is to do. `says`
     has to be in its log in the end. `resumes` has to be there after the job was taken from its GPUs and started again.
+    That happens once `saves` is there, a checkpoint that it writes by itself.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Project:
     steps: float | None = None
     source: str = ""
     resumes: str = ""
+    saves: str = ""
 
 
 PROJECTS = (
@@ -63,6 +65,7 @@ PROJECTS = (
         2000,
         "log (ImageNet example)",
         resumes="=> loaded checkpoint",
+        saves="checkpoint.pth.tar",
     ),
     Project(
         "pytorch/examples: word_language_model",
@@ -76,6 +79,7 @@ PROJECTS = (
         "--preempt checkpoint -- torchrun --standalone --nproc-per-node=2 pytorch_ddp.py 400 2",
         ("[GPU0] Epoch 399 ", "[GPU1] Epoch 399 ", "rank 0 of 2", "rank 1 of 2"),
         resumes="Resuming training from snapshot",
+        saves="snapshot.pt",
     ),
     Project(
         "Hugging Face Trainer",
@@ -84,6 +88,7 @@ PROJECTS = (
         400,
         "log (Hugging Face Trainer)",
         resumes="resuming training at",
+        saves="out/checkpoint-*",
     ),
     Project(
         "Hugging Face Trainer with DDP",
@@ -204,6 +209,10 @@ class Run:
         logs = (self._cli.state / "jobs" / self.job).glob("attempt-*/rank-*.log")
         return "".join(log.read_text(errors="replace") for log in sorted(logs))
 
+    def has_saved(self) -> bool:
+        """Whether its checkpoint is there, if it writes one by itself."""
+        return not self.project.saves or any(self.folder.glob(self.project.saves))
+
     def missing(self) -> list[str]:
         """What it has to say in the end, and has not."""
         return [text for text in (*self.project.says, self.project.resumes) if text not in self.log()]
@@ -224,14 +233,14 @@ def test_projects_run_as_they_are(cli: LiveCli) -> None:
         return {row["id"]: row for row in cli("ls", "--all", "--json").json}
 
     def not_understood() -> list[str]:
-        """The running jobs of which is not known how far they are, or that nobody sees a word of."""
+        """The jobs whose progress is not known yet, that nobody sees a word of, or that have no checkpoint yet."""
         listed = rows()
         ended = [run for run in runs if listed[run.job]["state"] not in ("PENDING", "RUNNING")]
         assert not ended, [(run.project.name, listed[run.job]["reason"], run.log()[-500:]) for run in ended]
         return [
             f"{run.project.name}: {listed[run.job]['step']} of {listed[run.job]['steps']}"
             for run in runs
-            if not run.log() or (run.project.steps and listed[run.job]["steps"] != run.project.steps)
+            if not run.log() or not run.has_saved() or listed[run.job]["steps"] != run.project.steps
         ]
 
     until_none(not_understood)
