@@ -59,9 +59,10 @@ class Present(NamedTuple):
     """The live state at one instant, as a copy.
 
     Jobs in `outside` are not eligible; those without a condition never become so by themselves. Jobs in `falls_back`
-    fall back to the progress given there when they are stopped. GPUs in `blocked` stay blocked throughout a forecast.
-    Jobs in `stranded` need more than the GPUs that are not blocked; the text says so. Of the blocked GPUs, those in
-    `gone` are only imagined to be so. `tenants` are the virtual clusters, if there are tenants.
+    fall back to the progress given there when they are stopped. Jobs in `limit_left_s` are ended by their time limits
+    once they have computed for so long. GPUs in `blocked` stay blocked throughout a forecast. Jobs in `stranded` need
+    more than the GPUs that are not blocked; the text says so. Of the blocked GPUs, those in `gone` are only imagined to
+    be so. `tenants` are the virtual clusters, if there are tenants.
     """
 
     snapshot: Snapshot
@@ -77,6 +78,7 @@ class Present(NamedTuple):
     stranded: Mapping[int, str] = MappingProxyType({})
     gone: frozenset[int] = frozenset()
     tenants: Tenants | None = None
+    limit_left_s: Mapping[int, float] = MappingProxyType({})
 
     def never(self, job: int) -> bool:
         """Whether a job will not start as things are now."""
@@ -223,7 +225,14 @@ def copied_present(scheduler: Scheduler, keep: Collection[int]) -> Present:
         blocked,
         stranded_jobs(snapshot, blocked),
         tenants=scheduler.guard.tenants(),
+        limit_left_s=limits_left(records, scheduler.clock.date_s(whole.now_s)),
     )
+
+
+def limits_left(records: Iterable[JobRecord], date_s: float) -> dict[int, float]:
+    """How long jobs with a time limit may still compute."""
+    limits = ((record, record.request.limit_s) for record in records)
+    return {one.number: max(limit_s - one.ran_until_s(date_s), 0.0) for one, limit_s in limits if limit_s}
 
 
 def stranded_jobs(snapshot: Snapshot, blocked: Collection[int], gone: Collection[int] = ()) -> dict[int, str]:

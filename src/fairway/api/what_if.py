@@ -11,7 +11,15 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from fairway.api.live_copy import ForecastGuard, LimitedArray, Present, conditions_of, copied_present, why_stranded
+from fairway.api.live_copy import (
+    ForecastGuard,
+    LimitedArray,
+    Present,
+    conditions_of,
+    copied_present,
+    limits_left,
+    why_stranded,
+)
 from fairway.api.other_cluster import gpus_by_name, moved_to, other_cluster, speeds_there
 from fairway.api.promised import with_intervals
 from fairway.api.schema import MOST_DAYS, WhatIf
@@ -253,6 +261,7 @@ def _with_newcomers(
         restart_s={**present.restart_s, **{event.job: event.restart_s for event in events}},
         falls_back={**present.falls_back, **{one.number: 0.0 for one in records if one.request.preempt == "restart"}},
         stranded=stranded,
+        limit_left_s={**present.limit_left_s, **limits_left(records, date_s)},
     )
     return then, events
 
@@ -280,6 +289,7 @@ def _rolled(
         restarts_spared=scheduler.state.restarts_spared,
         restart_s=present.restart_s,
         falls_back=present.falls_back,
+        limit_left_s=present.limit_left_s,
         observer=guard,
         **about,
     )

@@ -6,6 +6,7 @@ every job does its expected work at the speeds seen so far.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -105,7 +106,8 @@ class Midway(SimulatedEngine):
     """A simulated engine that begins in the middle: all jobs are submitted, have done a part of their work, and wait.
 
     A job's number is its row in the state at that instant. `falls_back` gives the progress to which a job goes back
-    when it is taken off its GPUs, for jobs that cannot save theirs.
+    when it is taken off its GPUs, for jobs that cannot save theirs. `limit_left_s` is how long jobs may still compute
+    before their time limits end them, whatever work is left.
     """
 
     def __init__(
@@ -114,6 +116,7 @@ class Midway(SimulatedEngine):
         *,
         restart_s: Mapping[int, float],
         falls_back: Mapping[int, float],
+        limit_left_s: Mapping[int, float],
         located: bool,
         round_s: float,
     ) -> None:
@@ -126,7 +129,7 @@ class Midway(SimulatedEngine):
         self.ledger = Ledger(state.cluster, self.left)
         self.now_s = self._quantised(state.now_s)
         self._progress, self._specs, self._restart_s = snapshot.progress.copy(), dict(state.specs), restart_s
-        self._falls_back = falls_back
+        self._falls_back, self._limit_left_s = falls_back, dict(limit_left_s)
         self._active = _OnDemand(self._take_up)
         self.pairing = SimulatedPairing(self.rates, self._active)
 
@@ -158,7 +161,15 @@ class Midway(SimulatedEngine):
         over += [(self.numbers[at], job.since_s, None, job.gpus) for at, job in holding]
         return sorted(over, key=lambda one: (one[1], one[0]))
 
+    def _change_time_s(self, job: Any, exact_s: float) -> float:
+        """When a job has done its work, or reaches its time limit."""
+        left_s = self._limit_left_s.get(self.numbers[job.job], math.inf)
+        return super()._change_time_s(job, max(min(exact_s, job.warm_s + left_s), job.ready_s))
+
     def _release(self, now_s: float, job: Any, events: list[Event]) -> None:
+        left_s = self._limit_left_s.get(self.numbers[job.job])
+        if left_s is not None:
+            self._limit_left_s[self.numbers[job.job]] = max(left_s - max(now_s - job.warm_s, 0.0), 0.0)
         super()._release(now_s, job, events)
         kept = self._falls_back.get(self.numbers[job.job])
         if kept is not None:
@@ -204,6 +215,7 @@ def look_onward(
     restarts_spared: float = 0.0,
     restart_s: Mapping[int, float],
     falls_back: Mapping[int, float] = _NOTHING,
+    limit_left_s: Mapping[int, float] = _NOTHING,
     newcomers: Sequence[JobSubmitted] = (),
     limits: Horizon = AS_FAR,
     wanted: Collection[int] = (),
@@ -213,14 +225,22 @@ def look_onward(
     """Roll a snapshot (a copy) forward under a policy, until all jobs (or those `wanted`) are done or a limit is met.
 
     `restart_s` is what a stop and restart of each job costs. Jobs in `falls_back` go back to the progress given there
-    when they are stopped. `newcomers` are submitted at the instant of the snapshot. `observer` observes the loop. With
-    `spans` the answer tells who is expected on which GPUs.
+    when they are stopped; those in `limit_left_s` end once they have computed for so long. `newcomers` are submitted
+    at the instant of the snapshot. `observer` observes the loop. With `spans` the answer tells who is expected on which
+    GPUs.
     """
     deadline_s = time.monotonic() + limits.wall_s
     state = resumed(snapshot, specs, min_run_s=min_run_s, restarts_spared=restarts_spared)
     for event in newcomers:
         state.apply(event)
-    engine = Midway(state, restart_s=restart_s, falls_back=falls_back, located=placer.located, round_s=round_s)
+    engine = Midway(
+        state,
+        restart_s=restart_s,
+        falls_back=falls_back,
+        limit_left_s=limit_left_s,
+        located=placer.located,
+        round_s=round_s,
+    )
     world, numbers = Numbered(engine), engine.numbers
     _set_up(state, engine, world)
     loop = Loop(world, state, policy, placer, round_s=round_s, observer=observer)
