@@ -32,6 +32,7 @@ class Town:
         self.folder, self.policy, self.time = folder, policy, SimulatedTime()
         self.site = SimulatedSite(self.time, lambda name: None, None, None)
         self.scheduler = self.made()
+        self.told_intervals: dict[str, list[bool]] = {"start": [], "finish": []}
 
     def made(self) -> Scheduler:
         """A scheduler on what there is in the folder."""
@@ -70,7 +71,13 @@ class Town:
             asked = JobRequest(command=Behaviour(work_s).command(), user=user, gpus=gpus, expected_s=word_s)
             (record,) = self.answered(self.scheduler.submission([asked]))
             told = why(self.scheduler, record.id, told="submit")
-            assert told["estimate"]["sure"] == 0.8
+            estimate = told["estimate"]
+            with_interval = [estimate[f"{kind}_between_s"] is not None for kind in ("start", "finish")]
+            assert estimate["sure"] == (0.8 if any(with_interval) else None)
+            for kind, told_one in zip(("start", "finish"), with_interval, strict=True):
+                if estimate[f"{kind}_s"] is not None:
+                    assert estimate[f"{kind}_rough"] != told_one
+                    self.told_intervals[kind].append(told_one)
             yield record.id
 
 
@@ -85,6 +92,10 @@ def test_four_of_five_promises_are_kept_and_a_restart_knows_of_them(tmp_path: Pa
         assert len(later) > 60
         assert sum(one.kept for one in later) / len(later) == pytest.approx(0.8, abs=0.12)
         assert any(one.scored_as for one in later)
+        # As long as too few were scored, or held, all times are rough; but they are scored.
+        told_intervals = town.told_intervals[kind]
+        assert not any(told_intervals[:30])
+        assert any(told_intervals), town.scheduler.promises.trust(kind).why
     told = record_of_promises(town.scheduler, None, None, None)
     assert [(row["policy"], row["kind"]) for row in told["policies"]] == [("fifo", "start"), ("fifo", "finish")]
     assert {row["user"] for row in told["users"]} == {"ann", "bob"}
@@ -95,6 +106,7 @@ def test_four_of_five_promises_are_kept_and_a_restart_knows_of_them(tmp_path: Pa
     again = town.scheduler.promises
     assert record_of_promises(town.scheduler, None, None, None) == told
     assert sorted(again.latest) == sorted(book.latest)
+    assert [again.trust(kind) for kind in ("start", "finish")] == [book.trust(kind) for kind in ("start", "finish")]
     record = next(one for one in town.scheduler.store if not one.state.ended)
     assert record.promises
     town.answered(town.scheduler.engine.ask(town.scheduler.commands.each(record.id, town.scheduler.commands.cancel)))

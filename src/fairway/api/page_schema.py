@@ -65,13 +65,15 @@ class ShortJobs(BaseModel):
 class ForecastJob(BaseModel):
     """When a job starts and ends, and the intervals in which it does so with the probability `sure`.
 
-    Of jobs far back in the queue only the start is told.
+    A time without an interval is rough. Of jobs far back in the queue only the start is told.
     """
 
     start_s: float | None
     start_between_s: tuple[float, float] | None = None
+    start_rough: bool = False
     finish_s: float | None = None
     finish_between_s: tuple[float, float] | None = None
+    finish_rough: bool = False
     sure: float | None = None
     why: str = ""
 

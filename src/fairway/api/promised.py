@@ -1,7 +1,8 @@
-"""What is told of starts and ends: when about, and between when and when; and that it was told.
+"""Start and end forecasts with their intervals, and the record of what was told.
 
-`interval` is about one start or end, `with_intervals` about the entries of a whole forecast. With `told`, the channel
-by which somebody is told, the promises are kept and scored (`runtime/jobs/promises`).
+`with_intervals` adds intervals to the entries of a forecast, where intervals of that kind can be trusted. With `told`,
+the channel by which somebody is told, the promises are kept and scored (`runtime/jobs/promises`), with the interval
+that was told or that would have been.
 """
 
 from __future__ import annotations
@@ -23,14 +24,6 @@ MOST_TOLD = 1000
 What = Literal["start", "finish"]
 
 
-class Between(NamedTuple):
-    """From when to when something happens, in seconds since 1970, and how sure that is."""
-
-    low_s: float
-    high_s: float
-    sure: float
-
-
 class _Point(NamedTuple):
     """A forecast of one start or end: seconds from now, the interval, and what the run time is known from."""
 
@@ -39,19 +32,7 @@ class _Point(NamedTuple):
     lead_s: float
     spread: LeadSpread
     basis: str
-
-
-def interval(
-    scheduler: Scheduler, record: JobRecord, kind: What, point_s: float, *, told: Channel | None = None
-) -> Between:
-    """Between when and when a job starts or ends that is forecast to do so at `point_s`, in seconds since 1970.
-
-    `told`: somebody is told by this channel, so the promise is kept.
-    """
-    entry: dict[str, Any] = {f"{kind}_s": point_s}
-    with_intervals(scheduler, [(record, entry)], told=told)
-    low_s, high_s = entry[f"{kind}_between_s"]
-    return Between(low_s, high_s, entry["sure"])
+    rough: bool
 
 
 def with_intervals(
@@ -63,8 +44,9 @@ def with_intervals(
 ) -> None:
     """Add `start_between_s`, `finish_between_s` and `sure` to the entries of a forecast, made just now.
 
-    An entry has `start_s` and `finish_s`, in seconds since 1970, or None. `policy` is the one that was forecast, if not
-    the present one. `told`: see `interval`.
+    An entry has `start_s` and `finish_s`, in seconds since 1970, or None. Where a time gets no interval because too few
+    held before, `start_rough` or `finish_rough` is true. `policy` is the one that was forecast, if not the present one.
+    `told`: somebody is told by this channel, so the promises are kept.
     """
     points = [point for record, entry in entries for point in _points(scheduler, record, entry, policy)]
     if told is not None and points:
@@ -75,22 +57,38 @@ def _points(scheduler: Scheduler, record: JobRecord, entry: dict[str, Any], poli
     clock, book = scheduler.clock, scheduler.promises
     now_s, points = clock.today_s(clock.now_s()), list[_Point]()
     entry |= {"start_between_s": None, "finish_between_s": None, "sure": None}
-    begin = _NOW
+    entry |= {"start_rough": False, "finish_rough": False}
+    begin, begin_lead_s = _NOW, 0.0
     for kind in _KINDS:
         point_s = entry.get(f"{kind}_s")
         if point_s is None:
             continue
-        lead_s, basis, guess_s = max(point_s - now_s, 0.0), "", None
+        lead_s, basis, guess_s, ran_s = max(point_s - now_s, 0.0), "", None, 0.0
         if kind == "finish":
             known, ran_s = estimate_of(scheduler, record), record.ran_until_s(clock.date_s(clock.now_s()))
             guess_s = begin.low_s + max(known.low_s - ran_s, 0.0), begin.high_s + max(known.high_s - ran_s, 0.0)
             basis = f"{known.basis} {WAITS}" if begin is not _NOW else known.basis
         spread = book.interval(Subject(policy or scheduler.policy_text, kind, basis), lead_s, guess_s)
-        begin = spread if kind == "start" else begin
-        entry[f"{kind}_between_s"] = [now_s + spread.low_s, now_s + spread.high_s]
-        entry["sure"] = SURE
-        points.append(_Point(record, kind, lead_s, spread, basis))
+        if kind == "start":
+            begin, begin_lead_s = spread, lead_s
+        elif record.request.limit_s:
+            left_s = max(record.request.limit_s - ran_s, 0.0)
+            spread = _limited(spread, begin.high_s + max(left_s, lead_s - begin_lead_s))
+        rough = not book.trust(kind).tells_intervals
+        entry[f"{kind}_rough"] = rough
+        if not rough:
+            entry[f"{kind}_between_s"] = [now_s + spread.low_s, now_s + spread.high_s]
+            entry["sure"] = SURE
+        points.append(_Point(record, kind, lead_s, spread, basis, rough))
     return points
+
+
+def _limited(spread: LeadSpread, latest_s: float) -> LeadSpread:
+    """An interval that ends at `latest_s` at the latest, because a time limit ends the job.
+
+    The forecast itself keeps to the limit. What it has more between start and end is waiting, for preempted jobs.
+    """
+    return spread._replace(low_s=min(spread.low_s, latest_s), high_s=min(spread.high_s, latest_s))
 
 
 _KINDS: tuple[What, What] = ("start", "finish")
@@ -104,9 +102,9 @@ def _keep(scheduler: Scheduler, points: Sequence[_Point], channel: Channel) -> N
     told_s, policy = scheduler.clock.date_s(scheduler.clock.now_s()), scheduler.policy_text
 
     def command(now_s: float) -> tuple[list[Event], None]:
-        for record, kind, lead_s, spread, basis in some:
+        for record, kind, lead_s, spread, basis, rough in some:
             dates = (told_s + lead_s, told_s + spread.low_s, told_s + spread.high_s)
-            promise = Promise(kind, channel, told_s, *dates, policy, basis, spread.scored_as, SURE)
+            promise = Promise(kind, channel, told_s, *dates, policy, basis, spread.scored_as, SURE, rough)
             if scheduler.promises.keep(record, promise):
                 scheduler.store.touch(record)
         return [], None

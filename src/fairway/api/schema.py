@@ -235,12 +235,15 @@ class RequeuedRows(BaseModel):
 
 
 class EstimateOut(BaseModel):
-    """How long a job runs in all: `expected_s`, `sure` between `low_s` and `high_s`. `source`: what that is from."""
+    """How long a job runs in all: `expected_s`, `sure` between `low_s` and `high_s`. `source`: what that is from.
+
+    A rough estimate has no interval: the three are null as long as no intervals of ends are told.
+    """
 
     expected_s: float
-    low_s: float
-    high_s: float
-    sure: float
+    low_s: float | None
+    high_s: float | None
+    sure: float | None
     source: str
 
 
@@ -248,16 +251,16 @@ class PromiseOut(BaseModel):
     """A start or an end that was told at `told_s`: expected at `point_s`, and `sure` to be within `between_s`.
 
     `verdict`: whether what happened, at `actual_s`, was within that; open until it is known, and void if the promise
-    was about another job than it is now.
+    was about another job than it is now. A rough promise has no interval, so its verdict is only that it happened.
     """
 
     kind: Literal["start", "finish"]
     channel: str
     told_s: float
     point_s: float
-    between_s: tuple[float, float]
-    sure: float
-    verdict: Literal["open", "kept", "missed", "void"]
+    between_s: tuple[float, float] | None
+    sure: float | None
+    verdict: Literal["open", "kept", "missed", "happened", "void"]
     actual_s: float | None
 
 
@@ -292,10 +295,24 @@ class UserKept(KeptOut):
     user: str
 
 
+class IntervalsOut(BaseModel):
+    """Whether starts, or ends, are told with an interval, and `why`.
+
+    Of the latest `scored` forecasts, 200 at most, the intervals of `held` held.
+    """
+
+    kind: Literal["start", "finish"]
+    scored: int
+    held: int
+    shown: bool
+    why: str
+
+
 class PromisesOut(BaseModel):
     """The record of promises: `latest` were decided and are looked at one by one, `open` are not decided yet."""
 
     sure: float
+    intervals: list[IntervalsOut]
     latest: int
     open: int
     policies: list[PolicyKept]

@@ -164,7 +164,7 @@ def full(scheduler: Scheduler, record: JobRecord, *, own: bool, seen: bool) -> d
         "not_before_s": later(record.not_before_s, shift_s),
         "request": request,
         "progress": record.progress.shown(shift_s) | ({} if seen else {"checkpoint": None}),
-        "estimate": None if record.state.ended else estimate_of(scheduler, record).plain(),
+        "estimate": None if record.state.ended else _shown_estimate(scheduler, record),
         "history": [
             attempt.shown(shift_s) | {"where": gpus_text(scheduler.cluster, attempt.gpus, attempt.nodes)}
             for attempt in list(record.attempts)
@@ -176,6 +176,11 @@ def full(scheduler: Scheduler, record: JobRecord, *, own: bool, seen: bool) -> d
 def estimate_of(scheduler: Scheduler, record: JobRecord) -> RunTimeEstimate:
     """How long a job runs in all."""
     return steady(lambda: scheduler.observations.estimate(record, scheduler.clock.now_s()))
+
+
+def _shown_estimate(scheduler: Scheduler, record: JobRecord) -> dict[str, Any]:
+    """How long a job runs in all. The interval is told where those of ends are, because these follow from it."""
+    return estimate_of(scheduler, record).plain(rough=not scheduler.promises.trust("finish").tells_intervals)
 
 
 def line(scheduler: Scheduler, record: JobRecord, *, seen: bool) -> str:

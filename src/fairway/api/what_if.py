@@ -400,7 +400,11 @@ def _all_told(scheduler: Scheduler, estimates: Mapping[int, dict[str, Any]]) -> 
     soonest = sorted(estimates, key=lambda job: (_begins_s(estimates[job]), job))
     known = [(scheduler.store[job], estimates[job]) for job in soonest]
     with_intervals(scheduler, known[:MOST_IN_FULL], told="forecast")
-    later = {record.id: {"start_s": round(told["start_s"])} for record, told in known[MOST_IN_FULL:] if told["start_s"]}
+    later = {
+        record.id: {"start_s": round(told["start_s"]), "start_rough": True}
+        for record, told in known[MOST_IN_FULL:]
+        if told["start_s"]
+    }
     return {record.id: _ahead(told) for record, told in known[:MOST_IN_FULL]} | later
 
 
@@ -416,6 +420,7 @@ def _ahead(told: Mapping[str, Any]) -> dict[str, Any]:
         point_s, between_s = told[f"{kind}_s"], told[f"{kind}_between_s"]
         ahead[f"{kind}_s"] = None if point_s is None else round(point_s)
         ahead[f"{kind}_between_s"] = between_s and [round(one) for one in between_s]
+        ahead[f"{kind}_rough"] = told[f"{kind}_rough"]
     return ahead
 
 

@@ -31,6 +31,9 @@ def eta(
 ) -> None:
     """Show how good the expected starts and ends were that jobs were given.
 
+    The last lines say whether starts and ends are shown with 80 % intervals, and why. `within` counts the intervals of
+    rough times, too, which were not shown.
+
     \b
     fairway eta
     fairway eta --user ann --since 7d
@@ -46,10 +49,11 @@ def _record(told: Row) -> RenderableType:
     from fairway.cli.output import count
 
     about = f"{count(told['open'], 'promise')} not decided yet"
+    intervals = [Text(f"{_WORDS[row['kind']]}s: {row['why']}") for row in told["intervals"]]
     if not told["policies"]:
-        return Text(f"no start and no end that was told is known yet; {about}")
+        return Group(Text(f"no start and no end that was told is known yet; {about}"), *intervals)
     decided = f"the latest {count(told['latest'], 'promise')} that were decided; {about}"
-    return Group(_table("policy", told["policies"]), _table("user", told["users"]), Text(decided))
+    return Group(_table("policy", told["policies"]), _table("user", told["users"]), Text(decided), *intervals)
 
 
 def _table(label: str, rows: Sequence[Row]) -> RenderableType:
@@ -72,9 +76,18 @@ def _table(label: str, rows: Sequence[Row]) -> RenderableType:
 
 
 def when(entry: Row, kind: str) -> str:
-    """When a job starts or ends: `about 14:20 (80 % sure: 14:05 to 15:00)`; empty if that is not known."""
+    """When a job starts or ends: `about 14:20 (80 % sure: 14:05 to 15:00)`, or `about 14:20 (rough)`.
+
+    Empty if that is not known.
+    """
     point_s, wide = entry.get(f"{kind}_s"), between(entry, kind)
-    return "" if point_s is None else f"about {clock(point_s)}" + (f" ({sure(entry)}: {wide})" if wide else "")
+    about = f" ({sure(entry)}: {wide})" if wide else rough(entry, kind)
+    return "" if point_s is None else f"about {clock(point_s)}{about}"
+
+
+def rough(entry: Row, kind: str) -> str:
+    """What to add to a time that has no interval because too few held before."""
+    return " (rough)" if entry.get(f"{kind}_rough") else ""
 
 
 def sure(entry: Row) -> str:

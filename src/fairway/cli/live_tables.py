@@ -157,10 +157,14 @@ def job_table(told: Row) -> RenderableType:
 
 def _estimate(estimate: Row) -> str:
     """How long a job runs in all, how wide that is, and where it comes from."""
-    sure = f"{100 * estimate['sure']:.0f} % sure: {duration(estimate['low_s'])} to {duration(estimate['high_s'])}"
-    if estimate["source"].startswith("nothing"):
-        return f"{estimate['source']} ({sure})"
-    return f"about {duration(estimate['expected_s'])} ({sure}), from {estimate['source']}"
+    if estimate["sure"] is None:
+        wide = "rough"
+    else:
+        wide = f"{100 * estimate['sure']:.0f} % sure: {duration(estimate['low_s'])} to {duration(estimate['high_s'])}"
+    nothing, _, assumed = estimate["source"].partition("; ")
+    if nothing == "nothing":
+        return f"not known yet; {assumed} ({wide})"
+    return f"about {duration(estimate['expected_s'])} ({wide}), from {estimate['source']}"
 
 
 def _preempted(told: Row) -> str:

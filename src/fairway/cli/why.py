@@ -125,7 +125,7 @@ def _estimates(told: Row) -> list[tuple[str, str]]:
 
 
 def _when(estimate: Row, kind: str) -> str:
-    """`in 12 min, about 14:20 (80 % sure: 14:05 to 15:00)`."""
+    """`in 12 min, about 14:20 (80 % sure: 14:05 to 15:00)`, or `in 12 min, about 14:20 (rough)`."""
     from fairway.cli.eta import when
     from fairway.cli.output import duration
 
@@ -297,10 +297,11 @@ def _has_ended(row: Row) -> bool:
 
 
 def _table(rows: Sequence[Row]) -> RenderableType:
+    from fairway.cli.eta import rough
     from fairway.cli.fitted_table import Listed, TableColumn
     from fairway.cli.visible import line
 
-    starts = ["runs" if _goes_on(row) else _in(row["start_in_s"]) for row in rows]
+    starts = ["runs" if _goes_on(row) else _in(row["start_in_s"]) + rough(row, "start") for row in rows]
     columns = [
         TableColumn("job", [row.get("id", "new") for row in rows]),
         TableColumn("user", [line(row.get("user", "")) for row in rows], rank=4, least=8),
@@ -308,7 +309,7 @@ def _table(rows: Sequence[Row]) -> RenderableType:
         TableColumn("GPUs", [str(row["gpus"]) for row in rows], rank=2, right=True),
         TableColumn("starts in", starts),
         *_betweens(rows, "start", "starts"),
-        TableColumn("ends in", [_in(row["finish_in_s"]) for row in rows]),
+        TableColumn("ends in", [_in(row["finish_in_s"]) + rough(row, "finish") for row in rows]),
         *_betweens(rows, "finish", "ends"),
         *_beside(rows),
         TableColumn("preempted", [str(row["preemptions"] or "") for row in rows], rank=5, right=True),

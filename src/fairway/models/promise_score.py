@@ -1,11 +1,43 @@
-"""How good promises were: what was told of a start or an end, and what happened."""
+"""How good promises were, what was told of a start or an end beside what happened; and when an interval may be told."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import fsum
+from math import floor, fsum
 from statistics import median
 from typing import Any, NamedTuple
+
+SCORED = 200
+"""Of how many forecasts, the latest of starts or of ends, it counts how many intervals held."""
+LEAST_SCORED = 30
+"""How many of these there have to be before an interval is told."""
+LEAST_HELD_PERCENT = 70
+"""How many of a hundred of them must have held."""
+
+
+class Trust(NamedTuple):
+    """How many of the latest forecasts of starts, or of ends, were scored, and how many of their intervals held.
+
+    Only where enough of them held is an interval told.
+    """
+
+    scored: int = 0
+    held: int = 0
+
+    @property
+    def tells_intervals(self) -> bool:
+        """Whether forecasts are told with an interval; without one they are rough."""
+        return self.scored >= LEAST_SCORED and 100 * self.held >= LEAST_HELD_PERCENT * self.scored
+
+    @property
+    def why(self) -> str:
+        """Whether intervals are told, and why, in words."""
+        if self.scored < LEAST_SCORED:
+            return f"intervals are shown after {LEAST_SCORED} scored forecasts, now {self.scored}"
+        held = f"{self.held} of the last {self.scored} held ({floor(100 * self.held / self.scored)} %)"
+        if self.tells_intervals:
+            return f"intervals are shown, because {held}"
+        return f"intervals are shown from {LEAST_HELD_PERCENT} % that hold; {held}"
 
 
 class DecidedPromise(NamedTuple):

@@ -56,8 +56,8 @@ COMPILE_TASKS_FROM_JOBS = 100
 class _TimedPolicy:
     """A policy whose decisions are measured, each of them, in CPU time.
 
-    A sample would be cheaper, because reading the CPU clock is a system call. But policies plan periodically, so the long
-    decisions may be those that a sample takes, or those that it leaves out.
+    A sample would be cheaper, because reading the CPU clock is a system call. But policies plan periodically, so the
+    long decisions may be those that a sample takes, or those that it leaves out.
     """
 
     def __init__(self, policy: Policy) -> None:

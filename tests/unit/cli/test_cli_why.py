@@ -125,3 +125,14 @@ def test_how_sure_a_start_is_stands_beside_it() -> None:
     table = printed(_outlook({**TOLD, "jobs": [ROW | told]}))
     assert "80 % sure: starts" in table
     assert "80 % sure: ends" not in table
+
+
+def test_a_time_without_an_interval_is_called_rough() -> None:
+    told = {"start_s": 1e9, "start_between_s": None, "start_rough": True, "finish_s": None, "sure": None}
+    text = printed(_reasons({**WAITS, "estimate": {**NOTHING, "start_in_s": 60.0, **told}}))
+    assert "in 1 min, about 2001-09-0" in text
+    assert "(rough)" in text
+    row = ROW | {"start_rough": True, "finish_rough": False}
+    table = printed(_outlook({**TOLD, "jobs": [row]}))
+    assert table.count("(rough)") == 1
+    assert "% sure" not in text + table

@@ -27,7 +27,8 @@ ROW: dict[str, Any] = {
     "within_in_all": 2500,
     "void_in_all": 7,
 }
-NOTHING: dict[str, Any] = {"sure": 0.8, "latest": 0, "open": 3, "policies": [], "users": []}
+INTERVALS = [{"kind": "start", "why": "intervals are shown"}, {"kind": "finish", "why": "now 12"}]
+NOTHING: dict[str, Any] = {"sure": 0.8, "intervals": INTERVALS, "latest": 0, "open": 3, "policies": [], "users": []}
 
 
 def printed(told: dict[str, Any], width: int = 120) -> list[str]:
@@ -44,9 +45,10 @@ def test_the_record_is_shown_by_policy_and_by_user() -> None:
     assert " ".join(lines[2].split()) == "srtf start 120 5 min 12.5 % 80.8 % 40 min 3,120 7"
     assert " ".join(lines[3].split()) == "srtf end 0 – – – – 3,120 7"
     assert lines[6].split()[:2] == ["ann", "start"]
-    assert lines[-1] == "the latest 120 promises that were decided; 3 promises not decided yet"
+    last = ["starts: intervals are shown", "ends: now 12"]
+    assert lines[-3:] == ["the latest 120 promises that were decided; 3 promises not decided yet", *last]
     assert max(map(len, printed(NOTHING | {"policies": policies, "users": []}, 80))) <= 80
-    assert printed(NOTHING) == ["no start and no end that was told is known yet; 3 promises not decided yet"]
+    assert printed(NOTHING) == ["no start and no end that was told is known yet; 3 promises not decided yet", *last]
 
 
 def test_times_are_as_short_as_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +57,8 @@ def test_times_are_as_short_as_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "localtime", lambda date_s=now_s: real(date_s))
     entry = {"start_s": now_s + 600.0, "start_between_s": [now_s, now_s + 10_000.0], "sure": 0.8}
     assert when(entry, "start") == "about 22:23 (80 % sure: 22:13 to Wed 01:00)"
-    assert when({"finish_s": now_s + 600.0, "finish_between_s": None, "sure": None}, "finish") == "about 22:23"
+    rough = {"finish_s": now_s + 600.0, "finish_between_s": None, "finish_rough": True, "sure": None}
+    assert when(rough, "finish") == "about 22:23 (rough)"
     assert when(entry, "finish") == between(entry, "finish") == ""
     assert clock(now_s + 2e6) == "2023-12-08"
 

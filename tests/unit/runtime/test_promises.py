@@ -7,6 +7,7 @@ import json
 import pytest
 
 from fairway.models.calibration import Subject
+from fairway.models.promise_score import SCORED, Trust
 from fairway.runtime.jobs.promises import GAP_S, MOST_PROMISES, PromiseBook, shown
 from fairway.runtime.jobs.records import JobRecord, JobState, Promise
 from fairway.runtime.jobs.request import JobRequest
@@ -122,3 +123,55 @@ def test_what_was_told_of_a_job_is_shown_with_what_became_of_it() -> None:
     assert second["verdict"] == "missed", "it began before it should"
     book.void(record, 1100.0)
     assert [one["verdict"] for one in shown(record, 0.0)] == ["kept", "void", "missed", "void"]
+
+
+def test_a_rough_promise_is_scored_and_its_interval_is_not_shown() -> None:
+    book, record = PromiseBook(), waiting()
+    rough = told("start")
+    rough.rough = True
+    book.keep(record, rough)
+    book.started(record, 1150.0)
+    assert book.trust("start") == Trust(1, 1)
+    (entry,) = shown(record, 0.0)
+    assert (entry["point_s"], entry["actual_s"], entry["verdict"]) == (1100.0, 1150.0, "happened")
+    assert (entry["between_s"], entry["sure"]) == (None, None)
+    assert JobRecord.from_plain(json.loads(json.dumps(record.plain()))).promises[0].rough
+
+
+def test_only_the_latest_of_a_kind_count_towards_its_trust() -> None:
+    book = PromiseBook()
+
+    def decide(kind: str, actual_s: float, promises: int) -> None:
+        for _ in range(promises):
+            record = waiting()
+            book.keep(record, told(kind))
+            record._state = JobState.COMPLETED
+            (book.started if kind == "start" else book.ended)(record, actual_s)
+
+    decide("start", 1500.0, 50)
+    assert (book.trust("start"), book.trust("finish")) == (Trust(50, 0), Trust(0, 0))
+    decide("start", 1100.0, SCORED)
+    assert book.trust("start") == Trust(SCORED, SCORED)
+    decide("finish", 1100.0, 29)
+    assert not book.trust("finish").tells_intervals
+    decide("finish", 1500.0, 1)
+    assert (book.trust("finish"), book.trust("finish").tells_intervals) == (Trust(30, 29), True)
+    shown_of = {row["kind"]: row["shown"] for row in book.told()["intervals"]}
+    assert shown_of == {"start": True, "finish": True}
+    again = PromiseBook(json.loads(json.dumps(book.facts(0.0))))
+    assert (again.trust("start"), again.trust("finish")) == (book.trust("start"), book.trust("finish"))
+
+
+@pytest.mark.parametrize(
+    ("trust", "told_with_intervals", "why"),
+    [
+        (Trust(0, 0), False, "intervals are shown after 30 scored forecasts, now 0"),
+        (Trust(29, 29), False, "intervals are shown after 30 scored forecasts, now 29"),
+        (Trust(30, 21), True, "intervals are shown, because 21 of the last 30 held (70 %)"),
+        (Trust(30, 20), False, "intervals are shown from 70 % that hold; 20 of the last 30 held (66 %)"),
+        (Trust(200, 139), False, "intervals are shown from 70 % that hold; 139 of the last 200 held (69 %)"),
+        (Trust(200, 140), True, "intervals are shown, because 140 of the last 200 held (70 %)"),
+    ],
+)
+def test_intervals_are_told_where_enough_of_them_held(trust: Trust, told_with_intervals: bool, why: str) -> None:
+    assert (trust.tells_intervals, trust.why) == (told_with_intervals, why)

@@ -24,7 +24,7 @@ def learnt(*runs: tuple[JobRequest, float]) -> RunTimes:
 
 def test_nothing_is_known_at_first() -> None:
     told = RunTimes().estimate(asked())
-    assert told.plain() == {
+    assert told.plain(rough=False) == {
         "expected_s": UNKNOWN_S,
         "low_s": 0.1 * UNKNOWN_S,
         "high_s": 4 * UNKNOWN_S,

@@ -1,4 +1,4 @@
-"""How long a policy decides is measured, whatever rhythm its long decisions have. The clock of these tests is counted."""
+"""How long a policy decides is measured, whatever rhythm its long decisions have. These tests count their clock."""
 
 from __future__ import annotations
 

@@ -6,6 +6,9 @@ fact of the journal. The intervals of new promises are made of it (`models/calib
 Not every word is kept: of each kind, and by each channel, at most one in ten minutes, and ever fewer as time goes on. A
 promise is *void* if a person has changed the job itself since (cancelled, held, suspended, released, put back or
 updated it), and if the job's own program has failed. Everything else counts, whoever is to blame.
+
+An interval is told only where enough intervals of earlier promises held (`Trust`). A promise always has one, told or
+not, and is scored by it; otherwise there would never be enough.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from fairway.models.calibration import SURE, Calibration, LeadSpread, Subject
-from fairway.models.promise_score import DecidedPromise, figures
+from fairway.models.promise_score import SCORED, DecidedPromise, Trust, figures
 from fairway.runtime.jobs.records import JobRecord, JobState, Promise, later
 
 FACT = "promises"
@@ -53,6 +56,8 @@ class PromiseBook:
         self.calibration = Calibration()
         self.latest: deque[DecidedPromise] = deque(maxlen=LATEST)
         self.totals: dict[Mine, Tally] = {}
+        self._held: dict[str, deque[bool]] = {}
+        self._trust: dict[str, Trust] = {}
         self._changed, self._written_s = False, -math.inf
         self._until_s = self._read((facts or {}).get(FACT))
         self._catch_up(records, self._until_s)
@@ -60,6 +65,10 @@ class PromiseBook:
     def interval(self, subject: Subject, lead_s: float, guess_s: tuple[float, float] | None = None) -> LeadSpread:
         """From when to when something happens that is forecast in `lead_s` seconds."""
         return self.calibration.interval(subject, lead_s, guess_s)
+
+    def trust(self, kind: str) -> Trust:
+        """How far the intervals of starts, or of ends, can be trusted. This alone says whether they are told."""
+        return self._trust.get(kind, Trust())
 
     def keep(self, record: JobRecord, promise: Promise) -> bool:
         """Keep a promise that was told, unless there is one that was told by the same channel not long before."""
@@ -109,6 +118,9 @@ class PromiseBook:
 
     def _learn(self, one: DecidedPromise, *, count: bool = True) -> None:
         self.latest.append(one)
+        held = self._held.setdefault(one.kind, deque(maxlen=SCORED))
+        held.append(one.kept)
+        self._trust[one.kind] = Trust(len(held), sum(held))
         spread = LeadSpread(one.low_s, one.high_s, one.scored_as)
         self.calibration.learn(Subject(one.policy, one.kind, one.basis), one.lead_s, spread, one.actual_s)
         if count:
@@ -131,7 +143,8 @@ class PromiseBook:
                 self._learn(one, count=False)
         except (TypeError, ValueError, KeyError):
             self.calibration = Calibration()
-            self.latest.clear()
+            for known_so_far in (self.latest, self._held, self._trust):
+                known_so_far.clear()
             return -math.inf
         self.totals.update(totals)
         return until_s
@@ -164,22 +177,30 @@ class PromiseBook:
         }
         return {
             "sure": SURE,
+            "intervals": [self._told_of(kind) for kind in ("start", "finish")],
             "latest": len(chosen),
             "policies": _by(lambda one: one.policy, chosen, {mine: mine[0] for mine in totals}, totals, "policy"),
             "users": _by(lambda one: one.user, chosen, {mine: mine[1] for mine in totals}, totals, "user"),
         }
 
+    def _told_of(self, kind: str) -> dict[str, Any]:
+        trust = self.trust(kind)
+        return {"kind": kind, **trust._asdict(), "shown": trust.tells_intervals, "why": trust.why}
+
 
 def shown(record: JobRecord, shift_s: float) -> list[dict[str, Any]]:
-    """What was told of a job, and what became of it, in the order in which it was told. Dates are `shift_s` later."""
+    """What was told of a job, and what became of it, in the order in which it was told. Dates are `shift_s` later.
+
+    The interval of a rough promise was not told, so it is not shown.
+    """
     return [
         {
             "kind": one.kind,
             "channel": one.channel,
             "told_s": one.told_s + shift_s,
             "point_s": one.point_s + shift_s,
-            "between_s": [one.low_s + shift_s, one.high_s + shift_s],
-            "sure": one.sure,
+            "between_s": None if one.rough else [one.low_s + shift_s, one.high_s + shift_s],
+            "sure": None if one.rough else one.sure,
             "verdict": _verdict(record, one),
             "actual_s": later(one.actual_s, shift_s),
         }
@@ -187,11 +208,13 @@ def shown(record: JobRecord, shift_s: float) -> list[dict[str, Any]]:
     ]
 
 
-def _verdict(record: JobRecord, promise: Promise) -> Literal["open", "kept", "missed", "void"]:
+def _verdict(record: JobRecord, promise: Promise) -> Literal["open", "kept", "missed", "happened", "void"]:
     if promise.decided_s is None:
         return "open"
     if promise.actual_s is None:
         return "void"
+    if promise.rough:
+        return "happened"
     return "kept" if _decided(record, promise).kept else "missed"
 
 

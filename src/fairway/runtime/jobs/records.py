@@ -181,8 +181,8 @@ class Promise:
     """A start or finish that was told to somebody. Times are dates by the scheduler's clock.
 
     It was forecast at `point_s`, and `sure` to lie between `low_s` and `high_s`. `basis` is what the run time was known
-    from, and `scored_as` the class of promises that gave the interval. `decided_s` is when it was known what happened,
-    or that the promise is void, and `actual_s` what happened.
+    from, and `scored_as` the class of promises that gave the interval. A `rough` promise was told without its interval.
+    `decided_s` is when it was known what happened, or that the promise is void, and `actual_s` what happened.
     """
 
     kind: str
@@ -195,6 +195,7 @@ class Promise:
     basis: str = ""
     scored_as: str = ""
     sure: float = 0.8
+    rough: bool = False
     decided_s: float | None = None
     actual_s: float | None = None
 

@@ -54,9 +54,10 @@ class RunTimeEstimate(NamedTuple):
     basis: Basis
     sure: float = SURE
 
-    def plain(self) -> dict[str, Any]:
-        """As users see it."""
-        return {name: value for name, value in self._asdict().items() if name != "basis"}
+    def plain(self, *, rough: bool) -> dict[str, Any]:
+        """As users see it; `rough`: without the interval."""
+        interval = {"low_s": None, "high_s": None, "sure": None} if rough else {}
+        return {name: value for name, value in self._asdict().items() if name != "basis"} | interval
 
     def within(self, ran_s: float, limit_s: float) -> RunTimeEstimate:
         """For a job that has run for `ran_s` and is ended at `limit_s`: it takes neither less nor more."""

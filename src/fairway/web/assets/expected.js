@@ -11,23 +11,30 @@ export function range([low, high], now) {
   return `${from}–${sameDay(low, high) ? to.split(" ").pop() : to}`;
 }
 
+/** Said of a time, or of a run time, that has no interval. */
+export const ROUGH = "rough";
+
 const sureOf = (sure) => `${Math.round(sure * 100)} %`;
 
 /**
- * A date that is only expected: `at` in short, `spread` for beside it, and `full` as a sentence would have it.
- * @returns {{at: string, spread: string, full: string}|null} null if nothing is expected
+ * A date that is only expected: `at` in short, `spread` for beside it, and `full` as a sentence would have it. It is
+ * rough where the scheduler gives no interval, because too few of its intervals held before.
  */
-export function expected(at_s, between, sure, now) {
+function expected(forecast, kind, now) {
+  const at_s = forecast[`${kind}_s`];
   if (at_s === null || at_s === undefined) return null;
   const at = when(at_s, now);
-  if (!between) return { at, spread: "", full: `about ${at}` };
-  const span = range(between, now);
-  if (!sure) return { at, spread: span, full: `about ${at}, between ${span.replace("–", " and ")}` };
-  return { at, spread: `${span} · ${sureOf(sure)}`, full: `about ${at}, ${sureOf(sure)} sure between ${span.replace("–", " and ")}` };
+  const between = forecast[`${kind}_between_s`];
+  if (!between) return forecast[`${kind}_rough`] ? { at, spread: ROUGH, full: `about ${at} (${ROUGH})` } : { at, spread: "", full: `about ${at}` };
+  const [span, sure] = [range(between, now), sureOf(forecast.sure)];
+  return { at, spread: `${span} · ${sure}`, full: `about ${at}, ${sure} sure between ${span.replace("–", " and ")}` };
 }
 
-/** The start that a forecast gives a job, as `expected` has it. */
-export const startOf = (told, now) => told && expected(told.start_s, told.start_between_s, told.sure, now);
+/**
+ * The start that a forecast gives a job.
+ * @returns {{at: string, spread: string, full: string}|null} null if nothing is expected
+ */
+export const startOf = (forecast, now) => forecast && expected(forecast, "start", now);
 
 /** The end that a forecast gives a job. */
-export const finishOf = (told, now) => told && expected(told.finish_s, told.finish_between_s, told.sure, now);
+export const finishOf = (forecast, now) => forecast && expected(forecast, "finish", now);

@@ -2,7 +2,7 @@
 
 import { moment, when } from "./clock.js";
 import { h } from "./dom.js";
-import { expected, finishOf, range, startOf } from "./expected.js";
+import { ROUGH, finishOf, range, startOf } from "./expected.js";
 import { duration, plain } from "./numbers.js";
 import { hasEnded, stateText } from "./states.js";
 import { forecastOf, now_s } from "./store.js";
@@ -97,7 +97,7 @@ function expectation(job, why) {
   const running = job.state === "RUNNING";
   const estimate = why?.estimate || {};
   const told = forecastOf(job.id) || estimate;
-  const own = running ? expected(estimate.finish_s, estimate.finish_between_s, estimate.sure, now) : expected(estimate.start_s, estimate.start_between_s, estimate.sure, now);
+  const own = running ? finishOf(estimate, now) : startOf(estimate, now);
   const start = running ? null : own?.spread ? own : startOf(told, now) || own;
   const finish = running && own?.spread ? own : finishOf(told, now) || (running ? own : null);
   const never = !running && !start ? (estimate.cut ? `not within ${duration(estimate.looked_s)}` : why?.estimate || forecastOf(job.id) ? "not foreseen as things are now" : "") : "";
@@ -109,7 +109,7 @@ function expectation(job, why) {
 
 function runTime({ estimate }) {
   if (!estimate?.expected_s) return "";
-  const span = estimate.low_s && estimate.high_s ? `, ${estimate.sure ? `${Math.round(estimate.sure * 100)} % sure ` : ""}between ${duration(estimate.low_s)} and ${duration(estimate.high_s)}` : "";
+  const span = estimate.sure ? `, ${Math.round(estimate.sure * 100)} % sure between ${duration(estimate.low_s)} and ${duration(estimate.high_s)}` : ` (${ROUGH})`;
   return `about ${duration(estimate.expected_s)} in all${span}`;
 }
 
@@ -118,7 +118,7 @@ function toldText({ promises = [] }) {
   const now = now_s();
   const last = ["start", "finish"].map((kind) => promises.findLast((one) => one.kind === kind)).filter(Boolean);
   return last.map(({ kind, told_s: at, point_s: point, between_s: between, verdict }) => h("div", { "data-told": kind },
-    `at ${when(at, now)}: ${kind === "start" ? "starts" : "ends"} ${when(point, now)} (${range(between, now)}) — ${verdict}`));
+    `at ${when(at, now)}: ${kind === "start" ? "starts" : "ends"} ${when(point, now)} (${between ? range(between, now) : ROUGH}) — ${verdict}`));
 }
 
 const freed = ({ id, what, in_s: left, gpus, command }) => [id ? ["job ", jobLink(id), " "] : "", what, left === null || left === undefined ? "" : ` in ${duration(left)}`, gpus ? ` (${several(gpus, "GPU")})` : "", command ? `: ${command}` : ""].flat();

@@ -4,7 +4,7 @@ import { call } from "./api.js";
 import { when } from "./clock.js";
 import { asker, difference, field, gained, gpuFields } from "./conditions.js";
 import { h } from "./dom.js";
-import { expected } from "./expected.js";
+import { ROUGH, finishOf, startOf } from "./expected.js";
 import { duration } from "./numbers.js";
 import { durationOf } from "./quantities.js";
 import { jobOf } from "./store.js";
@@ -42,13 +42,14 @@ function usersTable(told) {
 
 function jobsTable(told) {
   const at = (seconds, state) => (seconds === null || seconds === undefined ? (state === "RUNNING" ? "runs" : "–") : when(seconds, told.now_s));
+  const rough = (kind) => (told.jobs.some((row) => row[`${kind}_rough`]) ? ` (${ROUGH})` : "");
   const columns = [
     { label: "Job", value: (row) => Number(row.id.split("_")[0]), cell: (row) => [jobLink(row.id), " ", h("span", { class: "soft" }, jobOf(row.id)?.name ?? "")] },
     { label: "User", value: (row) => row.user, cell: (row) => row.user },
     { label: "GPUs", value: (row) => row.gpus, cell: (row) => String(row.gpus), right: true },
-    { label: "Starts as now", value: (row) => row.otherwise?.start_s, cell: (row) => at(row.otherwise?.start_s, row.state), right: true },
+    { label: `Starts as now${rough("start")}`, value: (row) => row.otherwise?.start_s, cell: (row) => at(row.otherwise?.start_s, row.state), right: true },
     { label: "then", value: (row) => row.start_s, cell: (row) => at(row.start_s, row.state), right: true },
-    { label: "Ends as now", value: (row) => row.otherwise?.finish_s, cell: (row) => at(row.otherwise?.finish_s), right: true },
+    { label: `Ends as now${rough("finish")}`, value: (row) => row.otherwise?.finish_s, cell: (row) => at(row.otherwise?.finish_s), right: true },
     { label: "then", value: (row) => row.finish_s, cell: (row) => at(row.finish_s), right: true },
     { label: "Difference", value: (row) => gained(row.finish_s, row.otherwise?.finish_s), cell: (row) => difference(row.finish_s, row.otherwise?.finish_s), right: true },
     { label: "Preempted", value: (row) => row.preemptions, cell: (row) => (row.preemptions ? count(row.preemptions) : ""), right: true },
@@ -61,8 +62,8 @@ function newJobs(told) {
   if (!told.new.length) return null;
   const [first] = told.new;
   const final = told.new.at(-1);
-  const start = expected(first.start_s, first.start_between_s, first.sure, told.now_s);
-  const end = expected(final.finish_s, final.finish_between_s, final.sure, told.now_s);
+  const start = startOf(first, told.now_s);
+  const end = finishOf(final, told.now_s);
   const many = told.new.length > 1;
   const text = start ? `${many ? "The first of the new jobs" : "The new job"} starts ${start.full}${end ? `; ${many ? "the last" : "it"} ends ${end.full}` : ""}.` : `The new job does not start within the forecast${first.why ? `: ${first.why}` : ""}.`;
   return h("p", { class: "answer" }, text);

@@ -21,11 +21,13 @@ function table(name, label, rows, whom) {
   return sortedTable({ name, columns, rows });
 }
 
-/** A card with the record by policy and by user; nothing where no promise was decided yet. */
+/** A card with the record by policy and by user, and whether intervals are shown; nothing where no promise was decided yet. */
 export async function promises(signal) {
   const told = await attempt(() => get("/v1/eta", signal), () => undefined);
   if (!told?.policies?.length) return null;
+  const shown = told.intervals.map(({ kind, why }) => h("p", { class: "soft hint", "data-intervals": kind }, `${kind === "start" ? "Starts" : "Ends"}: ${why}.`));
   return card("Promises kept", h("code", { class: "soft" }, "fairway eta"),
     h("p", { class: "soft hint" }, `Starts and ends that were told, with intervals meant to be right ${Math.round(told.sure * 100)} % of the time: the latest ${told.latest.toLocaleString("en")} that are decided. ${told.open.toLocaleString("en")} are still open.`),
+    shown,
     h("div", { class: "side" }, table("Promises by policy", "Policy", told.policies, (row) => row.policy), table("Promises by user", "User", told.users, (row) => row.user)));
 }

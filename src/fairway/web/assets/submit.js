@@ -3,7 +3,7 @@
 import { attempt, call } from "./api.js";
 import { field } from "./conditions.js";
 import { h } from "./dom.js";
-import { expected } from "./expected.js";
+import { startOf } from "./expected.js";
 import { durationOf } from "./quantities.js";
 import { announce } from "./say.js";
 import { maySubmit } from "./session.js";
@@ -152,7 +152,7 @@ class SubmitView {
     const told = await attempt(() => call("POST", "/v1/what-if", { body: { jobs }, signal }), () => undefined);
     if (!told || signal.aborted) return;
     const [first] = told.new;
-    const start = expected(first.start_s, first.start_between_s, first.sure, told.now_s);
+    const start = startOf(first, told.now_s);
     const soon = start && first.start_in_s < 1;
     this.ready.textContent = `${what} ${soon ? "It would start at once." : start ? `It would start ${start.full}.` : `It would not start as things are now${first.why ? `: ${first.why}` : ""}.`}`;
   }
