@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from training import ENVIRONMENT, example, wait_for
+from training import ENVIRONMENT, TRAINING_S, example, wait_for
 
 from fairway.placement import placement
 from fairway.policies import make_policy
@@ -37,7 +37,7 @@ def test_a_training_grows_changes_its_batch_without_a_restart_and_reaches_its_ta
                 told.add(str(explain(scheduler, record.id).get("reason", "")))
             return record.state.ended
 
-        wait_for(ended, "the end of the training")
+        wait_for(ended, "the end of the training", TRAINING_S)
         logs = "\n".join(path.read_text() for path in tmp_path.glob("jobs/1/attempt-*/rank-*.log"))
         assert record.state is JobState.COMPLETED, logs
     finally:

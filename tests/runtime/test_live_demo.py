@@ -34,7 +34,7 @@ def _processes_of(folder: Path) -> list[str]:
 def test_real_jobs_run_beside_their_forecast(tmp_path: Path) -> None:
     command = [*FAIRWAY, "--jobs", "6", "--out", str(tmp_path / "out")]
     env = {**os.environ, "TMPDIR": str(tmp_path)}
-    told = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, env=env, check=False)
+    told = subprocess.run(command, capture_output=True, text=True, timeout=5 * WAIT_S, env=env, check=False)
     assert told.returncode == 0, told.stderr
     assert len(re.findall(r"completed after", told.stdout)) == 6
     assert "suspended in place" in told.stdout or "save and stop" in told.stdout

@@ -24,6 +24,8 @@ from fairway.testing.waiting import WAIT_S, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
+TRAINING_S = 5 * WAIT_S
+"""How long a whole training is waited for: on a busy machine one takes minutes."""
 ENVIRONMENT = {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
 
 
@@ -83,7 +85,7 @@ class Stage:
 
         PyTorch may abort while a process exits, after all of its work. That is nothing of ours.
         """
-        wait_for(lambda: record.state.ended, f"the end of job {record.id}")
+        wait_for(lambda: record.state.ended, f"the end of job {record.id}", TRAINING_S)
         logs = self.logs(record)
         aborted = "SIGABRT" in record.reason and TORCH_ABORTS in logs and "last loss" in logs
         assert record.state is JobState.COMPLETED or aborted, f"{record.state}: {record.reason}\n{logs}"
@@ -112,7 +114,7 @@ def alone(*command: str) -> str:
     """Run a training as a user would without Fairway; what it prints."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("FAIRWAY_", "RANK", "WORLD_"))}
     done = subprocess.run(
-        command, env={**kept, **ENVIRONMENT}, capture_output=True, text=True, timeout=WAIT_S, check=False
+        command, env={**kept, **ENVIRONMENT}, capture_output=True, text=True, timeout=TRAINING_S, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
