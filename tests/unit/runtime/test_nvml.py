@@ -28,6 +28,8 @@ from fairway.runtime.processes.machine import (
 )
 from fairway.testing.fake_nvml import MISMATCH, NO_LIBRARY, NOT_LOADED, FakeError, FakeGpu, FakeNvml
 
+CC = shutil.which("cc") or shutil.which("gcc")
+
 
 @pytest.fixture(autouse=True)
 def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,6 +388,46 @@ def test_a_library_that_was_upgraded_while_it_was_in_use_is_seen(
         assert sitters.look()[0].startswith("the driver was upgraded since the scheduler started: reboot, or")
     old.touch()
     assert sitters.look() == {}, "the same version was installed again"
+
+
+_DRIVERS_LIBRARY = """
+int nvmlInit_v2(void) { return CODE; }
+int nvmlInitWithFlags(unsigned flags) { return CODE; }
+int nvmlShutdown(void) { return 0; }
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = 0; return 0; }
+const char *nvmlErrorString(int code) { return "Driver/library version mismatch"; }
+"""
+
+_UPGRADE = """
+import pathlib, sys
+from fairway.runtime.processes import machine
+machine.AGAIN_S = 0.0
+folder = pathlib.Path(sys.argv[1])
+nvml = machine.Nvml.opened()
+assert "the driver was upgraded: reboot" in nvml.trouble, nvml.trouble
+assert not nvml.open_again(), "the library is still the same"
+(folder / "libnvidia-ml.so.1").unlink()
+(folder / "libnvidia-ml.so.1.old").unlink()
+nvml.look_at_library()
+assert nvml.trouble.startswith("the driver was upgraded since"), nvml.trouble
+assert not nvml.open_again(), "there is no library"
+(folder / "libnvidia-ml.so.1").symlink_to("libnvidia-ml.so.1.new")
+assert nvml.open_again(), nvml.trouble
+nvml.look_at_library()
+assert not nvml.trouble
+"""
+
+
+@pytest.mark.skipif(CC is None, reason="needs a C compiler")
+def test_the_library_of_the_new_driver_is_used_without_a_restart(tmp_path: Path) -> None:
+    for version, code in (("old", 18), ("new", 0)):
+        source, library = tmp_path / f"{version}.c", tmp_path / f"libnvidia-ml.so.1.{version}"
+        source.write_text(_DRIVERS_LIBRARY.replace("CODE", str(code)))
+        words = [str(CC), "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1", "-o", str(library), str(source)]
+        subprocess.run(words, check=True)
+    (tmp_path / "libnvidia-ml.so.1").symlink_to("libnvidia-ml.so.1.old")
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", _UPGRADE, str(tmp_path)], env=environment, check=True)
 
 
 def test_device_files_are_known_once_the_driver_is_there(monkeypatch: pytest.MonkeyPatch) -> None:

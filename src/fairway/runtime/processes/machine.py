@@ -11,6 +11,7 @@ are those that it was known to have, and those that cannot be used are blocked u
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import itertools
 import math
 import os
@@ -41,6 +42,7 @@ MOST_SLOTS = 4096
 LOADED_FILES = Path("/proc/self/maps")
 """The files that this process has loaded, as the kernel lists them."""
 _DELETED = " (deleted)"
+_LIBRARY = "libnvidia-ml.so.1"
 DRIVER_TRACES = ("/proc/driver/nvidia", "/dev/nvidiactl")
 """What is there while the NVIDIA driver is loaded, even if its library is missing."""
 _NVIDIA_MAJOR = 195
@@ -59,10 +61,7 @@ _ADVICE = {
 }
 """What to do about errors of the driver's library, by their numbers."""
 _OTHER_ADVICE = "`nvidia-smi` and `dmesg` say more"
-_UPGRADED = (
-    "the driver was upgraded since the scheduler started: reboot, or reload the nvidia modules; then `fairway down` "
-    "and `fairway up` (jobs keep running)"
-)
+_UPGRADED = "the driver was upgraded since the scheduler started: reboot, or reload the nvidia modules"
 _NO_DRIVER = "there is no NVIDIA driver here: install it, or give the container its GPUs"
 
 
@@ -93,6 +92,7 @@ class Nvml:
         self._events: Any = None
         self._broken: dict[str, str] = {}
         self._opened_s = -math.inf
+        self._left = frozenset[str]()
 
     @staticmethod
     def opened() -> Nvml:
@@ -121,6 +121,7 @@ class Nvml:
             import pynvml
 
             self._lib = pynvml
+            self._leave_old_library()
             pynvml.nvmlInit()
         except ImportError as error:
             self.missing = not _is_driver_loaded()
@@ -134,8 +135,21 @@ class Nvml:
 
     def look_at_library(self) -> None:
         """Note if the library was upgraded: jobs that start now could not use the GPUs, even if we still can."""
-        if _library_is_gone():
+        if _deleted_libraries() - self._left:
             self.trouble = _UPGRADED
+
+    def _leave_old_library(self) -> None:
+        """Use the library that an upgrade has put in the place of ours, because only that one fits the new driver.
+
+        Ours stays loaded: another thread may be in the middle of a call.
+        """
+        for old in _deleted_libraries() - self._left:
+            new = Path(old).with_name(_LIBRARY).resolve()
+            if new.exists():
+                # By its whole name: by the short one, the loader would find the library that is loaded.
+                self._lib.nvmlLib = ctypes.CDLL(str(new))
+                self._lib._nvmlGetFunctionPointer_cache.clear()
+                self._left |= {old}
 
     def gpus(self) -> list[NvidiaGpu]:
         """All GPUs, including those that cannot be used."""
@@ -251,16 +265,16 @@ class Nvml:
             return default
 
 
-def _library_is_gone() -> bool:
-    """Whether an upgrade has deleted the driver's library that this process has loaded. New processes load another one.
+def _deleted_libraries() -> frozenset[str]:
+    """The driver's libraries that this process has loaded and that an upgrade has deleted. New processes load another.
 
     If the same version was installed again, its file is there.
     """
     with contextlib.suppress(OSError):
         lines = LOADED_FILES.read_text(encoding="utf-8", errors="replace").splitlines()
-        gone = {line.split(maxsplit=5)[-1] for line in lines if "/libnvidia-ml.so" in line and line.endswith(_DELETED)}
-        return any(not Path(name.removesuffix(_DELETED)).exists() for name in gone)
-    return False
+        names = {line.split(maxsplit=5)[-1] for line in lines if "/libnvidia-ml.so" in line and line.endswith(_DELETED)}
+        return frozenset(name for line in names if not Path(name := line.removesuffix(_DELETED)).exists())
+    return frozenset()
 
 
 def _is_driver_loaded() -> bool:
