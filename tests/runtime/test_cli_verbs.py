@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -235,11 +236,17 @@ def test_the_same_key_is_the_same_job(cli: LiveCli) -> None:
 
 
 def test_what_goes_along_from_the_environment(cli: LiveCli) -> None:
-    cli.env |= {"SECRET": "s3cret", "VIRTUAL_ENV": "/venv"}
-    text = "import os; print(os.environ.get('SECRET'), os.environ.get('VIRTUAL_ENV'), os.environ.get('A'))"
-    assert cli("run", "--env", "A=1", *python(text)).out == "None /venv 1\n"
-    assert cli("run", "--export", "all", *python(text)).out == "s3cret /venv None\n"
-    assert cli("run", "--export", "SECRET", *python(text)).out == "s3cret None None\n"
+    cli.env |= {"SECRET": "s3cret", "VIRTUAL_ENV": "/venv", "RANK": "5"}
+    text = "import os; print(*map(os.environ.get, ('SECRET', 'VIRTUAL_ENV', 'A', 'RANK')))"
+    assert cli("run", "--env", "A=1", *python(text)).out == "s3cret /venv 1 None\n"
+    assert cli("run", "--export", "ALL,RANK,A=2", *python(text)).out == "s3cret /venv 2 5\n"
+    assert cli("run", "--export", "SECRET", *python(text)).out == "s3cret None None None\n"
+    job = cli("ls", "--all", "--json").json[-1]["id"]
+    assert cli("show", job, "--json").json["request"]["env"] == {"SECRET": "********"}
+    assert "s3cret" not in (cli.state / "audit.jsonl").read_text()
+    holding = [path for path in cli.state.rglob("*") if path.is_file() and b"s3cret" in path.read_bytes()]
+    assert {path.name for path in holding} >= {"launch.json"}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in holding if path.name != "rank-0.log"} == {0o600}
 
 
 @pytest.mark.parametrize(

@@ -544,6 +544,7 @@ class Status(BaseModel):
     "memory", "cpus". `journal_locked_s` is how long another program has had the journal locked; everything waits.
     `clock` is not empty once somebody has set the time of day while the scheduler runs.
     `audit_problem` is not empty while the audit log cannot be written.
+    `export` says which variables of their submitters' shells jobs get if these do not say it themselves.
     """
 
     version: str
@@ -557,6 +558,7 @@ class Status(BaseModel):
     policy_problem: str
     configuration: str | None
     configuration_problem: str
+    export: str
     clock: str
     cluster: str
     gpus: int

@@ -36,8 +36,12 @@ MOST_SHOWN = 200
 GOES_ON = "held; it keeps running, but is not started again before `fairway release`"
 MASK = "********"
 """What is shown instead of a secret."""
-_SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL)S?(?=_|[0-9]|$)")
+_SECRET = re.compile(
+    r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|COOKIE|(?<![A-Z])(PASS|O?AUTH|DSN)|(?<=_)PWD)S?(?=_|[0-9]|$)"
+)
 """Names of variables that hold secrets: WANDB_API_KEY, HF_TOKEN, but not TOKENIZERS_PARALLELISM."""
+_WHO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+"""Who somebody is in a URL, often with a password: http://ann:secret@proxy."""
 _PRIVATE = ("command", "executor", "shown", "cwd")
 _TRIES = 100
 T = TypeVar("T")
@@ -149,7 +153,7 @@ def full(scheduler: Scheduler, record: JobRecord, *, own: bool, seen: bool) -> d
     request, shift_s = record.request.plain(), scheduler.clock.shift_s
     env = request.pop("env", None)
     if env and own:
-        request["env"] = {name: MASK if _SECRET.search(name.upper()) else value for name, value in env.items()}
+        request["env"] = {name: _masked(name, value) for name, value in env.items()}
     if not own and record.request.shown:
         # It may be a whole script.
         del request["command"]
@@ -171,6 +175,11 @@ def full(scheduler: Scheduler, record: JobRecord, *, own: bool, seen: bool) -> d
         ],
         "promises": promises.shown(record, shift_s),
     }
+
+
+def _masked(name: str, value: str) -> str:
+    """A variable as it is shown, also to its owner: pages and answers are copied, and stay on screens."""
+    return MASK if _SECRET.search(name.upper()) else _WHO.sub(MASK, value)
 
 
 def estimate_of(scheduler: Scheduler, record: JobRecord) -> RunTimeEstimate:
@@ -318,6 +327,7 @@ def status(daemon: Daemon, disk: DiskSpace, person: Person, began_s: float) -> d
         "policy_problem": scheduler.guard.problem,
         "configuration": str(daemon.settings.path) if daemon.settings.read else None,
         "configuration_problem": daemon.settings.problem,
+        "export": daemon.settings.config.defaults.export,
         "clock": clock.remark(),
         "cluster": cluster.text or " ".join(f"{node.gpu_type}:{node.gpus}" for node in cluster.nodes),
         "gpus": len(cluster.node_of_gpu),

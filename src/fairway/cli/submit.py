@@ -7,6 +7,7 @@ import stat
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from fairway.client import Client, Submitted
     from fairway.runtime.jobs.request import JobRequest
     from fairway.submission.draft import Draft
+    from fairway.submission.exported import Export
 
 _LITERAL = "fairway.literal"
 _GIVEN_UP, _CANCELLED = 1, 130
@@ -156,9 +158,12 @@ def _submitted(client: Client, draft: Draft, key: str | None) -> Submitted:
 
     if key == "":
         raise InputError("--key: must not be empty")
-    request = draft.request(os.environ, option_names())
     if client.url is None:
-        _refuse_missing_folder(request.cwd)
+        # What is wrong is said before the scheduler is asked anything.
+        _refuse_missing_folder(draft.request({}, option_names()).cwd)
+    if draft.export is None:
+        draft = replace(draft, export=_usual_export(client, draft))
+    request = draft.request(os.environ, option_names())
     # A request leaves out the default folder, and the client would then use the current one.
     body = {**request.plain(), "cwd": request.cwd}
     if draft.array is not None:
@@ -166,9 +171,17 @@ def _submitted(client: Client, draft: Draft, key: str | None) -> Submitted:
         if draft.array.at_once:
             body["array_at_once"] = draft.array.at_once
     rows = client.submit(body, key=key)
-    for remark in (*draft.remarks, *_limits_not_kept(client, request)):
+    for remark in (*draft.remarks, *draft.exported(os.environ).remarks, *_limits_not_kept(client, request)):
         output.say("note", remark)
     return rows
+
+
+def _usual_export(client: Client, draft: Draft) -> Export:
+    """Which variables go along if nobody says so: the scheduler's default, and none to a job of somebody else."""
+    from fairway.submission.exported import NOTHING, export_of
+
+    told, user = client.status(), draft.fields.get("user")
+    return NOTHING if user and user != told["you"] else export_of(told["export"])[0]
 
 
 def _limits_not_kept(client: Client, request: JobRequest) -> Iterator[str]:

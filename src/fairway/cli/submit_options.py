@@ -68,7 +68,8 @@ class AskedTerms:
     ] = None
     env: Annotated[list[str] | None, _value("NAME=VALUE"), Of("env", "may be repeated")] = None
     export: Annotated[
-        str | None, option("--export", "Your variables that it gets: usual (the default), all, none, or names", "WHAT")
+        str | None,
+        option("--export", "Your variables that it gets: ALL (the default), NONE, names, NAME=VALUE", "WHAT"),
     ] = None
     chdir: Annotated[str | None, _value("DIR"), Of("cwd", "the current one by default")] = None
     model: Annotated[str | None, _value("NAME"), Of("model")] = None
@@ -180,6 +181,7 @@ def draft_of(words: Sequence[str], asked: AskedTerms, *, literal: bool) -> Draft
     `literal`: the words stood after `--`, so they are a command whatever they look like.
     """
     from fairway.submission.draft import Draft
+    from fairway.submission.exported import export_of
     from fairway.submission.torchrun import from_torchrun, is_torchrun
 
     now = datetime.now().astimezone()
@@ -191,7 +193,9 @@ def draft_of(words: Sequence[str], asked: AskedTerms, *, literal: bool) -> Draft
         draft = Draft({"command": ("python3", *words), "shown": shlex.join((asked.executor, *words))})
     elif draft is None:
         draft = from_torchrun(words, given) if is_torchrun(words) else Draft({"command": tuple(words)})
-    return draft.upon(Draft({"cwd": _here(given)})).over(given, asked.tasks(), asked.export)
+    export, values = (None, {}) if asked.export is None else read("export", asked.export, export_of)
+    made = draft.upon(Draft({"cwd": _here(given)})).over({"env": values}, export=export)
+    return made.over(given, asked.tasks())
 
 
 def _here(given: Mapping[str, Any]) -> str:

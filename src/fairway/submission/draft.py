@@ -10,30 +10,11 @@ from typing import Any
 
 from fairway.core.errors import InputError
 from fairway.runtime.jobs.request import JobRequest, checked
+from fairway.submission.exported import EVERYTHING, Export, Exported, exported
 from fairway.submission.quantities import Array, Gpus
 
-_CARRIED = (
-    "PATH",
-    "VIRTUAL_ENV",
-    "CONDA_PREFIX",
-    "CONDA_DEFAULT_ENV",
-    "PYTHONPATH",
-    "LD_LIBRARY_PATH",
-    "LD_PRELOAD",
-    "LANG",
-    "LC_ALL",
-    "TZ",
-    "TOKENIZERS_PARALLELISM",
-)
-"""What a command needs to be found again, and what training reads. Other variables do not go along."""
-_CARRIED_PREFIXES = ("WANDB_", "HF_", "OMP_", "NCCL_", "CUDA_", "TORCH_", "PYTORCH_")
-"""Variables of training libraries; they go along, too."""
 Folder = Callable[[str], str]
 """Makes the name of a directory, as it is written in a file, a whole one."""
-USUAL = "usual"
-"""Which variables go along unless `--export` says otherwise: the two lists above."""
-_NOT_CARRIED = ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_")
-"""How names begin of what a job gets from the scheduler instead."""
 
 
 def local_folder(text: str) -> str:
@@ -52,20 +33,19 @@ def far_folder(text: str) -> str:
 class Draft:
     """Fields of a request, as far as they are known, and remarks for its owner.
 
-    `export` says which of the owner's environment variables go along: "usual" (paths, and those of training
-    libraries), "all", "none", or names with commas.
+    `export` says which of the owner's environment variables go along. None is what the scheduler has as its default.
     """
 
     fields: Mapping[str, Any]
     array: Array | None = None
-    export: str = USUAL
+    export: Export | None = None
     remarks: tuple[str, ...] = field(default=())
 
     def upon(self, other: Draft) -> Draft:
         """This draft, with the fields that it lacks taken from another one."""
         return replace(other.over(self.fields, self.array), export=self.export, remarks=other.remarks + self.remarks)
 
-    def over(self, fields: Mapping[str, Any], array: Array | None = None, export: str | None = None) -> Draft:
+    def over(self, fields: Mapping[str, Any], array: Array | None = None, export: Export | None = None) -> Draft:
         """The same draft with other fields, which take precedence; environments are joined."""
         joined = {**self.fields, **{name: value for name, value in fields.items() if name != "env"}}
         env = {**self.fields.get("env", {}), **fields.get("env", {})}
@@ -80,6 +60,10 @@ class Draft:
         """
         return checked(JobRequest, self.values(environment), names)
 
+    def exported(self, environment: Mapping[str, str]) -> Exported:
+        """What it takes from the submitter's environment."""
+        return exported(environment, self.export or EVERYTHING)
+
     def values(self, environment: Mapping[str, str]) -> dict[str, Any]:
         """The fields of the request, unchecked, with what it takes from the submitter's environment."""
         fields = dict(self.fields)
@@ -87,7 +71,7 @@ class Draft:
             # A range can only mean that the job is stopped and started again with another number.
             fields.setdefault("preempt", "checkpoint")
         told = _whole_array(self.array) if self.array is not None and fields.get("slurm_env") else {}
-        env = {**carried(environment, self.export), **told, **fields.pop("env", {})}
+        env = {**self.exported(environment).variables, **told, **fields.pop("env", {})}
         return fields | {"env": env}
 
 
@@ -112,35 +96,3 @@ def gpu_fields(asked: Gpus) -> dict[str, Any]:
     if asked.type:
         fields["gpu_types"] = (asked.type,)
     return fields
-
-
-def carried(environment: Mapping[str, str], export: str) -> dict[str, str]:
-    """The part of the owner's environment that a job gets."""
-    if export == "none":
-        return {}
-    if export == "all":
-        return {name: value for name, value in environment.items() if _is_sound(name, value)}
-    if export == USUAL:
-        return {name: value for name, value in environment.items() if name in _CARRIED or _is_training(name, value)}
-    names = tuple(name.strip() for name in export.split(","))
-    for name in filter(None, names):
-        if not (name.isidentifier() and name.isascii()):
-            raise InputError(f"--export: {name!r} is not the name of a variable; write {USUAL}, all, none or names")
-    return {name: environment[name] for name in names if name in environment}
-
-
-def _is_training(name: str, value: str) -> bool:
-    """Whether a variable is one of a training library."""
-    training = name.startswith(_CARRIED_PREFIXES) and not name.startswith(_NOT_CARRIED)
-    return training and _is_sound(name, value)
-
-
-def _is_sound(name: str, value: str) -> bool:
-    """Whether a variable may go along: no exported shell functions, no variables of Fairway's own, only text."""
-    return (
-        name.isidentifier()
-        and name.isascii()
-        and not name.startswith(("FAIRWAY_", "SLURM_"))
-        and "\0" not in value
-        and not any("\ud800" <= each <= "\udfff" for each in value)
-    )

@@ -14,8 +14,9 @@ from typing import Any
 
 from fairway.core.errors import InputError
 from fairway.core.units import clock_s, size_bytes
-from fairway.submission.draft import USUAL, Draft, Folder, gpu_fields, local_folder
-from fairway.submission.quantities import Gpus, array, count_range, dependencies, instant_s, variable
+from fairway.submission.draft import Draft, Folder, gpu_fields, local_folder
+from fairway.submission.exported import Export, export_of
+from fairway.submission.quantities import Gpus, array, count_range, dependencies, instant_s
 from fairway.submission.shell import run_script, run_script_text, typed
 
 _SHORT = {
@@ -167,7 +168,7 @@ class _Reader:
         self.now = now
         self.fields: dict[str, Any] = {}
         self.array: Any = None
-        self.export = USUAL
+        self.export: Export | None = None
         self.remarks: list[str] = []
         self._nodes = (1, 1)
         self._tasks, self._tasks_per_node = 1, False
@@ -302,15 +303,9 @@ class _Reader:
 
     def exported(self, text: str) -> None:
         """`ALL`, `NONE`, names, and names with values."""
-        names = []
-        for part in text.split(","):
-            if part.upper() in ("ALL", "NONE", "NIL"):
-                names.append(part.lower().replace("nil", "none"))
-            elif "=" in part:
-                self._env(*variable(part))
-            else:
-                names.append(part)
-        self.export = "all" if "all" in names else ",".join(one for one in names if one != "none") or "none"
+        self.export, values = export_of(text)
+        for name, value in values.items():
+            self._env(name, value)
 
 
 def _typed(text: str) -> Gpus:

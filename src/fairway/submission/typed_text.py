@@ -12,7 +12,8 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from fairway.core.errors import InputError
-from fairway.submission.draft import USUAL, Draft, far_folder
+from fairway.submission.draft import Draft, far_folder
+from fairway.submission.exported import NOTHING
 from fairway.submission.sbatch import from_sbatch_text
 from fairway.submission.skypilot import from_task_text
 from fairway.submission.torchrun import from_torchrun, is_torchrun
@@ -46,12 +47,12 @@ def typed_draft(kind: Kind, text: str, terms: Mapping[str, Any], now: datetime) 
         env = terms.get("env")
         draft = from_task_text(text, env if isinstance(env, dict) else {}, source=_NAMES[kind], folder=far_folder)
     remarks = list(draft.remarks)
-    if draft.export not in (USUAL, "none"):
+    if draft.export not in (None, NOTHING):
         remarks.append(f"--export={draft.export}: variables of your shell do not go along from here")
     made = draft.over(given)
     if "cwd" not in made.fields:
         remarks.append("no directory is given; it runs in /")
-    return Draft(made.fields, made.array, "none", tuple(remarks))
+    return Draft(made.fields, made.array, NOTHING, tuple(remarks))
 
 
 def _with_gpus(terms: Mapping[str, Any]) -> dict[str, Any]:

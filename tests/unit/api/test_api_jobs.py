@@ -260,15 +260,37 @@ def test_everybody_sees_everything_and_controls_their_own(site: Site) -> None:
 
 def test_secrets_are_not_shown_to_anybody(site: Site) -> None:
     secrets = dict.fromkeys(
-        ("WANDB_API_KEY", "HF_TOKEN", "MY_SECRET", "db_password", "AWS_SECRET_ACCESS_KEY"), "s3cret"
+        (
+            *(
+                "WANDB_API_KEY",
+                "HF_TOKEN",
+                "MY_SECRET",
+                "db_password",
+                "AWS_SECRET_ACCESS_KEY",
+                "MYSQL_PWD",
+                "PGPASSWORD",
+            ),
+            *("NPM_AUTH", "BASIC_AUTH_2", "SSH_PASSPHRASE", "SENTRY_DSN", "DB_PASS", "GIT_CREDENTIALS"),
+        ),
+        "s3cret",
     )
-    job = submitted(site, ALICE, env={**secrets, "TOKENIZERS_PARALLELISM": "false"})["id"]
+    plain = {
+        "TOKENIZERS_PARALLELISM": "false",
+        "AUTHOR": "ann",
+        "COMPASS_DIR": "/c",
+        "PWDIR": "/d",
+        "URL": "http://h/a@b",
+    }
+    proxies = {"HTTPS_PROXY": "http://ann:s3cret@proxy:3128", "DB": "postgres://u:s3cret@h/d redis://:s3cret@h"}
+    job = submitted(site, ALICE, env={**secrets, **plain, **proxies})["id"]
     for person in (ALICE, OPERA):
         answer = site.as_user(person).get(f"/v1/jobs/{job}")
         assert "s3cret" not in answer.text
         assert answer.json()["request"]["env"] == {
             **dict.fromkeys(secrets, "********"),
-            "TOKENIZERS_PARALLELISM": "false",
+            **plain,
+            "HTTPS_PROXY": "http://********@proxy:3128",
+            "DB": "postgres://********@h/d redis://********@h",
         }
 
 

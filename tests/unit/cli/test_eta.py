@@ -73,6 +73,7 @@ def test_a_submission_on_a_terminal_says_when_the_job_starts(shell: Shell, monke
         return {"estimate": {"start_s": 1e9, "start_between_s": [1e9, 1e9], "sure": 0.8}}
 
     monkeypatch.setattr(Client, "why", why)
+    monkeypatch.setattr(Client, "status", lambda self: {"export": "ALL", "you": "ann"})
     for job in ("1", "2"):
         rows = Submitted([{"id": job, "reason": ""}], 1)
         monkeypatch.setattr(Client, "submit", lambda self, body, *, key=None, rows=rows: rows)

@@ -44,6 +44,8 @@ STATUS: dict[str, Any] = {
     "pid": 1,
     "user": "ann",
     "folder": "/s",
+    "export": "ALL",
+    "you": "ann",
     "since_s": 0.0,
     "now_s": 0.0,
     "policy": "las",
@@ -55,7 +57,6 @@ STATUS: dict[str, Any] = {
     "rounds": 3,
     "free_bytes": 2**30,
     "accepts": True,
-    "you": "ann",
     "operator": True,
 }
 NODES: list[dict[str, Any]] = [
@@ -229,6 +230,7 @@ def test_a_cancelled_job_whose_processes_still_run_is_said_to_be_stopping(
 def test_submit_tells_only_reasons_that_its_options_gave(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     row = ROW | {"state": "PENDING", "reason": "needs 1 GPU; 0 are free"}
     monkeypatch.setattr(Client, "submit", lambda self, body, key=None: Submitted([row], 1))
+    monkeypatch.setattr(Client, "status", lambda self: STATUS)
     assert shell("submit", "--", "true").out == "job 12 submitted\n"
     row["reason"] = "held by its owner"
     assert shell("submit", "--hold", "--", "true").out == "job 12 submitted: held by its owner\n"
@@ -272,7 +274,7 @@ def test_a_submission_says_what_it_asks_for(shell: Shell, stand_in: list[tuple[s
 
 def test_options_end_with_the_first_word_of_the_command(shell: Shell, stand_in: list[tuple[str, str, Any]]) -> None:
     assert shell("submit", "--name", "n", "python", "train.py", "--name", "m").code == 0
-    ((_, _, body),) = stand_in
+    *_, (_, _, body) = stand_in
     assert (body["name"], body["command"]) == ("n", ("python", "train.py", "--name", "m"))
 
 

@@ -12,7 +12,6 @@ from cli_samples import Shell
 
 from fairway.cli.log_lines import LineSplitter
 from fairway.client import Client, Submitted
-from fairway.submission.draft import carried
 from fairway.submission.quantities import instant_s
 
 SUBMITTED_S_AGO = 3600.0
@@ -135,7 +134,7 @@ def test_a_scheduler_elsewhere_may_have_other_folders(
         return Submitted([{"id": "1", "reason": ""}], 1)
 
     monkeypatch.setattr(Client, "submit", submit)
-    words = ("submit", "--chdir", folder, "--url", "http://127.0.0.1:1", "--", "true")
+    words = ("submit", "--chdir", folder, "--export", "NONE", "--url", "http://127.0.0.1:1", "--", "true")
     assert (shell(*words).code, sent) == (0, [folder])
 
 
@@ -150,14 +149,40 @@ def test_what_is_not_utf8_is_not_carried_along(shell: Shell, monkeypatch: pytest
     monkeypatch.setenv("OLD_NAME", "caf\udce9")
     monkeypatch.setenv("NEW_NAME", "café")
     assert shell("submit", "--export", "all", "--", "true").code == 0
+    assert shell("submit", "--export", "OLD_NAME", "--", "true").code == 2
     assert (sent[0]["NEW_NAME"], "OLD_NAME" in sent[0]) == ("café", False)
 
 
-def test_variables_of_training_libraries_go_along_and_others_do_not() -> None:
-    names = "PATH WANDB_API_KEY HF_HOME OMP_NUM_THREADS NCCL_DEBUG CUDA_HOME CUDA_LAUNCH_BLOCKING TORCH_HOME"
-    taken = dict.fromkeys([*names.split(), "PYTORCH_CUDA_ALLOC_CONF", "TOKENIZERS_PARALLELISM"], "1")
-    left = {"CUDA_VISIBLE_DEVICES": "0", "AWS_SECRET_ACCESS_KEY": "x", "NCCL_OLD": "caf\udce9", "MY_HF_X": "1"}
-    assert carried({**taken, **left}, "usual") == taken
+@pytest.mark.parametrize(
+    ("default", "words", "gets"),
+    [
+        ("ALL", (), {"MINE": "1", "MLFLOW_TRACKING_URI": "http://m"}),
+        ("NONE", (), {}),
+        ("MINE", (), {"MINE": "1"}),
+        ("NONE", ("--export", "MINE,A=2"), {"MINE": "1", "A": "2"}),
+        ("ALL", ("--user", "ann"), {"MINE": "1", "MLFLOW_TRACKING_URI": "http://m"}),
+        ("ALL", ("--user", "bob"), {}),
+        ("ALL", ("--user", "bob", "--export", "MINE"), {"MINE": "1"}),
+    ],
+)
+def test_the_scheduler_says_what_goes_along_if_nobody_else_does(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, default: str, words: tuple[str, ...], gets: dict[str, str]
+) -> None:
+    sent: list[Any] = []
+
+    def submit(self: Client, body: Any, *, key: str | None = None) -> Submitted:
+        sent.append(body.get("env", {}))
+        return Submitted([{"id": "1", "reason": ""}], 1)
+
+    monkeypatch.setattr(Client, "submit", submit)
+    monkeypatch.setattr(Client, "status", lambda self: {"export": default, "you": "ann"})
+    for name, value in {"MINE": "1", "MLFLOW_TRACKING_URI": "http://m", "RANK": "3", "TOO_LARGE": "x" * 10**6}.items():
+        monkeypatch.setenv(name, value)
+    call = shell("submit", *words, "--", "true")
+    assert call.code == 0
+    names = ("MINE", "MLFLOW_TRACKING_URI", "RANK", "TOO_LARGE", "A")
+    assert {name: value for name, value in sent[0].items() if name in names} == gets
+    assert ("TOO_LARGE" in call.err) == ("MLFLOW_TRACKING_URI" in gets)
 
 
 def test_requeueing_says_what_it_costs(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

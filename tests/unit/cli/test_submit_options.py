@@ -11,7 +11,6 @@ import pytest
 from fairway.cli.submit_options import AskedTerms, draft_of
 from fairway.core.errors import InputError
 from fairway.runtime.jobs.request import JobRequest
-from fairway.submission.draft import carried
 
 ENVIRONMENT = {
     "PATH": "/bin",
@@ -77,10 +76,12 @@ def test_an_elastic_range_means_checkpoints() -> None:
 
 
 def test_what_goes_along() -> None:
-    assert carried(ENVIRONMENT, "usual") == {"PATH": "/bin", "VIRTUAL_ENV": "/v"}
-    assert carried(ENVIRONMENT, "all") == {"PATH": "/bin", "VIRTUAL_ENV": "/v", "TOKEN": "secret"}
-    assert carried(ENVIRONMENT, "none") == {}
-    assert carried(ENVIRONMENT, "TOKEN,MISSING") == {"TOKEN": "secret"}
+    assert asked().env == {"PATH": "/bin", "VIRTUAL_ENV": "/v", "TOKEN": "secret"}
+    assert asked(export="none").env == {}
+    assert asked(export="TOKEN,MISSING,A=1,B=2", env=["B=3"]).env == {"TOKEN": "secret", "A": "1", "B": "3"}
+    assert asked(export="ALL,SLURM_JOB_ID").env.keys() == {"PATH", "VIRTUAL_ENV", "TOKEN", "SLURM_JOB_ID"}
+    with pytest.raises(InputError, match="--export: 'a-b' is not the name of a variable"):
+        asked(export="a-b")
 
 
 def test_the_type_is_given_once() -> None:

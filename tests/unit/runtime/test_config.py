@@ -12,6 +12,7 @@ WHOLE = """
 operators = ["root", "anna"]
 
 [defaults]
+export = "PATH,HF_HOME"
 queue = "normal"
 retries = 1
 grace_s = "2m"
@@ -49,6 +50,7 @@ action = "cancel"
 def test_every_key_arrives() -> None:
     config = parse_config(WHOLE)
     assert config.operators == ("root", "anna")
+    assert (config.defaults.export, NO_CONFIG.defaults.export) == ("PATH,HF_HOME", "ALL")
     assert (config.defaults.queue, config.defaults.retries) == ("normal", 1)
     assert (config.defaults.grace_s, config.defaults.limit_s, config.defaults.log_bytes) == (120.0, 86400.0, 10 << 20)
     normal, urgent = config.queues["normal"], config.queues["urgent"]
@@ -94,6 +96,7 @@ def test_an_empty_file_limits_nothing() -> None:
         ("operators = 'root'", "operators: must be a list, not 'root'"),
         ("operators = [1]", "operators.0: must be text, not 1"),
         ("[defaults]\nlog_bytes = 10", "defaults.log_bytes: must be at least 4,096, not 10"),
+        ("[defaults]\nexport = 'A=1'", "defaults.export: has characters that it may not have: 'A=1'"),
         ("[defaults]\nretries = 1001", "defaults.retries: must be at most 1,000, not 1001"),
         ("[defaults]\nqueue = 'b'\n[queues.a]", "defaults.queue: there is no queue 'b'"),
         ("[idle]\naction = 'shout'", "idle.action: must be 'hold' or 'cancel', not 'shout'"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,8 @@ TWO = GangNode(Member("two", "10.0.0.2", "ib0"), (0,), ["GPU-c"])
 
 def launch(folder: Path, *places: GangNode, **fields: Any) -> dict[str, Any]:
     gpus = sum(len(place.gpus) for place in places)
-    request = JobRequest(command=("train",), user="ann", account="ann", cwd="/home", gpus=gpus, **fields)
+    about = {"account": "ann"} | fields
+    request = JobRequest(command=("train",), user="ann", cwd="/home", gpus=gpus, **about)
     attempt = Attempt(2, list(range(4, 4 + gpus)), "t", 1.0)
     return launch_over(JobRecord(0, "12", request, 1.0), attempt, folder, places)
 
@@ -87,6 +90,19 @@ def test_a_terminal_is_one_that_can_draw(tmp_path: Path) -> None:
     for own, meant in ({}, "xterm-256color"), ({"TERM": "dumb"}, "xterm-256color"), ({"TERM": "vt100"}, "vt100"):
         drawing = launch(tmp_path, ONE, TWO, tty=True, env=own)
         assert [(part["tty"], *told(part, "TERM")) for part in drawing["parts"]] == [(True, [meant])] * 2
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's scheduler has jobs of others")
+def test_a_job_of_another_account_finds_nothing_of_roots_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"PATH": "/root/bin:/bin", "LANG": "C", "TMPDIR": "/root/tmp", "HOME": "/root"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/root/lib")
+    (env,) = [rank["env"] for rank in launch(tmp_path, ONE, account="nobody")["ranks"]]
+    assert (env["PATH"], env["LANG"]) == ("/usr/local/bin:/usr/bin:/bin", "C")
+    assert (env["USER"], env["LOGNAME"], env["HOME"]) == ("nobody", "nobody", pwd.getpwnam("nobody").pw_dir)
+    assert not {"TMPDIR", "LD_LIBRARY_PATH"} & env.keys()
+    given = {"PATH": "/home/ann/bin:/bin", "TMPDIR": "/scratch", "USER": "ann"}
+    assert told(launch(tmp_path, ONE, account="nobody", env=given), *given) == [list(given.values())]
 
 
 def test_each_part_has_a_folder_and_all_logs_are_in_one(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 from fairway.core.errors import InputError
 from fairway.runtime.jobs.request import Dependency
 from fairway.submission.draft import Draft
+from fairway.submission.exported import EVERYTHING
 from fairway.submission.sbatch import from_sbatch, from_sbatch_text, is_sbatch
 from fairway.testing.waiting import WAIT_S
 
@@ -58,7 +59,7 @@ def test_a_usual_script(scripts: Scripts) -> None:
     assert fields["depends"] == (Dependency("afterok", "12"),)
     assert fields["env"] == {"FAIRWAY_OUTPUT": "logs/%x-%j.out", "SEED": "3"}
     assert fields["slurm_env"] is True
-    assert draft.export == "all"
+    assert draft.export == EVERYTHING
     assert draft.array == (tuple(range(10)), 3)
     assert draft.remarks == ()
 
@@ -157,16 +158,17 @@ def test_lines_after_the_first_command_do_not_count(scripts: Scripts) -> None:
 @pytest.mark.parametrize(
     ("text", "export", "env"),
     [
-        ("ALL", "all", {}),
-        ("NONE", "none", {}),
+        ("ALL", "ALL", {}),
+        ("ALL,SEED=3,RANK", "ALL,RANK", {"SEED": "3"}),
+        ("NONE", "NONE", {}),
         ("A,B", "A,B", {}),
         ("A,B=2", "A", {"B": "2"}),
-        ("NONE,B=2", "none", {"B": "2"}),
+        ("NIL,B=2", "NONE", {"B": "2"}),
     ],
 )
 def test_what_is_exported(scripts: Scripts, text: str, export: str, env: dict[str, str]) -> None:
     draft = scripts.read("--gpus=1", f"--export={text}")
-    assert (draft.export, draft.fields.get("env", {})) == (export, env)
+    assert (str(draft.export), draft.fields.get("env", {})) == (export, env)
 
 
 def test_other_interpreters_are_kept(scripts: Scripts) -> None:

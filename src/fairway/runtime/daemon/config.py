@@ -116,7 +116,8 @@ class Queue(Terms):
 class Defaults:
     """What jobs get if they do not ask for something else, and how large their logs may grow.
 
-    `log_progress`: the progress of jobs that report nothing is read off their logs.
+    `log_progress`: the progress of jobs that report nothing is read off their logs. `export`: which variables of their
+    submitters' shells jobs get, as `--export` has it.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = NOTHING_ELSE
@@ -127,6 +128,7 @@ class Defaults:
     limit_s: PositiveDuration | None = None
     log_bytes: LogBytes = 100 << 20
     log_progress: Flag = True
+    export: Annotated[str, Field(strict=True, max_length=4096, pattern=r"^[A-Za-z_]\w*(,[A-Za-z_]\w*)*$")] = "ALL"
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,8 @@ MOST_LINES, MOST_PARSED = 200, 2 * MOST_LINE
 _SAVED = b'"checkpoint"'
 _TERMINAL = "xterm-256color"
 """What a pseudo-terminal is said to be, unless the job's own `TERM` says something that can draw."""
+_CLEAN_PATH = "/usr/local/bin:/usr/bin:/bin"
+"""Where jobs of other accounts look for programs if they do not say where: never where root does."""
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "TZ")
 
 
@@ -175,8 +177,7 @@ def _common(start: _Start, node: int) -> dict[str, str]:
     record, attempt, folder, gang, port, gpu_type = start
     request = record.request
     common = {
-        **{name: os.environ[name] for name in _KEPT if name in os.environ},
-        **_at_home(account_of(record)),
+        **_beneath(account_of(record)),
         # Into a file, Python would write whole blocks only, and nobody would see how far the job is.
         "PYTHONUNBUFFERED": "1",
         **gang.interface(node),
@@ -232,15 +233,17 @@ def hand_over(folder: Path, account: str) -> None:
         os.close(report)
 
 
-def _at_home(account: str) -> dict[str, str]:
-    """The variables that a login sets, for an account that is not ours."""
+def _beneath(account: str) -> dict[str, str]:
+    """What a job finds as far as its owner says nothing: some of our own variables, but if it is another account's only
+    what a login sets. What root has in its shell is not for others."""
     if not account:
-        return {}
+        return {name: os.environ[name] for name in _KEPT if name in os.environ}
+    clean = {"PATH": _CLEAN_PATH, "LANG": os.environ.get("LANG", "C.UTF-8")}
     try:
         found = pwd.getpwnam(account)
     except KeyError:
-        return {}
-    return {"HOME": found.pw_dir, "USER": account, "LOGNAME": account, "SHELL": found.pw_shell or "/bin/sh"}
+        return clean
+    return clean | {"HOME": found.pw_dir, "USER": account, "LOGNAME": account, "SHELL": found.pw_shell or "/bin/sh"}
 
 
 def _own(record: JobRecord, attempt: Attempt, folder: Path) -> Mapping[str, str]:
