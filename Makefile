@@ -19,7 +19,10 @@ UPGRADE ?= --upgrade
 # What runs at both ends of the version ranges, and the tools for it, whose versions do not matter there.
 ENDS_TESTS ?= tests/golden tests/unit/solvers tests/unit/core tests/unit/simulator \
 	tests/unit/cli/test_cli_errors.py tests/unit/api/test_api_words.py
-ENDS_TOOLS := pytest pytest-xdist hypothesis httpx
+# The test client of the lowest Starlette takes httpx, that of the newest httpx2.
+ENDS_TOOLS := pytest pytest-xdist hypothesis httpx httpx2
+# Libraries may warn there of what other versions of them do. A warning of NumPy's is a mistake of ours.
+ENDS_WARNINGS := -W default -W error::RuntimeWarning
 
 .PHONY: setup lock run test test-processes test-others test-web test-cluster test-all reproduce-quick check soak ends end-lowest end-newest docs bench format clean
 .DEFAULT_GOAL := run
@@ -113,7 +116,7 @@ end-lowest end-newest: end-%: setup
 	@$(UV) pip install --python $(VENV)-$* --no-deps $(VENV)-$*/wheel/*.whl
 	@echo "$*:" $$($(BIN)/uv --quiet pip freeze --python $(VENV)-$*)
 	@$(VENV)-$*/bin/python -m fairway.testing.warm_up
-	$(VENV)-$*/bin/python -m pytest -n auto -m 'not slow' $(ENDS_TESTS)
+	$(VENV)-$*/bin/python -m pytest -n auto -m 'not slow' $(ENDS_WARNINGS) $(ENDS_TESTS)
 
 # The tables of the pages, from published runs and headlines that are run again.
 docs: setup
