@@ -24,7 +24,7 @@ ENDS_TOOLS := pytest pytest-xdist hypothesis httpx httpx2
 # Libraries may warn there of what other versions of them do. A warning of NumPy's is a mistake of ours.
 ENDS_WARNINGS := -W default -W error::RuntimeWarning
 
-.PHONY: setup lock run test test-processes test-others test-web test-cluster test-all reproduce-quick check soak ends end-lowest end-newest docs bench format clean
+.PHONY: setup lock run test test-processes test-others test-web test-cluster test-all reproduce-quick mutations check soak ends end-lowest end-newest docs bench format clean
 .DEFAULT_GOAL := run
 
 setup: $(STAMP)
@@ -93,6 +93,11 @@ soak: setup
 	FAIRWAY_SEEDS=all $(BIN)/python -m pytest -n auto --ignore tests/cluster --ignore tests/web/page
 	$(BIN)/python -m pytest tests/web/page
 	$(BIN)/python -m pytest tests/cluster
+
+# Thirty small mistakes, each in a copy of the code: which of them do the tests notice? NAMES are parts of their names.
+NAMES ?=
+mutations: setup
+	$(BIN)/python tests/mutations/mutate.py $(NAMES)
 
 check: setup
 	$(BIN)/ruff check .

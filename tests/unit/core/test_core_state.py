@@ -57,6 +57,15 @@ def test_progress_and_service_grow_in_closed_form() -> None:
         assert view.attained_s[1] == view.progress[1] == 0.0
 
 
+def test_a_share_of_a_gpu_is_charged_as_such_while_a_job_runs_and_afterwards() -> None:
+    state = state_of([job("a", 1, 100.0, gpu_share=0.25)], "v100:1", now_s=40.0, running={"a": 1}, attained={"a": 40.0})
+    assert state.snapshot().attained_gpu_s[0] == 10.0
+    state.commit([Suspend(0)])
+    state.apply(Woken(90.0))
+    view = state.snapshot()
+    assert (view.attained_s[0], view.attained_gpu_s[0]) == (40.0, 10.0)
+
+
 def test_progress_never_exceeds_the_work_and_does_not_finish_the_job() -> None:
     state = _two_jobs()
     state.commit([Launch(0, (0, 1), 0)])

@@ -306,3 +306,14 @@ def test_a_gang_larger_than_what_is_up_holds_nobody_back(policy: str) -> None:
     result = fairway.simulate(workload, cluster="v100:2x4", policy=policy, faults=down)
     took_s = [float(jct) for jct, spec in zip(result.jct_s, result.specs, strict=True) if spec.gpus == 1]
     assert max(took_s) < 20_000
+
+
+def test_after_its_turn_a_promoted_job_goes_on_in_the_second_queue() -> None:
+    """Both jobs are in the last queue by their service. What `old` had before its promotion counts no more."""
+    jobs = [job("old", 1, 9000.0), job("mid", 1, 9000.0, submitted_s=10.0)]
+    past = {"old": 5000.0, "mid": 2000.0}
+    promoted = {"promoted": {"jobs": [0], "since_s": [4000.0], "service": [4500.0], "seconds": [4500.0]}}
+    policy = make_policy("tiresias:queues=100/1000,promote=2")
+    for memory, grants in ((promoted, [1, 0]), ({}, [0, 1])):
+        view = snapshot_of(jobs, "v100:1", now_s=5010.0, running={"mid": 1}, attained=past, memory=memory)
+        assert policy.decide(view).gpus.tolist() == grants
