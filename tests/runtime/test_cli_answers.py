@@ -103,7 +103,7 @@ def test_what_is_let_go_is_said_to_go_on_and_why_it_does_not_yet(cli: LiveCli) -
     told = cli("resume", job).out
     assert told.startswith(f"job {job} goes on when it is its turn")
     assert "suspended" not in told
-    until(lambda: cli.show(job)["reason"] == "needs 2 GPUs; 0 are free", "the reason of the policy")
+    until(lambda: cli.show(job)["reason"] == "needs 2 GPUs, 0 free", "the reason of the policy")
 
     assert cli("suspend", saves).code == 0
     until(lambda: cli.show(saves)["history"][-1]["codes"] == [75], "the job to have saved its state")

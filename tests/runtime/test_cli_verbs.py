@@ -309,7 +309,7 @@ def test_a_list_says_why_jobs_wait(cli: LiveCli) -> None:
     first = cli.submit("--gpus", "4", "--", "sleep", "100")
     cli.wait_for(first, "RUNNING")
     second = cli.submit("--gpus", "3", "--", "sleep", "100")
-    until(lambda: "needs 3 GPUs; 0 are free" in cli("ls").out, "the reason")
+    until(lambda: "needs 3 GPUs, 0 free" in cli("ls").out, "the reason")
     assert cli("cancel", first, second).code == 0
 
 

@@ -73,7 +73,7 @@ def test_the_reason_names_who_holds_gpus_and_when_they_let_go(start: Start) -> N
     submit(scheduler, job(50), job(90), job(10, gpus=2), job(5))
     wait_for(lambda: str(scheduler.store[1].state) == "RUNNING")
     head, behind = why(scheduler, "3"), why(scheduler, "4")
-    assert head["reason"] == "needs 2 GPUs; 0 are free"
+    assert head["reason"] == "needs 2 GPUs, 0 free"
     assert [one["id"] for one in head["ahead"]] == ["1", "2"]
     assert [(one["id"], one["gpus"]) for one in head["frees"]] == [("1", 1), ("2", 1)]
     assert 40.0 < head["frees"][0]["in_s"] <= 50.0

@@ -209,7 +209,7 @@ def test_why_and_status_name_the_tenant_and_its_quota(made: Any) -> None:
     world.submit(4, name="s1", user="bob", queue="asr")
     world.until(5.0)
     told = world.look("v2")
-    assert told["reason"] == "tenant vision has 6 of its 6 GPUs in use: needs 2 GPUs; 0 are free"
+    assert told["reason"] == "tenant vision has 6 of its 6 GPUs in use: needs 2 GPUs, 0 free"
     assert told["tenant"] == {"name": "vision", "gpus": 6, "gpus_held": 6, "out_of_order": 0}
     assert [one["id"] for one in told["ahead"]] == [world.records()["v1"].id], "nobody else has its GPUs"
     assert [one["id"] for one in told["frees"]] == [world.records()["v1"].id]
@@ -363,7 +363,7 @@ def test_blocked_gpus_are_the_loss_of_whoever_has_no_other_cell(made: Any) -> No
     world.until(5.0)
     assert world.held() == {"a": (4, 5, 6, 7), "b": (0, 1, 3)}
     told = world.look("b1")
-    assert told["reason"].startswith("tenant b has 3 of its 4 GPUs in use, 1 out of order: needs 1 GPU; 0 are free")
+    assert told["reason"].startswith("tenant b has 3 of its 4 GPUs in use, 1 out of order: needs 1 GPU, 0 free")
     assert told["tenant"] == {"name": "b", "gpus": 4, "gpus_held": 3, "out_of_order": 1}
     world.scheduler.block_gpus({})
     world.until(10.0)

@@ -17,7 +17,7 @@ import numpy as np
 from fairway.core import texts as words
 from fairway.core.arrays import Codes, Ints
 from fairway.core.batch import Split
-from fairway.core.holders import counted, holders_text, usable_types
+from fairway.core.holders import counted, free_text, holders_text, usable_types
 from fairway.core.queues import NO_QUEUES, Queues, Task
 from fairway.core.snapshot import Snapshot
 
@@ -39,30 +39,31 @@ class Reason(IntEnum):
     QUEUED = 8
 
 
+# Lists cut a reason at the right, so what differs from job to job comes first.
 _TEXT = {
     Reason.RUNS: "it runs",
-    Reason.NO_FREE_GPUS: "needs {asked}; {left} free",
+    Reason.NO_FREE_GPUS: "needs {asked}, {left}",
     Reason.BEHIND: "waits behind job {ahead}, which came first and does not fit yet",
-    Reason.OUTRANKED: "needs {asked}; {who}",
-    Reason.TYPE_FULL: "no GPU type that it can use has {asked} free",
-    Reason.NO_PLACEMENT: "enough GPUs are free, but not where this gang may be placed",
-    Reason.NOT_ITS_TURN: "waits for its turn; {who}",
-    Reason.QUEUED: "its tasks are in the queues of GPUs; {who}",
+    Reason.OUTRANKED: "needs {asked}; {detail}",
+    Reason.TYPE_FULL: "needs {asked}, {detail}",
+    Reason.NO_PLACEMENT: "needs {asked}, {left}, but not where this gang may be placed",
+    Reason.NOT_ITS_TURN: "{detail}; waits for its turn",
+    Reason.QUEUED: "{detail}; its tasks are in the queues of GPUs",
     Reason.OTHER: "the policy gave no GPUs and no more precise reason",
 }
 
 
-NAMES_HOLDERS = (Reason.OUTRANKED, Reason.NOT_ITS_TURN, Reason.QUEUED)
-"""The reasons whose text says which jobs have the GPUs."""
+DETAILED = (Reason.OUTRANKED, Reason.TYPE_FULL, Reason.NOT_ITS_TURN, Reason.QUEUED)
+"""The reasons whose text has a detail: which jobs have the GPUs, or how many are free of each type."""
 
 
-def reason_text(reason: Reason, gpus: int, free: int, ahead: str, who: str = "") -> str:
+def reason_text(reason: Reason, gpus: int, free: int, ahead: str, detail: str = "") -> str:
     """A reason as a sentence about a job that asks for `gpus`.
 
-    `free` GPUs are free, the job `ahead` blocks the queue, and `who` says which jobs have the GPUs (`holders_text`).
+    `free` GPUs are free, the job `ahead` blocks the queue, and `detail` is what `Decision.detail` says.
     """
-    left = f"{max(free, 0)} {'is' if free == 1 else 'are'}"
-    return _TEXT[reason].format(asked=counted(gpus), left=left, ahead=ahead, who=who or f"{left} free")
+    left = f"{max(free, 0):,} free"
+    return _TEXT[reason].format(asked=counted(gpus), left=left, ahead=ahead, detail=detail or left)
 
 
 class Decision(NamedTuple):
@@ -116,10 +117,17 @@ class Decision(NamedTuple):
         """The reason for the state of a row, as a sentence."""
         if row in self.texts:
             return self.texts[row]
-        reason, ahead, who = Reason(int(self.reasons[row])), snapshot.job_id(self.ahead), ""
-        if reason in NAMES_HOLDERS:
-            who = holders_text(snapshot, self.gpus, self.gpu_types, int(usable_types(snapshot)[row]))
-        return reason_text(reason, int(snapshot.gpus[row]), self.free(snapshot), ahead, who)
+        reason, ahead = Reason(int(self.reasons[row])), snapshot.job_id(self.ahead)
+        detail = self.detail(snapshot, reason, int(usable_types(snapshot)[row])) if reason in DETAILED else ""
+        return reason_text(reason, int(snapshot.gpus[row]), self.free(snapshot), ahead, detail)
+
+    def detail(self, snapshot: Snapshot, reason: Reason, usable: int) -> str:
+        """What the text of a reason has to say about the GPUs of some types, the bits of `usable`."""
+        if reason is not Reason.TYPE_FULL:
+            return holders_text(snapshot, self.gpus, self.gpu_types, usable)
+        own = self.gpus.copy()
+        own[list(self.partners)] = 0
+        return free_text(snapshot, own, self.gpu_types, usable, self.free(snapshot))
 
     def waking(self, time_s: float) -> Decision:
         """The same decision; the policy is asked again at this instant at the latest."""

@@ -1,5 +1,5 @@
-"""Which jobs have the GPUs that a waiting job needs, in words: jobs that a decision serves, and jobs that cannot be
-stopped."""
+"""Which GPUs of those that a waiting job needs are free, and which jobs have the others, in words: jobs that a decision
+serves, and jobs that cannot be stopped."""
 
 from __future__ import annotations
 
@@ -45,6 +45,29 @@ def holders_text(snapshot: Snapshot, gpus: Ints, gpu_types: Ints | None, usable:
         if len(some):
             texts.append(f"{named(snapshot, some, gpus)} {one if len(some) == 1 else more}")
     return "; ".join(texts)
+
+
+def free_text(snapshot: Snapshot, gpus: Ints, gpu_types: Ints | None, usable: int, free: int) -> str:
+    """How many GPUs of some types (the bits of `usable`) a decision leaves: `1 free on a100, 0 on v100`.
+
+    `gpus` are those that rows are granted for themselves. On all types together `free` are left.
+    """
+    if len(snapshot.capacity) == 1:
+        return f"{free:,} free"
+    kinds = snapshot.gpu_type if gpu_types is None else np.where(gpu_types < 0, snapshot.gpu_type, gpu_types)
+    left = snapshot.capacity.copy()
+    np.subtract.at(left, kinds[kinds >= 0], gpus[kinds >= 0])
+    counts = [
+        (min(max(int(left[kind]), 0), free), gpu_type.name)
+        for kind, gpu_type in enumerate(snapshot.cluster.types)
+        if usable >> kind & 1
+    ]
+    if not counts:
+        return "none here that it can use"
+    counts.sort(key=lambda count: -count[0])
+    parts = [f"{number:,} on {name}" for number, name in counts[:MOST_NAMED]]
+    parts[0] = parts[0].replace(" on ", " free on ", 1)
+    return ", ".join(parts) + (f" and {len(counts) - MOST_NAMED} other types" if len(counts) > MOST_NAMED else "")
 
 
 def named(snapshot: Snapshot, rows: Ints, gpus: Ints) -> str:

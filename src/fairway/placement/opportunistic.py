@@ -15,7 +15,7 @@ from fairway.core.plan import Placer, plan
 from fairway.core.policy import Policy
 from fairway.core.snapshot import Snapshot
 
-_EVICTED = "its GPUs are claimed by the tenant that has reserved them; "
+_EVICTED = "; its GPUs are claimed by the tenant that has reserved them"
 
 
 class Opportunistic:
@@ -82,7 +82,7 @@ class Opportunistic:
         decision, view, evicted = self.decision, self._view, self._evicted
         if view is None:
             return lambda row: ""
-        return lambda row: (_EVICTED if row in evicted else "") + decision.reason(view, row)
+        return lambda row: decision.reason(view, row) + (_EVICTED if row in evicted else "")
 
     def remembered(self) -> Mapping[str, Any]:
         """The inner policy's memory for the next decision."""

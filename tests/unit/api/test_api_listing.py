@@ -21,7 +21,7 @@ from fairway.testing.pace import loops
 def fake(outside: dict[int, str] | None = None) -> Scheduler:
     clock = SimpleNamespace(now_s=lambda: 50.0, shift_s=0.0)
     engine = SimpleNamespace(ran_s=lambda record, now_s: record.ran_s + 5.0)
-    decided = {0: "needs 4 GPUs; 0 are free", 2: "not told", 5: "not its turn", 8: GRANTED, 9: GRANTED}
+    decided = {0: "needs 4 GPUs, 0 free", 2: "not told", 5: "not its turn", 8: GRANTED, 9: GRANTED}
     reasons, state = SimpleNamespace(all=lambda: decided), SimpleNamespace(held_gpus={9: (0,)})
     guard = SimpleNamespace(outside=outside or {})
     return cast(Scheduler, SimpleNamespace(clock=clock, engine=engine, guard=guard, reasons=reasons, state=state))

@@ -11,7 +11,7 @@ from fairway.cli.why import _outlook, _reasons
 WAITS: dict[str, Any] = {
     "id": "7",
     "state": "PENDING",
-    "reason": "needs 2 GPUs; 0 are free",
+    "reason": "needs 2 GPUs, 0 free",
     "policy": "fifo",
     "position": 3,
     "waiting": 9,

@@ -18,11 +18,11 @@ def row(name: str, state: str = "PENDING", **about: Any) -> dict[str, Any]:
 
 def test_an_array_is_one_row_that_says_how_its_tasks_are() -> None:
     tasks = [row(f"12_{task}", "RUNNING" if task < 40 else "PENDING", reason="") for task in range(64)]
-    tasks[50]["reason"] = "needs 1 GPU; 0 are free"
+    tasks[50]["reason"] = "needs 1 GPU, 0 free"
     rows = folded([row("11"), *tasks, row("13", "RUNNING")])
     assert [one["id"] for one in rows] == ["11", "12_[0-63]", "13"]
     assert rows[1]["state"] == "40 running, 24 pending"
-    assert (rows[1]["tasks"], rows[1]["reason"]) == (64, "needs 1 GPU; 0 are free")
+    assert (rows[1]["tasks"], rows[1]["reason"]) == (64, "needs 1 GPU, 0 free")
     shown = rendered(jobs_table(rows, now_s=2000.0))
     assert "12_[0-63]  40 running, 24 pending" in shown
     assert "each" in shown

@@ -228,7 +228,7 @@ def test_a_cancelled_job_whose_processes_still_run_is_said_to_be_stopping(
 
 
 def test_submit_tells_only_reasons_that_its_options_gave(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    row = ROW | {"state": "PENDING", "reason": "needs 1 GPU; 0 are free"}
+    row = ROW | {"state": "PENDING", "reason": "needs 1 GPU, 0 free"}
     monkeypatch.setattr(Client, "submit", lambda self, body, key=None: Submitted([row], 1))
     monkeypatch.setattr(Client, "status", lambda self: STATUS)
     assert shell("submit", "--", "true").out == "job 12 submitted\n"

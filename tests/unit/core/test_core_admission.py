@@ -140,7 +140,7 @@ def test_only_jobs_on_gpus_that_it_can_use_are_named() -> None:
 def test_a_job_that_never_ran_is_not_said_to_have_had_its_share() -> None:
     view = snapshot_of([job("a", 1), job("b", 1)], "v100:1", running={"a": 1})
     decision = Decision(np.array([1, 0]), np.array([0, int(Reason.NOT_ITS_TURN)], dtype=np.int8))
-    assert decision.reason(view, 1) == "waits for its turn; job a (1 GPU) is served first"
+    assert decision.reason(view, 1) == "job a (1 GPU) is served first; waits for its turn"
 
 
 def test_nobody_is_stopped_in_the_stead_of_a_protected_job() -> None:
@@ -166,7 +166,7 @@ def test_strict_names_the_job_that_blocks_the_line() -> None:
     view = snapshot_of(jobs, "v100:4")
     decision = admit(view, preempt=False, strict=True)
     assert decision.gpus.tolist() == [3, 0, 0]
-    assert decision.reason(view, 1) == "needs 4 GPUs; 1 is free"
+    assert decision.reason(view, 1) == "needs 4 GPUs, 1 free"
     assert "behind job b" in decision.reason(view, 2)
 
 

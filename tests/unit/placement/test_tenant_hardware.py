@@ -74,7 +74,7 @@ class TestBlockedGpus:
         decision = enacted(state, layer("v100:1x8", A, B), blocked={2})
         assert state.held_gpus == {0: (4, 5, 6, 7), 1: (0,), 2: (1,), 3: (3,)}
         told = decision.reason(state.snapshot(), 4)
-        assert told == "tenant b has 3 of its 4 GPUs in use, 1 out of order: needs 1 GPU; 0 are free"
+        assert told == "tenant b has 3 of its 4 GPUs in use, 1 out of order: needs 1 GPU, 0 free"
 
     def test_a_gpu_that_is_blocked_in_a_cell_in_use_is_not_given_out(self) -> None:
         policy = layer("v100:1x8", A, B)

@@ -294,7 +294,7 @@ class TestLayer:
         decision, _ = enacted(state, policy)
         assert state.held_gpus == {3: (4,), 4: (0, 1, 2, 3)}
         assert decision.reason(state.snapshot(), 0) == (
-            "opportunistic: its GPUs are claimed by the tenant that has reserved them; needs 4 GPUs; 3 are free"
+            "opportunistic: needs 4 GPUs, 3 free; its GPUs are claimed by the tenant that has reserved them"
         )
 
     def test_the_least_is_evicted(self) -> None:
@@ -329,14 +329,14 @@ class TestLayer:
         state = state_of([job("a1", 4, queue="a"), job("a2", 8, queue="a"), job("a3", 8, queue="a")], "v100:2x8")
         decision, _ = enacted(state, policy)
         view = state.snapshot()
-        assert decision.reason(view, 1) == "tenant a has 4 of its 8 GPUs in use: needs 8 GPUs; 4 are free"
+        assert decision.reason(view, 1) == "tenant a has 4 of its 8 GPUs in use: needs 8 GPUs, 4 free"
         assert decision.reason(view, 2) == (
             "tenant a has 4 of its 8 GPUs in use: waits behind job a2, which came first and does not fit yet"
         )
         assert sorted(decision.texts) == [1, 2]
         assert len(decision.texts) == 2
         again = policy.decide(view)
-        assert again.reason(view, 1) == "tenant a has 4 of its 8 GPUs in use: needs 8 GPUs; 4 are free", (
+        assert again.reason(view, 1) == "tenant a has 4 of its 8 GPUs in use: needs 8 GPUs, 4 free", (
             "also where nobody was asked anew"
         )
         assert (again.ahead, 0 in again.texts) == (-1, False)

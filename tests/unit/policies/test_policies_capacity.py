@@ -59,7 +59,7 @@ def test_the_waits_of_the_worked_example_are_explained() -> None:
     decision = make_policy("capacity").decide(view)
     said = {view.job(row).id: decision.reason(view, row) for row in range(len(view))}
     assert said["b1"] == "it runs"
-    assert said["b2"] == "needs 2 GPUs; 1 is free; queue 'B' holds 1 and is entitled to 2.0"
+    assert said["b2"] == "needs 2 GPUs, 1 free; queue 'B' holds 1 and is entitled to 2.0"
     assert said["a4"] == "waits behind job a3, the first of queue 'A' that does not fit yet"
 
 
@@ -96,7 +96,7 @@ def test_waits_are_explained() -> None:
     jobs = [job("a0", 3, queue="A"), job("b0", 4, queue="B"), job("b1", 1, queue="B"), job("x", 2)]
     view = snapshot_of(jobs, "v100:4", running={"a0": 3})
     decision = make_policy("capacity").decide(view)
-    assert decision.reason(view, 1) == "needs 4 GPUs; 1 is free; queue 'B' holds 0 and is entitled to 1.3"
+    assert decision.reason(view, 1) == "needs 4 GPUs, 1 free; queue 'B' holds 0 and is entitled to 1.3"
     assert decision.reason(view, 2) == "waits behind job b0, the first of queue 'B' that does not fit yet"
     assert decision.reason(view, 3).endswith("the queue without a name holds 0 and is entitled to 1.3")
     assert decision.reason(view, 0) == "it runs"

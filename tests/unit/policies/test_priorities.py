@@ -136,7 +136,7 @@ def test_a_job_of_higher_priority_that_waits_is_served_before_one_that_came_firs
     decision = decided(snapshot, "fifo")
     assert decision.gpus.tolist() == [0, 3, 1]
     assert decision.order == [1, 2]
-    assert decision.reason(snapshot, 0) == "needs 3 GPUs; 0 are free; job second (3 GPUs) has a higher priority"
+    assert decision.reason(snapshot, 0) == "needs 3 GPUs, 0 free; job second (3 GPUs) has a higher priority"
 
 
 def test_one_gpu_is_told_of_as_one() -> None:
@@ -333,7 +333,7 @@ def test_jobs_stop_where_those_above_leave_nothing_and_their_class_is_remembered
     assert decision.gpus.tolist() == [0, 0, 4]
     assert [view.jobs.tolist() for view in spy.seen] == [[2]]
     assert decision.memory == {"by_priority": {"0": {"turns": 4}, "5": {"turns": 5}}}
-    assert decision.reason(snapshot, 0) == "needs 2 GPUs; 0 are free; job b (4 GPUs) has a higher priority"
+    assert decision.reason(snapshot, 0) == "needs 2 GPUs, 0 free; job b (4 GPUs) has a higher priority"
 
 
 # Every policy.

@@ -145,7 +145,7 @@ def test_gpus_on_which_nobody_can_be_started_are_not_called_free() -> None:
     guard = PolicyGuard(make_policy("fifo"), blocked=lambda: {1: "somebody else computes on it"})
     snapshot = state_of([job("a", 2)], "v100:1x2").snapshot()
     decision = guard.decide(snapshot)
-    assert decision.reason(snapshot, 0) == "needs 2 GPUs; 1 is free"
+    assert decision.reason(snapshot, 0) == "needs 2 GPUs, 1 free"
 
 
 def test_a_policy_that_is_in_the_layers_already_gets_no_more_of_them() -> None:

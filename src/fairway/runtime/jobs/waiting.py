@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fairway.core.arrays import Ints
-from fairway.core.decision import NAMES_HOLDERS, Decision, Reason, reason_text
-from fairway.core.holders import holders_text, usable_types
+from fairway.core.decision import DETAILED, Decision, Reason, reason_text
+from fairway.core.holders import usable_types
 from fairway.core.snapshot import Snapshot
 from fairway.core.state import State
 from fairway.runtime.jobs.estimates import speeds_of
@@ -283,7 +283,7 @@ class Eligibility:
 class _Round(NamedTuple):
     """One decision and the snapshot it was about. The columns of a snapshot change later, so these are copies.
 
-    `usable` are the GPU types that each row can use. `who` names the jobs that hold the GPUs of these types.
+    `usable` are the GPU types that each row can use. `details` are what reasons say about GPUs of such types.
     """
 
     jobs: Ints
@@ -292,7 +292,7 @@ class _Round(NamedTuple):
     free: int
     ahead: str
     usable: Ints
-    who: Mapping[int, str]
+    details: Mapping[tuple[int, int], str]
 
 
 class Reasons:
@@ -307,12 +307,10 @@ class Reasons:
         free = decision.free(snapshot)
         ahead = snapshot.job_id(decision.ahead)
         usable = usable_types(snapshot)
-        naming = np.logical_or.reduce([decision.reasons == int(reason) for reason in NAMES_HOLDERS])
-        who = {
-            types: holders_text(snapshot, decision.gpus, decision.gpu_types, types)
-            for types in set(usable[naming].tolist())
-        }
-        self._round = _Round(snapshot.jobs.copy(), snapshot.gpus.copy(), decision, free, ahead, usable, who)
+        detailed = np.isin(decision.reasons, DETAILED)
+        kinds = set(zip(decision.reasons[detailed].tolist(), usable[detailed].tolist(), strict=True))
+        details = {(code, types): decision.detail(snapshot, Reason(code), types) for code, types in kinds}
+        self._round = _Round(snapshot.jobs.copy(), snapshot.gpus.copy(), decision, free, ahead, usable, details)
 
     def forget(self, job: int) -> None:
         """Drop the reason of a job: it no longer applies, and there is no new decision yet."""
@@ -362,5 +360,7 @@ class _Told(Mapping[int, str]):
         key = int(last.decision.reasons[row]), int(last.gpus[row]), int(last.usable[row])
         if key not in self._known:
             code, gpus, usable = key
-            self._known[key] = reason_text(Reason(code), gpus, last.free, last.ahead, last.who.get(usable, ""))
+            self._known[key] = reason_text(
+                Reason(code), gpus, last.free, last.ahead, last.details.get((code, usable), "")
+            )
         return self._known[key]
