@@ -73,6 +73,19 @@ def test_the_queue_follows_jobs_and_says_why_and_when_they_start(cli: LiveCli, o
     clear(cli, second)
 
 
+def test_columns_that_nobody_fills_are_left_out(cli: LiveCli, open_page: Open) -> None:
+    job = sleeper(cli, "--hold", "--name", "plain")
+    page = open_page()
+    row(page, job).wait_for()
+    heads = page.locator(".head [data-sort=priority]")
+    heads.wait_for(state="hidden")
+    assert not row(page, job).locator(".c-priority").is_visible()
+    assert cli("update", job, "--priority", "3").code == 0
+    heads.wait_for(state="visible")
+    row(page, job).locator(".c-priority", has_text="3").wait_for()
+    clear(cli, job)
+
+
 def test_the_queue_is_searched_filtered_and_sorted(cli: LiveCli, open_page: Open) -> None:
     jobs = [
         sleeper(cli, "--hold", "--name", name, "--gpus", gpus) for name, gpus in (("b", "3"), ("c", "1"), ("a", "2"))

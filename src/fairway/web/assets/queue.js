@@ -186,7 +186,19 @@ function keyboard(view, signal) {
   }, { signal });
 }
 
+/** Leaves the columns out in which no job has anything. */
+function fitColumns(grid) {
+  let [queues, priorities] = [false, false];
+  for (const row of allJobs()) {
+    queues ||= row.queue !== "";
+    priorities ||= row.priority !== 0;
+  }
+  grid.classList.toggle("no-queues", !queues);
+  grid.classList.toggle("no-priorities", !priorities);
+}
+
 function refill(view) {
+  fitColumns(view.grid);
   const { rows, counts, arrays } = wanted();
   view.bar.tasks.hidden = !arrays;
   const filtered = KEPT_IN_ADDRESS.some((name) => name !== "sort" && name !== "tasks" && kept[name]);
