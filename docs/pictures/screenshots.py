@@ -2,12 +2,14 @@
 
     python docs/pictures/screenshots.py [FOLDER]
 
-Needs Playwright and Chromium. It takes about two minutes, because jobs need time to have a past.
+Needs Playwright and Chromium. The page names who runs this: do not run it as root. It takes about three minutes,
+because jobs need time to have a past.
 """
 
 from __future__ import annotations
 
-import random
+import json
+import os
 import shutil
 import subprocess
 import sys
@@ -20,11 +22,8 @@ from typing import Any
 
 from playwright.sync_api import sync_playwright
 
-SEED = 7
-RUNS_S = 75.0
+BEFORE_SUSPENSION_S, RUNS_S = 20.0, 60.0
 WIDE, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 780}
-USERS = ("ann", "ben", "chi", "dee")
-MODELS = ("resnet50", "bert-base", "vit-l", "gpt-small", "dlrm", "whisper")
 # It prints steps and a loss that falls, as many scripts do.
 TRAINING = """
 import random, sys, time
@@ -47,8 +46,11 @@ class Site:
 
     def run(self, *words: str) -> str:
         """Call the command line."""
-        command = [sys.executable, "-m", "fairway", words[0], "--state", str(self.folder / "state"), *words[1:]]
-        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=self.folder).stdout.strip()
+        command, where = [sys.executable, "-m", "fairway", *words], {"FAIRWAY_STATE": str(self.folder / "state")}
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, text=True, check=True, cwd=self.folder, env=os.environ | where
+        )
+        return done.stdout.strip()
 
     def train(self, name: str, user: str, gpus: int, seconds: float, *more: str) -> str:
         """Submit a job that takes about so long."""
@@ -57,10 +59,14 @@ class Site:
             "submit", "--parsable", "--name", name, "--user", user, "--gpus", str(gpus), *more, "--", *steps
         )
 
+    def state_of(self, job: str) -> str:
+        """The state of a job."""
+        return str(json.loads(self.run("show", "--json", job))["state"])
+
 
 @contextmanager
 def scheduler(folder: Path) -> Iterator[Site]:
-    """A scheduler with eight pretended GPUs and a morning's jobs."""
+    """A scheduler with eight pretended GPUs and jobs of four users."""
     up = [sys.executable, "-m", "fairway", "up", "--state", str(folder / "state"), "--web", "127.0.0.1:0"]
     options = ["--gpus", "a100:4,v100:4", "--policy", "tiresias"]
     process = subprocess.Popen([*up, *options], stdout=subprocess.PIPE, text=True, cwd=folder)
@@ -76,14 +82,25 @@ def scheduler(folder: Path) -> Iterator[Site]:
 
 
 def populate(site: Site) -> str:
-    """Jobs that have ended, that run and that wait; returns one that runs."""
-    draws = random.Random(SEED)
-    shown = site.train("gpt-small-pretrain", "ann", 2, 420.0)
-    for at in range(22):
-        model, user = draws.choice(MODELS), draws.choice(USERS)
-        gpus = draws.choice((1, 1, 1, 2, 2, 4))
-        site.train(f"{model}-{at}", user, gpus, draws.choice((12.0, 20.0, 40.0, 90.0, 300.0)))
-    site.train("nightly", "dee", 4, 120.0, "--hold")
+    """Two jobs that have ended, three that run, one that is suspended and six that wait, each for a reason of its own.
+
+    Returns one that runs.
+    """
+    ended = [site.train("smoke-test", "dee", 1, 6.0), site.train("resnet50-eval", "ben", 2, 9.0)]
+    while any(site.state_of(job) != "COMPLETED" for job in ended):
+        time.sleep(1.0)
+    shown = site.train("gpt-small-pretrain", "ann", 2, 900.0, "--type", "a100")
+    site.train("vit-l-finetune", "ben", 4, 600.0, "--type", "v100")
+    aside = site.train("whisper-large", "dee", 1, 600.0, "--type", "a100")
+    time.sleep(BEFORE_SUSPENSION_S)
+    site.run("suspend", aside)
+    evaluates = site.train("bert-base-sweep", "chi", 1, 400.0, "--type", "a100")
+    site.train("resnet50-ablation", "ann", 2, 500.0, "--type", "a100")
+    site.train("dlrm-week-46", "ben", 1, 300.0, "--type", "v100")
+    site.train("vit-l-distill", "dee", 4, 700.0)
+    site.train("bert-base-report", "chi", 1, 60.0, "--depends", f"afterok:{evaluates}")
+    site.train("nightly", "dee", 4, 120.0, "--begin", "9h")
+    site.train("gpt-small-long", "ann", 4, 3000.0, "--hold")
     return shown
 
 
