@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from live_cli import LiveCli
-from machines import Machines, all_pids, kill, lives, ppid_of, read_proc, wait_until
+from machines import WAIT_S, Machines, all_pids, kill, lives, ppid_of, read_proc, wait_until
 
 from fairway.client import Client
 from fairway.runtime.jobs.records import JobRecord
@@ -87,11 +86,9 @@ class ClusterCli(LiveCli):
         assert self.daemon.poll() is None, self.errors.read_text()
         return {str(row["name"]) for row in self.client.nodes() if row["status"] == "up"}
 
-    def wait_nodes(self, *names: str, seconds: float = 30.0) -> float:
-        """Wait until jobs may start on exactly these nodes; how many seconds that took."""
-        began_s = time.monotonic()
-        wait_until(lambda: self.up_nodes() == set(names), f"{names} to be up", seconds, self.about)
-        return time.monotonic() - began_s
+    def wait_nodes(self, *names: str) -> None:
+        """Wait until jobs may start on exactly these nodes."""
+        wait_until(lambda: self.up_nodes() == set(names), f"{names} to be up", about=self.about)
 
     def work(self, steps: int, *words: str) -> str:
         """Submit a job of so many twentieths of a second; its id."""
@@ -105,7 +102,7 @@ class ClusterCli(LiveCli):
         for job in jobs:
             wait_until(lambda job=job: list(self.diaries.glob(f"{job}-*")), f"job {job} to begin", about=self.about)  # type: ignore[misc]
 
-    def ended(self, jobs: Sequence[str], seconds: float = 60.0) -> None:
+    def ended(self, jobs: Sequence[str], seconds: float = WAIT_S) -> None:
         """Wait until jobs have completed."""
         for job in jobs:
             wait_until(lambda job=job: self.client.show(job)["ended_s"], f"job {job} to end", seconds, self.about)  # type: ignore[misc]

@@ -24,7 +24,13 @@ from pathlib import Path
 from typing import Any
 
 START_TRIES = 3
-START_S = 40.0
+START_S = 90.0
+"""How often Ray's start on a machine is tried, and how long it may take. Its raylet gives up if the helpers that it
+starts are late, as they are on a busy machine. Only this is tried again, and no test."""
+AGENT_MS = 60_000
+"""How long a raylet waits for its helpers, where it can be told."""
+WAIT_S = 120.0
+"""How long a test waits for something that takes seconds at most where nobody else computes."""
 FAST_CHECKS = {"initial_delay_ms": 1000, "period_ms": 500, "timeout_ms": 1000, "failure_threshold": 3}
 """With these a raylet that was killed is dead to Ray after 1.5 s, a frozen one after 4.5 s."""
 RECONNECT_S = 5
@@ -33,7 +39,9 @@ MARK = "FAIRWAY_TEST_MACHINE"
 """In the environment of everything that a raylet starts: the folder of the machines and the name of this one."""
 
 
-def wait_until(true: Callable[[], Any], what: str, seconds: float = 30.0, about: Callable[[], str] = lambda: "") -> Any:
+def wait_until(
+    true: Callable[[], Any], what: str, seconds: float = WAIT_S, about: Callable[[], str] = lambda: ""
+) -> Any:
     """Wait until something is true, and return it. `about` says more if it does not come true."""
     end_s = time.monotonic() + seconds
     while not (found := true()):
@@ -327,6 +335,7 @@ class Machines:
         self.token = secrets.token_hex(16)
         self.settings = {f"health_check_{key}": value for key, value in FAST_CHECKS.items()} | {
             "gcs_rpc_server_reconnect_timeout_s": RECONNECT_S,
+            "agent_register_timeout_ms": AGENT_MS,
             **(ray or {}),
         }
         self._all = [Machine(self, one) for one in range(number)]
@@ -506,7 +515,7 @@ def _run(*words: str) -> None:
     subprocess.run(words, check=True, capture_output=True)
 
 
-def ask_ray(machines: Machines, code: str, *, seconds: float = 30.0) -> Any:
+def ask_ray(machines: Machines, code: str, *, seconds: float = WAIT_S) -> Any:
     """Run some Python with `ray` connected to the cluster, in a process of its own; what it assigns to `said`."""
     whole = (
         "import json, os, ray\n"

