@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,17 @@ from fairway.runtime.jobs.request import MOST_INT
 from fairway.submission.draft import Draft, Folder, gpu_fields
 from fairway.submission.quantities import LEAST_SHARE, Gpus
 from fairway.submission.shell import run_text, typed
+from fairway.submission.yaml_names import RAY_JOBS, RUNTIME_ENVIRONMENTS, left_out
 from fairway.submission.yaml_text import yaml_documents
 
-_TAKEN = frozenset(("entrypoint", "entrypointNumGpus", "entrypointNumCpus", "backoffLimit", "runtimeEnvYAML"))
+_TAKEN = frozenset(
+    (
+        *("entrypoint", "entrypointNumGpus", "entrypointNumCpus", "backoffLimit", "runtimeEnvYAML"),
+        *("activeDeadlineSeconds", "suspend"),
+    )
+)
+_STOCK_IMAGE = re.compile(r"(?:[\w.-]+/)*(?:rayproject|anyscale)/ray(?:-\w+)?(?:[:@].*)?")
+"""Images that have Ray and nothing of the job's own."""
 
 
 def is_ray(task: Mapping[str, Any]) -> bool:
@@ -32,19 +41,37 @@ def from_ray(path: Path, task: Mapping[str, Any], folder: Folder) -> Draft:
     entrypoint = spec.get("entrypoint")
     if not isinstance(entrypoint, str) or not entrypoint.strip():
         raise InputError("spec.entrypoint: there is nothing to run", path=str(path))
-    remarks = [f"{path}: spec.{name} has no meaning here and was left out" for name in spec if name not in _TAKEN]
+    remarks = left_out(spec, RAY_JOBS, _TAKEN, path, "spec.")
+    for image in _images(spec.get("rayClusterSpec")):
+        if not _STOCK_IMAGE.fullmatch(image):
+            wish = "Install what it has on this machine, and take the image out"
+            raise InputError(f"image {image[:100]}: Fairway starts jobs in no container. {wish}", path=str(path))
     gpus, more = _gpus(spec.get("entrypointNumGpus"), path)
-    fields: dict[str, Any] = {**gpu_fields(gpus), **_environment(spec.get("runtimeEnvYAML"), path, folder)}
+    environment, others = _environment(spec.get("runtimeEnvYAML"), path, folder)
+    fields: dict[str, Any] = {**gpu_fields(gpus), **environment}
     about = task.get("metadata")
     if isinstance(about, dict) and about.get("name") is not None:
         fields["name"] = str(about["name"])
     if spec.get("entrypointNumCpus") is not None:
         fields["cpus"] = _number(spec["entrypointNumCpus"], "entrypointNumCpus", path)
+    if spec.get("activeDeadlineSeconds") is not None:
+        fields["limit_s"] = _number(spec["activeDeadlineSeconds"], "activeDeadlineSeconds", path)
+    if spec.get("suspend"):
+        fields["hold"] = True
     if spec.get("backoffLimit") is not None:
         fields["retries"] = spec["backoffLimit"]
     fields["command"] = run_text(f"{entrypoint.rstrip()}\n", path.name)
     fields["shown"] = typed(str(path))
-    return Draft(fields, remarks=(*remarks, *more))
+    return Draft(fields, remarks=(*remarks, *others, *more))
+
+
+def _images(cluster: Any) -> Iterator[str]:
+    """The images of all containers in the description of a cluster."""
+    parts = cluster.values() if isinstance(cluster, dict) else cluster if isinstance(cluster, list) else ()
+    if isinstance(cluster, dict) and isinstance(cluster.get("image"), str):
+        yield cluster["image"]
+    for part in parts:
+        yield from _images(part)
 
 
 def _gpus(asked: Any, path: Path) -> tuple[Gpus, list[str]]:
@@ -66,20 +93,24 @@ def _number(value: Any, name: str, path: Path) -> float:
     return float(value)
 
 
-def _environment(text: Any, path: Path, folder: Folder) -> dict[str, Any]:
-    """Variables and the directory of a runtime environment."""
+def _environment(text: Any, path: Path, folder: Folder) -> tuple[dict[str, Any], list[str]]:
+    """Variables and the directory of a runtime environment, and remarks."""
     if text is None:
-        return {}
+        return {}, []
     found = yaml_documents(text, path, aliases=False, what="spec.runtimeEnvYAML") if isinstance(text, str) else []
     told = found[0] if len(found) == 1 else None
     variables = told.get("env_vars", {}) if isinstance(told, dict) else None
     if not isinstance(variables, dict) or not isinstance(told, dict):
         raise InputError("spec.runtimeEnvYAML must have named fields", path=str(path))
     fields: dict[str, Any] = {"env": {str(name): str(value) for name, value in variables.items()}}
+    remarks = left_out(told, RUNTIME_ENVIRONMENTS, ("env_vars", "working_dir"), path, "spec.runtimeEnvYAML: ")
     where = told.get("working_dir")
-    if isinstance(where, str) and "://" not in where:
+    if where is not None and (not isinstance(where, str) or "://" in where):
+        wish = "Only a directory can be used; fetch this one, and write its name"
+        raise InputError(f"spec.runtimeEnvYAML: working_dir {str(where)[:100]}: {wish}", path=str(path))
+    if isinstance(where, str):
         try:
             fields["cwd"] = folder(where)
         except InputError as error:
             raise InputError(f"spec.runtimeEnvYAML: working_dir: {error.message}", path=str(path)) from None
-    return fields
+    return fields, remarks

@@ -1,6 +1,7 @@
 """sbatch scripts, unchanged: their `#SBATCH` lines are read, and the script itself is run.
 
-Lines count until the first command, as with Slurm. What has no meaning here gets a remark and is left out.
+Lines count until the first command, as with Slurm. Options that are not carried out are sorted in `sbatch_names`: what
+would run something else than asked is refused, and what only concerns another site is left out with a remark.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from fairway.core.errors import InputError
+from fairway.core.hardware import known_gpu
 from fairway.core.units import clock_s, size_bytes
 from fairway.submission.draft import Draft, Folder, gpu_fields, local_folder
 from fairway.submission.exported import Export, export_of
 from fairway.submission.quantities import Gpus, array, count_range, dependencies, instant_s
-from fairway.submission.shell import run_script, run_script_text, typed
+from fairway.submission.sbatch_names import SBATCH
+from fairway.submission.shell import refuse_steps, run_script, run_script_text, typed
 
 _SHORT = {
     "J": "job-name",
@@ -42,6 +45,16 @@ _SHORT = {
     "L": "licenses",
     "M": "clusters",
     "S": "core-spec",
+    "B": "extra-node-info",
+    "F": "nodefile",
+    "i": "input",
+    "k": "no-kill",
+    "m": "distribution",
+    "O": "overcommit",
+    "s": "oversubscribe",
+    "Q": "quiet",
+    "v": "verbose",
+    "W": "wait",
 }
 _FLAGS = frozenset(
     (
@@ -53,6 +66,9 @@ _FLAGS = frozenset(
         "overcommit",
         "spread-job",
         "contiguous",
+        "kill-on-invalid-dep",
+        "no-kill",
+        "stepmgr",
         "parsable",
         "test-only",
         "wait",
@@ -115,6 +131,7 @@ def _read(text: str, source: str, now: datetime, folder: Folder) -> _Reader:
     read = _Reader(source, now, folder)
     for line, name, value in _options(text, source):
         read.take(line, name, value)
+    refuse_steps(text, source)
     return read
 
 
@@ -153,7 +170,8 @@ def _pairs(words: list[str], path: str, line: int) -> Iterator[tuple[str, str | 
         elif word.startswith("-") and len(word) > 1:
             name, given = _SHORT.get(word[1], word[:2]), word[2:].removeprefix("=") or None
         else:
-            raise InputError(f"{word!r} is no option of sbatch", path=path, line=line)
+            several = "; submit each component as a job of its own" if word in ("hetjob", "packjob") else ""
+            raise InputError(f"{word!r} is no option of sbatch{several}", path=path, line=line)
         if given is None and name not in _FLAGS and rest and not rest[0].startswith("-"):
             given = rest.pop(0)
         yield name, given
@@ -176,12 +194,18 @@ class _Reader:
         self._per: tuple[str, Gpus] | None = None
         self._warned_s = 0.0
         self._cpus = 0
+        self._each: dict[str, int] = {}
+        self._line = 0
 
     def take(self, line: int, name: str, value: str | None) -> None:
         """One option; an error names its line."""
-        act = _ACTS.get(name)
+        act, self._line = _ACTS.get(name), line
         if act is None:
-            self.remarks.append(f"{self.path}:{line}: --{name.lstrip('-')} has no meaning here and was left out")
+            name = name.lstrip("-")
+            refusal = SBATCH.refusal(name, _ACTS)
+            if refusal is not None:
+                raise InputError(f"--{name}: {refusal}", path=self.path, line=line)
+            self.remarks.append(f"{self.path}:{line}: {SBATCH.remark(f'--{name}', name)}")
             return
         if value is None and name not in _FLAGS:
             raise InputError(f"--{name} has no value", path=self.path, line=line)
@@ -193,10 +217,22 @@ class _Reader:
     def all_fields(self) -> dict[str, Any]:
         """The fields of the request, without the command."""
         tasks = self._tasks * (self._nodes[0] if self._tasks_per_node else 1)
+        gpus = self._gpu_fields(tasks)
+        if "tasks of a GPU" in self._each:
+            tasks = self._each["tasks of a GPU"] * gpus["gpus"]
         if tasks > 1:
             self._env("FAIRWAY_TASKS", str(tasks))
-        cpus = {"cpus": float(tasks * self._cpus)} if self._cpus else {}
-        return {**self.fields, **cpus, **self._gpu_fields(tasks), **self._limit_fields(), "slurm_env": True}
+        limits = self._machine_limits(tasks, gpus["gpus"])
+        return {**self.fields, **limits, **gpus, **self._limit_fields(), "slurm_env": True}
+
+    def _machine_limits(self, tasks: int, gpus: int) -> dict[str, Any]:
+        """CPUs and memory of the whole job, where they are given per task, CPU or GPU."""
+        cpus = tasks * self._cpus or gpus * self._each.get("CPUs of a GPU", 0)
+        limits: dict[str, Any] = {"cpus": float(cpus)} if cpus else {}
+        memory_bytes = gpus * self._each.get("memory of a GPU", 0) or (cpus or tasks) * self._each.get(
+            "memory of a CPU", 0
+        )
+        return limits | ({"host_memory_bytes": memory_bytes} if memory_bytes else {})
 
     def _gpu_fields(self, tasks: int) -> dict[str, Any]:
         """All GPUs of the job. On how many nodes they are is up to the placement."""
@@ -240,7 +276,20 @@ class _Reader:
 
     def memory(self, text: str) -> None:
         """Memory of the machine; a bare number is MiB, and 0 is all of it."""
-        self.fields["host_memory_bytes"] = size_bytes(f"{text}M" if text.isdigit() else text)
+        self.fields["host_memory_bytes"] = _bytes(text)
+
+    def each(self, what: str, number: int) -> None:
+        """Something of which the job gets so much for each of its GPUs or CPUs."""
+        self._each[what] = number
+
+    def constraint(self, text: str) -> None:
+        """Features of nodes: the name of a GPU type counts, and others are another site's."""
+        names = [name.strip("() ") for name in re.split(r"[&|,]", text)]
+        known = [gpu.name for gpu in map(known_gpu, names) if gpu is not None]
+        if len(known) == len(names) and ("&" not in text or len(names) == 1):
+            self.fields["gpu_types"] = tuple(known)
+        else:
+            self.remarks.append(f"{self.path}:{self._line}: --constraint={text} is left out: --type names a GPU type")
 
     def total(self, text: str) -> None:
         """GPUs of the whole job."""
@@ -260,7 +309,7 @@ class _Reader:
                 # A type alone means one GPU of it.
                 self._per = "node", _typed(asked if asked.rpartition(":")[2].isdigit() else f"{asked}:1")
             else:
-                self.remarks.append(f"{self.path}: the resource {name!r} is not known here and was left out")
+                self.remarks.append(f"{self.path}: the resource {name!r} is left out: Fairway counts GPUs only")
 
     def time(self, text: str) -> None:
         """The time limit; a bare number is minutes."""
@@ -293,8 +342,7 @@ class _Reader:
     def dependency(self, text: str) -> None:
         """The jobs to wait for; `singleton` has no counterpart."""
         if text == "singleton":
-            self.remarks.append(f"{self.path}: --dependency=singleton has no meaning here and was left out")
-            return
+            raise InputError("Fairway cannot wait for all jobs of a name. Name them: --dependency=afterany:ID")
         self.fields["depends"] = dependencies([text])
 
     def output(self, text: str) -> None:
@@ -306,6 +354,15 @@ class _Reader:
         self.export, values = export_of(text)
         for name, value in values.items():
             self._env(name, value)
+
+
+def _bytes(text: str) -> int:
+    """A size as Slurm writes it: a bare number is MiB."""
+    return size_bytes(f"{text}M" if text.isdigit() else text)
+
+
+def _count(text: str) -> int:
+    return count_range(text, what="the number", separators="-")[0]
 
 
 def _typed(text: str) -> Gpus:
@@ -322,6 +379,11 @@ _ACTS: dict[str, Callable[[_Reader, str], None]] = {
     "ntasks-per-node": lambda read, text: read.tasks(text, per_node=True),
     "cpus-per-task": _Reader.cpus,
     "mem": _Reader.memory,
+    "mem-per-cpu": lambda read, text: read.each("memory of a CPU", _bytes(text)),
+    "mem-per-gpu": lambda read, text: read.each("memory of a GPU", _bytes(text)),
+    "cpus-per-gpu": lambda read, text: read.each("CPUs of a GPU", _count(text)),
+    "ntasks-per-gpu": lambda read, text: read.each("tasks of a GPU", _count(text)),
+    "constraint": _Reader.constraint,
     "gpus": _Reader.total,
     "gpus-per-node": lambda read, text: read.per("node", text),
     "gpus-per-task": lambda read, text: read.per("task", text),
@@ -338,3 +400,6 @@ _ACTS: dict[str, Callable[[_Reader, str], None]] = {
     "hold": lambda read, _: read.set("hold", True),
     "begin": lambda read, text: read.set("begin_s", instant_s(text, read.now)),
 }
+
+OPTIONS = frozenset(_ACTS)
+"""The options that are carried out."""

@@ -1,7 +1,7 @@
 """SkyPilot task files: what they say about a job is used, what they say about clouds is not.
 
 `run` is executed once on each node, with all GPUs that the job has there; `setup` before it, once per job and node.
-Fields of clouds get a remark.
+What would make another job of it, such as a container, is refused; fields of clouds get a remark (`yaml_names`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from fairway.submission.draft import Draft, Folder, gpu_fields, local_folder
 from fairway.submission.quantities import LEAST_SHARE, Gpus
 from fairway.submission.ray import from_ray, is_ray
 from fairway.submission.shell import run_text, typed
+from fairway.submission.yaml_names import RESOURCES, TASKS, left_out
 from fairway.submission.yaml_text import yaml_documents
 
 _TAKEN = frozenset(("name", "num_nodes", "resources", "envs", "secrets", "workdir", "setup", "run"))
@@ -52,7 +53,7 @@ def _drafted(path: Path, task: Mapping[str, Any], env: Mapping[str, str], folder
 
 
 def _from_skypilot(path: Path, task: Mapping[str, Any], env: Mapping[str, str], folder: Folder) -> Draft:
-    remarks = [f"{path}: {name!r} has no meaning here and was left out" for name in task if name not in _TAKEN]
+    remarks = left_out(task, TASKS, _TAKEN, path)
     run = _text(task, "run", path)
     if not run:
         raise InputError("there is nothing to `run`", path=str(path))
@@ -118,9 +119,12 @@ def _accelerators(resources: Any, path: Path) -> tuple[Gpus, list[str]]:
         resources = {}
     if not isinstance(resources, dict):
         raise InputError("resources must have named fields", path=str(path))
-    remarks = [
-        f"{path}: resources.{name} is about clouds and was left out" for name in resources if name != "accelerators"
-    ]
+    image = resources.get("image_id")
+    for name in [str(one) for one in (image.values() if isinstance(image, dict) else [image])]:
+        if name.startswith("docker:"):
+            wish = "Call `docker run` in `run`, or take it out to run without"
+            raise InputError(f"resources.image_id: Fairway starts jobs in no container. {wish}", path=str(path))
+    remarks = left_out(resources, RESOURCES, ("accelerators",), path, "resources.")
     asked = resources.get("accelerators")
     if asked is None:
         return Gpus(1, 1), [*remarks, f"{path}: no accelerators are asked for; the job gets 1 GPU"]

@@ -46,6 +46,7 @@ _FLAGS = frozenset(
         "module",
         "no-python",
         "run-path",
+        "use-env",
         "duplicate-stdout-filters",
         "duplicate-stderr-filters",
     )
@@ -64,7 +65,8 @@ _OURS = frozenset(
     )
 )
 """How ranks find one another: the scheduler sees to that, so nothing is lost by leaving it out."""
-_MODULES = ("torch.distributed.run", "torch.distributed.launch")
+_LAUNCH = "torch.distributed.launch"
+_MODULES = ("torch.distributed.run", _LAUNCH)
 
 
 def is_torchrun(command: Sequence[str]) -> bool:
@@ -88,6 +90,8 @@ def from_torchrun(command: Sequence[str], asked: Mapping[str, Any]) -> Draft:
     options, script = _options(command[names:])
     if not script:
         raise InputError("torchrun: there is no script to run")
+    if _LAUNCH in command[2:3] and names == 3 and "use-env" not in options:
+        raise InputError(f"{_LAUNCH} adds --local-rank to the script's arguments, and Fairway does not. Use torchrun")
     remarks = _refuse_what_cannot_be(options)
     nodes = count_range(options.get("nnodes", "1"), what="torchrun --nnodes", separators=":")
     wanted = _wanted(options.get("nproc-per-node", "1"), nodes, asked)
@@ -146,8 +150,12 @@ def _refuse_what_cannot_be(options: Mapping[str, str]) -> list[str]:
         raise InputError(
             f"torchrun --node-rank {options['node-rank']!r} cannot be mapped: the whole job is started here"
         )
-    used = {"nnodes", "nproc-per-node", "max-restarts", "module", "no-python", "rdzv-backend", "node-rank"} | _OURS
-    return [f"torchrun --{name} has no meaning here and was left out" for name in options if name not in used]
+    used = {"nnodes", "nproc-per-node", "max-restarts", "module", "no-python", "rdzv-backend", "node-rank", "use-env"}
+    return [
+        f"torchrun --{name} is left out: Fairway starts the ranks and keeps a log of each"
+        for name in options
+        if name not in used | _OURS
+    ]
 
 
 def _wanted(per_node: str, nodes: tuple[int, int], asked: Mapping[str, Any]) -> Gpus:

@@ -101,11 +101,11 @@ def test_problems_name_the_line_or_the_field(site: Site) -> None:
 
 def test_warnings_say_what_is_left_out_and_what_no_shell_reads(site: Site) -> None:
     script = check(site, "sbatch", SCRIPT + "#")["warnings"]
-    assert {"line": 3, "field": None, "text": "--mail-user has no meaning here and was left out"} in script
+    assert {"line": 3, "field": None, "text": "--mail-user is left out: Fairway sends no mail"} in script
     other = check(site, "sbatch", "#!/usr/bin/env python3\n#SBATCH --gpus=1 --export=ALL\n", cwd="/")["warnings"]
     assert [one["line"] for one in other] == [1, None]
     (task,) = check(site, "skypilot", TASK)["warnings"]
-    assert task["text"] == "resources.cloud is about clouds and was left out"
+    assert task["text"] == "resources.cloud is left out: it is about clouds"
     shell, folder = check(site, "command", "cat a | grep $HOME '$X' 'b|c'")["warnings"]
     assert "so |, $HOME mean nothing special" in shell["text"]
     assert folder["text"] == "no directory is given; it runs in /"
@@ -146,7 +146,7 @@ def test_a_token_that_may_only_look_may_check(site: Site) -> None:
         ("command", "/etc/passwd"),
         ("command", "train.sbatch"),
         ("skypilot", "workdir: ~root\nrun: x"),
-        ("skypilot", "workdir: /proc/self/root/../x\nrun: x\nfile_mounts: {/a: /etc/passwd}"),
+        ("skypilot", "workdir: /proc/self/root/../x\nrun: x\nconfig: {/a: /etc/passwd}"),
         ("skypilot", "kind: RayJob\nspec: {entrypoint: x, runtimeEnvYAML: 'working_dir: ~root'}"),
         ("skypilot", "!!python/object/apply:os.system ['touch /tmp/x']"),
         ("skypilot", "run: !include /etc/passwd"),

@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from fairway.runtime.processes.srun import StepError, counts, hostnames, layout, parsed, scontrol, task_variables
+from fairway.runtime.processes.srun import StepError, asked_step, counts, hostnames, layout, scontrol, task_variables
+from fairway.runtime.processes.srun_options import FLAGS, SHORT, STEPS, TAKEN, parsed, refusal
 from fairway.runtime.processes.step_link import Link, TaskOutput, accepted, connected, listen
 from fairway.runtime.processes.step_nodes import own_environment
 
@@ -29,7 +30,8 @@ JOB = {
         ("-n4 -l t", {"ntasks": "4", "label": ""}, "t"),
         ("--ntasks=4 --label --cpu-bind=none t -n 2", {"ntasks": "4", "label": "", "cpu-bind": "none"}, "t -n 2"),
         ("-N1 -w a --mpi pmix t", {"nodes": "1", "nodelist": "a", "mpi": "pmix"}, "t"),
-        ("-K -u -c 8 -- -t", {"kill-on-bad-exit": "", "quiet": "", "c": "8"}, "-t"),
+        ("-K -u -c 8 -- -t", {"kill-on-bad-exit": "", "unbuffered": "", "cpus-per-task": "8"}, "-t"),
+        ("-lu -D /x t", {"label": "", "unbuffered": "", "chdir": "/x"}, "t"),
         ("--kill-on-bad-exit=0 t", {"kill-on-bad-exit": "0"}, "t"),
         ("", {}, ""),
     ],
@@ -140,3 +142,17 @@ def test_a_stranger_who_says_nothing_or_nonsense_is_left_alone() -> None:
         stranger.sendall(b"GET / HTTP/1.1\r\n\r\n" * 100)
         stranger.shutdown(socket.SHUT_WR)
         assert accepted(listening.accept()[0], "secret") is None
+
+
+@pytest.mark.parametrize(
+    "words", ["--container-image=x", "--container-image x", "--uid 0", "--multi-prog", "--made-up=1"]
+)
+def test_a_step_that_would_be_another_one_is_refused(words: str) -> None:
+    with pytest.raises(StepError, match=f"^{words.split('=')[0].split()[0]}: "):
+        asked_step([*words.split(), "true"])
+
+
+def test_every_option_has_one_fate() -> None:
+    sorted_names = [*STEPS.refused, *STEPS.left_out, *TAKEN]
+    assert len(set(sorted_names)) == len(sorted_names)
+    assert {name for name in (*FLAGS, *SHORT.values()) if refusal(name) and not STEPS.explicit_refusal(name)} == set()

@@ -67,12 +67,36 @@ def test_wrong_numbers_of_gpus_are_refused(tmp_path: Path, gpus: str) -> None:
         ("kind: RayJob\nspec: {entrypoint: x, runtimeEnvYAML: '[a'}", "not YAML"),
         ("kind: RayJob\nspec: {entrypoint: x, runtimeEnvYAML: 'env_vars: [a]'}", "named fields"),
         ("kind: RayJob\nspec: {entrypoint: x, entrypointNumCpus: many}", "entrypointNumCpus"),
+        ("kind: RayJob\nspec: {entrypoint: x, runtimeEnvYAML: 'pip: [torch]'}", "pip: Fairway installs nothing"),
+        ("kind: RayJob\nspec: {entrypoint: x, runtimeEnvYAML: 'image_uri: a/b'}", "no container"),
+        ("kind: RayJob\nspec: {entrypoint: x, runtimeEnvYAML: 'working_dir: s3://a/b.zip'}", "working_dir s3"),
+        ("kind: RayJob\nspec: {entrypoint: x, runtimeEnvYAML: '1: 2'}", "1: no such option"),
+        ("kind: RayJob\nspec: {entrypoint: x, entryPointNumGpus: 4}", "did you mean entrypointNumGpus"),
     ],
 )
 def test_what_cannot_be_used_is_an_error_that_names_the_file(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(InputError, match=says) as caught:
         read(tmp_path, text)
     assert str(caught.value).startswith(str(tmp_path / "job.yaml"))
+
+
+CLUSTER = """
+kind: RayJob
+spec:
+  entrypoint: x
+  activeDeadlineSeconds: 600
+  suspend: true
+  rayClusterSpec:
+    headGroupSpec:
+      template: {{spec: {{containers: [{{name: head, image: {image}}}]}}}}
+"""
+
+
+def test_an_image_of_its_own_is_refused_and_a_stock_image_is_not(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"image registry/me/train:3: Fairway starts jobs in no container"):
+        read(tmp_path, CLUSTER.format(image="registry/me/train:3"))
+    asked = request(read(tmp_path, CLUSTER.format(image="rayproject/ray-ml:2.9.0-gpu")))
+    assert (asked.limit_s, asked.hold) == (600.0, True)
 
 
 @pytest.mark.parametrize("accelerators", ["V100:0.5", "{V100: 0.5}", "['V100:0.5', 'A100:0.5']"])

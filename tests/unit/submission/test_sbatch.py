@@ -14,9 +14,11 @@ import pytest
 
 from fairway.core.errors import InputError
 from fairway.runtime.jobs.request import Dependency
+from fairway.submission import sbatch
 from fairway.submission.draft import Draft
 from fairway.submission.exported import EVERYTHING
 from fairway.submission.sbatch import from_sbatch, from_sbatch_text, is_sbatch
+from fairway.submission.sbatch_names import SBATCH
 from fairway.testing.waiting import WAIT_S
 
 NOW = datetime(2026, 3, 4, 12, 0, 0).astimezone()
@@ -117,14 +119,110 @@ def test_cpus_are_those_of_all_tasks(scripts: Scripts) -> None:
         "-p gpu",
         "--mail-type=ALL",
         "--exclusive",
-        "--made-up=1",
         "-A me",
+        "--constraint=fast&ib",
     ],
 )
-def test_what_has_no_meaning_is_remarked_upon_and_left_out(scripts: Scripts, option: str) -> None:
+def test_what_only_concerns_another_site_is_remarked_upon_and_left_out(scripts: Scripts, option: str) -> None:
     (remark,) = scripts.read("--gpus=1", option).remarks
     assert "left out" in remark
     assert "train.sbatch:3" in remark
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--container-image=nvcr.io/nvidia/pytorch:24.01-py3",
+        "--container-mounts=/data:/data",
+        "--container=/images/bundle",
+        "--no-container-mount-home",
+        "--uid=root",
+        "--gid=staff",
+        "--wrap='python train.py'",
+        "--input=data.txt",
+        "-i data.txt",
+        "--licenses=matlab:1",
+        "--dependency=singleton",
+        "--bbf=stage.txt",
+        "--export-file=env.txt",
+        "--tres-per-task=gres/gpu:2",
+        "--test-only",
+        "hetjob",
+        "--made-up=1",
+    ],
+)
+def test_what_would_run_something_else_is_refused(scripts: Scripts, option: str) -> None:
+    with pytest.raises(InputError, match=r"train\.sbatch:3: ") as caught:
+        scripts.read("--gpus=1", option)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_misspelled_option_gets_a_suggestion(scripts: Scripts) -> None:
+    with pytest.raises(InputError, match=r"--ntask: .*did you mean ntasks\?"):
+        scripts.read("--gpus=1", "--ntask=4")
+
+
+def test_every_option_has_one_fate() -> None:
+    names = [*SBATCH.refused, *SBATCH.left_out, *sbatch.OPTIONS]
+    assert len(set(names)) == len(names)
+    known = {*sbatch._SHORT.values(), *sbatch._FLAGS} - sbatch.OPTIONS
+    assert {name for name in known if SBATCH.refusal(name, ()) and not SBATCH.explicit_refusal(name)} == set()
+
+
+@pytest.mark.parametrize(
+    ("options", "cpus", "gib"),
+    [
+        (["--mem-per-cpu=2G", "-c 4", "-n 2"], 8.0, 16),
+        (["--mem-per-cpu=2G", "-n 2"], 0.0, 4),
+        (["--gpus=2", "--mem-per-gpu=8G", "--cpus-per-gpu=3"], 6.0, 16),
+    ],
+)
+def test_limits_of_each_cpu_or_gpu_are_added_up(scripts: Scripts, options: list[str], cpus: float, gib: int) -> None:
+    fields = scripts.read(*options).fields
+    assert (fields.get("cpus", 0.0), fields["host_memory_bytes"]) == (cpus, gib << 30)
+
+
+def test_tasks_of_each_gpu_are_added_up(scripts: Scripts) -> None:
+    assert scripts.read("--gpus=4", "--ntasks-per-gpu=2").fields["env"]["FAIRWAY_TASKS"] == "8"
+
+
+def test_a_constraint_may_name_a_gpu_type(scripts: Scripts) -> None:
+    draft = scripts.read("--gpus=1", "--constraint='a100|v100'")
+    assert (draft.fields["gpu_types"], draft.remarks) == (("a100", "v100"), ())
+
+
+STEP_IN_CONTAINER = "srun --container-image=pytorch.sqsh --mpi=pmix python train.py\n"
+
+
+@pytest.mark.parametrize(
+    "body", [STEP_IN_CONTAINER, f"cd here\n  {STEP_IN_CONTAINER}", "srun -n 2 \\\n  --multi-prog tasks.conf\n"]
+)
+def test_steps_that_would_be_others_are_refused_with_the_script(scripts: Scripts, body: str) -> None:
+    with pytest.raises(InputError, match=r"train\.sbatch:[34]: srun --"):
+        scripts.read("--gpus=1", body=body)
+
+
+def test_an_option_of_a_step_that_is_made_up_while_the_script_runs_is_refused_then(
+    scripts: Scripts, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    draft = scripts.read("--gpus=1", body="set -e\nsrun $HOW touch ran\n")
+    assert _run(draft.fields["command"], tmp_path, HOW="--container-image x").wait(30) == 1
+    assert "srun: error: --container-image" in capfd.readouterr().err
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "srun -D sub --export=ALL,LR=0.1,B=2 bash -c 'echo $LR $B $(basename $PWD)'\n",
+        "srun --chdir=sub --export ALL,LR=0.1,B=2 -o ../%t.txt bash -c 'echo $LR $B $(basename $PWD)'; cat 0.txt\n",
+    ],
+)
+def test_options_of_a_step_on_one_node_count(scripts: Scripts, tmp_path: Path, body: str) -> None:
+    (tmp_path / "sub").mkdir()
+    draft = scripts.read("--gpus=1", body=body)
+    assert _run(draft.fields["command"], tmp_path).wait(30) == 0
+    assert (tmp_path / "rank-0.log").read_text() == "0.1 2 sub\n"
 
 
 @pytest.mark.parametrize(

@@ -70,13 +70,33 @@ def test_accelerators(tasks: Tasks, accelerators: str, number: int, types: tuple
     assert (fields["gpus"], fields["gpu_types"]) == (number, types)
 
 
-@pytest.mark.parametrize("field", ["file_mounts: {a: b}", "service: {}", "made_up: 1"])
-def test_other_fields_get_a_remark(tasks: Tasks, field: str) -> None:
-    (remark,) = tasks.read(f"resources: {{accelerators: A100}}\nrun: x\n{field}\n").remarks
-    assert repr(field.partition(":")[0]) in remark
+@pytest.mark.parametrize("field", ["file_mounts: {a: b}", "volumes: {/a: b}", "service: {replicas: 2}", "made_up: 1"])
+def test_fields_that_make_another_job_of_it_are_refused(tasks: Tasks, field: str) -> None:
+    with pytest.raises(InputError, match=f"task.yaml: {field.partition(':')[0]}: ") as caught:
+        tasks.read(f"resources: {{accelerators: A100}}\nrun: x\n{field}\n")
+    assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("field", ["cloud: aws", "use_spot: true", "disk_size: 50", "any_of: []", "image_id: x"])
+@pytest.mark.parametrize(
+    "field",
+    [
+        "image_id: 'docker:nvcr.io/pytorch'",
+        "image_id: {us: 'docker:x'}",
+        "any_of: [{cloud: aws}]",
+        "accelerator: A100:8",
+    ],
+)
+def test_resources_that_make_another_job_of_it_are_refused(tasks: Tasks, field: str) -> None:
+    with pytest.raises(InputError, match=f"task.yaml: resources.{field.partition(':')[0]}: "):
+        tasks.read(f"resources: {{accelerators: A100, {field}}}\nrun: x\n")
+
+
+@pytest.mark.parametrize("field", ["file_mounts: {}", "service:", "resources: {accelerators: A100, any_of: []}"])
+def test_fields_that_ask_for_nothing_are_no_mistake(tasks: Tasks, field: str) -> None:
+    assert tasks.read(f"run: x\n{field}\n").fields["gpus"] == 1
+
+
+@pytest.mark.parametrize("field", ["cloud: aws", "use_spot: true", "disk_size: 50", "cpus: 8+", "image_id: x"])
 def test_clouds_get_a_remark(tasks: Tasks, field: str) -> None:
     (remark,) = tasks.read(f"resources: {{accelerators: A100, {field}}}\nrun: x\n").remarks
     assert "clouds" in remark

@@ -104,3 +104,11 @@ def test_how_ranks_meet_is_left_out_silently_and_the_rest_with_a_remark() -> Non
     line = "torchrun --rdzv-backend=c10d --rdzv-endpoint=h:1 --rdzv-id=7 --log-dir=x train.py"
     (remark,) = from_torchrun(line.split(), {}).remarks
     assert "--log-dir" in remark
+
+
+def test_the_old_launcher_is_refused_unless_it_sets_variables_only() -> None:
+    launch = ("python3", "-m", "torch.distributed.launch")
+    with pytest.raises(InputError, match="adds --local-rank"):
+        from_torchrun((*launch, "--nproc-per-node=2", "train.py"), {})
+    draft = from_torchrun((*launch, "--use_env", "--nproc_per_node=2", "train.py"), {})
+    assert draft.fields["command"] == ("python3", "-u", "train.py")

@@ -21,44 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from fairway.runtime.processes.srun_options import parsed, refusal
 from fairway.runtime.processes.step_link import Link, TaskOutput, accepted, connected, listen
 
-_SHORT = {
-    "n": "ntasks",
-    "N": "nodes",
-    "w": "nodelist",
-    "r": "relative",
-    "D": "chdir",
-    "o": "output",
-    "e": "error",
-    "l": "label",
-    "K": "kill-on-bad-exit",
-    **dict.fromkeys("ukQvXOsEZ", "quiet"),
-}
-_FLAGS = frozenset(
-    (
-        "label",
-        "kill-on-bad-exit",
-        "unbuffered",
-        "no-kill",
-        "quiet",
-        "verbose",
-        "disable-status",
-        "overcommit",
-        "oversubscribe",
-        "preserve-env",
-        "no-allocate",
-        "exclusive",
-        "overlap",
-        "exact",
-        "pty",
-        "contiguous",
-        "quit-on-interrupt",
-        "multi-prog",
-        "spread-job",
-        "use-min-nodes",
-    )
-)
 _ARRIVAL_S = 60.0
 """How long another node has to answer."""
 _LAST_WORDS_S = 10.0
@@ -75,25 +40,6 @@ class StepNode(NamedTuple):
     number: int
     host: str
     tasks: int
-
-
-def parsed(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """The options of `srun` by their long names, and the command. An option that is a flag has the value ""."""
-    options: dict[str, str] = {}
-    rest = list(words)
-    while rest and rest[0].startswith("-"):
-        word = rest.pop(0)
-        if word == "--":
-            break
-        if word.startswith("--"):
-            name, equals, value = word[2:].partition("=")
-        else:
-            name, value = _SHORT.get(word[1:2], word[1:2]), word[2:].removeprefix("=")
-            equals = value
-        if not equals and name not in _FLAGS and rest:
-            value = rest.pop(0)
-        options[name] = value
-    return options, rest
 
 
 def hostnames(text: str) -> list[str]:
@@ -429,15 +375,24 @@ class JobStep:
         return self._files[path]
 
 
+def asked_step(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """The options and the command of a step; `StepError` if its tasks would not run as asked."""
+    options, argv = parsed(words)
+    for name in options:
+        if (why := refusal(name)) is not None:
+            raise StepError(f"--{name}: {why}")
+    if not argv:
+        raise StepError("there is no command")
+    return options, argv
+
+
 def srun(words: Sequence[str]) -> int:
     """Run `srun`."""
     for signo in _FORWARDED:
         # Until tasks have been started, what the keeper tells all processes does not end this one.
         signal.signal(signo, lambda *_: None)
     try:
-        options, argv = parsed(words)
-        if not argv or "multi-prog" in options:
-            raise StepError("there is no command" if not argv else "--multi-prog is not possible here")
+        options, argv = asked_step(words)
         if os.environ.get("FAIRWAY_NODE_RANK") != "0":
             raise StepError("steps are started by the script, on the first node of the job")
         return JobStep(options, argv, os.environ).run()
