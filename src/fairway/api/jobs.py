@@ -108,6 +108,7 @@ def _add_submit(router: APIRouter, context: ApiContext) -> None:
         if not _is_quick(person, asked):
             return await run_in_threadpool(_submitted, context, request, asked, key)
         requests = _requests(context, person, asked, key)
+        await run_in_threadpool(context.scheduler.refuse_unstartable, requests)
         records = await asyncio.wrap_future(context.scheduler.submission(requests))
         return _taken(context, request, requests, records)
 
@@ -120,6 +121,7 @@ def _is_quick(person: Person, asked: Sequence[Submission]) -> bool:
 
 def _submitted(context: ApiContext, request: Request, asked: Sequence[Submission], key: str | None) -> Response:
     requests = _requests(context, context.person(request), asked, key)
+    context.scheduler.refuse_unstartable(requests)
     records = context.scheduler.submit(requests, array=asked[0].array is not None)
     return _taken(context, request, requests, records)
 

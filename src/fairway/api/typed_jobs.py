@@ -1,6 +1,7 @@
 """Checks jobs as they are typed: what `POST /v1/jobs` would refuse, and what their owner should know.
 
-Nothing is run, and nothing is read from this machine's disk on behalf of the sender.
+Nothing is run. Of this machine's disk the sender learns what a submission would tell as well: whether the program and
+the directory of the job are there for its owner.
 """
 
 from __future__ import annotations
@@ -97,6 +98,8 @@ def _refuse(context: ApiContext, person: Person, body: dict[str, Any]) -> list[R
     request = checked(JobRequest, values | {"user": user, "account": account})
     context.scheduler.commands.refuse_impossible([request])
     context.daemon.settings.refuse([request])
+    if person.role != "read":
+        context.scheduler.refuse_unstartable([request])
     if one.array is not None and len(set(one.array)) != len(one.array):
         raise InputError("array: a task number is given twice")
     return known

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
@@ -158,9 +156,6 @@ def _submitted(client: Client, draft: Draft, key: str | None) -> Submitted:
 
     if key == "":
         raise InputError("--key: must not be empty")
-    if client.url is None:
-        # What is wrong is said before the scheduler is asked anything.
-        _refuse_missing_folder(draft.request({}, option_names()).cwd)
     if draft.export is None:
         draft = replace(draft, export=_usual_export(client, draft))
     request = draft.request(os.environ, option_names())
@@ -192,19 +187,6 @@ def _limits_not_kept(client: Client, request: JobRequest) -> Iterator[str]:
         for what in asked.keys() - set(status["limits_kept"]):
             if asked[what]:
                 yield f"the limit of {what} is not kept here (containment: {status['containment']})"
-
-
-def _refuse_missing_folder(folder: str) -> None:
-    """Refuse a folder that does not exist here: a scheduler on this machine could not start the job there."""
-    try:
-        there = stat.S_ISDIR(Path(folder).stat().st_mode)
-    except (FileNotFoundError, NotADirectoryError):
-        raise InputError("there is no such directory to run it in; see --chdir", path=folder) from None
-    except OSError:
-        # We may not be allowed to look into it, but the job may.
-        return
-    if not there:
-        raise InputError("this is not a directory to run it in; see --chdir", path=folder)
 
 
 def _stayed_with(client: Client, name: str, *, new: bool, to: TextIO) -> int:

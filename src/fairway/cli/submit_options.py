@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from fairway.submission.quantities import Array
 
 STDIN = "-"
+_ANY_TYPE = "any"
+"""As a GPU type: all types, also if a file names one."""
 
 
 class Of(NamedTuple):
@@ -40,7 +42,9 @@ class AskedTerms:
     """The terms of a job. What is not given has its default, or is what a file says."""
 
     gpus: Annotated[str | None, _value("N"), Of("gpus", "2, a100:2, the elastic range 1-4, or 0.5 of one GPU")] = None
-    type: Annotated[list[str] | None, _value("TYPE"), Of("gpu_types", "may be repeated")] = None
+    type: Annotated[list[str] | None, _value("TYPE"), Of("gpu_types", "may be repeated; any lifts those of a file")] = (
+        None
+    )
     memory: Annotated[str | None, _value("SIZE"), Of("memory_bytes", "512M or 16G")] = None
     mem: Annotated[str | None, _value("SIZE"), Of("host_memory_bytes", "512M or 16G")] = None
     cpus: Annotated[float | None, _value("N"), Of("cpus")] = None
@@ -87,7 +91,7 @@ class AskedTerms:
         from fairway.submission.draft import gpu_fields
 
         readers: dict[str, Callable[[Any], Any]] = {
-            "type": tuple,
+            "type": lambda names: () if [name.lower() for name in names] == [_ANY_TYPE] else tuple(names),
             "memory": size_bytes,
             "mem": size_bytes,
             "per_gpu": lambda _: "per_gpu",

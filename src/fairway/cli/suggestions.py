@@ -21,7 +21,7 @@ _CANCEL = "`fairway cancel JOB` ends a job"
 _LIST = "`fairway ls` lists jobs"
 _SUBMIT = "`fairway submit` submits a job"
 _CPUS = "--cpus N limits a job; CPUs are not scheduled"
-_NODES = "a job runs on one machine; --gpus says on how many of its GPUs"
+_NODES = "--gpus N asks for all GPUs of a job; on a cluster Fairway takes as few nodes as have them"
 _LOGS = "what a job writes is kept; `fairway logs JOB` shows it"
 _MEMORY = "--mem SIZE limits the memory of the machine that a job uses; --memory SIZE is what it needs on each GPU"
 

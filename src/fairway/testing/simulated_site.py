@@ -37,6 +37,7 @@ from fairway.runtime.processes.site import (
     Report,
     Sight,
 )
+from fairway.runtime.processes.startable import Startable
 
 SIGN_EVERY_S = 5.0
 """How often a keeper leaves a sign of life."""
@@ -434,6 +435,13 @@ class SimulatedSite:
     def member(self, node: int) -> Member:
         """A machine."""
         return Member("simulated" if self.cluster is None else self.cluster.nodes[node].name)
+
+    def largest(self) -> None:
+        """Simulated machines have as many CPUs and as much memory as a job may ask for."""
+
+    def start_problem(self, wish: Startable) -> str:
+        """Every program can be started."""
+        return ""
 
     def blocked(self) -> Mapping[int, str]:
         """No GPU is out of order."""

@@ -12,14 +12,18 @@ from api_site import OPERA, Never, Site
 from fairway.api.app import make_app
 from fairway.api.people import Access
 from fairway.runtime.daemon.daemon import Daemon, Options
+from fairway.runtime.processes.local import LocalSite
 
 
 @pytest.fixture
-def new_site(tmp_path: Path) -> Iterator[Callable[..., Site]]:
-    """Make sites, with the rules that a test wants."""
+def new_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Site]]:
+    """Make sites, with the rules that a test wants. `look`: they look for the programs of jobs."""
     made: list[Daemon] = []
 
-    def make(**rules: Any) -> Site:
+    def make(*, look: bool = False, **rules: Any) -> Site:
+        if not look:
+            # Tests name programs and directories as they like; nothing of them is ever started.
+            monkeypatch.setattr(LocalSite, "start_problem", lambda site, wish: "")
         daemon = Daemon(Options(tmp_path / f"state-{len(made)}", policy="fifo", gpus="4"))
         daemon.scheduler.guard.use(Never())
         made.append(daemon)

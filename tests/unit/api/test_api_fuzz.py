@@ -39,6 +39,10 @@ class _Site:
         self.daemon.scheduler.set_policy = lambda policy, text: set_policy(Never(), text)  # type: ignore[method-assign]
         # Commands made at random are not to be run, whatever happens.
         self.daemon.scheduler.engine.attempts._start = self._refuse  # type: ignore[method-assign]
+        # Programs, sizes and queues made at random are hardly ever there.
+        self.daemon.scheduler.site.start_problem = lambda wish: ""  # type: ignore[method-assign]
+        self.daemon.scheduler.commands._largest = lambda: None
+        self.daemon.settings.refuse = lambda requests: None  # type: ignore[method-assign]
         self._app = make_app(self.daemon, Access(own_uid=4321))
         self.daemon.start()
 

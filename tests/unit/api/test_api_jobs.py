@@ -227,6 +227,8 @@ def test_unknown_paths_and_queries(site: Site) -> None:
 
 
 def test_jobs_can_be_chosen(site: Site) -> None:
+    (site.daemon.scheduler.folder / "fairway.toml").write_text("[queues.night]\n[queues.default]\n")
+    site.own.post("/v1/reload")
     first = submitted(site, ALICE, queue="night")
     second = submitted(site, BOB)
     third = submitted(site, ALICE)

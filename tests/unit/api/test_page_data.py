@@ -59,7 +59,7 @@ def rows_of(told: dict[str, Any]) -> list[dict[str, Any]]:
 def test_the_short_list_says_the_same_as_the_long_one(site: Site) -> None:
     alice, bob = site.as_user(ALICE), site.as_user(BOB)
     alice.post("/v1/jobs", json=HELD | {"name": "a", "gpus": 2, "priority": 3, "steps": 70})
-    alice.post("/v1/jobs", json=HELD | {"array": [0, 1], "queue": "night", "gpu_share": 0.5})
+    alice.post("/v1/jobs", json=HELD | {"array": [0, 1], "gpu_share": 0.5})
     bob.post("/v1/jobs", json=HELD | {"name": "<b>", "command": ["echo", "é"]} | {"name": "b"})
     bob.post("/v1/jobs/3/cancel")
     told = alice.get("/v1/page/jobs").json()

@@ -222,3 +222,24 @@ def test_a_command_may_be_only_so_long(site: Site) -> None:
 )
 def test_whatever_is_typed_gets_an_answer(site: Site, kind: str, text: str, terms: dict[str, Any]) -> None:
     check(site, kind, text, **terms)
+
+
+def test_what_cannot_be_started_here_is_refused_by_the_api_and_the_page(new_site: Any, tmp_path: Path) -> None:
+    site = new_site(look=True)
+    (tmp_path / "plain.sh").write_text("#!/bin/sh\n")
+    for command, cwd, says in (
+        (["./plain.sh"], str(tmp_path), "./plain.sh: not executable"),
+        (["no-such-program"], str(tmp_path), "no such program in the PATH"),
+        (["true"], f"{tmp_path}/gone", "no such directory"),
+    ):
+        body = {"command": command, "cwd": cwd, "hold": True}
+        answer = site.own.post("/v1/jobs", json=body)
+        assert (answer.status_code, says in answer.json()["error"]) == (422, True)
+        assert says in wrong(site, "command", command[0], cwd=cwd)[2]
+        waits = site.own.post("/v1/jobs", json=[body | {"depends": [{"kind": "afterok", "job": "9"}]}])
+        assert "there is no job '9'" in waits.json()["error"]
+    assert site.own.post("/v1/jobs", json={"command": ["sh"], "cwd": str(tmp_path)}).status_code == 201
+    beyond = site.own.post("/v1/jobs", json={"command": ["sh"], "cpus": 50_000.0})
+    assert "it asks for 50000 CPUs" in beyond.json()["error"]
+    assert "it asks for 900000 GiB" in wrong(site, "command", "sh", host_memory_bytes=900_000 << 30)[2]
+    assert "there is no queue 'nope'" in wrong(site, "command", "sh", queue="nope")[2]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
+from fairway.core.errors import InputError
 from fairway.runtime.daemon.config import (
     NO_CONFIG,
     Config,
@@ -15,7 +19,10 @@ from fairway.runtime.daemon.config import (
     refuse,
     refuse_too_many,
 )
+from fairway.runtime.jobs.estimates import refuse_too_large, why_impossible
 from fairway.runtime.jobs.request import JobRequest
+from fairway.runtime.processes.host_size import HostSize
+from fairway.testing.builders import cluster
 
 CONFIG = parse_config("""
 [defaults]
@@ -76,9 +83,58 @@ def test_weights_multiply_and_priorities_add_up() -> None:
 
 
 def test_without_a_configuration_nothing_changes() -> None:
-    request = _one(queue="anything", gpus=64)
+    request = _one(gpus=64)
     refuse(request, NO_CONFIG)
     assert given(request, NO_CONFIG) == request
+
+
+def test_a_queue_that_the_configuration_does_not_name_is_refused() -> None:
+    with pytest.raises(NotAdmittedError, match="there is no queue 'nope'; the configuration names none"):
+        refuse(_one(queue="nope"), NO_CONFIG)
+    with pytest.raises(NotAdmittedError, match=r"there is no queue 'urgnt'; did you mean urgent\?"):
+        _admitted(queue="urgnt")
+
+
+def test_tenants_name_queues_too() -> None:
+    config = parse_config('[tenants.vision]\ncells = ["1x8"]\n')
+    refuse(_one(queue="vision"), config)
+    with pytest.raises(NotAdmittedError, match=r"did you mean vision\?"):
+        refuse(_one(queue="visoin"), config)
+
+
+SMALL = HostSize(2, 16 << 30)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"cpus": 500.0}, "it asks for 500 CPUs; this machine has 2 CPUs and 16 GiB of memory"),
+        ({"host_memory_bytes": 900 << 30}, "it asks for 900 GiB; this"),
+        ({"host_memory_bytes": 900 << 30, "cpus": 500.0}, "it asks for 500 CPUs and 900 GiB"),
+    ],
+)
+def test_more_cpus_or_memory_than_the_machine_has_are_refused(asked: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        refuse_too_large(_one(**asked), SMALL)
+    refuse_too_large(_one(**asked), None)
+
+
+def test_what_the_machine_has_may_be_asked_for() -> None:
+    refuse_too_large(_one(cpus=2.0, host_memory_bytes=16 << 30), SMALL)
+
+
+def test_the_cpus_of_a_gang_may_be_those_of_several_machines() -> None:
+    several = SMALL._replace(machines=3)
+    refuse_too_large(_one(cpus=6.0, gpus=8), several)
+    for beyond in ({"cpus": 7.0, "gpus": 8}, {"cpus": 3.0}, {"host_memory_bytes": 17 << 30, "gpus": 8}):
+        with pytest.raises(InputError, match="the largest machine has 2 CPUs"):
+            refuse_too_large(_one(**beyond), several)
+
+
+def test_a_type_that_is_not_here_can_be_lifted() -> None:
+    here, wanted = cluster("v100:2"), _one(gpus=2, gpu_types=("l4",))
+    assert why_impossible(wanted, here).endswith("there are v100 × 2 of 16 GiB. `--type any` takes GPUs of any type")
+    assert "--type any" not in why_impossible(replace(wanted, gpus=3, gpus_min=3, gpus_max=3), here)
 
 
 @pytest.mark.parametrize(

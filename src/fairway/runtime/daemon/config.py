@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -254,6 +254,14 @@ class Config:
         """The tenants, in the order of the file."""
         return [tenant.spec(name) for name, tenant in self.tenants.items()]
 
+    def queue_names(self) -> list[str]:
+        """The queues that jobs may name. Tenants and the default may name queues that have no terms of their own."""
+        if self.queues:
+            return list(self.queues)
+        of_tenants = [tenant.queues or (() if tenant.users else (name,)) for name, tenant in self.tenants.items()]
+        usual = [self.defaults.queue] if self.defaults.queue else []
+        return list(dict.fromkeys([*usual, *(queue for queues in of_tenants for queue in queues)]))
+
     def queue_of(self, name: str) -> Queue:
         """The terms of a queue; terms without limits if the configuration does not name it."""
         return self.queues.get(name, _NO_QUEUE)
@@ -415,16 +423,27 @@ def queue_named(asked: str, config: Config) -> str:
 
 def _refuse_queue(name: str, user: str, config: Config) -> None:
     """Raise `NotAdmittedError` if there is no such queue, or it does not take jobs of this user."""
-    if not config.queues:
-        return
-    known = ", ".join(config.queues)
+    queues = config.queue_names()
     if not name:
-        raise NotAdmittedError(f"name a queue; there are {known}")
+        if config.queues:
+            raise NotAdmittedError(f"name a queue; there are {', '.join(queues)}")
+        return
+    if name not in queues:
+        raise NotAdmittedError(_no_queue(name, queues))
     if name not in config.queues:
-        raise NotAdmittedError(f"there is no queue {name!r}; there are {known}")
+        return
     users = config.queues[name].users
     if users and user not in users:
         raise NotAdmittedError(f"queue {name} is for {', '.join(users)} only")
+
+
+def _no_queue(name: str, queues: Sequence[str]) -> str:
+    """The message about a queue that the configuration does not name."""
+    if not queues:
+        return f"there is no queue {name!r}; the configuration names none. Leave the queue out"
+    close = get_close_matches(name, queues, n=1)
+    meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(queues)}"
+    return f"there is no queue {name!r}; {meant}"
 
 
 def _refuse_too_large(request: JobRequest, terms: Terms, who: str) -> None:

@@ -7,6 +7,7 @@ The journal writer has that on disk before the engine acts on it. `recovery` goe
 from __future__ import annotations
 
 import math
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -19,7 +20,7 @@ from typing import Any, Protocol
 from fairway.core.action import Action, Move
 from fairway.core.cluster import Cluster
 from fairway.core.decision import Decision
-from fairway.core.errors import FairwayError
+from fairway.core.errors import FairwayError, InputError
 from fairway.core.event import Event, Woken
 from fairway.core.plan import Placer
 from fairway.core.policy import Policy
@@ -60,6 +61,7 @@ from fairway.runtime.processes.environment import LOG_BYTES, own_account
 from fairway.runtime.processes.local import LocalSite
 from fairway.runtime.processes.movable_memory import half_of_memory
 from fairway.runtime.processes.site import Site
+from fairway.runtime.processes.startable import Startable
 
 PIECE = 100
 """How many jobs a command deals with before others have their turn."""
@@ -213,7 +215,8 @@ class Scheduler:
         self.nodes = LiveNodes(self.jobs, self._grown)
         self.blocked = self.jobs.blocked
         self.sharing = GpuSharing(folder, devices, terms.sharing, here=here)
-        self.engine = self._made_engine(site or LocalSite(), terms, devices, length_s)
+        self.site = site or LocalSite()
+        self.engine = self._made_engine(self.site, terms, devices, length_s)
         self.guard = self._guard(policy, placer, terms)
         self.reasons = Reasons()
         self._cancelling: dict[Future[list[JobRecord]], str] = {}
@@ -321,6 +324,16 @@ class Scheduler:
         self.journal.refuse_if_full()
         made = sharing(requests, account=self.commands.account)
         return self.engine.ask(self.commands.take_in(made, array=array))
+
+    def refuse_unstartable(self, requests: Sequence[JobRequest]) -> None:
+        """Raise `InputError` if the program or the directory of a job is missing where it would run. It may wait.
+
+        A job that waits for others is taken as it is: they may make what it runs.
+        """
+        for wish in dict.fromkeys(_startable(one) for one in requests if not one.depends):
+            problem = self.site.start_problem(wish)
+            if problem:
+                raise InputError(problem)
 
     def cancel(self, name: str, by: str = "") -> list[JobRecord]:
         """End jobs. Their processes are asked to stop, and killed after their grace period.
@@ -551,6 +564,7 @@ class Scheduler:
             account=own_account(),
             lives=self.engine.lives,
             tell_limit=self.engine.tell_limit,
+            largest=self.site.largest,
         )
 
     def _grown(self, one: ClusterGrew) -> None:
@@ -571,3 +585,10 @@ class Scheduler:
     def _each(self, name: str, act: Act, what: str, by: str) -> list[JobRecord]:
         """Act on a job, or on all tasks of an array."""
         return list(self.ask(self.commands.each(name, act, what, by)))
+
+
+def _startable(request: JobRequest) -> Startable:
+    """What a job would start, and as whom."""
+    account = request.account if os.geteuid() == 0 and request.account != own_account() else ""
+    path = request.env.get("PATH") or os.environ.get("PATH") or os.defpath
+    return Startable(request.command[0], request.cwd, path, account)

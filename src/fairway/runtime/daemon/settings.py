@@ -330,11 +330,10 @@ class Settings:
 
     def refuse(self, requests: Sequence[JobRequest]) -> None:
         """Raise `InputError` if a request is not allowed."""
-        if self.config != NO_CONFIG:
-            for request in requests:
-                refuse(request, self.config)
-                if self._tenants is not None:
-                    refuse_in_tenants(given(request, self.config), self._tenants, self._tenants.cluster)
+        for request in requests:
+            refuse(request, self.config)
+            if self._tenants is not None:
+                refuse_in_tenants(given(request, self.config), self._tenants, self._tenants.cluster)
 
     def refuse_too_many(self, load: Load, jobs: LiveJobs, now_s: float) -> None:
         """Raise `InputError` if so many new jobs are not allowed."""

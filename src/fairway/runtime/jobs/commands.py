@@ -19,7 +19,7 @@ from fairway.core.errors import FairwayError, InputError
 from fairway.core.event import Event, JobCancelled, JobSubmitted, JobUpdated
 from fairway.runtime.jobs import life
 from fairway.runtime.jobs.arrivals import Arrival, awaited
-from fairway.runtime.jobs.estimates import speeds_of, submitted, why_impossible
+from fairway.runtime.jobs.estimates import refuse_too_large, speeds_of, submitted, why_impossible
 from fairway.runtime.jobs.holdings import Load
 from fairway.runtime.jobs.job_story import by_whom, changes_text
 from fairway.runtime.jobs.life import MORE, WAITS, Command, NotDone, Settle, Stop
@@ -27,6 +27,7 @@ from fairway.runtime.jobs.live_jobs import LiveJobs
 from fairway.runtime.jobs.records import JobRecord, JobState
 from fairway.runtime.jobs.request import JobRequest
 from fairway.runtime.jobs.waiting import Reasons
+from fairway.runtime.processes.host_size import HostSize
 
 UPDATABLE = ("priority", "weight", "limit_s", "deadline_s", "name")
 
@@ -77,6 +78,7 @@ class Commands:
     and events of a command. `account` is the user that processes run as if a submission does not say it. `lives(job)`
     says whether a job has an attempt with processes. `tell_limit(job, limit_s)` gives a running attempt a new time
     limit. It is the only thing done before it is in the journal, so that the owner gets its error (`OSError`).
+    `largest` is the size of the largest machine, if that is known.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class Commands:
         account: str,
         lives: Callable[[int], bool],
         tell_limit: Callable[[int, float | None], None],
+        largest: Callable[[], HostSize | None] = lambda: None,
     ) -> None:
         self._jobs = jobs
         self._store = jobs.store
@@ -100,6 +103,7 @@ class Commands:
         self.account = account
         self._lives = lives
         self._tell_limit = tell_limit
+        self._largest = largest
 
     @property
     def _cluster(self) -> Cluster:
@@ -111,6 +115,7 @@ class Commands:
         for request in requests:
             if not any(speeds_of(request, cluster)):
                 raise InputError(why_impossible(request, cluster))
+            refuse_too_large(request, self._largest())
         self._refuse_unknown(requests)
 
     def _refuse_unknown(self, requests: Sequence[JobRequest]) -> None:

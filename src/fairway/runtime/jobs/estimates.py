@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from statistics import median
 
 from fairway.core import portable
 from fairway.core.cluster import Cluster
+from fairway.core.errors import InputError
 from fairway.core.event import Event, JobSubmitted, RegimeEntered
 from fairway.core.hardware import known_gpu
 from fairway.core.job import JobSpec
@@ -17,6 +19,7 @@ from fairway.core.prospect import Prospect, Stage
 from fairway.runtime.jobs.records import Attempt, JobRecord, Progress
 from fairway.runtime.jobs.request import JobRequest
 from fairway.runtime.jobs.run_times import Kind, kinds_of
+from fairway.runtime.processes.host_size import HostSize
 
 _EPOCHS = 100.0
 ELASTIC_EXPONENT = 0.9
@@ -111,7 +114,27 @@ def why_impossible(request: JobRequest, cluster: Cluster) -> str:
         + (f" of {gpu.memory_bytes / 2**30:.0f} GiB" * bool(gpu.memory_bytes))
         for kind, gpu in enumerate(cluster.types)
     )
-    return f"no GPUs here can ever run this job: it asks for {asked}; there are {there}"
+    anything = any(speeds_of(replace(request, gpu_types=()), cluster)) if request.gpu_types else False
+    hint = ". `--type any` takes GPUs of any type" if anything else ""
+    return f"no GPUs here can ever run this job: it asks for {asked}; there are {there}{hint}"
+
+
+def refuse_too_large(request: JobRequest, largest: HostSize | None) -> None:
+    """Raise `InputError` if a job asks for more CPUs or memory than there are. `largest` is the largest machine.
+
+    The CPUs of a gang are divided among its machines; each of them may use all of the memory that it asks for.
+    """
+    if largest is None:
+        return
+    machines = min(largest.machines, request.gpus)
+    there = f"{largest.cpus} CPUs and {round(largest.memory_bytes / 2**30, 1):g} GiB of memory"
+    over = [
+        *([f"{request.cpus:g} CPUs"] if request.cpus > largest.cpus * machines else []),
+        *([f"{round(request.host_memory_bytes / 2**30, 1):g} GiB"] if request.host_memory_bytes > largest.memory_bytes else []),
+    ]
+    if over:
+        which = "this machine has" if largest.machines == 1 else "the largest machine has"
+        raise InputError(f"no machine here can ever run this job: it asks for {' and '.join(over)}; {which} {there}")
 
 
 def same_type(name: str, wanted: str) -> bool:

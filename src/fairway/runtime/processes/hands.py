@@ -32,6 +32,7 @@ from fairway.core.errors import FairwayError
 from fairway.runtime.processes import containment, keeper, local
 from fairway.runtime.processes.containment import TOKEN, kill_strays
 from fairway.runtime.processes.environment import free_port
+from fairway.runtime.processes.host_size import this_machine
 from fairway.runtime.processes.local import NODE, LocalSite, Running
 from fairway.runtime.processes.machine import Machine, found_machine
 from fairway.runtime.processes.movable_memory import MovableMemory, saver_folder
@@ -110,7 +111,7 @@ class Hands:
             problem = "" if Path(shared).read_text(encoding="ascii") == text else f"{shared} has another text there"
         except (OSError, ValueError) as error:
             problem = f"{shared} cannot be read there ({getattr(error, 'strerror', None) or error})"
-        cluster, machine = self._machine.cluster, self._machine
+        cluster, machine, size = self._machine.cluster, self._machine, this_machine()
         kinds = [cluster.types[kind] for kind in cluster.node_type]
         return {
             "nodes": [[node.gpu_type, node.gpus] for node in cluster.nodes],
@@ -128,7 +129,8 @@ class Hands:
             "kept": self._containment.kept(),
             "user": os.geteuid(),
             "token": os.environ.get("RAY_AUTH_MODE") == "token",
-            "cpus": os.cpu_count() or 1,
+            "cpus": size.cpus,
+            "memory_bytes": size.memory_bytes,
         }
 
     def other_owner(self, owner: str) -> str:

@@ -29,6 +29,7 @@ from fairway.runtime.processes import environment, executors, keeper
 from fairway.runtime.processes.containment import TOKEN, Containment, HostLimits, keeper_of, kill_strays
 from fairway.runtime.processes.environment import ReportReader
 from fairway.runtime.processes.gpu_loads import GpuLoads
+from fairway.runtime.processes.host_size import HostSize, this_machine
 from fairway.runtime.processes.machine import ForeignProcesses, Nvml
 from fairway.runtime.processes.movable_memory import MovableMemory
 from fairway.runtime.processes.ranks import HANDLED
@@ -44,6 +45,7 @@ from fairway.runtime.processes.site import (
     Report,
     Sight,
 )
+from fairway.runtime.processes.startable import Startable, StartCheck
 
 NOBODY = [0, -1]
 """Stands for the keeper of an attempt that has not started and never will."""
@@ -453,6 +455,7 @@ class LocalSite(JobFolders):
     ) -> None:
         self._nobodys_children = nobodys_children
         self._nvml = nvml
+        self._start_check, self._size = StartCheck(), this_machine()
         self._gpus = None if nvml is None else ForeignProcesses(nvml, devices or (), self._ours)
         self._loads = None if nvml is None else GpuLoads(nvml, devices or ())
         self._executors = executors
@@ -513,6 +516,14 @@ class LocalSite(JobFolders):
     def member(self, node: int) -> Member:
         """This machine."""
         return Member(socket.gethostname())
+
+    def largest(self) -> HostSize:
+        """The size of this machine."""
+        return self._size
+
+    def start_problem(self, wish: Startable) -> str:
+        """Why a program could not be started here; "" if it could, or nobody can say. Any thread may call this."""
+        return self._start_check.problem(wish)
 
     def blocked(self) -> Mapping[int, str]:
         """The GPUs that cannot be used now, by number with the reason. Any thread may call this."""

@@ -29,6 +29,7 @@ from fairway.runtime.processes import keeper, local
 from fairway.runtime.processes.bridge_link import BridgeLink, start_ray_bridge
 from fairway.runtime.processes.environment import ASKS_PORT, with_port
 from fairway.runtime.processes.hands import memory_place, outcome_of
+from fairway.runtime.processes.host_size import HostSize
 from fairway.runtime.processes.local import NOBODY, JobFolders, lost_outcome, make_folder, make_job_folder
 from fairway.runtime.processes.parts import joined
 from fairway.runtime.processes.remote_attempt import RemoteAttempt, RemotePart, parts_of
@@ -45,6 +46,7 @@ from fairway.runtime.processes.site import (
     Over,
     Sight,
 )
+from fairway.runtime.processes.startable import Startable, StartCheck
 
 SIGN_S = 13.0
 """A machine that Ray has given up is lost if its keepers have shown no sign of life for this long."""
@@ -86,6 +88,7 @@ class RaySite(JobFolders):
         self._wish = known
         self._bridge, self._log = bridge, log
         self._machines: dict[str, RemoteMachine] = {}
+        self._start_check = StartCheck()
         self._attempts: dict[str, RemoteAttempt] = {}
         self._parts: dict[str, RemotePart] = {}
         self._calls: dict[int, tuple[str, Callable[[Mapping[str, Any]], None]]] = {}
@@ -213,6 +216,18 @@ class RaySite(JobFolders):
         """A machine of the site."""
         machine = self._machines[self._layout.machines[node][2]]
         return Member(machine.name, machine.address or "127.0.0.1", machine.interface)
+
+    def largest(self) -> HostSize | None:
+        """The most CPUs and memory that a machine has; None as long as some have not said. Any thread may call this."""
+        told = [machine.hello for machine in list(self._machines.values())]
+        if not told or not all("memory_bytes" in hello for hello in told):
+            return None
+        cpus, memory_bytes = (max(int(hello[what]) for hello in told) for what in ("cpus", "memory_bytes"))
+        return HostSize(cpus, memory_bytes, len(told))
+
+    def start_problem(self, wish: Startable) -> str:
+        """What is wrong with the directory. Only the machine where the job will run knows its programs."""
+        return self._start_check.problem(wish._replace(program="", path=""))
 
     def start(self, directory: Path, launch: Mapping[str, Any]) -> RemoteAttempt:
         """Have an attempt started. If its machines cannot, it is over soon. `OSError` if its folder cannot be made."""

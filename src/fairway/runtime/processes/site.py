@@ -22,6 +22,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from fairway.core.batch import Split
 from fairway.core.cluster import Cluster
+from fairway.runtime.processes.host_size import HostSize
+from fairway.runtime.processes.startable import Startable
 
 
 class Moment(NamedTuple):
@@ -210,14 +212,22 @@ class Report(NamedTuple):
 
 
 class Site(Protocol):
-    """Where attempts run. Only one thread may call it, except for `wake`, `blocked`, `sight`, `gpu_loads` and
-    `lines`.
+    """Where attempts run. Only one thread may call it, except for `wake`, `blocked`, `sight`, `gpu_loads`,
+    `lines`, `largest` and `start_problem`.
 
     No method waits for another machine.
     """
 
     def member(self, node: int) -> Member:
         """A machine of the site."""
+        ...
+
+    def largest(self) -> HostSize | None:
+        """The most CPUs and memory that one machine has; None as long as some machines have not said."""
+        ...
+
+    def start_problem(self, wish: Startable) -> str:
+        """Why a program could not be started here; "" if it could, or only another machine can say. It may wait."""
         ...
 
     def blocked(self) -> Mapping[int, str]:
