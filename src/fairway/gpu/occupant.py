@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 import math
+import os
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +31,10 @@ _RECORDED_STEP = 1
 
 @dataclass(frozen=True)
 class HostingRequest:
-    """What a seat asks an executor to host. `memory_bytes` is the most that the job needs on the device, if known."""
+    """What a seat asks an executor to host. `memory_bytes` is the most that the job needs on the device, if known.
+
+    `environment` are the variables of the job, which its factory finds in `os.environ`.
+    """
 
     job: str
     factory: str
@@ -40,6 +44,7 @@ class HostingRequest:
     resume: bool = False
     mark: str = ""
     memory_bytes: int = 0
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
     def read(message: Mapping[str, Any]) -> HostingRequest:
@@ -54,9 +59,36 @@ class HostingRequest:
                 resume=bool(message.get("resume")),
                 mark=str(message.get("mark", "")),
                 memory_bytes=int(message.get("memory_bytes", 0)),
+                environment={str(name): str(value) for name, value in message.get("environment", {}).items()},
             )
         except (KeyError, TypeError, ValueError) as error:
             raise HostingError(f"the executor cannot read what to host: {error}") from None
+
+
+@contextlib.contextmanager
+def variables_of(environment: Mapping[str, str]) -> Iterator[None]:
+    """Let the variables of the process be those of a job. All jobs live in this process and are made one at a time.
+
+    The process keeps its own afterwards, also where the job has changed some.
+    """
+    if not environment:
+        yield
+        return
+    own = dict(os.environ)
+    try:
+        _set_variables(environment)
+        yield
+    finally:
+        _set_variables(own)
+
+
+def _set_variables(wanted: Mapping[str, str]) -> None:
+    """Change the variables of the process where they are others. Threads of libraries may read them meanwhile."""
+    for name in os.environ.keys() - wanted.keys():
+        del os.environ[name]
+    for name, value in wanted.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
 
 
 class Iteration(NamedTuple):
@@ -135,7 +167,7 @@ class Occupant:
         """Make the job, and load its last saved state."""
         before = self._device.allocated_bytes()
         self.launched = self.landed = 0
-        with self._inside():
+        with self._inside(), variables_of(self.wanted.environment):
             self.hosted = make_job(self.wanted.factory, self.wanted.arguments)
         saved = None if self._checkpoints is None else self._checkpoints.latest()
         if saved is not None and self.hosted.can_be_saved:

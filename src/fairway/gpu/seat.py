@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -35,6 +36,27 @@ REQUEST = signal.SIGRTMIN + 5
 """The signal of a keeper that wants the memory to move, as `runtime.processes.moves` has it."""
 
 
+_VARIABLE = re.compile(r"\\\$|\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})")
+
+
+class UnknownVariableError(Exception):
+    """An argument names a variable that the job does not have."""
+
+
+def with_variables(text: str, environment: Mapping[str, str]) -> str:
+    """An argument with the values of `$NAME` and `${NAME}`, as a shell puts them in. `\\$` is a plain $."""
+
+    def value(found: re.Match[str]) -> str:
+        name = found[1] or found[2]
+        if name is None:
+            return "$"
+        if name not in environment:
+            raise UnknownVariableError(f"{text}: the job has no variable {name}. Give it with --env {name}=VALUE")
+        return environment[name]
+
+    return _VARIABLE.sub(value, text)
+
+
 class Seat:
     """One job, from its first hosting to its end."""
 
@@ -50,8 +72,20 @@ class Seat:
         self._stop = StopFlag()
         self._memory = AskedMemory(context.attempt)
 
+    def check(self) -> str:
+        """What is wrong with the arguments; "" if nothing is."""
+        try:
+            self._wanted()
+        except UnknownVariableError as error:
+            return str(error)
+        return ""
+
     def run(self) -> int:
         """Have the job hosted until it has ended. Returns the exit code of this process."""
+        problem = self.check()
+        if problem:
+            self._say(problem)
+            return 1
         self._stop.install()
         self._memory.install()
         patience_s = PATIENCE_S
@@ -114,7 +148,8 @@ class Seat:
         return {
             "job": context.job_id or str(os.getpid()),
             "factory": self._factory,
-            "arguments": self._arguments,
+            "arguments": [with_variables(one, os.environ) for one in self._arguments],
+            "environment": dict(os.environ),
             "attempt": str(context.attempt or ""),
             "checkpoints": str(context.checkpoints or ""),
             "resume": self._resume,

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-MOST_LINE = 1 << 20
+MOST_LINE = 8 << 20
 MOST_WAITING = 4 << 20
 """The most bytes that wait for a seat that does not read. What comes after that is dropped."""
 _PIECE = 65_536

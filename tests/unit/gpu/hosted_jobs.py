@@ -95,3 +95,14 @@ def odd(what: str) -> Odd:
 
 def nothing() -> None:
     return None
+
+
+def configured(rate: str = "none") -> Counting:
+    print(f"task {os.environ.get('FAIRWAY_ARRAY_TASK_ID')} rate {rate} {os.environ.get('LR')} own {os.environ['PATH']}")
+    os.environ["LEFT_BEHIND"] = rate
+    return Counting("3")
+
+
+def left_behind() -> Counting:
+    print(f"left {os.environ.get('LEFT_BEHIND')} {os.environ.get('LR')} {os.environ['OMP_NUM_THREADS']}")
+    return Counting("1")

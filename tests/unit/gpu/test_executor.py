@@ -10,6 +10,8 @@ import pytest
 from executor_process import FakeSeat, executor, leave_word
 
 from fairway.gpu.safeguards import MOST_CRASHES, STUCK
+from fairway.gpu.seat import Seat
+from fairway.train.context import Context
 from fairway.testing.waiting import WAIT_S, at_rest, wait_for
 
 
@@ -198,3 +200,30 @@ def test_nonsense_of_a_seat_is_refused(tmp_path: Path) -> None:
         twice = FakeSeat(tmp_path).host("1", "counting", "1000", "0.01")
         twice.until("step")
         assert FakeSeat(tmp_path).host("1", "counting").until("error") == "job 1 is hosted already"
+
+
+def test_a_factory_finds_the_variables_of_its_job_and_of_no_other(tmp_path: Path) -> None:
+    with executor(tmp_path):
+        told = []
+        for task in ("0", "1"):
+            own = {"FAIRWAY_ARRAY_TASK_ID": task, "LR": f"0.{task}", "PATH": f"/of/{task}"}
+            seat = FakeSeat(tmp_path).host(task, "configured", f"r{task}", environment=own)
+            told.append(seat.until("log"))
+            seat.until("done")
+        assert told == ["task 0 rate r0 0.0 own /of/0", "task 1 rate r1 0.1 own /of/1"]
+        assert FakeSeat(tmp_path).host("2", "left_behind").until("log") == "left None None 1"
+
+
+def test_a_seat_replaces_variables_in_the_arguments_of_its_factory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"FAIRWAY_ARRAY_TASK_ID": "3", "LR": "0.1"}.items():
+        monkeypatch.setenv(name, value)
+    words = ["$FAIRWAY_ARRAY_TASK_ID", "lr=${LR}", r"\$LR", "5$", "$LR/$LR"]
+    seat = Seat(Context.from_environment(), tmp_path / "socket", "hosted_jobs:configured", words)
+    wanted = seat._wanted()
+    assert wanted["arguments"] == ["3", "lr=0.1", "$LR", "5$", "0.1/0.1"]
+    assert wanted["environment"]["LR"] == "0.1"
+    wrong = Seat(Context.from_environment(), tmp_path / "socket", "hosted_jobs:configured", ["$NOT_THERE"])
+    assert wrong.run() == 1
+    assert "$NOT_THERE: the job has no variable NOT_THERE. Give it with --env" in capsys.readouterr().out
