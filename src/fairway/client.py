@@ -49,11 +49,14 @@ Row = dict[str, Any]
 
 
 class Submitted(list[Row]):
-    """The jobs of a submission; `new` counts those that were not known before under the same key."""
+    """The jobs of a submission; `new` counts those that were not known before under the same key.
 
-    def __init__(self, rows: Iterable[Row], new: int) -> None:
+    `notes` say what they ask for and the policy in force takes no notice of.
+    """
+
+    def __init__(self, rows: Iterable[Row], new: int, notes: Iterable[str] = ()) -> None:
         super().__init__(rows)
-        self.new = new
+        self.new, self.notes = new, tuple(notes)
 
 
 class WaitedTooLongError(ClientError):
@@ -105,7 +108,7 @@ class Client:
         body = _placed(jobs) if isinstance(jobs, Mapping) else [_placed(job) for job in jobs]
         headers = {"Idempotency-Key": key or uuid.uuid4().hex}
         told = self._json("POST", "/jobs", body, headers=headers)
-        return Submitted(told["jobs"], told.get("new", len(told["jobs"])))
+        return Submitted(told["jobs"], told.get("new", len(told["jobs"])), told.get("notes", ()))
 
     def ls(
         self,

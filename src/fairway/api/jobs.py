@@ -16,6 +16,7 @@ from fairway.api import views
 from fairway.api.answers import Answer
 from fairway.api.auth_middleware import note
 from fairway.api.context import ApiContext
+from fairway.api.json_rows import Taken
 from fairway.api.logs import LogPart, Logs
 from fairway.api.people import NotAllowedError, Person
 from fairway.api.promised import record_of_promises
@@ -41,6 +42,7 @@ from fairway.api.schema import (
 )
 from fairway.core.errors import InputError
 from fairway.policies.registry import files_of_knobs
+from fairway.runtime.guard.unheeded import unheeded
 from fairway.runtime.jobs.commands import UnknownJobError
 from fairway.runtime.jobs.job_story import for_others
 from fairway.runtime.jobs.records import JobRecord, JobState
@@ -134,7 +136,8 @@ def _taken(
     # The configuration may have changed a request, but its command is still the same object.
     asked = {id(request.command) for request in requests}
     new = sum(id(record.request.command) in asked for record in records)
-    text = context.listing.text(records, new=new)
+    notes = unheeded(requests, context.scheduler.guard.policy)
+    text = context.listing.text(records, taken=Taken(new, notes))
     return Response(text, 201 if new else 200, media_type=_JSON)
 
 

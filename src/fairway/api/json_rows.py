@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from fairway.api import views
 from fairway.runtime.daemon.scheduler import Scheduler
@@ -29,6 +29,13 @@ _UNBEGUN = (
 )
 
 
+class Taken(NamedTuple):
+    """What the answer to a submission says of all its jobs: how many are new, and notes."""
+
+    new: int
+    notes: Sequence[str]
+
+
 class Listing:
     """Writes lists of the jobs of one scheduler. May be used by several threads."""
 
@@ -38,8 +45,10 @@ class Listing:
         self._ended: dict[tuple[int, bool], tuple[tuple[Any, ...], str]] = {}
         self._shift_s = scheduler.clock.shift_s
 
-    def text(self, records: Iterable[JobRecord], sees: views.Sees = views.all_seen, *, new: int | None = None) -> bytes:
-        """An answer with these jobs, the same as `views.rows` gives; to a submission it says how many are new."""
+    def text(
+        self, records: Iterable[JobRecord], sees: views.Sees = views.all_seen, *, taken: Taken | None = None
+    ) -> bytes:
+        """An answer with these jobs, the same as `views.rows` gives; to a submission it has a head of its own."""
         now_s, shift_s = self._scheduler.clock.now_s(), self._scheduler.clock.shift_s
         # When somebody sets the time of day, all rows are written again.
         if len(self._fixed) > MOST_KEPT or shift_s != self._shift_s:
@@ -48,7 +57,7 @@ class Listing:
             self._ended.clear()
         self._shift_s = shift_s
         jobs = ",".join([self._row(record, now_s, sees(record)) for record in records])
-        head = "" if new is None else f'"new":{new},'
+        head = "" if taken is None else f'"new":{taken.new},"notes":{json.dumps(taken.notes)},'
         return f'{{{head}"jobs":[{jobs}]}}'.encode("ascii")
 
     def _row(self, record: JobRecord, now_s: float, seen: bool) -> str:

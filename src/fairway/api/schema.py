@@ -201,9 +201,13 @@ class Rows(BaseModel):
 
 
 class TakenRows(Rows):
-    """Jobs of a submission; `new` of them were not there before."""
+    """Jobs of a submission; `new` of them were not there before.
+
+    `notes` say what they ask for and the policy in force takes no notice of.
+    """
 
     new: int
+    notes: list[str]
 
 
 class ChangedRow(Row):

@@ -15,6 +15,7 @@ from fairway.api.people import NotAllowedError, Person
 from fairway.api.schema import Submission
 from fairway.api.view_schema import Typed
 from fairway.core.errors import InputError
+from fairway.runtime.guard.unheeded import unheeded
 from fairway.runtime.jobs.request import JobRequest, checked, problems_in
 from fairway.submission.draft import Draft
 from fairway.submission.quantities import Array
@@ -100,6 +101,7 @@ def _refuse(context: ApiContext, person: Person, body: dict[str, Any]) -> list[R
     context.daemon.settings.refuse([request])
     if person.role != "read":
         context.scheduler.refuse_unstartable([request])
+    known += [Remark(None, None, note) for note in unheeded([request], context.scheduler.guard.policy)]
     if one.array is not None and len(set(one.array)) != len(one.array):
         raise InputError("array: a task number is given twice")
     return known

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from fairway.cli.simulation_options import Scene
 
 _PIPED_WIDTH = 200
+_HEEDED = {"range": "ranges of GPUs", "weight": "weights", "deadline": "deadlines"}
+"""What policies take notice of that jobs ask for, in words."""
 _DETAILS = ("queue_p99_s", "lost_gpu_h", "jct_p50_s", "knows", "ftf_concurrent_worst", "makespan_s", "preemptions")
 """Columns that are dropped on a narrow terminal, the least important first."""
 _COLUMNS = {
@@ -271,6 +273,7 @@ def policy_table(told: Mapping[str, Any]) -> Table:
     rows = [("policy", told["name"]), ("what it does", told["about"]), ("source", told["source"])]
     rows += [("", text) for text in told["idea"]]
     rows.append(("may know", told["knows"]))
+    rows.append(("heeds", ", ".join(_HEEDED[word] for word in told["heeds"])))
     for knob, default in told["knobs"].items():
         choices = told["choices"].get(knob)
         rows.append(("knob", f"{knob}={default}" + (f"  (one of {', '.join(choices)})" if choices else "")))

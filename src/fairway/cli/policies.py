@@ -69,6 +69,7 @@ def _described(name: str, cls: type[Policy]) -> dict[str, Any]:
         "about": text.partition("\n")[0],
         "knows": says or ", ".join(told) or "nothing beyond the request",
         "oracle": told,
+        "heeds": _heeded(cls),
         "knobs": knobs(cls),
     }
 
@@ -98,6 +99,12 @@ def _home(module: str) -> str:
 
 def _paragraphs(text: str) -> list[str]:
     return [" ".join(each.split()) for each in text.split("\n\n") if each.strip()]
+
+
+def _heeded(cls: type[Policy]) -> list[str]:
+    """What a policy takes notice of that jobs ask for; where that depends on a knob, that of its default."""
+    heeds = getattr(cls, "heeds", ())
+    return sorted(cls().heeds if isinstance(heeds, property) else heeds)  # type: ignore[attr-defined]
 
 
 def _told(cls: type[Policy]) -> list[str]:

@@ -90,7 +90,7 @@ def submit(
     )
     if rows.new and not where.json and sys.stdout.isatty():
         told += _expected(where.client(), name)
-    where.show(list(rows), lambda: f"job {name} {told}\n")
+    where.show([{**row, "notes": list(rows.notes)} for row in rows], lambda: f"job {name} {told}\n")
 
 
 @takes(asked=AskedTerms, where=Where)
@@ -166,7 +166,8 @@ def _submitted(client: Client, draft: Draft, key: str | None) -> Submitted:
         if draft.array.at_once:
             body["array_at_once"] = draft.array.at_once
     rows = client.submit(body, key=key)
-    for remark in (*draft.remarks, *draft.exported(os.environ).remarks, *_limits_not_kept(client, request)):
+    told = (*draft.remarks, *draft.exported(os.environ).remarks, *_limits_not_kept(client, request), *rows.notes)
+    for remark in told:
         output.say("note", remark)
     return rows
 

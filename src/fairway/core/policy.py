@@ -31,6 +31,16 @@ class Policy(Protocol):
     def decide(self, snapshot: Snapshot) -> Decision: ...
 
 
+HEEDED = ("range", "weight", "deadline")
+"""What a policy may take notice of that jobs ask for: a range of GPUs, a weight, a deadline."""
+
+
+def heeded_by(policy: Policy) -> frozenset[str] | None:
+    """Which words of `HEEDED` a policy takes notice of (its attribute `heeds`); None if it does not say."""
+    heeds: frozenset[str] | None = getattr(policy, "heeds", None)
+    return heeds
+
+
 @dataclass(frozen=True)
 class Layer:
     """The base of policies that wrap another one: they have its name, know what it knows, and keep its rounds."""
@@ -46,6 +56,11 @@ class Layer:
     def knows(self) -> frozenset[str]:
         """What the inner policy knows."""
         return self.inner.knows
+
+    @property
+    def heeds(self) -> frozenset[str] | None:
+        """What the inner policy takes notice of."""
+        return heeded_by(self.inner)
 
     @property
     def round_s(self) -> float:

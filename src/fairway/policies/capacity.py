@@ -45,6 +45,11 @@ class Capacity:
     knows: ClassVar[frozenset[str]] = frozenset()
     round_s: ClassVar[float] = 0.0
 
+    @property
+    def heeds(self) -> frozenset[str]:
+        """Weights, where they give the parts of queues."""
+        return frozenset({"weight"} if self.shares == "weight" and not self.quotas else ())
+
     def __post_init__(self) -> None:
         _parts(self.quotas)
         if not (math.isfinite(self.reserve_after_s) and self.reserve_after_s >= 0):

@@ -26,6 +26,7 @@ class Fifo:
 
     name: ClassVar[str] = "fifo"
     knows: ClassVar[frozenset[str]] = frozenset()
+    heeds: ClassVar[frozenset[str]] = frozenset()
     round_s: ClassVar[float] = 0.0
     serves_in: ClassVar[Order] = Order("strictly in the order of submission", submission, strict=True)
 
@@ -43,6 +44,7 @@ class Backfill:
 
     name: ClassVar[str] = "backfill"
     knows: ClassVar[frozenset[str]] = frozenset()
+    heeds: ClassVar[frozenset[str]] = frozenset()
     round_s: ClassVar[float] = 0.0
     serves_in: ClassVar[Order] = Order("in the order of submission", submission)
 

@@ -36,6 +36,7 @@ class Las:
 
     name: ClassVar[str] = "las"
     knows: ClassVar[frozenset[str]] = frozenset()
+    heeds: ClassVar[frozenset[str]] = frozenset()
     round_s: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:

@@ -34,6 +34,7 @@ class Proportional:
 
     name: ClassVar[str] = "proportional"
     knows: ClassVar[frozenset[str]] = frozenset()
+    heeds: ClassVar[frozenset[str]] = frozenset({"weight"})
     round_s: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:

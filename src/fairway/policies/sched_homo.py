@@ -38,6 +38,7 @@ class SchedHomo:
 
     name: ClassVar[str] = "sched_homo"
     knows: ClassVar[frozenset[str]] = frozenset({"duration", "tasks"})
+    heeds: ClassVar[frozenset[str]] = frozenset({"weight"})
     round_s: ClassVar[float] = 0.0
     ranks_priorities: ClassVar[bool] = True
 

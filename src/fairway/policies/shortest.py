@@ -29,6 +29,7 @@ class Sjf:
 
     name: ClassVar[str] = "sjf"
     knows: ClassVar[frozenset[str]] = frozenset({"duration"})
+    heeds: ClassVar[frozenset[str]] = frozenset()
     round_s: ClassVar[float] = 0.0
     serves_in: ClassVar[Order] = Order("shortest total run time first", lambda snapshot: snapshot.oracle.total_s)
 
@@ -46,6 +47,7 @@ class Smallest:
 
     name: ClassVar[str] = "smallest"
     knows: ClassVar[frozenset[str]] = frozenset()
+    heeds: ClassVar[frozenset[str]] = frozenset()
     round_s: ClassVar[float] = 0.0
     serves_in: ClassVar[Order] = Order("fewest GPUs first", lambda snapshot: snapshot.gpus, preempts=True)
 
@@ -63,6 +65,7 @@ class Srtf:
 
     name: ClassVar[str] = "srtf"
     knows: ClassVar[frozenset[str]] = frozenset({"duration"})
+    heeds: ClassVar[frozenset[str]] = frozenset()
     round_s: ClassVar[float] = 0.0
     serves_in: ClassVar[Order] = Order(
         "shortest remaining time first", lambda snapshot: snapshot.oracle.remaining_s, preempts=True
@@ -82,6 +85,7 @@ class Srsf:
 
     name: ClassVar[str] = "srsf"
     knows: ClassVar[frozenset[str]] = frozenset({"duration"})
+    heeds: ClassVar[frozenset[str]] = frozenset()
     round_s: ClassVar[float] = 0.0
     serves_in: ClassVar[Order] = Order(
         "least remaining time × GPUs first",

@@ -48,6 +48,7 @@ class Slaq:
 
     name: ClassVar[str] = "slaq"
     knows: ClassVar[frozenset[str]] = frozenset({"loss"})
+    heeds: ClassVar[frozenset[str]] = frozenset({"range"})
     round_s: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:

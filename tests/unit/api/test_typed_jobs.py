@@ -14,6 +14,8 @@ from api_site import ALICE, BOB, OPERA, Site, fingerprint
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fairway.policies import make_policy
+
 SCRIPT = """\
 #!/bin/bash
 #SBATCH --job-name=net --gpus=2
@@ -243,3 +245,13 @@ def test_what_cannot_be_started_here_is_refused_by_the_api_and_the_page(new_site
     assert "it asks for 50000 CPUs" in beyond.json()["error"]
     assert "it asks for 900000 GiB" in wrong(site, "command", "sh", host_memory_bytes=900_000 << 30)[2]
     assert "there is no queue 'nope'" in wrong(site, "command", "sh", queue="nope")[2]
+
+
+def test_what_the_policy_takes_no_notice_of_is_told_by_the_api_and_the_page(site: Site) -> None:
+    site.daemon.scheduler.set_policy(make_policy("tiresias"), "tiresias")
+    terms = {"gpus": 1, "gpus_max": 4, "preempt": "checkpoint"}
+    answer = site.own.post("/v1/jobs", json={"command": ["true"], "hold": True, **terms}).json()
+    (note,) = answer["notes"]
+    assert note.startswith("the policy tiresias changes no numbers of GPUs")
+    assert note in [one["text"] for one in check(site, "command", "true", **terms)["warnings"]]
+    assert site.own.post("/v1/jobs", json={"command": ["true"], "hold": True}).json()["notes"] == []

@@ -92,10 +92,6 @@ def test_a_deadline_can_be_taken_away(shell: Shell, updated: list[dict[str, Any]
         (("submit", "--env", "A", "--", "true"), "--env: 'A' is not written like NAME=value"),
         (("ls", "--since", "yesterday"), "--since: 'yesterday' is not a time; write 30m, 16:00, 2026-01-31 or"),
         (("what-if", "--horizon", "long"), "--horizon: 'long' is not a duration; write 90, 30m, 2h"),
-        (("submit", "--chdir", "/nonexistent", "--", "true"), "/nonexistent: no such directory to run it in"),
-        (("submit", "--chdir", "/dev/null", "--", "true"), "/dev/null: not a directory to run it in"),
-        (("submit", "--chdir", "/dev/null/x", "--", "true"), "/dev/null/x: no such directory to run it in"),
-        (("run", "--chdir", "/nonexistent", "--", "true"), "/nonexistent: no such directory to run it in"),
         (("what-if", "12", "--gpus", "2"), "12 is the id of a job; options of `submit` are only for a new job"),
     ],
 )

@@ -11,8 +11,8 @@ from executor_process import FakeSeat, executor, leave_word
 
 from fairway.gpu.safeguards import MOST_CRASHES, STUCK
 from fairway.gpu.seat import Seat
-from fairway.train.context import Context
 from fairway.testing.waiting import WAIT_S, at_rest, wait_for
+from fairway.train.context import Context
 
 
 def _attempt(folder: Path, name: str) -> Path:

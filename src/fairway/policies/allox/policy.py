@@ -36,6 +36,7 @@ class AlloX:
 
     name: ClassVar[str] = "allox"
     knows: ClassVar[frozenset[str]] = frozenset({"duration"})
+    heeds: ClassVar[frozenset[str]] = frozenset()
     round_s: ClassVar[float] = 0.0
     published_if: ClassVar[Mapping[str, tuple[Any, ...]]] = {"published": (True,)}
 

@@ -45,6 +45,7 @@ class AntMan:
 
     name: ClassVar[str] = "antman"
     knows: ClassVar[frozenset[str]] = frozenset()
+    heeds: ClassVar[frozenset[str]] = frozenset()
     round_s: ClassVar[float] = 0.0
     ranks_priorities: ClassVar[bool] = True
 

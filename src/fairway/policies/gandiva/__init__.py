@@ -43,6 +43,7 @@ class Gandiva:
 
     name: ClassVar[str] = "gandiva"
     knows: ClassVar[frozenset[str]] = frozenset()
+    heeds: ClassVar[frozenset[str]] = frozenset({"range"})
     round_s: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:

@@ -53,6 +53,7 @@ class GandivaFair:
 
     name: ClassVar[str] = "gandiva_fair"
     knows: ClassVar[frozenset[str]] = frozenset()
+    heeds: ClassVar[frozenset[str]] = frozenset({"weight"})
     round_s: ClassVar[float] = 0.0
     published_if: ClassVar[Mapping[str, tuple[Any, ...]]] = {"published": (True,)}
 

@@ -30,6 +30,7 @@ class SharePolicy:
 
     name: ClassVar[str] = ""
     knows: ClassVar[frozenset[str]] = frozenset()
+    heeds: ClassVar[frozenset[str]] = frozenset()
     round_s: ClassVar[float] = 0.0
     published_if: ClassVar[Mapping[str, tuple[Any, ...]]] = {"published": (True,)}
 

@@ -40,6 +40,7 @@ class MaxMinFairness(PlanningPolicy):
     """
 
     name: ClassVar[str] = "max_min_fairness"
+    heeds: ClassVar[frozenset[str]] = frozenset({"weight"})
 
     def plan(self, situation: Situation) -> Shares:
         """The highest level, then the largest sum above it."""

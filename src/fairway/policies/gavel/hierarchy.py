@@ -33,6 +33,7 @@ class WaterFilling(PlanningPolicy):
     """
 
     name: ClassVar[str] = "water_filling"
+    heeds: ClassVar[frozenset[str]] = frozenset({"weight"})
 
     def plan(self, situation: Situation) -> Shares:
         """Fill up the jobs in proportion to their weights."""
@@ -58,6 +59,7 @@ class Hierarchical(WaterFilling):
     fifo: tuple[str, ...] = ()
 
     name: ClassVar[str] = "hierarchical"
+    heeds: ClassVar[frozenset[str]] = frozenset({"weight"})
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -71,6 +71,7 @@ class MinCostSlo(MinCost):
     """
 
     name: ClassVar[str] = "min_cost_slo"
+    heeds: ClassVar[frozenset[str]] = frozenset({"deadline"})
     oracles: ClassVar[frozenset[str]] = frozenset({"duration"})
 
     def decide(self, snapshot: Snapshot) -> Decision:

@@ -44,6 +44,7 @@ class Hare:
     group_s: float = 60.0
 
     name: ClassVar[str] = "hare"
+    heeds: ClassVar[frozenset[str]] = frozenset({"weight"})
     round_s: ClassVar[float] = 0.0
     ranks_priorities: ClassVar[bool] = True
 

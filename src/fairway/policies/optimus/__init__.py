@@ -37,6 +37,7 @@ class Optimus:
     interval_s: float = 600.0
 
     name: ClassVar[str] = "optimus"
+    heeds: ClassVar[frozenset[str]] = frozenset({"range"})
     round_s: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:

@@ -50,6 +50,7 @@ class Pollux:
 
     name: ClassVar[str] = "pollux"
     knows: ClassVar[frozenset[str]] = frozenset({"goodput"})
+    heeds: ClassVar[frozenset[str]] = frozenset({"range"})
     round_s: ClassVar[float] = 60.0
 
     def __post_init__(self) -> None:

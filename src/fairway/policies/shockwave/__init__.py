@@ -51,6 +51,7 @@ class Shockwave:
 
     name: ClassVar[str] = "shockwave"
     knows: ClassVar[frozenset[str]] = frozenset({"regimes"})
+    heeds: ClassVar[frozenset[str]] = frozenset({"weight"})
     round_s: ClassVar[float] = 0.0
     published_if: ClassVar[Mapping[str, tuple[Any, ...]]] = {"program": ("published",)}
 

@@ -42,6 +42,7 @@ class Sia:
 
     name: ClassVar[str] = "sia"
     knows: ClassVar[frozenset[str]] = frozenset({"goodput"})
+    heeds: ClassVar[frozenset[str]] = frozenset({"range"})
     round_s: ClassVar[float] = 60.0
 
     def __post_init__(self) -> None:

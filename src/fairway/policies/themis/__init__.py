@@ -58,6 +58,7 @@ class Themis:
 
     name: ClassVar[str] = "themis"
     knows: ClassVar[frozenset[str]] = frozenset({"duration"})
+    heeds: ClassVar[frozenset[str]] = frozenset({"range"})
     round_s: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:

@@ -52,6 +52,7 @@ class Tiresias:
 
     name: ClassVar[str] = "tiresias"
     knows: ClassVar[frozenset[str]] = frozenset()
+    heeds: ClassVar[frozenset[str]] = frozenset()
     round_s: ClassVar[float] = 0.0
     published_if: ClassVar[Mapping[str, tuple[Any, ...]]] = {"within": ("entry", "published")}
 

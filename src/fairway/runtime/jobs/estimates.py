@@ -130,7 +130,11 @@ def refuse_too_large(request: JobRequest, largest: HostSize | None) -> None:
     there = f"{largest.cpus} CPUs and {round(largest.memory_bytes / 2**30, 1):g} GiB of memory"
     over = [
         *([f"{request.cpus:g} CPUs"] if request.cpus > largest.cpus * machines else []),
-        *([f"{round(request.host_memory_bytes / 2**30, 1):g} GiB"] if request.host_memory_bytes > largest.memory_bytes else []),
+        *(
+            [f"{round(request.host_memory_bytes / 2**30, 1):g} GiB"]
+            if request.host_memory_bytes > largest.memory_bytes
+            else []
+        ),
     ]
     if over:
         which = "this machine has" if largest.machines == 1 else "the largest machine has"
