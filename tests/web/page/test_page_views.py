@@ -61,7 +61,7 @@ def test_the_queue_follows_jobs_and_says_why_and_when_they_start(cli: LiveCli, o
     page = open_page()
     first = sleeper(cli, "--gpus", "4", "--name", "first", "--expect", "10m")
     row(page, first).and_(page.locator("[data-state=RUNNING]")).wait_for()
-    second = sleeper(cli, "--gpus", "2", "--name", "second", "--queue", "default")
+    second = sleeper(cli, "--gpus", "2", "--name", "second")
     waiting = row(page, second).and_(page.locator("[data-state=PENDING]"))
     waiting.wait_for()
     # The forecast says when, the scheduler why.
