@@ -156,6 +156,8 @@ def _submitted(client: Client, draft: Draft, key: str | None) -> Submitted:
 
     if key == "":
         raise InputError("--key: must not be empty")
+    # What is wrong with it is said before the scheduler is asked anything.
+    draft.request({}, option_names())
     if draft.export is None:
         draft = replace(draft, export=_usual_export(client, draft))
     request = draft.request(os.environ, option_names())
@@ -166,9 +168,9 @@ def _submitted(client: Client, draft: Draft, key: str | None) -> Submitted:
         if draft.array.at_once:
             body["array_at_once"] = draft.array.at_once
     rows = client.submit(body, key=key)
-    told = (*draft.remarks, *draft.exported(os.environ).remarks, *_limits_not_kept(client, request), *rows.notes)
-    for remark in told:
-        output.say("note", remark)
+    notes = (*draft.remarks, *draft.exported(os.environ).remarks, *_limits_not_kept(client, request), *rows.notes)
+    for note in notes:
+        output.say("note", note)
     return rows
 
 
