@@ -122,7 +122,8 @@ def places(scheduler: Scheduler) -> dict[str, str]:
 
 
 def steps_of(scheduler: Scheduler, record: JobRecord) -> list[int]:
-    words = [line.split() for line in log_of(scheduler, record).splitlines()]
+    whole, _, _ = log_of(scheduler, record).rpartition("\n")
+    words = [line.split() for line in whole.splitlines()]
     return [int(line[1]) for line in words if line[:1] == ["step"]]
 
 
