@@ -309,7 +309,13 @@ def test_the_kernel_says_who_is_asking_and_jobs_run_as_their_owner(site: Site) -
 def test_another_users_job_enters_no_directory_that_it_may_not(site: Site, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.mkdir(mode=0o700)
-    job = as_user(site, pwd.getpwnam("nobody"), ["submit", shell("ls", cwd=str(secret))])[0][0]["id"]
+    wanted = shell("ls", cwd=str(secret))
+    refused = as_user(site, pwd.getpwnam("nobody"), ["submit", wanted])[0]
+    assert refused == f"{secret}: the job may not enter this directory. Choose another one with --chdir"
+    # One that waits for another job is not looked at before it starts.
+    before = site.client.submit(shell("true"))[0]["id"]
+    later = {**wanted, "depends": [{"kind": "afterany", "job": before}]}
+    job = as_user(site, pwd.getpwnam("nobody"), ["submit", later])[0][0]["id"]
     told = site.client.wait(job, timeout_s=WAIT_S)
     assert (told["state"], told["exit_code"]) == ("FAILED", 126)
     assert b"Permission denied" in b"".join(site.client.logs(job))
@@ -320,8 +326,6 @@ import sys
 from pathlib import Path
 from fairway.api.server import serve
 from fairway.runtime.daemon.daemon import Daemon, Options
-from fairway.testing.waiting import WAIT_S, wait_for
-from fairway.testing.waiting import WAIT_S, wait_for
 serve(Daemon(Options(Path(sys.argv[1]), policy="fifo", gpus="2")), on_ready=lambda server: print("ready", flush=True))
 print("closed", flush=True)
 """

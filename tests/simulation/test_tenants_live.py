@@ -38,6 +38,14 @@ cells = ["1x4", "2x1"]
 queues = ["asr"]
 """
 
+ONE_QUEUE_EACH = """
+[defaults]
+queue = "all"
+
+[queues.all]
+[queues.asr]
+"""
+
 
 def machines(*gpus: int) -> Cluster:
     return Cluster.of([Node(f"n{n}", "fast", count) for n, count in enumerate(gpus)], [GpuType("fast", 0, 0.0, 1.0)])
@@ -98,9 +106,11 @@ class World:
 
     def rest(self) -> None:
         """Let time pass until all jobs have ended."""
-        store = self.scheduler.store
+        store, steps = self.scheduler.store, 0
         while len(list(store)) < self.jobs or not all(record.state.ended for record in store) or self.site.alive():
             self.scheduler.loop.step()
+            steps += 1
+            assert steps < 200_000, f"{self.jobs} jobs were submitted, {len(list(store))} are there"
 
     def records(self) -> dict[str, JobRecord]:
         """The jobs by name."""
@@ -176,7 +186,7 @@ def test_a_tenant_fares_as_on_a_private_cluster_of_its_cells(made: Any, policy: 
 
 def test_without_tenants_the_same_team_waits_for_others(made: Any) -> None:
     jobs = teams(1)
-    shared, alone = made(machines(8, 8)), made(machines(4, 2))
+    shared, alone = made(machines(8, 8), ONE_QUEUE_EACH), made(machines(4, 2))
     for job in jobs:
         shared.submit(**job)
         if job["user"] == "ann":

@@ -499,6 +499,9 @@ class State:
         row, f = self._row(event.job), self.table.f
         f[c.WEIGHT, row], f[c.DEADLINE_S, row] = event.weight, event.deadline_s
         self.table.i[c.PRIORITY, row] = event.priority
+        if event.priority < 0 and self.specs[event.job].preemptible:
+            # A job that becomes opportunistic is no longer protected, however it started.
+            f[c.PROTECTED_UNTIL_S, row] = min(f[c.PROTECTED_UNTIL_S, row], self.now_s)
 
     def _restart_measured(self, event: RestartMeasured) -> None:
         self.table.f[c.RESTART_S, self._row(event.job)] = event.restart_s
