@@ -138,7 +138,7 @@ def test_a_change_of_policy_that_leaves_guests_where_they_are_is_found_out(monke
         return []
 
     monkeypatch.setattr(Commands, "guests_off", careless)
-    assert "the policy decides" in _fails(62)
+    assert "the policy decides" in _fails(386)
 
 
 def test_a_restart_that_leaves_guests_to_hosts_that_have_ended_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +178,7 @@ def test_a_cancel_on_a_full_disk_that_leaves_no_mark_is_found_out(monkeypatch: p
         return record.number in engine.attempts.live
 
     monkeypatch.setattr(LiveEngine, "give_up", careless)
-    assert "was cancelled and has ended" in _fails(183)
+    assert "was cancelled and has ended" in _fails(510)
 
 
 def test_a_scheduler_that_leaves_jobs_on_lost_nodes_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -269,7 +269,7 @@ def lived(folder: Path, policy: str, jobs: int, seed: int) -> Iterator[Scheduler
     dice, clock = random.Random(seed), SimulatedTime()
     site = SimulatedSite(clock, lambda name: None)
     given = (folder, machine(4), make_policy(policy), placement("packed"))
-    scheduler = Scheduler(*given, site=site, time=clock, policy_text=policy)
+    scheduler = Scheduler(*given, site=site, time=clock, policy_text=policy, min_run_s=5.0)
     scheduler.begin()
     for _ in range(jobs):
         work_s = dice.choice((20.0, 60.0, 300.0)) * dice.uniform(0.5, 1.5)

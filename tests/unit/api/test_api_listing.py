@@ -15,6 +15,7 @@ from fairway.runtime.jobs import life
 from fairway.runtime.jobs.records import Attempt, JobRecord, JobState, Progress
 from fairway.runtime.jobs.request import JobRequest
 from fairway.runtime.jobs.waiting import GRANTED
+from fairway.runtime.processes.attempts import BlockedGpus
 from fairway.testing.pace import loops
 
 
@@ -23,8 +24,9 @@ def fake(outside: dict[int, str] | None = None) -> Scheduler:
     engine = SimpleNamespace(ran_s=lambda record, now_s: record.ran_s + 5.0)
     decided = {0: "needs 4 GPUs, 0 free", 2: "not told", 5: "not its turn", 8: GRANTED, 9: GRANTED}
     reasons, state = SimpleNamespace(all=lambda: decided), SimpleNamespace(held_gpus={9: (0,)})
-    guard = SimpleNamespace(outside=outside or {})
-    return cast(Scheduler, SimpleNamespace(clock=clock, engine=engine, guard=guard, reasons=reasons, state=state))
+    guard, cluster = SimpleNamespace(outside=outside or {}), SimpleNamespace(node_of_gpu=[0] * 4)
+    parts = {"clock": clock, "engine": engine, "guard": guard, "reasons": reasons, "state": state, "cluster": cluster}
+    return cast(Scheduler, SimpleNamespace(**parts, blocked=BlockedGpus()))
 
 
 def request(**fields: Any) -> JobRequest:

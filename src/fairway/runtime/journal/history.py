@@ -143,7 +143,8 @@ class _PastReader:
 
     def __init__(self, scene: PastScene, since_s: float, records: Sequence[JobRecord]) -> None:
         self._scene, self._since_s = scene, since_s
-        self._costs = RestartCosts()
+        # A start that nobody has measured counts as work, so it costs nothing besides.
+        self._costs = RestartCosts(0.0)
         self._ends: dict[str, float] = {}
         self._seen: Counter[str] = Counter()
         for record in records:
