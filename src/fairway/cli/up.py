@@ -215,17 +215,18 @@ class UpOptions:
 
 
 def _seconds(name: str, told: str | None) -> float | str | None:
-    """The value of an option that is a number of seconds or "auto", if it was given."""
+    """The value of an option that is a duration or "auto", if it was given."""
+    from fairway.core.units import duration_s
     from fairway.runtime.daemon.settings import AUTO
 
     if told is None or told == AUTO:
         return told
     try:
-        seconds = float(told)
-    except ValueError:
-        raise InputError(f"{name} {told!r} is neither a number of seconds nor {AUTO!r}") from None
-    if not 0 <= seconds <= 86400:
-        raise InputError(f"{name} {told} is not from 0 to 86400 s")
+        seconds = duration_s(told)
+    except InputError:
+        raise InputError(f"{name} {told!r} is neither a duration, such as 90 or 2m, nor {AUTO!r}") from None
+    if seconds > 86400:
+        raise InputError(f"{name} {told} is more than a day")
     return seconds
 
 

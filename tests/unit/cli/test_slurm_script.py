@@ -110,7 +110,7 @@ def test_the_script_has_no_mistakes(shell: Shell, tmp_path: Path, program: str) 
         (("-N", "2", "--engine", "local"), "--engine: inside a pilot it is always Ray"),
         (("-N", "2", "--jobs", "/a\nb"), "'/a\\nb' cannot be written in a script"),
         (("-N", "2", "--account", "a\nb"), "'--account=a\\nb' cannot be written in a script"),
-        (("-N", "2", "--round", "often"), "--round 'often' is neither a number of seconds nor 'auto'"),
+        (("-N", "2", "--round", "often"), "--round 'often' is neither a duration, such as 90 or 2m, nor 'auto'"),
         (("-N", "2", "--placement", "nowhere"), "unknown placement 'nowhere'"),
         (("-N", "2", "--", "long"), "'long' after -- is not an option of sbatch, such as --qos=long"),
         (("-N", "2", "--", "--qos=a", "b"), "'b' after -- is not an option of sbatch, such as --qos=long"),
